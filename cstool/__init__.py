@@ -14,7 +14,8 @@ Glossary, the field's words and only they:
 - *input worker*: reads samples and hands each CSX its part of the batch.
 - *appliance*: all of these together, run as one machine. *Weight streaming* is how it trains: weights pass
   through, op by op.
-- *rank*: one process of a run, with some of its systems; rank 0 has MemoryX and runs the run, the others follow its orders.
+- *rank*: one process of a run, with some of its systems. Rank 0 has MemoryX and runs the run; the others follow its
+  orders.
 - *activation*: a tensor of the forward pass; *delta*: the derivative of the loss with respect to an
   activation; *gradient*: the derivative with respect to a weight.
 - *global batch*: the samples of one step. *grain*: the samples that one kernel call of this host works on.

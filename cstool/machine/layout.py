@@ -1,4 +1,4 @@
-"""How the systems are laid out for batches of one size, at all ranks alike: the plan of a grain, and who gets which."""
+"""How the systems of all ranks are laid out for batches of one size: the memory of a grain, and who gets which."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from cstool.machine.plan import Plan, make_plan
 
 @dataclass(frozen=True)
 class Layout:
-    """What all ranks agree on.
+    """The systems for batches of one size, as all ranks agree on it: rank 0 makes it and sends it to the others.
 
     Args:
-        plan: of the slot of a grain
+        plan: what is where in a slot, the memory of one grain, and which ops run
         whole_slot_bytes: what a slot takes, or would take, with the activations of all layers [bytes]
         deal: which systems work on which grains
-        ranks: among which the systems are dealt, in order
+        ranks: how many there are; systems are dealt to them in order
         trains: whether it is for training
     """
 
@@ -34,11 +34,11 @@ class Layout:
         return even_parts(range(self.deal.num_csx), self.ranks)[rank]
 
     def activation_bytes(self, rank: int) -> int:
-        """Memory of the arenas of a rank [bytes]."""
+        """Memory of all slots of a rank [bytes]."""
         return self.plan.slot_bytes * sum(self.deal.slots[system] for system in self.systems(rank))
 
     def wave(self, wave: int, rank: int) -> list[Sequence[int]]:
-        """Numbers of the grains of a wave, by system of a rank."""
+        """Numbers of the grains of a wave, for each system of a rank."""
         shares = self.deal.shares(wave)
         return [shares[system] for system in self.systems(rank)]
 
@@ -63,7 +63,8 @@ def lay_out(
     Args:
         grain: samples of a grain
         grains: grains of a global batch
-        memory_bytes: what the arenas of the systems of a rank may take together, by rank [bytes]
+        trains: whether it is for training
+        memory_bytes: what the slots of a rank may take together, by rank [bytes]
         recompute: see `Appliance`
 
     Raises:

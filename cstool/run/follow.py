@@ -1,4 +1,4 @@
-"""A rank of a run other than the first: it reads its share of the data, and does what rank 0 tells it."""
+"""What a rank other than rank 0 does of a run, and how rank 0 checks that all ranks have the same."""
 
 import hashlib
 import json
@@ -20,20 +20,20 @@ from cstool.params import Params
 
 log = logging.getLogger("cstool")
 SAMPLES_COMPARED = 16
-"""of each data set, evenly spread, by which ranks tell whether theirs are the same"""
+"""how many samples of each data set are compared between ranks, evenly spread"""
 
 
 def follow(trainers: Sequence[Params], mode: str, lanes: int | None, link: Link) -> NoReturn:
-    """Follow rank 0.
+    """Follow the orders of rank 0 until the run is over.
 
     Args:
-        trainers: as rank 0 has them
+        trainers: of the params file of this host; rank 0 compares them with its own
         mode: of the run
         lanes: host threads; None to choose
 
     Raises:
         ToldElsewhere: the run is over
-        CstoolError: what this rank lacks
+        CstoolError: something is wrong at this rank, such as its data
     """
 
     def open_trainer(number: int, stack: ExitStack) -> Opened:
@@ -46,7 +46,7 @@ def follow(trainers: Sequence[Params], mode: str, lanes: int | None, link: Link)
 
 
 def identity(params: Params, data: DataSets) -> dict[str, str]:
-    """What all ranks must have alike: by name a version, or a digest."""
+    """What all ranks must have alike, by what it is: a version, or a digest."""
     found = {"version of cstool": cstool.__version__, "params": _digest(json.dumps(params.resolved(), default=str))}
     for each in data.all:
         count = each.samples.sample_count

@@ -13,7 +13,7 @@ from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.ranks.mpi import MpiLink, launched_ranks
 
 TRANSPORTS = ("auto", "in_process", "mpi")
-"""auto: MPI where a launcher started several processes, else all is in this one"""
+"""auto: MPI where a launcher started several processes, else as in_process: everything is in this one"""
 
 
 class _Failure(NamedTuple):
@@ -26,14 +26,14 @@ class _Failure(NamedTuple):
 
 @contextmanager
 def joined(transport: str) -> Iterator[Link]:
-    """Join the other ranks, if there are any.
+    """Join the other ranks, if there are any, and leave them at the end of the context.
 
     Args:
         transport: one of `TRANSPORTS`
 
     Raises:
-        ClusterError: there is no MPI, or it is another than the launcher's; at rank 0, what went wrong at another
-        ToldElsewhere: at all other ranks, when the run ends, however it does
+        ClusterError: there is no MPI, or not that of the launcher; at rank 0 also, something went wrong at another rank
+        ToldElsewhere: at every rank but rank 0, when the command ends at rank 0, with its exit code
     """
     if transport == "in_process" or (transport == "auto" and launched_ranks() == 1):
         yield ALONE
@@ -45,7 +45,7 @@ def joined(transport: str) -> Iterator[Link]:
 
 @contextmanager
 def _leading(link: Link) -> Iterator[None]:
-    """Hear of failures of the other ranks, and let them go at the end."""
+    """Be rank 0: break the link when another rank fails, and tell the others at the end with which exit code."""
 
     def hear(rank: int, failure: _Failure, _: Any) -> None:
         link.fail(ClusterError(f"rank {rank} on {failure.host}: {failure.message}", failure.hint))
@@ -66,7 +66,7 @@ def _leading(link: Link) -> Iterator[None]:
 
 @contextmanager
 def _following(link: Link) -> Iterator[None]:
-    """Tell rank 0 of failures and signals here, and stop when it says so, whatever is under way."""
+    """Be another rank: tell rank 0 of failures and signals here, and stop when rank 0 ends, whatever is under way."""
     ended: Future[int] = Future()
 
     def end(_: int, exit_code: int, __: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the ranks of a run say to each other: small bodies, and arrays that go with them."""
+"""How the ranks of a run talk. A message has a kind, which is a word, a small body, and arrays."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -10,29 +10,29 @@ Array = np.ndarray[Any, Any]
 
 
 class Form(NamedTuple):
-    """What an array is like before it is there."""
+    """Shape and type of an array that is still to come."""
 
     shape: tuple[int, ...]
     dtype: str
 
     def empty(self) -> Array:
-        """Memory for such an array."""
+        """Memory for such an array, with arbitrary contents."""
         return np.empty(self.shape, self.dtype)
 
 
 Place: TypeAlias = Callable[[Any, Sequence[Form]], Sequence[Array]]
-"""place(body, forms) gives the arrays that those of a message are written to"""
+"""place(body, forms) gives the arrays into which those of a message are received"""
 Hear: TypeAlias = Callable[[int, Any, Sequence[Array]], None]
 """hear(sender, body, arrays) takes a message"""
 
 
 def place_anew(_: Any, forms: Sequence[Form]) -> Sequence[Array]:
-    """Memory of its own for each array."""
+    """New memory for each array."""
     return [form.empty() for form in forms]
 
 
 class Link(Protocol):
-    """A rank's end of the line. Messages from one rank to another arrive in the order in which they were sent."""
+    """One rank's end of the link. Messages of a rank to another arrive in the order in which they were sent."""
 
     @property
     def rank(self) -> int:
@@ -58,8 +58,13 @@ class Link(Protocol):
         """Send a message.
 
         Args:
+            to: a rank
+            kind: by which the other rank receives it, or listens
             body: small, and of plain data
             arrays: C-contiguous; nobody may change them until the future is done
+
+        Returns:
+            done once the message has left this rank
 
         Raises:
             ClusterError: the link is broken
@@ -67,18 +72,19 @@ class Link(Protocol):
         ...
 
     def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
-        """Have the messages of a kind heard as they come; those that came before have lost their arrays.
+        """Have the messages of a kind heard as they come, from whatever rank.
 
-        Both functions are called by the thread of the link, and must soon return.
+        Those that came earlier are heard at once, without their arrays. Both functions are called by the thread of the
+        link: they must not wait for anything.
         """
         ...
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
-        """Have somebody told when the link breaks, so that whoever waits for what it brings waits no longer."""
+        """Have a function called with the error when the link breaks, to wake whoever waits for what is listened to."""
         ...
 
     def receive(self, sender: int, kind: str) -> Any:
-        """Wait for the next message of a kind that nobody listens to, and give its body.
+        """Wait for the next message of a kind from a rank, which nobody listens to, and give its body.
 
         Raises:
             ClusterError: the link is broken
@@ -86,16 +92,16 @@ class Link(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Break the link: whoever waits at this end of it hears of the error."""
+        """Break the link at this rank: whoever waits here for a message gets the error."""
         ...
 
     def close(self) -> None:
-        """Let go, once all that was sent has left."""
+        """Leave the link, once all that was sent has left."""
         ...
 
 
 class Alone:
-    """The link of the only rank: nobody is at its other end."""
+    """The link of a run in one process: there is no other rank."""
 
     rank, ranks, host_ranks, sent_bytes = 0, 1, 1, 0
 

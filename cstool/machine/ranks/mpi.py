@@ -26,13 +26,13 @@ Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
 BUSY_S, IDLE_S, QUIET_S = 1e-4, 1e-3, 1e-2
-"""how long the thread sleeps while messages come and go; when there were none; and for how long to count as none [s]"""
+"""the thread sleeps so long between looks: while messages come and go; and once there were none for QUIET_S [s]"""
 BEAT_S, SILENT_S = 2.0, 30.0
 """how often a rank says that it is there, and after how long without a word it counts as gone [s]"""
 GOODBYE_S = 60.0
-"""how long a rank that is through waits for the others to be, too [s]"""
+"""how long a rank that is through waits for the others to be through, too [s]"""
 RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""by which MPICH, Open MPI and Slurm tell a process how many there are"""
+"""by which the launchers of MPICH, Open MPI and Slurm tell a process how many they started"""
 INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
 
 
@@ -44,7 +44,7 @@ def launched_ranks() -> int:
 
 @dataclass
 class _Leaving:
-    """A message that was handed in."""
+    """A message that is to be sent, or on its way."""
 
     to: int
     header: bytes
@@ -55,7 +55,7 @@ class _Leaving:
 
 @dataclass
 class _Arriving:
-    """A message whose header is there."""
+    """A message whose header is here, and whose arrays are on their way."""
 
     sender: int
     kind: str
@@ -66,7 +66,7 @@ class _Arriving:
 
 @dataclass
 class _Broken:
-    """What whoever waits for a message finds where none will come."""
+    """Stands in an inbox for the message that will not come, since the link is broken."""
 
     error: BaseException
 

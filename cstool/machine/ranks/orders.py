@@ -1,4 +1,4 @@
-"""What the rank of MemoryX, which runs the run, has the other ranks do, and what they answer."""
+"""The orders that rank 0, which has MemoryX and runs the run, gives to the other ranks, and what they answer."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ Array = np.ndarray[Any, Any]
 
 
 class Identify(NamedTuple):
-    """Open the data sets of a trainer, and say what all ranks must have alike."""
+    """Open the data sets of a trainer, and answer with what all ranks must have alike."""
 
     trainer: int
 
 
 class Begin(NamedTuple):
-    """Get ready for a model, and say how much memory there is for activations [bytes]."""
+    """Get ready for a model, and answer with the host and its memory for activations [bytes]."""
 
     graph: Graph
     seed: int
     apart: int
+    """how many panels the fastest lane may be ahead of the slowest"""
     host: str
-    """of MemoryX"""
+    """on which MemoryX is"""
     taken_bytes: int
-    """what it takes there [bytes]"""
+    """what MemoryX takes of the memory there [bytes]"""
 
 
 class CompileKernels(NamedTuple):
-    """Have all kernels ready: on the host of rank 0 they are compiled already."""
+    """Compile the kernels, or load them where this host has them compiled, as that of rank 0 has by now."""
 
 
 class Prepare(NamedTuple):
@@ -62,13 +63,13 @@ class Prepare(NamedTuple):
 
 
 class SetGemm(NamedTuple):
-    """Multiply with this provider from now on."""
+    """Compute matrix products with this provider from now on."""
 
     name: str
 
 
 class Read(NamedTuple):
-    """Read the share of this rank of batches, which are numbered, and say how many tokens each has."""
+    """Read this rank's samples of a stream of batches, and send the number of their unmasked tokens, batch by batch."""
 
     stream: int
     where: str
@@ -80,13 +81,13 @@ class Read(NamedTuple):
 
 
 class StopReading(NamedTuple):
-    """Let go of a stream of batches; None in place of a number of tokens says that it has ended."""
+    """Stop reading a stream of batches, and send None in place of a number of tokens."""
 
     stream: int
 
 
 class Go(NamedTuple):
-    """Run the next batch of a stream. After each wave forward comes a `Next`."""
+    """Run the next batch of a stream. After each wave forward, wait for a `Next`."""
 
     stream: int
     step: int
@@ -102,11 +103,11 @@ class Record(NamedTuple):
 
 
 class TellTime(NamedTuple):
-    """Say what time it is on the clock of spans [s]."""
+    """Answer with the time on the clock by which spans are taken down [s]."""
 
 
 class HandOver(NamedTuple):
-    """Hand over what was taken down."""
+    """Answer with what was taken down."""
 
 
 class Next(Enum):
@@ -125,9 +126,9 @@ class RankUse:
     rank: int
     host: str
     waited_s: float = 0.0
-    """that a lane waited, on average, for panels or for other ranks [s]"""
+    """at rank 0, waiting for the other ranks; elsewhere, a lane waiting for panels, on average [s]"""
     sent_bytes: int = 0
-    """weights or gradients that left it [bytes]"""
+    """size of the arrays that left it, weights at rank 0 and gradients elsewhere [bytes]"""
 
 
 class EndOfStream(Exception):
@@ -135,7 +136,7 @@ class EndOfStream(Exception):
 
 
 class OtherRanks:
-    """The other ranks as the rank of MemoryX sees them; where there are none, whatever they are told is nothing."""
+    """The other ranks, as rank 0 sees them. In a run in one process there are none, and nothing is sent."""
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self.link = link
@@ -146,10 +147,10 @@ class OtherRanks:
         """by rank"""
         self._waited_s, self._sent_before = 0.0, 0
         self._streams: set[int] = set()
-        """of batches that are read"""
+        """numbers of the streams of batches that are being read"""
 
     def order(self, order: Any) -> None:
-        """Have all of them do something."""
+        """Give an order to all of them."""
         for rank in self._ranks:
             self.link.send(rank, "order", order)
 
@@ -161,14 +162,18 @@ class OtherRanks:
         return [memory_bytes for _, memory_bytes in answers]
 
     def answers(self, kind: str) -> list[Any]:
-        """Wait for an answer of each, by rank."""
+        """Wait for an answer of each; in the order of the ranks."""
         return [self.link.receive(rank, kind) for rank in self._ranks]
 
     @contextmanager
     def reading(
         self, where: str, cluster: Cluster, sampler: Sampler, first: int, count: int | None
     ) -> Iterator[tuple[Share, ExitStack]]:
-        """Have them read their shares of batches; give that of this rank, and what to close before its reader."""
+        """Have them read their samples of batches.
+
+        Yields:
+            which samples are for rank 0, and what to close before what reads these: it has the others stop
+        """
         stream = next(number for number in count_from(1) if number not in self._streams)
         self._streams.add(stream)
         self.order(Read(stream, where, cluster.trains, sampler, first, count))
@@ -192,18 +197,18 @@ class OtherRanks:
         self._streams.remove(stream)
 
     def begin(self, swarmx: SwarmX, go: Go) -> None:
-        """Have them run the next batch of a stream, and take their gradients to a SwarmX."""
+        """Have them run the next batch of a stream; sums that they send go to a SwarmX from now on."""
         self._waited_s, self._sent_before = 0.0, self.link.sent_bytes
         self.sums.begin(swarmx)
         self.order(go)
 
     def say(self, what: Next) -> None:
-        """Say what comes after a wave went forward."""
+        """Tell them how it goes on after a wave went forward."""
         for rank in self._ranks:
             self.link.send(rank, "next", what)
 
     def losses(self) -> dict[int, LossResult]:
-        """Losses of a wave, by the number of the grain."""
+        """Wait for their losses of a wave; by the number of the grain."""
         found: dict[int, LossResult] = {}
         began = time.perf_counter()
         for losses in self.answers("losses"):
@@ -212,10 +217,10 @@ class OtherRanks:
         return found
 
     def finish_backward(self) -> None:
-        """Wait until all gradients of a wave have come, and have been taken.
+        """Wait until all sums of a wave have come and have been added.
 
         Raises:
-            BaseException: what went wrong with one
+            BaseException: what went wrong where one was added
         """
         began = time.perf_counter()
         for use, (waited_s, sent_bytes) in zip(self.used[1:], self.answers("backward"), strict=True):

@@ -21,12 +21,12 @@ Array = np.ndarray[Any, Any]
 
 
 class _Arrived:
-    """A panel that is here. Every lane acquires it once, and lanes are threads."""
+    """A panel that is here. Every lane acquires it once; lanes are told apart by their threads."""
 
     def __init__(self, sent: PanelSent, arrays: Sequence[Array], weights: Weights) -> None:
         self.sent, self.arrays, self.weights = sent, arrays, weights
         self.acquired: set[int] = set()
-        """threads that did"""
+        """threads that have acquired it"""
         self.released = 0
 
 
@@ -42,7 +42,7 @@ class ArrivingPanels:
         self._link = link
         self._error: BaseException | None = None
         self._arrived: defaultdict[Panel, deque[_Arrived]] = defaultdict(deque)
-        """those that some lane has yet to acquire"""
+        """those that some lane has yet to acquire; a panel comes several times in a step, and may be here twice"""
         self._held: dict[tuple[int, Panel], _Arrived] = {}
         """by thread"""
         self._changed = threading.Condition()
@@ -65,7 +65,7 @@ class ArrivingPanels:
             self._changed.notify_all()
 
     def acquire(self, panel: Panel) -> Weights:
-        """Lend a panel once it is here: to each lane each of its arrivals."""
+        """Lend a panel to a lane, once it is here; the next time the lane asks, it waits for the next arrival."""
         me, began = threading.get_ident(), time.perf_counter()
         with self._changed:
             waiting = self._arrived[panel]
@@ -81,7 +81,7 @@ class ArrivingPanels:
             return found.weights
 
     def release(self, panel: Panel) -> None:
-        """Give a panel back; after the last lane its buffers go, and MemoryX hears of it."""
+        """Give a panel back; after the last lane its buffers are free, and rank 0 hears of it."""
         with self._changed:
             found = self._held.pop((threading.get_ident(), panel))
             found.released += 1
@@ -107,7 +107,7 @@ class Remote:
         self._tree = GradientTree(grains, self.buffers, own)
 
     def expect(self, _: Sequence[Panel], __: int, lanes: int) -> None:
-        """See `SwarmX.expect`; the stream comes as it comes."""
+        """See `SwarmX.expect`. Rank 0 settles in which order panels come, so nothing is announced."""
         self._panels.lanes = lanes
 
     def acquire(self, panel: Panel) -> Weights:
@@ -119,7 +119,7 @@ class Remote:
         self._panels.release(panel)
 
     def reduce(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> None:
-        """See `SwarmX.reduce`: sums leave for MemoryX once no more can be added to them here."""
+        """See `SwarmX.reduce`. A sum leaves for rank 0 once no grain of this rank can be added to it any more."""
         found = self._tree.add(panel, op, node, payload, tape)
         if found is None:
             return

@@ -18,14 +18,14 @@ from cstool.machine.swarmx import SwarmX
 
 Array = np.ndarray[Any, Any]
 WINDOW_BYTES = 64 * 2**20
-"""panels that are on their way to the slowest rank, or wait there to be used; a larger one goes alone [bytes]"""
+"""at most so much of panels is on its way or in use at the slowest rank; a larger panel goes alone [bytes]"""
 
 
 class Broadcast:
-    """A `SwarmX` that sends panels to all other ranks: to them, acquiring a panel means that it is sent.
+    """The `SwarmX` of the feeder, a lane without slots: what the feeder acquires is sent to all other ranks.
 
-    A lane without slots walks over the stream with it, which is why panels leave in the order in which the systems
-    need them, and no further ahead than lanes may be apart. It listens to what the ranks say they are through with.
+    So panels leave in the order in which the systems need them, and no further ahead than lanes may be apart. The other
+    ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits.
     """
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
@@ -34,13 +34,13 @@ class Broadcast:
         self._window = Room(WINDOW_BYTES)
         self._number = 0
         self._in_use: dict[int, tuple[int, int]] = {}
-        """ranks that are not through with a panel, and its size [bytes], by its number in the stream"""
+        """by the number of a panel that was sent: how many ranks still use it, and its size [bytes]"""
         self._lock = threading.Lock()
         link.listen("passed", self._passed)
         link.on_failure(self._window.close)
 
     def expect(self, *_: Any) -> None:
-        """Nothing: MemoryX knows the stream from the lanes of this rank."""
+        """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
     def acquire(self, panel: Panel) -> Weights:
         """Send a panel to all other ranks."""
@@ -70,10 +70,10 @@ class Broadcast:
         return weights
 
     def release(self, _: Panel) -> None:
-        """Nothing: it is given back once it is sent."""
+        """Nothing: MemoryX has the panel back once it has left for all ranks."""
 
     def reduce(self, *_: Any) -> None:
-        """Not to be called: its lane has no grains."""
+        """Not to be called: the feeder has no grains."""
         raise AssertionError("a lane without grains has no gradients")
 
     def _passed(self, _: int, number: int, __: Sequence[Array]) -> None:
@@ -87,7 +87,7 @@ class Broadcast:
 
 
 class ArrivingSums:
-    """Takes the sums of gradients that other ranks send, and brings them up the tree in a thread of its own."""
+    """Takes the sums of gradients that other ranks send, and hands them to SwarmX in a thread of its own."""
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self._memoryx = memoryx
@@ -98,7 +98,7 @@ class ArrivingSums:
         link.listen("sum", self._hear, self._place)
 
     def begin(self, swarmx: SwarmX) -> None:
-        """Hand in from now on to the SwarmX of the systems that run."""
+        """Hand sums from now on to this SwarmX, that of the systems that run."""
         self._swarmx = swarmx
 
     def _place(self, sent: SumSent, forms: Sequence[Form]) -> Sequence[Array]:
@@ -119,7 +119,7 @@ class ArrivingSums:
         """Wait until all that arrived has been taken.
 
         Raises:
-            BaseException: what went wrong with one
+            BaseException: what went wrong where one was added
         """
         while self._taken:
             self._taken.pop(0).result()

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class SparseForm(NamedTuple):
-    """A sparse panel but for its arrays; see `SparseMatrix` and `Pattern`."""
+    """All of a sparse panel except its arrays; see `SparseMatrix` and `Pattern`."""
 
     shape: tuple[int, int]
     width: int
@@ -28,8 +28,9 @@ class PanelSent(NamedTuple):
 
     panel: Panel
     number: int
-    """of the panel in the stream since the link began"""
+    """which of all panels that were sent it is, from 1"""
     sparse: SparseForm | None
+    """None of a dense panel"""
 
 
 class SumSent(NamedTuple):
@@ -41,7 +42,7 @@ class SumSent(NamedTuple):
 
 
 def pack_weights(weights: Weights) -> tuple[SparseForm | None, list[Array]]:
-    """A panel as it travels: what is said of it, and its arrays, numbers first."""
+    """A panel as it travels: its form, None of a dense one, and its arrays, the weights first."""
     if isinstance(weights, np.ndarray):
         return None, [weights]
     pattern = weights.pattern
@@ -65,7 +66,7 @@ def unpack_weights(
 
 
 def pack_gradient(payload: Payload) -> list[Array]:
-    """The arrays of a gradient: one, or of `Rows` two."""
+    """The arrays of a gradient: one, or for `Rows` two."""
     return [payload] if isinstance(payload, np.ndarray) else [payload.indices, payload.values]
 
 

@@ -1,4 +1,4 @@
-"""A rank away from MemoryX: it does what it is told, on the systems that are its own."""
+"""A rank other than rank 0: it follows orders, on the systems that are its own."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Opened(NamedTuple):
 
 
 class Worker:
-    """See above. Use as a context manager.
+    """Follows the orders of rank 0. Use as a context manager.
 
     Args:
-        open_trainer: opens the data sets of a trainer by its number
+        open_trainer: opens the data sets of a trainer, by its number; the stack closes them
         lanes: host threads; None to choose
     """
 
@@ -80,10 +80,11 @@ class Worker:
         self._stack.close()
 
     def serve(self) -> NoReturn:
-        """Follow orders.
+        """Follow orders until the run is over.
 
         Raises:
             ToldElsewhere: the run is over
+            ClusterError: the link is broken
         """
         follow: dict[type, Callable[[Any], None]] = {
             Identify: self._identify,
