@@ -174,7 +174,8 @@ def bandwidth(rounds: int) -> None:
     print(f"{'size':>10} {'MPI alone':>12} {'the link':>12}  share")
     for size in SIZES:
         plain, link = (median(turn[size] for turn in found[side]) for side in ("--plain_rank", "--rank"))
-        print(f"{size / 2**20:6.0f} MiB {size / plain / 1e9:7.2f} GB/s {size / link / 1e9:7.2f} GB/s  {plain / link:.2f}x")
+        rates = f"{size / plain / 1e9:7.2f} GB/s {size / link / 1e9:7.2f} GB/s"
+        print(f"{size / 2**20:6.0f} MiB {rates}  {plain / link:.2f}x")
 
 
 def main() -> None:
