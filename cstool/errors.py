@@ -69,6 +69,12 @@ class ClusterError(CstoolError):
     """The run does not fit the cluster that was asked for."""
 
 
+class RankLostError(ClusterError):
+    """A process of a run died, or fell silent, while the run was under way."""
+
+    exit_code = 1
+
+
 class EstimateError(CstoolError):
     """Nothing can be estimated as asked."""
 

@@ -21,6 +21,7 @@ from cstool.cli.run import run
 from cstool.cli.surroundings import drop_output, fault_of, harmless_streams, lack_of_room, open_streams
 from cstool.cli.system import system_app
 from cstool.cli.validate import validate
+from cstool.verbs.ranks import speaks
 
 EPILOG = """\
 Example: cstool data prepare text --output datasets/text --sequence_length 128
@@ -116,7 +117,8 @@ def _main() -> int:
         code = typer.main.get_command(app).main(sys.argv[1:], prog_name="cstool", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
-        print_usage_error(error)
+        if speaks() or sys.argv[1:2] != ["run"]:
+            print_usage_error(error)
         return error.exit_code
     except (BrokenPipeError, SystemExit) as error:
         if not isinstance(error.__context__ or error, BrokenPipeError):

@@ -176,7 +176,7 @@ def _first_paragraph(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-OF_ONE_RUN = ("checkpoint_path", "load_checkpoint_states", "trace", "as_json", "debug")
+OF_ONE_RUN = ("checkpoint_path", "load_checkpoint_states", "trace", "max_restarts", "as_json", "debug")
 """flags that are not meant for the run after this one"""
 
 

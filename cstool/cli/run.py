@@ -107,6 +107,18 @@ class RunFlags:
         Literal["auto", "in_process", "mpi"],
         flag("--transport", "How systems reach MemoryX; auto: MPI where mpirun or srun started several processes."),
     ] = "auto"
+    launch: Annotated[
+        Literal["mpi"] | None,
+        flag("--launch", "Start several processes on this host, by mpirun, and train as one machine of them."),
+    ] = None
+    ranks: Annotated[
+        int | None,
+        option("--ranks", "N", "How many processes; one per core, if not said, as far as there are systems."),
+    ] = None
+    max_restarts: Annotated[
+        int | None,
+        option("--max_restarts", "N", "How often to go on from the last commit or checkpoint after one has died."),
+    ] = None
     num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None
     mount_dirs: Annotated[list[str] | None, typer.Option("--mount_dirs", hidden=True)] = None
     python_paths: Annotated[list[str] | None, typer.Option("--python_paths", hidden=True)] = None
@@ -128,14 +140,17 @@ def run(
     """
     from cstool.cli.infer import infer
     from cstool.verbs.answer import trained_params
-    from cstool.verbs.ranks import joined_ranks
+    from cstool.verbs.ranks import check_alone, is_to_launch, joined_ranks
     from cstool.verbs.run import RunRequest, run_all
 
+    if is_to_launch(flags.launch, flags.transport, flags.ranks, flags.max_restarts):
+        raise typer.Exit(_launch(context, flags, logging))
     with joined_ranks(flags.transport) as link:
         overrides = flags.set_ or (), typed("--", **vars(flags), logging=logging)
         lanes = parse_lanes(flags.lanes)
         checkpoint_path, infers = flags.checkpoint_path, flags.mode == "infer"
         if infers:
+            check_alone(link.ranks)
             asked.check_others(context)
         else:
             asked.check_mode(flags.mode)
@@ -160,3 +175,22 @@ def run(
         if as_json:
             documents = [result.as_dict() for result in results]
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
+
+
+def _launch(context: typer.Context, flags: RunFlags, logging: str | None) -> int:
+    """Have several processes do it, once the params are fine; return the exit code."""
+    from cstool.verbs.ranks import check_alone, launch_ranks
+
+    if flags.mode == "infer":
+        check_alone(flags.ranks)
+    if flags.params is None:
+        raise missing_option(context, "--params", "-p")
+    return launch_ranks(
+        [sys.executable, *sys.orig_argv[1:]],
+        load_trainers(flags.params, flags.set_ or (), typed("--", **vars(flags), logging=logging)),
+        flags.mode,
+        ranks=flags.ranks,
+        max_restarts=flags.max_restarts or 0,
+        continues=flags.checkpoint_path is None and flags.load_checkpoint_states is None,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )

@@ -124,11 +124,11 @@ class Appliance:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for cluster in self._clusters.values():
-            cluster.close()
-        self.others.close()
-        self.memoryx.close()
-        self._one_thread.close()
+        with self._one_thread:
+            for cluster in self._clusters.values():
+                cluster.close()
+            self.others.close()
+            self.memoryx.close()
 
     def train_step(self, batch: Batch, step: int, learning_rate: float) -> TrainStep:
         """Run one step: stream forward, stream backward, reduce, update.

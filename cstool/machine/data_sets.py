@@ -14,7 +14,7 @@ from cstool.data import (
 )
 from cstool.errors import DataError
 from cstool.ir import Graph
-from cstool.machine.grains import check_systems
+from cstool.machine.grains import check_grains, check_ranks, check_systems, grain_count
 from cstool.models import build_graph
 from cstool.params import DataloaderParams, DecoderParams, Params, data_set_names
 from cstool.sparsity import assign_groups
@@ -55,10 +55,10 @@ class DataSets:
         return self.held_out if self.train is None else (self.train, *self.held_out)
 
 
-def check_data(params: Params, mode: str) -> Graph:
+def check_data(params: Params, mode: str, ranks: int = 1) -> Graph:
     """Check what a run reads, as far as that goes without reading samples, and return the model for it.
 
-    The systems must share its batches evenly.
+    The systems must share its batches evenly, and each rank must have a part of those that it trains on.
 
     Raises:
         CstoolError: whatever the user can act on
@@ -68,8 +68,25 @@ def check_data(params: Params, mode: str) -> Graph:
     graph = build_graph(params.model, data.sequence_length)
     for found in data.all:
         check_systems(params.num_csx, found.loader.batch_size, found.where)
+    check_ranks(ranks, params.num_csx)
+    if data.train is not None:
+        check_grains(ranks, grain_count(graph, data.train.loader.batch_size), data.train.where)
     assign_groups(params.sparsity, graph, params.sparsity_place)
     return graph
+
+
+def most_ranks(params: Params, mode: str) -> int:
+    """The largest number of ranks that each have a system, and a grain of each batch that is trained on.
+
+    Raises:
+        CstoolError: whatever the user can act on
+    """
+    with ExitStack() as stack:
+        data = open_data_sets(params, mode, stack)
+    if data.train is None:
+        return params.num_csx
+    graph = build_graph(params.model, data.sequence_length)
+    return min(params.num_csx, grain_count(graph, data.train.loader.batch_size))
 
 
 def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:

@@ -59,6 +59,40 @@ def check_systems(num_csx: int, batch_size: int, where: str) -> None:
     )
 
 
+def grain_count(graph: Graph, batch_size: int) -> int:
+    """Grains of a batch."""
+    return batch_size // grain_samples(graph, batch_size)
+
+
+def check_ranks(ranks: int, num_csx: int) -> None:
+    """Check that each process of a run has a system to be.
+
+    Raises:
+        ClusterError: one would have none
+    """
+    if ranks > num_csx:
+        raise ClusterError(
+            f"num_csx: must be at least the number of processes ({ranks}), got {num_csx}",
+            f"--num_csx {ranks}, or fewer processes",
+        )
+
+
+def check_grains(ranks: int, grains: int, where: str) -> None:
+    """Check that each process of a run has a grain of a batch to work on.
+
+    Args:
+        where: the dataloader whose batch it is
+
+    Raises:
+        ClusterError: one would have none
+    """
+    if ranks > grains:
+        raise ClusterError(
+            f"{where}: must have at least as many grains to a batch as there are processes ({ranks}), got {grains}",
+            "a larger batch_size, or fewer processes",
+        )
+
+
 @dataclass(frozen=True)
 class Deal:
     """Which grains of a batch a system works on, wave by wave.

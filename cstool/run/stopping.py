@@ -30,6 +30,7 @@ class StopRequest:
     ) -> None:
         self._after, self._at_once = after, at_once
         self.signal_name: str | None = None
+        self._came_here = False
         self._before: dict[signal.Signals, Any] = {}
         self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
@@ -45,12 +46,16 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _set(self, number: int, _frame: FrameType | None) -> None:
-        if self.signal_name is not None and number == signal.SIGINT:
+        # A launcher sends it to all processes: what another one passes on must not make it the second here.
+        if self._came_here and number == signal.SIGINT:
             raise KeyboardInterrupt
+        self._came_here = True
         self.ask(signal.Signals(number).name)
 
     def ask(self, signal_name: str) -> None:
-        """Ask for the stop, as a signal does that came here or elsewhere."""
+        """Ask for the stop, as a signal does that came here or elsewhere, or to several processes at once."""
+        if self.signal_name == signal_name:
+            return
         self.signal_name = signal_name
         self._leave_terminals()
         # The signal may have come while this very thread was writing a log line.

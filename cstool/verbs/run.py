@@ -274,7 +274,7 @@ def run_all(
     runs = not (trainers[0].compile_only or trainers[0].validate_only)
     trains = runs and request.mode in ("train", "train_and_eval")
     several = len(trainers) > 1
-    graphs = [check_data(trainer, request.mode) for trainer in trainers] if several and runs else []
+    graphs = [check_data(trainer, request.mode, link.ranks) for trainer in trainers] if several and runs else []
     following = check_following(trainers, graphs) if runs else []
     results: list[RunResult | NotRun] = []
     for number, params in enumerate(trainers):
@@ -287,7 +287,7 @@ def run_all(
                 LOG.info("Trainer %d of %d (trainer.%d of the file)", number + 1, len(trainers), number)
                 for warning in following if number == 0 else ():
                     LOG.warning(warning)
-            compiled = _compiled(params, request)
+            compiled = _compiled(params, request, link.ranks)
             if params.compile_only or params.validate_only:
                 results.append(_without_run(params, compiled))
                 continue
@@ -337,7 +337,7 @@ def _without_run(params: Params, compiled: Artifact | None) -> NotRun:
     return NotRun("compile_only", params.model.name, modelled)
 
 
-def _compiled(params: Params, request: RunRequest) -> Artifact | None:
+def _compiled(params: Params, request: RunRequest, ranks: int) -> Artifact | None:
     """The artifact of a model, compiled or as given; None if it is only checked."""
     from cstool import compiler
     from cstool.compiler.density import sparsity_notes
@@ -352,7 +352,7 @@ def _compiled(params: Params, request: RunRequest) -> Artifact | None:
         return None
     file = request.artifact
     loaded = None if file is None else compiler.load_compiled(params, file)
-    graph = None if params.compile_only else check_data(params, request.mode)
+    graph = None if params.compile_only else check_data(params, request.mode, ranks)
     if loaded is not None:
         if graph is not None:
             require_model(loaded, graph, str(file))

@@ -205,13 +205,16 @@ def typed(command: str) -> Outcome:
 
 def test_cluster(cstool):
     write_data(Path())
-    two_ranks, log, same, two_hosts = blocks("cluster", "console", "text", "console", "console")
+    kinds = ["console", "text", "console", "console", "console", "text"]
+    two_ranks, log, same, launch, two_hosts, _ = blocks("cluster", *kinds)
     done = typed(two_ranks.removeprefix("$ "))
     assert (done.code, done.stderr) == (0, "")
     assert set(plain_lines(done.stdout)) >= set(plain_lines(log))
     assert len(check_console(cstool, same)) == 2
     differs = cstool("checkpoint", "diff", "checkpoints/one_process:3", "checkpoints/two_ranks:3").stdout
     assert differs.splitlines()[-2] in same.splitlines()
+    done = typed(launch.removeprefix("$ "))
+    assert (done.code, done.stderr) == (0, "")
     # The tests have one host.
     done = typed(two_hosts.removeprefix("$ ").replace("alpha,beta", "localhost"))
     assert (done.code, done.stderr) == (0, "")

@@ -1,27 +1,42 @@
 """Joining the other ranks of a run, and leaving them: rank 0 runs the run, the others follow and exit like it."""
 
+import os
 import signal
-import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
-from cstool.errors import ClusterError, CstoolError, ToldElsewhere
+from cstool.errors import ClusterError, CstoolError, RankLostError, ToldElsewhere
+from cstool.machine.ranks.launched import is_launched, launched_rank, launched_ranks
+from cstool.machine.ranks.lifeline import tie
 from cstool.machine.ranks.link import ALONE, Link
-from cstool.machine.ranks.mpi import MpiLink, launched_ranks
+from cstool.machine.ranks.mpi import WAY_ON, MpiLink
+from cstool.machine.ranks.tether import tethered
 
 TRANSPORTS = ("auto", "in_process", "mpi")
 """auto: MPI where a launcher started several processes, else as in_process: everything is in this one"""
 
 
+PARTING_S = 15.0
+"""after which a rank whose run has ended ends, whatever it waits for [s]"""
+
+
 class _Failure(NamedTuple):
     """What went wrong at another rank."""
 
-    host: str
     message: str
     hint: str | None
+
+
+class _Over(NamedTuple):
+    """The run has ended."""
+
+    exit_code: int
+    lost: Collection[int]
+    """ranks that nobody is to wait for"""
 
 
 @contextmanager
@@ -35,24 +50,50 @@ def joined(transport: str) -> Iterator[Link]:
         ClusterError: there is no MPI, or not that of the launcher; at rank 0 also, something went wrong at another rank
         ToldElsewhere: at every rank but rank 0, when the command ends at rank 0, with its exit code
     """
-    if transport == "in_process" or (transport == "auto" and launched_ranks() == 1):
+    if transport == "in_process" or (transport == "auto" and launched_ranks() == 1 and not is_launched()):
         yield ALONE
         return
-    link = MpiLink()
-    with _leading(link) if link.rank == 0 else _following(link):
-        yield link
+    with tethered() as say:
+        try:
+            link = MpiLink()
+        except Exception as error:
+            # It is the same at all of them.
+            raise error if launched_rank() == 0 else ToldElsewhere(getattr(error, "exit_code", 1)) from error
+        # hydra sends it to the others when a rank dies, and from then on MPICH has errors instead of messages.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        with _leading(link, say) if link.rank == 0 else _following(link):
+            yield link
+
+
+def _tie(link: MpiLink) -> None:
+    """Have the link break as soon as a rank dies."""
+
+    def lose(rank: int) -> None:
+        doing = link.activity.of(rank)
+        link.lose(
+            rank,
+            RankLostError(f"rank {rank} on {link.hosts[rank]}: must last as long as the run, it died {doing}", WAY_ON),
+        )
+
+    tie(link, link.hosts, lose)
 
 
 @contextmanager
-def _leading(link: Link) -> Iterator[None]:
+def _leading(link: MpiLink, say: Callable[[str], None]) -> Iterator[None]:
     """Be rank 0: break the link when another rank fails, and tell the others at the end with which exit code."""
 
     def hear(rank: int, failure: _Failure, _: Any) -> None:
-        link.fail(ClusterError(f"rank {rank} on {failure.host}: {failure.message}", failure.hint))
+        link.fail(ClusterError(f"rank {rank} on {link.hosts[rank]}: {failure.message}", failure.hint))
 
-    link.listen("failed", hear)
+    # What comes before a run takes signals has nothing to save.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     exit_code = 1
     try:
+        _tie(link)
+        say("tied")
+        link.listen("failed", hear)
         yield
         exit_code = 0
     except BaseException as error:
@@ -60,31 +101,44 @@ def _leading(link: Link) -> Iterator[None]:
         raise
     finally:
         for rank in range(1, link.ranks):
-            link.send(rank, "over", exit_code)
+            if rank not in link.lost:
+                link.send(rank, "over", _Over(exit_code, link.lost))
         link.close()
 
 
 @contextmanager
-def _following(link: Link) -> Iterator[None]:
-    """Be another rank: tell rank 0 of failures and signals here, and stop when rank 0 ends, whatever is under way."""
+def _following(link: MpiLink) -> Iterator[None]:
+    """Be another rank: tell rank 0 of failures and signals here, and stop when rank 0 ends, whatever is under way.
+
+    Raises:
+        RankLostError: at rank 1 alone, where rank 0 is lost: somebody must say it
+        ToldElsewhere: else
+    """
     ended: Future[int] = Future()
 
-    def end(_: int, exit_code: int, __: Any) -> None:
-        ended.set_result(exit_code)
-        link.fail(ToldElsewhere(exit_code))
+    def end(_: int, over: _Over, __: Any) -> None:
+        if not ended.done():
+            ended.set_result(over.exit_code)
+        told = ToldElsewhere(over.exit_code)
+        for rank in over.lost:
+            link.lose(rank, told)
+        link.fail(told)
+        _end_in_time(over.exit_code)
 
     def give_up(error: BaseException) -> None:
         if not ended.done():
             ended.set_exception(error)
+            _end_in_time(getattr(error, "exit_code", 1))
 
     def pass_on(number: int, _: FrameType | None) -> None:
         link.send(0, "signal", signal.Signals(number).name)
 
     link.on_failure(give_up)
-    link.listen("over", end)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
     try:
+        _tie(link)
+        link.listen("over", end)
         yield
     except ToldElsewhere:
         pass
@@ -92,9 +146,20 @@ def _following(link: Link) -> Iterator[None]:
         message, hint = f"{type(error).__name__}: {error}", None
         if isinstance(error, CstoolError):
             message, hint = error.message, error.hint
-        link.send(0, "failed", _Failure(socket.gethostname(), message, hint))
+        link.send(0, "failed", _Failure(message, hint))
     try:
         exit_code = ended.result()
+    except CstoolError as error:
+        if link.rank == 1 and 0 in link.lost:
+            raise
+        raise ToldElsewhere(error.exit_code) from error
     finally:
         link.close()
     raise ToldElsewhere(exit_code)
+
+
+def _end_in_time(exit_code: int) -> None:
+    """End this process soon, even where something hangs: there is nothing here to be saved."""
+    timer = threading.Timer(PARTING_S, os._exit, [exit_code])
+    timer.daemon = True
+    timer.start()

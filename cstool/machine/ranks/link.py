@@ -1,6 +1,6 @@
 """How the ranks of a run talk. A message has a kind, which is a word, a small body, and arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -31,8 +31,28 @@ def place_anew(_: Any, forms: Sequence[Form]) -> Sequence[Array]:
     return [form.empty() for form in forms]
 
 
+class Activity:
+    """What the ranks do, as far as this one knows: for the message of one that is lost."""
+
+    def __init__(self) -> None:
+        self.step: int | None = None
+        """that is under way"""
+        self.passed: dict[int, str] = {}
+        """the weight that a rank was through with last"""
+
+    def of(self, rank: int) -> str:
+        """Say where a rank is."""
+        if self.step is None:
+            return "before the first step"
+        weight = self.passed.get(rank)
+        return f"in step {self.step}" if weight is None else f"in step {self.step}, after the op of {weight}"
+
+
 class Link(Protocol):
     """One rank's end of the link. Messages of a rank to another arrive in the order in which they were sent."""
+
+    activity: Activity
+    """what is under way"""
 
     @property
     def rank(self) -> int:
@@ -95,6 +115,15 @@ class Link(Protocol):
         """Break the link at this rank: whoever waits here for a message gets the error."""
         ...
 
+    def lose(self, rank: int, error: BaseException) -> None:
+        """Count a rank as gone for good, which breaks the link, unless that rank, or this one, was through with it."""
+        ...
+
+    @property
+    def lost(self) -> Collection[int]:
+        """The ranks that are gone for good."""
+        ...
+
     def close(self) -> None:
         """Leave the link, once all that was sent has left."""
         ...
@@ -104,6 +133,7 @@ class Alone:
     """The link of a run in one process: there is no other rank."""
 
     rank, ranks, host_ranks, sent_bytes = 0, 1, 1, 0
+    activity, lost = Activity(), frozenset[int]()
 
     def send(self, to: int, kind: str, *_: Any) -> Future[None]:
         """Not to be called."""
@@ -121,6 +151,10 @@ class Alone:
 
     def fail(self, error: BaseException) -> None:
         """Nobody waits."""
+
+    def lose(self, rank: int, error: BaseException) -> None:
+        """Not to be called."""
+        raise AssertionError(f"there is no rank {rank}") from error
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copyreg
 import io
-import os
 import pickle
 import queue
 import threading
 import time
+import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,27 +19,23 @@ from typing import Any
 
 import numpy as np
 
-from cstool.errors import ClusterError
-from cstool.machine.ranks.link import Form, Hear, Place, place_anew
+from cstool.errors import ClusterError, CstoolError, RankLostError
+from cstool.machine.ranks.launched import launched_ranks
+from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 
 Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
 BUSY_S, IDLE_S, QUIET_S = 1e-4, 1e-3, 1e-2
 """the thread sleeps so long between looks: while messages come and go; and once there were none for QUIET_S [s]"""
-BEAT_S, SILENT_S = 2.0, 30.0
-"""how often a rank says that it is there, and after how long without a word it counts as gone [s]"""
-GOODBYE_S = 60.0
-"""how long a rank that is through waits for the others to be through, too [s]"""
-RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""by which the launchers of MPICH, Open MPI and Slurm tell a process how many they started"""
+BEAT_S, SILENT_S = 2.0, 20.0
+"""how often a rank says that it is there, and after how long without a word it counts as lost [s]"""
+GOODBYE_S, PARTING_S = 60.0, 5.0
+"""how long a rank that is through waits for the others to be through, too; and where one is lost [s]"""
+NAMING_S = 2.0
+"""how long after an error of MPI it may take to hear which rank is lost [s]"""
 INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
-
-
-def launched_ranks() -> int:
-    """How many ranks a launcher says that there are; 1 where nobody launched this process."""
-    found = (os.environ.get(name, "") for name in RANKS_VARIABLES)
-    return max((int(size) for size in found if size.isdecimal()), default=1)
+WAY_ON = "the same command goes on from the last commit or checkpoint"
 
 
 @dataclass
@@ -80,6 +76,9 @@ class MpiLink:
 
     def __init__(self) -> None:
         self.rank, self.ranks, self.host_ranks, self.sent_bytes = 0, 1, 1, 0
+        self.activity = Activity()
+        self.hosts: dict[int, str] = {}
+        """names, by rank, as far as they are known"""
         self._to_leave: deque[_Leaving] = deque()
         self._listeners: dict[str, tuple[Hear, Place]] = {}
         self._told: list[Callable[[BaseException], None]] = []
@@ -88,6 +87,7 @@ class MpiLink:
         self._error: BaseException | None = None
         self._is_lost = False
         """whether messages cannot come and go any more"""
+        self._lost: set[int] = set()
         self._closed_s: float | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, args=[started], name="link", daemon=True)
@@ -140,10 +140,24 @@ class MpiLink:
         for tell in self._told:
             tell(self._error)
 
+    def lose(self, rank: int, error: BaseException) -> None:
+        """See `Link.lose`."""
+        if rank in self._gone:
+            return
+        self._lost.add(rank)
+        self._gone.add(rank)
+        if self._closed_s is None:
+            self.fail(error)
+
+    @property
+    def lost(self) -> Collection[int]:
+        """See `Link.lost`."""
+        return frozenset(self._lost)
+
     def close(self) -> None:
-        """See `Link.close`. Where messages do not arrive any more MPI is left as it is: its end would wait for them."""
+        """See `Link.close`. Where a rank is lost MPI is left as it is: its end would wait for that rank."""
         for rank in self._others:
-            with suppress(ClusterError):
+            with suppress(CstoolError):
                 self.send(rank, "bye")
         self._closed_s = time.monotonic()
         self._thread.join()
@@ -164,20 +178,26 @@ class MpiLink:
         self._others = [rank for rank in range(self.ranks) if rank != self.rank]
         self._leaving: list[_Leaving] = []
         self._arriving: list[_Arriving] = []
+        self._stuck: list[_Leaving | _Arriving] = []
+        """messages to and from ranks that are lost"""
         self._heard_s = dict.fromkeys(self._others, time.monotonic())
         self._gone: set[int] = set()
-        """ranks that said goodbye"""
+        """ranks that said goodbye, or are lost"""
         self._beat_s = time.monotonic()
         started.set_result(None)
         try:
             self._work_on()
         except BaseException as error:
             self._is_lost = True
-            self.fail(error)
+            # MPI may know of a death before it is known whose it is.
+            deadline = time.monotonic() + NAMING_S
+            while not self._lost and time.monotonic() < deadline:
+                time.sleep(IDLE_S)
+            self.fail(error if isinstance(error, CstoolError) else RankLostError(f"MPI: {error}", WAY_ON))
         for message in [*self._leaving, *self._to_leave]:
             if not message.left.done():
                 message.left.set_exception(self._error or ClusterError("the link is closed"))
-        if not self._is_lost:
+        if not self._is_lost and not self._lost:
             self._world.Free()
             mpi.Finalize()
 
@@ -191,9 +211,11 @@ class MpiLink:
                 continue
             now_s = time.monotonic()
             if self._closed_s is not None:
-                if not (self._to_leave or self._leaving or self._arriving) and self._gone == set(self._others):
+                # Where one is lost, only rank 0 stays until the others have heard what to do.
+                others_are_through = self._gone == set(self._others) or bool(self._lost and self.rank)
+                if others_are_through and not (self._to_leave or self._leaving or self._arriving):
                     return
-                if now_s - self._closed_s > GOODBYE_S:
+                if now_s - self._closed_s > (PARTING_S if self._lost else GOODBYE_S):
                     raise ClusterError("the other ranks must end with this one")
             time.sleep(BUSY_S if now_s - active_s < QUIET_S else IDLE_S)
 
@@ -202,6 +224,9 @@ class MpiLink:
         posted = False
         while self._to_leave:
             message = self._to_leave.popleft()
+            if message.to in self._lost:
+                message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
+                continue
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
             for array in message.arrays:
                 if array.nbytes:
@@ -237,23 +262,32 @@ class MpiLink:
         return True
 
     def _finish_leaving(self) -> bool:
-        gone = [message for message in self._leaving if self._mpi.Request.Testall(message.requests)]
+        gone = [
+            message
+            for message in self._leaving
+            if message.to in self._lost or self._mpi.Request.Testall(message.requests)
+        ]
         for message in gone:
             self._leaving.remove(message)
+            if message.to in self._lost:
+                # MPI may read the arrays for as long as the process lasts.
+                self._stuck.append(message)
             message.left.set_result(None)
         return bool(gone)
 
     def _finish_arriving(self) -> bool:
         """Deliver messages whose arrays are there, those of each rank in their order."""
         waits_for: set[int] = set()
-        here = []
+        here: list[_Arriving] = []
+        not_here: list[_Arriving] = []
         for message in self._arriving:
             if message.sender not in waits_for and self._mpi.Request.Testall(message.requests):
                 here.append(message)
-            else:
-                waits_for.add(message.sender)
+                continue
+            waits_for.add(message.sender)
+            (self._stuck if message.sender in self._lost else not_here).append(message)
+        self._arriving = not_here
         for message in here:
-            self._arriving.remove(message)
             with self._lock:
                 hear, _ = self._listeners.get(message.kind, (None, None))
                 if hear is None:
@@ -270,14 +304,14 @@ class MpiLink:
         # Who was stopped for long itself has heard nothing meanwhile, and no reason to complain.
         was_away = now_s - self._beat_s > SILENT_S / 2
         self._beat_s = now_s
-        for rank in set(self._others) - self._gone:
+        # Rank 0 looks for all, the others for rank 0, so that one alone says who is lost.
+        for rank in set(self._others if self.rank == 0 else [0]) - self._gone:
             silent_s = 0.0 if was_away else now_s - self._heard_s[rank]
             self._heard_s[rank] = now_s - silent_s
             if silent_s > SILENT_S:
-                raise ClusterError(
-                    f"rank {rank} must answer within {SILENT_S:.0f} s, nothing came from it for {silent_s:.0f} s",
-                    "the same command goes on from the last commit or checkpoint",
-                )
+                host, doing = self.hosts.get(rank, "its host"), self.activity.of(rank)
+                rule = f"must be heard of every {SILENT_S:.0f} s, it has been silent for {silent_s:.0f} s"
+                self.lose(rank, RankLostError(f"rank {rank} on {host}: {rule}, {doing}", WAY_ON))
             self.send(rank, "beat")
 
 
@@ -307,7 +341,10 @@ def _start_mpi() -> Any:
         mpi4py.rc.threads = True
         mpi4py.rc.thread_level = "funneled"
         mpi4py.rc.finalize = False
-        from mpi4py import MPI
+        with warnings.catch_warnings():
+            # What the error below says of another launcher it would say in its own words.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise ClusterError(f"--transport mpi: needs MPI, got {type(error).__name__}: {error}", INSTALL) from error
     found = MPI.COMM_WORLD.Get_size()

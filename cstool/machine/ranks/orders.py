@@ -198,6 +198,8 @@ class OtherRanks:
 
     def begin(self, swarmx: SwarmX, go: Go) -> None:
         """Have them run the next batch of a stream; sums that they send go to a SwarmX from now on."""
+        self.link.activity.step = go.step
+        self.link.activity.passed.clear()
         self._waited_s, self._sent_before = 0.0, self.link.sent_bytes
         self.sums.begin(swarmx)
         self.order(go)

@@ -33,8 +33,8 @@ class Broadcast:
         self._link, self._memoryx = link, memoryx
         self._window = Room(WINDOW_BYTES)
         self._number = 0
-        self._in_use: dict[int, tuple[int, int]] = {}
-        """by the number of a panel that was sent: how many ranks still use it, and its size [bytes]"""
+        self._in_use: dict[int, tuple[int, int, str]] = {}
+        """by the number of a panel that was sent: how many ranks still use it, its size [bytes], and its weight"""
         self._lock = threading.Lock()
         link.listen("passed", self._passed)
         link.on_failure(self._window.close)
@@ -52,7 +52,7 @@ class Broadcast:
             self._window.take(size_bytes)
             with self._lock:
                 number = self._number = self._number + 1
-                self._in_use[number] = len(others), size_bytes
+                self._in_use[number] = len(others), size_bytes, panel.weight
             on_the_way = [self._link.send(rank, "panel", PanelSent(panel, number, form), arrays) for rank in others]
         except BaseException:
             self._memoryx.release(panel)
@@ -76,12 +76,13 @@ class Broadcast:
         """Not to be called: the feeder has no grains."""
         raise AssertionError("a lane without grains has no gradients")
 
-    def _passed(self, _: int, number: int, __: Sequence[Array]) -> None:
+    def _passed(self, rank: int, number: int, _: Sequence[Array]) -> None:
         """Hear that a rank is through with a panel."""
         with self._lock:
-            ranks, size_bytes = self._in_use.pop(number)
+            ranks, size_bytes, weight = self._in_use.pop(number)
+            self._link.activity.passed[rank] = weight
             if ranks > 1:
-                self._in_use[number] = ranks - 1, size_bytes
+                self._in_use[number] = ranks - 1, size_bytes, weight
                 return
         self._window.give_back(size_bytes)
 

@@ -72,12 +72,12 @@ class Worker:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for stream in list(self._inputs):
-            self._stop_reading(StopReading(stream))
-        for cluster in self._clusters.values():
-            cluster.close()
-        self._opened.close()
-        self._stack.close()
+        # Rank 0 may be gone: nothing is said to it any more.
+        with self._stack, self._opened:
+            for worker in self._inputs.values():
+                worker.__exit__()
+            for cluster in self._clusters.values():
+                cluster.close()
 
     def serve(self) -> NoReturn:
         """Follow orders until the run is over.
@@ -154,6 +154,7 @@ class Worker:
         self._link.send(0, f"tokens {stop.stream}", None)
 
     def _go(self, go: Go) -> None:
+        self._link.activity.step = go.step
         batch = self._inputs[go.stream].next()
         cluster = self._clusters[batch.size, go.trains]
         waited_s, sent_bytes = self._panels.waited_s, self._link.sent_bytes

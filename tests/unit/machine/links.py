@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.machine.ranks.link import Form, Hear, Place, place_anew
+from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 from cstool.machine.ranks.mpi import packed
 
 
@@ -21,6 +21,7 @@ class ThreadLink:
 
     def __init__(self, rank: int, world: list[ThreadLink]) -> None:
         self.rank, self.host_ranks, self.sent_bytes = rank, 1, 0
+        self.activity = Activity()
         self._world = world
         self._lock = threading.Lock()
         self._heard: dict[str, tuple[Hear, Place]] = {}

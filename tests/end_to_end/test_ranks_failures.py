@@ -1,0 +1,300 @@
+"""Runs in several processes: one that dies, signals, restarts, and whatever is asked of them that cannot be."""
+
+import os
+import random
+import re
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import cstool
+from cstool.store import committed_step
+from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, by_mpirun, launched, run
+from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+from tests.patience import wait_until
+
+STEPS = 12
+LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}, "init__memoryx": {"store": "file"}}
+DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
+SYSTEMS = {"init__backend": {"cluster_config": {"num_csx": 4}}}
+HOST = socket.gethostname()
+MAIN = "import sys; from cstool.cli import main; sys.exit(main())"
+WAY_ON = "hint: the same command goes on from the last commit or checkpoint\n"
+DIED = (
+    rf"error: rank {{rank}} on {re.escape(HOST)}: must last as long as the run, it died "
+    r"(before the first step|in step \d+(, after the op of [\w.]+)?)\n" + WAY_ON
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, data) -> str:
+    """The digest at the end of a run in one process that nothing disturbed."""
+    file = gpt_params(tmp_path_factory.mktemp("straight"), data, **LOOP, **DROPOUT)
+    return digest(Path(run_file(file).checkpoints[-1]))
+
+
+@pytest.fixture
+def file(tmp_path, data) -> Path:
+    return gpt_params(tmp_path, data, **LOOP, **DROPOUT, **SYSTEMS)
+
+
+def wait_for_commit(file: Path, step: int) -> None:
+    path = file.parent / "model_dir" / "memoryx.h5"
+    wait_until(lambda: path.exists() and (committed_step(path) or 0) >= step, f"no commit of step {step}")
+
+
+def kill(file: Path, rank: int, step: int, chance: random.Random) -> None:
+    """Kill a rank at a random moment after a step; the others end soon, and one of them says so."""
+    with Command(*launched(file)) as command:
+        wait_for_commit(file, step)
+        time.sleep(chance.uniform(0, 0.1))
+        os.kill(command.rank(rank), signal.SIGKILL)
+        said = command.wait()
+    assert (said.exit_code, re.fullmatch(DIED.format(rank=rank), said.errors)) != (1, None), said.errors
+    assert said.exit_code == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_after_ranks_died_at_any_moment_the_same_command_goes_on_with_the_same_bits(file, straight, rank):
+    chance = random.Random(rank)
+    kill(file, rank, 1, chance)
+    kill(file, 1 - rank, 4, chance)
+    kill(file, rank, 7, chance)
+    said = run(*launched(file))
+    assert (said.exit_code, said.errors) == (0, "")
+    assert latest_bits(file.parent / "model_dir") == straight
+
+
+def test_the_launcher_starts_a_run_again_after_a_rank_died(file, straight):
+    with Command(*launched(file, "--max_restarts", "2")) as command:
+        for step in (1, 4):
+            wait_for_commit(file, step)
+            os.kill(command.rank(1), signal.SIGKILL)
+            if step == 1:
+                wait_for_commit(file, 3)
+        said = command.wait()
+    died = DIED.format(rank=1)
+    restarts = [
+        re.escape(f"restart {count} of 2: the run goes on from its last commit or checkpoint\n") for count in (1, 2)
+    ]
+    assert re.fullmatch(died + restarts[0] + died + restarts[1], said.errors), said.errors
+    assert said.exit_code == 0
+    assert latest_bits(file.parent / "model_dir") == straight
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", ["launcher", "mpirun", "rank"])
+def test_a_signal_finishes_the_step_and_saves_wherever_it_comes(file, where, number):
+    with Command(*(by_mpirun(file) if where == "mpirun" else launched(file))) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(1) if where == "rank" else command.process.pid, number)
+        said = command.wait()
+    step = committed_step(file.parent / "model_dir" / "memoryx.h5")
+    assert said.exit_code == 130
+    errors = said.errors.replace("[mpiexec@" + HOST + "] Sending Ctrl-C to processes as requested\n", "")
+    assert errors.replace("[mpiexec@" + HOST + "] Press Ctrl-C again to force abort\n", "") == (
+        f"interrupted: stopped by {number.name} after step {step}; "
+        f"it is committed in {file.parent / 'model_dir' / 'memoryx.h5'}\n"
+        "hint: the same command continues from there\n"
+    )
+
+
+def test_a_rank_that_says_nothing_is_given_up(file):
+    patient = (sys.executable, "-c", f"import cstool.machine.ranks.mpi as mpi; mpi.SILENT_S = 8.0; {MAIN}")
+    with Command(*patient, *launched(file)[len(CSTOOL) :]) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(1), signal.SIGSTOP)
+        said = command.wait()
+    assert said.exit_code == 1
+    assert re.fullmatch(
+        rf"error: rank 1 on {re.escape(HOST)}: must be heard of every 8 s, it has been silent for \d+ s, "
+        r"in step \d+(, after the op of [\w.]+)?\n" + WAY_ON,
+        said.errors,
+    ), said.errors
+
+
+def test_where_the_launcher_dies_the_run_saves_and_ends(file, straight):
+    with Command(*launched(file)) as command:
+        wait_for_commit(file, 1)
+        command.process.kill()
+        command.wait()
+    run(*launched(file))
+    assert latest_bits(file.parent / "model_dir") == straight
+
+
+def refused(*words: str, environment: dict[str, str] | None = None) -> str:
+    """Run a command that has exit code 2, and prints nothing but an error."""
+    said = run(*words, environment=environment)
+    assert said.exit_code == 2, said
+    return said.errors
+
+
+def test_each_process_needs_a_system(file):
+    expected = (
+        "error: num_csx: must be at least the number of processes (2), got 1\nhint: --num_csx 2, or fewer processes\n"
+    )
+    assert refused(*launched(file, "--num_csx", "1")) == expected
+    assert refused(*by_mpirun(file, "--num_csx", "1")) == expected
+
+
+def test_each_process_needs_a_grain(file):
+    where = "trainer.fit.train_dataloader"
+    assert refused(*launched(file, "--num_csx", "8", "--set", f"{where}.batch_size=16", ranks=5)) == (
+        f"error: {file}: {where}: must have at least as many grains to a batch as there are processes (5), got 4\n"
+        "hint: a larger batch_size, or fewer processes\n"
+    )
+
+
+def test_params_that_are_wrong_are_said_to_be_once(file):
+    flags = ("--set", "trainer.init.seed=many")
+    alone = refused(*CSTOOL, "run", "-p", str(file), *flags)
+    assert alone.count("error: ") == 1
+    assert refused(*by_mpirun(file, *flags)) == alone
+    assert refused(*launched(file, *flags)) == alone
+
+
+def test_flags_that_are_wrong_are_said_to_be_once(file):
+    assert refused(*by_mpirun(file, "--lane", "2")) == refused(*CSTOOL, "run", "-p", str(file), "--lane", "2")
+    assert refused(*by_mpirun(file, "--lanes", "no")) == refused(*CSTOOL, "run", "-p", str(file), "--lanes", "no")
+
+
+def two(file: Path, first: str, second: str) -> tuple[str, ...]:
+    """Two ranks that were not told the same."""
+    words = (*CSTOOL, "run", "-p", str(file), "--lanes", "1", "--set")
+    return (MPIRUN, "-n", "1", *words, first, ":", "-n", "1", *words, second)
+
+
+HINT_ALIKE = "hint: every host needs the same cstool, the same params file and the same data\n"
+
+
+def test_ranks_with_other_params(file):
+    errors = refused(*two(file, "trainer.init.seed=1", "trainer.init.seed=2"))
+    assert re.fullmatch(
+        r"error: rank 1: the params must be as rank 0 has it, [0-9a-f]{16}, got [0-9a-f]{16}\n" + HINT_ALIKE, errors
+    ), errors
+    assert not list((file.parent / "model_dir").glob("*.mdl"))
+
+
+def test_ranks_with_other_data(file, data):
+    """Another disk is behind the same path."""
+    other = write_text(file.parent / "other" / "train", 150, seed=1)
+    elsewhere = (
+        "import pathlib; import cstool.machine.data_sets as sets; opened = sets.open_dataset; "
+        f"sets.open_dataset = lambda kind, _, **named: opened(kind, [pathlib.Path({str(other)!r})], **named)"
+    )
+    words = ("run", "-p", str(file), "--lanes", "1")
+    errors = refused(
+        *(MPIRUN, "-n", "1", *CSTOOL, *words, ":", "-n", "1", sys.executable, "-c", f"{elsewhere}; {MAIN}", *words)
+    )
+    assert re.fullmatch(
+        r"error: rank 1: the samples of trainer\.fit\.train_dataloader must be as rank 0 has it, "
+        r"150 [0-9a-f]{16}, got 150 [0-9a-f]{16}\n" + HINT_ALIKE,
+        errors,
+    ), errors
+
+
+def test_ranks_with_another_version(file):
+    older = f"import cstool; cstool.__version__ = '0.0.1'; {MAIN}"
+    words = ("run", "-p", str(file), "--lanes", "1")
+    errors = refused(*(MPIRUN, "-n", "1", *CSTOOL, *words, ":", "-n", "1", sys.executable, "-c", older, *words))
+    assert errors == (
+        f"error: rank 1: the version of cstool must be as rank 0 has it, {cstool.__version__}, got 0.0.1\n" + HINT_ALIKE
+    )
+
+
+@pytest.mark.parametrize(
+    ("raised", "got"),
+    [
+        ("ImportError('No module named mpi4py')", "ImportError: No module named mpi4py"),
+        ("RuntimeError('cannot load MPI library')", "RuntimeError: cannot load MPI library"),
+    ],
+)
+def test_there_is_no_mpi(file, raised, got):
+    package = file.parent / "site" / "mpi4py"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("class rc: pass\n")
+    (package / "MPI.py").write_text(f"raise {raised}\n")
+    path = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
+    expected = (
+        f"error: --transport mpi: needs MPI, got {got}\nhint: pip install 'cstool[mpi]' installs mpi4py and MPICH\n"
+    )
+    assert refused(*by_mpirun(file), environment={"PYTHONPATH": path}) == expected
+    assert refused(*launched(file), environment={"PYTHONPATH": path}) == expected
+
+
+def test_a_launcher_of_another_mpi(file):
+    """Each process believes that it is alone."""
+    errors = [
+        refused(
+            *(*CSTOOL, "run", "-p", str(file)),
+            environment={"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank},
+        )
+        for rank in ("0", "1")
+    ]
+    assert re.fullmatch(
+        r"error: --transport mpi: the launcher must belong to the MPI of this Python \(.+\); it started 2 processes, "
+        r"of which this MPI sees 1\n"
+        r"hint: the mpirun beside this Python does, as `--launch mpi` uses it\n",
+        errors[0],
+    ), errors
+    assert errors[1] == ""
+
+
+def test_no_mpirun(file):
+    program = f"import sys; sys.executable = '/nowhere/python'; {MAIN}"
+    words = ("run", "-p", str(file), "--launch", "mpi", "--ranks", "2")
+    assert refused(sys.executable, "-c", program, *words, environment={"PATH": "/nowhere"}) == (
+        "error: --launch mpi: needs mpirun, found none beside this Python or on PATH\n"
+        "hint: pip install 'cstool[mpi]' installs mpi4py and MPICH\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--ranks", "2"], "error: --ranks: must go with --launch mpi, got it alone\n"),
+        (["--max_restarts", "2"], "error: --max_restarts: must go with --launch mpi, got it alone\n"),
+        (["--launch", "mpi", "--ranks", "0"], "error: --ranks: must be at least 1, got 0\n"),
+        (["--launch", "mpi", "--max_restarts", "-1"], "error: --max_restarts: must be at least 0, got -1\n"),
+        (
+            ["--launch", "mpi", "--transport", "in_process"],
+            "error: --launch mpi: must not be with --transport in_process, got both\n"
+            "hint: one process needs no launch\n",
+        ),
+        (
+            ["--launch", "mpi", "--max_restarts", "1", "--num_steps", "3"],
+            "error: --max_restarts: must not be with num_steps, got 3\n"
+            "hint: it counts from where a run begins; max_steps counts from step 0\n",
+        ),
+        (
+            ["--launch", "mpi", "--max_restarts", "1", "--checkpoint_path", "a.mdl"],
+            "error: --max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both\n"
+            "hint: a restart goes on from the latest state in model_dir\n",
+        ),
+        (
+            ["--launch", "mpi", "--mode", "infer", "--ranks", "2"],
+            "error: --mode infer: must run in one process, got 2 of them\nhint: leave out --launch, mpirun and srun\n",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together(file, flags, expected):
+    assert refused(*CSTOOL, "run", "-p", str(file), *flags) == expected
+
+
+def test_what_a_launcher_started_launches_nothing(file):
+    assert refused(*by_mpirun(file, "--launch", "mpi")) == (
+        "error: --launch mpi: must be typed where no launcher started the process, got one of 2\n"
+        "hint: without --launch the processes find each other\n"
+    )
+    assert refused(*by_mpirun(file, "--mode", "infer", "--prompt", "a")) == (
+        "error: --mode infer: must run in one process, got 2 of them\nhint: leave out --launch, mpirun and srun\n"
+    )
