@@ -44,7 +44,7 @@ def called(monkeypatch, tmp_path):
         return SimpleNamespace(as_dict=lambda: {"losses": [2.5]})
 
     monkeypatch.setattr(run_module, "run", run)
-    monkeypatch.setattr(data_sets, "check_data", lambda params, mode: build_graph(params.model, None))
+    monkeypatch.setattr(data_sets, "check_data", lambda params, *_: build_graph(params.model, None))
     return called
 
 
