@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXAMPLE_COUNTS = "such as 4, or 1,2,4..192, where .. doubles"
-HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set")
+HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set", "--ranks", "--link")
 """that have an effect beside `--system host`; the first four without a params file, too"""
 HOST = "host"
 """what `--system` calls this machine"""
@@ -86,6 +86,19 @@ def estimate(
     calibrate: Annotated[
         bool, flag("--calibrate", "With --system host: measure what this machine can do once more.")
     ] = False,
+    ranks: Annotated[
+        int | None,
+        option("--ranks", "N", "With --system host: processes that share the systems, as mpirun starts them.", min=1),
+    ] = None,
+    link: Annotated[
+        str | None,
+        option(
+            "--link",
+            "RATE[,LATENCY]",
+            "With --ranks: each has a host like this one, linked at 10Gb/s, or 1Gb/s,5ms.",
+            show_default="all on this host",
+        ),
+    ] = None,
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -110,10 +123,13 @@ def estimate(
         return
     if system.lower() == HOST:
         _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
-        estimate_host(params, set_ or (), calibrates=calibrate, tokens=tokens, as_json=as_json)
+        if link is not None and (ranks or 1) == 1:
+            raise EstimateError(f"--link: must stand beside --ranks of 2 or more, got --ranks {ranks or 1}")
+        estimate_host(params, set_ or (), calibrates=calibrate, tokens=tokens, ranks=ranks, link=link, as_json=as_json)
         return
-    if calibrate:
-        raise EstimateError(f"--calibrate: must stand beside --system host, got --system {system}")
+    for name in ("--calibrate", "--ranks", "--link"):
+        if name in typed:
+            raise EstimateError(f"{name}: must stand beside --system host, got --system {system}")
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
     _check_files(plot or (), trace, csv)

@@ -6,24 +6,32 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cstool.cli.render import print_facts, print_json, print_table
 from cstool.cli.screen import screen_on
-from cstool.words import time_text
+from cstool.words import bytes_text, digits_text, time_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.estimating import HostPrediction
+    from cstool.verbs.estimating import HostPrediction, RanksPrediction
     from cstool.verbs.results import HostRates
 
 
 def estimate_host(
-    params: Path | None, overrides: Sequence[str], *, calibrates: bool, tokens: str | None, as_json: bool
+    params: Path | None,
+    overrides: Sequence[str],
+    *,
+    calibrates: bool,
+    tokens: str | None,
+    ranks: int | None,
+    link: str | None,
+    as_json: bool,
 ) -> None:
     """Measure this host if that was not done, or is asked for; predict a step of a model if one is given.
 
     Raises:
-        EstimateError: the rates cannot be kept, or the file has no batch
+        EstimateError: the rates cannot be kept, the file has no batch, or it cannot go on so many ranks
+        ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """
     from cstool.verbs.estimating import estimate_on_host
@@ -34,7 +42,14 @@ def estimate_host(
 
     with screen_on(sys.stderr) as screen:
         found = estimate_on_host(
-            params, overrides, tokens=tokens, calibrates=calibrates, begin=begin, progress=screen.progress
+            params,
+            overrides,
+            tokens=tokens,
+            ranks=ranks,
+            link=link,
+            calibrates=calibrates,
+            begin=begin,
+            progress=screen.progress,
         )
     rates, predicted = found.rates, found.predicted
     if as_json:
@@ -44,6 +59,8 @@ def estimate_host(
             rest = {"rest_s": predicted.step.rest_s, "tokens_per_s": predicted.tokens_per_s, "days": predicted.days}
             setup = asdict(predicted.setup) | {"recomputed": sorted(predicted.setup.recomputed)}
             steps = {"predicted": {**asdict(predicted.step), **rest, "setup": setup}}
+            if predicted.ranks is not None:
+                steps["predicted"]["ranks"] = _ranks_document(predicted.ranks)
         print_json({"rates": {**kept, **asdict(rates)}, **steps})
     elif predicted is None:
         _print_rates(rates, found.file)
@@ -62,10 +79,55 @@ def _facts(found: HostPrediction) -> Iterator[tuple[str, str]]:
         yield "again", f"{time_text(step.again_s)}: layers are computed again"
     yield "backward", time_text(step.backward_s)
     yield ("the rest", f"{time_text(step.rest_s) if step.rest_s else 'nothing'}: updates, waiting, the loop itself")
-    yield "grains", f"{setup.grains:,} of {setup.grain_samples} samples, {setup.lanes} lanes"
+    if found.ranks is None:
+        yield "grains", f"{setup.grains:,} of {setup.grain_samples} samples, {setup.lanes} lanes"
+    else:
+        yield from _rank_facts(found.ranks)
     yield "MemoryX", "in a file" if setup.memoryx_in_file else "in memory"
     if found.days is not None:
         yield "training", f"{found.days:,.3g} days"
+
+
+def _rank_facts(found: RanksPrediction) -> Iterator[tuple[str, str]]:
+    setup, step, link = found.setup, found.step, found.setup.link
+    assert link is not None, "what is planned has a link"
+    where = "all on this host" if found.on_one_host else "each on a host like this one"
+    yield "ranks", f"{len(setup.setups)}, {where}, with {found.num_csx} CSX"
+    grains = ", ".join(str(own.grains) for own in setup.setups)
+    lanes = ", ".join(str(own.lanes) for own in setup.setups)
+    yield "grains", f"of {setup.setups[0].grain_samples} samples, by rank: {grains}; lanes: {lanes}"
+    others = "rank 1" if len(setup.setups) == 2 else f"ranks 1 to {len(setup.setups) - 1}"
+    sums = ", ".join(map(bytes_text, setup.traffic.gradient_bytes[1:]))
+    yield "down", f"{bytes_text(setup.traffic.weight_bytes)} of weights a step to each other rank"
+    yield "up", f"at most {sums} of gradients a step from {others}"
+    yield "wire", f"{time_text(step.wire_s)} of rank 0's link: down {time_text(step.down_s)}, up {time_text(step.up_s)}"
+    rate = f"{digits_text(link.bytes_per_s / 1e9)} GB/s"
+    if found.on_one_host:
+        yield "link", f"{rate} both ways together: copies in memory, as measured on this host"
+    else:
+        yield "link", f"{rate} each way, {time_text(link.latency_s)} of latency, as --link says"
+    yield "SwarmX", f"{step.swarmx_s / step.step_s:.1%} of the step waits for it"
+
+
+def _ranks_document(found: RanksPrediction) -> dict[str, Any]:
+    """What is predicted of ranks, as --json has it."""
+    setup, step = found.setup, found.step
+    assert setup.link is not None, "what is planned has a link"
+    return {
+        "on_one_host": found.on_one_host,
+        "num_csx": found.num_csx,
+        "grains": [own.grains for own in setup.setups],
+        "lanes": [own.lanes for own in setup.setups],
+        "compute_s": [own.forward_s + own.again_s + own.backward_s for own in step.ranks],
+        "traffic": {**asdict(setup.traffic), "weight_bytes": setup.traffic.weight_bytes},
+        "link": asdict(setup.link),
+        "message_s": setup.message_s,
+        "down_s": step.down_s,
+        "up_s": step.up_s,
+        "wire_s": step.wire_s,
+        "swarmx_s": step.swarmx_s,
+        "swarmx_share": step.swarmx_s / step.step_s,
+    }
 
 
 def _print_rates(rates: HostRates, path: Path) -> None:

@@ -109,11 +109,7 @@ class Cluster:
     @cached_property
     def stream(self) -> tuple[Panel, ...]:
         """The panels that MemoryX sends out for one batch, in order."""
-        once: list[Panel] = []
-        for position, forward in self.plan.timeline.visits:
-            planned = self.plan.ops[position]
-            once += [*planned.vector_panels, *planned.matrix_panels[:: 1 if forward else -1]]
-        return tuple(once) * self.waves
+        return self.plan.stream(self.plan.timeline.visits) * self.waves
 
     @property
     def op_seconds(self) -> dict[str, dict[str, float]]:

@@ -5,7 +5,7 @@ the same layout. A buffer has one place, however often its contents are made.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -26,7 +26,7 @@ from cstool.ir import (
 )
 from cstool.kernels.call import Kernel
 from cstool.kernels.table import KERNELS
-from cstool.machine.timeline import Timeline, make_timeline
+from cstool.machine.timeline import Timeline, Visit, make_timeline
 
 ALIGNMENT_BYTES = 64
 """one cache line, and one 512-bit vector"""
@@ -95,6 +95,14 @@ class Plan:
     """samples of a grain"""
     sequence: int
     """tokens of a sample"""
+
+    def stream(self, visits: Iterable[Visit]) -> tuple[Panel, ...]:
+        """The panels that stream for some visits to ops, in order; on the way back those of a matrix from the last."""
+        found: list[Panel] = []
+        for position, forward in visits:
+            planned = self.ops[position]
+            found += [*planned.vector_panels, *planned.matrix_panels[:: 1 if forward else -1]]
+        return tuple(found)
 
 
 @dataclass

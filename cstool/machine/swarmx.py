@@ -120,6 +120,28 @@ class GradientTree:
         return all(leaf in self._own for leaf in leaves)
 
 
+def leaving_nodes(grains: int, own: Collection[int]) -> list[Node]:
+    """The nodes of the tree whose sums leave for MemoryX from where some of the grains are.
+
+    Each is a whole subtree of own leaves whose sibling is none. Of 8 grains a half is one node, 4 of 6 are two.
+
+    >>> leaving_nodes(8, range(4)), leaving_nodes(6, range(2, 6))
+    ([Node(level=2, place=0)], [Node(level=1, place=1), Node(level=1, place=2)])
+
+    Args:
+        grains: leaves of the tree
+        own: the grains whose gradients come here
+    """
+    here, nodes, level = set(own), grains, 0
+    found: list[Node] = []
+    while nodes > 1:
+        alone = {place for place in here if place ^ 1 < nodes and place ^ 1 not in here}
+        found += [Node(level, place) for place in sorted(alone)]
+        here = {place >> 1 for place in here - alone}
+        nodes, level = (nodes + 1) >> 1, level + 1
+    return [*found, *(Node(level, place) for place in here)]
+
+
 class InProcess:
     """SwarmX where MemoryX is: all lanes read the same array of a panel, which is MemoryX's to change.
 

@@ -125,6 +125,7 @@ class HostSetup:
         past_cache: whether that file is read and written past the system's page cache
         commits: whether every step is committed to it
         buffer_bytes: of weights and state that are held in memory, where they are in a file
+        lanes_beside: host threads of other ranks on this host
     """
 
     grain_samples: int
@@ -139,6 +140,7 @@ class HostSetup:
     past_cache: bool = False
     commits: bool = False
     buffer_bytes: int = 0
+    lanes_beside: int = 0
 
 
 @dataclass(frozen=True)
@@ -316,8 +318,9 @@ def _read_share(graph: Graph, setup: HostSetup) -> float:
 
 def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
     """Return this host as resources: memory without limit, or a file; updates on the lanes, or on cores beside them."""
-    threads = max(1, rates.cores - setup.lanes)
-    shared = rates.cores <= setup.lanes
+    lanes = setup.lanes + setup.lanes_beside
+    threads = max(1, rates.cores - lanes)
+    shared = rates.cores <= lanes
     each = rates.update_s[setup.optimizer]
     states = setup.optimizer_states
     memory = math.inf
@@ -330,7 +333,7 @@ def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
         memory = moved / ((moved - written) / read_rate + written / write_rate)
     return Cluster(
         memory_bytes_per_s=memory,
-        update_s_per_weight=each / (setup.lanes if shared else threads),
+        update_s_per_weight=each / (lanes if shared else threads),
         link_bytes_per_s=math.inf,
         io_bytes_per_s=math.inf,
         hops_s=0.0,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cstool.estimation.published import Comparison
     from cstool.params import Params
     from cstool.perf.host import HostRates, HostSetup, HostStep
+    from cstool.perf.ranks import Link, RankedStep, RanksSetup
     from cstool.progress import Progress
 
 SPARSITY_KEY = "trainer.init.sparsity"
@@ -40,8 +41,20 @@ class Estimates(NamedTuple):
     notes: tuple[str, ...]
 
 
+class RanksPrediction(NamedTuple):
+    """A training step on several ranks, each on a host like this one, or all of them on this one."""
+
+    setup: RanksSetup
+    step: RankedStep
+    num_csx: int
+    on_one_host: bool
+
+
 class HostPrediction(NamedTuple):
-    """A training step as this host would take it; samples count as tokens where there is no sequence."""
+    """A training step as this host would take it; samples count as tokens where there is no sequence.
+
+    Of several ranks, setup and step are those of the rank that computes for longest.
+    """
 
     model: str
     parameters: int
@@ -50,6 +63,7 @@ class HostPrediction(NamedTuple):
     step: HostStep
     tokens_per_s: float
     days: float | None
+    ranks: RanksPrediction | None
 
 
 class HostEstimate(NamedTuple):
@@ -204,6 +218,8 @@ def estimate_on_host(
     overrides: Sequence[str] = (),
     *,
     tokens: str | None = None,
+    ranks: int | None = None,
+    link: str | None = None,
     calibrates: bool = False,
     begin: Callable[[], None],
     progress: Progress,
@@ -214,22 +230,29 @@ def estimate_on_host(
         file: a params file of one trainer; None to measure alone
         overrides: as for `load_all_params`
         tokens: to train with, such as "300B"
+        ranks: processes that share the systems of the params; None for one
+        link: of the ranks, each on a host like this one, such as "10Gb/s"; None for all of them on this host
         calibrates: measure once more
         begin: is called before anything is measured
         progress: is told
 
     Raises:
-        EstimateError: the rates cannot be kept, or the file has no batch
+        EstimateError: the rates cannot be kept, the file has no batch, or not so many systems or grains as ranks
+        ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """
+    from cstool.estimation.ranks import check_ranks, parse_link
     from cstool.estimation.request import parse_tokens
     from cstool.run.report.host_rates import load_rates, rates_file
 
     params = None if file is None else _one_trainer(file, overrides)
     wanted = None if tokens is None else parse_tokens(tokens)
+    over = None if link is None else parse_link(link)
+    if params is not None and ranks is not None:
+        check_ranks(params, ranks)
     kept = None if calibrates else load_rates()
     rates = _calibrated(begin, progress) if kept is None else kept
-    predicted = None if params is None else _predicted(params, rates, wanted)
+    predicted = None if params is None else _predicted(params, rates, wanted, ranks or 1, over)
     return HostEstimate(rates, rates_file(), kept is None, predicted)
 
 
@@ -256,20 +279,28 @@ def _calibrated(begin: Callable[[], None], progress: Progress) -> HostRates:
     return rates
 
 
-def _predicted(params: Params, rates: HostRates, tokens: int | None) -> HostPrediction:
+def _predicted(params: Params, rates: HostRates, tokens: int | None, ranks: int, link: Link | None) -> HostPrediction:
     from cstool.estimation.point import DAY_S
     from cstool.estimation.request import loader_of
     from cstool.models import build_graph, declared_sequence_length
     from cstool.perf.host import predict_step
-    from cstool.run.report.host_prediction import planned_setup
+    from cstool.perf.ranks import predict_ranks
+    from cstool.run.report.host_prediction import planned_ranks, planned_setup
 
     batch_size = loader_of(params).batch_size
     graph = build_graph(params.model, declared_sequence_length(params))
-    setup = planned_setup(params, graph, batch_size)
-    step = predict_step(graph, rates, setup)
+    shared = None
+    if ranks == 1:
+        setup = planned_setup(params, graph, batch_size)
+        step = predict_step(graph, rates, setup)
+    else:
+        dealt = planned_ranks(params, graph, batch_size, ranks, rates, link)
+        on_ranks = predict_ranks(graph, rates, dealt)
+        setup, step = dealt.setups[on_ranks.slowest], on_ranks.of(on_ranks.slowest)
+        shared = RanksPrediction(dealt, on_ranks, params.num_csx, link is None)
     tokens_per_s = batch_size * (graph.sequence_length or 1) / step.step_s
     days = None if tokens is None else tokens / tokens_per_s / DAY_S
-    return HostPrediction(graph.name, graph.parameter_count, batch_size, setup, step, tokens_per_s, days)
+    return HostPrediction(graph.name, graph.parameter_count, batch_size, setup, step, tokens_per_s, days, shared)
 
 
 def _estimator(

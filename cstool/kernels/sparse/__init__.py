@@ -2,4 +2,4 @@
 
 from cstool.kernels.sparse.linear import TILE_TOKENS, sparse_linear_backward, sparse_linear_forward
 from cstool.kernels.sparse.matrix import KernelChoice, SparseMatrix
-from cstool.kernels.sparse.pattern import Pattern, collect, expand, make_pattern, positions
+from cstool.kernels.sparse.pattern import Pattern, collect, expand, make_pattern, pattern_bytes, positions

@@ -60,6 +60,24 @@ def block_width(density: float) -> int:
     return WIDE if density < WIDE_BELOW else NARROW
 
 
+def pattern_bytes(shape: tuple[int, int], count: int) -> int:
+    """Size of the arrays of a pattern [bytes].
+
+    A number of a row and a count, of 2 bytes each, for every row and block of columns; a byte for every non-zero; and
+    2 bytes for each row of `AHEAD`. Of 4 rows of 200 columns, two blocks, with 10 non-zeros:
+
+    >>> pattern_bytes((4, 200), 10)
+    46
+
+    Args:
+        shape: (rows, columns) of the panel
+        count: of non-zeros
+    """
+    rows, columns = shape
+    blocks = -(-columns // block_width(count / max(1, rows * columns)))
+    return 2 * (2 * rows * blocks + AHEAD) + count
+
+
 def make_pattern(indices: np.ndarray, shape: tuple[int, int]) -> tuple[Pattern, np.ndarray]:
     """Bring positions into the order of the stream.
 

@@ -208,6 +208,10 @@ class MemoryX:
         """What streams when a panel is sent out [bytes]."""
         return self._stream.panel_bytes(panel)
 
+    def gradient_bytes(self, panel: Panel) -> int:
+        """What comes back of a panel, where all its rows have gradients and its zeros need none [bytes]."""
+        return self._stream.gradient_bytes(panel)
+
     @property
     def lanes_waited_s(self) -> float:
         """Time that lanes waited for panels, updates and room for gradients [s], summed over the lanes."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from cstool.ir import Panel
 from cstool.kernels.call import Weights
-from cstool.kernels.sparse import SparseMatrix
+from cstool.kernels.sparse import Pattern, SparseMatrix
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.dropconnect import Draw
@@ -70,13 +70,20 @@ class WeightStream:
 
     def panel_bytes(self, panel: Panel) -> int:
         """What streams when a panel is sent out [bytes]."""
+        pattern = self._pattern(panel)
+        return 4 * panel.size if pattern is None else 4 * pattern.count + pattern.size_bytes
+
+    def gradient_bytes(self, panel: Panel) -> int:
+        """A sum of gradients of a panel, where all rows have one and those of zeros are not asked for [bytes]."""
+        pattern = self._pattern(panel)
+        return 4 * (panel.size if pattern is None else pattern.count)
+
+    def _pattern(self, panel: Panel) -> Pattern | None:
+        """Where the non-zeros of a panel are as it streams now; None of a dense one."""
         if self.draw is not None and panel.weight in self._arrays.dropped:
-            pattern = self._arrays.dropped[panel.weight].pattern(panel, self.draw)
-        elif (sparse := self._arrays.sparse.get(panel.weight)) is not None:
-            pattern = sparse.pattern(panel)
-        else:
-            return 4 * panel.size
-        return 4 * pattern.count + pattern.size_bytes
+            return self._arrays.dropped[panel.weight].pattern(panel, self.draw)
+        sparse = self._arrays.sparse.get(panel.weight)
+        return None if sparse is None else sparse.pattern(panel)
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`; waits for an update that is under way."""

@@ -1,19 +1,24 @@
 """What this host was predicted to take for a step, beside what it took: how anyone can check the model on a machine."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
 from cstool.ir import Graph
 from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.layout import Layout, lay_out
 from cstool.machine.memoryx_store import CACHED_SHARE, FILE_SHARE
+from cstool.machine.ranks.mpi import BUSY_S
+from cstool.machine.ranks.traffic import count_traffic, planned_bytes, present_bytes
 from cstool.machine.timeline import make_timeline
 from cstool.models.statistics import FLOAT32_BYTES
 from cstool.optimizers import costed_optimizer, state_share
 from cstool.params import Params
-from cstool.perf.host import HostRates, HostSetup, predict_step
+from cstool.perf.host import HostRates, HostSetup, HostStep, predict_step
+from cstool.perf.ranks import Link, RanksSetup, predict_ranks
 from cstool.run.session import Session
 from cstool.sparsity import assign_groups, most_kept
 
@@ -41,10 +46,13 @@ class HostComparison:
     Measured are medians over the steps but the first, of a long run over the last.
 
     Args:
-        phases: step, forward, again (where layers are recomputed), backward, rest
+        phases: step, forward, again (where layers are recomputed), backward, rest; of several ranks those of rank 0,
+            whose rest is waiting for the others, too
+        wire: of several ranks, what is taken for the wire between them
     """
 
     phases: Mapping[str, PhaseTimes]
+    wire: str | None = None
 
     def line(self) -> str:
         """Return it as the log has it."""
@@ -56,7 +64,7 @@ class HostComparison:
         ]
         return (
             f"Time per step on this host, predicted / measured: {step.predicted:.3g} / {step.measured:.3g} s "
-            f"({step.error:+.0%}); {', '.join(parts)}."
+            f"({step.error:+.0%}); {', '.join(parts)}{'' if self.wire is None else f'; {self.wire}'}."
         )
 
 
@@ -65,14 +73,31 @@ def compare(session: Session, rates: HostRates) -> HostComparison | None:
     training = session.training
     if len(training.step_seconds) < FEWEST_STEPS:
         return None
-    predicted = predict_step(session.graph, rates, setup_of(session))
+    predicted, wire = _predicted(session, rates)
     totals = training.phase_seconds
     phases = {name: median(b[name] - a[name] for a, b in pairwise(totals)) for name in totals[0]}
     step = training.median_step_s
     measured = {"step": step, **phases, "rest": max(0.0, step - sum(phases.values()))}
     return HostComparison(
-        {name: PhaseTimes(getattr(predicted, f"{name}_s"), seconds) for name, seconds in measured.items()}
+        {name: PhaseTimes(getattr(predicted, f"{name}_s"), seconds) for name, seconds in measured.items()}, wire
     )
+
+
+def _predicted(session: Session, rates: HostRates) -> tuple[HostStep, str | None]:
+    """The step of a run, of several ranks as rank 0 sees it; and what was taken for the wire between these."""
+    setup = setup_of(session)
+    if len(session.appliance.others.used) == 1:
+        return predict_step(session.graph, rates, setup), None
+    ranks = ranks_setup_of(session, rates, setup)
+    wire = "the wire between hosts is left out, nobody measured it"
+    if ranks.link is not None:
+        wire = f"between ranks copies in memory at {ranks.link.bytes_per_s / 1e9:.2f} GB/s"
+    return predict_ranks(session.graph, rates, ranks).of(0), wire
+
+
+def host_link(rates: HostRates) -> Link:
+    """What stands for a link between ranks on one host: copies in memory at the rate of the page cache, either way."""
+    return Link(rates.cached_bytes_per_s, both_ways=False)
 
 
 def setup_of(session: Session) -> HostSetup:
@@ -92,6 +117,62 @@ def setup_of(session: Session) -> HostSetup:
             for name, sparse in arrays.sparse.items()
             if all(sparse.choice(panel).forward for panel in sparse.panels)
         },
+    )
+
+
+def ranks_setup_of(session: Session, rates: HostRates, setup: HostSetup) -> RanksSetup:
+    """The setup of a run on several ranks, of which `setup` is that of rank 0 as if it were alone."""
+    appliance = session.appliance
+    layout, hosts = appliance.training_cluster.layout, [use.host for use in appliance.others.used]
+    traffic = count_traffic(session.graph, layout, present_bytes(appliance.memoryx))
+    link = host_link(rates) if len(set(hosts)) == 1 else None
+    setups = _dealt(session.graph, layout, setup, hosts, session.order.lanes)
+    return RanksSetup(setups, traffic, link, BUSY_S)
+
+
+def planned_ranks(
+    params: Params, graph: Graph, batch_size: int, ranks: int, rates: HostRates, link: Link | None
+) -> RanksSetup:
+    """The setup that a run of these params would have on several ranks, as far as it can be told without one.
+
+    Args:
+        ranks: at most as many as systems
+        link: of hosts like this one, with a rank on each; None for all ranks on this one
+    """
+    setup = planned_setup(params, graph, batch_size)
+    layout = lay_out(
+        graph,
+        grain=setup.grain_samples,
+        grains=setup.grains,
+        num_csx=params.num_csx,
+        trains=True,
+        memory_bytes=[sys.maxsize] * ranks,
+        recompute="always" if params.activation_checkpointing == "always" else "never",
+    )
+    hosts = [0] * ranks if link is None else range(ranks)
+    traffic = count_traffic(graph, layout, planned_bytes(setup.densities))
+    return RanksSetup(_dealt(graph, layout, setup, hosts, None), traffic, link or host_link(rates), BUSY_S)
+
+
+def _dealt(
+    graph: Graph, layout: Layout, setup: HostSetup, hosts: Sequence[Hashable], lanes: int | None
+) -> tuple[HostSetup, ...]:
+    """The setup of each rank: its own grains and lanes, and those of the other ranks on its host.
+
+    Args:
+        hosts: by rank
+        lanes: of each rank, at most; None to choose as runs do
+    """
+    grains = [len(layout.grains(rank)) for rank in range(layout.ranks)]
+    slots = [sum(layout.deal.slots[system] for system in layout.systems(rank)) for rank in range(layout.ranks)]
+    each = [
+        max(1, min(lanes or lanes_for(graph, layout.plan.samples, own, hosts.count(host)), room))
+        for own, room, host in zip(grains, slots, hosts, strict=True)
+    ]
+    on_host = {host: sum(own for own, other in zip(each, hosts, strict=True) if other == host) for host in set(hosts)}
+    return tuple(
+        replace(setup, grains=dealt, lanes=own, lanes_beside=on_host[host] - own)
+        for dealt, own, host in zip(grains, each, hosts, strict=True)
     )
 
 

@@ -18,11 +18,13 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.machine.plan import make_plan
+from cstool.machine.ranks.traffic import count_traffic, present_bytes
 from cstool.machine.ranks.worker import Opened, Worker
 from cstool.machine.recorder import OFF, LaneTape
 from cstool.machine.swarmx import GradientTree, Node
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW
+from cstool.perf.ranks import Traffic
 from cstool.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.patience import within_patience
@@ -64,6 +66,8 @@ class Came:
     tokens: list[int] = field(default_factory=list)
     evaluated: list[tuple[float, int]] = field(default_factory=list)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
+    traffic: Traffic | None = None
+    """of a step, as it is counted"""
 
 
 @contextmanager
@@ -119,6 +123,8 @@ def train(
         with appliance.reading(WHERE, samples[0], sampler, 0, 2, trains=False) as worker:
             came.evaluated = [tuple(appliance.evaluate(worker.next(), steps)) for _ in range(2)]
         came.weights = arrays_of(appliance, "model.")
+        layout = appliance.training_cluster.layout
+        came.traffic = count_traffic(graph, layout, present_bytes(appliance.memoryx))
     return came, samples, links
 
 

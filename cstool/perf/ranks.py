@@ -1,0 +1,160 @@
+"""A training step on several ranks: what each computes, as `host` predicts it, and the wire between them.
+
+MemoryX is at rank 0, whose one link carries everything: the weights to each of the other ranks one after the other,
+so as many times as there are others, and the sums of their gradients back. Panels are sent ahead of need and gradients
+leave while the rest of backward runs. So a pass takes what is slower, its compute or its wire; what nothing hides is
+the first panel of each pass, and the messages that all wait for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cstool.ir import Graph
+from cstool.perf.host import HostRates, HostSetup, HostStep, predict_step
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects a rank with the others.
+
+    Args:
+        bytes_per_s: each way [B/s]
+        latency_s: of a message, beside its bytes [s]
+        both_ways: whether both ways have that rate at the same time; else they share it
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+    both_ways: bool = True
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What goes between rank 0 and the others in a training step [bytes].
+
+    Args:
+        forward_bytes: weights to each other rank, forward, in all waves
+        backward_bytes: the same on the way back, second forward passes of layers included
+        first_bytes: of these the first panel of a wave forward, and the first on its way back
+        gradient_bytes: sums that leave each rank, by rank, none at rank 0; of an embedding at most so many
+        waves: of the batch
+    """
+
+    forward_bytes: int
+    backward_bytes: int
+    first_bytes: tuple[int, int]
+    gradient_bytes: tuple[int, ...]
+    waves: int
+
+    @property
+    def weight_bytes(self) -> int:
+        """To each other rank."""
+        return self.forward_bytes + self.backward_bytes
+
+    @property
+    def down_bytes(self) -> int:
+        """Out of rank 0."""
+        return (len(self.gradient_bytes) - 1) * self.weight_bytes
+
+    @property
+    def up_bytes(self) -> int:
+        """Into rank 0."""
+        return sum(self.gradient_bytes)
+
+
+@dataclass(frozen=True)
+class RanksSetup:
+    """How a run is set up on several ranks, each on a host like this one.
+
+    Args:
+        setups: by rank: its own grains, its own lanes
+        traffic: between them
+        link: of each; None where nothing is known of it: then the wire takes no time
+        message_s: that a message takes beside the link, from whoever sends it to whoever hears it [s]
+    """
+
+    setups: tuple[HostSetup, ...]
+    traffic: Traffic
+    link: Link | None
+    message_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class RankedStep:
+    """A predicted step on several ranks [s].
+
+    Args:
+        step_s: from the end of one to the end of the next, on all of them
+        ranks: by rank, what it would take on its systems alone, were all weights there
+        down_s, up_s: that the link of rank 0 sends weights, and receives gradients
+        wire_s: that it does either
+        swarmx_s: by which the step is longer for the wire: compute that waits for panels, gradients or messages
+    """
+
+    step_s: float
+    ranks: tuple[HostStep, ...]
+    down_s: float
+    up_s: float
+    wire_s: float
+    swarmx_s: float
+
+    @property
+    def slowest(self) -> int:
+        """The rank that computes for longest."""
+        return max(range(len(self.ranks)), key=lambda rank: sum(_passes(self.ranks[rank])))
+
+    def of(self, rank: int) -> HostStep:
+        """The step as a rank sees it: its own compute, and the rest, in which it waits for others, too."""
+        return replace(self.ranks[rank], step_s=self.step_s)
+
+
+def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedStep:
+    """Return the predicted time of a training step on several ranks.
+
+    It is a lower bound where copies of the wire take cores from the lanes, as they do on one host. With P other ranks,
+    a link of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
+
+        forward  = max(compute of rank 0, W (L + P first / B) + max(compute of the slowest other, P weights / B))
+        backward = max(the same of the way back) + 2 W L
+
+    where the wire of the way back is P weights / B, or gradients / B if that is more; their sum, where both ways share
+    the rate. 2 L: losses come to rank 0 before any goes back, and the last sums after all went. The rest (updates,
+    which rank 0 applies to all weights; the loop) is that of rank 0 on its systems alone.
+
+    Source: the order of messages in `machine/appliance.py`; that a step is bounded by its busiest resource is
+    the model of `perf.cluster`, here without its queue.
+    """
+    found: dict[tuple[int, int, int], HostStep] = {}
+    steps = []
+    for own in setup.setups:
+        key = own.grains, own.lanes, own.lanes_beside
+        if key not in found:
+            found[key] = predict_step(graph, rates, own)
+        steps.append(found[key])
+    traffic, link, others = setup.traffic, setup.link, len(steps) - 1
+    rest_s = steps[0].rest_s
+    own_s, other_s = _passes(steps[0]), _slowest(steps[1:])
+    alone_s = sum(map(max, own_s, other_s)) + rest_s
+    if link is None or not others:
+        return RankedStep(alone_s, tuple(steps), 0.0, 0.0, 0.0, 0.0)
+    forward_s, back_s = (others * size / link.bytes_per_s for size in (traffic.forward_bytes, traffic.backward_bytes))
+    up_s = traffic.up_bytes / link.bytes_per_s
+    back_wire_s = max(back_s, up_s) if link.both_ways else back_s + up_s
+    message_s = link.latency_s + setup.message_s
+    step_s = rest_s + 2 * traffic.waves * message_s
+    wires_s = forward_s, back_wire_s
+    for here_s, there_s, wire_s, first in zip(own_s, other_s, wires_s, traffic.first_bytes, strict=True):
+        lead_s = traffic.waves * (message_s + others * first / link.bytes_per_s)
+        step_s += max(here_s, lead_s + max(there_s, wire_s))
+    return RankedStep(step_s, tuple(steps), forward_s + back_s, up_s, forward_s + back_wire_s, step_s - alone_s)
+
+
+def _passes(step: HostStep) -> tuple[float, float]:
+    """Compute forward, and on the way back [s]."""
+    return step.forward_s, step.again_s + step.backward_s
+
+
+def _slowest(steps: Sequence[HostStep]) -> tuple[float, float]:
+    """The same of the slowest in each pass; of none, nothing."""
+    passes = [_passes(step) for step in steps]
+    return max((each[0] for each in passes), default=0.0), max((each[1] for each in passes), default=0.0)

@@ -1,0 +1,157 @@
+"""What ranks send in a step: counted by hand, and as it was sent. Here ranks are threads of this process."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.ir import Graph, Panel
+from cstool.kernels.sparse import make_pattern, pattern_bytes
+from cstool.machine.buffers import BufferPool
+from cstool.machine.layout import Layout, lay_out
+from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.plan import make_plan
+from cstool.machine.ranks.traffic import count_traffic, planned_bytes
+from cstool.machine.recorder import OFF, LaneTape
+from cstool.machine.swarmx import GradientTree, Node, leaving_nodes
+from tests.models import decoder, fc_mnist
+from tests.patience import within_patience
+from tests.unit.machine.test_ranks import GRAPH, LINEAR, train
+from tests.unit.machine.test_sparse_weights import group
+
+TIED, UNTIED = decoder(), decoder(share_embedding_weights=False)
+TABLE = 11 * 8
+"""numbers of an embedding of 11 tokens"""
+FFN_IN, FFN_OUT = 16 * 8 + 16, 8 * 16 + 8
+LAYER = 2 * 16 + 4 * (8 * 8 + 8) + FFN_IN + FFN_OUT
+"""numbers of a layer: two norms, four projections, a feed-forward layer of 16"""
+REST = 8 * 8 + LAYER + 16
+"""positions, a layer, the last norm"""
+ROW = 4 + 4 * 8
+"""of a gradient that is rows: its number, and the numbers in it [bytes]"""
+
+
+def laid_out(
+    graph: Graph, grains: int, ranks: int, *, grain: int = 1, num_csx: int | None = None, **more: Any
+) -> Layout:
+    more = {"recompute": "never", "memory_bytes": [2**40] * ranks, **more}
+    return lay_out(graph, grain=grain, grains=grains, num_csx=num_csx or ranks, trains=True, **more)
+
+
+def test_the_numbers_by_hand_are_those_of_the_models():
+    assert (TIED.parameter_count, UNTIED.parameter_count) == (REST + TABLE, REST + 2 * TABLE)
+
+
+@pytest.mark.parametrize("graph", [TIED, UNTIED], ids=["tied", "untied"])
+def test_weights_go_out_twice_and_the_embedding_for_the_output_layer_too(graph):
+    """A tied table streams for the embedding and for the output layer, as the two tables of the other model do."""
+    found = count_traffic(graph, laid_out(graph, 4, 2, grain=3), planned_bytes({}))
+    once = 4 * (REST + 2 * TABLE)
+    assert (found.forward_bytes, found.backward_bytes, found.weight_bytes) == (once, once, 2 * once)
+    assert found.first_bytes == (4 * TABLE, 4 * TABLE)
+    # Rank 1 has two of four grains, a whole half of the tree, with 2 x 3 x 8 tokens: any of 11 rows may be there.
+    assert found.gradient_bytes == (0, 4 * (REST + TABLE) + 11 * ROW)
+    assert (found.down_bytes, found.up_bytes, found.waves) == (2 * once, found.gradient_bytes[1], 1)
+
+
+def test_three_ranks_with_a_whole_subtree_each():
+    found = count_traffic(TIED, laid_out(TIED, 6, 3), planned_bytes({}))
+    assert found.down_bytes == 2 * 2 * 4 * (REST + 2 * TABLE)
+    assert found.gradient_bytes == (0, *[4 * (REST + TABLE) + 11 * ROW] * 2)
+
+
+def test_a_share_that_is_no_subtree_comes_back_as_several_sums():
+    """Of 6 grains rank 1 has the last three: the fourth by itself, and a pair. One grain has 8 tokens, a pair 16."""
+    assert leaving_nodes(6, range(3, 6)) == [Node(0, 3), Node(2, 1)]
+    found = count_traffic(UNTIED, laid_out(UNTIED, 6, 2), planned_bytes({}))
+    assert found.gradient_bytes == (0, 2 * 4 * (REST + TABLE) + (8 + 11) * ROW)
+
+
+def test_layers_that_are_recomputed_go_out_three_times_but_for_what_ends_them():
+    """Of two layers the first runs forward again, without its last linear op, whose output backward does not read."""
+    graph = decoder(layers=2)
+    kept, again = (
+        count_traffic(graph, laid_out(graph, 4, 2, recompute=how), planned_bytes({})) for how in ("never", "always")
+    )
+    assert kept.backward_bytes == kept.forward_bytes == again.forward_bytes == 4 * (REST + LAYER + 2 * TABLE)
+    assert again.backward_bytes - kept.backward_bytes == 4 * (LAYER - FFN_OUT)
+    assert again.gradient_bytes == kept.gradient_bytes
+
+
+def test_each_wave_has_all_weights_and_gradients_come_once():
+    slot = make_plan(TIED, 1, trains=True).slot_bytes
+    once = count_traffic(TIED, laid_out(TIED, 8, 2), planned_bytes({}))
+    found = count_traffic(TIED, laid_out(TIED, 8, 2, memory_bytes=[2 * slot] * 2), planned_bytes({}))
+    assert (found.waves, found.weight_bytes) == (2, 2 * once.weight_bytes)
+    assert found.first_bytes == once.first_bytes
+    # The second and the fourth quarter of the tree are no half.
+    assert found.gradient_bytes[1] == 2 * 4 * (REST + TABLE) + 2 * 11 * ROW
+
+
+def test_zeros_stay_at_home_and_patterns_go_with_what_is_left():
+    """A quarter of 16 x 8 numbers is 32, each with a byte; and each of 16 rows has two numbers of 2 bytes."""
+    found, dense = (
+        count_traffic(TIED, laid_out(TIED, 4, 2), planned_bytes(densities)) for densities in ({LINEAR: 0.25}, {})
+    )
+    assert dense.forward_bytes - found.forward_bytes == 4 * 128 - (4 * 32 + 32 + 2 * (2 * 16 + 2))
+    assert dense.gradient_bytes[1] - found.gradient_bytes[1] == 4 * (128 - 32)
+
+
+@given(st.integers(1, 40), st.integers(1, 400), st.floats(0.0, 1.0))
+@settings(max_examples=40, deadline=None)
+def test_a_pattern_has_as_many_bytes_as_it_is_said_to(rows, columns, density):
+    indices = np.arange(round(rows * columns * density), dtype=np.int64)
+    pattern, _ = make_pattern(indices, (rows, columns))
+    assert pattern_bytes((rows, columns), len(indices)) == pattern.size_bytes
+
+
+@given(st.data(), st.integers(1, 17))
+@settings(max_examples=60)
+def test_the_nodes_that_leave_are_those_that_the_tree_sends(data, grains):
+    own = data.draw(st.permutations(range(grains)))[: data.draw(st.integers(0, grains))]
+    pool, tape, panel = BufferPool(), LaneTape(OFF, 0, []), Panel("w", 0, 0, 1, (1,))
+    tree = GradientTree(grains, pool, own)
+    found = [tree.add(panel, "op", Node(0, leaf), pool.take((1,)), tape) for leaf in own]
+    assert sorted(each[0] for each in found if each is not None) == sorted(leaving_nodes(grains, own))
+
+
+@pytest.mark.parametrize(
+    ("graph", "ranks", "more"),
+    [
+        pytest.param(fc_mnist(), 2, {}, id="fc_mnist"),
+        pytest.param(GRAPH, 2, {}, id="tied"),
+        pytest.param(decoder(layers=2, share_embedding_weights=False), 3, {}, id="untied"),
+        pytest.param(GRAPH, 3, {"recompute": "always"}, id="recomputed"),
+        pytest.param(GRAPH, 3, {"num_csx": 6, "max_gradient_norm": 0.5}, id="clipped"),
+        pytest.param(
+            GRAPH,
+            2,
+            {"memory_bytes": 12 * make_plan(GRAPH, 1, trains=True).slot_bytes, "recompute": "never"},
+            id="waves",
+        ),
+        pytest.param(GRAPH, 2, {"num_csx": 3}, id="no whole subtree"),
+        pytest.param(GRAPH, 2, {"sparsity": SparsityRules({LINEAR: group(0.75)}, 3)}, id="sparse"),
+        pytest.param(
+            GRAPH, 2, {"sparsity": SparsityRules({LINEAR: group(0.3, algorithm="dropconnect")}, 3)}, id="dropconnect"
+        ),
+    ],
+)
+def test_what_is_counted_is_what_ranks_send(graph, ranks, more):
+    """To the byte; but which rows of the embedding have gradients the data say, at most all 10 that these have."""
+    came, _, links = within_patience(lambda: train(graph, ranks, steps=4, **more))
+    _, _, fewer = within_patience(lambda: train(graph, ranks, steps=3, **more))
+    down, *up = (long.sent_bytes - short.sent_bytes for long, short in zip(links, fewer, strict=True))
+    traffic = came.traffic
+    assert traffic is not None
+    if "dropconnect" in str(more):
+        # Each step leaves out another part: a little more or less of the one weight.
+        assert down == pytest.approx(traffic.down_bytes, rel=0.02)
+        return
+    assert down == traffic.down_bytes
+    for sent, most in zip(up, traffic.gradient_bytes[1:], strict=True):
+        rows, rest = divmod(most - sent, ROW)
+        sums = 0 if graph.sequence_length is None else 12
+        assert (0 <= rows <= 11 * sums, rest) == (True, 0)
+    print("DEBUG", traffic, up)

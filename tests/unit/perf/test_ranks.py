@@ -1,0 +1,91 @@
+"""A step on several ranks, put together from what each computes and what goes over the wire."""
+
+from dataclasses import replace
+
+import pytest
+
+from cstool.perf.host import Cost, HostSetup, predict_step
+from cstool.perf.ranks import Link, RankedStep, RanksSetup, Traffic, predict_ranks
+from tests.models import fc_mnist
+from tests.unit.perf.test_host import CALL_S, COSTS, RATES, SETUP
+
+GRAPH = fc_mnist()
+CALLS = replace(RATES, costs={name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for name in COSTS}, update_s={"Adam": 0.0})
+"""of a host on which calls of kernels take time, and the loop, nothing else"""
+PASS_S = len(GRAPH.ops) * CALL_S
+"""of one grain"""
+TRAFFIC = Traffic(1000, 2000, (100, 200), (0, 500, 700), 1)
+
+
+def setup_of(grains: int) -> HostSetup:
+    return replace(SETUP, grains=grains, lanes=1)
+
+
+def predicted(link: Link | None, traffic: Traffic = TRAFFIC, *grains: int) -> RankedStep:
+    setups = tuple(map(setup_of, grains or (2, 1, 1)))
+    return predict_ranks(GRAPH, CALLS, RanksSetup(setups, traffic, link))
+
+
+def test_bytes_that_go_through_rank_0():
+    assert (TRAFFIC.weight_bytes, TRAFFIC.down_bytes, TRAFFIC.up_bytes) == (3000, 6000, 1200)
+
+
+def test_without_a_wire_a_step_is_that_of_the_slowest_rank():
+    found = predicted(None, TRAFFIC, 1, 3, 2)
+    assert found.step_s == pytest.approx(2 * 3 * PASS_S + CALLS.step_s)
+    assert (found.slowest, found.swarmx_s, found.wire_s) == (1, 0.0, 0.0)
+    assert found.of(0).forward_s == pytest.approx(PASS_S)
+    assert found.of(0).rest_s == pytest.approx(found.step_s - 2 * PASS_S)
+
+
+def test_one_rank_takes_what_it_takes_alone():
+    alone = predict_step(GRAPH, RATES, SETUP)
+    found = predict_ranks(GRAPH, RATES, RanksSetup((SETUP,), Traffic(0, 0, (0, 0), (0,), 1), Link(1e9)))
+    assert found.step_s == pytest.approx(alone.step_s)
+
+
+def test_a_slow_wire_is_all_that_counts():
+    """1 MB/s: two others get 1,000 B each forward, 2,000 B on the way back; their gradients come the other way."""
+    found = predicted(Link(1e6))
+    assert (found.down_s, found.up_s, found.wire_s) == pytest.approx((6e-3, 1.2e-3, 6e-3))
+    # Of each pass the first panel comes on top: 2 x 100 B, and 2 x 200 B.
+    assert found.step_s == pytest.approx(2e-3 + 2e-4 + 4e-3 + 4e-4 + CALLS.step_s)
+    assert found.swarmx_s == pytest.approx(6.6e-3 - 2 * 2 * PASS_S)
+
+
+def test_one_rate_for_both_ways_adds_them_up():
+    both, shared = predicted(Link(1e6)), predicted(Link(1e6, both_ways=False))
+    assert shared.step_s - both.step_s == pytest.approx(1.2e-3)
+    assert shared.wire_s == pytest.approx(7.2e-3)
+
+
+def test_gradients_may_be_what_the_way_back_waits_for():
+    found = predicted(Link(1e6), replace(TRAFFIC, gradient_bytes=(0, 5000, 4000)))
+    assert found.step_s == pytest.approx(2e-3 + 2e-4 + 9e-3 + 4e-4 + CALLS.step_s)
+
+
+def test_a_fast_wire_hides_behind_compute_but_for_the_first_panels():
+    """10 MB/s: 200 us forward, 400 us back. A grain takes 50 us or so; ten of them hide all but 20 us and 40 us."""
+    found = predicted(Link(1e7), TRAFFIC, 1, 10, 10)
+    assert PASS_S * 10 > 4e-4
+    assert found.swarmx_s == pytest.approx(2e-5 + 4e-5)
+    # Rank 0 has its panels at once: it may be so far behind the others that nobody waits.
+    assert predicted(Link(1e7), TRAFFIC, 12, 10, 10).swarmx_s == 0.0
+
+
+def test_messages_take_two_latencies_of_a_pass_forward_and_back():
+    quick, slow = predicted(Link(1e6)), predicted(Link(1e6, 5e-3))
+    assert slow.step_s - quick.step_s == pytest.approx(4 * 5e-3)
+    waves = replace(TRAFFIC, waves=3)
+    assert predicted(Link(1e6, 5e-3), waves).step_s - predicted(Link(1e6), waves).step_s == pytest.approx(12 * 5e-3)
+    setup = RanksSetup(tuple(map(setup_of, (2, 1, 1))), TRAFFIC, Link(1e6), message_s=5e-3)
+    assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(slow.step_s)
+
+
+def test_updates_of_ranks_on_one_host_share_its_cores():
+    """Two cores and two lanes, of one rank or of two: the update of all weights is on both of them."""
+    rates = replace(CALLS, update_s={"Adam": 1e-6})
+    setups = [replace(SETUP, lanes=2, grains=2), replace(SETUP, lanes=1, lanes_beside=1, grains=1)]
+    one, two = (predict_step(GRAPH, rates, setup) for setup in setups)
+    assert one.step_s == pytest.approx(two.step_s)
+    assert one.rest_s == pytest.approx(GRAPH.parameter_count * 1e-6 / 2 + CALLS.step_s)
