@@ -13,7 +13,8 @@ from cstool.words import counted
 
 _LINK = re.compile(
     r"(?P<rate>\d+(\.\d+)?) ?(?P<prefix>[kKmMgGtT]?)(?P<unit>bit|b|B)/s"
-    r"(, ?(?P<latency>\d+(\.\d+)?) ?(?P<time>us|ms|s))?"
+    r"(, ?(?P<latency>\d+(\.\d+)?) ?(?P<time>us|ms|s))?",
+    re.ASCII,
 )
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

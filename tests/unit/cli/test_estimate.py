@@ -2,7 +2,7 @@
 
 import csv
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from cstool.estimation import calibrate as calibrate_module
+from cstool.machine import grains
 from cstool.run.report import host_rates
 from tests.hosts import round_rates
 
@@ -31,6 +32,7 @@ init:
 fit:
   train_dataloader: {data_processor: MNISTDataProcessor, data_dir: ., batch_size: 120}
 """)
+NUM_CSX = "trainer.init.backend.cluster_config.num_csx"
 
 
 @pytest.fixture(autouse=True)
@@ -173,6 +175,25 @@ def test_published_results_for_scripts(cstool):
         (("-p", "gpt.yaml", "--num_csx", "8..4"),
          "--num_csx: must go up in 8..4, got 8..4\nhint: such as 4, or 1,2,4..192, where .. doubles"),
         (("-p", "gpt.yaml", "--calibrate"), "--calibrate: must stand beside --system host, got --system cs2"),
+        (("-p", "fc.yaml", "--ranks", "2"), "--ranks: must stand beside --system host, got --system cs2"),
+        (("-p", "fc.yaml", "--link", "1Gb/s", "--system", "cs3"),
+         "--link: must stand beside --system host, got --system cs3"),
+        (("--system", "host", "--ranks", "2"),
+         "--ranks: must be left out beside --system host, where it has no effect"),
+        (("-p", "fc.yaml", "--system", "host", "--link", "1Gb/s"),
+         "--link: must stand beside --ranks of 2 or more, got --ranks 1"),
+        (("-p", "fc.yaml", "--system", "host", "--ranks", "2"),
+         "--ranks: must be at most 1, the num_csx of fc.yaml, got 2\n"
+         "hint: --set trainer.init.backend.cluster_config.num_csx=N, where N divides the batch_size, 120"),
+        (("-p", "fc.yaml", "--system", "host", "--ranks", "7", "--set", f"{NUM_CSX}=7"),
+         "num_csx: must divide the batch_size (120) of fc.yaml: trainer.fit.train_dataloader, got 7\n"
+         "hint: 6 and 8 are the nearest; all that do: 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 30, 40, 60, 120"),
+        (("-p", "fc.yaml", "--system", "host", "--ranks", "5", "--set", f"{NUM_CSX}=6"),
+         "--ranks: must be at most 4, the grains of a batch of 120 samples, got 5\n"
+         "hint: a larger batch_size has more of them"),
+        (("-p", "fc.yaml", "--system", "host", "--ranks", "2", "--set", f"{NUM_CSX}=2", "--link", "10Gb"),
+         "--link: must be a rate of bits (b) or bytes (B), perhaps with a latency, got 10Gb\n"
+         "hint: such as 10Gb/s, 1.25GB/s, or 1Gb/s,5ms"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_estimated(cstool, monkeypatch, flags, message):
@@ -211,6 +232,50 @@ def test_a_step_on_this_host(cstool, monkeypatch):
     document = cstool("estimate", "--system", "host", "-p", "fc.yaml", "--json").document
     assert document["rates"]["measured_now"] is False
     assert document["predicted"]["step_s"] > 0
+
+
+def test_a_step_on_several_ranks(cstool, monkeypatch):
+    """Two ranks with two of four grains each; every weight goes out twice, its gradient comes back once."""
+    monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
+    host_rates.save_rates(replace(round_rates(), cores=2))
+    monkeypatch.setattr(host_rates, "available_cores", lambda: 2)
+    monkeypatch.setattr(grains, "available_cores", lambda: 2)
+    flags = ("estimate", "--system", "host", "-p", "fc.yaml", "--ranks", "2", "--set", f"{NUM_CSX}=2")
+    here, linked = (cstool(*flags, *link).said.splitlines()[3:] for link in ((), ("--link", "1Gb/s,5ms")))
+    names = ["step", "forward", "backward", "the rest", "ranks", "grains", "down", "up", "wire", "link", "SwarmX"]
+    assert [line.partition("  ")[0].strip() for line in here] == [*names, "MemoryX"]
+    assert [line.partition("  ")[0].strip() for line in linked] == [*names, "MemoryX"]
+    assert here[4:8] == [
+        "ranks     2, all on this host, with 2 CSX",
+        "grains    of 30 samples, by rank: 2, 2; lanes: 1, 1",
+        "down      1.88 MB of weights a step to each other rank",
+        "up        at most 941 kB of gradients a step from rank 1",
+    ]
+    # 1,881,168 + 940,584 B at 8 GB/s; at 125 MB/s the gradients come while weights go.
+    assert here[8:10] == [
+        "wire      352.7 us of rank 0's link: down 235.1 us, up 117.6 us",
+        "link      8 GB/s both ways together: copies in memory, as measured on this host",
+    ]
+    assert linked[4] == "ranks     2, each on a host like this one, with 2 CSX"
+    assert linked[8:10] == [
+        "wire      15.05 ms of rank 0's link: down 15.05 ms, up 7.525 ms",
+        "link      0.125 GB/s each way, 5 ms of latency, as --link says",
+    ]
+    document = cstool(*flags, "--link", "1Gb/s,5ms", "--json").document["predicted"]
+    found = document["ranks"]
+    assert {name: found[name] for name in ("on_one_host", "num_csx", "grains", "lanes", "link")} == {
+        "on_one_host": False,
+        "num_csx": 2,
+        "grains": [2, 2],
+        "lanes": [2, 2],
+        "link": {"bytes_per_s": 1.25e8, "latency_s": 5e-3, "both_ways": True},
+    }
+    assert found["traffic"]["weight_bytes"] == 2 * 4 * 235_146
+    assert found["traffic"]["gradient_bytes"] == [0, 4 * 235_146]
+    assert (found["down_s"], found["up_s"]) == pytest.approx((1_881_168 / 1.25e8, 940_584 / 1.25e8))
+    assert document["step_s"] > found["wire_s"] + 4 * 5e-3
+    assert found["swarmx_share"] == pytest.approx(found["swarmx_s"] / document["step_s"])
+    assert "ranks" not in cstool(*flags[:5], "--json").document["predicted"]
 
 
 def test_this_host_is_measured_where_nobody_did(cstool, monkeypatch):

@@ -136,7 +136,7 @@ def test_the_nodes_that_leave_are_those_that_the_tree_sends(data, grains):
     ],
 )
 def test_what_is_counted_is_what_ranks_send(request, graph, ranks, more):
-    """To the byte; but which of 11 rows of the embedding have gradients the data say: one sum or two lack one or two."""
+    """To the byte; but which of 11 rows of the embedding have gradients the data say: a sum lacks one or two."""
     came, _, links = within_patience(lambda: train(graph, ranks, steps=4, **more))
     _, _, fewer = within_patience(lambda: train(graph, ranks, steps=3, **more))
     down, *up = (long.sent_bytes - short.sent_bytes for long, short in zip(links, fewer, strict=True))

@@ -27,6 +27,9 @@ def test_the_line_of_the_log():
         "backward 0.1 / 0.12 s, rest 0.05 / 0 s."
     )
     assert PhaseTimes(1.0, 0.0).error == 0.0
+    assert HostComparison({"step": PhaseTimes(0.2, 0.25)}, "the wire left out").line() == (
+        "Time per step on this host, predicted / measured: 0.2 / 0.25 s (-20%); ; the wire left out."
+    )
 
 
 @pytest.fixture
