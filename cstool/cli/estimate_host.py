@@ -93,13 +93,13 @@ def _rank_facts(found: RanksPrediction) -> Iterator[tuple[str, str]]:
     assert link is not None, "what is planned has a link"
     where = "all on this host" if found.on_one_host else "each on a host like this one"
     yield "ranks", f"{len(setup.setups)}, {where}, with {found.num_csx} CSX"
-    grains = ", ".join(str(own.grains) for own in setup.setups)
-    lanes = ", ".join(str(own.lanes) for own in setup.setups)
+    grains = _listed([str(own.grains) for own in setup.setups])
+    lanes = _listed([str(own.lanes) for own in setup.setups])
     yield "grains", f"of {setup.setups[0].grain_samples} samples, by rank: {grains}; lanes: {lanes}"
     others = "rank 1" if len(setup.setups) == 2 else f"ranks 1 to {len(setup.setups) - 1}"
-    sums = ", ".join(map(bytes_text, setup.traffic.gradient_bytes[1:]))
-    yield "down", f"{bytes_text(setup.traffic.weight_bytes)} of weights a step to each other rank"
-    yield "up", f"at most {sums} of gradients a step from {others}"
+    sums = _listed(list(map(bytes_text, setup.traffic.gradient_bytes[1:])))
+    yield "down", f"{bytes_text(setup.traffic.weight_bytes)} a step, weights to each other rank"
+    yield "up", f"at most {sums} a step, gradients from {others}"
     yield "wire", f"{time_text(step.wire_s)} of rank 0's link: down {time_text(step.down_s)}, up {time_text(step.up_s)}"
     rate = f"{digits_text(link.bytes_per_s / 1e9)} GB/s"
     if found.on_one_host:
@@ -107,6 +107,13 @@ def _rank_facts(found: RanksPrediction) -> Iterator[tuple[str, str]]:
     else:
         yield "link", f"{rate} each way, {time_text(link.latency_s)} of latency, as --link says"
     yield "SwarmX", f"{step.swarmx_s / step.step_s:.1%} of the step waits for it"
+
+
+def _listed(values: Sequence[str]) -> str:
+    """Values by rank; one for all where they are the same."""
+    if len(values) > 1 and len(set(values)) == 1:
+        return f"{values[0]} each"
+    return ", ".join(values)
 
 
 def _ranks_document(found: RanksPrediction) -> dict[str, Any]:

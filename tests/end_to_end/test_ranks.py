@@ -2,12 +2,18 @@
 
 import json
 import re
+from dataclasses import asdict
 from typing import Any
 
 import pytest
+import yaml
 
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.run.report.host_prediction import planned_ranks
 from cstool.words import bytes_text
-from tests.end_to_end.runs import write_text
+from tests.end_to_end.runs import SEQUENCE, write_text
+from tests.hosts import round_rates
 from tests.rank_works import RankWork, differing, mpirun
 
 WORKS = [
@@ -32,6 +38,16 @@ def test_the_bits_do_not_depend_on_ranks(tmp_path, ranks):
     assert differing([work for work in WORKS if work.ranks == ranks], tmp_path) == []
 
 
+WITH_RATES = """
+from pathlib import Path
+from cstool.cli import main
+from cstool.run.report import host_rates
+host_rates.rates_file = lambda: Path({rates!r})
+main()
+"""
+"""is cstool on a host that was measured"""
+
+
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """What a run on two ranks printed, its `--json` and its trace; each rank has a half of the tree of 8 grains."""
@@ -39,8 +55,9 @@ def traced(tmp_path_factory) -> tuple[str, dict[str, Any], dict[str, Any]]:
     data = write_text(folder / "text" / "train", 150)
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 32}
     file = WORKS[0].file(folder, data, init__loop={"max_steps": 5}, fit={"train_dataloader": loader})
-    trace = folder / "trace.json"
-    done = mpirun(2, "-m", "cstool", "run", "--params", file, "--trace", trace, "--json")
+    trace, rates = folder / "trace.json", folder / "host.yaml"
+    rates.write_text(yaml.safe_dump(asdict(round_rates())))
+    done = mpirun(2, "-c", WITH_RATES.format(rates=str(rates)), "run", "--params", file, "--trace", trace, "--json")
     return done.stderr, json.loads(done.stdout), json.loads(trace.read_text())
 
 
@@ -62,6 +79,23 @@ def test_the_summary_says_what_each_rank_sent_and_how_long_it_waited(traced):
     assert sent[1] == weights + embedding + 4 * 64
     assert [bytes_text(size) for size in sent] == [*found.groups()]
     assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
+
+
+def test_what_was_sent_is_what_an_estimate_says(traced, tmp_path):
+    """To the byte: 64 tokens have rows of gradients, and all of them are there."""
+    file = WORKS[0].file(tmp_path, tmp_path, fit={"train_dataloader": {"batch_size": 32}})
+    params = load_params(file)
+    traffic = planned_ranks(params, build_graph(params.model, SEQUENCE), 32, 2, round_rates(), None).traffic
+    assert [rank["sent_bytes"] // 5 for rank in traced[1]["ranks"]] == [traffic.down_bytes, traffic.up_bytes]
+
+
+def test_what_was_predicted_stands_beside_what_was_measured(traced):
+    log, result, _ = traced
+    [line] = [line for line in log.splitlines() if "predicted / measured" in line]
+    assert line.endswith(" s; between ranks copies in memory at 8.00 GB/s.")
+    step = result["predicted"]["step"]
+    assert step["predicted"] > result["predicted"]["forward"]["predicted"] > 0
+    assert step["measured"] == result["median_step_s"]
 
 
 def test_the_trace_has_the_systems_of_all_ranks_on_one_clock(traced):

@@ -247,9 +247,9 @@ def test_a_step_on_several_ranks(cstool, monkeypatch):
     assert [line.partition("  ")[0].strip() for line in linked] == [*names, "MemoryX"]
     assert here[4:8] == [
         "ranks     2, all on this host, with 2 CSX",
-        "grains    of 30 samples, by rank: 2, 2; lanes: 1, 1",
-        "down      1.88 MB of weights a step to each other rank",
-        "up        at most 941 kB of gradients a step from rank 1",
+        "grains    of 30 samples, by rank: 2 each; lanes: 1 each",
+        "down      1.88 MB a step, weights to each other rank",
+        "up        at most 941 kB a step, gradients from rank 1",
     ]
     # 1,881,168 + 940,584 B at 8 GB/s; at 125 MB/s the gradients come while weights go.
     assert here[8:10] == [
@@ -261,6 +261,9 @@ def test_a_step_on_several_ranks(cstool, monkeypatch):
         "wire      15.05 ms of rank 0's link: down 15.05 ms, up 7.525 ms",
         "link      0.125 GB/s each way, 5 ms of latency, as --link says",
     ]
+    three = cstool(*flags[:5], "--ranks", "3", "--set", f"{NUM_CSX}=3").said.splitlines()[3:]
+    assert three[5] == "grains    of 30 samples, by rank: 1, 1, 2; lanes: 1 each"
+    assert three[7] == "up        at most 941 kB each a step, gradients from ranks 1 to 2"
     document = cstool(*flags, "--link", "1Gb/s,5ms", "--json").document["predicted"]
     found = document["ranks"]
     assert {name: found[name] for name in ("on_one_host", "num_csx", "grains", "lanes", "link")} == {

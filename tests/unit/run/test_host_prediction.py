@@ -4,14 +4,32 @@ from typing import Any
 
 import pytest
 
+from cstool.machine import grains
+from cstool.machine.appliance import Appliance
+from cstool.machine.lanes import PHASES
+from cstool.machine.layout import lay_out
+from cstool.machine.ranks.orders import RankUse
 from cstool.models import build_graph
+from cstool.optimizers import make_optimizer
 from cstool.params import load_params
 from cstool.perf.host import HostSetup
+from cstool.perf.ranks import Link, predict_ranks
+from cstool.progress import Silent
 from cstool.run.report import host_prediction, host_rates
-from cstool.run.report.host_prediction import HostComparison, PhaseTimes, planned_setup
+from cstool.run.report.host_prediction import (
+    HostComparison,
+    PhaseTimes,
+    compare,
+    planned_ranks,
+    planned_setup,
+    ranks_setup_of,
+    setup_of,
+)
 from cstool.run.report.host_rates import save_rates
+from cstool.run.session import RunOrder, Session
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file, write_text
 from tests.hosts import round_rates
+from tests.unit.machine.machines import USUAL
 
 
 def test_the_line_of_the_log():
@@ -27,8 +45,9 @@ def test_the_line_of_the_log():
         "backward 0.1 / 0.12 s, rest 0.05 / 0 s."
     )
     assert PhaseTimes(1.0, 0.0).error == 0.0
-    assert HostComparison({"step": PhaseTimes(0.2, 0.25)}, "the wire left out").line() == (
-        "Time per step on this host, predicted / measured: 0.2 / 0.25 s (-20%); ; the wire left out."
+    assert HostComparison(phases, "the wire left out").line() == (
+        "Time per step on this host, predicted / measured: 0.2 / 0.25 s (-20%); forward 0.05 / 0.06 s, "
+        "backward 0.1 / 0.12 s, rest 0.05 / 0 s; the wire left out."
     )
 
 
@@ -76,6 +95,66 @@ def test_a_run_is_set_up_as_it_was_planned(tmp_path, monkeypatch, changes, flags
     assert min(result.step_seconds) <= step["measured"] <= max(result.step_seconds)
     assert result.predicted["forward"]["measured"] + result.predicted["backward"]["measured"] > 0
     assert (result.predicted["again"]["measured"] > 0) is ("init__activation_checkpointing" in changes)
+
+
+@pytest.fixture
+def four_cores(monkeypatch) -> None:
+    monkeypatch.setattr(grains, "available_cores", lambda: 4)
+
+
+SYSTEMS: dict[str, Any] = {"init__backend__cluster_config__num_csx": 3, "init__precision": {}}
+LINK = Link(1e6, 1e-3)
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_ranks_on_one_host_share_its_cores_and_those_on_their_own_have_all_of_them(tmp_path):
+    """Three systems with 4 of 12 grains each: two of them are those of rank 1."""
+    model = {f"init__model__{key}": value for key, value in {"hidden_size": 512, "filter_size": 2048}.items()}
+    params = load_params(gpt_params(tmp_path / "run", tmp_path, **SYSTEMS, **model))
+    graph, rates = build_graph(params.model, SEQUENCE), round_rates()
+    here, apart = (planned_ranks(params, graph, 48, 2, rates, link) for link in (None, LINK))
+    assert [own.grains for own in here.setups] == [own.grains for own in apart.setups] == [4, 8]
+    assert [(own.lanes, own.lanes_beside) for own in here.setups] == [(2, 2), (2, 2)]
+    assert [(own.lanes, own.lanes_beside) for own in apart.setups] == [(4, 0), (4, 0)]
+    assert here.link == Link(rates.cached_bytes_per_s, both_ways=False)
+    assert (apart.link, apart.message_s) == (LINK, here.message_s)
+    assert here.traffic == apart.traffic
+
+
+@pytest.mark.parametrize(
+    ("hosts", "link", "wire"),
+    [
+        (("a", "a"), Link(8e9, both_ways=False), "between ranks copies in memory at 8.00 GB/s"),
+        (("a", "b"), None, "the wire between hosts is left out, nobody measured it"),
+    ],
+)
+@pytest.mark.usefixtures("four_cores")
+def test_a_run_on_several_ranks_is_compared_with_what_rank_0_sees(tmp_path, hosts, link, wire):
+    """The machine is one that was prepared for two ranks, and never ran."""
+    params = load_params(gpt_params(tmp_path / "run", tmp_path, **SYSTEMS))
+    graph = build_graph(params.model, SEQUENCE)
+    optimizer = make_optimizer(params.trained_by, None)
+    layout = lay_out(graph, grain=4, grains=12, num_csx=3, trains=True, memory_bytes=[2**40] * 2, recompute="never")
+    with Appliance(graph, **{**USUAL, "optimizer": optimizer, "num_csx": 3, "lanes": 1}) as appliance:
+        cluster = appliance.prepare(48, trains=True)
+        cluster.layout = layout
+        appliance.others.used = [RankUse(rank, host) for rank, host in enumerate(hosts)]
+        session = Session(params, RunOrder("train", lanes=1), graph, appliance, Silent())
+        session.training.step_seconds = [1.0] * 4
+        session.training.phase_seconds.extend(dict.fromkeys(PHASES, seconds) for seconds in (0.0, 0.25, 0.5))
+        ranks = ranks_setup_of(session, round_rates(), setup_of(session))
+        found = compare(session, round_rates())
+    assert (ranks.link, [own.grains for own in ranks.setups]) == (link, [4, 8])
+    assert [own.lanes_beside for own in ranks.setups] == ([1, 1] if link else [0, 0])
+    planned = planned_ranks(params, graph, 48, 2, round_rates(), LINK)
+    assert ranks.traffic == planned.traffic
+    expected = predict_ranks(graph, round_rates(), ranks)
+    assert found is not None
+    assert found.wire == wire
+    assert found.phases["step"] == PhaseTimes(expected.step_s, 1.0)
+    assert found.phases["forward"] == PhaseTimes(expected.ranks[0].forward_s, 0.25)
+    assert found.phases["rest"].predicted == expected.of(0).rest_s > expected.ranks[1].forward_s / 2
+    assert expected.slowest == 1
 
 
 @pytest.mark.usefixtures("measured")
