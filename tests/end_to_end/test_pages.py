@@ -17,11 +17,13 @@ import pytest
 from cstool.convert.hf_names import NAMES
 from cstool.models import build_graph
 from cstool.params import load_params
+from cstool.run.report import host_rates
 from cstool.store import CheckpointWriter
 from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, run_console, run_python
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.worked import write_data
 from tests.event_files import scalars_of
+from tests.hosts import round_rates
 from tests.reference.vendor_files import Object, write_vendor
 
 
@@ -157,6 +159,21 @@ def test_estimate(cstool):
     names = set(re.findall(r"`(\w+_(?:cs2|cs3|forward|120t)\w*)`", page("estimate")))
     assert names == {"llama_7b_cs2", "gpt3_111m_cs3_forward", "parameters_120t"}
     assert all(name in table for name in names)
+
+
+def test_estimate_of_several_ranks(cstool, monkeypatch):
+    """What is counted is there as it is printed; times are other ones on every machine."""
+    monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
+    host_rates.save_rates(round_rates())
+    (console,) = (text for text in blocks("estimate") if "--ranks" in text)
+    command, _, shown = console.partition("\n")
+    outcome = cstool(*shlex.split(command.removeprefix("$ cstool ")))
+    assert (outcome.code, outcome.stderr) == (0, "")
+    found, expected = ([line.partition("  ") for line in text.splitlines()] for text in (outcome.stdout, shown))
+    assert [name for name, _, _ in found[3:]] == [name for name, _, _ in expected[3:]]
+    counted = {"ranks", "down", "up", "link", "MemoryX"}
+    assert [line for line in found if line[0] in counted] == [line for line in expected if line[0] in counted]
+    assert found[0] == expected[0]
 
 
 # Runs

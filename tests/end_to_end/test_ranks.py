@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,13 +49,17 @@ main()
 """is cstool on a host that was measured"""
 
 
+def loader_of(data: Path) -> dict[str, Any]:
+    """A dataloader with 8 grains to a batch."""
+    return {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 32}
+
+
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """What a run on two ranks printed, its `--json` and its trace; each rank has a half of the tree of 8 grains."""
     folder = tmp_path_factory.mktemp("traced")
     data = write_text(folder / "text" / "train", 150)
-    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 32}
-    file = WORKS[0].file(folder, data, init__loop={"max_steps": 5}, fit={"train_dataloader": loader})
+    file = WORKS[0].file(folder, data, init__loop={"max_steps": 5}, fit={"train_dataloader": loader_of(data)})
     trace, rates = folder / "trace.json", folder / "host.yaml"
     rates.write_text(yaml.safe_dump(asdict(round_rates())))
     done = mpirun(2, "-c", WITH_RATES.format(rates=str(rates)), "run", "--params", file, "--trace", trace, "--json")
@@ -83,7 +88,7 @@ def test_the_summary_says_what_each_rank_sent_and_how_long_it_waited(traced):
 
 def test_what_was_sent_is_what_an_estimate_says(traced, tmp_path):
     """To the byte: 64 tokens have rows of gradients, and all of them are there."""
-    file = WORKS[0].file(tmp_path, tmp_path, fit={"train_dataloader": {"batch_size": 32}})
+    file = WORKS[0].file(tmp_path, tmp_path, fit={"train_dataloader": loader_of(tmp_path)})
     params = load_params(file)
     traffic = planned_ranks(params, build_graph(params.model, SEQUENCE), 32, 2, round_rates(), None).traffic
     assert [rank["sent_bytes"] // 5 for rank in traced[1]["ranks"]] == [traffic.down_bytes, traffic.up_bytes]
