@@ -126,7 +126,7 @@ def leaving_nodes(grains: int, own: Collection[int]) -> list[Node]:
     Each is a whole subtree of own leaves whose sibling is none. Of 8 grains a half is one node, 4 of 6 are two.
 
     >>> leaving_nodes(8, range(4)), leaving_nodes(6, range(2, 6))
-    ([Node(level=2, place=0)], [Node(level=1, place=1), Node(level=1, place=2)])
+    ([Node(level=2, place=0)], [Node(level=1, place=1), Node(level=2, place=1)])
 
     Args:
         grains: leaves of the tree

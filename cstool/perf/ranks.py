@@ -145,8 +145,26 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
     wires_s = forward_s, back_wire_s
     for here_s, there_s, wire_s, first in zip(own_s, other_s, wires_s, traffic.first_bytes, strict=True):
         lead_s = traffic.waves * (message_s + others * first / link.bytes_per_s)
-        step_s += max(here_s, lead_s + max(there_s, wire_s))
+        step_s += pass_s(here_s, there_s, wire_s, lead_s)
     return RankedStep(step_s, tuple(steps), forward_s + back_s, up_s, forward_s + back_wire_s, step_s - alone_s)
+
+
+def pass_s(here_s: float, there_s: float, wire_s: float, lead_s: float) -> float:
+    """Time of a pass on all ranks [s].
+
+    Others begin with the first panel, and go on as fast as they compute or as panels come. If 12 ms of panels come
+    behind 1 ms, 8 ms of compute elsewhere and 10 ms at rank 0 do not count; 20 ms at rank 0 are all that does.
+
+    >>> [round(1e3 * pass_s(here, 8e-3, 12e-3, 1e-3)) for here in (10e-3, 20e-3)]
+    [13, 20]
+
+    Args:
+        here_s: compute at rank 0, which waits for nobody
+        there_s: of the slowest of the others
+        wire_s: of all bytes
+        lead_s: until the first panel is there
+    """
+    return max(here_s, lead_s + max(there_s, wire_s))
 
 
 def _passes(step: HostStep) -> tuple[float, float]:

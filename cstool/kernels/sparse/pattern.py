@@ -64,10 +64,10 @@ def pattern_bytes(shape: tuple[int, int], count: int) -> int:
     """Size of the arrays of a pattern [bytes].
 
     A number of a row and a count, of 2 bytes each, for every row and block of columns; a byte for every non-zero; and
-    2 bytes for each row of `AHEAD`. Of 4 rows of 200 columns, two blocks, with 10 non-zeros:
+    2 bytes for each row of `AHEAD`. Of 4 rows of 200 columns, two blocks of `NARROW`, with 100 non-zeros:
 
-    >>> pattern_bytes((4, 200), 10)
-    46
+    >>> pattern_bytes((4, 200), 100)
+    136
 
     Args:
         shape: (rows, columns) of the panel

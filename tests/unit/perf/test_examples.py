@@ -8,11 +8,14 @@ import pytest
 
 import cstool.perf
 from cstool import short_names, words
+from cstool.estimation import ranks
+from cstool.kernels.sparse import pattern
+from cstool.machine import swarmx
 
 MODULES = [
     importlib.import_module(f"{cstool.perf.__name__}.{found.name}")
     for found in pkgutil.iter_modules(cstool.perf.__path__)
-] + [short_names, words]
+] + [short_names, words, ranks, pattern, swarmx]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
