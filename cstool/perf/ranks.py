@@ -6,7 +6,7 @@ leave while the rest of backward runs. So a pass takes what is slower, its compu
 the first panel of each pass, and the messages that all wait for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cstool.ir import Graph
@@ -71,12 +71,14 @@ class RanksSetup:
         traffic: between them
         link: of each; None where nothing is known of it: then the wire takes no time
         message_s: that a message takes beside the link, from whoever sends it to whoever hears it [s]
+        hosts: by rank the number of its host; of none, each has its own
     """
 
     setups: tuple[HostSetup, ...]
     traffic: Traffic
     link: Link | None
     message_s: float = 0.0
+    hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,9 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
         backward = max(the same of the way back) + 2 W L
 
     where the wire of the way back is P weights / B, or gradients / B if that is more; their sum, where both ways share
-    the rate. 2 L: losses come to rank 0 before any goes back, and the last sums after all went. The rest (updates,
-    which rank 0 applies to all weights; the loop) is that of rank 0 on its systems alone.
+    the rate. Ranks of one host have its cores between them: with more lanes than cores, the slowest other takes no less
+    than all of their work on all cores. 2 L: losses come to rank 0 before any goes back, and the last sums after all
+    went. The rest (updates, which rank 0 applies to all weights; the loop) is that of rank 0 on its systems alone.
 
     Source: the order of messages in `machine/appliance.py`; that a step is bounded by its busiest resource is
     the model of `perf.cluster`, here without its queue.
@@ -133,7 +136,7 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
         steps.append(found[key])
     traffic, link, others = setup.traffic, setup.link, len(steps) - 1
     rest_s = steps[0].rest_s
-    own_s, other_s = _passes(steps[0]), _slowest(steps[1:])
+    own_s, other_s = _passes(steps[0]), _slowest([*map(_passes, steps[1:]), *_crowded(rates.cores, setup, steps)])
     alone_s = sum(map(max, own_s, other_s)) + rest_s
     if link is None or not others:
         return RankedStep(alone_s, tuple(steps), 0.0, 0.0, 0.0, 0.0)
@@ -172,7 +175,18 @@ def _passes(step: HostStep) -> tuple[float, float]:
     return step.forward_s, step.again_s + step.backward_s
 
 
-def _slowest(steps: Sequence[HostStep]) -> tuple[float, float]:
-    """The same of the slowest in each pass; of none, nothing."""
-    passes = [_passes(step) for step in steps]
+def _crowded(cores: int, setup: RanksSetup, steps: Sequence[HostStep]) -> Iterator[tuple[float, float]]:
+    """By host with several ranks, the same of all their lanes, shared out over its cores."""
+    for host in set(setup.hosts):
+        here = [
+            (own.lanes / cores, _passes(step))
+            for own, step, other in zip(setup.setups, steps, setup.hosts, strict=True)
+            if other == host
+        ]
+        if len(here) > 1:
+            yield sum(share * passes[0] for share, passes in here), sum(share * passes[1] for share, passes in here)
+
+
+def _slowest(passes: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The longest of each pass; of none, nothing."""
     return max((each[0] for each in passes), default=0.0), max((each[1] for each in passes), default=0.0)

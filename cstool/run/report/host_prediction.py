@@ -1,7 +1,7 @@
 """What this host was predicted to take for a step, beside what it took: how anyone can check the model on a machine."""
 
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -123,11 +123,12 @@ def setup_of(session: Session) -> HostSetup:
 def ranks_setup_of(session: Session, rates: HostRates, setup: HostSetup) -> RanksSetup:
     """The setup of a run on several ranks, of which `setup` is that of rank 0 as if it were alone."""
     appliance = session.appliance
-    layout, hosts = appliance.training_cluster.layout, [use.host for use in appliance.others.used]
+    layout, names = appliance.training_cluster.layout, [use.host for use in appliance.others.used]
+    hosts = [names.index(name) for name in names]
     traffic = count_traffic(session.graph, layout, present_bytes(appliance.memoryx))
     link = host_link(rates) if len(set(hosts)) == 1 else None
     setups = _dealt(session.graph, layout, setup, hosts, session.order.lanes)
-    return RanksSetup(setups, traffic, link, BUSY_S)
+    return RanksSetup(setups, traffic, link, BUSY_S, tuple(hosts))
 
 
 def planned_ranks(
@@ -149,18 +150,19 @@ def planned_ranks(
         memory_bytes=[sys.maxsize] * ranks,
         recompute="always" if params.activation_checkpointing == "always" else "never",
     )
-    hosts = [0] * ranks if link is None else range(ranks)
+    hosts = [0] * ranks if link is None else list(range(ranks))
     traffic = count_traffic(graph, layout, planned_bytes(setup.densities))
-    return RanksSetup(_dealt(graph, layout, setup, hosts, None), traffic, link or host_link(rates), BUSY_S)
+    setups = _dealt(graph, layout, setup, hosts, None)
+    return RanksSetup(setups, traffic, link or host_link(rates), BUSY_S, tuple(hosts))
 
 
 def _dealt(
-    graph: Graph, layout: Layout, setup: HostSetup, hosts: Sequence[Hashable], lanes: int | None
+    graph: Graph, layout: Layout, setup: HostSetup, hosts: Sequence[int], lanes: int | None
 ) -> tuple[HostSetup, ...]:
     """The setup of each rank: its own grains and lanes, and those of the other ranks on its host.
 
     Args:
-        hosts: by rank
+        hosts: by rank the number of its host
         lanes: of each rank, at most; None to choose as runs do
     """
     grains = [len(layout.grains(rank)) for rank in range(layout.ranks)]

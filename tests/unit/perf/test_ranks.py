@@ -89,3 +89,14 @@ def test_updates_of_ranks_on_one_host_share_its_cores():
     one, two = (predict_step(GRAPH, rates, setup) for setup in setups)
     assert one.step_s == pytest.approx(two.step_s)
     assert one.rest_s == pytest.approx(GRAPH.parameter_count * 1e-6 / 2 + CALLS.step_s)
+
+
+def test_more_lanes_than_cores_take_turns():
+    """Four ranks with a grain each on two cores: two of them at a time. With 3, 1, 1 and 1 one core has the three."""
+    for grains, turns in (((1, 1, 1, 1), 2), ((3, 1, 1, 1), 3), ((4, 4), 4), ((1, 1, 1, 6), 6)):
+        setups = tuple(map(setup_of, grains))
+        traffic = Traffic(0, 0, (0, 0), (0,) * len(grains), 1)
+        setup = RanksSetup(setups, traffic, None, hosts=(0,) * len(grains))
+        assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(2 * turns * PASS_S + CALLS.step_s)
+        apart = replace(setup, hosts=tuple(range(len(grains))))
+        assert predict_ranks(GRAPH, CALLS, apart).step_s == pytest.approx(2 * max(grains) * PASS_S + CALLS.step_s)
