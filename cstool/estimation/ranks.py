@@ -5,7 +5,7 @@ from math import isfinite
 
 from cstool.errors import EstimateError
 from cstool.estimation.request import loader_of
-from cstool.machine.grains import check_systems, grain_samples
+from cstool.machine.grains import check_systems, grain_count
 from cstool.models import build_graph, declared_sequence_length
 from cstool.params import Params
 from cstool.perf.ranks import Link
@@ -59,7 +59,7 @@ def check_ranks(params: Params, ranks: int) -> None:
             f"--set trainer.init.backend.cluster_config.num_csx=N, where N divides the batch_size, {batch_size:,}",
         )
     graph = build_graph(params.model, declared_sequence_length(params))
-    grains = batch_size // grain_samples(graph, batch_size)
+    grains = grain_count(graph, batch_size)
     if ranks > grains:
         raise EstimateError(
             f"--ranks: must be at most {grains:,}, the grains of a batch of {counted(batch_size, 'sample')}, "
