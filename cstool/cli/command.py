@@ -17,6 +17,7 @@ from cstool.cli.help_text import EXAMPLE, new_formatter, write_epilog, write_row
 from cstool.cli.infer_flags import NOT_FOR_INFERENCE
 from cstool.cli.options import flag, is_typed
 from cstool.cli.report import errors_as_messages
+from cstool.verbs.ranks import launcher_words
 
 _NO_BRACES = str.maketrans("", "", "{}")
 LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
@@ -188,7 +189,8 @@ def same_command(context: typer.Context) -> Callable[[Mapping[str, str | None]],
         words = list(_typed(context, {*flags, *OF_ONE_RUN, *others}))
         for name, value in flags.items():
             words += [] if value is None else [f"--{name}", value]
-        return shlex.join(["cstool", str(context.info_name), *words])
+        before = [] if flags.get("mode") == "infer" else launcher_words()
+        return shlex.join([*before, "cstool", str(context.info_name), *words])
 
     return write
 

@@ -53,6 +53,14 @@ def is_to_launch(launch: str | None, transport: Transport, ranks: int | None, ma
     return launch is not None
 
 
+def launcher_words() -> list[str]:
+    """What stands before the command where mpirun or srun started it; nothing where `--launch` did, or nobody."""
+    ranks = launched_ranks()
+    if is_launched() or ranks == 1:
+        return []
+    return ["srun", "-n", str(ranks)] if "SLURM_STEP_NUM_TASKS" in os.environ else ["mpirun", "-n", str(ranks)]
+
+
 def speaks() -> bool:
     """Whether this process is the one that says what all that a launcher started would say."""
     return launched_rank() == 0

@@ -119,3 +119,11 @@ def test_the_trace_has_the_systems_of_all_ranks_on_one_clock(traced):
     [step] = [event for event in events if event["name"] == "step 3"]
     for found in times.values():
         assert step["ts"] - 1e4 <= min(found) <= max(found) <= step["ts"] + step["dur"] + 1e4
+
+
+def test_what_to_type_next_starts_as_many_ranks(traced):
+    commands = traced[1]["commands"]
+    assert {name: command.split("cstool")[0] for name, command in commands.items()} == {
+        "continue": "mpirun -n 2 ",
+        "evaluate": "mpirun -n 2 ",
+    }

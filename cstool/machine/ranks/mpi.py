@@ -26,8 +26,8 @@ from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
-BUSY_S, IDLE_S, QUIET_S = 1e-4, 1e-3, 1e-2
-"""the thread sleeps so long between looks: while messages come and go; and once there were none for QUIET_S [s]"""
+BUSY_S, IDLE_S = 1e-4, 1e-3
+"""how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
 """how often a rank says that it is there, and after how long without a word it counts as lost [s]"""
 GOODBYE_S, PARTING_S = 60.0, 5.0
@@ -203,21 +203,21 @@ class MpiLink:
 
     def _work_on(self) -> None:
         """Pass messages on until all ranks have said goodbye."""
-        active_s = time.monotonic()
+        sleep_s = BUSY_S
         while True:
             self._look_for_the_silent()
             if any([self._post(), self._take_header(), self._finish_leaving(), self._finish_arriving()]):
-                active_s = time.monotonic()
+                sleep_s = BUSY_S
                 continue
-            now_s = time.monotonic()
             if self._closed_s is not None:
                 # Where one is lost, only rank 0 stays until the others have heard what to do.
                 others_are_through = self._gone == set(self._others) or bool(self._lost and self.rank)
                 if others_are_through and not (self._to_leave or self._leaving or self._arriving):
                     return
-                if now_s - self._closed_s > (PARTING_S if self._lost else GOODBYE_S):
+                if time.monotonic() - self._closed_s > (PARTING_S if self._lost else GOODBYE_S):
                     raise ClusterError("the other ranks must end with this one")
-            time.sleep(BUSY_S if now_s - active_s < QUIET_S else IDLE_S)
+            time.sleep(sleep_s)
+            sleep_s = min(2 * sleep_s, IDLE_S)
 
     def _post(self) -> bool:
         """Begin to send what was handed in."""
