@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from cstool.errors import ClusterError, RankLostError, ToldElsewhere
-from cstool.machine.ranks.launched import is_launched, launched_rank, launched_ranks
+from cstool.launched import is_launched, launched_rank, launched_ranks
 
 if TYPE_CHECKING:
     from cstool.machine.ranks.link import Link

@@ -6,8 +6,9 @@ from cstool.errors import CstoolError, ParamsError
 WITH_2 = """
     CstoolError ParamsError DataError CheckpointError DamagedCheckpointError StoreError ClusterError EstimateError
     CompileError ArtifactError TraceError InferenceError
+    ToldElsewhere
 """
-EXIT_CODES = dict.fromkeys(WITH_2.split(), 2) | {"NonFiniteError": 1, "Interrupted": 130}
+EXIT_CODES = dict.fromkeys(WITH_2.split(), 2) | {"NonFiniteError": 1, "RankLostError": 1, "Interrupted": 130}
 
 
 def test_an_error_is_its_message_with_the_hint_on_a_line_of_its_own() -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
-from cstool.errors import ClusterError, CstoolError, RankLostError, ToldElsewhere
-from cstool.machine.ranks.launched import is_launched, launched_rank, launched_ranks
+from cstool.errors import ClusterError, CstoolError, ParamsError, RankLostError, ToldElsewhere
+from cstool.launched import is_launched, launched_rank, launched_ranks
 from cstool.machine.ranks.lifeline import tie
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.ranks.mpi import WAY_ON, MpiLink
@@ -144,7 +144,9 @@ def _following(link: MpiLink) -> Iterator[None]:
         pass
     except Exception as error:
         message, hint = f"{type(error).__name__}: {error}", None
-        if isinstance(error, CstoolError):
+        if isinstance(error, ParamsError):
+            message, hint = error.problems[0]
+        elif isinstance(error, CstoolError):
             message, hint = error.message, error.hint
         link.send(0, "failed", _Failure(message, hint))
     try:

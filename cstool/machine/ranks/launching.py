@@ -18,7 +18,7 @@ from types import FrameType
 from typing import IO, NamedTuple
 
 from cstool.errors import ClusterError, Interrupted, RankLostError
-from cstool.machine.ranks.launched import SOCKET_VARIABLE
+from cstool.launched import SOCKET_VARIABLE
 from cstool.machine.ranks.mpi import INSTALL, WAY_ON
 
 POLL_S = 0.1

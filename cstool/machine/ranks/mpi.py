@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from cstool.errors import ClusterError, CstoolError, RankLostError
-from cstool.machine.ranks.launched import launched_ranks
+from cstool.launched import launched_ranks
 from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from cstool.machine.ranks.launched import SOCKET_VARIABLE, launched_rank
+from cstool.launched import SOCKET_VARIABLE, launched_rank
 
 
 class Tether:
