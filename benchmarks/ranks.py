@@ -117,7 +117,7 @@ def be_a_rank() -> None:
 def _link_s(link: Any, arrays: list[np.ndarray]) -> float:
     """Seconds of an array from rank 0 to rank 1, of many in a row."""
     if link.rank == 1:
-        buffers = [np.empty_like(array) for array in arrays]
+        buffers = [np.ones_like(array) for array in arrays]
         left = [REPEATS]
 
         def place(_: object, __: object) -> list[np.ndarray]:
