@@ -233,7 +233,8 @@ class _Crew:
             ClusterError: mpirun could not start them
         """
         by_number = {rank.number: rank for rank in self._ranks if rank.number is not None}
-        if not by_number and not any(code > SIGNALLED for code in self._early.values()):
+        # One that came and said nothing has died as well.
+        if not self._ranks and not any(code > SIGNALLED for code in self._early.values()):
             output.seek(0)
             said = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
             raise ClusterError(
@@ -248,7 +249,7 @@ class _Crew:
         if exit_code is None:
             first = [rank.number for rank in self._died if rank.number is not None] + sorted(self._early)
             when = "" if any(rank.is_tied for rank in self._ranks) else " before the first step"
-            who = f"rank {first[0] if first else 0} on {socket.gethostname()}"
+            who = f"{f'rank {first[0]}' if first else 'a rank'} on {socket.gethostname()}"
             message = f"{who}: must last as long as the run, it died{when}"
             if self._is_late:
                 message = f"--launch mpi: the processes must find each other within {START_S:.0f} s, they did not"
