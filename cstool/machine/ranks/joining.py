@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -148,7 +148,9 @@ def _following(link: MpiLink) -> Iterator[None]:
             message, hint = error.problems[0]
         elif isinstance(error, CstoolError):
             message, hint = error.message, error.hint
-        link.send(0, "failed", _Failure(message, hint))
+        # Where rank 0 is lost nobody hears it, and rank 1 says what is to be said.
+        with suppress(CstoolError):
+            link.send(0, "failed", _Failure(message, hint))
     try:
         exit_code = ended.result()
     except CstoolError as error:
