@@ -30,6 +30,7 @@ from cstool.run.follow import follow
 from cstool.run.run import run
 from cstool.run.session import RunOrder
 from tests.end_to_end.memoryx_files import IN_FILE
+from tests.end_to_end.ranks import MPIRUN
 from tests.end_to_end.runs import bits, compiled, gpt_params, run_file, write_text
 from tests.models import FAMILIES, SPARSITIES
 
@@ -100,7 +101,7 @@ def mpirun(ranks: int, *arguments: str | Path) -> subprocess.CompletedProcess[st
         AssertionError: that fails, with what was printed
     """
     project = str(Path(__file__).parents[1])
-    command = [str(Path(sys.executable).with_name("mpirun")), "-n", str(ranks), sys.executable, *map(str, arguments)]
+    command = [MPIRUN, "-n", str(ranks), sys.executable, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": project}
     done = subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False

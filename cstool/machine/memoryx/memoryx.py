@@ -7,9 +7,8 @@ it when it runs such an op backward, and a layer that is recomputed has run it f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -131,15 +130,6 @@ class MemoryX:
     def release(self, panel: Panel) -> None:
         """Give a panel back."""
         self._stream.release(panel)
-
-    @contextmanager
-    def held(self, panel: Panel) -> Iterator[Weights]:
-        """Lend the weights of a panel for the length of a context."""
-        weights = self.acquire(panel)
-        try:
-            yield weights
-        finally:
-            self.release(panel)
 
     def receive(self, panel: Panel, op: str, payload: Payload) -> None:
         """Take the sum of a panel's gradient from one op, with its buffer; update the panel once all are there."""

@@ -20,7 +20,7 @@ TRANSPORTS = ("auto", "in_process", "mpi")
 """auto: MPI where a launcher started several processes, else as in_process: everything is in this one"""
 
 
-PARTING_S = 15.0
+ENDING_S = 15.0
 """after which a rank whose run has ended ends, whatever it waits for [s]"""
 
 
@@ -164,6 +164,6 @@ def _following(link: MpiLink) -> Iterator[None]:
 
 def _end_in_time(exit_code: int) -> None:
     """End this process soon, even where something hangs: there is nothing here to be saved."""
-    timer = threading.Timer(PARTING_S, os._exit, [exit_code])
+    timer = threading.Timer(ENDING_S, os._exit, [exit_code])
     timer.daemon = True
     timer.start()

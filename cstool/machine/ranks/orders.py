@@ -151,8 +151,11 @@ class OtherRanks:
 
     def order(self, order: Any) -> None:
         """Give an order to all of them."""
+        self._tell("order", order)
+
+    def _tell(self, kind: str, body: Any) -> None:
         for rank in self._ranks:
-            self.link.send(rank, "order", order)
+            self.link.send(rank, kind, body)
 
     def begin_model(self, begin: Begin) -> list[int]:
         """Have them get ready for a model; gives what memory each has for activations [bytes]."""
@@ -206,8 +209,7 @@ class OtherRanks:
 
     def say(self, what: Next) -> None:
         """Tell them how it goes on after a wave went forward."""
-        for rank in self._ranks:
-            self.link.send(rank, "next", what)
+        self._tell("next", what)
 
     def losses(self) -> dict[int, LossResult]:
         """Wait for their losses of a wave; by the number of the grain."""

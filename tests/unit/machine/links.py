@@ -36,7 +36,8 @@ class ThreadLink:
 
     def send(self, to: int, kind: str, body: Any = None, arrays: Sequence[np.ndarray] = ()) -> Future[None]:
         left: Future[None] = Future()
-        self.sent_bytes += sum(array.nbytes for array in arrays)
+        with self._lock:  # several lanes send at a time
+            self.sent_bytes += sum(array.nbytes for array in arrays)
         self._world[to]._thread.submit(self._world[to]._take, self.rank, kind, packed(body), arrays, left)
         return left
 

@@ -11,6 +11,7 @@ from cstool.ir import Graph, Panel
 from cstool.kernels.sparse import SparseMatrix, collect
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.swarmx import held
 from cstool.optimizers import Optimizer, Step
 from cstool.params import SparsityParams
 from cstool.sparsity import initial_mask, next_mask
@@ -56,7 +57,7 @@ def random_gradients(graph: Graph, seed: int) -> dict[str, Array]:
 
 def hand_in(memoryx: MemoryX, panel: Panel, gradient: Array) -> None:
     """Give MemoryX the rows of a panel's gradient as a lane would: of a sparse panel what its stream asks for."""
-    with memoryx.held(panel) as weights:
+    with held(memoryx, panel) as weights:
         if isinstance(weights, SparseMatrix):
             buffer = memoryx.buffers.take(weights.gradient_shape, weights.room)
             if weights.dense_gradient:

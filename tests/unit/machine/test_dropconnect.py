@@ -15,6 +15,7 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.data_sets import DataSet
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.state import Position
+from cstool.machine.swarmx import held
 from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import AdamW
 from cstool.run.evaluate import Evaluation, evaluate
@@ -55,7 +56,7 @@ def streamed(memoryx: MemoryX, name: str) -> Array:
     """Return a weight as it streams, with zeros for what is left out."""
 
     def rows(panel: Panel) -> Array:
-        with memoryx.held(panel) as weights:
+        with held(memoryx, panel) as weights:
             return weights.dense().copy() if isinstance(weights, SparseMatrix) else weights.copy()
 
     return np.concatenate([rows(panel) for panel in memoryx.arrays.panels[name]])

@@ -18,6 +18,7 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.machine.plan import make_plan
+from cstool.machine.ranks.orders import Identify
 from cstool.machine.ranks.traffic import count_traffic, present_bytes
 from cstool.machine.ranks.worker import Opened, Worker
 from cstool.machine.recorder import OFF, LaneTape
@@ -110,10 +111,7 @@ def train(
     optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
     usual: dict[str, Any] = {**USUAL, "optimizer": optimizer, "lanes": lanes, "num_csx": num_csx, **more}
     with others(links, samples, lanes), Appliance(graph, link=links[0], **usual) as appliance:
-        # The number of a trainer, by which the others open their data.
-        for rank in range(1, ranks):
-            links[0].send(rank, "order", _identify())
-            links[0].receive(rank, "identity")
+        identify(links)
         for trains in (True, False) if evaluates else (True,):
             appliance.prepare(BATCH, trains=trains)
         appliance.memoryx.initialize(1)
@@ -138,10 +136,11 @@ def train(
     return came, samples, links
 
 
-def _identify() -> Any:
-    from cstool.machine.ranks.orders import Identify
-
-    return Identify(0)
+def identify(links: list[ThreadLink]) -> None:
+    """Tell the others the number of the trainer, by which they open their data."""
+    for rank in range(1, len(links)):
+        links[0].send(rank, "order", Identify(0))
+        links[0].receive(rank, "identity")
 
 
 def assert_same(found: Came, expected: Came) -> None:
@@ -234,8 +233,7 @@ def test_a_loss_that_is_not_finite_at_another_rank_is_found_there(tmp_path):
     links, samples = linked(2), [Samples(graph) for _ in range(2)]
     norm = "transformer_decoder.layers.1.norm1.weight"
     with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
-        links[0].send(1, "order", _identify())
-        links[0].receive(1, "identity")
+        identify(links)
         appliance.prepare(BATCH, trains=False)
         randomize(appliance)
         set_array(appliance, f"model.{norm}", np.full(8, np.inf, np.float32))
@@ -252,8 +250,7 @@ def test_what_goes_wrong_at_another_rank_ends_the_step_here():
     graph = decoder()
     links, samples = linked(2), [Samples(graph) for _ in range(2)]
     with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
-        links[0].send(1, "order", _identify())
-        links[0].receive(1, "identity")
+        identify(links)
         appliance.prepare(BATCH, trains=False)
         randomize(appliance)
         sampler = Sampler(30, BATCH, False, 1, False)
@@ -304,8 +301,7 @@ def test_batches_that_nobody_takes_hold_nobody_up():
     graph = decoder()
     links, samples = linked(2), [Samples(graph) for _ in range(2)]
     with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
-        links[0].send(1, "order", _identify())
-        links[0].receive(1, "identity")
+        identify(links)
         appliance.prepare(BATCH, trains=False)
         sampler = Sampler(30, BATCH, False, 1, False)
 

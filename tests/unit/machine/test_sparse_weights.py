@@ -13,6 +13,7 @@ from cstool.machine import budgets
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import UNEVEN
+from cstool.machine.swarmx import held
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW, SparsityParams
 from cstool.params.sections.sparsity import CosineShare, CyclingShare, LinearShare
@@ -89,7 +90,7 @@ def assert_streams(memoryx: MemoryX, twin: Twin, dense_gradient: bool) -> None:
     """What streams is the twin's weights, and asks for the right gradient."""
     for name in twin.groups:
         for panel in memoryx.arrays.panels[name]:
-            with memoryx.held(panel) as weights:
+            with held(memoryx, panel) as weights:
                 assert isinstance(weights, SparseMatrix)
                 assert weights.dense_gradient == dense_gradient
                 np.testing.assert_array_equal(weights.dense(), twin.arrays[name][0][panel.start : panel.stop])
@@ -180,7 +181,7 @@ def test_a_panel_whose_mask_has_changed_meanwhile_can_be_given_back(monkeypatch,
         for panel in memoryx.arrays.panels[WIDE]:
             memoryx.release(panel)
         assert memoryx.arrays.sparse[WIDE].count == keep_count(0.3, 12 * 784)
-        with memoryx.held(memoryx.arrays.panels[WIDE][-1]) as weights:
+        with held(memoryx, memoryx.arrays.panels[WIDE][-1]) as weights:
             assert isinstance(weights, SparseMatrix)
             np.testing.assert_array_equal(
                 weights.dense(),
@@ -261,7 +262,7 @@ def test_buffers_are_used_again_however_masks_change(found):
         panels = [panel for panels in memoryx.arrays.panels.values() for panel in panels]
         for step in range(1, STEPS + 1):
             [wide] = memoryx.arrays.panels[WIDE]
-            with memoryx.held(wide) as weights:
+            with held(memoryx, wide) as weights:
                 assert isinstance(weights, SparseMatrix)
                 weights.dense()
             train_step(memoryx, step, random_gradients(GRAPH, step), panels)
