@@ -2,15 +2,22 @@
 
 import logging
 import os
+import secrets
 import shlex
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
-from cstool.machine.budgets import state_bytes, update_threads
+from cstool.machine.budgets import update_threads
+from cstool.machine.committed import shard_name
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.start import Start, is_whole, way_on_from_damage
 from cstool.optimizers import Optimizer, whole_arrays
 from cstool.params import ALL_STATES, Params
@@ -30,6 +37,55 @@ GRADIENT_SHARE = 0.25
 """of the memory of a file, what gradients take that wait for their update"""
 
 
+class ShardFile(NamedTuple):
+    """The file of each node of MemoryX, in a folder of its host."""
+
+    folder: Path
+    is_for_run: bool
+    """whether it is for more than an evaluation"""
+    memory_bytes: int
+    """what its rows in memory may take"""
+    slots: int
+    adopt_step: int | None
+    """the step of the commit to go on from; None for a new file"""
+
+    def path(self, node: int, nodes: int) -> Path:
+        """Where that of a node is."""
+        name = shard_name(node, nodes)
+        return self.folder / (name if self.is_for_run else name.replace("memoryx", "memoryx_evaluation", 1))
+
+    def open(self, node: int, shards: Shards, check: Callable[[], None] = lambda: None) -> FileStore:
+        """Open that of a node here.
+
+        Args:
+            check: see `FileStore`
+
+        Raises:
+            StoreError: the file cannot be made, is in use, damaged, or is not what is to be gone on from
+        """
+        direct = self.slots * shards.shard_bytes[node] > CACHED_SHARE * available_memory_bytes()
+        path = self.path(node, shards.nodes)
+        with suppress(OSError):
+            # Whatever is in the way of the folder is said of the file.
+            self.folder.mkdir(parents=True, exist_ok=True)
+        adopts = self.adopt_step is not None
+        return FileStore(
+            path, self.memory_bytes, slots=self.slots, adopt=adopts, direct=direct, check=check
+        )
+
+
+class Backing(NamedTuple):
+    """Where MemoryX is."""
+
+    shards: Shards
+    store: FileStore | None = None
+    """of the first node; None for main memory"""
+    waiting_bytes: int | None = None
+    """what gradients may take; None for main memory"""
+    file: ShardFile | None = None
+    """that of each node"""
+
+
 def open_backing(
     params: Params,
     graph: Graph,
@@ -38,47 +94,51 @@ def open_backing(
     start: Start,
     lanes: int | None,
     *,
-    feeds: bool = False,
-) -> tuple[FileStore | None, int | None]:
-    """Open the store of a run, and say what gradients may take; None for both where MemoryX is in main memory.
+    link: Link = ALONE,
+) -> Backing:
+    """Say where MemoryX is, and open the store of its first node, if that is a file.
 
     Args:
         params: of the run; its model_dir is there
         optimizer: None for an evaluation
         lanes: host threads; None to choose
-        feeds: whether panels are sent to other ranks, too
+        link: to other ranks, which may have nodes, too
 
     Raises:
         ClusterError: the memory that a file may have is too small
         StoreError: the file cannot be made, is in use, damaged, or holds what no checkpoint has
     """
-    need_bytes = state_bytes(graph, optimizer, sparsity)
+    nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
+    adopts = start.committed is not None and start.states == ALL_STATES and start.committed.is_in_place(nodes)
+    name = start.committed.name if adopts and start.committed is not None else secrets.token_hex(16)
+    shards = deal_panels(graph, optimizer, sparsity, nodes, name)
+    here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])
     chosen = params.memoryx.store
     if chosen == "auto":
-        chosen = "file" if need_bytes > FILE_SHARE * available_memory_bytes() else "ram"
+        chosen = "file" if here_bytes > FILE_SHARE * available_memory_bytes() else "ram"
     if chosen == "ram":
-        return None, None
-    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, feeds)
-    adopts = start.committed is not None and start.states == ALL_STATES
-    path = params.model_dir / FILE_NAME
-    if optimizer is None and not adopts:
-        path = params.model_dir / EVALUATION_NAME
+        return Backing(shards)
+    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, link.ranks > 1)
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
-    direct = slots * need_bytes > CACHED_SHARE * available_memory_bytes()
+    is_for_run = optimizer is not None or adopts
+    step = start.committed.step if adopts and start.committed is not None else None
+    file = ShardFile(params.model_dir, is_for_run, rows_bytes, slots, step)
+    path = file.path(0, nodes)
 
     def check() -> None:
         if not adopts:
             _check_nothing_is_lost(params, path)
 
     with way_on_from_damage(path, params.checkpoint.checkpoint_name):
-        store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, direct=direct, check=check)
+        store = file.open(0, shards, check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
+    spread = "" if nodes == 1 else f", the largest of {nodes} shards of {bytes_text(sum(shards.shard_bytes))}"
     log.info(
-        f"MemoryX is in {path}: {bytes_text(need_bytes)} of state in {slots_text}, "
+        f"MemoryX is in {path}: {bytes_text(max(shards.shard_bytes))} of state in {slots_text}{spread}, "
         f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
-        f"{', past the page cache' if direct else ''}."
+        f"{', past the page cache' if store.direct else ''}."
     )
-    return store, waiting_bytes
+    return Backing(shards, store, waiting_bytes, file)
 
 
 def _share(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
+from cstool.machine.committed import Committed
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.state import Position, adopt_state, load_state
 from cstool.params import ALL_STATES, Params, written_states
@@ -36,8 +37,8 @@ class Start:
 
     checkpoint: Path | None
     """None for a commit of MemoryX, or for random weights"""
-    committed: Path | None
-    """the MemoryX file whose last commit it is"""
+    committed: Committed | None
+    """the commit of MemoryX that it is"""
     states: frozenset[str]
     """which parts of it to load"""
     looks: bool
@@ -51,7 +52,7 @@ class Start:
     @property
     def path(self) -> Path | None:
         """The file; None for random weights."""
-        return self.checkpoint or self.committed
+        return self.checkpoint or (self.committed.path if self.committed else None)
 
 
 def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str] | None, *, trains: bool) -> Start:
@@ -145,7 +146,7 @@ def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress) 
         log.info("No checkpoint was provided. Using randomly initialized model parameters.")
         return Position(), {}
     restored = _Restoring(memoryx, params, start, progress)
-    found = restored.from_commit(start.committed) if start.committed else restored.from_checkpoint(start.path)
+    found = restored.from_commit(start.committed.path) if start.committed else restored.from_checkpoint(start.path)
     if "model" in start.states:
         log.info("Model state found in checkpoint and loaded successfully.")
     return found
@@ -207,7 +208,7 @@ class _Restoring:
         return advance
 
 
-def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | None]:
+def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Committed | None]:
     """Latest checkpoint of a folder by its content, or its MemoryX file if its commit is not older."""
     naming = template.replace("{step}", "(step)")
     log.info(
@@ -224,7 +225,7 @@ def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | N
         committed = committed_step(folder / FILE_NAME)
     if committed is not None and (latest is None or latest.step <= committed):
         log.info(f'Found MemoryX at "{folder / FILE_NAME}", committed at step {committed}.')
-        return None, folder / FILE_NAME
+        return None, Committed(folder, committed)
     if latest is None:
         log.info(f'No checkpoints were found in "{folder}".')
         return None, None

@@ -1,4 +1,8 @@
-"""Commits of steps and checkpoints made of them: one thread, one after the other, beside the training."""
+"""Commits of steps and checkpoints made of them: one thread, one after the other, beside the training.
+
+Of several nodes the first leads. All wait for their updates; each makes its own file last; and when all have, each
+knows that the slots of the step before are free. So after a crash there is a step that all of them hold.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.machine.memoryx.arrays import ModelArrays
+from cstool.machine.memoryx.elsewhere import Elsewhere
 from cstool.machine.recorder import OFF, Recorder
 from cstool.store import write_snapshot
 
@@ -14,13 +19,15 @@ from cstool.store import write_snapshot
 class Commits:
     """Makes the commits of a MemoryX that is in a file."""
 
-    def __init__(self, arrays: ModelArrays) -> None:
+    def __init__(self, arrays: ModelArrays, elsewhere: Elsewhere) -> None:
         self.last: Future[None] | None = None
-        """the last commit, under way or done"""
+        """the last commit of all nodes, under way or done"""
         self.waited_s = 0.0
         """time that steps waited for the commit before the last one [s]"""
         self.recorder: Recorder = OFF
-        self._arrays = arrays
+        self._arrays, self._elsewhere = arrays, elsewhere
+        self._awaited: tuple[int, Sequence[Future[None]]] = (0, ())
+        """at another node than the first: the step that is to be committed, and its updates"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
     def begin(self, step: int, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
@@ -33,26 +40,64 @@ class Commits:
             began = time.perf_counter()
             self.last.result()
             self.waited_s += time.perf_counter() - began
+        self._elsewhere.begin_commit()
         self.last = self._thread.submit(self._make, step, updates, values)
 
     def _make(self, step: int, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
-        file, graph = self._arrays.file, self._arrays.graph
-        assert file is not None, "who asks for commits has a store that can"
+        self._await(step, updates)
+        self._elsewhere.await_updates()
+        found = values()
+        wait = self._elsewhere.commit(found)
+        self._commit(step, found)
+        wait()
+        self._elsewhere.end_commit()
+
+    def _await(self, step: int, updates: Sequence[Future[None]]) -> None:
         with self.recorder.in_memoryx(step, "commits", "wait"):
             for update in updates:
                 update.result()
-        links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
+
+    def _commit(self, step: int, values: Mapping[str, Any]) -> None:
+        """Make the step last at this node."""
+        file, arrays = self._arrays.file, self._arrays
+        assert file is not None, "who asks for commits has a store that can"
+        tied = {alias: weight for alias, weight in arrays.graph.aliases.items() if arrays.own[weight]}
+        links = {f"model.{alias}": f"model.{weight}" for alias, weight in tied.items()}
         with self.recorder.in_memoryx(step, "commits", "commit"):
-            file.commit(values(), links)
+            file.commit({**values, **arrays.shard_values}, links)
+
+    # At another node than the first, which asks for all of it, in this order.
+
+    def expect(self, step: int, updates: Sequence[Future[None]]) -> None:
+        """Know that a step will be committed: updates of the next one wait for that."""
+        self._awaited, self.last = (step, updates), Future()
+
+    def await_updates(self) -> None:
+        """Wait until the updates of that step are applied."""
+        self._await(*self._awaited)
+
+    def commit(self, values: Mapping[str, Any]) -> None:
+        """Make the step last at this node."""
+        self._commit(self._awaited[0], values)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Know that all nodes have committed, or that they never will."""
+        if self.last is None or self.last.done():
+            return
+        if error is None:
+            self.last.set_result(None)
+        else:
+            self.last.set_exception(error)
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:
         """Write a checkpoint from the last commit asked for: bytes of its tensors, and the seconds that it took."""
         file, names = self._arrays.file, self._arrays.stored_names
         assert file is not None, "who asks for snapshots has a store that can"
+        write_it = write_snapshot if self._arrays.shards.nodes == 1 else self._elsewhere.snapshot
 
         def write() -> tuple[int, float]:
             began = time.perf_counter()
-            return write_snapshot(path, file.path, names), time.perf_counter() - began
+            return write_it(path, file.path, names), time.perf_counter() - began
 
         return self._thread.submit(write)
 
