@@ -13,7 +13,7 @@ from typing import Any
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.elsewhere import Elsewhere
 from cstool.machine.recorder import OFF, Recorder
-from cstool.store import write_snapshot
+from cstool.store import CommittedShards, CommittedStore, SavedState, shard_name, write_snapshot
 
 
 class Commits:
@@ -59,10 +59,10 @@ class Commits:
 
     def _commit(self, step: int, values: Mapping[str, Any]) -> None:
         """Make the step last at this node."""
-        file, arrays = self._arrays.file, self._arrays
+        arrays = self._arrays
+        file = arrays.file
         assert file is not None, "who asks for commits has a store that can"
-        tied = {alias: weight for alias, weight in arrays.graph.aliases.items() if arrays.own[weight]}
-        links = {f"model.{alias}": f"model.{weight}" for alias, weight in tied.items()}
+        links = {f"model.{alias}": f"model.{weight}" for alias, weight in arrays.graph.aliases.items()}
         with self.recorder.in_memoryx(step, "commits", "commit"):
             file.commit({**values, **arrays.shard_values}, links)
 
@@ -91,15 +91,23 @@ class Commits:
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:
         """Write a checkpoint from the last commit asked for: bytes of its tensors, and the seconds that it took."""
-        file, names = self._arrays.file, self._arrays.stored_names
-        assert file is not None, "who asks for snapshots has a store that can"
-        write_it = write_snapshot if self._arrays.shards.nodes == 1 else self._elsewhere.snapshot
 
         def write() -> tuple[int, float]:
             began = time.perf_counter()
-            return write_it(path, file.path, names), time.perf_counter() - began
+            with self._committed() as state:
+                return write_snapshot(path, state, self._arrays.stored_names), time.perf_counter() - began
 
         return self._thread.submit(write)
+
+    def _committed(self) -> SavedState:
+        """Open the last commit of all nodes; it stays as it is until the next one."""
+        file, nodes = self._arrays.file, self._arrays.shards.nodes
+        assert file is not None and file.record is not None, "who asks for snapshots has a store that commits"
+        own, step = CommittedStore(file.path, is_ours=True), file.record.step
+        if nodes == 1:
+            return own
+        paths = [(node, file.path.with_name(shard_name(node, nodes))) for node in range(1, nodes)]
+        return CommittedShards([own, *(self._elsewhere.open_shard(k, p, step, beside=True) for k, p in paths)])
 
     def drain(self) -> None:
         """Wait for the last commit."""

@@ -10,6 +10,7 @@ import numpy as np
 from cstool.ir import Panel, Weight
 from cstool.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
 from cstool.machine.memoryx.step_statistics import Seen
+from cstool.store import ShardSource
 
 Array = np.ndarray[Any, Any]
 Squares = Mapping[Panel, float]
@@ -77,12 +78,19 @@ class Elsewhere:
         """Have them make their parts of it last; what is returned waits until they do."""
         return lambda: None
 
+    def drop(self, rank: int, path: Path) -> None:
+        """Have a rank delete the file of a node of before."""
+
     def end_commit(self) -> None:
         """Let them know that all nodes have committed: the slots of the step before are free."""
 
-    def snapshot(self, path: Path, store: Path, names: Sequence[str]) -> int:
-        """Write a checkpoint of the last commit of all nodes; see `write_snapshot`."""
-        raise AssertionError(f"{store}: is the only file")
+    def open_shard(self, rank: int, path: Path, step: int, *, beside: bool = False) -> ShardSource:
+        """Open a committed shard that another rank has.
+
+        Args:
+            beside: whether for a checkpoint beside the training, and the rank holds the lock of the file
+        """
+        raise AssertionError(f"{path} is here")
 
 
 NOWHERE = Elsewhere()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,9 @@ from cstool.machine.memoryx.step_statistics import Seen
 from cstool.machine.ranks.calls import Answer, Answering, Caller, Function
 from cstool.machine.ranks.link import Link
 from cstool.machine.state import adopt_state
-from cstool.store import RamStore
+from cstool.store import CommittedStore, RamStore, ShardSource, drop_store
+from cstool.store import Progress as BytesProgress
+from cstool.store.saved_state import no_progress
 
 Array = np.ndarray[Any, Any]
 CALLS, COMMITS = "memoryx", "commits"
@@ -185,6 +188,78 @@ class OtherNodes(Elsewhere):
             self._commits.call(node, "end")
 
 
+    def open_shard(self, rank: int, path: Path, step: int, *, beside: bool = False) -> ShardSource:
+        """See `Elsewhere.open_shard`."""
+        return _ShardElsewhere(partial((self._commits if beside else self._calls).call, rank), path, step, beside)
+
+    def drop(self, rank: int, path: Path) -> None:
+        """See `Elsewhere.drop`."""
+        self._commits.call(rank, "drop", path).result()
+
+
+class _ShardElsewhere:
+    """See `ShardSource`: a shard that another rank has.
+
+    Args:
+        call: calls a function at that rank
+        is_ours: whether that rank holds the lock of the file
+    """
+
+    def __init__(self, call: Callable[..., Future[Answer]], path: Path, step: int, is_ours: bool) -> None:
+        self.path = path
+        self._call = call
+        self._shapes: dict[str, tuple[int, ...]]
+        self._dtypes: dict[str, str]
+        self.record, self._shapes, self._dtypes = call("open shard", path, step, is_ours).result().result
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """See `ShardSource.shape`."""
+        return self._shapes[key]
+
+    def dtype(self, key: str) -> str:
+        """See `ShardSource.dtype`."""
+        return self._dtypes[key]
+
+    def read(self, key: str, out: Array, start: int, stop: int) -> None:
+        """See `ShardSource.read`."""
+        np.copyto(out, self._call("read shard", self.path, key, start, stop).result().arrays[0])
+
+    def verify_all(self, progress: BytesProgress = no_progress) -> None:  # noqa: ARG002
+        """See `ShardSource.verify_all`."""
+        self._call("verify shard", self.path).result()
+
+    def close(self) -> None:
+        """See `ShardSource.close`."""
+        self._call("close shard", self.path)
+
+
+class _Shards:
+    """The committed shards that rank 0 reads from this rank."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, CommittedStore] = {}
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """What rank 0 calls, by name."""
+        return {
+            "open shard": self._open_shard,
+            "read shard": lambda path, key, start, stop: Answer(arrays=[self._open[path].read(key, None, start, stop)]),
+            "verify shard": lambda path: Answer(self._open[path].verify_all()),
+            "close shard": lambda path: Answer(self._open.pop(path).close()),
+        }
+
+    def _open_shard(self, path: Path, step: int, is_ours: bool) -> Answer:
+        found = self._open[path] = CommittedStore(path, at_step=step, is_ours=is_ours)
+        names = list(found.record.arrays)
+        return Answer((found.record, {n: found.shape(n) for n in names}, {n: found.dtype(n) for n in names}))
+
+    def close(self) -> None:
+        """Close what is open."""
+        for each in self._open.values():
+            each.close()
+
+
 class ExpectCommit(NamedTuple):
     """Know that the step which was just finished will be committed."""
 
@@ -224,7 +299,11 @@ class Node:
             "await updates": self._await_updates,
             "commit": self._commit,
             "end": self._end_commit,
+            "drop": lambda path: Answer(drop_store(path)),
         }
+        self._shards = _Shards(), _Shards()
+        calls |= self._shards[0].functions
+        commits |= self._shards[1].functions
         self._answering = Answering(link, CALLS, calls), Answering(link, COMMITS, commits)
         link.on_failure(memoryx.commits.end)
 
@@ -280,7 +359,7 @@ class Node:
 
     def close(self) -> None:
         """Answer no more."""
-        for each in self._answering:
+        for each in (*self._answering, *self._shards):
             each.close()
 
 

@@ -14,6 +14,7 @@ from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.budgets import ACTIVATION_SHARE, update_threads
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.cluster import Cluster
+from cstool.machine.committed import LookForShards
 from cstool.machine.grains import lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import InputWorker, Share
@@ -43,6 +44,7 @@ from cstool.machine.sparsity import KernelChooser
 from cstool.machine.recorder import OFF, Recorder
 from cstool.machine.state import environment
 from cstool.progress import Silent
+from cstool.store import find_shards
 
 
 class Opened(NamedTuple):
@@ -103,6 +105,7 @@ class Worker:
             Record: self._record,
             TellTime: self._tell_time,
             HandOver: self._hand_over,
+            LookForShards: lambda order: self._link.send(0, "shards", find_shards(order.folder)),
             ExpectCommit: lambda _: self._memoryx.expect_commit(),
         }
         while True:
@@ -137,9 +140,7 @@ class Worker:
             )
             self._exchange = Exchange(link, memoryx)
             stack.callback(self._exchange.close)
-            if is_node:
-                node = Node(link, memoryx)
-                stack.callback(node.close)
+            stack.callback(Node(link, memoryx).close)
             stack.callback(self._close_clusters)
             self._begun = stack.pop_all()
         free_bytes = available_memory_bytes() - begin.taken_beside(link.rank)
