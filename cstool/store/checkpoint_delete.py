@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store.checkpoint_index import forget_deleted
-from cstool.store.committed_store import open_checkpoint
+from cstool.store.checkpoint_opening import open_checkpoint
 from cstool.store.file_layout import FILE_NAME, is_store, lock_path, record_path
 from cstool.store.folder import list_checkpoints
 from cstool.store.saved_state import Progress, no_progress

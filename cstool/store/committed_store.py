@@ -12,7 +12,6 @@ from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
 from cstool.store.checked_state import check_state
 from cstool.store.checkpoint_format import INDICES, SPARSITY
-from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.checkpoint_writer import CheckpointWriter
 from cstool.store.commit_record import CommitRecord, Extent, Extents, read_record
 from cstool.store.contiguous import Place
@@ -25,11 +24,13 @@ from cstool.store.store_lock import StoreLock
 class CommittedStore(SavedState):
     """A commit of a MemoryX file that no run uses, a context manager. It has the methods of `CheckpointReader`.
 
-    Sparse weights are in the order of a checkpoint: by their position in the weight, not by panel.
+    Sparse weights are in the order of a checkpoint: by their position in the weight, not by panel. Of a shard, all
+    arrays are as they lie in the file, with the room that is made for more; `CommittedShards` puts them together.
 
     Args:
         path: of the HDF5 file
         older: the commit before the last one; its slots may have been overwritten since
+        at_step: the commit of this step, whichever of the two it is
         is_ours: whether the caller holds the lock of the file
 
     Raises:
@@ -37,7 +38,7 @@ class CommittedStore(SavedState):
         DamagedCheckpointError: the file or its commit record is damaged
     """
 
-    def __init__(self, path: Path, *, older: bool = False, is_ours: bool = False) -> None:
+    def __init__(self, path: Path, *, older: bool = False, at_step: int | None = None, is_ours: bool = False) -> None:
         self.path = path
         with ExitStack() as undo:
             if not is_ours and path.parent.is_dir():
@@ -47,6 +48,8 @@ class CommittedStore(SavedState):
                 record = record.older
             if record is None:
                 raise StoreError(f"{path}: the MemoryX file must have been committed{' twice' * older}, it has not")
+            if at_step is not None:
+                record = record.of_step(path, at_step)
             self.record: CommitRecord = record
             self.format_version, self.is_bound, self.cstool_version = f"MemoryX {VERSION}", True, "not said"
             with suppress(LookupError, TypeError):
@@ -57,7 +60,8 @@ class CommittedStore(SavedState):
             self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
             self._orders: dict[str, Array] = {}
             """of sparse weights: where in the file the number is that comes next in a checkpoint"""
-            self._counts = {f"model.{k}": v["non_zeros"] for k, v in record.values.get(SPARSITY, {}).items()}
+            sparse = {} if record.shard is not None else record.values.get(SPARSITY, {})
+            self._counts = {f"model.{weight}": described["non_zeros"] for weight, described in sparse.items()}
             self._check_counts()
             try:
                 # Whoever reads a whole commit does so once: nobody gains from having it in the page cache.
@@ -174,20 +178,6 @@ def committed_step(path: Path) -> int | None:
     """Return the step of the last commit of a file; None where there is none. See `read_record`."""
     record = read_record(record_path(path))
     return None if record is None else record.step
-
-
-def open_checkpoint(path: str | os.PathLike[str], *, older: bool = False) -> SavedState:
-    """Open the saved state at `path` for reading; of a MemoryX file with `older` the commit before the last one.
-
-    Raises:
-        DamagedCheckpointError: it is such a file, but damaged or not whole
-        CheckpointError: it cannot be read, or is of no kind that is known
-    """
-    if os.path.lexists(record_path(Path(path))):
-        return CommittedStore(Path(path), older=older)
-    if older:
-        raise CheckpointError(f"{path}: must be a MemoryX file with a commit record for --older, this has none")
-    return CheckpointReader(path)
 
 
 def write_snapshot(path: Path, store: Path, names: Iterable[str]) -> int:

@@ -44,6 +44,8 @@ class FileStore:
         slots: 2, so that commits are possible, or 1
         adopt: go on from the last commit of the file that is there; else make a new one, which takes its place as soon
             as anything is read or written
+        at_step: where it goes on from a commit, from that of this step; if it is the one before the last, the last one
+            is given up, durably, before this returns
         direct: go past the page cache, where that can be
         check: called when nobody else can use the file any more; raises if it must stay as it is
 
@@ -61,6 +63,7 @@ class FileStore:
         *,
         slots: int = 2,
         adopt: bool = False,
+        at_step: int | None = None,
         direct: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -90,10 +93,17 @@ class FileStore:
                 self.record = read_record(record_path(path)) if adopt else None
                 if adopt and self.record is None:
                     raise StoreError(f"{path}: the MemoryX file must have been committed, it has not")
+                last = self.record
+                if last is not None and at_step is not None:
+                    self.record = last.of_step(path, at_step)
                 sweep_temporary(path.parent, f"{path.name}.*.tmp", age_s=0)
                 self._scratch = ScratchFile(path, direct=direct)
                 undo.callback(self._scratch.close)
                 self.file = SlotFile(path, slots, self.record, direct=direct)
+                undo.callback(self.file.end)
+                if self.record is not None and self.record is not last:
+                    # What is written from now on goes to slots that the last record names: it must not be found again.
+                    write_record(record_path(path), self.record)
             except OSError as error:
                 raise cannot(path, "be opened", error) from error
             undo.pop_all()
@@ -299,6 +309,33 @@ class FileStore:
         rows = np.empty(shape, dtype)
         self._read_rows(Rows(name, 0, count), rows)
         return rows
+
+    def read_committed(self, name: str, start: int, out: Array) -> None:
+        """Copy rows of an array as they were in the last commit, whatever has been written since.
+
+        Nothing may be committed meanwhile, since a commit lets go of the one before the last.
+
+        Args:
+            name: of an array of the last commit, created again or not
+            start: first row
+            out: (rows, *shape[1:]), C-contiguous, in the dtype of the array
+
+        Raises:
+            StoreError: nothing was committed, or the disk fails
+            KeyError: the last commit has no such array
+            ValueError: the rows are out of range, or `out` is not like them
+        """
+        with self._guard:
+            self._check_open()
+            if self.record is None:
+                raise StoreError(f"{self.path}: the MemoryX file must have been committed, it has not")
+            if name not in self.record.arrays:
+                raise KeyError(f"{name}: there is no such array in the last commit")
+            place, extents = self._places[name], self._committed[name]
+        check_like(name, place[0].shape, place[0].dtype, out)
+        check_rows(name, place[0].shape[0], start, start + len(out))
+        for extent in extents.within(start, start + len(out)):
+            self.file.read(place[extent.slot].at(extent.start), out[extent.start - start : extent.stop - start])
 
     def unclaimed(self) -> list[str]:
         """Return the arrays of the last commit that nobody has created again."""

@@ -64,7 +64,7 @@ class SavedState(Opened):
     """
 
     path: Path
-    """the file"""
+    """the file, the first one of several"""
     format_version: str
     """of the file"""
     is_bound: bool
@@ -75,6 +75,11 @@ class SavedState(Opened):
     """of tensors, links and values, in the order of writing"""
     _links: Mapping[str, str]
     _values: Mapping[str, Any]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files that it is in."""
+        return (self.path,)
 
     def keys(self) -> list[str]:
         """All keys, of tensors, links and values, in the order of writing."""
