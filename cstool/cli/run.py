@@ -102,6 +102,10 @@ class RunFlags:
     memoryx_memory: Annotated[
         str | None, option("--memoryx_memory", "SIZE", "What the buffers of that file may take, 2GiB if not said.")
     ] = None
+    memoryx_nodes: Annotated[
+        int | None,
+        option("--memoryx_nodes", "N", "How many ranks keep a part of MemoryX each.", show_default="all of them"),
+    ] = None
     trace: Annotated[Path | None, option("--trace", "FILE", TRACE_HELP)] = None
     transport: Annotated[
         Literal["auto", "in_process", "mpi"],

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cstool.data import Dataset, Sampler
 from cstool.errors import NonFiniteError
@@ -105,7 +105,7 @@ class Appliance:
         self._lanes = lanes
         self._recompute = recompute
         self._apart = STAGES_APART if waiting_bytes is None else 1
-        of_each = {
+        of_each: dict[str, Any] = {
             "optimizer": optimizer,
             "max_gradient_norm": max_gradient_norm,
             "learning_rate_scales": learning_rate_scales,
@@ -122,7 +122,10 @@ class Appliance:
         )
         self.link = link
         self.others = OtherRanks(link, self.memoryx)
-        taken = [memoryx_bytes(graph, optimizer, sparsity) * size // max(1, sum(shards.shard_bytes)) for size in shards.shard_bytes]
+        taken = [
+            memoryx_bytes(graph, optimizer, sparsity) * size // max(1, sum(shards.shard_bytes))
+            for size in shards.shard_bytes
+        ]
         if self.memoryx.arrays.file is not None:
             taken = [self.memoryx.arrays.file.cache.limit_bytes + (waiting_bytes or 0)] * shards.nodes
         taken += [0] * (link.ranks - shards.nodes)

@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,6 @@ from typing import NamedTuple
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
 from cstool.machine.budgets import update_threads
-from cstool.machine.committed import shard_name
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.memoryx.shards import Shards, deal_panels
@@ -21,7 +20,7 @@ from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.start import Start, is_whole, way_on_from_damage
 from cstool.optimizers import Optimizer, whole_arrays
 from cstool.params import ALL_STATES, Params
-from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints
+from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints, shard_name
 from cstool.store.file import TILE_BYTES
 from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
 from cstool.words import bytes_text
@@ -70,7 +69,7 @@ class ShardFile(NamedTuple):
             self.folder.mkdir(parents=True, exist_ok=True)
         adopts = self.adopt_step is not None
         return FileStore(
-            path, self.memory_bytes, slots=self.slots, adopt=adopts, direct=direct, check=check
+            path, self.memory_bytes, slots=self.slots, adopt=adopts, at_step=self.adopt_step, direct=direct, check=check
         )
 
 
@@ -84,6 +83,8 @@ class Backing(NamedTuple):
     """what gradients may take; None for main memory"""
     file: ShardFile | None = None
     """that of each node"""
+    outdated: Sequence[tuple[int, Path, str]] = ()
+    """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
 
 
 def open_backing(
@@ -127,7 +128,7 @@ def open_backing(
 
     def check() -> None:
         if not adopts:
-            _check_nothing_is_lost(params, path)
+            _check_nothing_is_lost(params, path, start if is_for_run else None)
 
     with way_on_from_damage(path, params.checkpoint.checkpoint_name):
         store = file.open(0, shards, check)
@@ -138,7 +139,7 @@ def open_backing(
         f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
         f"{', past the page cache' if store.direct else ''}."
     )
-    return Backing(shards, store, waiting_bytes, file)
+    return Backing(shards, store, waiting_bytes, file, _outdated(start, shards, params.model_dir) if slots == 2 else ())
 
 
 def _share(
@@ -169,20 +170,38 @@ def _share(
     return memory_bytes - waiting_bytes - tiles_bytes, waiting_bytes
 
 
-def _check_nothing_is_lost(params: Params, path: Path) -> None:
-    """Check that a file may be replaced: that a checkpoint is as new as its last commit.
+def _outdated(start: Start, shards: Shards, folder: Path) -> list[tuple[int, Path, str]]:
+    """The files of other sets of shards, and of a single node where there are several now."""
+    found = [(rank, folder / shard.name, shard.set) for rank, shard in start.found.files if shard.set != shards.name]
+    if shards.nodes > 1 and any(commit.nodes == 1 for commit in start.found.commits):
+        found.append((0, folder / FILE_NAME, ""))
+    return found
+
+
+def _check_nothing_is_lost(params: Params, path: Path, start: Start | None) -> None:
+    """Check that files may be replaced: that a checkpoint, or what is gone on from, is as new as their last commits.
+
+    Args:
+        path: of the file that would take the place of one
+        start: knows what else would go; None for nothing
 
     Raises:
         StoreError: none is
     """
-    step = committed_step(path)
-    if step is None:
-        if os.path.lexists(path) and not is_store(path):
-            raise StoreError(
-                f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
-                "move it away, or choose another --model_dir",
-            )
-        return
+    if os.path.lexists(path) and not is_store(path) and committed_step(path) is None:
+        raise StoreError(
+            f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
+            "move it away, or choose another --model_dir",
+        )
+    kept = -1 if start is None or start.committed is None else start.committed.step
+    held = [(commit.step, commit.path) for commit in start.found.commits] if start is not None else []
+    held += [(broken.step, broken.folder / broken.shards[0].name) for broken in start.found.broken] if start else []
+    for step, file in held:
+        if step > kept:
+            _check_checkpoint_holds(params, step, file)
+
+
+def _check_checkpoint_holds(params: Params, step: int, path: Path) -> None:
     checkpoints = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
     if any(held_step(entry) >= step and is_whole(entry.path) for entry in reversed(checkpoints)):
         return

@@ -212,9 +212,9 @@ class _Restoring:
                 if committed.nodes > 1:
                     size_bytes, seconds = sum(map(reader.nbytes, reader.tensor_names())), time.perf_counter() - began
                     log.info(
-                        f"Streaming {bytes_text(size_bytes)} from {committed.nodes} shards to "
-                        f"{counted(self.memoryx.arrays.shards.nodes, 'node')} of MemoryX takes about {seconds:.1f} s, as "
-                        "verifying it did."
+                        f"Streaming {bytes_text(size_bytes)} from {committed.nodes} shards of MemoryX to "
+                        f"{counted(self.memoryx.arrays.shards.nodes, 'node')} takes about {seconds:.1f} s, as verifying "
+                        "it did."
                     )
                 return self._load(reader)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store.checkpoint_index import forget_deleted
 from cstool.store.checkpoint_opening import open_checkpoint
+from cstool.store.commit_record import read_record
 from cstool.store.file_layout import FILE_NAME, is_store, lock_path, record_path
 from cstool.store.folder import list_checkpoints
 from cstool.store.saved_state import Progress, no_progress
@@ -110,3 +111,14 @@ def _delete(path: Path) -> None:
             lock.remove()
     except OSError as error:
         raise CheckpointError(f"{path}: must be where it can be deleted, got: {error.strerror}") from error
+
+
+def drop_shard(path: Path, name: str) -> None:
+    """Delete a shard, with its commit record and its lock, if it is there and belongs to the set of a name.
+
+    Raises:
+        CheckpointError: it cannot be deleted, or a run uses it
+    """
+    record = read_record(record_path(path))
+    if record is not None and record.shard is not None and record.shard.set == name:
+        _delete(path)

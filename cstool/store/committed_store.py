@@ -76,10 +76,6 @@ class CommittedStore(SavedState):
         """See `Opened.close`."""
         self._undo.close()
 
-    def in_order(self, key: str) -> Callable[[Array, int, int], object]:
-        """Return a function read(out, start, stop)."""
-        return lambda out, start, stop: self.read(key, out, start, stop)
-
     def pieces(self, key: str) -> Iterator[Array]:
         """See `SavedState.pieces`."""
         name = self._name(key)

@@ -117,6 +117,10 @@ class SavedState(Opened):
         """Name of a tensor's dtype, such as "float32"."""
         return self._tensor(key).dtype
 
+    def in_order(self, key: str) -> Callable[[Array, int, int], object]:
+        """Return a function read(out, start, stop) for range after range of rows, in order and without gaps."""
+        return lambda out, start, stop: self.read(key, out, start, stop)
+
     def nbytes(self, key: str) -> int:
         """Size of a tensor [bytes]."""
         return self._tensor(key).nbytes

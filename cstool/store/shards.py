@@ -63,10 +63,6 @@ class CommittedShards(SavedState):
             for source in self._sources:
                 all_of_them.callback(source.close)
 
-    def in_order(self, key: str) -> Callable[[Array, int, int], object]:
-        """Return a function read(out, start, stop); nothing is verified."""
-        return lambda out, start, stop: self.read(key, out, start, stop)
-
     def pieces(self, key: str) -> Iterator[Array]:
         """See `SavedState.pieces`. Every row is read once."""
         tensor = self._named(key)

@@ -20,10 +20,9 @@ from cstool.machine.memoryx.shards import Shards, deal_panels, is_sparse
 from cstool.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
 from cstool.optimizers import Optimizer, state_numbers
 from cstool.random_keys import key_of
-from cstool.store import FileStore, Store
+from cstool.store import SHARD, FileStore, Store
 
 Array = np.ndarray[Any, Any]
-SHARD = "shard"
 WRITTEN_AHEAD = 2
 """pieces that are on their way to other nodes at a time"""
 

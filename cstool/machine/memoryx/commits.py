@@ -13,7 +13,15 @@ from typing import Any
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.elsewhere import Elsewhere
 from cstool.machine.recorder import OFF, Recorder
-from cstool.store import CommittedShards, CommittedStore, SavedState, shard_name, write_snapshot
+from cstool.store import (
+    CommittedShards,
+    CommittedStore,
+    delete_checkpoints,
+    drop_shard,
+    shard_name,
+    write_checkpoint,
+    write_snapshot,
+)
 
 
 class Commits:
@@ -25,6 +33,8 @@ class Commits:
         self.waited_s = 0.0
         """time that steps waited for the commit before the last one [s]"""
         self.recorder: Recorder = OFF
+        self.outdated: Sequence[tuple[int, Path, str]] = ()
+        """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
         self._arrays, self._elsewhere = arrays, elsewhere
         self._awaited: tuple[int, Sequence[Future[None]]] = (0, ())
         """at another node than the first: the step that is to be committed, and its updates"""
@@ -51,6 +61,17 @@ class Commits:
         self._commit(step, found)
         wait()
         self._elsewhere.end_commit()
+        self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        outdated, self.outdated = self.outdated, ()
+        for rank, path, name in outdated:
+            if rank:
+                self._elsewhere.drop(rank, path, name)
+            elif name:
+                drop_shard(path, name)
+            else:
+                delete_checkpoints([path])
 
     def _await(self, step: int, updates: Sequence[Future[None]]) -> None:
         with self.recorder.in_memoryx(step, "commits", "wait"):
@@ -94,20 +115,22 @@ class Commits:
 
         def write() -> tuple[int, float]:
             began = time.perf_counter()
-            with self._committed() as state:
-                return write_snapshot(path, state, self._arrays.stored_names), time.perf_counter() - began
+            return self._write(path), time.perf_counter() - began
 
         return self._thread.submit(write)
 
-    def _committed(self) -> SavedState:
-        """Open the last commit of all nodes; it stays as it is until the next one."""
+    def _write(self, path: Path) -> int:
         file, nodes = self._arrays.file, self._arrays.shards.nodes
         assert file is not None and file.record is not None, "who asks for snapshots has a store that commits"
-        own, step = CommittedStore(file.path, is_ours=True), file.record.step
         if nodes == 1:
-            return own
-        paths = [(node, file.path.with_name(shard_name(node, nodes))) for node in range(1, nodes)]
-        return CommittedShards([own, *(self._elsewhere.open_shard(k, p, step, beside=True) for k, p in paths)])
+            return write_snapshot(path, file.path, self._arrays.stored_names)
+        own, step = CommittedStore(file.path, is_ours=True), file.record.step
+        others = [
+            self._elsewhere.open_shard(node, file.path.with_name(shard_name(node, nodes)), step, beside=True)
+            for node in range(1, nodes)
+        ]
+        with CommittedShards([own, *others]) as state:
+            return write_checkpoint(path, state)
 
     def drain(self) -> None:
         """Wait for the last commit."""

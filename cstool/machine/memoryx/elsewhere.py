@@ -78,8 +78,8 @@ class Elsewhere:
         """Have them make their parts of it last; what is returned waits until they do."""
         return lambda: None
 
-    def drop(self, rank: int, path: Path) -> None:
-        """Have a rank delete the file of a node of before."""
+    def drop(self, rank: int, path: Path, name: str) -> None:
+        """Have a rank delete a shard of another set than this one; see `drop_shard`."""
 
     def end_commit(self) -> None:
         """Let them know that all nodes have committed: the slots of the step before are free."""

@@ -38,7 +38,8 @@ def deal_panels(
     So panels that stream one after the other leave from different hosts. All panels of a weight go to one node where an
     update or a mask needs all of the weight.
     """
-    sizes, owners = [0] * nodes, {}
+    sizes = [0] * nodes
+    owners: dict[Panel, int] = {}
     for weight in graph.weights.values():
         panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity)
         stays_whole = is_sparse(weight.name, sparsity) or isinstance(optimizer, WholeOptimizer)

@@ -55,8 +55,11 @@ class Link(Protocol):
 
     activity: Activity
     """what is under way"""
-    hosts: Mapping[int, str]
-    """names, by rank, as far as they are known: at rank 0 all"""
+
+    @property
+    def hosts(self) -> Mapping[int, str]:
+        """Their names, by rank, as far as they are known: at rank 0 all."""
+        ...
 
     @property
     def rank(self) -> int:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from cstool.machine.memoryx.step_statistics import Seen
 from cstool.machine.ranks.calls import Answer, Answering, Caller, Function
 from cstool.machine.ranks.link import Link
 from cstool.machine.state import adopt_state
-from cstool.store import CommittedStore, RamStore, ShardSource, drop_store
+from cstool.store import CommittedStore, RamStore, ShardSource, drop_shard
 from cstool.store import Progress as BytesProgress
 from cstool.store.saved_state import no_progress
 
@@ -30,7 +31,8 @@ FETCHED_AHEAD = 3
 """pieces of an array that are on their way from other nodes at a time"""
 
 
-class PatternSize(NamedTuple):
+@dataclass(frozen=True)
+class PatternSize:
     """What is known elsewhere of the pattern of a panel; see `Pattern`."""
 
     shape: tuple[int, int]
@@ -187,14 +189,13 @@ class OtherNodes(Elsewhere):
         for node in self._nodes:
             self._commits.call(node, "end")
 
-
     def open_shard(self, rank: int, path: Path, step: int, *, beside: bool = False) -> ShardSource:
         """See `Elsewhere.open_shard`."""
         return _ShardElsewhere(partial((self._commits if beside else self._calls).call, rank), path, step, beside)
 
-    def drop(self, rank: int, path: Path) -> None:
+    def drop(self, rank: int, path: Path, name: str) -> None:
         """See `Elsewhere.drop`."""
-        self._commits.call(rank, "drop", path).result()
+        self._commits.call(rank, "drop", path, name).result()
 
 
 class _ShardElsewhere:
@@ -245,14 +246,22 @@ class _Shards:
         return {
             "open shard": self._open_shard,
             "read shard": lambda path, key, start, stop: Answer(arrays=[self._open[path].read(key, None, start, stop)]),
-            "verify shard": lambda path: Answer(self._open[path].verify_all()),
-            "close shard": lambda path: Answer(self._open.pop(path).close()),
+            "verify shard": self._verify,
+            "close shard": self._close,
         }
 
     def _open_shard(self, path: Path, step: int, is_ours: bool) -> Answer:
         found = self._open[path] = CommittedStore(path, at_step=step, is_ours=is_ours)
         names = list(found.record.arrays)
         return Answer((found.record, {n: found.shape(n) for n in names}, {n: found.dtype(n) for n in names}))
+
+    def _verify(self, path: Path) -> Answer:
+        self._open[path].verify_all()
+        return Answer()
+
+    def _close(self, path: Path) -> Answer:
+        self._open.pop(path).close()
+        return Answer()
 
     def close(self) -> None:
         """Close what is open."""
@@ -299,7 +308,7 @@ class Node:
             "await updates": self._await_updates,
             "commit": self._commit,
             "end": self._end_commit,
-            "drop": lambda path: Answer(drop_store(path)),
+            "drop": _drop,
         }
         self._shards = _Shards(), _Shards()
         calls |= self._shards[0].functions
@@ -361,6 +370,11 @@ class Node:
         """Answer no more."""
         for each in (*self._answering, *self._shards):
             each.close()
+
+
+def _drop(path: Path, name: str) -> Answer:
+    drop_shard(path, name)
+    return Answer()
 
 
 def _size(sparse: SparseWeight) -> SparseSize:

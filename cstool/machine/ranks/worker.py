@@ -21,7 +21,9 @@ from cstool.machine.inputs import InputWorker, Share
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx.shards import Shards
 from cstool.machine.prepare import prepare_kernels
+from cstool.machine.ranks.exchange import Exchange
 from cstool.machine.ranks.link import Link
+from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit, Node
 from cstool.machine.ranks.orders import (
     Begin,
     CompileKernels,
@@ -37,11 +39,9 @@ from cstool.machine.ranks.orders import (
     StopReading,
     TellTime,
 )
-from cstool.machine.ranks.exchange import Exchange
-from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit, Node
 from cstool.machine.ranks.sending import WINDOW_BYTES
-from cstool.machine.sparsity import KernelChooser
 from cstool.machine.recorder import OFF, Recorder
+from cstool.machine.sparsity import KernelChooser
 from cstool.machine.state import environment
 from cstool.progress import Silent
 from cstool.store import find_shards
@@ -105,7 +105,7 @@ class Worker:
             Record: self._record,
             TellTime: self._tell_time,
             HandOver: self._hand_over,
-            LookForShards: lambda order: self._link.send(0, "shards", find_shards(order.folder)),
+            LookForShards: self._look_for_shards,
             ExpectCommit: lambda _: self._memoryx.expect_commit(),
         }
         while True:
@@ -116,6 +116,9 @@ class Worker:
         self._opened.close()
         self._data, identity = self._open_trainer(order.trainer, self._opened)
         self._link.send(0, "identity", (dict(identity), environment()))
+
+    def _look_for_shards(self, look: LookForShards) -> None:
+        self._link.send(0, "shards", find_shards(look.folder))
 
     def _begin(self, begin: Begin) -> None:
         self._begun.close()
