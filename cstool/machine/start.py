@@ -209,10 +209,10 @@ class _Restoring:
                 began = time.perf_counter()
                 reader.verify_all(self._reading())
                 self.progress.finish(VERIFYING)
-                if committed.nodes > 1:
+                if max(committed.nodes, self.memoryx.arrays.shards.nodes) > 1:
                     size_bytes, seconds = sum(map(reader.nbytes, reader.tensor_names())), time.perf_counter() - began
                     log.info(
-                        f"Streaming {bytes_text(size_bytes)} from {committed.nodes} shards of MemoryX to "
+                        f"Streaming {bytes_text(size_bytes)} from {counted(committed.nodes, 'file')} of MemoryX to "
                         f"{counted(self.memoryx.arrays.shards.nodes, 'node')} takes about {seconds:.1f} s, as verifying "
                         "it did."
                     )
