@@ -2,7 +2,7 @@
 
 from cstool.store.checked_state import check_choices, step_of, streamed_of, unbound_note
 from cstool.store.checkpoint_copy import copy_checkpoint, copy_states, write_checkpoint
-from cstool.store.checkpoint_delete import check_deletable, delete_checkpoints, plan_pruning, size_bytes
+from cstool.store.checkpoint_delete import check_deletable, delete_checkpoints, plan_pruning, size_bytes, with_shards
 from cstool.store.checkpoint_diff import (
     CheckpointDiff,
     TensorComparison,
@@ -26,7 +26,7 @@ from cstool.store.folder import CheckpointEntry, checkpoint_path, free_path, lis
 from cstool.store.protocol import Store
 from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
-from cstool.store.shard_folder import ShardFound, find_shards, newest_common_step, shard_name
+from cstool.store.shard_folder import ShardFound, ShardSet, find_shards, list_shards, newest_common_step, shard_name
 from cstool.store.shard_record import SHARD, Shard
 from cstool.store.shard_tensors import ShardSource
 from cstool.store.shards import CommittedShards, open_shards
