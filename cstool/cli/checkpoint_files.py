@@ -36,7 +36,7 @@ DryRunOption = Annotated[bool, flag("--dry_run", "Say what would be deleted, and
 
 
 def list_(folder: FolderArgument, as_json: JsonOption = False) -> None:
-    """List the checkpoints of a folder, the latest last, and its MemoryX file or the shards of one."""
+    """List the checkpoints of a folder, the latest last, and its MemoryX."""
     found = list_folder(folder)
     memoryx = found.memoryx
     if as_json:
