@@ -1,7 +1,7 @@
 """The last commit of a MemoryX file, read as if it were a checkpoint, or written as one."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain
