@@ -315,7 +315,7 @@ def _read_share(graph: Graph, setup: HostSetup) -> float:
     """Return the share of the weights that is not in the buffers of a file when it is streamed."""
     numbers = sum(weight.size * setup.densities.get(name, 1.0) for name, weight in graph.weights.items())
     state_bytes = setup.memoryx_share * NUMBER_BYTES * numbers * (1 + setup.optimizer_states)
-    return max(0.0, 1.0 - setup.buffer_bytes / state_bytes)
+    return max(0.0, 1.0 - setup.buffer_bytes / state_bytes) if state_bytes else 0.0
 
 
 def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:
