@@ -213,8 +213,8 @@ class _Restoring:
                     size_bytes, seconds = sum(map(reader.nbytes, reader.tensor_names())), time.perf_counter() - began
                     log.info(
                         f"Streaming {bytes_text(size_bytes)} from {counted(committed.nodes, 'file')} of MemoryX to "
-                        f"{counted(self.memoryx.arrays.shards.nodes, 'node')} takes about {seconds:.1f} s, as verifying "
-                        "it did."
+                        f"{counted(self.memoryx.arrays.shards.nodes, 'node')} takes about {seconds:.1f} s, as "
+                        "verifying it did."
                     )
                 return self._load(reader)
 

@@ -2,7 +2,14 @@
 
 from cstool.store.checked_state import check_choices, step_of, streamed_of, unbound_note
 from cstool.store.checkpoint_copy import copy_checkpoint, copy_states, write_checkpoint
-from cstool.store.checkpoint_delete import check_deletable, delete_checkpoints, drop_shard, plan_pruning, size_bytes
+from cstool.store.checkpoint_delete import (
+    check_deletable,
+    delete_checkpoints,
+    drop_shard,
+    plan_pruning,
+    size_bytes,
+    with_shards,
+)
 from cstool.store.checkpoint_diff import (
     CheckpointDiff,
     TensorComparison,
@@ -28,8 +35,10 @@ from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
 from cstool.store.shard_folder import (
     ShardFound,
+    ShardSet,
     common_steps,
     find_shards,
+    list_shards,
     missing_shards,
     newest_common_step,
     shard_name,

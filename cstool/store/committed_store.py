@@ -1,9 +1,10 @@
 """The last commit of a MemoryX file, read as if it were a checkpoint, or written as one."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from cstool.store.commit_record import CommitRecord, Extent, Extents, read_recor
 from cstool.store.contiguous import Place
 from cstool.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
 from cstool.store.pending_file import FileRange
-from cstool.store.saved_state import PIECE, Array, Meter, Progress, SavedState, no_progress, summed_pieces
+from cstool.store.saved_state import PIECE, Array, Meter, Progress, SavedState, even_pieces, no_progress, summed_pieces
 from cstool.store.store_lock import StoreLock
 
 
@@ -80,8 +81,8 @@ class CommittedStore(SavedState):
         """See `SavedState.pieces`."""
         name = self._name(key)
         if self._owner(name) is None:
-            for extent in self._extents[name].all():
-                yield from self._verified(name, extent)
+            extents = self._extents[name].all()
+            yield from even_pieces(chain.from_iterable(self._verified(name, extent) for extent in extents))
             return
         for extent in self._extents[name].all():
             for _ in self._verified(name, extent):

@@ -166,6 +166,8 @@ class SavedState(Opened):
     def pieces(self, key: str) -> Iterator[Array]:
         """Yield the elements of a tensor, row by row, `PIECE` at a time, the last ones only when all are verified.
 
+        Two states that have the same tensor have pieces of the same sizes, however it lies in their files.
+
         Yields:
             (n,) in the dtype of the tensor; the next piece may be in the same place
 
@@ -204,6 +206,28 @@ def summed_pieces(
         if start + PIECE >= count:
             tell(checksum)
         yield piece
+
+
+def even_pieces(pieces: Iterable[Array]) -> Iterator[Array]:
+    """Yield the elements of pieces of any size `PIECE` at a time; the last ones when there are no more to come."""
+    buffer, filled = np.empty(0), 0
+    for each in pieces:
+        rest = each
+        while rest.size:
+            if not filled and rest.size >= PIECE:
+                yield rest[:PIECE]
+                rest = rest[PIECE:]
+                continue
+            if not filled:
+                buffer = buffer if buffer.size and buffer.dtype == rest.dtype else np.empty(PIECE, rest.dtype)
+            count = min(PIECE - filled, rest.size)
+            buffer[filled : filled + count] = rest[:count]
+            filled, rest = filled + count, rest[count:]
+            if filled == PIECE:
+                yield buffer
+                filled = 0
+    if filled:
+        yield buffer[:filled]
 
 
 class Meter:

@@ -4,15 +4,16 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from cstool.errors import CheckpointError, StoreError
 from cstool.store.commit_record import CommitRecord, read_record
-from cstool.store.file_layout import FILE_NAME, record_path
+from cstool.store.file_layout import FILE_NAME, is_store, record_path
 from cstool.store.shard_record import Shard
 
-_NAME = re.compile(r"memoryx_[1-9][0-9]*_of_[1-9][0-9]*\.h5")
+_NAME = re.compile(r"memoryx_[1-9][0-9]*_of_(?P<nodes>[1-9][0-9]*)\.h5")
 
 
 def shard_name(node: int, nodes: int) -> str:
@@ -23,6 +24,39 @@ def shard_name(node: int, nodes: int) -> str:
 def is_shard_name(name: str) -> bool:
     """Say whether a file is called like a shard."""
     return _NAME.fullmatch(name) is not None
+
+
+def shards_beside(path: Path) -> list[Path]:
+    """Return a shard and, of those in its folder, all that belong to it, by node: whole, damaged, or a record alone.
+
+    Where a record cannot be read the name decides, which says how many shards there are. Another file comes alone.
+
+    Raises:
+        OSError: the folder cannot be read
+    """
+    called = _NAME.fullmatch(path.name)
+    if called is None:
+        return [path]
+    ours, found = _set_of(path), {path}
+    for name in {name.removesuffix(record_path(Path()).name) for name in os.listdir(path.parent)}:
+        alike, other = _NAME.fullmatch(name), path.with_name(name)
+        if alike is not None and alike["nodes"] == called["nodes"] and _is_there(other):
+            theirs = _set_of(other)
+            if ours is None or theirs is None or theirs == ours:
+                found.add(other)
+    return sorted(found, key=lambda other: (len(other.name), other.name))
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.lexists(record_path(path)) or is_store(path)
+
+
+def _set_of(path: Path) -> str | None:
+    """Return the set of a shard by its record; None where that cannot be read."""
+    with suppress(CheckpointError):
+        record = read_record(record_path(path))
+        return None if record is None or record.shard is None else record.shard.set
+    return None
 
 
 class ShardFound(NamedTuple):
@@ -74,6 +108,32 @@ def _look_at(path: Path) -> ShardFound | None:
     if wanted != path.name:
         raise StoreError(f"{path}: must be called {wanted}, which it is by its commit record")
     return ShardFound.of(path.name, record.shard, record)
+
+
+class ShardSet(NamedTuple):
+    """The shards of a folder that belong together."""
+
+    nodes: int
+    """how many shards there must be"""
+    names: tuple[str, ...]
+    """of the files that are there, by node"""
+    missing: tuple[str, ...]
+    """names of those that are not"""
+    step: int | None
+    """the newest that all shards hold; None where there is none, or one is missing"""
+    ahead: tuple[str, ...]
+    """names of those whose last commit is of a later step"""
+
+
+def list_shards(folder: Path) -> list[ShardSet]:
+    """Return which shards are in a folder, set by set; raises what `find_shards` raises."""
+    found = []
+    for shards in sets_of(find_shards(folder)):
+        step = max(common_steps(shards), default=None)
+        ahead = () if step is None else tuple(shard.name for shard in shards if shard.steps[0] > step)
+        names = tuple(shard.name for shard in shards)
+        found.append(ShardSet(shards[0].nodes, names, tuple(missing_shards(shards)), step, ahead))
+    return found
 
 
 def sets_of(found: Iterable[ShardFound]) -> list[list[ShardFound]]:

@@ -7,6 +7,9 @@ from typing import Any
 SHARD = "shard"
 """value of a commit record that says which shard the file is; no checkpoint has it"""
 
+MOST_SHARDS = 2**16
+"""of a MemoryX; far more than any has"""
+
 Ranges = tuple[tuple[int, int], ...]
 """start and stop of ranges of rows"""
 
@@ -39,7 +42,7 @@ class Shard:
         """
         name, node, nodes, weights = value["set"], value["node"], value["nodes"], tuple(value["weights"])
         rows = {weight: merged(ranges) for weight, ranges in value["rows"].items() if len(ranges)}
-        is_counted = type(node) is int and type(nodes) is int and 0 <= node < nodes
+        is_counted = type(node) is int and type(nodes) is int and 0 <= node < nodes <= MOST_SHARDS
         is_named = isinstance(name, str) and all(isinstance(weight, str) for weight in weights)
         if not is_counted or not is_named or len({*weights}) != len(weights) or not {*rows} <= {*weights}:
             raise ValueError("it must be one of a number of shards, with rows of the weights that it names")

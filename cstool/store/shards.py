@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from cstool.store.committed_store import CommittedStore
 from cstool.store.contiguous import Place
 from cstool.store.crc32 import combine_crc32, crc32
 from cstool.store.file_layout import VERSION, check_extent
-from cstool.store.saved_state import PIECE, Array, Progress, SavedState, no_progress
+from cstool.store.saved_state import PIECE, Array, Progress, SavedState, even_pieces, no_progress
 from cstool.store.shard_folder import ShardFound, choose_shards
 from cstool.store.shard_record import SHARD
 from cstool.store.shard_tensors import Part, ShardSource, ShardTensor, join_shards
+from cstool.words import counted
 
 
 class CommittedShards(SavedState):
@@ -43,7 +44,8 @@ class CommittedShards(SavedState):
         self.path = self._sources[0].path
         self.step = record.step
         """after which step it is"""
-        self.format_version, self.is_bound, self.cstool_version = f"MemoryX {VERSION}", True, "not said"
+        self.format_version = f"MemoryX {VERSION} in {counted(len(self._sources), 'shard')}"
+        self.is_bound, self.cstool_version = True, "not said"
         with suppress(LookupError, TypeError):
             self.cstool_version = str(record.values["__metadata__"][0]["version"])
         self._links = record.links
@@ -67,7 +69,7 @@ class CommittedShards(SavedState):
         """See `SavedState.pieces`. Every row is read once."""
         tensor = self._named(key)
         if tensor.owner is None:
-            return self._verified(tensor)
+            return even_pieces(self._verified(tensor))
         return self._sorted_pieces(tensor)
 
     def verify_all(self, progress: Progress = no_progress) -> None:

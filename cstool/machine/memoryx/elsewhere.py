@@ -1,5 +1,7 @@
 """The other nodes of MemoryX, as the first one sees them: it begins, saves and loads for all of them."""
 
+# ruff: noqa: ARG002 - what has no other nodes has no use for what they are asked
+
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path

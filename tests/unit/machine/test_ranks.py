@@ -135,7 +135,7 @@ def train(
         came.waves = appliance.training_cluster.waves
         came.weights = arrays_of(appliance, "model.")
         layout = appliance.training_cluster.layout
-        came.traffic = count_traffic(graph, layout, present_bytes(appliance.memoryx))
+        came.traffic = count_traffic(layout, present_bytes(appliance.memoryx), usual["shards"])
     return came, samples, links
 
 

@@ -82,6 +82,7 @@ def test_a_whole_model_under_the_name_of_a_shard_is_told(tmp_path):
         {"node": -1},
         {"node": True},
         {"nodes": "3"},
+        {"nodes": 2**60},
         {"set": 5},
         {"weights": ["embedding", "embedding"]},
         {"weights": [5]},
