@@ -64,7 +64,7 @@ def killed(file: Path, ranks: int, nodes: int, seconds: float, chance: random.Ra
         numbers = chance.sample(range(ranks), count)
         victims = [command.process.pid] if ranks == 1 else [command.rank(number) for number in numbers]
         time.sleep(chance.uniform(0, seconds))
-        began, kills = time.monotonic(), kill(command, victims[0])
+        began, kills = time.monotonic(), int(kill(command, victims[0]))
         if count == 2:
             time.sleep(chance.choice((0.0, chance.uniform(0, APART_S))))
             kills += kill(command, victims[1])
@@ -75,6 +75,7 @@ def killed(file: Path, ranks: int, nodes: int, seconds: float, chance: random.Ra
 
 def check_said(said: Said, ranks: int, kills: int) -> None:
     """Check what a run that did not get to its end said of it."""
+    assert kills, said
     if ranks == 1:
         assert (said.exit_code, said.errors) == (-signal.SIGKILL, ""), said
         return

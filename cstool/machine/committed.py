@@ -38,7 +38,7 @@ class Committed(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """Shards that are not a whole MemoryX, since some are missing or hold another step."""
+    """Shards that were a whole MemoryX and are not, since some are missing or hold another step."""
 
     folder: Path
     step: int
@@ -101,7 +101,7 @@ def survey(folder: Path, link: Link = ALONE) -> Survey:
         shards = [shard for _, shard in held]
         if steps := common_steps(shards):
             commits.append(Committed(folder, steps[0], shards[0].set, tuple(rank for rank, _ in held)))
-        else:
+        elif not all(shard.is_pending for shard in shards):
             broken.append(Broken(folder, max(shard.steps[0] for shard in shards), shards, link.ranks))
     return Survey(sorted(commits, key=lambda found: found.step), broken, files)
 
