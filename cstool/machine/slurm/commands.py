@@ -108,19 +108,16 @@ def state_of(job: str) -> JobState | None:
     return JobState(facts["JobState"], facts.get("Reason", ""), facts.get("NodeList", ""), int(code), int(number or 0))
 
 
-def ask_to_stop(job: str, number: int) -> bool:
-    """Have the script of a job tell its ranks of a signal; False where it does not run."""
-    return _run(["scancel", "--quiet", "--batch", f"--signal={_name(number)}", job]).returncode == 0
+def ask_to_stop(job: str, number: int) -> None:
+    """Have the script of a job tell its ranks of a signal; cancel the job where it still waits."""
+    # By state: of a job that has no script yet scancel asks again for a minute.
+    _run(["scancel", "--quiet", "--state=PENDING", job])
+    _run(["scancel", "--quiet", "--state=RUNNING", "--batch", f"--signal={_name(number)}", job])
 
 
-def cancel(job: str, *, at_once: bool) -> None:
-    """Cancel a job.
-
-    Args:
-        at_once: do not let a step be finished; else Slurm lets it have its `KillWait`
-    """
-    if at_once:
-        _run(["scancel", "--quiet", "--signal=INT", job])
+def cancel(job: str) -> None:
+    """Cancel a job, whose ranks stop at once; what does not end Slurm kills after its `KillWait`."""
+    _run(["scancel", "--quiet", "--state=RUNNING", "--signal=INT", job])
     _run(["scancel", "--quiet", job])
 
 

@@ -127,13 +127,12 @@ class _Stops:
                     f"{name}: job {self._number} is no longer followed, its log is {log}",
                     f"`scancel {self._number}` ends it",
                 )
-            if self._passed_on == 1 and ask_to_stop(self._number, number):
+            if self._passed_on == 1:
                 self._say(f"job {self._number}: stops after this step. Another Ctrl-C cancels it and saves nothing.")
-            elif self._passed_on == 1:
-                cancel(self._number, at_once=False)
+                ask_to_stop(self._number, number)
             elif number == signal.SIGINT:
-                self._say(f"job {self._number}: is cancelled at once")
-                cancel(self._number, at_once=True)
+                self._say(f"job {self._number}: is cancelled")
+                cancel(self._number)
 
 
 def _in_words(state: JobState) -> str:
