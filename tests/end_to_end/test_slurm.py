@@ -27,7 +27,7 @@ STEPS = 30
 LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}, "init__memoryx": {"store": "file"}}
 SYSTEMS = {"init__backend": {"cluster_config": {"num_csx": 4}}, "init__model__dropout_rate": 0.1}
 WAY_ON = "hint: the same command goes on from the last commit or checkpoint\n"
-STOPS = "stops after this step. Another Ctrl-C cancels it and saves nothing."
+STOPS = "stops after this step. Another Ctrl-C cancels it."
 DIED = (
     rf"error: rank 1 on {re.escape(socket.gethostname())}: must last as long as the run, it died "
     r"(before the first step|in step \d+(, after the op of [\w.]+)?)\n" + WAY_ON

@@ -128,7 +128,7 @@ class _Stops:
                     f"`scancel {self._number}` ends it",
                 )
             if self._passed_on == 1:
-                self._say(f"job {self._number}: stops after this step. Another Ctrl-C cancels it and saves nothing.")
+                self._say(f"job {self._number}: stops after this step. Another Ctrl-C cancels it.")
                 ask_to_stop(self._number, number)
             elif number == signal.SIGINT:
                 self._say(f"job {self._number}: is cancelled")
@@ -152,5 +152,7 @@ def _exit_code(number: str, state: JobState, stops: _Stops) -> int:
     if state.name == "CANCELLED":
         raise Interrupted(f"job {number} was cancelled", WAY_ON)
     how = f"signal {state.signal} of its script" if state.name in _ENDED else state.name
-    hint = f"{WAY_ON}; a longer --time, or a smaller one of `--signal` in the script" if how == "TIMEOUT" else WAY_ON
+    hint = (
+        f"{WAY_ON}; a longer --time, or a larger one of `--signal` in the script, helps" if how == "TIMEOUT" else WAY_ON
+    )
     raise RankLostError(f"job {number}: must end by itself, it was ended by {how}", hint)
