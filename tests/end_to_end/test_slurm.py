@@ -7,6 +7,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from cstool.store import committed_step
+from tests.end_to_end.pages import blocks, plain_lines, typed, without_numbers
 from tests.end_to_end.ranks import CSTOOL, Command, Said
 from tests.end_to_end.ranks import run as run_command
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+from tests.end_to_end.worked import write_data, write_params
 from tests.patience import wait_until
 from tests.slurm import MISSING, Slurm, slurm
 
@@ -300,6 +303,41 @@ def test_flags_win_over_the_environment(file, cluster):
         environment={**cluster.environment, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1"},
     )
     assert said.exit_code == 0, said.errors
+
+
+def test_the_page(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    write_params(tmp_path)
+    write_data(tmp_path)
+    a_job, told, same, *_, alone = blocks("cluster")[5:11]
+    done = typed(a_job.removeprefix("$ "))
+    assert done.code == 0, done.stderr
+    without_place = done.stderr.replace(str(tmp_path), "/home/me").splitlines()
+    # How long it waits, and whether that is seen, is another each time.
+    assert [without_numbers(line) for line in without_place if ": waits" not in line] == [
+        without_numbers(line) for line in told.splitlines() if ": waits" not in line
+    ]
+    one = a_job.partition("--num_csx")[0].removeprefix("$ ") + "--max_steps 3 --model_dir checkpoints/one_process"
+    assert typed(one).code == 0
+    command, _, seen = same.removeprefix("$ ").partition("\n")
+    done = typed(command)
+    assert (done.code, plain_lines(done.stdout)) == (0, plain_lines(seen))
+    command, _, seen = alone.removeprefix("$ ").partition("\n")
+    done = typed(command)
+    assert done.code == 2
+    seen, found = ([line for line in text.splitlines() if "srun: " not in line] for text in (seen, done.stderr))
+    assert [without_numbers(line) for line in found] == [without_numbers(line) for line in seen]
+
+
+def test_the_example_for_ci(cluster, tmp_path):
+    path = os.pathsep.join([str(Path(sys.executable).parent), cluster.environment["PATH"]])
+    launch = {"LAUNCH": "--launch slurm --nodes 2", "TMPDIR": str(tmp_path)}
+    example = Path(__file__).parents[2] / "examples" / "ci" / "two_ranks.sh"
+    said = run_command(str(example), environment={**cluster.environment, **launch, "PATH": path})
+    assert said.exit_code == 0, said
+    assert "ok: no weight differs" in said.output.splitlines()
 
 
 def test_there_is_nothing_left_of_the_jobs(cluster):
