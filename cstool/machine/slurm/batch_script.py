@@ -96,12 +96,12 @@ class BatchJob:
         yield (), [f"--job-name={self.name}"]
         per_node = math.ceil(self.ranks / self.nodes)
         ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)} on {self.nodes} node{'s' * (self.nodes > 1)}"
-        cores = "all cores of a node are for them" if self.lanes is None else "a core for each lane"
+        share = "nodes are theirs alone, with all cores and memory" if self.lanes is None else "a core for each lane"
         yield (
-            (f"{ranks}; {cores}.",),
+            (f"{ranks}; {share}.",),
             [
                 *(f"--nodes={self.nodes}", f"--ntasks={self.ranks}", f"--ntasks-per-node={per_node}"),
-                "--exclusive" if self.lanes is None else f"--cpus-per-task={self.lanes}",
+                *(["--exclusive", "--mem=0"] if self.lanes is None else [f"--cpus-per-task={self.lanes}"]),
             ],
         )
         for name, value in (("partition", self.partition), ("time", self.time)):

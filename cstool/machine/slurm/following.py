@@ -37,13 +37,14 @@ class LogFile:
 
     def show_more(self) -> None:
         """Show what came since."""
+        found = b""
         # Opened anew: of a file that is open NFS may not say for long that it has grown.
-        with suppress(FileNotFoundError), open(self._path, "rb") as file:
+        with suppress(OSError), open(self._path, "rb") as file:
             file.seek(self._read_bytes)
             found = file.read()
-            self._read_bytes += len(found)
-            if text := self._decoder.decode(found):
-                self._show(text)
+        self._read_bytes += len(found)
+        if text := self._decoder.decode(found):
+            self._show(text)
 
 
 def follow(

@@ -4,8 +4,8 @@
 # It may be changed, and submitted by hand: sbatch /home/me/checkpoints/gpt_tiny/slurm/job.sh
 
 #SBATCH --job-name=gpt_tiny
-# 4 ranks on 2 nodes; all cores of a node are for them.
-#SBATCH --nodes=2 --ntasks=4 --ntasks-per-node=2 --exclusive
+# 4 ranks on 2 nodes; nodes are theirs alone, with all cores and memory.
+#SBATCH --nodes=2 --ntasks=4 --ntasks-per-node=2 --exclusive --mem=0
 #SBATCH --partition=main
 #SBATCH --time=2:00:00
 #SBATCH --account=mine --mem 8G
