@@ -89,7 +89,7 @@ class Hosts:
             cases = "\n".join(f"{name}) process={process} ;;" for name, process in self._processes.items())
             # Called by mpirun as ssh is: -x HOST COMMAND...
             enter = " ".join(_enter('"$process"'))
-            start.write_text(f'#!/bin/sh\n[ "$1" = -x ] && shift\ncase "$1" in\n{cases}\nesac\nshift\nexec {enter} sh -c "$*"\n')
+            start.write_text(f'#!/bin/sh\n[ "$1" = -x ] && shift\ncase "$1" in\n{cases}\nesac\nshift\n{enter} setsid sh -c "$*" <&0 & wait $!\n')
             start.chmod(0o755)
             self.start = start
             self._stack = stack.pop_all()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import copyreg
 import io
+import os
 import pickle
 import queue
+import sys
 import threading
 import time
 import warnings
@@ -34,6 +37,8 @@ GOODBYE_S, PARTING_S = 60.0, 5.0
 """how long a rank that is through waits for the others to be through, too; and where one is lost [s]"""
 NAMING_S = 2.0
 """how long after an error of MPI it may take to hear which rank is lost [s]"""
+SAYING_S = 0.5
+"""how long what a rank prints may take to come through the launcher [s]"""
 INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
 WAY_ON = "the same command goes on from the last commit or checkpoint"
 
@@ -161,6 +166,13 @@ class MpiLink:
                 self.send(rank, "bye")
         self._closed_s = time.monotonic()
         self._thread.join()
+
+    def end_all(self, exit_code: int) -> None:
+        """Have the launcher end whatever it started, at once, when this process comes to its end.
+
+        hydra, the mpirun of MPICH, waits for ever for a host that cannot be reached, unless it is told to stop.
+        """
+        atexit.register(_abort, self._mpi.COMM_WORLD, exit_code)
 
     # All that follows is done by the thread of the link.
 
@@ -313,6 +325,17 @@ class MpiLink:
                 rule = f"must be heard of every {SILENT_S:.0f} s, it has been silent for {silent_s:.0f} s"
                 self.lose(rank, RankLostError(f"rank {rank} on {host}: {rule}, {doing}", WAY_ON))
             self.send(rank, "beat")
+
+
+def _abort(world: Any, exit_code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    # It travels by way of the launcher, which is about to end.
+    time.sleep(SAYING_S)
+    # What there is to say has been said, and MPI would add a line.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    world.Abort(exit_code)
 
 
 def packed(content: Any) -> bytes:
