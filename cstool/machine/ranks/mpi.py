@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +29,9 @@ from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
+PIECE_BYTES = 2**19
+"""in which arrays travel. One that MPI takes for large waits for the other side to ask for it, while smaller ones behind it
+go ahead; between hosts that is many milliseconds, and what is needed first would come last [bytes]"""
 BUSY_S, IDLE_S = 1e-4, 1e-3
 """how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
@@ -240,10 +243,8 @@ class MpiLink:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
-            for array in message.arrays:
-                if array.nbytes:
-                    flat = array.reshape(-1).view(np.uint8)
-                    message.requests.append(self._world.Isend([flat, self._mpi.BYTE], message.to, DATA))
+            for piece in _pieces(message.arrays):
+                message.requests.append(self._world.Isend([piece, self._mpi.BYTE], message.to, DATA))
             self._leaving.append(message)
             posted = True
         return posted
@@ -265,11 +266,7 @@ class MpiLink:
             return True
         _, place = self._listeners.get(kind, (None, place_anew))
         arrays = place(body, forms)
-        requests = [
-            self._world.Irecv([array.reshape(-1).view(np.uint8), self._mpi.BYTE], sender, DATA)
-            for array in arrays
-            if array.nbytes
-        ]
+        requests = [self._world.Irecv([piece, self._mpi.BYTE], sender, DATA) for piece in _pieces(arrays)]
         self._arriving.append(_Arriving(sender, kind, body, arrays, requests))
         return True
 
@@ -300,6 +297,8 @@ class MpiLink:
             (self._stuck if message.sender in self._lost else not_here).append(message)
         self._arriving = not_here
         for message in here:
+            # Behind many arrays on a slow link its word that it is there comes late.
+            self._heard_s[message.sender] = time.monotonic()
             with self._lock:
                 hear, _ = self._listeners.get(message.kind, (None, None))
                 if hear is None:
@@ -336,6 +335,14 @@ def _abort(world: Any, exit_code: int) -> None:
     # What there is to say has been said, and MPI would add a line.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     world.Abort(exit_code)
+
+
+def _pieces(arrays: Sequence[Array]) -> Iterator[Array]:
+    """The bytes of arrays, as both sides cut them."""
+    for array in arrays:
+        flat = array.reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, PIECE_BYTES):
+            yield flat[start : start + PIECE_BYTES]
 
 
 def packed(content: Any) -> bytes:
