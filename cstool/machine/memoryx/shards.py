@@ -1,6 +1,6 @@
 """The shards of MemoryX: which of its nodes keeps which panels. A node is the MemoryX of one rank."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cstool.ir import Graph, Panel, Weight, panels_of
@@ -42,7 +42,8 @@ def deal_panels(
     for weight in graph.weights.values():
         panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity)
         stays_whole = is_sparse(weight.name, sparsity) or isinstance(optimizer, WholeOptimizer)
-        for unit in (panels,) if stays_whole else ((panel,) for panel in panels):
+        cut: Iterable[Sequence[Panel]] = [panels] if stays_whole else [(panel,) for panel in panels]
+        for unit in cut:
             units.append((size_bytes * sum(panel.size for panel in unit) // weight.size, unit))
     sizes = [0] * nodes
     owners: dict[Panel, int] = {}
