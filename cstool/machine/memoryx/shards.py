@@ -1,6 +1,6 @@
 """The shards of MemoryX: which of its nodes keeps which panels. A node is the MemoryX of one rank."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cstool.ir import Graph, Panel, Weight, panels_of
@@ -33,20 +33,24 @@ class Shards:
 def deal_panels(
     graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, nodes: int, name: str = ""
 ) -> Shards:
-    """Deal the panels of a model to nodes, each to the one that has the fewest bytes so far.
+    """Deal the panels of a model to nodes: the largest first, each to the node that has the fewest bytes so far.
 
-    So panels that stream one after the other leave from different hosts. All panels of a weight go to one node where an
-    update or a mask needs all of the weight.
+    Large panels that stream one after the other are mostly alike, so they leave from different hosts. All panels of a
+    weight go to one node where an update or a mask needs all of the weight.
     """
-    sizes = [0] * nodes
-    owners: dict[Panel, int] = {}
+    units: list[tuple[int, Sequence[Panel]]] = []
     for weight in graph.weights.values():
         panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity)
         stays_whole = is_sparse(weight.name, sparsity) or isinstance(optimizer, WholeOptimizer)
-        for unit in (panels,) if stays_whole else ((panel,) for panel in panels):
-            node = min(range(nodes), key=sizes.__getitem__)
-            sizes[node] += size_bytes * sum(panel.size for panel in unit) // weight.size
-            owners |= dict.fromkeys(unit, node)
+        cut: Iterable[Sequence[Panel]] = [panels] if stays_whole else [(panel,) for panel in panels]
+        for unit in cut:
+            units.append((size_bytes * sum(panel.size for panel in unit) // weight.size, unit))
+    sizes = [0] * nodes
+    owners: dict[Panel, int] = {}
+    for unit_bytes, unit in sorted(units, key=lambda each: -each[0]):
+        node = min(range(nodes), key=sizes.__getitem__)
+        sizes[node] += unit_bytes
+        owners |= dict.fromkeys(unit, node)
     return Shards(nodes, owners, tuple(sizes), name)
 
 
