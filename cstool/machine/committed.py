@@ -2,13 +2,24 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from cstool.errors import StoreError
 from cstool.machine.ranks.link import ALONE, Link
-from cstool.store import FILE_NAME, ShardFound, committed_step, common_steps, find_shards, missing_shards, shard_name
+from cstool.store import (
+    FILE_NAME,
+    Ranges,
+    ShardFound,
+    committed_step,
+    common_steps,
+    find_shards,
+    missing_shards,
+    shard_name,
+)
+from cstool.store.commit_record import read_record
+from cstool.store.file_layout import record_path
 
 
 class Committed(NamedTuple):
@@ -69,6 +80,33 @@ class LookForShards(NamedTuple):
     """An order to another rank: answer with the shards in a folder of its host."""
 
     folder: Path
+
+
+class TellRows(NamedTuple):
+    """An order to another rank: answer with the rows that a shard on its host has."""
+
+    path: Path
+
+
+def rows_of(path: Path) -> Mapping[str, Ranges]:
+    """Say which rows of the weights a shard has.
+
+    Raises:
+        DamagedCheckpointError: its commit record is damaged
+        StoreError: it is gone, or no shard
+    """
+    record = read_record(record_path(path))
+    if record is None or record.shard is None:
+        raise StoreError(f"{path}: must be a shard of a MemoryX, as it was before")
+    return record.shard.rows
+
+
+def dealt_rows(committed: Committed, link: Link = ALONE) -> list[Mapping[str, Ranges]]:
+    """Say which rows of the weights each node has, where all of them are in place."""
+    others = range(1, committed.nodes)
+    for node in others:
+        link.send(node, "order", TellRows(committed.folder / shard_name(node, committed.nodes)))
+    return [rows_of(committed.path), *(link.receive(node, "rows") for node in others)]
 
 
 class Survey(NamedTuple):

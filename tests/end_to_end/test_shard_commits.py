@@ -18,7 +18,7 @@ from tests.patience import wait_until, within_patience
 from tests.thread_ranks import Crashes, run_ranks
 
 STEPS, RANKS = 4, 3
-APART = 5
+APART = 11
 """how many crashes one is from the next that a run goes on from"""
 RIGL = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}
 
