@@ -160,7 +160,7 @@ _STOPPING = dedent("""\
         done >/dev/null 2>&1
         scancel --quiet --signal="$2" "$SLURM_JOB_ID"
     }
-    trap 'stop "its time limit" TERM' USR1
+    trap 'echo "job $SLURM_JOB_ID: its time limit is near" >&2; stop "its time limit" TERM' USR1
     trap 'stop "a signal" TERM' TERM
     trap 'stop "a signal" INT' INT
     """)
