@@ -125,7 +125,8 @@ def test_ranks_on_one_node_and_a_folder_with_an_odd_name(tmp_path, data, cluster
     file = gpt_params(tmp_path / "a b'c#%j", data, **LOOP, **SYSTEMS)
     command = (*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--ranks", "2", "--sbatch=--comment='two words'")
     said = run_command(*command, environment=cluster.environment)
-    assert (said.exit_code, said_of_the_job(said)) == (0, ["runs on alpha"]), said.errors
+    # One of them may still be busy with the end of the job before.
+    assert (said.exit_code, said_of_the_job(said)) in ((0, ["runs on alpha"]), (0, ["runs on beta"])), said.errors
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
