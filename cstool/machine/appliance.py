@@ -117,7 +117,7 @@ class Appliance:
             graph,
             store=store,
             threads=update_threads(lanes),
-            elsewhere=OtherNodes(link, shards.nodes) if shards.nodes > 1 else NOWHERE,
+            elsewhere=OtherNodes(link, shards.nodes) if link.ranks > 1 else NOWHERE,
             **of_each,
         )
         self.link = link

@@ -13,6 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,18 @@ class FileStore:
         self.record = record
         with self._guard:
             self._committed = {name: Extents(found) for name, found in arrays.items()}
+
+    def amend(self, values: Mapping[str, Any]) -> None:
+        """Replace the values of the last commit, durably.
+
+        Raises:
+            StoreError: the disk is full or fails; the commit is as it was
+        """
+        if self.record is None:
+            raise ValueError(f"{self.path}: the store must have been committed, it has not")
+        record = replace(self.record, values=dict(values))
+        write_record(record_path(self.path), record)
+        self.record = record
 
     @property
     def committed_bytes(self) -> int:

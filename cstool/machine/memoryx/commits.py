@@ -1,7 +1,9 @@
 """Commits of steps and checkpoints made of them: one thread, one after the other, beside the training.
 
 Of several nodes the first leads. All wait for their updates; each makes its own file last; and when all have, each
-knows that the slots of the step before are free. So after a crash there is a step that all of them hold.
+knows that the slots of the step before are free. So after a crash there is a step that all of them hold. The first
+commit says of itself that others may lack it, until all have made it: so what a crash left of it is told from shards
+of which one is gone.
 """
 
 import time
@@ -16,6 +18,7 @@ from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.elsewhere import Elsewhere
 from cstool.machine.recorder import OFF, Recorder
 from cstool.store import (
+    SHARD,
     CommittedShards,
     CommittedStore,
     delete_checkpoints,
@@ -62,6 +65,7 @@ class Commits:
         wait = self._elsewhere.commit(found)
         self._commit(step, found)
         wait()
+        self._confirm()
         self._elsewhere.end_commit()
         self._drop_outdated()
 
@@ -91,6 +95,14 @@ class Commits:
         with self.recorder.in_memoryx(step, "commits", "commit"):
             file.commit({**values, **arrays.shard_values}, links)
 
+    def _confirm(self) -> None:
+        """Note that all nodes have made the first commit."""
+        file = self._arrays.file
+        assert file is not None and file.record is not None, "it was made"
+        shard = dict(file.record.values.get(SHARD, {}))
+        if shard.pop("pending", False):
+            file.amend({**file.record.values, SHARD: shard})
+
     # At another node than the first, which asks for all of it, in this order.
 
     def expect(self, step: int, updates: Sequence[Future[None]]) -> None:
@@ -110,6 +122,7 @@ class Commits:
         if self.last is None or self.last.done():
             return
         if error is None:
+            self._confirm()
             self.last.set_result(None)
         else:
             self.last.set_exception(error)

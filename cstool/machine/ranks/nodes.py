@@ -188,8 +188,7 @@ class OtherNodes(Elsewhere):
 
     def end_commit(self) -> None:
         """See `Elsewhere.end_commit`."""
-        for node in self._nodes:
-            self._commits.call(node, "end")
+        self._all(self._commits, "end")
 
     def open_shard(self, rank: int, path: Path, step: int, *, beside: bool = False) -> ShardSource:
         """See `Elsewhere.open_shard`."""
