@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
@@ -28,6 +29,8 @@ MISSING = [name for name in (*DAEMONS, "sbatch", "srun") if shutil.which(name, p
 CORES = 2
 CONFIG = """
 ClusterName=test
+# MPI names shared memory by the number of a job: what others left is not to be met.
+FirstJobId={first_job}
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
 SlurmdUser={user}
@@ -91,7 +94,8 @@ def slurm(folder: Path) -> Iterator[Slurm]:
     (folder / "state").mkdir()
     config = folder / "slurm.conf"
     host, user = socket.gethostname().partition(".")[0], getpass.getuser()
-    config.write_text(CONFIG.format(folder=folder, host=host, user=user, cores=CORES, **ports))
+    first_job = random.randrange(1000, 60_000_000)
+    config.write_text(CONFIG.format(folder=folder, host=host, user=user, cores=CORES, first_job=first_job, **ports))
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)

@@ -201,11 +201,11 @@ def _check_nothing_is_lost(params: Params, path: Path, start: Start | None) -> N
             f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
             "move it away, or choose another --model_dir",
         )
-    kept = -1
-    if start is not None and start.committed is not None and start.states == ALL_STATES:
-        kept = start.committed.step
-    held = [(commit.step, commit.path) for commit in start.found.commits] if start is not None else []
-    held += [(broken.step, broken.folder / broken.shards[0].name) for broken in start.found.broken] if start else []
+    if start is None:
+        return
+    kept = start.committed.step if start.committed is not None and start.states == ALL_STATES else -1
+    held = [(commit.step, commit.path) for commit in start.found.commits]
+    held += [(broken.step, broken.folder / broken.shards[0].name) for broken in start.found.broken]
     for step, file in held:
         if step > kept:
             _check_checkpoint_holds(params, step, file)

@@ -125,7 +125,8 @@ def test_ranks_on_one_node_and_a_folder_with_an_odd_name(tmp_path, data, cluster
     file = gpt_params(tmp_path / "a b'c#%j", data, **LOOP, **SYSTEMS)
     command = (*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--ranks", "2", "--sbatch=--comment='two words'")
     said = run_command(*command, environment=cluster.environment)
-    assert (said.exit_code, said_of_the_job(said)) == (0, ["runs on alpha"]), said.errors
+    # One of them may still be busy with the end of the job before.
+    assert (said.exit_code, said_of_the_job(said)) in ((0, ["runs on alpha"]), (0, ["runs on beta"])), said.errors
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
@@ -253,6 +254,18 @@ def test_after_a_rank_died_and_the_time_limit_came_the_job_goes_on_by_itself(fil
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
+def test_ranks_on_one_node_go_on_after_one_of_them_died(file, cluster, straight):
+    """They share memory, which those that die leave behind."""
+    flags = ("--launch", "slurm", "--ranks", "2", "--lanes", "1", "--max_restarts", "1")
+    with Command(*CSTOOL, "run", "-p", str(file), *flags, environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(1), signal.SIGKILL)
+        said = command.wait()
+    restart = "restart 1 of 1 after a rank died: the run goes on from its last commit or checkpoint\n"
+    assert (said.exit_code, bool(re.fullmatch(DIED + restart, other_errors(said)))) == (0, True), said.errors
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
 def test_slurms_own_time_limit(file, cluster):
     """A minute is the least that there is; Slurm looks at it every 30 s, and tells the job in time."""
     with Command(
@@ -297,7 +310,7 @@ def test_sbatch_refuses(file, cluster):
 
 def test_flags_win_over_the_environment(file, cluster):
     said = run_command(
-        *as_job(file, "--partition", "main", "--max_steps", "1"),
+        *as_job(file, "--partition", "main", "--time", "10", "--max_steps", "1"),
         environment={**cluster.environment, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1"},
     )
     assert said.exit_code == 0, said.errors

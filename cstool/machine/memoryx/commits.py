@@ -9,9 +9,11 @@ of which one is gone.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cstool.errors import CheckpointError
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.elsewhere import Elsewhere
 from cstool.machine.recorder import OFF, Recorder
@@ -68,14 +70,16 @@ class Commits:
         self._drop_outdated()
 
     def _drop_outdated(self) -> None:
+        """Delete the files that this commit takes the place of; one that cannot be deleted stays, nothing is lost."""
         outdated, self.outdated = self.outdated, ()
         for rank, path, name in outdated:
-            if rank:
-                self._elsewhere.drop(rank, path, name)
-            elif name:
-                drop_shard(path, name)
-            else:
-                delete_checkpoints([path])
+            with suppress(CheckpointError):
+                if rank:
+                    self._elsewhere.drop(rank, path, name)
+                elif name:
+                    drop_shard(path, name)
+                else:
+                    delete_checkpoints([path])
 
     def _await(self, step: int, updates: Sequence[Future[None]]) -> None:
         with self.recorder.in_memoryx(step, "commits", "wait"):

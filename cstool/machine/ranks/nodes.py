@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cstool.errors import CheckpointError
 from cstool.ir import Panel, Weight
 from cstool.kernels.sparse import Pattern
 from cstool.machine.memoryx import MemoryX
@@ -372,7 +374,8 @@ class Node:
 
 
 def _drop(path: Path, name: str) -> Answer:
-    drop_shard(path, name)
+    with suppress(CheckpointError):
+        drop_shard(path, name)
     return Answer()
 
 

@@ -151,16 +151,21 @@ class BatchJob:
 
 _STOPPING = dedent("""\
 
+    # MPI names the memory that ranks on one node share by job and step, and what ranks that were killed left there
+    # would be in its way. So this step gets another number each time.
+    restarts=${SLURM_RESTART_COUNT:-0}
+    for ((step = 0; step < restarts; step++)); do srun --quiet --mpi=none --nodes=1 --ntasks=1 true; done
+
     # The ranks are signalled once they are there: they finish their step, save, and end with 130.
     stop() {
         again=yes stopped=$1
-        until scontrol show step "$SLURM_JOB_ID.0"; do
+        until scontrol show step "$SLURM_JOB_ID.$restarts"; do
             kill -0 $! || return
             sleep 0.5
         done >/dev/null 2>&1
         scancel --quiet --signal="$2" "$SLURM_JOB_ID"
     }
-    trap 'stop "its time limit" TERM' USR1
+    trap 'echo "job $SLURM_JOB_ID: its time limit is near" >&2; stop "its time limit" TERM' USR1
     trap 'stop "a signal" TERM' TERM
     trap 'stop "a signal" INT' INT
     """)
@@ -180,7 +185,6 @@ _ENDING = dedent("""\
             if [ $code != 130 ]; then cut="a rank died" code=1; fi
             ;;
     esac
-    restarts=${SLURM_RESTART_COUNT:-0}
     if [ "$cut" ] && [ "$restarts" -lt $max_restarts ]; then
         way_on="the run goes on from its last commit or checkpoint"
         echo "restart $((restarts + 1)) of $max_restarts after $cut: $way_on" >&2
