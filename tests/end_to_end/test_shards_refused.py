@@ -4,6 +4,7 @@ In the expected messages TMP is the folder of the test.
 """
 
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.end_to_end.ranks import by_mpirun, run
 from tests.end_to_end.refusals import error, kept
 from tests.end_to_end.runs import gpt_params
 
+HOST = socket.gethostname()
 RANKS, STEPS = 2, 3
 FOLDER = "TMP/model_dir"
 ONE, TWO = (f"{FOLDER}/{shard_name(node, RANKS)}" for node in range(RANKS))
@@ -102,19 +104,10 @@ def test_a_shard_that_is_an_older_copy(refused, written, model_dir):
     )
 
 
-def test_a_commit_record_at_another_rank_is_damaged(refused, model_dir):
-    path = record_path(model_dir / shard_name(1, RANKS))
-    path.write_bytes(path.read_bytes()[:100])
-    refused(
-        f"{TWO}.commit: the commit record is damaged or cut short",
-        f"nothing here is whole: after cstool checkpoint delete {TWO} the same command starts afresh",
-    )
-
-
 def test_a_shard_at_another_rank_is_cut_short(refused, model_dir):
     path = model_dir / shard_name(1, RANKS)
     path.write_bytes(path.read_bytes()[:5000])
-    refused("?", None)
+    refused(f"rank 1 on {HOST}: {TWO}: the MemoryX file is damaged or cut short", None)
 
 
 def test_a_fresh_start_over_shards_that_no_checkpoint_has(refused, model_dir):
@@ -130,7 +123,8 @@ def test_a_fresh_start_over_shards_that_no_checkpoint_has(refused, model_dir):
 def test_a_shard_that_another_run_uses(refused, model_dir):
     lock = StoreLock(lock_path(model_dir / shard_name(1, RANKS)))
     owner = lock_path(model_dir / shard_name(1, RANKS)).read_text().strip()
-    refused(f"rank 1: {TWO}.lock: the MemoryX file must be used by one run at a time, it is in use by {owner}", "?")
+    rule = f"the MemoryX file must be used by one run at a time, it is in use by {owner}"
+    refused(f"rank 1 on {HOST}: {TWO}.lock: {rule}", "wait for it, stop it, or choose another --model_dir")
     lock.close()
 
 
