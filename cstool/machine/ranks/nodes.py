@@ -100,7 +100,6 @@ class OtherNodes(Elsewhere):
         self._link, self._nodes = link, range(1, nodes)
         self._calls, self._commits = Caller(link, CALLS), Caller(link, COMMITS)
         self._sparse: dict[str, SparseElsewhere] = {}
-        self._beginning: list[Future[Answer]] = []
 
     def _all(self, caller: Caller, function: str, *arguments: Any) -> list[Any]:
         """Call a function at all of them, and wait; what they answer, in their order."""
@@ -112,13 +111,10 @@ class OtherNodes(Elsewhere):
             for name, size in node.items():
                 self._sparse[name].see(size)
 
-    def initialize(self, seed: int) -> None:
+    def initialize(self, seed: int) -> Callable[[], None]:
         """See `Elsewhere.initialize`."""
-        self._beginning = [self._calls.call(node, "initialize", seed) for node in self._nodes]
-
-    def end_initialize(self) -> None:
-        """See `Elsewhere.end_initialize`."""
-        self._see([each.result().result for each in self._beginning])
+        called = [self._calls.call(node, "initialize", seed) for node in self._nodes]
+        return lambda: self._see([each.result().result for each in called])
 
     def reserve(self) -> None:
         """See `Elsewhere.reserve`."""
