@@ -28,8 +28,8 @@ class Broadcast:
     """The `SwarmX` of the feeder, a lane without slots: what it acquires of the own panels is sent to all other ranks.
 
     So panels leave in the order in which the systems need them, and no further ahead than lanes may be apart. The other
-    ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits. Vectors do not
-    count: a rank keeps those of an op until the last panel of its matrix has come, which must not wait for them.
+    ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits. Vectors do
+    not count: a rank keeps those of an op until the last panel of its matrix has come, which must not wait for them.
     """
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
