@@ -28,11 +28,14 @@ class Broadcast:
     """The `SwarmX` of the feeder, a lane without slots: what it acquires of the own panels is sent to all other ranks.
 
     So panels leave in the order in which the systems need them, and no further ahead than lanes may be apart. The other
-    ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits.
+    ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits. Vectors do
+    not count: a rank keeps those of an op until the last panel of its matrix has come, which must not wait for them.
     """
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self.buffers = memoryx.buffers
+        self.to = [rank for rank in range(link.ranks) if rank != link.rank]
+        """ranks that panels are sent to"""
         self._link, self._memoryx = link, memoryx
         self._window = Room(WINDOW_BYTES // memoryx.arrays.shards.nodes)
         self._number = 0
@@ -46,19 +49,18 @@ class Broadcast:
         """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
     def acquire(self, panel: Panel) -> Weights:
-        """Send a panel to all other ranks, if it is one of this node."""
+        """Send a panel to the other ranks, if it is one of this node."""
         if not self._memoryx.keeps(panel):
             return NOTHING
         weights = self._memoryx.acquire(panel)
-        others = [rank for rank in range(self._link.ranks) if rank != self._link.rank]
         try:
             form, arrays = pack_weights(weights)
-            size_bytes = sum(array.nbytes for array in arrays)
+            size_bytes = sum(array.nbytes for array in arrays) if len(panel.shape) > 1 else 0
             self._window.take(size_bytes)
             with self._lock:
                 number = self._number = self._number + 1
-                self._in_use[number] = len(others), size_bytes, panel.weight
-            on_the_way = [self._link.send(rank, "panel", PanelSent(panel, number, form), arrays) for rank in others]
+                self._in_use[number] = len(self.to), size_bytes, panel.weight
+            on_the_way = [self._link.send(rank, "panel", PanelSent(panel, number, form), arrays) for rank in self.to]
         except BaseException:
             self._memoryx.release(panel)
             raise
