@@ -69,7 +69,8 @@ def test_panels_are_dealt_once_and_evenly(graph: Graph, optimizer: str, is_spars
     assert total - len(panels) <= sum(found.shard_bytes) <= total
     # Shards that are there are gone on from as they are.
     again = dealt_already(graph, rule, sparsity, rows_of(found), found.name)
-    assert again is not None and again.owners == found.owners
+    assert again is not None
+    assert again.owners == found.owners
 
 
 def dealt_for(optimizer: Optimizer | None, needs: Optimizer | None, sparsity: SparsityRules = DENSE) -> Shards | None:
