@@ -242,7 +242,10 @@ def compare(names: Sequence[str], rounds: int, rate: str, delay_s: float, share:
                 turns[name].steps.append(run(hosts.mpirun(MPIRUN, *training(files[name], turn)), hosts, cache))
                 load = Path("/proc/loadavg").read_text().split()[0]
                 steps = (each[-1]["median_step_s"] for each in (turns[name].alone, turns[name].steps))
-                print(f"  {name}: {next(steps):.3f} s alone, {next(steps):.3f} s on {RANKS} hosts; load {load}", flush=True)
+                print(
+                    f"  {name}: {next(steps):.3f} s alone, {next(steps):.3f} s on {RANKS} hosts; load {load}",
+                    flush=True,
+                )
         rows = {way: median(each[way] for each in carried) for way in carried[0]}
         for name in names:
             report(name, turns[name], estimates[name], rows)

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from cstool.store import CheckpointEntry as CheckpointEntry
     from cstool.store import SavedState as SavedState
     from cstool.store import list_checkpoints as list_checkpoints
-    from cstool.store.committed_store import open_checkpoint as open_checkpoint
+    from cstool.store.checkpoint_opening import open_checkpoint as open_checkpoint
     from cstool.system import System as System
     from cstool.system import load_system as load_system
     from cstool.verbs.answer import generate as generate
@@ -128,7 +128,7 @@ _NAMES = {
     "cstool.progress": ("Progress", "Silent"),
     "cstool.run.result": ("RunResult",),
     "cstool.store": ("CheckpointEntry", "SavedState", "list_checkpoints"),
-    "cstool.store.committed_store": ("open_checkpoint",),
+    "cstool.store.checkpoint_opening": ("open_checkpoint",),
     "cstool.compare": ("Verdict",),
 }
 """what is offered, by the module that has it"""

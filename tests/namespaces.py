@@ -117,7 +117,9 @@ class Hosts:
         """Write what mpirun is to use as ssh: `-x HOST COMMAND...`. As with ssh, its end is not that of the command."""
         cases = [f'{name}) setsid {shlex.join(enter)} sh -c "$*" <&0 & ;;' for name, enter in self._enter.items()]
         file = self._folder / "start"
-        file.write_text("\n".join(["#!/bin/sh", "shift", "host=$1", "shift", 'case "$host" in', *cases, "esac", "wait $!"]))
+        file.write_text(
+            "\n".join(["#!/bin/sh", "shift", "host=$1", "shift", 'case "$host" in', *cases, "esac", "wait $!"])
+        )
         return file
 
     def on(self, name: str, *words: str) -> Sequence[str]:
@@ -183,7 +185,8 @@ def _started(stack: ExitStack, *words: str) -> subprocess.Popen[str]:
         process.communicate()
 
     stack.callback(end)
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     if process.stdout.readline().strip() != "ready":
         process.kill()
         raise OSError(f"{words[0]}: {process.stderr.read().strip()}")

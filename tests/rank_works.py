@@ -34,6 +34,7 @@ from tests.end_to_end.ranks import MPIRUN
 from tests.end_to_end.runs import bits, compiled, gpt_params, run_file, write_text
 from tests.models import FAMILIES, SPARSITIES
 
+MEMORYX = "init__memoryx"
 NUM_CSX = "init__backend__cluster_config__num_csx"
 PATIENCE_S = 900.0
 MODELS = {name: {f"init__model__{key}": value for key, value in FAMILIES[name].items()} for name in ("gpt2", "llama")}
@@ -44,6 +45,11 @@ WEIGHTS: dict[str, dict[str, Any]] = {
 }
 GRADIENTS: dict[str, dict[str, Any]] = {"clipped": {}, "not clipped": {"init__precision": {}}}
 STORES: dict[str, dict[str, Any]] = {"ram": {}, "file": IN_FILE}
+NODES: dict[str, dict[str, Any]] = {
+    "all nodes": {},
+    "one node": {"nodes": 1},
+    "two nodes": {"nodes": 2},
+}
 LAYERS: dict[str, dict[str, Any]] = {
     "kept": {},
     "recomputed": {"init__activation_checkpointing": "always", "init__model__num_hidden_layers": 3},
@@ -62,13 +68,15 @@ class RankWork:
     weights: str
     gradients: str
     store: str
+    nodes: str
     layers: str
 
     @property
     def changes(self) -> dict[str, Any]:
         """What it changes of the params of a small GPT."""
         options = (MODELS[self.model], WEIGHTS[self.weights], GRADIENTS[self.gradients], STORES[self.store])
-        return {key: value for each in (*options, LAYERS[self.layers]) for key, value in each.items()}
+        found = {key: value for each in (*options, LAYERS[self.layers]) for key, value in each.items()}
+        return {**found, MEMORYX: {**found.get(MEMORYX, {}), **NODES[self.nodes]}}
 
     def file(self, folder: Path, data: Path, **more: Any) -> Path:
         """Write its params."""
@@ -81,7 +89,7 @@ def drawn(count: int, seed: int) -> list[RankWork]:
     chance, found = random.Random(seed), []
     for number in range(count):
         ranks = sorted(SYSTEMS)[number % len(SYSTEMS)]
-        kinds = (MODELS, WEIGHTS, GRADIENTS, STORES, LAYERS)
+        kinds = (MODELS, WEIGHTS, GRADIENTS, STORES, NODES, LAYERS)
         found.append(RankWork(ranks, chance.choice(SYSTEMS[ranks]), *(chance.choice(list(kind)) for kind in kinds)))
     return sorted(found, key=lambda work: work.ranks)
 

@@ -24,30 +24,34 @@ from cstool.verbs.checkpoints import (
 from cstool.words import bytes_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.checkpoints import Deleted
+    from cstool.verbs.checkpoints import Deleted, FolderShards
 
 FolderArgument = Annotated[Path, argument("DIR", "A model_dir.", complete_model_dir)]
 CheckpointsArgument = Annotated[
     list[str], argument("FILE...", "Checkpoints: files, DIR:STEP, DIR:latest, globs in quotes.", complete_checkpoint)
 ]
+_SHOWN = 3
+"""names of shards in a line"""
 DryRunOption = Annotated[bool, flag("--dry_run", "Say what would be deleted, and delete nothing.")]
 
 
 def list_(folder: FolderArgument, as_json: JsonOption = False) -> None:
-    """List the checkpoints of a folder, the latest last, and its MemoryX file."""
+    """List the checkpoints of a folder, the latest last, and its MemoryX."""
     found = list_folder(folder)
     memoryx = found.memoryx
     if as_json:
         checkpoints = [{"step": e.step, "path": e.path, "bytes": size} for e, size in found.checkpoints]
-        print_json({"checkpoints": checkpoints, "memoryx": memoryx})
+        print_json({"checkpoints": checkpoints, "memoryx": memoryx, "shards": found.shards})
         return
     if found.checkpoints:
         rows = [(str(entry.step), bytes_text(size), entry.path.name) for entry, size in found.checkpoints]
         print_table(("step", "size", "file"), rows, right=("step", "size"))
-    elif memoryx is None:
+    elif memoryx is None and not found.shards:
         print_line(f"{folder}: no checkpoints")
     if memoryx is not None:
         print(memoryx.error or f"MemoryX: {memoryx.path.name}, committed at step {memoryx.step}")
+    for shards in found.shards:
+        print(shards.error or f"MemoryX: {_shards_text(shards)}")
 
 
 def verify(files: CheckpointsArgument, as_json: JsonOption = False) -> None:
@@ -85,6 +89,7 @@ def copy(
 
     Where the folder has an index of checkpoints, the copy is entered in it.
     The last commit of a MemoryX file (memoryx.h5) becomes a checkpoint, in a folder one that is named by its step.
+    A shard (memoryx_1_of_4.h5) stands for all of them, which must be in its folder.
     """
     with bars_in_bytes() as progress:
         made = copy_checkpoint(source, destination, older=older, progress=progress)
@@ -100,6 +105,7 @@ def delete(targets: CheckpointsArgument, dry_run: DryRunOption = False, as_json:
     """Delete checkpoints, whole or damaged; if one of the files is anything else, none is deleted.
 
     The index of their folder is updated. A MemoryX file (memoryx.h5) goes with its commit record and its lock.
+    With a shard (memoryx_1_of_4.h5) go all others in its folder that belong to it.
     """
     deleted = delete_checkpoints(targets, dry_run=dry_run)
     if as_json:
@@ -136,6 +142,25 @@ def prune(
         print_line(f"left as it is: {error.message}")
     for path in pruned.kept:
         print_line(f"{path}: whole, kept")
+
+
+def _shards_text(shards: FolderShards) -> str:
+    """What there is of some shards: which are missing, or the step that all hold."""
+    if shards.missing:
+        return f"{len(shards.paths)} of {shards.nodes} shards, {_some(shards.missing)} not there"
+    if shards.step is None:
+        return f"{shards.nodes} shards, which hold no step in common"
+    later = f"; {_some(shards.ahead)} at a later one" if shards.ahead else ""
+    return f"{shards.nodes} shards, committed at step {shards.step}{later}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names of one file or several, in short."""
+    if len(names) == 1:
+        return f"{names[0]} is"
+    if len(names) > _SHOWN:
+        names = [*names[: _SHOWN - 1], f"{len(names) - _SHOWN + 1} more"]
+    return f"{', '.join(names[:-1])} and {names[-1]} are"
 
 
 def _print_deleted(deleted: Sequence[Deleted], dry_run: bool) -> None:

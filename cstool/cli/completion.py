@@ -17,6 +17,7 @@ VARIABLE = "_CSTOOL_COMPLETE"
 """environment variable in which a shell says that it asks"""
 _WORDS = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 """environment variables in which it says what was typed so far"""
+_MEMORYX = re.compile(r"memoryx(_[0-9]+_of_[0-9]+)?\.h5")
 _HYPHENATED = re.compile(r"(?<=\s)--[a-z]+(?:-[a-z]+)+(?=\s)")
 """a flag that is typed to its end"""
 
@@ -92,7 +93,7 @@ def _is_yaml(path: Path) -> bool:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    return path.suffix == ".mdl" or path.name == "memoryx.h5"
+    return path.suffix == ".mdl" or _MEMORYX.fullmatch(path.name) is not None
 
 
 def _complete(incomplete: str, is_wanted: Callable[[Path], bool]) -> list[str]:

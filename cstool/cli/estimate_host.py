@@ -83,7 +83,9 @@ def _facts(found: HostPrediction) -> Iterator[tuple[str, str]]:
         yield "grains", f"{setup.grains:,} of {setup.grain_samples} samples, {setup.lanes} lanes"
     else:
         yield from _rank_facts(found.ranks)
-    yield "MemoryX", "in a file" if setup.memoryx_in_file else "in memory"
+    nodes = 1 if found.ranks is None else found.ranks.setup.traffic.nodes
+    spread = "" if nodes == 1 else f", shared out among {nodes} ranks"
+    yield "MemoryX", f"in {'a file' if setup.memoryx_in_file else 'memory'}{spread}"
     if found.days is not None:
         yield "training", f"{found.days:,.3g} days"
 
@@ -96,11 +98,13 @@ def _rank_facts(found: RanksPrediction) -> Iterator[tuple[str, str]]:
     grains = _listed([str(own.grains) for own in setup.setups])
     lanes = _listed([str(own.lanes) for own in setup.setups])
     yield "grains", f"of {setup.setups[0].grain_samples} samples, by rank: {grains}; lanes: {lanes}"
-    others = "rank 1" if len(setup.setups) == 2 else f"ranks 1 to {len(setup.setups) - 1}"
-    sums = _listed(list(map(bytes_text, setup.traffic.gradient_bytes[1:])))
-    yield "down", f"{bytes_text(setup.traffic.weight_bytes)} a step, weights to each other rank"
-    yield "up", f"at most {sums} a step, gradients from {others}"
-    yield "wire", f"{time_text(step.wire_s)} of rank 0's link: down {time_text(step.down_s)}, up {time_text(step.up_s)}"
+    traffic, everyone = setup.traffic, range(len(setup.setups))
+    weights = [(len(everyone) - 1) * (traffic.forward_bytes[rank] + traffic.backward_bytes[rank]) for rank in everyone]
+    sums = [sum(traffic.gradient_bytes[rank]) for rank in everyone]
+    yield "weights", f"sent in a step, by rank: {_listed(list(map(bytes_text, weights)))}"
+    yield "gradients", f"sent in a step at most, by rank: {_listed(list(map(bytes_text, sums)))}"
+    forward, back = map(time_text, step.wires_s)
+    yield "wire", f"{time_text(sum(step.wires_s))} of the busiest link: forward {forward}, on the way back {back}"
     rate = f"{digits_text(link.bytes_per_s / 1e9)} GB/s"
     if found.on_one_host:
         yield "link", f"{rate} both ways together: copies in memory, as measured on this host"
@@ -126,12 +130,10 @@ def _ranks_document(found: RanksPrediction) -> dict[str, Any]:
         "grains": [own.grains for own in setup.setups],
         "lanes": [own.lanes for own in setup.setups],
         "compute_s": [own.forward_s + own.again_s + own.backward_s for own in step.ranks],
-        "traffic": {**asdict(setup.traffic), "weight_bytes": setup.traffic.weight_bytes},
+        "traffic": {**asdict(setup.traffic), "sent_bytes": setup.traffic.sent_bytes},
         "link": asdict(setup.link),
         "message_s": setup.message_s,
-        "down_s": step.down_s,
-        "up_s": step.up_s,
-        "wire_s": step.wire_s,
+        "wire_s": {"forward": step.wires_s[0], "backward": step.wires_s[1]},
         "swarmx_s": step.swarmx_s,
         "swarmx_share": step.swarmx_s / step.step_s,
     }

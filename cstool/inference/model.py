@@ -54,10 +54,16 @@ class InferenceModel:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
             start = choose_start(params, checkpoint_path, None, trains=False)
-            store, waiting_bytes = open_backing(params, self.graph, None, sparsity, start, lanes)
+            backing = open_backing(params, self.graph, None, sparsity, start, lanes)
             stack.enter_context(one_blas_thread())
             self.memoryx = stack.enter_context(
-                MemoryX(self.graph, None, store=store, sparsity=sparsity, waiting_bytes=waiting_bytes)
+                MemoryX(
+                    self.graph,
+                    None,
+                    store=backing.store,
+                    sparsity=sparsity,
+                    waiting_bytes=backing.waiting_bytes,
+                )
             )
             prepare_kernels(progress)
             position, _ = restore(self.memoryx, params, start, progress)

@@ -7,11 +7,10 @@ which run ops on grains (`csx.py`) as a plan says (`plan.py`); SwarmX (`swarmx.p
 from __future__ import annotations
 
 import math
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cstool.data import Dataset, Sampler
 from cstool.errors import NonFiniteError
@@ -28,11 +27,14 @@ from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
 from cstool.machine.memoryx import MemoryX
+from cstool.machine.memoryx.elsewhere import NOWHERE
+from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.machine.memoryx_store import ShardFile
 from cstool.machine.ranks.link import ALONE, Link
+from cstool.machine.ranks.nodes import OtherNodes
 from cstool.machine.ranks.orders import Begin, Go, Next, OtherRanks, Prepare, Record, SetGemm
 from cstool.machine.recorder import OFF, Recorder
-from cstool.machine.swarmx import InProcess
 from cstool.optimizers import Optimizer
 from cstool.store import Store
 
@@ -61,6 +63,8 @@ class Appliance:
         recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
             a batch do not fit otherwise
         link: to other ranks, which wait for orders
+        shards: which node of MemoryX, at the rank of its number, keeps which panels; None for one node
+        file: that of each other node; None for main memory
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -84,9 +88,15 @@ class Appliance:
         memory_bytes: int | None = None,
         recompute: str = "auto",
         link: Link = ALONE,
+        shards: Shards | None = None,
+        file: ShardFile | None = None,
     ) -> None:
+        shards = shards or deal_panels(graph, optimizer, sparsity, 1)
+        hosts = [link.hosts[rank] for rank in range(link.ranks)]
         if memory_bytes is None:
-            memory_bytes = activation_budget_bytes(graph, optimizer, sparsity)
+            here_bytes = sum(s for s, host in zip(shards.shard_bytes, hosts, strict=False) if host == hosts[0])
+            share = here_bytes / max(1, sum(shards.shard_bytes))
+            memory_bytes = activation_budget_bytes(graph, optimizer, sparsity, share)
         self.graph = graph
         self.seed = seed
         self.num_csx = num_csx
@@ -95,23 +105,31 @@ class Appliance:
         self._lanes = lanes
         self._recompute = recompute
         self._apart = STAGES_APART if waiting_bytes is None else 1
+        of_each: dict[str, Any] = {
+            "optimizer": optimizer,
+            "max_gradient_norm": max_gradient_norm,
+            "learning_rate_scales": learning_rate_scales,
+            "sparsity": sparsity,
+            "waiting_bytes": waiting_bytes,
+            "shards": shards,
+        }
         self.memoryx = MemoryX(
             graph,
-            optimizer,
             store=store,
-            max_gradient_norm=max_gradient_norm,
-            learning_rate_scales=learning_rate_scales,
-            sparsity=sparsity,
             threads=update_threads(lanes),
-            waiting_bytes=waiting_bytes,
+            elsewhere=OtherNodes(link, shards.nodes) if shards.nodes > 1 else NOWHERE,
+            **of_each,
         )
         self.link = link
         self.others = OtherRanks(link, self.memoryx)
-        if self.memoryx.arrays.file is None:
-            taken_bytes = memoryx_bytes(graph, optimizer, sparsity)
-        else:
-            taken_bytes = self.memoryx.arrays.file.cache.limit_bytes + (waiting_bytes or 0)
-        begin = Begin(graph, seed, self._apart, socket.gethostname(), taken_bytes)
+        taken = [
+            memoryx_bytes(graph, optimizer, sparsity) * size // max(1, sum(shards.shard_bytes))
+            for size in shards.shard_bytes
+        ]
+        if self.memoryx.arrays.file is not None:
+            taken = [self.memoryx.arrays.file.cache.limit_bytes + (waiting_bytes or 0)] * shards.nodes
+        taken += [0] * (link.ranks - shards.nodes)
+        begin = Begin(graph, seed, self._apart, of_each, file, hosts, taken)
         self._memory_bytes = [memory_bytes // link.host_ranks, *self.others.begin_model(begin)]
         """for activations, by rank [bytes]"""
         self.gemm = choose_gemm()
@@ -143,7 +161,9 @@ class Appliance:
         cluster = self._cluster_for(batch, trains=True)
         scale = self.loss_weight / max(1, batch.tokens if self.loss_scaling == "num_tokens" else batch.samples)
         self.memoryx.begin_step(step, learning_rate)
-        self._begin_batch(cluster, batch, step, scale)
+        statistics, wants_to_see = self.memoryx.statistics, self.memoryx.wants_to_see
+        go = Go(batch.stream, step, scale, learning_rate, None, wants_to_see, statistics.with_norms)
+        self._begin_batch(cluster, go)
         losses: dict[int, LossResult] = {}
         for wave in range(cluster.waves):
             cluster.load(batch, wave, step, scale)
@@ -151,7 +171,7 @@ class Appliance:
             losses |= self._forward(cluster, step)
             # They stream again in reverse. SwarmX sums gradients, and MemoryX updates a panel once its own is complete.
             cluster.backward()
-            self.others.finish_backward()
+            self.others.finish_backward(len(cluster.lanes))
         # With clipping by norm, updates begin here; the next step waits for them panel by panel.
         gradient_norm = self.memoryx.finish_step()
         return TrainStep(_sum(losses).total * scale, gradient_norm)
@@ -165,16 +185,16 @@ class Appliance:
         """
         cluster = self._cluster_for(batch, trains=False)
         self.memoryx.begin_evaluation(step, sample)
-        self._begin_batch(cluster, batch, step, 1.0)
+        self._begin_batch(cluster, Go(batch.stream, step, 1.0, None, sample))
         losses: dict[int, LossResult] = {}
         for wave in range(cluster.waves):
             cluster.load(batch, wave, step, scale=1.0)
             losses |= self._forward(cluster, step)
         return _sum(losses)
 
-    def _begin_batch(self, cluster: Cluster, batch: Batch, step: int, scale: float) -> None:
+    def _begin_batch(self, cluster: Cluster, go: Go) -> None:
         cluster.expect_stream()
-        self.others.begin(cluster.swarmx, Go(batch.stream, step, scale, cluster.trains))
+        self.others.begin(cluster.swarmx, go)
 
     def _forward(self, cluster: Cluster, step: int) -> dict[int, LossResult]:
         """Run a wave forward at all ranks: losses by the number of the grain.
@@ -231,8 +251,8 @@ class Appliance:
         found = self._clusters[batch_size, trains] = Cluster(
             layout,
             lanes=self._lanes or lanes_for(self.graph, grain, len(layout.grains(0)), self.link.host_ranks),
-            swarmx=InProcess(layout.deal.grains, self.memoryx),
-            feeder=self.others.broadcast if self.link.ranks > 1 else None,
+            swarmx=self.others.exchange.swarmx(layout.deal.grains, layout.grains(0)),
+            feeder=self.others.exchange.feeder,
             seed=self.seed,
             apart=self._apart,
         )

@@ -5,10 +5,10 @@ from cstool.ir import Graph
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.memoryx.shards import weight_bytes
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.optimizers import Optimizer, state_numbers
+from cstool.optimizers import Optimizer
 from cstool.params import Params
-from cstool.sparsity import most_kept
 
 ACTIVATION_SHARE = 0.8
 """of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
@@ -20,13 +20,18 @@ def update_threads(lanes: int | None) -> int:
     return max(2, lanes or available_cores())
 
 
-def activation_budget_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
+def activation_budget_bytes(
+    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, share: float = 1.0
+) -> int:
     """Memory for activations once everything else has its own [bytes].
+
+    Args:
+        share: of MemoryX, what is on this host
 
     Raises:
         ClusterError: everything else does not fit
     """
-    free_bytes, need_bytes = available_memory_bytes(), memoryx_bytes(graph, optimizer, sparsity)
+    free_bytes, need_bytes = available_memory_bytes(), int(share * memoryx_bytes(graph, optimizer, sparsity))
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
@@ -49,15 +54,10 @@ def memoryx_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityR
 
 def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
     """Size of weights and optimizer state [bytes]."""
-    found = 0
-    for name, weight in graph.weights.items():
-        group = sparsity.groups.get(name)
-        kept = weight.size if group is None else most_kept(group, weight.matrix_shape, sparsity.last_step)
-        found += 4 * (kept + state_numbers(optimizer, weight.shape, kept))
-    return found
+    return sum(weight_bytes(weight, optimizer, sparsity) for weight in graph.weights.values())
 
 
-def streamed_activation_bytes(params: Params, graph: Graph) -> int:
-    """Memory for activations beside a MemoryX in a file [bytes]."""
-    taken = params.memoryx.memory + in_flight_bytes(graph)
+def streamed_activation_bytes(params: Params, graph: Graph, nodes: int = 1) -> int:
+    """Memory for activations beside a MemoryX in a file, of which so many nodes are on this host [bytes]."""
+    taken = nodes * (params.memoryx.memory + in_flight_bytes(graph))
     return max(0, int((available_memory_bytes() - taken) * ACTIVATION_SHARE))

@@ -2,19 +2,25 @@
 
 import logging
 import os
+import secrets
 import shlex
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
-from cstool.machine.budgets import state_bytes, update_threads
+from cstool.machine.budgets import update_threads
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.start import Start, is_whole, way_on_from_damage
 from cstool.optimizers import Optimizer, whole_arrays
 from cstool.params import ALL_STATES, Params
-from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints
+from cstool.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints, shard_name
 from cstool.store.file import TILE_BYTES
 from cstool.store.panel_cache import STAYS_BYTES, buffer_bytes
 from cstool.words import bytes_text
@@ -30,6 +36,57 @@ GRADIENT_SHARE = 0.25
 """of the memory of a file, what gradients take that wait for their update"""
 
 
+class ShardFile(NamedTuple):
+    """The file of each node of MemoryX, in a folder of its host."""
+
+    folder: Path
+    is_for_run: bool
+    """whether it is for more than an evaluation"""
+    memory_bytes: int
+    """what its rows in memory may take"""
+    slots: int
+    adopt_step: int | None
+    """the step of the commit to go on from; None for a new file"""
+
+    def path(self, node: int, nodes: int) -> Path:
+        """Where that of a node is."""
+        name = shard_name(node, nodes)
+        return self.folder / (name if self.is_for_run else name.replace("memoryx", "memoryx_evaluation", 1))
+
+    def open(self, node: int, shards: Shards, check: Callable[[], None] = lambda: None) -> FileStore:
+        """Open that of a node here.
+
+        Args:
+            check: see `FileStore`
+
+        Raises:
+            StoreError: the file cannot be made, is in use, damaged, or is not what is to be gone on from
+        """
+        direct = self.slots * shards.shard_bytes[node] > CACHED_SHARE * available_memory_bytes()
+        path = self.path(node, shards.nodes)
+        with suppress(OSError):
+            # Whatever is in the way of the folder is said of the file.
+            self.folder.mkdir(parents=True, exist_ok=True)
+        adopts = self.adopt_step is not None
+        return FileStore(
+            path, self.memory_bytes, slots=self.slots, adopt=adopts, at_step=self.adopt_step, direct=direct, check=check
+        )
+
+
+class Backing(NamedTuple):
+    """Where MemoryX is."""
+
+    shards: Shards
+    store: FileStore | None = None
+    """of the first node; None for main memory"""
+    waiting_bytes: int | None = None
+    """what gradients may take; None for main memory"""
+    file: ShardFile | None = None
+    """that of each node"""
+    outdated: Sequence[tuple[int, Path, str]] = ()
+    """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
+
+
 def open_backing(
     params: Params,
     graph: Graph,
@@ -38,47 +95,51 @@ def open_backing(
     start: Start,
     lanes: int | None,
     *,
-    feeds: bool = False,
-) -> tuple[FileStore | None, int | None]:
-    """Open the store of a run, and say what gradients may take; None for both where MemoryX is in main memory.
+    link: Link = ALONE,
+) -> Backing:
+    """Say where MemoryX is, and open the store of its first node, if that is a file.
 
     Args:
         params: of the run; its model_dir is there
         optimizer: None for an evaluation
         lanes: host threads; None to choose
-        feeds: whether panels are sent to other ranks, too
+        link: to other ranks, which may have nodes, too
 
     Raises:
         ClusterError: the memory that a file may have is too small
         StoreError: the file cannot be made, is in use, damaged, or holds what no checkpoint has
     """
-    need_bytes = state_bytes(graph, optimizer, sparsity)
+    nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
+    adopts = start.committed is not None and start.states == ALL_STATES and start.committed.is_in_place(nodes)
+    name = start.committed.name if adopts and start.committed is not None else secrets.token_hex(16)
+    shards = deal_panels(graph, optimizer, sparsity, nodes, name)
+    here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])
     chosen = params.memoryx.store
     if chosen == "auto":
-        chosen = "file" if need_bytes > FILE_SHARE * available_memory_bytes() else "ram"
+        chosen = "file" if here_bytes > FILE_SHARE * available_memory_bytes() else "ram"
     if chosen == "ram":
-        return None, None
-    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, feeds)
-    adopts = start.committed is not None and start.states == ALL_STATES
-    path = params.model_dir / FILE_NAME
-    if optimizer is None and not adopts:
-        path = params.model_dir / EVALUATION_NAME
+        return Backing(shards)
+    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, link.ranks > 1)
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
-    direct = slots * need_bytes > CACHED_SHARE * available_memory_bytes()
+    is_for_run = optimizer is not None or adopts
+    step = start.committed.step if adopts and start.committed is not None else None
+    file = ShardFile(params.model_dir, is_for_run, rows_bytes, slots, step)
+    path = file.path(0, nodes)
 
     def check() -> None:
         if not adopts:
-            _check_nothing_is_lost(params, path)
+            _check_nothing_is_lost(params, path, start if is_for_run else None)
 
     with way_on_from_damage(path, params.checkpoint.checkpoint_name):
-        store = FileStore(path, rows_bytes, slots=slots, adopt=adopts, direct=direct, check=check)
+        store = file.open(0, shards, check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
+    spread = "" if nodes == 1 else f", the largest of {nodes} shards of {bytes_text(sum(shards.shard_bytes))}"
     log.info(
-        f"MemoryX is in {path}: {bytes_text(need_bytes)} of state in {slots_text}, "
+        f"MemoryX is in {path}: {bytes_text(max(shards.shard_bytes))} of state in {slots_text}{spread}, "
         f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
-        f"{', past the page cache' if direct else ''}."
+        f"{', past the page cache' if store.direct else ''}."
     )
-    return store, waiting_bytes
+    return Backing(shards, store, waiting_bytes, file, _outdated(start, shards, params.model_dir) if slots == 2 else ())
 
 
 def _share(
@@ -109,20 +170,38 @@ def _share(
     return memory_bytes - waiting_bytes - tiles_bytes, waiting_bytes
 
 
-def _check_nothing_is_lost(params: Params, path: Path) -> None:
-    """Check that a file may be replaced: that a checkpoint is as new as its last commit.
+def _outdated(start: Start, shards: Shards, folder: Path) -> list[tuple[int, Path, str]]:
+    """The files of other sets of shards, and of a single node where there are several now."""
+    found = [(rank, folder / shard.name, shard.set) for rank, shard in start.found.files if shard.set != shards.name]
+    if shards.nodes > 1 and any(commit.nodes == 1 for commit in start.found.commits):
+        found.append((0, folder / FILE_NAME, ""))
+    return found
+
+
+def _check_nothing_is_lost(params: Params, path: Path, start: Start | None) -> None:
+    """Check that files may be replaced: that a checkpoint, or what is gone on from, is as new as their last commits.
+
+    Args:
+        path: of the file that would take the place of one
+        start: knows what else would go; None for nothing
 
     Raises:
         StoreError: none is
     """
-    step = committed_step(path)
-    if step is None:
-        if os.path.lexists(path) and not is_store(path):
-            raise StoreError(
-                f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
-                "move it away, or choose another --model_dir",
-            )
-        return
+    if os.path.lexists(path) and not is_store(path) and committed_step(path) is None:
+        raise StoreError(
+            f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
+            "move it away, or choose another --model_dir",
+        )
+    kept = -1 if start is None or start.committed is None else start.committed.step
+    held = [(commit.step, commit.path) for commit in start.found.commits] if start is not None else []
+    held += [(broken.step, broken.folder / broken.shards[0].name) for broken in start.found.broken] if start else []
+    for step, file in held:
+        if step > kept:
+            _check_checkpoint_holds(params, step, file)
+
+
+def _check_checkpoint_holds(params: Params, step: int, path: Path) -> None:
     checkpoints = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
     if any(held_step(entry) >= step and is_whole(entry.path) for entry in reversed(checkpoints)):
         return

@@ -36,7 +36,8 @@ class KernelChooser:
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        self._crossovers: dict[tuple[int, int], Crossover] = {}
+        self.crossovers: dict[tuple[int, int], Crossover] = {}
+        """up to which density sparse kernels pay, by the shape of a panel"""
 
     def settle(self, shapes: Iterable[tuple[int, int]], tokens: int, kept: Any = None) -> None:
         """Measure where sparse kernels begin to pay, or take what an earlier run measured.
@@ -53,19 +54,19 @@ class KernelChooser:
         began = time.perf_counter()
         for shape in dict.fromkeys(shapes):
             stored = _crossover(before.get(_written(shape)))
-            self._crossovers[shape] = stored or crossover(*shape, tokens, refresh=self.mode == "measure")
+            self.crossovers[shape] = stored or crossover(*shape, tokens, refresh=self.mode == "measure")
         seconds = time.perf_counter() - began
         if seconds > WORTH_SAYING_S:
             log.info(f"Measured up to which density sparse kernels pay here, in {seconds:.1f} seconds; it is kept.")
 
     def as_dict(self) -> dict[str, Any]:
         """The choices ready for JSON, as a checkpoint keeps them."""
-        crossovers = {_written(shape): asdict(found) for shape, found in self._crossovers.items()}
+        crossovers = {_written(shape): asdict(found) for shape, found in self.crossovers.items()}
         return {"mode": self.mode, "crossovers": crossovers}
 
     def __call__(self, pattern: Pattern) -> KernelChoice:
         """The kernels for a panel."""
-        return _FORCED.get(self.mode) or choose(self._crossovers[pattern.shape], pattern.density)
+        return _FORCED.get(self.mode) or choose(self.crossovers[pattern.shape], pattern.density)
 
 
 def _crossover(stored: Any) -> Crossover | None:

@@ -2,29 +2,37 @@
 
 import logging
 import shlex
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
+from cstool.machine.committed import Committed, Survey, survey
 from cstool.machine.memoryx import MemoryX
+from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.state import Position, adopt_state, load_state
 from cstool.params import ALL_STATES, Params, written_states
 from cstool.progress import Progress
 from cstool.store import (
     FILE_NAME,
+    SHARD,
     CheckpointReader,
+    CommittedShards,
     CommittedStore,
+    SavedState,
+    ShardSource,
     check_choices,
-    committed_step,
     find_checkpoint,
     list_checkpoints,
     newest_checkpoints,
+    shard_name,
     unbound_note,
 )
 from cstool.store import Progress as BytesProgress
+from cstool.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
 VERIFYING = "Verifying MemoryX"
@@ -36,12 +44,14 @@ class Start:
 
     checkpoint: Path | None
     """None for a commit of MemoryX, or for random weights"""
-    committed: Path | None
-    """the MemoryX file whose last commit it is"""
+    committed: Committed | None
+    """the commit of MemoryX that it is"""
     states: frozenset[str]
     """which parts of it to load"""
     looks: bool
     """whether it was looked for in model_dir"""
+    found: Survey = Survey((), (), ())
+    """what was there of MemoryX"""
 
     @property
     def resumes(self) -> bool:
@@ -51,10 +61,12 @@ class Start:
     @property
     def path(self) -> Path | None:
         """The file; None for random weights."""
-        return self.checkpoint or self.committed
+        return self.checkpoint or (self.committed.path if self.committed else None)
 
 
-def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str] | None, *, trains: bool) -> Start:
+def choose_start(
+    params: Params, checkpoint: Path | None, states: frozenset[str] | None, *, trains: bool, link: Link = ALONE
+) -> Start:
     """Say what a run starts from.
 
     Args:
@@ -62,10 +74,12 @@ def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str]
             if there is one
         states: which parts to load; None for what the params say of a checkpoint that was given, and all of one that
             the run goes on from: an interruption changes nothing
+        link: to other ranks, which may have shards of MemoryX
 
     Raises:
         CheckpointError: there is nothing to evaluate, or the folder cannot be read
         DamagedCheckpointError: the commit record of its MemoryX is damaged
+        StoreError: shards of MemoryX that are newer than all else are not all there
     """
     given = params.checkpoint_path if trains else params.eval_checkpoint_path
     if checkpoint is None and given is not None:
@@ -77,14 +91,16 @@ def choose_start(params: Params, checkpoint: Path | None, states: frozenset[str]
     if not trains:
         _require_model(states)
     committed = None
+    with way_on_from_damage(params.model_dir / FILE_NAME, params.checkpoint.checkpoint_name):
+        found = survey(params.model_dir, link)
     if looks:
-        checkpoint, committed = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name)
+        checkpoint, committed = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name, found)
         if checkpoint is None and committed is None and not trains:
             raise CheckpointError(
                 f"{params.model_dir}: has no checkpoint to evaluate",
                 "--model_dir or --checkpoint_path says where one is",
             )
-    return Start(checkpoint, committed, states, looks)
+    return Start(checkpoint, committed, states, looks, found)
 
 
 def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozenset[str] | None) -> list[Start]:
@@ -158,7 +174,7 @@ class _Restoring:
     start: Start
     progress: Progress
 
-    def _load(self, reader: CheckpointReader | CommittedStore) -> tuple[Position, dict[str, Any]]:
+    def _load(self, reader: SavedState) -> tuple[Position, dict[str, Any]]:
         """Read a state into the store of this run, whose weights begin at random where that may lack some."""
         states, strict = self.start.states, not self.params.checkpoint.disable_strict_checkpoint_loading
         if not strict or states != ALL_STATES:
@@ -177,22 +193,52 @@ class _Restoring:
                 raise
             raise CheckpointError(error.message, _way_on(checkpoint, self.params.checkpoint.checkpoint_name)) from error
 
-    def from_commit(self, path: Path) -> tuple[Position, dict[str, Any]]:
-        """Go on in a MemoryX file where its last commit is, or read that into the store of this run."""
-        file = self.memoryx.arrays.file
+    def from_commit(self, committed: Committed) -> tuple[Position, dict[str, Any]]:
+        """Go on in the files of MemoryX where their last commit is, or read that into the stores of this run."""
+        file, path = self.memoryx.arrays.file, committed.path
         log.info(f"Loading weights from MemoryX {path}")
-        is_ours = file is not None and file.path == path
-        with way_on_from_damage(path, self.params.checkpoint.checkpoint_name, is_ours=is_ours):
+        with way_on_from_damage(path, self.params.checkpoint.checkpoint_name, is_ours=self._is_ours(path)):
             if file is not None and file.record is not None:
                 file.verify(self._reading())
                 self.progress.finish(VERIFYING)
                 position = adopt_state(file, self.memoryx)
+                self.memoryx.elsewhere.adopt()
                 check_choices(path, file.record.values)
-                return position, dict(file.record.values)
-            with CommittedStore(path, is_ours=is_ours) as reader:
+                return position, {key: value for key, value in file.record.values.items() if key != SHARD}
+            with self._opened(committed) as reader:
+                began = time.perf_counter()
                 reader.verify_all(self._reading())
                 self.progress.finish(VERIFYING)
+                if max(committed.nodes, self.memoryx.arrays.shards.nodes) > 1:
+                    size_bytes, seconds = sum(map(reader.nbytes, reader.tensor_names())), time.perf_counter() - began
+                    log.info(
+                        f"Streaming {bytes_text(size_bytes)} from {counted(committed.nodes, 'file')} of MemoryX to "
+                        f"{counted(self.memoryx.arrays.shards.nodes, 'node')} takes about {seconds:.1f} s, as "
+                        "verifying it did."
+                    )
                 return self._load(reader)
+
+    def _opened(self, committed: Committed) -> SavedState:
+        """Open a commit for reading, wherever its files are."""
+        if committed.nodes == 1:
+            return CommittedStore(committed.path, is_ours=self._is_ours(committed.path))
+        sources: list[ShardSource] = []
+        with ExitStack() as undo:
+            for node, rank in enumerate(committed.holders):
+                path = committed.folder / shard_name(node, committed.nodes)
+                source: ShardSource = (
+                    self.memoryx.elsewhere.open_shard(rank, path, committed.step)
+                    if rank
+                    else CommittedStore(path, at_step=committed.step, is_ours=self._is_ours(path))
+                )
+                undo.callback(source.close)
+                sources.append(source)
+            undo.pop_all()
+        return CommittedShards(sources)
+
+    def _is_ours(self, path: Path) -> bool:
+        file = self.memoryx.arrays.file
+        return file is not None and file.path == path
 
     def _reading(self) -> BytesProgress:
         """Progress of the reading of a MemoryX file."""
@@ -207,24 +253,28 @@ class _Restoring:
         return advance
 
 
-def _look_for_latest(folder: Path, template: str) -> tuple[Path | None, Path | None]:
-    """Latest checkpoint of a folder by its content, or its MemoryX file if its commit is not older."""
+def _look_for_latest(folder: Path, template: str, found: Survey) -> tuple[Path | None, Committed | None]:
+    """Latest checkpoint of a folder by its content, or the newest commit of MemoryX if that is not older."""
     naming = template.replace("{step}", "(step)")
     log.info(
         f'Checkpoint autoloading is enabled. Looking for latest checkpoint in "{folder}" directory with the following '
         f"naming convention: `{naming.replace('.mdl', '(_timestamp)?.mdl')}`."
     )
     held = newest_checkpoints(folder, template)
-    for found in held:
-        if found.is_misnamed:
-            named = f"{found.entry.path} is named for step {found.entry.step}"
-            log.warning(f"{named} and holds step {found.step}: what it holds counts.")
+    for checkpoint in held:
+        if checkpoint.is_misnamed:
+            named = f"{checkpoint.entry.path} is named for step {checkpoint.entry.step}"
+            log.warning(f"{named} and holds step {checkpoint.step}: what it holds counts.")
     latest = held[-1] if held else None
-    with way_on_from_damage(folder / FILE_NAME, template):
-        committed = committed_step(folder / FILE_NAME)
-    if committed is not None and (latest is None or latest.step <= committed):
-        log.info(f'Found MemoryX at "{folder / FILE_NAME}", committed at step {committed}.')
-        return None, folder / FILE_NAME
+    committed = found.commits[-1] if found.commits else None
+    newest = max(-1 if latest is None else latest.step, -1 if committed is None else committed.step)
+    for broken in found.broken:
+        if broken.step > newest:
+            raise broken.error()
+    if committed is not None and (latest is None or latest.step <= committed.step):
+        shards = "" if committed.nodes == 1 else f", the first of {committed.nodes} shards"
+        log.info(f'Found MemoryX at "{committed.path}"{shards}, committed at step {committed.step}.')
+        return None, committed
     if latest is None:
         log.info(f'No checkpoints were found in "{folder}".')
         return None, None

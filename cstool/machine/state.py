@@ -21,10 +21,9 @@ from cstool.params import DecoderParams, Params, written_states
 from cstool.store import (
     INDICES,
     SPARSITY,
-    CheckpointReader,
     CheckpointWriter,
-    CommittedStore,
     FileStore,
+    SavedState,
     SparseTensors,
     check_choices,
     checked_indices,
@@ -127,7 +126,7 @@ def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
                 indices = (part.astype(kind) for part in sparse.indices())
                 writer.add_tensor(f"model.{weight}{INDICES}", (sparse.count,), kind.name, indices)
             for name in memoryx.arrays.of(weight):
-                shape = memoryx.arrays.store.shape(name) if sparse is None else (sparse.count,)
+                shape = memoryx.arrays.shape(name) if sparse is None else (sparse.count,)
                 with closing(memoryx.arrays.chunks(name)) as chunks:
                     checked = _finite(chunks, name, values["global_step"]) if name.startswith("model.") else chunks
                     writer.add_tensor(name, shape, "float32", checked)
@@ -160,9 +159,9 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
 
 
 def load_state(
-    reader: CheckpointReader | CommittedStore, memoryx: MemoryX, *, states: frozenset[str], strict: bool
+    reader: SavedState, memoryx: MemoryX, *, states: frozenset[str], strict: bool
 ) -> tuple[Position, dict[str, Any]]:
-    """Read a checkpoint into MemoryX.
+    """Read a checkpoint, or commits of MemoryX, into MemoryX.
 
     Args:
         strict: whether the checkpoint must hold exactly the weights of the model
@@ -192,7 +191,7 @@ def load_state(
             continue
         for name in arrays:
             found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
-            kept = f"{_written(memoryx.arrays.store.shape(name))} {memoryx.arrays.store.dtype(name)}"
+            kept = f"{_written(memoryx.arrays.shape(name))} float32"
             if found != kept:
                 raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
             memoryx.arrays.load(name, reader.in_order(name))

@@ -126,6 +126,7 @@ class HostSetup:
         commits: whether every step is committed to it
         buffer_bytes: of weights and state that are held in memory, where they are in a file
         lanes_beside: host threads of other ranks on this host
+        memoryx_share: of MemoryX, what is kept on this host
     """
 
     grain_samples: int
@@ -141,6 +142,7 @@ class HostSetup:
     commits: bool = False
     buffer_bytes: int = 0
     lanes_beside: int = 0
+    memoryx_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -296,9 +298,9 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
                 forward_s=times["forward"],
                 delta_s=again + times["backward"],
                 gradient_s=0.0,
-                weight_bytes=round(read_share * NUMBER_BYTES * kept),
-                gradient_bytes=NUMBER_BYTES * kept,
-                weights=weights,
+                weight_bytes=round(setup.memoryx_share * read_share * NUMBER_BYTES * kept),
+                gradient_bytes=round(setup.memoryx_share * NUMBER_BYTES * kept),
+                weights=round(setup.memoryx_share * weights),
                 streams_for_delta=True,
             )
         )
@@ -312,8 +314,8 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
 def _read_share(graph: Graph, setup: HostSetup) -> float:
     """Return the share of the weights that is not in the buffers of a file when it is streamed."""
     numbers = sum(weight.size * setup.densities.get(name, 1.0) for name, weight in graph.weights.items())
-    state_bytes = NUMBER_BYTES * numbers * (1 + setup.optimizer_states)
-    return max(0.0, 1.0 - setup.buffer_bytes / state_bytes)
+    state_bytes = setup.memoryx_share * NUMBER_BYTES * numbers * (1 + setup.optimizer_states)
+    return max(0.0, 1.0 - setup.buffer_bytes / state_bytes) if state_bytes else 0.0
 
 
 def _cluster(rates: HostRates, setup: HostSetup) -> Cluster:

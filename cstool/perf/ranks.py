@@ -1,9 +1,9 @@
 """A training step on several ranks: what each computes, as `host` predicts it, and the wire between them.
 
-MemoryX is at rank 0, whose one link carries everything: the weights to each of the other ranks one after the other,
-so as many times as there are others, and the sums of their gradients back. Panels are sent ahead of need and gradients
-leave while the rest of backward runs. So a pass takes what is slower, its compute or its wire; what nothing hides is
-the first panel of each pass, and the messages that all wait for.
+Each node of MemoryX sends its weights to each of the other ranks one after the other, so as many times as there are
+others, and gets the sums of their gradients back. Panels are sent ahead of need and gradients leave while the rest of
+backward runs. So a pass takes what is slower, its compute or the busiest wire; what nothing hides is the first panel of
+each pass, and the messages that all wait for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ class Link:
     Args:
         bytes_per_s: each way [B/s]
         latency_s: of a message, beside its bytes [s]
-        both_ways: whether both ways have that rate at the same time; else they share it
+        both_ways: whether all ranks have that rate, both ways at the same time; else all of them share it
     """
 
     bytes_per_s: float
@@ -30,36 +30,62 @@ class Link:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What goes between rank 0 and the others in a training step [bytes].
+    """What goes between ranks in a training step [bytes].
 
     Args:
-        forward_bytes: weights to each other rank, forward, in all waves
+        forward_bytes: weights from each rank to each other one, by rank, forward, in all waves
         backward_bytes: the same on the way back, second forward passes of layers included
-        first_bytes: of these the first panel of a wave forward, and the first on its way back
-        gradient_bytes: sums that leave each rank, by rank, none at rank 0; of an embedding at most so many
+        first_bytes: the first panel of a wave forward, and the first on its way back
+        gradient_bytes: sums, by the rank that they leave and the one that they are for; of an embedding at most so many
         waves: of the batch
     """
 
-    forward_bytes: int
-    backward_bytes: int
+    forward_bytes: tuple[int, ...]
+    backward_bytes: tuple[int, ...]
     first_bytes: tuple[int, int]
-    gradient_bytes: tuple[int, ...]
+    gradient_bytes: tuple[tuple[int, ...], ...]
     waves: int
 
     @property
-    def weight_bytes(self) -> int:
-        """To each other rank."""
-        return self.forward_bytes + self.backward_bytes
+    def nodes(self) -> int:
+        """How many ranks send weights."""
+        return sum(size > 0 for size in self.forward_bytes)
 
     @property
-    def down_bytes(self) -> int:
-        """Out of rank 0."""
-        return (len(self.gradient_bytes) - 1) * self.weight_bytes
+    def sent_bytes(self) -> tuple[int, ...]:
+        """What leaves each rank, by rank."""
+        ways = self._forward_ways, self._back_ways
+        return tuple(sum(way[rank][0] for way in ways) for rank in range(len(self.forward_bytes)))
 
     @property
-    def up_bytes(self) -> int:
-        """Into rank 0."""
-        return sum(self.gradient_bytes)
+    def _forward_ways(self) -> list[tuple[int, int]]:
+        """Out of each rank, and into it, forward."""
+        return _weight_ways(self.forward_bytes)
+
+    @property
+    def _back_ways(self) -> list[tuple[int, int]]:
+        """The same on the way back, gradients included."""
+        into = [sum(sums) for sums in zip(*self.gradient_bytes, strict=True)]
+        return [
+            (out + sum(sums), come + gradients)
+            for (out, come), sums, gradients in zip(
+                _weight_ways(self.backward_bytes), self.gradient_bytes, into, strict=True
+            )
+        ]
+
+    def wires_s(self, link: Link) -> tuple[float, float]:
+        """Time of the busiest wire forward, and on the way back; of the one that all share, where they do [s]."""
+        ways = self._forward_ways, self._back_ways
+        if link.both_ways:
+            sizes = [max(map(max, way)) for way in ways]
+        else:
+            sizes = [sum(out for out, _ in way) for way in ways]
+        return sizes[0] / link.bytes_per_s, sizes[1] / link.bytes_per_s
+
+
+def _weight_ways(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Out of each rank and into it, where each sends so much to each other one."""
+    return [((len(sizes) - 1) * own, sum(sizes) - own) for own in sizes]
 
 
 @dataclass(frozen=True)
@@ -88,16 +114,13 @@ class RankedStep:
     Args:
         step_s: from the end of one to the end of the next, on all of them
         ranks: by rank, what it would take on its systems alone, were all weights there
-        down_s, up_s: that the link of rank 0 sends weights, and receives gradients
-        wire_s: that it does either
+        wires_s: that the busiest wire is busy, forward and on the way back
         swarmx_s: by which the step is longer for the wire: compute that waits for panels, gradients or messages
     """
 
     step_s: float
     ranks: tuple[HostStep, ...]
-    down_s: float
-    up_s: float
-    wire_s: float
+    wires_s: tuple[float, float]
     swarmx_s: float
 
     @property
@@ -114,42 +137,43 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
     """Return the predicted time of a training step on several ranks.
 
     It is a lower bound where copies of the wire take cores from the lanes, as they do on one host. With P other ranks,
-    a link of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
+    links of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
 
-        forward  = max(compute of rank 0, W (L + P first / B) + max(compute of the slowest other, P weights / B))
-        backward = max(the same of the way back) + 2 W L
+        W (L + P first / B) + max(compute of the slowest rank, bytes of the busiest wire / B)
 
-    where the wire of the way back is P weights / B, or gradients / B if that is more; their sum, where both ways share
-    the rate. Ranks of one host have its cores between them: with more lanes than cores, the slowest other takes no less
-    than all of their work on all cores. 2 L: losses come to rank 0 before any goes back, and the last sums after all
-    went. The rest (updates, which rank 0 applies to all weights; the loop) is that of rank 0 on its systems alone.
+    and on the way back 2 W L more. A wire is what leaves a rank, P times the weights that it keeps and, on the way
+    back, sums of gradients; or what comes to it; where all ranks share one rate, all of that. Where rank 0 keeps all
+    weights it waits for nobody, so its own compute counts without what comes first. Ranks of one host have its cores
+    between them: with more lanes than cores, the slowest takes no less than all of their work on all cores. 2 L: losses
+    come to rank 0 before any goes back, and the last sums after all went; 2 L once more where several nodes wait for
+    the norm of all gradients. The rest (updates of what is kept there, the loop) is that of the rank with the longest.
 
     Source: the order of messages in `machine/appliance.py`; that a step is bounded by its busiest resource is
     the model of `perf.cluster`, here without its queue.
     """
-    found: dict[tuple[int, int, int], HostStep] = {}
+    found: dict[tuple[float, ...], HostStep] = {}
     steps = []
     for own in setup.setups:
-        key = own.grains, own.lanes, own.lanes_beside
+        key = own.grains, own.lanes, own.lanes_beside, own.memoryx_share
         if key not in found:
             found[key] = predict_step(graph, rates, own)
         steps.append(found[key])
     traffic, link, others = setup.traffic, setup.link, len(steps) - 1
-    rest_s = steps[0].rest_s
-    own_s, other_s = _passes(steps[0]), _slowest([*map(_passes, steps[1:]), *_crowded(rates.cores, setup, steps)])
+    rest_s = max(step.rest_s for step in steps)
+    passes = [*map(_passes, steps)]
+    free = 1 if traffic.nodes <= 1 else 0
+    own_s, other_s = _slowest(passes[:free]), _slowest([*passes[free:], *_crowded(rates.cores, setup, steps)])
     alone_s = sum(map(max, own_s, other_s)) + rest_s
     if link is None or not others:
-        return RankedStep(alone_s, tuple(steps), 0.0, 0.0, 0.0, 0.0)
-    forward_s, back_s = (others * size / link.bytes_per_s for size in (traffic.forward_bytes, traffic.backward_bytes))
-    up_s = traffic.up_bytes / link.bytes_per_s
-    back_wire_s = max(back_s, up_s) if link.both_ways else back_s + up_s
+        return RankedStep(alone_s, tuple(steps), (0.0, 0.0), 0.0)
     message_s = link.latency_s + setup.message_s
-    step_s = rest_s + 2 * traffic.waves * message_s
-    wires_s = forward_s, back_wire_s
+    squares = traffic.nodes > 1 and setup.setups[0].waits_for_norm
+    step_s = rest_s + 2 * (traffic.waves + squares) * message_s
+    wires_s = traffic.wires_s(link)
     for here_s, there_s, wire_s, first in zip(own_s, other_s, wires_s, traffic.first_bytes, strict=True):
         lead_s = traffic.waves * (message_s + others * first / link.bytes_per_s)
         step_s += pass_s(here_s, there_s, wire_s, lead_s)
-    return RankedStep(step_s, tuple(steps), forward_s + back_s, up_s, forward_s + back_wire_s, step_s - alone_s)
+    return RankedStep(step_s, tuple(steps), wires_s, step_s - alone_s)
 
 
 def pass_s(here_s: float, there_s: float, wire_s: float, lead_s: float) -> float:
@@ -162,8 +186,8 @@ def pass_s(here_s: float, there_s: float, wire_s: float, lead_s: float) -> float
     [13, 20]
 
     Args:
-        here_s: compute at rank 0, which waits for nobody
-        there_s: of the slowest of the others
+        here_s: compute at rank 0, where it waits for nobody; else nothing
+        there_s: of the slowest of those that wait
         wire_s: of all bytes
         lead_s: until the first panel is there
     """

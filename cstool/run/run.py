@@ -63,7 +63,7 @@ def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress)
         if mode == "eval_all":
             starts = choose_checkpoints(params, order.checkpoint_path, states)
         else:
-            starts = [choose_start(params, order.checkpoint_path, states, trains=trains)]
+            starts = [choose_start(params, order.checkpoint_path, states, trains=trains, link=order.link)]
 
         def open_machine(start: Start, machine: ExitStack) -> Session:
             return open_session(

@@ -11,7 +11,7 @@ from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels
-from cstool.machine.ranks.orders import CompileKernels
+from cstool.machine.ranks.orders import CompileKernels, SettleKernels
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start, restore
 from cstool.machine.state import FORMS_BEFORE, environment, forms
@@ -55,11 +55,10 @@ def open_session(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
-    store, waiting_bytes = open_backing(
-        params, graph, optimizer, sparsity, start, order.lanes, feeds=order.link.ranks > 1
-    )
-    if store is not None:
-        stack.callback(store.close)
+    backing = open_backing(params, graph, optimizer, sparsity, start, order.lanes, link=order.link)
+    if backing.store is not None:
+        stack.callback(backing.store.close)
+    nodes_here = sum(order.link.hosts[node] == order.link.hosts[0] for node in range(backing.shards.nodes))
     appliance = stack.enter_context(
         Appliance(
             graph,
@@ -74,13 +73,16 @@ def open_session(
             sparsity=sparsity,
             num_csx=params.num_csx,
             lanes=order.lanes,
-            store=store,
-            waiting_bytes=waiting_bytes,
-            memory_bytes=None if store is None else streamed_activation_bytes(params, graph),
+            store=backing.store,
+            waiting_bytes=backing.waiting_bytes,
+            memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph, nodes_here),
             recompute=params.activation_checkpointing,
             link=order.link,
+            shards=backing.shards,
+            file=backing.file,
         )
     )
+    appliance.memoryx.commits.outdated = backing.outdated
     modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
     session = Session(params, order, graph, appliance, progress, modelled, chooser=chooser, events=events, times=times)
     appliance.memoryx.statistics.with_norms = params.computes_norms
@@ -109,6 +111,7 @@ def settle_kernels(session: Session) -> None:
         return
     plan = max(session.appliance.clusters, key=lambda systems: systems.trains).plan
     session.chooser.settle(shapes, plan.samples * plan.sequence, session.kept_choices.get("sparse_kernels"))
+    session.appliance.others.order(SettleKernels(session.chooser.crossovers))
 
 
 def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: int = 1) -> None:

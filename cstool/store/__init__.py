@@ -1,8 +1,15 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
 from cstool.store.checked_state import check_choices, step_of, streamed_of, unbound_note
-from cstool.store.checkpoint_copy import copy_checkpoint, copy_states
-from cstool.store.checkpoint_delete import check_deletable, delete_checkpoints, plan_pruning, size_bytes
+from cstool.store.checkpoint_copy import copy_checkpoint, copy_states, write_checkpoint
+from cstool.store.checkpoint_delete import (
+    check_deletable,
+    delete_checkpoints,
+    drop_shard,
+    plan_pruning,
+    size_bytes,
+    with_shards,
+)
 from cstool.store.checkpoint_diff import (
     CheckpointDiff,
     TensorComparison,
@@ -14,16 +21,31 @@ from cstool.store.checkpoint_diff import (
 from cstool.store.checkpoint_format import INDICES, SPARSITY
 from cstool.store.checkpoint_index import IndexEntry, read_index, register_checkpoint
 from cstool.store.checkpoint_info import CheckpointInfo, TensorInfo, describe_checkpoint, tensor_norms
+from cstool.store.checkpoint_opening import open_checkpoint
 from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.checkpoint_target import find_checkpoint, find_checkpoints, held_step, newest_checkpoints
 from cstool.store.checkpoint_writer import CheckpointWriter
-from cstool.store.committed_store import CommittedStore, committed_step, open_checkpoint, write_snapshot
+from cstool.store.commit_record import CommitRecord
+from cstool.store.committed_store import CommittedStore, committed_step, write_snapshot
 from cstool.store.file import FileStore
 from cstool.store.file_layout import FILE_NAME, is_store
 from cstool.store.folder import CheckpointEntry, checkpoint_path, free_path, list_checkpoints, sweep_temporary
 from cstool.store.protocol import Store
 from cstool.store.ram import RamStore, aligned_empty
 from cstool.store.saved_state import Progress, SavedState
+from cstool.store.shard_folder import (
+    ShardFound,
+    ShardSet,
+    common_steps,
+    find_shards,
+    list_shards,
+    missing_shards,
+    newest_common_step,
+    shard_name,
+)
+from cstool.store.shard_record import SHARD, Shard
+from cstool.store.shard_tensors import ShardSource
+from cstool.store.shards import CommittedShards, open_shards
 from cstool.store.sparse_reader import SparseTensors, index_kind, read_mask, read_weight
 from cstool.store.sparse_tensors import checked_indices, sparse_shapes
 from cstool.store.store_lock import StoreLock

@@ -4,9 +4,11 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+from cstool.store.checked_state import step_of
 from cstool.store.checkpoint_index import has_index, register_checkpoint
+from cstool.store.checkpoint_opening import open_checkpoint
+from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.checkpoint_writer import CheckpointWriter
-from cstool.store.committed_store import CommittedStore, open_checkpoint
 from cstool.store.folder import TEMPLATE
 from cstool.store.saved_state import Meter, Progress, SavedState, no_progress
 
@@ -31,13 +33,16 @@ def copy_checkpoint(
     path = Path(destination)
     with open_checkpoint(source, older=older) as state:
         if path.is_dir() or os.fspath(destination).endswith(os.sep):
-            step = state.record.step if isinstance(state, CommittedStore) else None
-            path /= state.path.name if step is None else TEMPLATE.replace("{step}", str(step))
-        _copy(state, path, state.keys(), progress)
+            path /= state.path.name if isinstance(state, CheckpointReader) else _name_of_step(state)
+        write_checkpoint(path, state, progress)
         step = state.values().get("global_step")
         if type(step) is int and has_index(path.parent):
             register_checkpoint(path.parent, step, path)
     return path
+
+
+def _name_of_step(state: SavedState) -> str:
+    return TEMPLATE.replace("{step}", str(step_of(state.path, state.values())))
 
 
 def copy_states(source: Path, destination: Path, states: Collection[str]) -> int:
@@ -52,11 +57,21 @@ def copy_states(source: Path, destination: Path, states: Collection[str]) -> int
     left_out = set(PARTS).difference(states)
     with open_checkpoint(source) as state:
         keys = [key for key in state.keys() if key.partition(".")[0] not in left_out]  # noqa: SIM118
-        return _copy(state, destination, keys, no_progress)
+        return write_checkpoint(destination, state, keys=keys)
 
 
-def _copy(state: SavedState, path: Path, keys: Collection[str], progress: Progress) -> int:
-    """Write what a saved state has at some keys into a checkpoint; return the bytes of its tensors."""
+def write_checkpoint(
+    path: Path, state: SavedState, progress: Progress = no_progress, *, keys: Collection[str] | None = None
+) -> int:
+    """Write a saved state, or what it has at some keys, as a checkpoint; every checksum is verified on the way.
+
+    Returns:
+        bytes of its tensors
+
+    Raises:
+        CheckpointError: the state is damaged, or the checkpoint cannot be written; then there is none
+    """
+    keys = state.keys() if keys is None else keys
     values = state.values()
     total_bytes = sum(state.nbytes(name) for name in state.tensor_names() if name in set(keys))
     meter = Meter(total_bytes, progress)

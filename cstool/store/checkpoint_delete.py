@@ -8,10 +8,12 @@ from pathlib import Path
 
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store.checkpoint_index import forget_deleted
-from cstool.store.committed_store import open_checkpoint
+from cstool.store.checkpoint_opening import open_checkpoint
+from cstool.store.commit_record import read_record
 from cstool.store.file_layout import FILE_NAME, is_store, lock_path, record_path
 from cstool.store.folder import list_checkpoints
 from cstool.store.saved_state import Progress, no_progress
+from cstool.store.shard_folder import is_shard_name, shards_beside
 from cstool.store.store_lock import StoreLock
 
 SUFFIX = ".mdl"
@@ -51,8 +53,24 @@ def check_deletable(path: Path) -> None:
             ) from None
 
 
+def with_shards(paths: Sequence[Path]) -> list[Path]:
+    """Return files, each once, and with a shard all others in its folder that belong to it: none is of use alone.
+
+    Raises:
+        CheckpointError: a folder cannot be read
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        try:
+            found.update(dict.fromkeys(shards_beside(path) if _is_store(path) else [path]))
+        except OSError as error:
+            raise CheckpointError(f"{path}: must be in a folder that can be read, got: {error.strerror}") from error
+    return [*found]
+
+
 def delete_checkpoints(paths: Sequence[Path]) -> None:
-    """Delete checkpoints; where one must not be, delete none and raise CheckpointError."""
+    """Delete checkpoints; where one must not be, delete none and raise CheckpointError. See `with_shards`."""
+    paths = with_shards(paths)
     for path in paths:
         check_deletable(path)
     deleted: list[Path] = []
@@ -95,7 +113,8 @@ def size_bytes(path: Path) -> int:
 
 
 def _is_store(path: Path) -> bool:
-    return is_store(path) or (path.name == FILE_NAME and os.path.lexists(record_path(path)))
+    is_called_so = path.name == FILE_NAME or is_shard_name(path.name)
+    return is_store(path) or (is_called_so and os.path.lexists(record_path(path)))
 
 
 def _delete(path: Path) -> None:
@@ -110,3 +129,14 @@ def _delete(path: Path) -> None:
             lock.remove()
     except OSError as error:
         raise CheckpointError(f"{path}: must be where it can be deleted, got: {error.strerror}") from error
+
+
+def drop_shard(path: Path, name: str) -> None:
+    """Delete a shard, with its commit record and its lock, if it is there and belongs to the set of a name.
+
+    Raises:
+        CheckpointError: it cannot be deleted, or a run uses it
+    """
+    record = read_record(record_path(path))
+    if record is not None and record.shard is not None and record.shard.set == name:
+        _delete(path)

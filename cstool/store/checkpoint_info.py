@@ -55,9 +55,9 @@ class CheckpointInfo:
     parameter_count: int
     """elements of all tensors under `model.`, zeros included, tied ones once"""
     bytes: int
-    """size of the file"""
+    """size of the file, or of all shards"""
     created: datetime.datetime
-    """when the file was last written, UTC"""
+    """when the file, or the latest of the shards, was last written, UTC"""
     tensors: tuple[TensorInfo, ...]
     links: dict[str, str]
     """tied keys and the tensors that they are links to"""
@@ -73,7 +73,7 @@ def describe_checkpoint(state: SavedState) -> CheckpointInfo:
         for name in state.tensor_names()
     )
     pairs = [(key, state.link_of(key)) for key in state.keys()]  # noqa: SIM118 - a method, not a mapping's
-    file = os.stat(state.path)
+    files = [os.stat(path) for path in state.paths]
     return CheckpointInfo(
         path=state.path,
         version=state.format_version,
@@ -83,8 +83,8 @@ def describe_checkpoint(state: SavedState) -> CheckpointInfo:
         seed=_count(values.get("random"), "seed"),
         batches_streamed=_count(values.get("dataloader"), "batches_streamed"),
         parameter_count=sum(t.parameters for t in tensors if t.key.startswith("model.")),
-        bytes=file.st_size,
-        created=datetime.datetime.fromtimestamp(file.st_mtime, datetime.UTC),
+        bytes=sum(file.st_size for file in files),
+        created=datetime.datetime.fromtimestamp(max(file.st_mtime for file in files), datetime.UTC),
         tensors=tensors,
         links={key: target for key, target in pairs if target is not None},
         values=tuple(values),

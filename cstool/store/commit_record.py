@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cstool.atomic_file import write_replacing
-from cstool.errors import DamagedCheckpointError
+from cstool.errors import DamagedCheckpointError, StoreError
 from cstool.store.block_file import cannot
 from cstool.store.checkpoint_format import SPARSITY, check_key
+from cstool.store.shard_record import SHARD, Shard
 
 
 class Extent(NamedTuple):
@@ -47,6 +48,10 @@ class Extents:
     def all(self) -> tuple[Extent, ...]:
         """Return all extents."""
         return tuple(self._extents)
+
+    def holding(self, row: int) -> Extent:
+        """Return the extent that a row is in."""
+        return self._extents[bisect_right(self._starts, row) - 1]
 
     def within(self, start: int, stop: int) -> list[Extent]:
         """Extents of a range of rows. A part of an extent has no checksum."""
@@ -84,9 +89,9 @@ class CommitRecord:
     identity: str
     """of the HDF5 file that it belongs to"""
     values: Mapping[str, Any]
-    """as in a checkpoint: step, data cursor, seed, choices, params"""
+    """as in a checkpoint: step, data cursor, seed, choices, params; those of a shard have `SHARD`, too"""
     links: Mapping[str, str]
-    """tied names and the arrays that they are links to"""
+    """tied names and the arrays that they are links to; those of a shard are of the whole model"""
     arrays: Mapping[str, tuple[Extent, ...]]
     """where the rows of each array are"""
     older: "CommitRecord | None" = None
@@ -102,6 +107,26 @@ class CommitRecord:
         """After which step it is."""
         step: int = self.values["global_step"]
         return step
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that can be gone on from, that of this commit first."""
+        return (self.step,) if self.older is None else (self.step, self.older.step)
+
+    @property
+    def shard(self) -> Shard | None:
+        """Which shard the file is; None where it has the whole model."""
+        value = self.values.get(SHARD)
+        return None if value is None else Shard.parse(value)
+
+    def of_step(self, path: Path, step: int) -> "CommitRecord":
+        """Return this record or the older one, whichever is of a step, or raise StoreError about the file at `path`."""
+        if step == self.step:
+            return self
+        if self.older is not None and step == self.older.step:
+            return self.older
+        held = " and ".join(map(str, self.steps))
+        raise StoreError(f"{path}: the MemoryX file must have been committed at step {step}, it has at step {held}")
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -157,7 +182,10 @@ def _parse(document: dict[str, Any], older: CommitRecord | None) -> CommitRecord
     for key in keys:
         check_key(key)
     is_step = type(values["global_step"]) is int and values["global_step"] >= 0
-    if document["kind"] != KIND or len({*keys}) != len(keys) or not {*links.values()} <= {*arrays} or not is_step:
+    # What is tied to a weight may be in another shard than the weight.
+    weights = Shard.parse(values[SHARD]).weights if SHARD in values else ()
+    targets = {*arrays, *(f"model.{weight}" for weight in weights)}
+    if document["kind"] != KIND or len({*keys}) != len(keys) or not {*links.values()} <= targets or not is_step:
         raise ValueError
     if not all(isinstance(sparse["non_zeros"], int) for sparse in values.get(SPARSITY, {}).values()):
         raise ValueError

@@ -1,9 +1,10 @@
 """The last commit of a MemoryX file, read as if it were a checkpoint, or written as one."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -12,24 +13,25 @@ from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store.block_file import BlockFile, cannot
 from cstool.store.checked_state import check_state
 from cstool.store.checkpoint_format import INDICES, SPARSITY
-from cstool.store.checkpoint_reader import CheckpointReader
 from cstool.store.checkpoint_writer import CheckpointWriter
 from cstool.store.commit_record import CommitRecord, Extent, Extents, read_record
 from cstool.store.contiguous import Place
 from cstool.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
 from cstool.store.pending_file import FileRange
-from cstool.store.saved_state import PIECE, Array, Meter, Progress, SavedState, no_progress, summed_pieces
+from cstool.store.saved_state import PIECE, Array, Meter, Progress, SavedState, even_pieces, no_progress, summed_pieces
 from cstool.store.store_lock import StoreLock
 
 
 class CommittedStore(SavedState):
     """A commit of a MemoryX file that no run uses, a context manager. It has the methods of `CheckpointReader`.
 
-    Sparse weights are in the order of a checkpoint: by their position in the weight, not by panel.
+    Sparse weights are in the order of a checkpoint: by their position in the weight, not by panel. Of a shard, all
+    arrays are as they lie in the file, with the room that is made for more; `CommittedShards` puts them together.
 
     Args:
         path: of the HDF5 file
         older: the commit before the last one; its slots may have been overwritten since
+        at_step: the commit of this step, whichever of the two it is
         is_ours: whether the caller holds the lock of the file
 
     Raises:
@@ -37,7 +39,7 @@ class CommittedStore(SavedState):
         DamagedCheckpointError: the file or its commit record is damaged
     """
 
-    def __init__(self, path: Path, *, older: bool = False, is_ours: bool = False) -> None:
+    def __init__(self, path: Path, *, older: bool = False, at_step: int | None = None, is_ours: bool = False) -> None:
         self.path = path
         with ExitStack() as undo:
             if not is_ours and path.parent.is_dir():
@@ -47,6 +49,8 @@ class CommittedStore(SavedState):
                 record = record.older
             if record is None:
                 raise StoreError(f"{path}: the MemoryX file must have been committed{' twice' * older}, it has not")
+            if at_step is not None:
+                record = record.of_step(path, at_step)
             self.record: CommitRecord = record
             self.format_version, self.is_bound, self.cstool_version = f"MemoryX {VERSION}", True, "not said"
             with suppress(LookupError, TypeError):
@@ -57,7 +61,8 @@ class CommittedStore(SavedState):
             self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
             self._orders: dict[str, Array] = {}
             """of sparse weights: where in the file the number is that comes next in a checkpoint"""
-            self._counts = {f"model.{k}": v["non_zeros"] for k, v in record.values.get(SPARSITY, {}).items()}
+            sparse = {} if record.shard is not None else record.values.get(SPARSITY, {})
+            self._counts = {f"model.{weight}": described["non_zeros"] for weight, described in sparse.items()}
             self._check_counts()
             try:
                 # Whoever reads a whole commit does so once: nobody gains from having it in the page cache.
@@ -72,16 +77,12 @@ class CommittedStore(SavedState):
         """See `Opened.close`."""
         self._undo.close()
 
-    def in_order(self, key: str) -> Callable[[Array, int, int], object]:
-        """Return a function read(out, start, stop)."""
-        return lambda out, start, stop: self.read(key, out, start, stop)
-
     def pieces(self, key: str) -> Iterator[Array]:
         """See `SavedState.pieces`."""
         name = self._name(key)
         if self._owner(name) is None:
-            for extent in self._extents[name].all():
-                yield from self._verified(name, extent)
+            extents = self._extents[name].all()
+            yield from even_pieces(chain.from_iterable(self._verified(name, extent) for extent in extents))
             return
         for extent in self._extents[name].all():
             for _ in self._verified(name, extent):
@@ -174,20 +175,6 @@ def committed_step(path: Path) -> int | None:
     """Return the step of the last commit of a file; None where there is none. See `read_record`."""
     record = read_record(record_path(path))
     return None if record is None else record.step
-
-
-def open_checkpoint(path: str | os.PathLike[str], *, older: bool = False) -> SavedState:
-    """Open the saved state at `path` for reading; of a MemoryX file with `older` the commit before the last one.
-
-    Raises:
-        DamagedCheckpointError: it is such a file, but damaged or not whole
-        CheckpointError: it cannot be read, or is of no kind that is known
-    """
-    if os.path.lexists(record_path(Path(path))):
-        return CommittedStore(Path(path), older=older)
-    if older:
-        raise CheckpointError(f"{path}: must be a MemoryX file with a commit record for --older, this has none")
-    return CheckpointReader(path)
 
 
 def write_snapshot(path: Path, store: Path, names: Iterable[str]) -> int:

@@ -44,6 +44,8 @@ class FileStore:
         slots: 2, so that commits are possible, or 1
         adopt: go on from the last commit of the file that is there; else make a new one, which takes its place as soon
             as anything is read or written
+        at_step: where it goes on from a commit, from that of this step; if it is the one before the last, the last one
+            is given up, durably, before this returns
         direct: go past the page cache, where that can be
         check: called when nobody else can use the file any more; raises if it must stay as it is
 
@@ -61,6 +63,7 @@ class FileStore:
         *,
         slots: int = 2,
         adopt: bool = False,
+        at_step: int | None = None,
         direct: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -90,10 +93,17 @@ class FileStore:
                 self.record = read_record(record_path(path)) if adopt else None
                 if adopt and self.record is None:
                     raise StoreError(f"{path}: the MemoryX file must have been committed, it has not")
+                last = self.record
+                if last is not None and at_step is not None:
+                    self.record = last.of_step(path, at_step)
                 sweep_temporary(path.parent, f"{path.name}.*.tmp", age_s=0)
                 self._scratch = ScratchFile(path, direct=direct)
                 undo.callback(self._scratch.close)
                 self.file = SlotFile(path, slots, self.record, direct=direct)
+                undo.callback(self.file.end)
+                if self.record is not None and self.record is not last:
+                    # What is written from now on goes to slots that the last record names: it must not be found again.
+                    write_record(record_path(path), self.record)
             except OSError as error:
                 raise cannot(path, "be opened", error) from error
             undo.pop_all()

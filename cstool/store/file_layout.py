@@ -74,7 +74,8 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
         with h5py.File(path, "r", locking=False) as h5:
             _check_described(path, h5, record)
             file_bytes = os.stat(path).st_size
-            groups = [_group(h5, f"slot_{slot}") for slot in range(2)]
+            # The shard of a node that has no rows has no arrays.
+            groups = [_group(h5, f"slot_{slot}") for slot in range(2 if record.arrays else 0)]
             places = {}
             for name, extents in record.arrays.items():
                 try:

@@ -64,7 +64,7 @@ class SavedState(Opened):
     """
 
     path: Path
-    """the file"""
+    """the file, the first one of several"""
     format_version: str
     """of the file"""
     is_bound: bool
@@ -75,6 +75,11 @@ class SavedState(Opened):
     """of tensors, links and values, in the order of writing"""
     _links: Mapping[str, str]
     _values: Mapping[str, Any]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files that it is in."""
+        return (self.path,)
 
     def keys(self) -> list[str]:
         """All keys, of tensors, links and values, in the order of writing."""
@@ -111,6 +116,10 @@ class SavedState(Opened):
     def dtype(self, key: str) -> str:
         """Name of a tensor's dtype, such as "float32"."""
         return self._tensor(key).dtype
+
+    def in_order(self, key: str) -> Callable[[Array, int, int], object]:
+        """Return a function read(out, start, stop) for range after range of rows, in order and without gaps."""
+        return lambda out, start, stop: self.read(key, out, start, stop)
 
     def nbytes(self, key: str) -> int:
         """Size of a tensor [bytes]."""
@@ -157,6 +166,8 @@ class SavedState(Opened):
     def pieces(self, key: str) -> Iterator[Array]:
         """Yield the elements of a tensor, row by row, `PIECE` at a time, the last ones only when all are verified.
 
+        Two states that have the same tensor have pieces of the same sizes, however it lies in their files.
+
         Yields:
             (n,) in the dtype of the tensor; the next piece may be in the same place
 
@@ -195,6 +206,28 @@ def summed_pieces(
         if start + PIECE >= count:
             tell(checksum)
         yield piece
+
+
+def even_pieces(pieces: Iterable[Array]) -> Iterator[Array]:
+    """Yield the elements of pieces of any size `PIECE` at a time; the last ones when there are no more to come."""
+    buffer, filled = np.empty(0), 0
+    for each in pieces:
+        rest = each
+        while rest.size:
+            if not filled and rest.size >= PIECE:
+                yield rest[:PIECE]
+                rest = rest[PIECE:]
+                continue
+            if not filled:
+                buffer = buffer if buffer.size and buffer.dtype == rest.dtype else np.empty(PIECE, rest.dtype)
+            count = min(PIECE - filled, rest.size)
+            buffer[filled : filled + count] = rest[:count]
+            filled, rest = filled + count, rest[count:]
+            if filled == PIECE:
+                yield buffer
+                filled = 0
+    if filled:
+        yield buffer[:filled]
 
 
 class Meter:

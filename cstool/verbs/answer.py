@@ -72,16 +72,16 @@ def open_model(
 
 def _checkpoint(named: str) -> Path:
     """Return the file of a saved state: as named, or the latest of a folder."""
-    from cstool.store import FILE_NAME, find_checkpoint, is_store
+    from cstool.store import FILE_NAME, find_checkpoint, find_shards, is_store
 
     if not Path(named).is_dir():
         return find_checkpoint(named)
-    live = Path(named) / FILE_NAME
     try:
         return find_checkpoint(f"{named}:latest")
     except CheckpointError:
-        if is_store(live):
-            return live
+        for name in (FILE_NAME, *(shard.name for shard in find_shards(Path(named)))):
+            if is_store(Path(named) / name):
+                return Path(named) / name
         raise
 
 

@@ -26,6 +26,7 @@ KEYS = {
     "seed": "trainer.init.seed",
     "memoryx": "trainer.init.memoryx.store",
     "memoryx_memory": "trainer.init.memoryx.memory",
+    "memoryx_nodes": "trainer.init.memoryx.nodes",
     "logging": "trainer.init.logging.log_level",
     "disable_strict_checkpoint_loading": "trainer.init.checkpoint.disable_strict_checkpoint_loading",
     "num_workers_per_csx": "trainer.init.backend.cluster_config.num_workers_per_csx",

@@ -71,11 +71,28 @@ class CommittedState(NamedTuple):
     error: str | None
 
 
+class FolderShards(NamedTuple):
+    """The shards of a MemoryX that are in a folder; or why that cannot be said."""
+
+    nodes: int | None
+    """how many shards it has; None where that cannot be read"""
+    paths: tuple[Path, ...]
+    """those in the folder"""
+    missing: tuple[str, ...]
+    """names of the others"""
+    step: int | None
+    """the newest that all hold; None where there is none, or a shard is missing"""
+    ahead: tuple[str, ...]
+    """names of those that hold a later one, too"""
+    error: str | None
+
+
 class FolderContent(NamedTuple):
-    """The checkpoints of a folder, the latest last, their sizes [bytes], and its MemoryX file."""
+    """The checkpoints of a folder, the latest last, their sizes [bytes], its MemoryX file, and its shards of others."""
 
     checkpoints: tuple[tuple[CheckpointEntry, int], ...]
     memoryx: CommittedState | None
+    shards: tuple[FolderShards, ...] = ()
 
 
 def describe_checkpoint(
@@ -192,7 +209,8 @@ def copy_checkpoint(
     """Copy a checkpoint, verifying every checksum on the way; nothing is overwritten.
 
     Args:
-        source: a checkpoint, or a MemoryX file, of which the last commit becomes one, or the `older` one
+        source: a checkpoint, or a MemoryX file, of which the last commit becomes one, or the `older` one; a shard
+            stands for all shards in its folder, and the newest step that all hold
         destination: a new file, or a folder
 
     Raises:
@@ -211,12 +229,14 @@ def copy_checkpoint(
 def delete_checkpoints(targets: Iterable[str], *, dry_run: bool = False) -> tuple[Deleted, ...]:
     """Delete checkpoints, whole or damaged; if one of the files is anything else, none is deleted.
 
+    With a shard of a MemoryX go all others in its folder that belong to it.
+
     Raises:
         CheckpointError: one is none, or cannot be deleted
     """
-    from cstool.store import check_deletable
+    from cstool.store import check_deletable, with_shards
 
-    paths = find_checkpoints(targets)
+    paths = with_shards(find_checkpoints(targets))
     for path in paths:
         check_deletable(path)
     return _delete(paths, dry_run)
@@ -239,7 +259,7 @@ def prune_checkpoints(folder: Path, keep: int, *, dry_run: bool = False, progres
 
 
 def list_folder(folder: Path) -> FolderContent:
-    """List the checkpoints of a folder, the latest last, and its MemoryX file.
+    """List the checkpoints of a folder, the latest last, and its MemoryX file or the shards of one.
 
     Raises:
         CheckpointError: it is no folder, or one that cannot be read
@@ -253,7 +273,8 @@ def list_folder(folder: Path) -> FolderContent:
         step, error = committed_step(path), None
     except CheckpointError as caught:
         step, error = None, caught.message
-    return FolderContent(entries, None if step is None and error is None else CommittedState(step, path, error))
+    memoryx = None if step is None and error is None else CommittedState(step, path, error)
+    return FolderContent(entries, memoryx, _shards_of(folder))
 
 
 def convert_checkpoint(
@@ -282,6 +303,19 @@ def convert_checkpoint(
     request = Request(source, target, params=model, param_filter=tuple(param_filter) or None, **asked)
     with told_in_bytes("Saving checkpoint", progress) as tell:
         return convert(request, tell)
+
+
+def _shards_of(folder: Path) -> tuple[FolderShards, ...]:
+    from cstool.store import list_shards
+
+    try:
+        found = list_shards(folder)
+    except CheckpointError as caught:
+        return (FolderShards(None, (), (), None, (), caught.message),)
+    return tuple(
+        FolderShards(each.nodes, tuple(folder / name for name in each.names), each.missing, each.step, each.ahead, None)
+        for each in found
+    )
 
 
 def _delete(paths: Sequence[Path], dry_run: bool) -> tuple[Deleted, ...]:

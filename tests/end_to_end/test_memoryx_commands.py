@@ -66,7 +66,7 @@ def test_info_and_list_say_what_it_is_and_of_which_step(cstool, model_dir):
     assert facts["checksums"] == "all right"
     assert cstool("checkpoint", "list", model_dir) == (0, "MemoryX: memoryx.h5, committed at step 3\n", "")
     document = cstool("checkpoint", "list", model_dir, "--json").document
-    assert document == {"checkpoints": [], "memoryx": {"step": 3, "path": FILE, "error": None}}
+    assert document == {"checkpoints": [], "memoryx": {"step": 3, "path": FILE, "error": None}, "shards": []}
 
 
 def test_a_list_says_that_a_commit_record_is_damaged(cstool, model_dir):

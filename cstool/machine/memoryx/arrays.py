@@ -1,7 +1,12 @@
-"""The arrays of a model in a store: weights and optimizer state, cut into panels; of sparse weights the non-zeros."""
+"""The arrays of a model: weights and optimizer state, cut into panels; of sparse weights the non-zeros.
 
-from collections.abc import Callable, Generator
-from concurrent.futures import Executor
+A node has those of its own panels in its store; of a weight that is dealt out, their rows one after the other.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -10,12 +15,16 @@ from cstool.ir import Graph, Panel, panels_of
 from cstool.kernels.random import fill
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.dropconnect import DroppedWeight
+from cstool.machine.memoryx.elsewhere import NOWHERE, Elsewhere, Piece
+from cstool.machine.memoryx.shards import Shards, deal_panels, is_sparse
 from cstool.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
 from cstool.optimizers import Optimizer, state_numbers
 from cstool.random_keys import key_of
-from cstool.store import FileStore, Store
+from cstool.store import SHARD, FileStore, Store
 
 Array = np.ndarray[Any, Any]
+WRITTEN_AHEAD = 2
+"""pieces that are on their way to other nodes at a time"""
 
 
 class ModelArrays:
@@ -24,30 +33,58 @@ class ModelArrays:
     Args:
         optimizer: has arrays beside each weight; None for a run that only evaluates
         buffers: lend the numbers of weights that are dropped from
+        shards: which node keeps which panels; None for one node
+        node: which of them this is
+        elsewhere: the others, at the first node
     """
 
     def __init__(
-        self, graph: Graph, store: Store, optimizer: Optimizer | None, sparsity: SparsityRules, buffers: BufferPool
+        self,
+        graph: Graph,
+        store: Store,
+        optimizer: Optimizer | None,
+        sparsity: SparsityRules,
+        buffers: BufferPool,
+        shards: Shards | None = None,
+        node: int = 0,
+        elsewhere: Elsewhere = NOWHERE,
     ) -> None:
         self.graph = graph
         self.store = store
         self.file = store if isinstance(store, FileStore) else None
         """the store where it is a file, which can commit"""
-        self._optimizer = optimizer
+        self.shards = shards or deal_panels(graph, optimizer, sparsity, 1)
+        self.node = node
+        self._optimizer, self._elsewhere = optimizer, elsewhere
         self.panels = {name: panels_of(weight) for name, weight in graph.weights.items()}
+        self.own = {
+            name: tuple(panel for panel in panels if self.shards.node_of(panel) == node)
+            for name, panels in self.panels.items()
+        }
+        """panels that are kept here, by weight"""
+        self._firsts: dict[str, dict[int, int]] = {}
+        """of each weight: first row of an own panel -> where that is in the store"""
         self.sparse: dict[str, SparseWeight] = {}
-        """weights of which the non-zeros alone are kept"""
+        """weights of which the non-zeros alone are kept, here or elsewhere"""
         self.dropped: dict[str, DroppedWeight] = {}
         """weights of which another part streams at every step"""
         for name, weight in graph.weights.items():
-            group = sparsity.groups.get(name)
-            if group is not None and group.algorithm != "dropconnect":
-                self.sparse[name] = SparseWeight(weight, self.panels[name], sparsity, store, self.of(name))
+            ends = np.cumsum([0, *(panel.stop - panel.start for panel in self.own[name])]).tolist()
+            self._firsts[name] = dict(zip((panel.start for panel in self.own[name]), ends, strict=False))
+            if is_sparse(name, sparsity):
+                panels, owner = self.panels[name], self.shards.node_of(self.panels[name][0])
+                found = (
+                    SparseWeight(weight, panels, sparsity, store, self.of(name))
+                    if owner == node
+                    else elsewhere.sparse_weight(owner, weight, panels, sparsity)
+                )
+                if found is not None:
+                    self.sparse[name] = found
                 continue
-            if group is not None:
+            if name in sparsity.groups:
                 self.dropped[name] = DroppedWeight(weight, self.panels[name], sparsity, buffers.take)
-            for array, shape in self._shapes(name).items():
-                store.create(array, shape)
+            for array, shape in self._shapes(name).items() if self.own[name] else ():
+                store.create(array, (ends[-1], *shape[1:]) if shape == weight.shape else shape)
 
     def of(self, weight: str) -> list[str]:
         """Names of a weight's arrays in the store, the weight itself first."""
@@ -72,27 +109,58 @@ class ModelArrays:
             for name in (*((self.sparse[weight].indices_array,) if weight in self.sparse else ()), *self.of(weight))
         ]
 
+    def shape(self, array: str) -> tuple[int, ...]:
+        """Shape of an array of a dense weight, as all nodes together have it."""
+        return self._shapes(self._weight_of(array))[array]
+
+    @property
+    def shard_values(self) -> dict[str, Any]:
+        """What a commit of this node says of its shard; nothing where it is the only one."""
+        shards = self.shards
+        if shards.nodes == 1:
+            return {}
+        rows = {name: _ranges(panels) for name, panels in self.own.items() if panels}
+        of_set = {"set": shards.name, "nodes": shards.nodes, "weights": list(self.graph.weights)}
+        return {SHARD: {**of_set, "node": self.node, "rows": rows}}
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether this node has panels at all."""
+        return any(self.own.values())
+
+    def own_sparse(self) -> list[SparseWeight]:
+        """The sparse weights that are kept here."""
+        return [sparse for name, sparse in self.sparse.items() if self.own[name]]
+
+    def rows(self, weight: str) -> int:
+        """Rows of a dense weight that are kept here."""
+        return sum(panel.stop - panel.start for panel in self.own[weight])
+
     def room(self, weight: str) -> int:
-        """Numbers that each array of a weight has room for."""
-        sparse = self.sparse.get(weight)
-        return self.graph.weights[weight].size if sparse is None else sparse.capacity or 0
+        """Numbers that each array of a weight has room for here."""
+        if weight in self.sparse:
+            return (self.sparse[weight].capacity or 0) if self.own[weight] else 0
+        return sum(panel.size for panel in self.own[weight])
 
     @property
     def state_bytes(self) -> int:
-        """Size of the optimizer state, with the room that is made for more [bytes]."""
-        return sum(4 * state_numbers(self._optimizer, w.shape, self.room(n)) for n, w in self.graph.weights.items())
+        """Size of the optimizer state that is kept here, with the room that is made for more [bytes]."""
+        kept = ((w.shape, self.room(n)) for n, w in self.graph.weights.items() if self.own[n])
+        return sum(4 * state_numbers(self._optimizer, shape, room) for shape, room in kept)
 
     @property
     def kept_bytes(self) -> int:
-        """Size of all numbers, weights and optimizer state, without the room that is made for more [bytes]."""
+        """Size of all numbers of all nodes, weights and optimizer state, without the room made for more [bytes]."""
         numbers = {n: s.count for n, s in self.sparse.items()}
         kept = ((w.shape, numbers.get(n, w.size)) for n, w in self.graph.weights.items())
         return sum(4 * (n + state_numbers(self._optimizer, s, n)) for s, n in kept)
 
     def span(self, panel: Panel) -> tuple[int, int]:
-        """Rows (of a sparse weight: elements) of a panel in the arrays of its weight: start and stop."""
-        sparse = self.sparse.get(panel.weight)
-        return (panel.start, panel.stop) if sparse is None else sparse.span(panel)
+        """Rows (of a sparse weight: elements) of an own panel in the arrays of the store: start and stop."""
+        if panel.weight in self.sparse:
+            return self.sparse[panel.weight].span(panel)
+        first = self._firsts[panel.weight][panel.start]
+        return first, first + panel.stop - panel.start
 
     def sparse_shapes(self) -> list[tuple[int, int]]:
         """(rows, columns) of all panels that stream without their zeros."""
@@ -100,7 +168,7 @@ class ModelArrays:
         return [(p.stop - p.start, p.size // (p.stop - p.start)) for p in panels]
 
     def initialize(self, seed: int, workers: Executor) -> None:
-        """Fill the weights as the graph says, each element from its own random number."""
+        """Fill the own weights as the graph says, each element from its own random number."""
 
         def fill_rows(panel: Panel, array: Array) -> None:
             weight = self.graph.weights[panel.weight]
@@ -108,9 +176,10 @@ class ModelArrays:
             fill(how.name, key_of(seed, panel.weight), start, array.reshape(-1), how.mean, how.std, how.low, how.high)
 
         def fill_panel(panel: Panel) -> None:
-            array = self.store.borrow(f"model.{panel.weight}", panel.start, panel.stop, fresh=True)
+            start, stop = self.span(panel)
+            array = self.store.borrow(f"model.{panel.weight}", start, stop, fresh=True)
             fill_rows(panel, array)
-            self.store.give_back(f"model.{panel.weight}", panel.start, panel.stop, array, changed=True)
+            self.store.give_back(f"model.{panel.weight}", start, stop, array, changed=True)
 
         def begin(sparse: SparseWeight) -> None:
             dense = np.empty(sparse.shape, np.float32)
@@ -118,9 +187,9 @@ class ModelArrays:
                 fill_rows(panel, dense[panel.start : panel.stop])
             sparse.begin(dense)
 
-        dense_panels = [p for name, panels in self.panels.items() if name not in self.sparse for p in panels]
+        dense_panels = [p for name, panels in self.own.items() if name not in self.sparse for p in panels]
         filling = [workers.submit(fill_panel, panel) for panel in dense_panels]
-        filling += [workers.submit(begin, sparse) for sparse in self.sparse.values()]
+        filling += [workers.submit(begin, sparse) for sparse in self.own_sparse()]
         for future in filling:
             future.result()
 
@@ -133,12 +202,18 @@ class ModelArrays:
         if weight in self.sparse:
             yield from self.sparse[weight].read(array)
             return
-        for start, stop in self._parts(array, weight):
-            part = self.store.borrow(array, start, stop)
-            try:
-                yield part
-            finally:
-                self.store.give_back(array, start, stop, part, changed=False)
+        pieces = self._pieces(array, weight)
+        with closing(self._elsewhere.read([piece for piece in pieces if piece.node != self.node])) as others:
+            for piece in pieces:
+                if piece.node != self.node:
+                    yield next(others)
+                    continue
+                start, stop = self._stored(piece, weight)
+                part = self.store.borrow(array, start, stop)
+                try:
+                    yield part
+                finally:
+                    self.store.give_back(array, start, stop, part, changed=False)
 
     def load(self, array: str, read: Callable[[Array, int, int], object]) -> None:
         """Fill an array by panels with read(out, start, stop), rows of a dense weight, elements of a sparse one."""
@@ -149,17 +224,60 @@ class ModelArrays:
             read(numbers, 0, sparse.count)
             sparse.write(array, numbers)
             return
-        for start, stop in self._parts(array, weight):
-            part = self.store.borrow(array, start, stop, fresh=True)
-            read(part, start, stop)
-            self.store.give_back(array, start, stop, part, changed=True)
+        on_the_way: deque[Future[Any]] = deque()
+        for piece in self._pieces(array, weight):
+            if piece.node == self.node:
+                self._fill(piece, weight, read)
+                continue
+            rows = np.empty((piece.stop - piece.start, *self.shape(array)[1:]), np.float32)
+            read(rows, piece.start, piece.stop)
+            on_the_way.append(self._elsewhere.write(piece, rows))
+            if len(on_the_way) > WRITTEN_AHEAD:
+                on_the_way.popleft().result()
+        for written in on_the_way:
+            written.result()
 
-    def _parts(self, array: str, weight: str) -> list[tuple[int, int]]:
-        """Ranges of rows of an array: the panels of its weight, or all of one that has another shape."""
-        shape = self.store.shape(array)
-        has_panels = shape == self.graph.weights[weight].shape
-        return [(p.start, p.stop) for p in self.panels[weight]] if has_panels else [(0, shape[0])]
+    def read_piece(self, piece: Piece) -> Array:
+        """A copy of rows that are kept here."""
+        rows = np.empty((piece.stop - piece.start, *self.shape(piece.array)[1:]), np.float32)
+        self.store.read(piece.array, self._stored(piece, self._weight_of(piece.array))[0], rows)
+        return rows
+
+    def write_piece(self, piece: Piece, rows: Array) -> None:
+        """Fill rows that are kept here."""
+        self._fill(piece, self._weight_of(piece.array), lambda out, *_: np.copyto(out, rows))
+
+    def _fill(self, piece: Piece, weight: str, read: Callable[[Array, int, int], object]) -> None:
+        start, stop = self._stored(piece, weight)
+        part = self.store.borrow(piece.array, start, stop, fresh=True)
+        read(part, piece.start, piece.stop)
+        self.store.give_back(piece.array, start, stop, part, changed=True)
+
+    def _stored(self, piece: Piece, weight: str) -> tuple[int, int]:
+        """Rows of an own piece in the store: start and stop."""
+        is_panel = self.shape(piece.array) == self.graph.weights[weight].shape
+        first = self._firsts[weight][piece.start] if is_panel else piece.start
+        return first, first + piece.stop - piece.start
+
+    def _pieces(self, array: str, weight: str) -> list[Piece]:
+        """The pieces of an array of a dense weight, in order."""
+        shape = self.shape(array)
+        if shape == self.graph.weights[weight].shape:
+            return [Piece(array, p.start, p.stop, self.shards.node_of(p)) for p in self.panels[weight]]
+        # Who needs arrays of another shape needs all of the weight, so that it is at one node.
+        return [Piece(array, 0, shape[0], self.shards.node_of(self.panels[weight][0]))]
 
     def _weight_of(self, array: str) -> str:
         weight = array.removeprefix("model.")
         return weight if weight in self.panels else array.removeprefix("optimizer.").rpartition(".")[0]
+
+
+def _ranges(panels: Sequence[Panel]) -> list[list[int]]:
+    """The rows of panels in ascending order, as few ranges as possible: [start, stop] each."""
+    found: list[list[int]] = []
+    for panel in panels:
+        if found and found[-1][1] == panel.start:
+            found[-1][1] = panel.stop
+        else:
+            found.append([panel.start, panel.stop])
+    return found

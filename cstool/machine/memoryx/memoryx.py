@@ -19,7 +19,9 @@ from cstool.machine.buffers import BufferPool, in_flight_bytes
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
 from cstool.machine.memoryx.dropconnect import Draw
+from cstool.machine.memoryx.elsewhere import NOWHERE, Elsewhere
 from cstool.machine.memoryx.gradients import ArrivingGradients, WaitingGradients
+from cstool.machine.memoryx.shards import Shards
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.stream import WeightStream
@@ -30,7 +32,9 @@ from cstool.store import RamStore, Store
 
 
 class MemoryX:
-    """Owns the arrays of a model behind a `Store`.
+    """Owns the arrays of a model behind a `Store`; of several nodes, one has those of its own panels.
+
+    The first node begins, saves and loads for all of them. A step has each node do its part.
 
     Args:
         graph: names and shapes of the weights, and which ops use them
@@ -41,6 +45,7 @@ class MemoryX:
         threads: that run updates beside the systems
         waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
             are in the store, then
+        shards, node, elsewhere: see `ModelArrays`
     """
 
     def __init__(
@@ -54,23 +59,27 @@ class MemoryX:
         sparsity: SparsityRules = DENSE,
         threads: int = 2,
         waiting_bytes: int | None = None,
+        shards: Shards | None = None,
+        node: int = 0,
+        elsewhere: Elsewhere = NOWHERE,
     ) -> None:
         store = RamStore() if store is None else store
         buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
         workers = ThreadPoolExecutor(threads, thread_name_prefix="memoryx")
-        self.arrays = ModelArrays(graph, store, optimizer, sparsity, buffers)
+        self.arrays = ModelArrays(graph, store, optimizer, sparsity, buffers, shards, node, elsewhere)
         self.optimizer = optimizer
         self.buffers = buffers
         """of gradients"""
         self.statistics = StepStatistics()
         """of the step, where anybody looks at it"""
+        self.elsewhere = elsewhere
         self._workers = workers
         self._under_way: dict[Panel, Future[None]] = {}
         """updates, by panel"""
         self._waiting = WaitingGradients(self.arrays, buffers, workers, waiting_bytes)
         self._stream = WeightStream(self.arrays, self._under_way, buffers, self.statistics, trains=bool(optimizer))
         self._gradients = ArrivingGradients(self.arrays, self._waiting)
-        self._commits = Commits(self.arrays)
+        self.commits = Commits(self.arrays, elsewhere)
         self._updates = None
         if optimizer is not None:
             self._updates = Updates(
@@ -79,10 +88,11 @@ class MemoryX:
                 max_gradient_norm,
                 learning_rate_scales,
                 self._under_way,
-                self._commits,
+                self.commits,
                 workers,
                 self._waiting,
                 self.statistics,
+                elsewhere.all_squares,
             )
 
     def __enter__(self) -> MemoryX:
@@ -93,19 +103,25 @@ class MemoryX:
 
     def initialize(self, seed: int) -> None:
         """Fill the weights as the graph says, each element from its own random number."""
+        self.elsewhere.initialize(seed)
         self.arrays.initialize(seed, self._workers)
+        self.elsewhere.end_initialize()
 
     def reserve(self) -> None:
         """Make room in the store for gradients that will wait there; the weights are there already."""
         if self._updates is None:
             return
+        self.elsewhere.reserve()
         arrays, waits_for_norm = self.arrays, self._updates.max_gradient_norm is not None
         for name, weight in arrays.graph.weights.items():
+            if not arrays.own[name]:
+                continue
             sparse = arrays.sparse.get(name)
             gathers = len(arrays.panels[name]) > 1 and self._updates.whole is not None
             is_tied = len(self._gradients.uses[name]) > 1 and sparse is None and name not in arrays.dropped
             if waits_for_norm or gathers or is_tied or (sparse and sparse.group.is_dynamic):
-                self._waiting.reserve(name, weight.shape if sparse is None else (sparse.capacity or 1,))
+                shape = (arrays.rows(name), *weight.shape[1:]) if sparse is None else (sparse.capacity or 1,)
+                self._waiting.reserve(name, shape)
 
     # A step, in its order.
 
@@ -120,8 +136,12 @@ class MemoryX:
         self._stream.draw = None if sample is None else Draw(step, sample)
 
     def expect(self, stream: Sequence[Panel], apart: int) -> None:
-        """Announce the panels of a batch in order; see `WeightStream.expect`."""
+        """Announce the own panels of a batch in order; see `WeightStream.expect`."""
         self._stream.expect(stream, apart)
+
+    def keeps(self, panel: Panel) -> bool:
+        """Whether a panel is kept here."""
+        return self.arrays.shards.node_of(panel) == self.arrays.node
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`; waits for an update that is under way."""
@@ -140,7 +160,15 @@ class MemoryX:
 
     def finish_step(self) -> float | None:
         """End a step; see `Updates.finish_step`."""
-        return self._updates.finish_step() if self._updates else None
+        norm = self._updates.finish_step() if self._updates else None
+        for seen in self.elsewhere.seen() if self.wants_to_see else ():
+            self.statistics.add(seen)
+        return norm
+
+    @property
+    def wants_to_see(self) -> bool:
+        """Whether anybody wants to know what the nodes saw of the step that runs."""
+        return self.statistics.looks and (self.statistics.with_norms or bool(self.arrays.sparse))
 
     def commit(self, values: Callable[[], Mapping[str, Any]]) -> None:
         """Let the step that has just been finished be committed, once its last update is; the next may begin meanwhile.
@@ -150,7 +178,11 @@ class MemoryX:
         Raises:
             StoreError: the commit before could not be made
         """
-        self._commits.begin(self._stream.step, list(self._under_way.values()), values)
+        self.commits.begin(self._stream.step, list(self._under_way.values()), values)
+
+    def expect_commit(self) -> None:
+        """Know, at another node than the first, that the step which was just finished will be committed."""
+        self.commits.expect(self._stream.step, list(self._under_way.values()))
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:
         """Let a checkpoint be written from the last commit asked for: bytes of its tensors, seconds that it took.
@@ -158,37 +190,38 @@ class MemoryX:
         The next steps may begin meanwhile. The commit after it waits for it, and the updates after that for that
         commit: until then nobody overwrites what is copied.
         """
-        return self._commits.snapshot(path)
+        return self.commits.snapshot(path)
 
     def drain(self) -> None:
-        """Wait until every update that is under way has been applied, and every commit been made."""
+        """Wait until every update that is under way has been applied, and every commit been made, by all nodes."""
         for update in self._under_way.values():
             update.result()
         self._under_way.clear()
-        self._commits.drain()
+        self.commits.drain()
+        self.elsewhere.drain()
 
     def close(self) -> None:
         """Wait for a commit that is under way, drop updates of a step that will not be finished, close the store."""
-        self._commits.close()
+        self.commits.close()
         self._workers.shutdown(cancel_futures=True)
         self.arrays.store.close()
 
     # What is measured of it.
 
     def memory_account(self) -> dict[str, int]:
-        """Memory by purpose [bytes]."""
+        """Memory by purpose, of this node [bytes]."""
         arrays = self.arrays
         weights = 4 * sum(map(arrays.room, arrays.graph.weights))
         found = {"weights": weights, "optimizer_state": arrays.state_bytes}
         if arrays.file is not None:
             found = {"memoryx_buffers": arrays.file.allocated_bytes}
         if arrays.sparse:
-            found["sparse_patterns"] = sum(sparse.pattern_bytes for sparse in arrays.sparse.values())
+            found["sparse_patterns"] = sum(sparse.pattern_bytes for sparse in arrays.own_sparse())
         return {**found, "gradients": self.buffers.allocated_bytes}
 
     def record(self, recorder: Recorder) -> None:
         """Have updates, commits and the requests to a file taken down from now on."""
-        self._commits.recorder = recorder
+        self.commits.recorder = recorder
         if self._updates is not None:
             self._updates.recorder = recorder
         if self.arrays.file is not None:
@@ -210,4 +243,4 @@ class MemoryX:
     @property
     def commit_waited_s(self) -> float:
         """Time that steps waited for the commit before the last one [s]."""
-        return self._commits.waited_s
+        return self.commits.waited_s

@@ -30,6 +30,10 @@ def _read_nothing(path: Path, weight: Weight) -> Array:
     raise ValueError(f"{path}: there is no way to read {weight.name} from it")
 
 
+def _sparse_kernels(_: Pattern) -> KernelChoice:
+    return KernelChoice(forward=True, delta=True, gradient=True)
+
+
 @dataclass(frozen=True)
 class SparsityRules:
     """Which weights are sparse, and by what rules.
@@ -46,7 +50,7 @@ class SparsityRules:
     groups: Mapping[str, SparsityParams] = field(default_factory=dict)
     seed: int = 0
     last_step: int | None = None
-    choose: Callable[[Pattern], KernelChoice] = lambda _: KernelChoice(forward=True, delta=True, gradient=True)
+    choose: Callable[[Pattern], KernelChoice] = _sparse_kernels
     read_weight: Callable[[Path, Weight], Array] = _read_nothing
     read_mask: Callable[[Path, Weight], Array] = _read_nothing
 
@@ -183,12 +187,21 @@ class SparseWeight:
     def indices(self) -> Iterator[Array]:
         """Yield, panel by panel, (n,) int64: the ascending positions of its non-zeros in the weight."""
         for panel in self.panels:
-            yield np.flatnonzero(self._mask(panel)) + panel.start * self.shape[1]
+            yield self.indices_of(panel)
+
+    def indices_of(self, panel: Panel) -> Array:
+        """Return (n,) int64: the ascending positions of the non-zeros of a panel in the weight."""
+        return np.flatnonzero(self._mask(panel)) + panel.start * self.shape[1]
 
     def read(self, array: str) -> Iterator[Array]:
         """Yield, panel by panel, (n,) float32: the numbers of an array in the order of `indices`."""
         for panel in self.panels:
-            yield self._written_out(array, panel)[self._mask(panel)]
+            yield self.read_of(array, panel)
+
+    def read_of(self, array: str, panel: Panel) -> Array:
+        """Return (n,) float32: the numbers of an array in the order of `indices_of`."""
+        numbers: Array = self._written_out(array, panel)[self._mask(panel)]
+        return numbers
 
     def write(self, array: str, numbers: Array) -> None:
         """Fill an array from (n,) float32 in the order of `indices`."""

@@ -6,7 +6,7 @@ All of it is taken where weights and gradients pass through MemoryX anyway, and 
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,15 @@ from cstool.kernels.magnitudes import sum_squares
 Array = np.ndarray[Any, Any]
 LAYER = re.compile(r".*layers\.(\d+)\.")
 """what the vendor's ComputeNorm takes for a layer"""
+
+
+class Seen(NamedTuple):
+    """What one node saw of a step, by panel."""
+
+    numbers: Mapping[Panel, int]
+    """streamed, at the beginning of the step"""
+    weight_squares: Mapping[Panel, float]
+    gradient_squares: Mapping[Panel, float]
 
 
 class StepStatistics:
@@ -56,6 +65,16 @@ class StepStatistics:
         """Take note of the sum of squares of the gradient of a panel."""
         if self.looks_at_norms:
             self._gradient_squares[panel] = squares
+
+    def seen(self) -> Seen:
+        """What this node saw of the step."""
+        return Seen(self._numbers, self._weight_squares, self._gradient_squares)
+
+    def add(self, seen: Seen) -> None:
+        """Take note of what another node saw."""
+        self._numbers |= seen.numbers
+        self._weight_squares |= seen.weight_squares
+        self._gradient_squares |= seen.gradient_squares
 
     def streamed_numbers(self) -> dict[str, int]:
         """Count of the streamed numbers of each weight, at the beginning of the step."""

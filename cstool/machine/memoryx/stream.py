@@ -62,10 +62,12 @@ class WeightStream:
         """Announce the order in which panels will be acquired, so that the store can fetch them ahead.
 
         Args:
-            stream: all panels of a batch, each as often as it streams
+            stream: all panels of a batch, each as often as it streams; those of other nodes do not count
             apart: how many panels the fastest lane may be ahead of the slowest
         """
-        order = [(f"model.{panel.weight}", *self._arrays.span(panel)) for panel in stream]
+        arrays = self._arrays
+        own = (panel for panel in stream if arrays.shards.node_of(panel) == arrays.node)
+        order = [(f"model.{panel.weight}", *arrays.span(panel)) for panel in own]
         self._arrays.store.expect(order, apart)
 
     def panel_bytes(self, panel: Panel) -> int:

@@ -20,6 +20,7 @@ from cstool.kernels.magnitudes import first_non_finite, sum_squares
 from cstool.kernels.sparse import collect
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
+from cstool.machine.memoryx.elsewhere import Squares
 from cstool.machine.memoryx.gradients import WaitingGradients
 from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.machine.memoryx.step_statistics import StepStatistics
@@ -40,6 +41,7 @@ class Updates:
         commits: an update waits for the commit before, which names the slots that it writes to
         workers: run the updates
         waiting: where gradients wait, with the room and the buffers of those on their way
+        all_squares: see `Elsewhere`
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Updates:
         workers: Executor,
         waiting: WaitingGradients,
         statistics: StepStatistics,
+        all_squares: Callable[[Squares], Squares],
     ) -> None:
         self.optimizer = optimizer
         self.whole = optimizer if isinstance(optimizer, WholeOptimizer) else None
@@ -64,6 +67,7 @@ class Updates:
         self.recorder: Recorder = OFF
         self._arrays, self._under_way, self._commits = arrays, under_way, commits
         self._workers, self._waiting, self._statistics = workers, waiting, statistics
+        self._all_squares = all_squares
         self._sum_squares: dict[Panel, float] = {}
         self._gathered: dict[str, Gradients] = {}
         """gradients of weights that are updated as a whole, until those of all panels are there"""
@@ -92,7 +96,7 @@ class Updates:
             self._begin(panel, gradient, self.step)
 
     def finish_step(self) -> float | None:
-        """Let the updates begin that waited for the global norm of the gradient.
+        """Let the updates begin that waited for the global norm of the gradient, of the panels of all nodes.
 
         Returns:
             the norm before clipping, or None where nobody asked for it
@@ -103,15 +107,17 @@ class Updates:
         if self.max_gradient_norm is None:
             return None
         order = [panel for panels in self._arrays.panels.values() for panel in panels]
-        norm = math.sqrt(math.fsum(self._sum_squares[panel] for panel in order))
+        squares = self._all_squares(self._sum_squares)
+        norm = math.sqrt(math.fsum(squares[panel] for panel in order))
         if not math.isfinite(norm):
             # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
-            bad = next(panel for panel in order if not math.isfinite(self._sum_squares[panel]))
+            bad = next(panel for panel in order if not math.isfinite(squares[panel]))
             raise NonFiniteError(f"step {self.step.number}: the gradient of {bad.weight} is not finite")
         # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
         step = self.step._replace(gradient_scale=min(1.0, self.max_gradient_norm / (norm + 1e-6)))
-        for panel in order:
-            self._begin(panel, self._waiting.take(panel), step)
+        for panels in self._arrays.own.values():
+            for panel in panels:
+                self._begin(panel, self._waiting.take(panel), step)
         self._sum_squares.clear()
         return norm
 
@@ -130,7 +136,7 @@ class Updates:
         """
         gradients: Gradients = {panel: gradient}
         if self._gathers(panel.weight, step):
-            panels = self._arrays.panels[panel.weight]
+            panels = self._arrays.own[panel.weight]
             with self._lock:
                 found = self._gathered.setdefault(panel.weight, {})
                 found[panel] = gradient

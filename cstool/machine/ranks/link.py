@@ -1,7 +1,9 @@
 """How the ranks of a run talk. A message has a kind, which is a word, a small body, and arrays."""
 
-from collections.abc import Callable, Collection, Sequence
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -53,6 +55,11 @@ class Link(Protocol):
 
     activity: Activity
     """what is under way"""
+
+    @property
+    def hosts(self) -> Mapping[int, str]:
+        """Their names, by rank, as far as they are known: at rank 0 all."""
+        ...
 
     @property
     def rank(self) -> int:
@@ -134,6 +141,7 @@ class Alone:
 
     rank, ranks, host_ranks, sent_bytes = 0, 1, 1, 0
     activity, lost = Activity(), frozenset[int]()
+    hosts: Mapping[int, str] = MappingProxyType({0: socket.gethostname()})
 
     def send(self, to: int, kind: str, *_: Any) -> Future[None]:
         """Not to be called."""

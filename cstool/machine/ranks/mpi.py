@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from cstool.errors import ClusterError, CstoolError, RankLostError
-from cstool.launched import launched_ranks
+from cstool.launched import is_by_srun, launched_ranks
 from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 
 Array = np.ndarray[Any, Any]
@@ -385,9 +385,20 @@ def _start_mpi() -> Any:
         raise ClusterError(
             f"--transport mpi: the launcher must belong to the MPI of this Python ({_name(MPI)}); it started "
             f"{launched} processes, of which this MPI sees {found}",
-            "the mpirun beside this Python does, as `--launch mpi` uses it",
+            f"srun --mpi={pmi_of(_name(MPI))} does, as `--launch slurm` uses it; `srun --mpi=list` says what there is"
+            if is_by_srun()
+            else "the mpirun beside this Python does, as `--launch mpi` uses it",
         )
     return MPI
+
+
+def pmi_of(name: str) -> str:
+    """By what srun tells the processes of an MPI library of each other: PMIx is that of Open MPI, PMI-2 of the others.
+
+    >>> pmi_of("MPICH Version: 5.0.2"), pmi_of("Open MPI v5.0.6")
+    ('pmi2', 'pmix')
+    """
+    return "pmix" if name.startswith("Open MPI") else "pmi2"
 
 
 def _name(mpi: Any) -> str:

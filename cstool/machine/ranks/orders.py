@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -17,12 +16,14 @@ from cstool.data import Sampler
 from cstool.errors import CstoolError
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
+from cstool.kernels.sparse.crossover import Crossover
 from cstool.machine.cluster import Cluster
 from cstool.machine.inputs import Share
 from cstool.machine.layout import Layout
 from cstool.machine.memoryx import MemoryX
+from cstool.machine.memoryx_store import ShardFile
+from cstool.machine.ranks.exchange import Exchange
 from cstool.machine.ranks.link import Link
-from cstool.machine.ranks.sending import ArrivingSums, Broadcast
 from cstool.machine.recorder import Tape
 from cstool.machine.swarmx import SwarmX
 
@@ -39,16 +40,25 @@ class Identify(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Get ready for a model, and answer with the host and its memory for activations [bytes]."""
+    """Get ready for a model, and answer with the memory for activations [bytes]."""
 
     graph: Graph
     seed: int
     apart: int
     """how many panels the fastest lane may be ahead of the slowest"""
-    host: str
-    """on which MemoryX is"""
-    taken_bytes: int
-    """what MemoryX takes of the memory there [bytes]"""
+    memoryx: Mapping[str, Any]
+    """arguments of the MemoryX of each rank; see there"""
+    file: ShardFile | None
+    """the file of each node; None for main memory"""
+    hosts: Sequence[str]
+    """by rank"""
+    taken_bytes: Sequence[int]
+    """what MemoryX takes of the memory, by rank [bytes]"""
+
+    def taken_beside(self, rank: int) -> int:
+        """What MemoryX takes of the memory on the host of a rank [bytes]."""
+        host = self.hosts[rank]
+        return sum(size for size, other in zip(self.taken_bytes, self.hosts, strict=True) if other == host)
 
 
 class CompileKernels(NamedTuple):
@@ -86,13 +96,31 @@ class StopReading(NamedTuple):
     stream: int
 
 
+class SettleKernels(NamedTuple):
+    """Choose the kernels of sparse weights by what rank 0 measured."""
+
+    crossovers: Mapping[tuple[int, int], Crossover]
+    """see `KernelChooser`"""
+
+
 class Go(NamedTuple):
     """Run the next batch of a stream. After each wave forward, wait for a `Next`."""
 
     stream: int
     step: int
     scale: float
-    trains: bool
+    learning_rate: float | None
+    """None for an evaluation"""
+    sample: int | None = None
+    """in an evaluation which of the masks of DropConnect; None for all weights"""
+    wants_to_see: bool = False
+    """whether to say what was seen of the step; see `StepStatistics`"""
+    with_norms: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a training step."""
+        return self.learning_rate is not None
 
 
 class Record(NamedTuple):
@@ -126,9 +154,9 @@ class RankUse:
     rank: int
     host: str
     waited_s: float = 0.0
-    """at rank 0, waiting for the other ranks; elsewhere, a lane waiting for panels, on average [s]"""
+    """a lane waiting for panels of other ranks, on average; at rank 0 also for what the others compute [s]"""
     sent_bytes: int = 0
-    """size of the arrays that left it, weights at rank 0 and gradients elsewhere [bytes]"""
+    """size of the arrays that left it, weights and gradients [bytes]"""
 
 
 class EndOfStream(Exception):
@@ -140,12 +168,11 @@ class OtherRanks:
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self.link = link
-        self.broadcast = Broadcast(link, memoryx)
-        self.sums = ArrivingSums(link, memoryx)
+        self.exchange = Exchange(link, memoryx)
         self._ranks = range(1, link.ranks)
-        self.used = [RankUse(0, socket.gethostname())]
+        self.used = [RankUse(rank, link.hosts[rank]) for rank in range(link.ranks)]
         """by rank"""
-        self._waited_s, self._sent_before = 0.0, 0
+        self._waited_s = 0.0
         self._streams: set[int] = set()
         """numbers of the streams of batches that are being read"""
 
@@ -160,9 +187,7 @@ class OtherRanks:
     def begin_model(self, begin: Begin) -> list[int]:
         """Have them get ready for a model; gives what memory each has for activations [bytes]."""
         self.order(begin)
-        answers = self.answers("ready")
-        self.used[1:] = [RankUse(rank, host) for rank, (host, _) in zip(self._ranks, answers, strict=True)]
-        return [memory_bytes for _, memory_bytes in answers]
+        return self.answers("ready")
 
     def answers(self, kind: str) -> list[Any]:
         """Wait for an answer of each; in the order of the ranks."""
@@ -200,11 +225,11 @@ class OtherRanks:
         self._streams.remove(stream)
 
     def begin(self, swarmx: SwarmX, go: Go) -> None:
-        """Have them run the next batch of a stream; sums that they send go to a SwarmX from now on."""
+        """Have them run the next batch of a stream, with this SwarmX here."""
         self.link.activity.step = go.step
         self.link.activity.passed.clear()
-        self._waited_s, self._sent_before = 0.0, self.link.sent_bytes
-        self.sums.begin(swarmx)
+        self._waited_s = 0.0
+        self.exchange.begin(swarmx)
         self.order(go)
 
     def say(self, what: Next) -> None:
@@ -220,20 +245,18 @@ class OtherRanks:
         self._waited_s += time.perf_counter() - began
         return found
 
-    def finish_backward(self) -> None:
-        """Wait until all sums of a wave have come and have been added.
+    def finish_backward(self, lanes: int) -> None:
+        """Wait until all sums of a wave that come here have come and have been added.
 
         Raises:
             BaseException: what went wrong where one was added
         """
         began = time.perf_counter()
-        for use, (waited_s, sent_bytes) in zip(self.used[1:], self.answers("backward"), strict=True):
-            use.waited_s += waited_s
-            use.sent_bytes += sent_bytes
-        self.sums.finish()
+        for rank, use in self.exchange.end_wave(lanes).items():
+            self.used[rank].waited_s += use.waited_s
+            self.used[rank].sent_bytes += use.sent_bytes
         self.used[0].waited_s += self._waited_s + time.perf_counter() - began
-        self.used[0].sent_bytes += self.link.sent_bytes - self._sent_before
-        self._waited_s, self._sent_before = 0.0, self.link.sent_bytes
+        self._waited_s = 0.0
 
     def tapes(self) -> list[Tape]:
         """What they took down, on the clock of this rank."""
@@ -261,4 +284,4 @@ class OtherRanks:
 
     def close(self) -> None:
         """End the threads."""
-        self.sums.close()
+        self.exchange.close()

@@ -1,4 +1,4 @@
-"""SwarmX at a rank away from MemoryX: panels arrive ahead of need, and sums of gradients leave."""
+"""SwarmX at a rank for the panels of other nodes: they arrive ahead of need, and sums of their gradients leave."""
 
 import threading
 import time
@@ -12,6 +12,7 @@ from cstool.ir import Panel
 from cstool.kernels.call import Payload, Weights
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.buffers import BufferPool
+from cstool.machine.memoryx.shards import Shards
 from cstool.machine.ranks.link import Form, Link
 from cstool.machine.ranks.wire import PanelSent, SumSent, pack_gradient, unpack_weights
 from cstool.machine.recorder import LaneTape
@@ -23,8 +24,8 @@ Array = np.ndarray[Any, Any]
 class _Arrived:
     """A panel that is here. Every lane acquires it once; lanes are told apart by their threads."""
 
-    def __init__(self, sent: PanelSent, arrays: Sequence[Array], weights: Weights) -> None:
-        self.sent, self.arrays, self.weights = sent, arrays, weights
+    def __init__(self, sender: int, sent: PanelSent, arrays: Sequence[Array], weights: Weights) -> None:
+        self.sender, self.sent, self.arrays, self.weights = sender, sent, arrays, weights
         self.acquired: set[int] = set()
         """threads that have acquired it"""
         self.released = 0
@@ -53,10 +54,10 @@ class ArrivingPanels:
         room = 0 if sent.sparse is None else sent.sparse.room
         return [self.buffers.take(forms[0].shape, room), *(form.empty() for form in forms[1:])]
 
-    def _hear(self, _: int, sent: PanelSent, arrays: Sequence[Array]) -> None:
+    def _hear(self, sender: int, sent: PanelSent, arrays: Sequence[Array]) -> None:
         weights = unpack_weights(sent.sparse, arrays, self.buffers.take)
         with self._changed:
-            self._arrived[sent.panel].append(_Arrived(sent, arrays, weights))
+            self._arrived[sent.panel].append(_Arrived(sender, sent, arrays, weights))
             self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
@@ -81,7 +82,7 @@ class ArrivingPanels:
             return found.weights
 
     def release(self, panel: Panel) -> None:
-        """Give a panel back; after the last lane its buffers are free, and rank 0 hears of it."""
+        """Give a panel back; after the last lane its buffers are free, and who sent it hears of it."""
         with self._changed:
             found = self._held.pop((threading.get_ident(), panel))
             found.released += 1
@@ -90,24 +91,34 @@ class ArrivingPanels:
         if isinstance(found.weights, SparseMatrix) and found.weights.written_out is not None:
             self.buffers.give_back(found.weights.written_out)
         self.buffers.give_back(found.arrays[0])
-        self._link.send(0, "passed", found.sent.number)
+        self._link.send(found.sender, "passed", found.sent.number)
 
 
 class Remote:
-    """SwarmX at a rank away from MemoryX; see `SwarmX`.
+    """SwarmX for the panels of other nodes; see `SwarmX`.
 
     Args:
         grains: leaves of the tree
         own: the grains of this rank
+        buffers: where lanes take those of gradients
+        shards: which node, at the rank of the same number, keeps which panels
     """
 
-    def __init__(self, grains: int, own: Collection[int], panels: ArrivingPanels, link: Link) -> None:
-        self.buffers = panels.buffers
-        self._panels, self._link = panels, link
-        self._tree = GradientTree(grains, self.buffers, own)
+    def __init__(
+        self,
+        grains: int,
+        own: Collection[int],
+        panels: ArrivingPanels,
+        link: Link,
+        buffers: BufferPool,
+        shards: Shards,
+    ) -> None:
+        self.buffers = buffers
+        self._panels, self._link, self._shards = panels, link, shards
+        self._tree = GradientTree(grains, buffers, own)
 
     def expect(self, _: Sequence[Panel], __: int, lanes: int) -> None:
-        """See `SwarmX.expect`. Rank 0 settles in which order panels come, so nothing is announced."""
+        """See `SwarmX.expect`. Who sends panels settles in which order they come, so nothing is announced."""
         self._panels.lanes = lanes
 
     def acquire(self, panel: Panel) -> Weights:
@@ -119,10 +130,10 @@ class Remote:
         self._panels.release(panel)
 
     def reduce(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> None:
-        """See `SwarmX.reduce`. A sum leaves for rank 0 once no grain of this rank can be added to it any more."""
+        """See `SwarmX.reduce`. A sum leaves once no grain of this rank can be added to it any more."""
         found = self._tree.add(panel, op, node, payload, tape)
         if found is None:
             return
         above, total = found
-        sent = self._link.send(0, "sum", SumSent(panel, op, above), pack_gradient(total))
+        sent = self._link.send(self._shards.node_of(panel), "sum", SumSent(panel, op, above), pack_gradient(total))
         sent.add_done_callback(lambda _: self.buffers.give_back(total))

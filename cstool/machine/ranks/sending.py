@@ -1,4 +1,4 @@
-"""SwarmX at the rank of MemoryX: panels leave for the other ranks, and sums of their gradients come back."""
+"""SwarmX at a node of MemoryX: its panels leave for the other ranks, and sums of their gradients come back."""
 
 import threading
 from collections.abc import Sequence
@@ -18,11 +18,14 @@ from cstool.machine.swarmx import SwarmX
 
 Array = np.ndarray[Any, Any]
 WINDOW_BYTES = 64 * 2**20
-"""at most so much of panels is on its way or in use at the slowest rank; a larger panel goes alone [bytes]"""
+"""at most so much of the panels of all nodes is on its way or in use at the slowest rank; of each node, a panel that is
+larger than its part goes alone [bytes]"""
+NOTHING = np.empty(0, np.float32)
+"""what the feeder gets of a panel that another node sends"""
 
 
 class Broadcast:
-    """The `SwarmX` of the feeder, a lane without slots: what the feeder acquires is sent to all other ranks.
+    """The `SwarmX` of the feeder, a lane without slots: what it acquires of the own panels is sent to all other ranks.
 
     So panels leave in the order in which the systems need them, and no further ahead than lanes may be apart. The other
     ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits.
@@ -31,7 +34,7 @@ class Broadcast:
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self.buffers = memoryx.buffers
         self._link, self._memoryx = link, memoryx
-        self._window = Room(WINDOW_BYTES)
+        self._window = Room(WINDOW_BYTES // memoryx.arrays.shards.nodes)
         self._number = 0
         self._in_use: dict[int, tuple[int, int, str]] = {}
         """by the number of a panel that was sent: how many ranks still use it, its size [bytes], and its weight"""
@@ -43,7 +46,9 @@ class Broadcast:
         """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
     def acquire(self, panel: Panel) -> Weights:
-        """Send a panel to all other ranks."""
+        """Send a panel to all other ranks, if it is one of this node."""
+        if not self._memoryx.keeps(panel):
+            return NOTHING
         weights = self._memoryx.acquire(panel)
         others = [rank for rank in range(self._link.ranks) if rank != self._link.rank]
         try:

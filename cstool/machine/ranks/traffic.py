@@ -1,13 +1,13 @@
-"""What a training step sends between ranks, counted before it runs: weights away from MemoryX, gradients back."""
+"""What a training step sends between ranks, counted before it runs: weights from who keeps them, gradients back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from cstool.ir import Graph, Panel, rules_of
+from cstool.ir import Panel, rules_of
 from cstool.kernels.sparse import pattern_bytes
 from cstool.machine.layout import Layout
 from cstool.machine.memoryx import MemoryX
-from cstool.machine.plan import PlannedOp
+from cstool.machine.memoryx.shards import Shards
 from cstool.machine.swarmx import Node, leaving_nodes
 from cstool.perf.ranks import Traffic
 
@@ -43,48 +43,52 @@ def present_bytes(memoryx: MemoryX) -> Callable[[Panel], PanelBytes]:
     return lambda panel: PanelBytes(memoryx.stream_bytes(panel), memoryx.gradient_bytes(panel))
 
 
-def count_traffic(graph: Graph, layout: Layout, size_of: Callable[[Panel], PanelBytes]) -> Traffic:
+def count_traffic(layout: Layout, size_of: Callable[[Panel], PanelBytes], shards: Shards) -> Traffic:
     """Count what a training step sends between ranks.
 
-    Weights go to each other rank once per visit to an op and wave. Of each panel as many sums come back from a rank
-    as its grains make whole subtrees. Where a gradient is rows, those of an embedding, a sum has at most one for each
-    token of its grains, with its number: which tokens they are, the data say.
+    Weights go from the node that keeps them to each other rank, once per visit to an op and wave. Of each panel as many
+    sums come back from a rank as its grains make whole subtrees. Where a gradient is rows, those of an embedding, a sum
+    has at most one for each token of its grains, with its number: which tokens they are, the data say.
 
     Args:
         size_of: size of a panel on the wire; steps in which RigL asks for gradients of zeros send more
+        shards: which node keeps which panels
     """
     plan, waves = layout.plan, layout.deal.waves
     visits = plan.timeline.visits
-    sizes = [
-        [size_of(panel).weights for panel in plan.stream(part)]
-        for part in (visits[: plan.timeline.ops], visits[plan.timeline.ops :])
-    ]
+    streams = [plan.stream(part) for part in (visits[: plan.timeline.ops], visits[plan.timeline.ops :])]
+    ranks = range(layout.ranks)
+
+    def sent(stream: Sequence[Panel], rank: int) -> int:
+        return waves * sum(size_of(panel).weights for panel in stream if shards.node_of(panel) == rank)
+
     return Traffic(
-        forward_bytes=waves * sum(sizes[0]),
-        backward_bytes=waves * sum(sizes[1]),
-        first_bytes=(sizes[0][0], sizes[1][0]),
-        gradient_bytes=(0, *(_sums_bytes(graph, layout, rank, size_of) for rank in range(1, layout.ranks))),
+        forward_bytes=tuple(sent(streams[0], rank) for rank in ranks),
+        backward_bytes=tuple(sent(streams[1], rank) for rank in ranks),
+        first_bytes=(size_of(streams[0][0]).weights, size_of(streams[1][0]).weights),
+        gradient_bytes=tuple(_sums_bytes(layout, rank, size_of, shards) for rank in ranks),
         waves=waves,
     )
 
 
-def _sums_bytes(graph: Graph, layout: Layout, rank: int, size_of: Callable[[Panel], PanelBytes]) -> int:
-    """Sums of gradients that leave a rank in a step [bytes]."""
+def _sums_bytes(layout: Layout, rank: int, size_of: Callable[[Panel], PanelBytes], shards: Shards) -> tuple[int, ...]:
+    """Sums of gradients that leave a rank in a step, by the rank that they are for [bytes]."""
     nodes = leaving_nodes(layout.deal.grains, layout.grains(rank))
-    total = 0
+    totals = [0] * layout.ranks
     for planned in layout.plan.ops:
-        if rules_of(planned.op).rows_by_data:
-            total += sum(_rows_bytes(graph, layout, planned, node) for node in nodes)
-        else:
-            panels = (*planned.vector_panels, *planned.matrix_panels)
-            total += len(nodes) * sum(size_of(panel).gradient for panel in panels)
-    return total
+        panels = (*planned.vector_panels, *planned.matrix_panels)
+        for owner in {*map(shards.node_of, panels)} - {rank}:
+            kept = [panel for panel in panels if shards.node_of(panel) == owner]
+            if rules_of(planned.op).rows_by_data:
+                totals[owner] += sum(_rows_bytes(layout, kept, node) for node in nodes)
+            else:
+                totals[owner] += len(nodes) * sum(size_of(panel).gradient for panel in kept)
+    return tuple(totals)
 
 
-def _rows_bytes(graph: Graph, layout: Layout, planned: PlannedOp, node: Node) -> int:
+def _rows_bytes(layout: Layout, panels: Sequence[Panel], node: Node) -> int:
     """The most that the rows of a sum come to: each has the numbers of a row, and its own number [bytes]."""
     first, stop = (place << node.level for place in (node.place, node.place + 1))
     tokens = (min(stop, layout.deal.grains) - first) * layout.plan.samples * layout.plan.sequence
-    weight = graph.weights[planned.matrix_panels[0].weight]
-    rows = weight.shape[0]
-    return min(rows, tokens) * (4 + 4 * weight.size // rows)
+    rows = sum(panel.shape[0] for panel in panels)
+    return min(rows, tokens) * (4 + 4 * panels[0].size // panels[0].shape[0])

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, NoReturn
 
 from cstool.data import Dataset
+from cstool.errors import NonFiniteError
 from cstool.kernels.gemm_providers import choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
-from cstool.machine.budgets import ACTIVATION_SHARE
+from cstool.machine.budgets import ACTIVATION_SHARE, update_threads
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.cluster import Cluster
+from cstool.machine.committed import LookForShards
 from cstool.machine.grains import lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import InputWorker, Share
+from cstool.machine.memoryx import MemoryX
+from cstool.machine.memoryx.shards import Shards
 from cstool.machine.prepare import prepare_kernels
+from cstool.machine.ranks.exchange import Exchange
 from cstool.machine.ranks.link import Link
+from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit, Node
 from cstool.machine.ranks.orders import (
     Begin,
     CompileKernels,
@@ -30,14 +35,16 @@ from cstool.machine.ranks.orders import (
     Read,
     Record,
     SetGemm,
+    SettleKernels,
     StopReading,
     TellTime,
 )
-from cstool.machine.ranks.receiving import ArrivingPanels, Remote
 from cstool.machine.ranks.sending import WINDOW_BYTES
 from cstool.machine.recorder import OFF, Recorder
+from cstool.machine.sparsity import KernelChooser
 from cstool.machine.state import environment
 from cstool.progress import Silent
+from cstool.store import find_shards
 
 
 class Opened(NamedTuple):
@@ -60,7 +67,8 @@ class Worker:
     def __init__(self, link: Link, open_trainer: Callable[[int, ExitStack], Opened], lanes: int | None) -> None:
         self._link, self._open_trainer, self._lanes = link, open_trainer, lanes
         self._opened = ExitStack()
-        self._panels = ArrivingPanels(link)
+        self._begun = ExitStack()
+        """closes what is there for a model"""
         self._gemm = choose_gemm()
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._inputs: dict[int, InputWorker] = {}
@@ -73,11 +81,9 @@ class Worker:
 
     def __exit__(self, *exc: object) -> None:
         # Rank 0 may be gone: nothing is said to it any more.
-        with self._stack, self._opened:
+        with self._stack, self._opened, self._begun:
             for worker in self._inputs.values():
                 worker.__exit__()
-            for cluster in self._clusters.values():
-                cluster.close()
 
     def serve(self) -> NoReturn:
         """Follow orders until the run is over.
@@ -92,12 +98,15 @@ class Worker:
             CompileKernels: lambda _: prepare_kernels(Silent()),
             Prepare: self._prepare,
             SetGemm: self._multiply_with,
+            SettleKernels: self._settle_kernels,
             Read: self._read,
             StopReading: self._stop_reading,
             Go: self._go,
             Record: self._record,
             TellTime: self._tell_time,
             HandOver: self._hand_over,
+            LookForShards: self._look_for_shards,
+            ExpectCommit: lambda _: self._memoryx.expect_commit(),
         }
         while True:
             order = self._link.receive(0, "order")
@@ -108,17 +117,47 @@ class Worker:
         self._data, identity = self._open_trainer(order.trainer, self._opened)
         self._link.send(0, "identity", (dict(identity), environment()))
 
+    def _look_for_shards(self, look: LookForShards) -> None:
+        self._link.send(0, "shards", find_shards(look.folder))
+
     def _begin(self, begin: Begin) -> None:
-        self._model = begin
+        self._begun.close()
+        self._clusters.clear()
+        self._model, link = begin, self._link
+        shards: Shards = begin.memoryx["shards"]
+        is_node = link.rank < shards.nodes
+        with ExitStack() as stack:
+            store = None
+            if begin.file is not None and is_node:
+                store = begin.file.open(link.rank, shards)
+                stack.callback(store.close)
+            self._memoryx = memoryx = stack.enter_context(
+                MemoryX(
+                    begin.graph,
+                    store=store,
+                    threads=update_threads(self._lanes),
+                    node=link.rank,
+                    elsewhere=AnotherNode(link),
+                    **begin.memoryx,
+                )
+            )
+            self._exchange = Exchange(link, memoryx)
+            stack.callback(self._exchange.close)
+            stack.callback(Node(link, memoryx).close)
+            stack.callback(self._close_clusters)
+            self._begun = stack.pop_all()
+        free_bytes = available_memory_bytes() - begin.taken_beside(link.rank)
+        per_rank = free_bytes // link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.graph)
+        link.send(0, "ready", max(0, int(per_rank * ACTIVATION_SHARE)))
+
+    def _close_clusters(self) -> None:
         for cluster in self._clusters.values():
             cluster.close()
-        self._clusters.clear()
-        free_bytes = available_memory_bytes()
-        if begin.host == socket.gethostname():
-            free_bytes -= begin.taken_bytes
-        per_rank = free_bytes // self._link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.graph)
-        memory_bytes = max(0, int(per_rank * ACTIVATION_SHARE))
-        self._link.send(0, "ready", (socket.gethostname(), memory_bytes))
+
+    def _settle_kernels(self, settle: SettleKernels) -> None:
+        choose = self._model.memoryx["sparsity"].choose
+        assert isinstance(choose, KernelChooser), "who settles what is chosen has asked for a choice"
+        choose.crossovers = dict(settle.crossovers)
 
     def _prepare(self, prepare: Prepare) -> None:
         layout, graph = prepare.layout, self._model.graph
@@ -126,7 +165,8 @@ class Worker:
         cluster = self._clusters[prepare.batch_size, layout.trains] = Cluster(
             layout,
             lanes=self._lanes or lanes_for(graph, layout.plan.samples, len(own), self._link.host_ranks),
-            swarmx=Remote(layout.deal.grains, own, self._panels, self._link),
+            swarmx=self._exchange.swarmx(layout.deal.grains, own),
+            feeder=self._exchange.feeder,
             seed=self._model.seed,
             rank=self._link.rank,
             apart=self._model.apart,
@@ -156,11 +196,16 @@ class Worker:
     def _go(self, go: Go) -> None:
         self._link.activity.step = go.step
         batch = self._inputs[go.stream].next()
-        cluster = self._clusters[batch.size, go.trains]
-        waited_s, sent_bytes = self._panels.waited_s, self._link.sent_bytes
-        if go.trains:
+        cluster, memoryx = self._clusters[batch.size, go.trains], self._memoryx
+        memoryx.statistics.begin_step(looks=go.wants_to_see)
+        memoryx.statistics.with_norms = go.with_norms
+        if go.learning_rate is None:
+            memoryx.begin_evaluation(go.step, go.sample)
+        else:
+            memoryx.begin_step(go.step, go.learning_rate)
             self._recorder.is_on = self._recorder.covers(go.step)
             self._recorder.step = go.step
+        self._exchange.begin(cluster.swarmx)
         cluster.expect_stream()
         for wave in range(cluster.waves):
             cluster.load(batch, wave, go.step, go.scale)
@@ -170,9 +215,13 @@ class Worker:
                 return
             if go.trains:
                 cluster.backward()
-                waited, waited_s = self._panels.waited_s - waited_s, self._panels.waited_s
-                sent, sent_bytes = self._link.sent_bytes - sent_bytes, self._link.sent_bytes
-                self._link.send(0, "backward", (waited / len(cluster.lanes), sent))
+                self._exchange.end_wave(len(cluster.lanes))
+        if go.trains and memoryx.arrays.keeps_any:
+            # Rank 0 finds the same, and says it.
+            with suppress(NonFiniteError):
+                memoryx.finish_step()
+            if go.wants_to_see:
+                self._link.send(0, "seen", memoryx.statistics.seen())
 
     def _record(self, record: Record) -> None:
         self._recorder = Recorder.of(record.first, record.last)

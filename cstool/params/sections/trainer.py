@@ -144,11 +144,13 @@ class MemoryxParams(Section):
         store: in memory, in a file in model_dir, or a file where they would take half of the memory that is free
         memory: what the buffers of a file may take [bytes]
         commit_steps: a file is committed after every so many steps; 0 is never, and takes half of the disk
+        nodes: how many of the ranks of a run keep a part of it, each on its own host; None for all of them
     """
 
     store: Literal["auto", "ram", "file"] = "auto"
     memory: Annotated[int, BeforeValidator(_bytes)] = 2 * 2**30
     commit_steps: Whole = 1
+    nodes: Count | None = None
 
 
 class LoggingParams(Section):

@@ -10,9 +10,11 @@ from cstool.ir import Graph
 from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.layout import Layout, lay_out
+from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx_store import CACHED_SHARE, FILE_SHARE
 from cstool.machine.ranks.mpi import BUSY_S
 from cstool.machine.ranks.traffic import count_traffic, planned_bytes, present_bytes
+from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.timeline import make_timeline
 from cstool.models.statistics import FLOAT32_BYTES
 from cstool.optimizers import costed_optimizer, state_share
@@ -125,9 +127,10 @@ def ranks_setup_of(session: Session, rates: HostRates, setup: HostSetup) -> Rank
     appliance = session.appliance
     layout, names = appliance.training_cluster.layout, [use.host for use in appliance.others.used]
     hosts = [names.index(name) for name in names]
-    traffic = count_traffic(session.graph, layout, present_bytes(appliance.memoryx))
+    shards = appliance.memoryx.arrays.shards
+    traffic = count_traffic(layout, present_bytes(appliance.memoryx), shards)
     link = host_link(rates) if len(set(hosts)) == 1 else None
-    setups = _dealt(session.graph, layout, setup, hosts, session.order.lanes)
+    setups = _dealt(session.graph, layout, setup, hosts, shards, session.order.lanes)
     return RanksSetup(setups, traffic, link, BUSY_S, tuple(hosts))
 
 
@@ -151,15 +154,18 @@ def planned_ranks(
         recompute="always" if params.activation_checkpointing == "always" else "never",
     )
     hosts = [0] * ranks if link is None else list(range(ranks))
-    traffic = count_traffic(graph, layout, planned_bytes(setup.densities))
-    setups = _dealt(graph, layout, setup, hosts, None)
+    optimizer = costed_optimizer(params.optimizer)
+    nodes = min(ranks, params.memoryx.nodes or ranks)
+    shards = deal_panels(graph, optimizer, sparsity_rules(params, graph, KernelChooser("never")), nodes)
+    traffic = count_traffic(layout, planned_bytes(setup.densities), shards)
+    setups = _dealt(graph, layout, setup, hosts, shards, None)
     return RanksSetup(setups, traffic, link or host_link(rates), BUSY_S, tuple(hosts))
 
 
 def _dealt(
-    graph: Graph, layout: Layout, setup: HostSetup, hosts: Sequence[int], lanes: int | None
+    graph: Graph, layout: Layout, setup: HostSetup, hosts: Sequence[int], shards: Shards, lanes: int | None
 ) -> tuple[HostSetup, ...]:
-    """The setup of each rank: its own grains and lanes, and those of the other ranks on its host.
+    """The setup of each rank: its own grains and lanes, those of the other ranks on its host, and its share of MemoryX.
 
     Args:
         hosts: by rank the number of its host
@@ -172,8 +178,13 @@ def _dealt(
         for own, room, host in zip(grains, slots, hosts, strict=True)
     ]
     on_host = {host: sum(own for own, other in zip(each, hosts, strict=True) if other == host) for host in set(hosts)}
+    kept = {
+        host: sum(size for size, other in zip(shards.shard_bytes, hosts, strict=False) if other == host)
+        for host in on_host
+    }
+    total = max(1, sum(shards.shard_bytes))
     return tuple(
-        replace(setup, grains=dealt, lanes=own, lanes_beside=on_host[host] - own)
+        replace(setup, grains=dealt, lanes=own, lanes_beside=on_host[host] - own, memoryx_share=kept[host] / total)
         for dealt, own, host in zip(grains, each, hosts, strict=True)
     )
 

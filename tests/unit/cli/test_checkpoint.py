@@ -52,12 +52,17 @@ def test_a_list_is_there_as_json(cstool, model_dir):
             for step, path in ((5, model_dir / "checkpoint_5.mdl"), (10, model_dir / "checkpoint_10.mdl"))
         ],
         "memoryx": None,
+        "shards": [],
     }
 
 
 def test_an_empty_folder_has_no_checkpoints(cstool, tmp_path):
     assert cstool("checkpoint", "list", str(tmp_path)) == (0, f"{tmp_path}: no checkpoints\n", "")
-    assert cstool("checkpoint", "list", str(tmp_path), "--json").document == {"checkpoints": [], "memoryx": None}
+    assert cstool("checkpoint", "list", str(tmp_path), "--json").document == {
+        "checkpoints": [],
+        "memoryx": None,
+        "shards": [],
+    }
     assert cstool("checkpoint", "prune", str(tmp_path), "--keep", "1") == (0, "nothing to delete\n", "")
 
 

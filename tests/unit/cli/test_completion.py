@@ -26,6 +26,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         *("params/gpt.yaml", "params/gpt3.yml", "params/notes.txt", "params/.hidden.yaml", "packed/a.json"),
         *("checkpoints/gpt/checkpoint_5.mdl", "checkpoints/gpt/memoryx.h5", "checkpoints/gpt/run.log"),
+        *("spread/memoryx_1_of_12.h5", "spread/memoryx_1_of_12.h5.commit", "spread/memoryx_of_12.h5"),
         *("checkpoints/old/runs/small/checkpoint_1.mdl", "one/below/only.yaml", "blank/a file.yaml", "blank/b.yaml"),
     ):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +37,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("complete", "incomplete", "offered"),
     [
-        (complete_params, "", ["blank/", "checkpoints/", "empty/", "one/", "packed/", "params/"]),
+        (complete_params, "", ["blank/", "checkpoints/", "empty/", "one/", "packed/", "params/", "spread/"]),
         (complete_params, "pa", ["packed/", "params/"]),
         (complete_params, "par", ["params/gpt.yaml", "params/gpt3.yml"]),
         (complete_params, "params/gpt3", ["params/gpt3.yml"]),
@@ -48,6 +49,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (complete_params, "blank/", []),
         (complete_checkpoint, "ch", ["checkpoints/gpt/", "checkpoints/old/"]),
         (complete_checkpoint, "checkpoints/g", ["checkpoints/gpt/checkpoint_5.mdl", "checkpoints/gpt/memoryx.h5"]),
+        (complete_checkpoint, "spr", ["spread/memoryx_1_of_12.h5"]),
         (complete_checkpoint, "checkpoints/gpt:", ["checkpoints/gpt:latest", "checkpoints/gpt:5"]),
         (complete_checkpoint, "checkpoints/gpt:la", ["checkpoints/gpt:latest"]),
         (complete_checkpoint, "checkpoints/gpt:6", []),

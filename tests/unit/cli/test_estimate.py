@@ -32,6 +32,7 @@ init:
 fit:
   train_dataloader: {data_processor: MNISTDataProcessor, data_dir: ., batch_size: 120}
 """)
+NODES_1 = "trainer.init.memoryx.nodes=1"
 NUM_CSX = "trainer.init.backend.cluster_config.num_csx"
 
 
@@ -235,35 +236,46 @@ def test_a_step_on_this_host(cstool, monkeypatch):
 
 
 def test_a_step_on_several_ranks(cstool, monkeypatch):
-    """Two ranks with two of four grains each; every weight goes out twice, its gradient comes back once."""
+    """Two ranks with two of four grains each; every weight goes out twice, its gradient comes back once.
+
+    Rank 0 keeps the 784 x 256 numbers of the first layer, and rank 1 the other 34,442.
+    """
     monkeypatch.setattr(host_rates, "rates_file", lambda: Path("host.yaml"))
     host_rates.save_rates(replace(round_rates(), cores=2))
     monkeypatch.setattr(host_rates, "available_cores", lambda: 2)
     monkeypatch.setattr(grains, "available_cores", lambda: 2)
     flags = ("estimate", "--system", "host", "-p", "fc.yaml", "--ranks", "2", "--set", f"{NUM_CSX}=2")
     here, linked = (cstool(*flags, *link).said.splitlines()[3:] for link in ((), ("--link", "1Gb/s,5ms")))
-    names = ["step", "forward", "backward", "the rest", "ranks", "grains", "down", "up", "wire", "link", "SwarmX"]
+    names = ["step", "forward", "backward", "the rest", "ranks", "grains", "weights", "gradients"]
+    names += ["wire", "link", "SwarmX"]
     assert [line.partition("  ")[0].strip() for line in here] == [*names, "MemoryX"]
     assert [line.partition("  ")[0].strip() for line in linked] == [*names, "MemoryX"]
     assert here[4:8] == [
-        "ranks     2, all on this host, with 2 CSX",
-        "grains    of 30 samples, by rank: 2 each; lanes: 1 each",
-        "down      1.88 MB a step, weights to each other rank",
-        "up        at most 941 kB a step, gradients from rank 1",
+        "ranks      2, all on this host, with 2 CSX",
+        "grains     of 30 samples, by rank: 2 each; lanes: 1 each",
+        "weights    sent in a step, by rank: 1.61 MB, 276 kB",
+        "gradients  sent in a step at most, by rank: 138 kB, 803 kB",
     ]
-    # 1,881,168 + 940,584 B at 8 GB/s; at 125 MB/s the gradients come while weights go.
+    # 940,584 B, and twice that, at 8 GB/s; at 125 MB/s rank 0 sends 802,816 B, and 137,768 B more on the way back.
     assert here[8:10] == [
-        "wire      352.7 us of rank 0's link: down 235.1 us, up 117.6 us",
-        "link      8 GB/s both ways together: copies in memory, as measured on this host",
+        "wire       352.7 us of the busiest link: forward 117.6 us, on the way back 235.1 us",
+        "link       8 GB/s both ways together: copies in memory, as measured on this host",
     ]
-    assert linked[4] == "ranks     2, each on a host like this one, with 2 CSX"
+    assert linked[4] == "ranks      2, each on a host like this one, with 2 CSX"
     assert linked[8:10] == [
-        "wire      15.05 ms of rank 0's link: down 15.05 ms, up 7.525 ms",
-        "link      0.125 GB/s each way, 5 ms of latency, as --link says",
+        "wire       13.95 ms of the busiest link: forward 6.423 ms, on the way back 7.525 ms",
+        "link       0.125 GB/s each way, 5 ms of latency, as --link says",
     ]
     three = cstool(*flags[:5], "--ranks", "3", "--set", f"{NUM_CSX}=3").said.splitlines()[3:]
-    assert three[5] == "grains    of 30 samples, by rank: 1, 1, 2; lanes: 1 each"
-    assert three[7] == "up        at most 941 kB each a step, gradients from ranks 1 to 2"
+    assert three[5] == "grains     of 30 samples, by rank: 1, 1, 2; lanes: 1 each"
+    assert three[6] == "weights    sent in a step, by rank: 3.21 MB, 524 kB, 26.8 kB"
+    assert three[-1] == "MemoryX    in memory, shared out among 3 ranks"
+    alone = cstool(*flags[:5], "--ranks", "3", "--set", f"{NUM_CSX}=3", "--set", NODES_1).said.splitlines()[3:]
+    assert alone[6:8] == [
+        "weights    sent in a step, by rank: 3.76 MB, 0 B, 0 B",
+        "gradients  sent in a step at most, by rank: 0 B, 941 kB, 941 kB",
+    ]
+    assert alone[-1] == "MemoryX    in memory"
     document = cstool(*flags, "--link", "1Gb/s,5ms", "--json").document["predicted"]
     found = document["ranks"]
     assert {name: found[name] for name in ("on_one_host", "num_csx", "grains", "lanes", "link")} == {
@@ -273,10 +285,12 @@ def test_a_step_on_several_ranks(cstool, monkeypatch):
         "lanes": [2, 2],
         "link": {"bytes_per_s": 1.25e8, "latency_s": 5e-3, "both_ways": True},
     }
-    assert found["traffic"]["weight_bytes"] == 2 * 4 * 235_146
-    assert found["traffic"]["gradient_bytes"] == [0, 4 * 235_146]
-    assert (found["down_s"], found["up_s"]) == pytest.approx((1_881_168 / 1.25e8, 940_584 / 1.25e8))
-    assert document["step_s"] > found["wire_s"] + 4 * 5e-3
+    first, others = 4 * 784 * 256, 4 * (235_146 - 784 * 256)
+    assert found["traffic"]["forward_bytes"] == found["traffic"]["backward_bytes"] == [first, others]
+    assert found["traffic"]["gradient_bytes"] == [[0, others], [first, 0]]
+    assert found["traffic"]["sent_bytes"] == [2 * first + others, 2 * others + first]
+    assert found["wire_s"] == pytest.approx({"forward": first / 1.25e8, "backward": (first + others) / 1.25e8})
+    assert document["step_s"] > sum(found["wire_s"].values()) + 4 * 5e-3
     assert found["swarmx_share"] == pytest.approx(found["swarmx_s"] / document["step_s"])
     assert "ranks" not in cstool(*flags[:5], "--json").document["predicted"]
 

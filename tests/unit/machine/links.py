@@ -22,6 +22,7 @@ class ThreadLink:
     def __init__(self, rank: int, world: list[ThreadLink]) -> None:
         self.rank, self.host_ranks, self.sent_bytes = rank, 1, 0
         self.activity = Activity()
+        self.hosts: dict[int, str] = {}
         self._world = world
         self._lock = threading.Lock()
         self._heard: dict[str, tuple[Hear, Place]] = {}
@@ -88,4 +89,6 @@ def linked(ranks: int) -> list[ThreadLink]:
     """The links of so many ranks."""
     world: list[ThreadLink] = []
     world += [ThreadLink(rank, world) for rank in range(ranks)]
+    for link in world:
+        link.hosts = dict.fromkeys(range(ranks), "here")
     return world

@@ -11,11 +11,13 @@ from cstool.ir import Graph, Panel
 from cstool.kernels.sparse import make_pattern, pattern_bytes
 from cstool.machine.buffers import BufferPool
 from cstool.machine.layout import Layout, lay_out
-from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.memoryx.shards import deal_panels
+from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.plan import make_plan
 from cstool.machine.ranks.traffic import count_traffic, planned_bytes
 from cstool.machine.recorder import OFF, LaneTape
 from cstool.machine.swarmx import GradientTree, Node, leaving_nodes
+from cstool.perf.ranks import Traffic
 from tests.models import decoder, fc_mnist
 from tests.patience import within_patience
 from tests.unit.machine.test_ranks import GRAPH, LINEAR, train
@@ -42,6 +44,11 @@ def laid_out(
     return lay_out(graph, grain=grain, grains=grains, num_csx=num_csx or ranks, trains=True, **more)
 
 
+def counted(graph: Graph, layout: Layout, *, nodes: int = 1, densities: Any = None) -> Traffic:
+    """What is sent where so many nodes keep the weights."""
+    return count_traffic(layout, planned_bytes(densities or {}), deal_panels(graph, None, DENSE, nodes))
+
+
 def test_the_numbers_by_hand_are_those_of_the_models():
     assert (TIED.parameter_count, UNTIED.parameter_count) == (REST + TABLE, REST + 2 * TABLE)
 
@@ -49,56 +56,72 @@ def test_the_numbers_by_hand_are_those_of_the_models():
 @pytest.mark.parametrize("graph", [TIED, UNTIED], ids=["tied", "untied"])
 def test_weights_go_out_twice_and_the_embedding_for_the_output_layer_too(graph):
     """A tied table streams for the embedding and for the output layer, as the two tables of the other model do."""
-    found = count_traffic(graph, laid_out(graph, 4, 2, grain=3), planned_bytes({}))
+    found = counted(graph, laid_out(graph, 4, 2, grain=3))
     once = 4 * (REST + 2 * TABLE)
-    assert (found.forward_bytes, found.backward_bytes, found.weight_bytes) == (once, once, 2 * once)
+    assert (found.forward_bytes, found.backward_bytes) == ((once, 0), (once, 0))
     assert found.first_bytes == (4 * TABLE, 4 * TABLE)
     # Rank 1 has two of four grains, a whole half of the tree, with 2 x 3 x 8 tokens: any of 11 rows may be there.
-    assert found.gradient_bytes == (0, 4 * (REST + TABLE) + 11 * ROW)
-    assert (found.down_bytes, found.up_bytes, found.waves) == (2 * once, found.gradient_bytes[1], 1)
+    sums = 4 * (REST + TABLE) + 11 * ROW
+    assert found.gradient_bytes == ((0, 0), (sums, 0))
+    assert (found.sent_bytes, found.nodes, found.waves) == ((2 * once, sums), 1, 1)
+
+
+def test_each_node_sends_its_own_panels_and_gets_the_sums_for_these():
+    """Together they send what one node would, and no sum goes to where it is made."""
+    graph = decoder(layers=2)
+    layout = laid_out(graph, 4, 2, grain=3)
+    alone, found = (counted(graph, layout, nodes=nodes) for nodes in (1, 2))
+    shards = deal_panels(graph, None, DENSE, 2)
+    tables = [p for p, node in shards.owners.items() if p.weight.startswith("embedding_layer.word")]
+    [holder] = {shards.node_of(panel) for panel in tables}
+    assert sum(found.forward_bytes) == alone.forward_bytes[0] == 4 * (REST + LAYER + 2 * TABLE)
+    assert found.forward_bytes[holder] == shards.shard_bytes[holder] + 4 * TABLE
+    assert found.forward_bytes == found.backward_bytes
+    for rank, other in ((0, 1), (1, 0)):
+        rows = 11 * ROW if other == holder else 0
+        assert found.gradient_bytes[rank][rank] == 0
+        assert found.gradient_bytes[rank][other] == shards.shard_bytes[other] + rows
+    assert found.nodes == 2
 
 
 def test_three_ranks_with_a_whole_subtree_each():
-    found = count_traffic(TIED, laid_out(TIED, 6, 3), planned_bytes({}))
-    assert found.down_bytes == 2 * 2 * 4 * (REST + 2 * TABLE)
-    assert found.gradient_bytes == (0, *[4 * (REST + TABLE) + 11 * ROW] * 2)
+    found = counted(TIED, laid_out(TIED, 6, 3))
+    sums = 4 * (REST + TABLE) + 11 * ROW
+    assert found.sent_bytes == (2 * 2 * 4 * (REST + 2 * TABLE), sums, sums)
+    assert found.gradient_bytes == ((0, 0, 0), (sums, 0, 0), (sums, 0, 0))
 
 
 def test_a_share_that_is_no_subtree_comes_back_as_several_sums():
     """Of 6 grains rank 1 has the last three: the fourth by itself, and a pair. One grain has 8 tokens, a pair 16."""
     assert leaving_nodes(6, range(3, 6)) == [Node(0, 3), Node(2, 1)]
-    found = count_traffic(UNTIED, laid_out(UNTIED, 6, 2), planned_bytes({}))
-    assert found.gradient_bytes == (0, 2 * 4 * (REST + TABLE) + (8 + 11) * ROW)
+    found = counted(UNTIED, laid_out(UNTIED, 6, 2))
+    assert found.sent_bytes[1] == 2 * 4 * (REST + TABLE) + (8 + 11) * ROW
 
 
 def test_layers_that_are_recomputed_go_out_three_times_but_for_what_ends_them():
     """Of two layers the first runs forward again, without its last linear op, whose output backward does not read."""
     graph = decoder(layers=2)
-    kept, again = (
-        count_traffic(graph, laid_out(graph, 4, 2, recompute=how), planned_bytes({})) for how in ("never", "always")
-    )
-    assert kept.backward_bytes == kept.forward_bytes == again.forward_bytes == 4 * (REST + LAYER + 2 * TABLE)
-    assert again.backward_bytes - kept.backward_bytes == 4 * (LAYER - FFN_OUT)
+    kept, again = (counted(graph, laid_out(graph, 4, 2, recompute=how)) for how in ("never", "always"))
+    assert kept.backward_bytes == kept.forward_bytes == again.forward_bytes == (4 * (REST + LAYER + 2 * TABLE), 0)
+    assert again.backward_bytes[0] - kept.backward_bytes[0] == 4 * (LAYER - FFN_OUT)
     assert again.gradient_bytes == kept.gradient_bytes
 
 
 def test_each_wave_has_all_weights_and_gradients_come_once():
     slot = make_plan(TIED, 1, trains=True).slot_bytes
-    once = count_traffic(TIED, laid_out(TIED, 8, 2), planned_bytes({}))
-    found = count_traffic(TIED, laid_out(TIED, 8, 2, memory_bytes=[2 * slot] * 2), planned_bytes({}))
-    assert (found.waves, found.weight_bytes) == (2, 2 * once.weight_bytes)
+    once = counted(TIED, laid_out(TIED, 8, 2))
+    found = counted(TIED, laid_out(TIED, 8, 2, memory_bytes=[2 * slot] * 2))
+    assert (found.waves, found.sent_bytes[0]) == (2, 2 * once.sent_bytes[0])
     assert found.first_bytes == once.first_bytes
     # The second and the fourth quarter of the tree are no half.
-    assert found.gradient_bytes[1] == 2 * 4 * (REST + TABLE) + 2 * 11 * ROW
+    assert found.sent_bytes[1] == 2 * 4 * (REST + TABLE) + 2 * 11 * ROW
 
 
 def test_zeros_stay_at_home_and_patterns_go_with_what_is_left():
     """A quarter of 16 x 8 numbers is 32, each with a byte; and each of 16 rows has two numbers of 2 bytes."""
-    found, dense = (
-        count_traffic(TIED, laid_out(TIED, 4, 2), planned_bytes(densities)) for densities in ({LINEAR: 0.25}, {})
-    )
-    assert dense.forward_bytes - found.forward_bytes == 4 * 128 - (4 * 32 + 32 + 2 * (2 * 16 + 2))
-    assert dense.gradient_bytes[1] - found.gradient_bytes[1] == 4 * (128 - 32)
+    found, dense = (counted(TIED, laid_out(TIED, 4, 2), densities=densities) for densities in ({LINEAR: 0.25}, {}))
+    assert dense.forward_bytes[0] - found.forward_bytes[0] == 4 * 128 - (4 * 32 + 32 + 2 * (2 * 16 + 2))
+    assert dense.sent_bytes[1] - found.sent_bytes[1] == 4 * (128 - 32)
 
 
 @given(st.integers(1, 40), st.integers(1, 400), st.floats(0.0, 1.0))
@@ -135,19 +158,21 @@ def test_the_nodes_that_leave_are_those_that_the_tree_sends(data, grains):
         ),
     ],
 )
-def test_what_is_counted_is_what_ranks_send(request, graph, ranks, more):
+@pytest.mark.parametrize("alone", [True, False], ids=["one node", "all nodes"])
+def test_what_is_counted_is_what_ranks_send(request, graph, ranks, more, alone):
     """To the byte; but which of 11 rows of the embedding have gradients the data say: a sum lacks one or two."""
-    came, _, links = within_patience(lambda: train(graph, ranks, steps=4, **more))
-    _, _, fewer = within_patience(lambda: train(graph, ranks, steps=3, **more))
-    down, *up = (long.sent_bytes - short.sent_bytes for long, short in zip(links, fewer, strict=True))
+    nodes = 1 if alone else ranks
+    came, _, links = within_patience(lambda: train(graph, ranks, steps=4, nodes=nodes, **more))
+    _, _, fewer = within_patience(lambda: train(graph, ranks, steps=3, nodes=nodes, **more))
+    found = [long.sent_bytes - short.sent_bytes for long, short in zip(links, fewer, strict=True)]
     traffic = came.traffic
     assert traffic is not None
-    if request.node.callspec.id == "dropconnect":
-        # Each step leaves out another part: a little more or less of the one weight.
-        assert down == pytest.approx(traffic.down_bytes, rel=0.02)
-        return
-    assert down == traffic.down_bytes
+    assert traffic.nodes == nodes
     assert traffic.waves == (2 if "memory_bytes" in more else 1)
-    for sent, most in zip(up, traffic.gradient_bytes[1:], strict=True):
+    for sent, most in zip(found, traffic.sent_bytes, strict=True):
+        if request.node.callspec.id.endswith("dropconnect"):
+            # Each step leaves out another part: a little more or less of the one weight.
+            assert sent == pytest.approx(most, rel=0.05)
+            continue
         rows, rest = divmod(most - sent, ROW)
         assert (0 <= rows <= 4, rest) == (True, 0)

@@ -16,7 +16,8 @@ from cstool.errors import ClusterError, NonFiniteError, ToldElsewhere
 from cstool.ir import Graph, _graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.buffers import BufferPool
-from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.memoryx.shards import deal_panels
+from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.plan import make_plan
 from cstool.machine.ranks.orders import Identify
 from cstool.machine.ranks.traffic import count_traffic, present_bytes
@@ -104,12 +105,14 @@ def train(
     steps: int = 3,
     lanes: int = 2,
     evaluates: bool = True,
+    nodes: int | None = None,
     **more: Any,
 ) -> tuple[Came, list[Samples], list[ThreadLink]]:
-    """Train for some steps, and evaluate at the end."""
+    """Train for some steps, and evaluate at the end; each rank has a node of MemoryX if nothing else is said."""
     came, links, samples = Came(), linked(ranks), [Samples(graph) for _ in range(ranks)]
     optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
     usual: dict[str, Any] = {**USUAL, "optimizer": optimizer, "lanes": lanes, "num_csx": num_csx, **more}
+    usual["shards"] = deal_panels(graph, usual["optimizer"], usual.get("sparsity", DENSE), nodes or ranks)
     with others(links, samples, lanes), Appliance(graph, link=links[0], **usual) as appliance:
         identify(links)
         for trains in (True, False) if evaluates else (True,):
@@ -132,7 +135,7 @@ def train(
         came.waves = appliance.training_cluster.waves
         came.weights = arrays_of(appliance, "model.")
         layout = appliance.training_cluster.layout
-        came.traffic = count_traffic(graph, layout, present_bytes(appliance.memoryx))
+        came.traffic = count_traffic(layout, present_bytes(appliance.memoryx), usual["shards"])
     return came, samples, links
 
 

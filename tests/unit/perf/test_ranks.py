@@ -14,7 +14,10 @@ CALLS = replace(RATES, costs={name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for na
 """of a host on which calls of kernels take time, and the loop, nothing else"""
 PASS_S = len(GRAPH.ops) * CALL_S
 """of one grain"""
-TRAFFIC = Traffic(1000, 2000, (100, 200), (0, 500, 700), 1)
+TRAFFIC = Traffic((1000, 0, 0), (2000, 0, 0), (100, 200), ((0, 0, 0), (500, 0, 0), (700, 0, 0)), 1)
+SHARED = Traffic((400, 300, 300), (800, 600, 600), (100, 200), ((0, 100, 100), (150, 0, 100), (150, 100, 0)), 1)
+"""much the same where each keeps some"""
+NOTHING = Traffic((0,), (0,), (0, 0), ((0,),), 1)
 
 
 def setup_of(grains: int) -> HostSetup:
@@ -27,27 +30,36 @@ def predicted(link: Link | None, traffic: Traffic = TRAFFIC, *grains: int) -> Ra
 
 
 def test_bytes_that_go_through_rank_0():
-    assert (TRAFFIC.weight_bytes, TRAFFIC.down_bytes, TRAFFIC.up_bytes) == (3000, 6000, 1200)
+    assert (TRAFFIC.sent_bytes, TRAFFIC.nodes) == ((6000, 500, 700), 1)
+    assert TRAFFIC.wires_s(Link(1.0)) == (2000.0, 4000.0)
+    assert TRAFFIC.wires_s(Link(1.0, both_ways=False)) == (2000.0, 4000.0 + 1200.0)
+
+
+def test_bytes_that_go_between_all_of_them():
+    """Rank 0 sends the most, 2 x 400 and 2 x 800 + 200; rank 1 gets 400 + 300, and 800 + 600 + 200 on the way back."""
+    assert (SHARED.sent_bytes, SHARED.nodes) == ((2600, 2050, 2050), 3)
+    assert SHARED.wires_s(Link(1.0)) == (800.0, 1800.0)
+    assert SHARED.wires_s(Link(1.0, both_ways=False)) == (2000.0, 4000.0 + 700.0)
 
 
 def test_without_a_wire_a_step_is_that_of_the_slowest_rank():
     found = predicted(None, TRAFFIC, 1, 3, 2)
     assert found.step_s == pytest.approx(2 * 3 * PASS_S + CALLS.step_s)
-    assert (found.slowest, found.swarmx_s, found.wire_s) == (1, 0.0, 0.0)
+    assert (found.slowest, found.swarmx_s, found.wires_s) == (1, 0.0, (0.0, 0.0))
     assert found.of(0).forward_s == pytest.approx(PASS_S)
     assert found.of(0).rest_s == pytest.approx(found.step_s - 2 * PASS_S)
 
 
 def test_one_rank_takes_what_it_takes_alone():
     alone = predict_step(GRAPH, RATES, SETUP)
-    found = predict_ranks(GRAPH, RATES, RanksSetup((SETUP,), Traffic(0, 0, (0, 0), (0,), 1), Link(1e9)))
+    found = predict_ranks(GRAPH, RATES, RanksSetup((SETUP,), NOTHING, Link(1e9)))
     assert found.step_s == pytest.approx(alone.step_s)
 
 
 def test_a_slow_wire_is_all_that_counts():
     """1 MB/s: two others get 1,000 B each forward, 2,000 B on the way back; their gradients come the other way."""
     found = predicted(Link(1e6))
-    assert (found.down_s, found.up_s, found.wire_s) == pytest.approx((6e-3, 1.2e-3, 6e-3))
+    assert found.wires_s == pytest.approx((2e-3, 4e-3))
     # Of each pass the first panel comes on top: 2 x 100 B, and 2 x 200 B.
     assert found.step_s == pytest.approx(2e-3 + 2e-4 + 4e-3 + 4e-4 + CALLS.step_s)
     assert found.swarmx_s == pytest.approx(6.6e-3 - 2 * 2 * PASS_S)
@@ -56,11 +68,34 @@ def test_a_slow_wire_is_all_that_counts():
 def test_one_rate_for_both_ways_adds_them_up():
     both, shared = predicted(Link(1e6)), predicted(Link(1e6, both_ways=False))
     assert shared.step_s - both.step_s == pytest.approx(1.2e-3)
-    assert shared.wire_s == pytest.approx(7.2e-3)
+    assert sum(shared.wires_s) == pytest.approx(7.2e-3)
+
+
+def test_where_each_keeps_some_all_wait_and_the_wire_is_shorter():
+    """1.8 ms and 0.8 ms of the busiest wire, for 6 ms of that of rank 0 alone; and rank 0 waits like the others."""
+    found = predicted(Link(1e6), SHARED)
+    assert found.step_s == pytest.approx(8e-4 + 2e-4 + 1.8e-3 + 4e-4 + CALLS.step_s)
+    busy = predicted(Link(1e7), SHARED, 100, 1, 1)
+    assert busy.step_s == pytest.approx(2 * 100 * PASS_S + 2e-5 + 4e-5 + CALLS.step_s)
+
+
+def test_where_each_keeps_some_the_norm_of_all_gradients_takes_two_latencies():
+    def took(traffic: Traffic, link: Link) -> float:
+        setups = tuple(replace(setup_of(1), waits_for_norm=True) for _ in range(3))
+        return predict_ranks(GRAPH, CALLS, RanksSetup(setups, traffic, link)).step_s
+
+    assert took(SHARED, Link(1e6, 5e-3)) - took(SHARED, Link(1e6)) == pytest.approx(6 * 5e-3)
+    assert took(TRAFFIC, Link(1e6, 5e-3)) - took(TRAFFIC, Link(1e6)) == pytest.approx(4 * 5e-3)
+
+
+def test_each_updates_what_it_keeps():
+    rates = replace(CALLS, update_s={"Adam": 1e-6})
+    whole, half = (predict_step(GRAPH, rates, replace(SETUP, lanes=2, memoryx_share=s)).rest_s for s in (1.0, 0.5))
+    assert whole - half == pytest.approx(0.5 * GRAPH.parameter_count * 1e-6 / 2, rel=1e-3)
 
 
 def test_gradients_may_be_what_the_way_back_waits_for():
-    found = predicted(Link(1e6), replace(TRAFFIC, gradient_bytes=(0, 5000, 4000)))
+    found = predicted(Link(1e6), replace(TRAFFIC, gradient_bytes=((0, 0, 0), (5000, 0, 0), (4000, 0, 0))))
     assert found.step_s == pytest.approx(2e-3 + 2e-4 + 9e-3 + 4e-4 + CALLS.step_s)
 
 
@@ -95,7 +130,8 @@ def test_more_lanes_than_cores_take_turns():
     """Four ranks with a grain each on two cores: two of them at a time. With 3, 1, 1 and 1 one core has the three."""
     for grains, turns in (((1, 1, 1, 1), 2), ((3, 1, 1, 1), 3), ((4, 4), 4), ((1, 1, 1, 6), 6)):
         setups = tuple(map(setup_of, grains))
-        traffic = Traffic(0, 0, (0, 0), (0,) * len(grains), 1)
+        nothing = (0,) * len(grains)
+        traffic = Traffic(nothing, nothing, (0, 0), (nothing,) * len(grains), 1)
         setup = RanksSetup(setups, traffic, None, hosts=(0,) * len(grains))
         assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(2 * turns * PASS_S + CALLS.step_s)
         apart = replace(setup, hosts=tuple(range(len(grains))))

@@ -146,7 +146,9 @@ def test_a_run_on_several_ranks_is_compared_with_what_rank_0_sees(tmp_path, host
         found = compare(session, round_rates())
     assert (ranks.link, [own.grains for own in ranks.setups]) == (link, [4, 8])
     assert [own.lanes_beside for own in ranks.setups] == ([1, 1] if link else [0, 0])
-    planned = planned_ranks(params, graph, 48, 2, round_rates(), LINK)
+    # The machine has its MemoryX at rank 0.
+    alone = load_params(gpt_params(tmp_path / "alone", tmp_path, **SYSTEMS, init__memoryx={"nodes": 1}))
+    planned = planned_ranks(alone, graph, 48, 2, round_rates(), LINK)
     assert ranks.traffic == planned.traffic
     expected = predict_ranks(graph, round_rates(), ranks)
     assert found is not None

@@ -4,6 +4,7 @@ A crash is the files as they are at that moment, or as they might be if the powe
 nothing else.
 """
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -44,10 +45,10 @@ class DurableMachine(RuleBasedStateMachine):
         self.power = Power()
         self.start(self.folder / "0" / "memoryx.h5", adopt=False)
 
-    def start(self, path: Path, *, adopt: bool) -> None:
+    def start(self, path: Path, *, adopt: bool, at_step: int | None = None) -> None:
         """Begin with a new file, or go on from a commit: then everything else is as it was then."""
         path.parent.mkdir(exist_ok=True)
-        self.store = FileStore(path, ROOM, adopt=adopt)
+        self.store = FileStore(path, ROOM, adopt=adopt, at_step=at_step)
         self.twin = RamStore()
         for name, shape in self.shapes.items():
             self.store.create(name, shape)
@@ -105,6 +106,27 @@ class DurableMachine(RuleBasedStateMachine):
         self.store.close()
         self.start(self.store.path, adopt=True)
 
+    @precondition(lambda self: self.older is not None)
+    @rule()
+    def go_on_from_the_commit_before(self) -> None:
+        self.store.close()
+        assert self.older is not None
+        self.committed, self.older = self.older, None
+        self.start(self.store.path, adopt=True, at_step=self.committed[0])
+
+    @precondition(lambda self: self.older is not None)
+    @rule(number=st.integers(0, 8), data=st.data(), fails=st.booleans())
+    def crash_while_the_last_commit_is_given_up(self, number: int, data: st.DataObject, fails: bool) -> None:
+        assert self.older is not None
+        self.store.close()
+        self.power.kill_at(number)
+        with contextlib.suppress(Killed):
+            self.store = FileStore(self.store.path, ROOM, adopt=True, at_step=self.older[0])
+        self.power.kill_at(None)
+        path = self.crashed(data, fails)
+        self.committed, self.older = self.older, None
+        self.start(path, adopt=True, at_step=self.committed[0])
+
     @rule(data=st.data(), fails=st.booleans())
     def crash(self, data: st.DataObject, fails: bool) -> None:
         self.start(self.crashed(data, fails), adopt=self.committed is not None)
@@ -153,6 +175,14 @@ class DurableMachine(RuleBasedStateMachine):
                     assert {name: reader.read(name).tobytes() for name in reader.tensor_names()} == {
                         name: array.tobytes() for name, array in expected[1].items()
                     }
+
+    @invariant()
+    def the_last_commit_can_be_read_while_the_run_goes_on(self) -> None:
+        if self.store.record is not None:
+            assert self.committed is not None
+            with CommittedStore(self.store.path, is_ours=True) as state:
+                for name, array in self.committed[1].items():
+                    assert state.read(name).tobytes() == array.tobytes()
 
     def teardown(self) -> None:
         self.power.close()

@@ -1,0 +1,67 @@
+"""The shards of MemoryX: which of its nodes keeps which panels. A node is the MemoryX of one rank."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cstool.ir import Graph, Panel, Weight, panels_of
+from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.optimizers import Optimizer, WholeOptimizer, state_numbers
+from cstool.sparsity import most_kept
+
+
+@dataclass(frozen=True)
+class Shards:
+    """How the panels of a model are dealt to nodes.
+
+    Args:
+        nodes: how many there are
+        owners: panel -> number of its node; of one node it may be empty
+        shard_bytes: weights and optimizer state of each node [bytes]
+        name: tells the shards of one run from those of others
+    """
+
+    nodes: int
+    owners: Mapping[Panel, int]
+    shard_bytes: tuple[int, ...]
+    name: str = ""
+
+    def node_of(self, panel: Panel) -> int:
+        """Number of the node that keeps a panel."""
+        return self.owners[panel] if self.nodes > 1 else 0
+
+
+def deal_panels(
+    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, nodes: int, name: str = ""
+) -> Shards:
+    """Deal the panels of a model to nodes: the largest first, each to the node that has the fewest bytes so far.
+
+    Large panels that stream one after the other are mostly alike, so they leave from different hosts. All panels of a
+    weight go to one node where an update or a mask needs all of the weight.
+    """
+    units: list[tuple[int, Sequence[Panel]]] = []
+    for weight in graph.weights.values():
+        panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity)
+        stays_whole = is_sparse(weight.name, sparsity) or isinstance(optimizer, WholeOptimizer)
+        cut: Iterable[Sequence[Panel]] = [panels] if stays_whole else [(panel,) for panel in panels]
+        for unit in cut:
+            units.append((size_bytes * sum(panel.size for panel in unit) // weight.size, unit))
+    sizes = [0] * nodes
+    owners: dict[Panel, int] = {}
+    for unit_bytes, unit in sorted(units, key=lambda each: -each[0]):
+        node = min(range(nodes), key=sizes.__getitem__)
+        sizes[node] += unit_bytes
+        owners |= dict.fromkeys(unit, node)
+    return Shards(nodes, owners, tuple(sizes), name)
+
+
+def is_sparse(weight: str, sparsity: SparsityRules) -> bool:
+    """Whether MemoryX keeps the non-zeros of a weight alone."""
+    group = sparsity.groups.get(weight)
+    return group is not None and group.algorithm != "dropconnect"
+
+
+def weight_bytes(weight: Weight, optimizer: Optimizer | None, sparsity: SparsityRules) -> int:
+    """Size of a weight and its optimizer state [bytes]."""
+    group = sparsity.groups.get(weight.name)
+    kept = weight.size if group is None else most_kept(group, weight.matrix_shape, sparsity.last_step)
+    return 4 * (kept + state_numbers(optimizer, weight.shape, kept))
