@@ -3,16 +3,17 @@
     python -m benchmarks.hosts --rounds 3
 
 The hosts are network namespaces of this machine (`tests/namespaces.py`; Linux, as root), with cables of 1 Gbit/s and
-5 ms, or others by `--rate` and `--delay`. Each has a share of a core, which nobody else gets; to predict for them, what
-was measured of this machine is divided by that share.
+5 ms, or others by `--rate` and `--delay`. Each has a share of a core, which nobody else gets, and one lane. To predict
+for such a host, what was measured of this machine is divided by that share.
 
-A turn is a run of some steps, of which the median without the first counts. Sides take turns: the run on three hosts,
-and its arithmetic alone, which is a run of the samples of one rank in one process on one such host. What the cables
-carry is measured by MPI alone.
+A turn is a run of some steps, of which the median without the first counts. Three sides take turns: the run on those
+hosts; the same with cables that take no time; and the samples of one rank in one process on one such host. What the
+cables carry is measured by MPI alone.
 
-Forward and backward, arithmetic alone takes C seconds, and the bytes of the pass take W seconds of the wire. One after
-the other they are C + W, one behind the other max(C, W). The share that is hidden says where the measured step is
-between the two: (C + W + rest - step) / min(C, W), where C and W are summed over the passes, and so is min(C, W).
+What can be hidden: in a pass, forward or backward, the cores of the hosts are busy for C seconds, which is what the pass
+takes with cables that take no time, and the bytes of the busiest cable take W seconds by MPI alone. One after the other
+that is C + W, and one behind the other max(C, W). So min(C, W) can be hidden, and C + W less the measured time of the
+pass was. Passes are added up; what is neither forward nor backward counts as C, but hides nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ import yaml
 
 from cstool.data import write_hdf5_text
 from cstool.kernels import cache_root
+from cstool.models import build_graph, declared_sequence_length
+from cstool.params import load_params
 from cstool.perf.host import Cost, HostRates
+from cstool.perf.ranks import Link, RanksSetup, predict_ranks
+from cstool.run.report.host_prediction import planned_ranks
 from cstool.run.report.host_rates import load_rates, save_rates
 from tests.namespaces import Hosts
 
@@ -47,6 +52,7 @@ MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 MESSAGE_BYTES, MESSAGES = 4 * 2**20, 24
 """of what is sent to measure the cables"""
 PASSES = ("forward", "backward")
+SIDES = ("with those cables", "with quick ones", "one rank alone")
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class Case:
     layers: int
     batch: int
     sequence: int
+    nodes: int
+    """of MemoryX"""
 
     def params(self, folder: Path, ranks: int) -> Path:
         """Write its params and its data, for a batch of so many of its ranks' samples."""
@@ -85,6 +93,7 @@ class Case:
             "checkpoint": {"steps": 0},
             "logging": {"log_steps": 1},
             "backend": {"cluster_config": {"num_csx": ranks}},
+            "memoryx": {"nodes": min(self.nodes, ranks)},
             "model_dir": str(folder / "model_dir"),
         }
         loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(folder), "batch_size": batch}
@@ -94,11 +103,11 @@ class Case:
 
 
 CASES = {
-    "balanced": Case(hidden=384, layers=4, batch=6, sequence=256),
-    "arithmetic": Case(hidden=384, layers=4, batch=12, sequence=256),
-    "wire": Case(hidden=768, layers=3, batch=3, sequence=64),
+    "three nodes": Case(hidden=384, layers=4, batch=3, sequence=256, nodes=3),
+    "one node": Case(hidden=384, layers=4, batch=6, sequence=256, nodes=1),
+    "wire": Case(hidden=768, layers=3, batch=3, sequence=64, nodes=1),
 }
-"""arithmetic takes as long as the wire; longer; hardly any time"""
+"""arithmetic takes about as long as the wire, with a shard of MemoryX on each host or all of it on one; next to none"""
 
 
 def slowed(rates: HostRates, share: float) -> HostRates:
@@ -108,6 +117,7 @@ def slowed(rates: HostRates, share: float) -> HostRates:
     return replace(
         rates,
         cores=1,
+        socket_s=rates.socket_s / share,
         costs={name: Cost(*(value / share for value in cost.row)) for name, cost in rates.costs.items()},
         update_s={name: value / share for name, value in rates.update_s.items()},
         **{name: getattr(rates, name) / share for name in rest},
@@ -166,89 +176,99 @@ def be_a_rank() -> None:
 
 @dataclass
 class Turns:
-    """What was found of a case, turn by turn."""
+    """What `cstool run --json` printed of a case, turn by turn."""
 
-    steps: list[dict[str, Any]]
-    """of three hosts, as `cstool run --json` has them"""
+    cables: list[dict[str, Any]]
+    """on three hosts"""
+    quick: list[dict[str, Any]]
+    """on three hosts with cables that take no time"""
     alone: list[dict[str, Any]]
-    """of the arithmetic of one rank"""
-
-    def seconds(self, phase: str, side: str = "measured", *, alone: bool = False) -> float:
-        """Median of a phase of the step [s]."""
-        return median(turn["predicted"][phase][side] for turn in (self.alone if alone else self.steps))
+    """the samples of one rank on one host"""
 
 
-def report(name: str, turns: Turns, estimate: Mapping[str, Any], carried: Mapping[str, float]) -> None:
+def measured(turns: list[dict[str, Any]], phase: str = "step") -> float:
+    """Median of a phase of the step [s]."""
+    return median(turn["predicted"][phase]["measured"] for turn in turns)
+
+
+def planned(file: Path, rates: HostRates, link: Link) -> RanksSetup:
+    """What is planned for three hosts like these."""
+    params = load_params(file)
+    loader = params.train_dataloader
+    assert loader is not None
+    graph = build_graph(params.model, declared_sequence_length(params))
+    setup = planned_ranks(params, graph, loader.batch_size, RANKS, rates, link)
+    return replace(setup, setups=tuple(replace(own, lanes=1, lanes_beside=0) for own in setup.setups))
+
+
+def report(
+    name: str, file: Path, turns: Turns, estimate: Mapping[str, Any], carried: Mapping[str, float], rates: HostRates
+) -> None:
     """Print what was found of a case."""
-    print(json.dumps(estimate["ranks"], default=str)[:0], end="")
-    traffic, others = estimate["ranks"]["traffic"], RANKS - 1
-    step, said = turns.seconds("step"), turns.seconds("step", "predicted")
-    print(f"\n{name}: {step:.3f} s a step, measured on {RANKS} hosts")
-    print(f"  estimated    {estimate['step_s']:.3f} s ({estimate['step_s'] / step - 1:+.1%})")
-    print(f"  by the run   {said:.3f} s ({said / step - 1:+.1%})")
-    # Weights go down while gradients come up.
-    wire = {
-        "forward": others * traffic["forward_bytes"] / carried["down"],
-        "backward": max(others * traffic["backward_bytes"], sum(traffic["gradient_bytes"])) / carried["both"],
-    }
-    alone = {phase: turns.seconds(phase, alone=True) for phase in PASSES}
-    rest = turns.seconds("rest", alone=True)
-    expected = {phase: estimate[f"{phase}_s"] for phase in PASSES}
-    for phase in PASSES:
-        print(
-            f"  {phase:<12} arithmetic {alone[phase]:.3f} s, estimated {expected[phase]:.3f} s; "
-            f"wire {wire[phase]:.3f} s"
-        )
-    print(f"  rest         {rest:.3f} s alone, estimated {estimate['rest_s']:.3f} s")
-    total = sum(alone.values()) + sum(wire.values()) + rest
-    hideable = sum(min(alone[phase], wire[phase]) for phase in PASSES)
-    print(f"  hidden       {total - step:.3f} s of {hideable:.3f} s: {(total - step) / hideable:.1%}")
+    step, quick = measured(turns.cables), measured(turns.quick)
+    said = median(turn["predicted"]["step"]["predicted"] for turn in turns.cables)
+    alone = sum(measured(turns.alone, phase) for phase in PASSES)
+    expected = sum(estimate[f"{phase}_s"] for phase in PASSES)
+    link = Link(**estimate["ranks"]["link"])
+    setup, graph = planned(file, rates, link), build_graph(load_params(file).model, CASES[name].sequence)
+    costs = {key: Cost(*(value * alone / expected for value in cost.row)) for key, cost in rates.costs.items()}
+    corrected = predict_ranks(graph, replace(rates, costs=costs), setup).step_s
+    print(f"\n{name}: {step:.3f} s a step measured, {quick:.3f} s with cables that take no time")
+    print(f"  estimated               {estimate['step_s']:.3f} s  {estimate['step_s'] / step - 1:+.1%}")
+    print(f"  predicted by the run    {said:.3f} s  {said / step - 1:+.1%}")
+    print(f"  estimated, kernels timed {corrected:.3f} s  {corrected / step - 1:+.1%}")
+    print(f"  kernels of a rank       {alone:.3f} s measured alone, {expected:.3f} s estimated")
+    rows = ("down", "both")
+    wires = [setup.traffic.wires_s(Link(carried[way]))[number] for number, way in enumerate(rows)]
+    busy = [measured(turns.quick, phase) for phase in PASSES]
+    hideable = sum(map(min, busy, wires))
+    hidden = quick + sum(wires) - step
+    for phase, wire_s, busy_s in zip(PASSES, wires, busy, strict=True):
+        print(f"  {phase:<10} busy {busy_s:.3f} s, wire {wire_s:.3f} s")
+    print(f"  hidden {hidden:.3f} s of {hideable:.3f} s: {hidden / hideable:.1%}")
 
 
 def compare(names: Sequence[str], rounds: int, rate: str, delay_s: float, share: float) -> None:
     """Let the sides take turns, and print their medians."""
-    rates = load_rates()
-    if rates is None:
+    found = load_rates()
+    if found is None:
         raise SystemExit("this host is not measured: cstool estimate --system host")
+    rates = slowed(found, share)
     link = f"{rate.removesuffix('bit').upper()}b/s,{1e3 * delay_s:g}ms"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts.")))
         hosts = stack.enter_context(Hosts(RANKS, rate, delay_s, share))
+        quick = stack.enter_context(Hosts(RANKS, None, 0.0, share))
         cache = shutil.copytree(cache_root(), folder / "cache")
         os.environ["CSTOOL_CACHE_DIR"] = str(cache)
-        save_rates(slowed(rates, share))
+        save_rates(rates)
         files = {name: CASES[name].params(folder / name, RANKS) for name in names}
         alone = {name: CASES[name].params(folder / f"{name} alone", 1) for name in names}
+        asked = ("--ranks", str(RANKS), "--link", link)
         estimates = {
             name: run(
-                hosts.on(
-                    "alpha",
-                    *cstool("estimate", "--system", "host", "--params", str(file)),
-                    *("--ranks", str(RANKS), "--link", link),
-                ),
-                hosts,
-                cache,
+                hosts.on("alpha", *cstool("estimate", "--system", "host", "--params", str(file), *asked)), hosts, cache
             )["predicted"]
             for name, file in files.items()
         }
         measure = hosts.mpirun(MPIRUN, sys.executable, "-m", "benchmarks.hosts", "--rank")
         carried: list[dict[str, float]] = []
-        turns = {name: Turns([], []) for name in names}
+        turns = {name: Turns([], [], []) for name in names}
         for turn in range(rounds):
             carried.append(run(measure, hosts, cache))
             print(f"round {turn + 1}: " + ", ".join(f"{way} {v / 1e6:.1f} MB/s" for way, v in carried[-1].items()))
-            for name in names:
-                turns[name].alone.append(run(hosts.on("alpha", *training(alone[name], turn)), hosts, cache))
-                turns[name].steps.append(run(hosts.mpirun(MPIRUN, *training(files[name], turn)), hosts, cache))
+            for name, own in turns.items():
+                own.cables.append(run(hosts.mpirun(MPIRUN, *training(files[name], turn)), hosts, cache))
+                own.quick.append(run(quick.mpirun(MPIRUN, *training(files[name], turn + rounds)), quick, cache))
+                own.alone.append(run(hosts.on("alpha", *training(alone[name], turn)), hosts, cache))
+                assert own.cables[-1]["losses"] == own.quick[0]["losses"], "the losses must have the same bits"
+                steps = [side[-1]["median_step_s"] for side in (own.cables, own.quick, own.alone)]
                 load = Path("/proc/loadavg").read_text().split()[0]
-                steps = (each[-1]["median_step_s"] for each in (turns[name].alone, turns[name].steps))
-                print(
-                    f"  {name}: {next(steps):.3f} s alone, {next(steps):.3f} s on {RANKS} hosts; load {load}",
-                    flush=True,
-                )
+                said = ", ".join(f"{step:.3f} s {side}" for step, side in zip(steps, SIDES, strict=True))
+                print(f"  {name}: {said}; load {load}", flush=True)
         rows = {way: median(each[way] for each in carried) for way in carried[0]}
         for name in names:
-            report(name, turns[name], estimates[name], rows)
+            report(name, files[name], turns[name], estimates[name], rows, rates)
 
 
 def main() -> None:

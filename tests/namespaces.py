@@ -51,7 +51,7 @@ class Hosts:
 
     Args:
         count: how many
-        rate: of each cable, each way, as `tc` has it
+        rate: of each cable, each way, as `tc` has it; None for cables that take no time, which cannot be cut
         delay_s: from one host to another [s]
         share: of a core of this machine, which is all that a host has; None for all cores, like the others
 
@@ -59,7 +59,7 @@ class Hosts:
         OSError: there can be none; see `why_not`
     """
 
-    def __init__(self, count: int, rate: str = "1gbit", delay_s: float = 0.0, share: float | None = None) -> None:
+    def __init__(self, count: int, rate: str | None = "1gbit", delay_s: float = 0.0, share: float | None = None) -> None:
         self.names = NAMES[:count]
         self._rate, self._delay_s, self._share = rate, delay_s, share
         self._stack = ExitStack()
@@ -100,18 +100,22 @@ class Hosts:
             group = self._stack.enter_context(cpu_group(f"{self._folder.name}.{name}", self._share))
             join = f'echo $$ > {group} && exec taskset -c {cores[(number - 1) % len(cores)]} "$@"'
             self._enter[name] = ["sh", "-c", join, "sh", *self._enter[name]]
-        # From host to host there are two cables.
-        self._cables[name] = _started(
-            self._stack,
-            *(sys.executable, "-m", "tests.cable", "--delay", str(self._delay_s / 2)),
-            *("--ends", f"{host}:eth0", f"{switch}:{name}"),
-        )
+        if self._rate is None:
+            _inside(switch, *("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(host)))
+        else:
+            # From host to host there are two cables.
+            self._cables[name] = _started(
+                self._stack,
+                *(sys.executable, "-m", "tests.cable", "--delay", str(self._delay_s / 2)),
+                *("--ends", f"{host}:eth0", f"{switch}:{name}"),
+            )
         _inside(host, "ip", "address", "add", f"{NETWORK}{number}/24", "dev", "eth0")
         _inside(switch, "ip", "link", "set", name, "master", "bridge")
         for process, device in ((host, "eth0"), (switch, name)):
             _inside(process, "ip", "link", "set", device, "up")
-            bucket = ["rate", self._rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES)]
-            _inside(process, "tc", "qdisc", "replace", "dev", device, "root", "tbf", *bucket)
+            if self._rate is not None:
+                bucket = ["rate", self._rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES)]
+                _inside(process, "tc", "qdisc", "replace", "dev", device, "root", "tbf", *bucket)
 
     def _start(self) -> Path:
         """Write what mpirun is to use as ssh: `-x HOST COMMAND...`. As with ssh, its end is not that of the command."""
