@@ -1,19 +1,20 @@
-"""What it costs to train on three hosts: the step that is predicted, the step that is measured, and what prefetch hides.
+"""What it costs to train on three hosts: the step predicted, the step measured, and what prefetch hides.
 
     python -m benchmarks.hosts --rounds 3
 
 The hosts are network namespaces of this machine (`tests/namespaces.py`; Linux, as root), with cables of 1 Gbit/s and
-5 ms, or others by `--rate` and `--delay`. Each has a share of a core, which nobody else gets, and one lane. To predict
-for such a host, what was measured of this machine is divided by that share.
+5 ms, or others by `--rate` and `--delay`. They have the cores of this machine between them, before anybody else, and
+a lane each. `cstool estimate` takes each to have such cores of its own; so the same prediction is made once more for
+lanes that share them.
 
-A turn is a run of some steps, of which the median without the first counts. Three sides take turns: the run on those
-hosts; the same with cables that take no time; and the samples of one rank in one process on one such host. What the
-cables carry is measured by MPI alone.
+A turn is a run of some steps, of which the median without the first counts. Two sides take turns: the run on those
+hosts, and its arithmetic, which is the samples of one rank in one process on one such host. What MPI
+alone gets through the cables is measured beside it.
 
-What can be hidden: in a pass, forward or backward, the cores of the hosts are busy for C seconds, which is what the pass
-takes with cables that take no time, and the bytes of the busiest cable take W seconds by MPI alone. One after the other
-that is C + W, and one behind the other max(C, W). So min(C, W) can be hidden, and C + W less the measured time of the
-pass was. Passes are added up; what is neither forward nor backward counts as C, but hides nothing.
+What can be hidden: forward or backward, the arithmetic of a rank takes C seconds, and the bytes of the busiest cable
+take W seconds at the rate of the cable. One after the other that is C + W, one behind the other max(C, W): so min(C, W) can be
+hidden, and C + W less the measured time was. Passes are added up; the rest of the arithmetic counts as C, and hides
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,13 +37,12 @@ import numpy as np
 import yaml
 
 from cstool.data import write_hdf5_text
-from cstool.kernels import cache_root
 from cstool.models import build_graph, declared_sequence_length
 from cstool.params import load_params
-from cstool.perf.host import Cost, HostRates
+from cstool.perf.host import HostRates
 from cstool.perf.ranks import Link, RanksSetup, predict_ranks
 from cstool.run.report.host_prediction import planned_ranks
-from cstool.run.report.host_rates import load_rates, save_rates
+from cstool.run.report.host_rates import load_rates
 from tests.namespaces import Hosts
 
 STEPS = 6
@@ -52,7 +51,9 @@ MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 MESSAGE_BYTES, MESSAGES = 4 * 2**20, 24
 """of what is sent to measure the cables"""
 PASSES = ("forward", "backward")
-SIDES = ("with those cables", "with quick ones", "one rank alone")
+SIDES = ("on three hosts", "one rank alone")
+CARRIED = 1448 / 1538
+"""of the rate of an Ethernet, what TCP leaves: bytes of data in a full frame, and all that it takes on the wire"""
 
 
 @dataclass(frozen=True)
@@ -110,24 +111,9 @@ CASES = {
 """arithmetic takes about as long as the wire, with a shard of MemoryX on each host or all of it on one; next to none"""
 
 
-def slowed(rates: HostRates, share: float) -> HostRates:
-    """What is to be expected of a host that has a share of a core of this one."""
-    rest = ("step_s", "stage_s")
-    rows = ("cached_bytes_per_s", "read_bytes_per_s", "write_bytes_per_s")
-    return replace(
-        rates,
-        cores=1,
-        socket_s=rates.socket_s / share,
-        costs={name: Cost(*(value / share for value in cost.row)) for name, cost in rates.costs.items()},
-        update_s={name: value / share for name, value in rates.update_s.items()},
-        **{name: getattr(rates, name) / share for name in rest},
-        **{name: getattr(rates, name) * share for name in rows},
-    )
-
-
-def run(command: Sequence[str], hosts: Hosts, cache: Path) -> dict[str, Any]:
+def run(command: Sequence[str], hosts: Hosts) -> dict[str, Any]:
     """Run a command that prints JSON at its end."""
-    environment = {**os.environ, **hosts.environment, "CSTOOL_CACHE_DIR": str(cache)}
+    environment = {**os.environ, **hosts.environment}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -180,8 +166,6 @@ class Turns:
 
     cables: list[dict[str, Any]]
     """on three hosts"""
-    quick: list[dict[str, Any]]
-    """on three hosts with cables that take no time"""
     alone: list[dict[str, Any]]
     """the samples of one rank on one host"""
 
@@ -192,83 +176,72 @@ def measured(turns: list[dict[str, Any]], phase: str = "step") -> float:
 
 
 def planned(file: Path, rates: HostRates, link: Link) -> RanksSetup:
-    """What is planned for three hosts like these."""
+    """What is planned for three hosts that have the cores of this machine between them, a lane each."""
     params = load_params(file)
     loader = params.train_dataloader
     assert loader is not None
     graph = build_graph(params.model, declared_sequence_length(params))
     setup = planned_ranks(params, graph, loader.batch_size, RANKS, rates, link)
-    return replace(setup, setups=tuple(replace(own, lanes=1, lanes_beside=0) for own in setup.setups))
+    lanes = tuple(replace(own, lanes=1, lanes_beside=RANKS - 1) for own in setup.setups)
+    return replace(setup, setups=lanes, hosts=(0,) * RANKS)
 
 
-def report(
-    name: str, file: Path, turns: Turns, estimate: Mapping[str, Any], carried: Mapping[str, float], rates: HostRates
-) -> None:
+def report(name: str, file: Path, turns: Turns, estimate: Mapping[str, Any], rates: HostRates) -> None:
     """Print what was found of a case."""
-    step, quick = measured(turns.cables), measured(turns.quick)
+    step = measured(turns.cables)
     said = median(turn["predicted"]["step"]["predicted"] for turn in turns.cables)
-    alone = sum(measured(turns.alone, phase) for phase in PASSES)
-    expected = sum(estimate[f"{phase}_s"] for phase in PASSES)
-    link = Link(**estimate["ranks"]["link"])
-    setup, graph = planned(file, rates, link), build_graph(load_params(file).model, CASES[name].sequence)
-    costs = {key: Cost(*(value * alone / expected for value in cost.row)) for key, cost in rates.costs.items()}
-    corrected = predict_ranks(graph, replace(rates, costs=costs), setup).step_s
-    print(f"\n{name}: {step:.3f} s a step measured, {quick:.3f} s with cables that take no time")
-    print(f"  estimated               {estimate['step_s']:.3f} s  {estimate['step_s'] / step - 1:+.1%}")
-    print(f"  predicted by the run    {said:.3f} s  {said / step - 1:+.1%}")
-    print(f"  estimated, kernels timed {corrected:.3f} s  {corrected / step - 1:+.1%}")
-    print(f"  kernels of a rank       {alone:.3f} s measured alone, {expected:.3f} s estimated")
-    rows = ("down", "both")
-    wires = [setup.traffic.wires_s(Link(carried[way]))[number] for number, way in enumerate(rows)]
-    busy = [measured(turns.quick, phase) for phase in PASSES]
-    hideable = sum(map(min, busy, wires))
-    hidden = quick + sum(wires) - step
-    for phase, wire_s, busy_s in zip(PASSES, wires, busy, strict=True):
-        print(f"  {phase:<10} busy {busy_s:.3f} s, wire {wire_s:.3f} s")
-    print(f"  hidden {hidden:.3f} s of {hideable:.3f} s: {hidden / hideable:.1%}")
+    arithmetic = {phase: measured(turns.alone, phase) for phase in PASSES}
+    whole = measured(turns.alone)
+    setup = planned(file, rates, Link(**estimate["ranks"]["link"]))
+    shared = predict_ranks(build_graph(load_params(file).model, CASES[name].sequence), rates, setup)
+    print(f"\n{name}: {step:.3f} s a step measured")
+    for who, seconds in (("estimated", estimate["step_s"]), ("cores shared", shared.step_s), ("by the run", said)):
+        print(f"  {who:<12} {seconds:.3f} s  {seconds / step - 1:+.1%}")
+    expected = shared.ranks[0]
+    print(f"  arithmetic   {whole:.3f} s measured, {expected.step_s:.3f} s estimated")
+    assert setup.link is not None
+    wires = dict(zip(PASSES, setup.traffic.wires_s(setup.link), strict=True))
+    for phase in PASSES:
+        print(f"  {phase:<12} arithmetic {arithmetic[phase]:.3f} s, wire {wires[phase]:.3f} s")
+    hideable = sum(min(arithmetic[phase], wires[phase]) for phase in PASSES)
+    hidden = whole + sum(wires.values()) - step
+    print(f"  hidden       {hidden:.3f} s of {hideable:.3f} s: {hidden / hideable:.0%}")
 
 
-def compare(names: Sequence[str], rounds: int, rate: str, delay_s: float, share: float) -> None:
+def compare(names: Sequence[str], rounds: int, rate: str, delay_s: float) -> None:
     """Let the sides take turns, and print their medians."""
-    found = load_rates()
-    if found is None:
+    rates = load_rates()
+    if rates is None:
         raise SystemExit("this host is not measured: cstool estimate --system host")
-    rates = slowed(found, share)
-    link = f"{rate.removesuffix('bit').upper()}b/s,{1e3 * delay_s:g}ms"
+    megabits = float(rate.removesuffix("mbit"))
+    link = f"{CARRIED * megabits:.1f}Mb/s,{1e3 * delay_s:g}ms"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts.")))
-        hosts = stack.enter_context(Hosts(RANKS, rate, delay_s, share))
-        quick = stack.enter_context(Hosts(RANKS, None, 0.0, share))
-        cache = shutil.copytree(cache_root(), folder / "cache")
-        os.environ["CSTOOL_CACHE_DIR"] = str(cache)
-        save_rates(rates)
+        hosts = stack.enter_context(Hosts(RANKS, rate, delay_s, goes_first=True))
         files = {name: CASES[name].params(folder / name, RANKS) for name in names}
         alone = {name: CASES[name].params(folder / f"{name} alone", 1) for name in names}
         asked = ("--ranks", str(RANKS), "--link", link)
         estimates = {
-            name: run(
-                hosts.on("alpha", *cstool("estimate", "--system", "host", "--params", str(file), *asked)), hosts, cache
-            )["predicted"]
+            name: run(hosts.on("alpha", *cstool("estimate", "--system", "host", "--params", str(file), *asked)), hosts)[
+                "predicted"
+            ]
             for name, file in files.items()
         }
         measure = hosts.mpirun(MPIRUN, sys.executable, "-m", "benchmarks.hosts", "--rank")
         carried: list[dict[str, float]] = []
-        turns = {name: Turns([], [], []) for name in names}
+        turns = {name: Turns([], []) for name in names}
         for turn in range(rounds):
-            carried.append(run(measure, hosts, cache))
+            carried.append(run(measure, hosts))
             print(f"round {turn + 1}: " + ", ".join(f"{way} {v / 1e6:.1f} MB/s" for way, v in carried[-1].items()))
             for name, own in turns.items():
-                own.cables.append(run(hosts.mpirun(MPIRUN, *training(files[name], turn)), hosts, cache))
-                own.quick.append(run(quick.mpirun(MPIRUN, *training(files[name], turn + rounds)), quick, cache))
-                own.alone.append(run(hosts.on("alpha", *training(alone[name], turn)), hosts, cache))
-                assert own.cables[-1]["losses"] == own.quick[0]["losses"], "the losses must have the same bits"
-                steps = [side[-1]["median_step_s"] for side in (own.cables, own.quick, own.alone)]
+                own.cables.append(run(hosts.mpirun(MPIRUN, *training(files[name], turn)), hosts))
+                own.alone.append(run(hosts.on("alpha", *training(alone[name], turn)), hosts))
+                steps = [side[-1]["median_step_s"] for side in (own.cables, own.alone)]
                 load = Path("/proc/loadavg").read_text().split()[0]
                 said = ", ".join(f"{step:.3f} s {side}" for step, side in zip(steps, SIDES, strict=True))
                 print(f"  {name}: {said}; load {load}", flush=True)
-        rows = {way: median(each[way] for each in carried) for way in carried[0]}
         for name in names:
-            report(name, files[name], turns[name], estimates[name], rows, rates)
+            report(name, files[name], turns[name], estimates[name], rates)
 
 
 def main() -> None:
@@ -276,15 +249,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--rate", default="1gbit", help="of a cable, as `tc` has it")
+    parser.add_argument("--rate", default="1000mbit", help="of a cable")
     parser.add_argument("--delay", type=float, default=5e-3, help="from host to host [s]")
-    parser.add_argument("--share", type=float, default=0.4, help="of a core, for each host")
     parser.add_argument("--rank", action="store_true", help="be one of the ranks that measure the cables")
     asked = parser.parse_args()
     if asked.rank:
         be_a_rank()
     else:
-        compare(asked.only, asked.rounds, asked.rate, asked.delay, asked.share)
+        compare(asked.only, asked.rounds, asked.rate, asked.delay)
 
 
 if __name__ == "__main__":

@@ -287,7 +287,7 @@ def _measure_sockets() -> float:
 
     MPI copies what comes in once more, out of a buffer of its own.
     """
-    leaving, arriving, own = (np.ones(MESSAGE_BYTES, np.uint8) for _ in range(3))
+    leaving, arriving, own = (memoryview(bytearray(MESSAGE_BYTES)) for _ in range(3))
 
     def send(address: Any) -> None:
         with socket.create_connection(address) as connection:

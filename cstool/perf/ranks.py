@@ -141,9 +141,9 @@ class RankedStep:
 def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedStep:
     """Return the predicted time of a training step on several ranks.
 
-    It is a lower bound where ranks are on one host, since the copies of messages take cores from the lanes. Between hosts
-    they count as `HostRates.socket_s` where lanes leave no core for them. With P other ranks,
-    links of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
+    It is a lower bound where ranks are on one host, since the copies of messages take cores from the lanes. Between
+    hosts they count as `HostRates.socket_s` where lanes leave no core for them. With P other ranks, links
+    of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
 
         W (L + P first / B) + max(compute of the slowest rank, bytes of the busiest wire / B)
 
@@ -210,12 +210,12 @@ def _passes(step: HostStep) -> tuple[float, float]:
 def _messages_s(rates: HostRates, setup: RanksSetup) -> list[tuple[float, float]]:
     """By rank, what messages take of all cores forward, and on the way back [s].
 
-    Nothing where a core is free for them, nor on one host, where they go through memory.
+    Nothing where a core is free for them, nor where they go through memory.
     """
-    hosts = setup.hosts or tuple(range(len(setup.setups)))
+    is_network = setup.link is not None and setup.link.both_ways
     return [
         (forward * rates.socket_s / rates.cores, back * rates.socket_s / rates.cores)
-        if len(set(hosts)) > 1 and own.lanes + own.lanes_beside >= rates.cores
+        if is_network and own.lanes + own.lanes_beside >= rates.cores
         else (0.0, 0.0)
         for own, (forward, back) in zip(setup.setups, setup.traffic.moved_bytes, strict=True)
     ]

@@ -30,8 +30,8 @@ Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
 PIECE_BYTES = 2**19
-"""in which arrays travel between hosts. There MPI holds a large one back until the other side asks for it, and lets those
-behind it go ahead, so that what is needed first would come last [bytes]"""
+"""in which arrays travel between hosts. There MPI holds a large one back until the other side asks for it, and lets
+those behind it go ahead, so that what is needed first would come last [bytes]"""
 BUSY_S, IDLE_S = 1e-4, 1e-3
 """how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
