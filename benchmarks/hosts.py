@@ -8,13 +8,13 @@ a lane each. `cstool estimate` takes each to have such cores of its own; so the 
 lanes that share them.
 
 A turn is a run of some steps, of which the median without the first counts. Two sides take turns: the run on those
-hosts, and its arithmetic, which is the samples of one rank in one process on one such host. What MPI
-alone gets through the cables is measured beside it.
+hosts, and its arithmetic, which is the samples of one rank in one process on one such host. What MPI alone gets
+through the cables is measured beside it.
 
 What can be hidden: forward or backward, the arithmetic of a rank takes C seconds, and the bytes of the busiest cable
-take W seconds at the rate of the cable. One after the other that is C + W, one behind the other max(C, W): so min(C, W) can be
-hidden, and C + W less the measured time was. Passes are added up; the rest of the arithmetic counts as C, and hides
-nothing.
+take W seconds at the rate of the cable. One after the other that is C + W, one behind the other max(C, W): so
+min(C, W) can be hidden, and C + W less the measured time was. Passes are added up; the rest of the arithmetic counts
+as C, and hides nothing.
 """
 
 from __future__ import annotations
