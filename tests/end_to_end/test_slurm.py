@@ -70,7 +70,8 @@ def committed(file: Path) -> int:
 
 
 def wait_for_commit(file: Path, step: int) -> None:
-    wait_until(lambda: committed(file) >= step, f"no commit of step {step}")
+    # Before it begins a job waits, and so does one that is queued again.
+    wait_until(lambda: committed(file) >= step, f"no commit of step {step}", patience_s=180)
 
 
 def said_of_the_job(said: Said) -> list[str]:
