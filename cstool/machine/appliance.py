@@ -244,6 +244,7 @@ class Appliance:
             feeder=self.others.exchange.feeder,
             seed=self.seed,
             apart=self._apart,
+            nodes=self.memoryx.arrays.shards.nodes,
         )
         self.others.order(Prepare(batch_size, layout))
         found.multiply_with(self.gemm)

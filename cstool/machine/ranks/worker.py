@@ -179,6 +179,7 @@ class Worker:
             seed=self._model.seed,
             rank=self._link.rank,
             apart=self._model.apart,
+            nodes=self._memoryx.arrays.shards.nodes,
         )
         cluster.multiply_with(self._gemm)
 
