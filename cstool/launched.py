@@ -1,6 +1,7 @@
 """What a launcher such as mpirun or srun tells a process that it starts."""
 
 import os
+import shlex
 from collections.abc import Sequence
 
 RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -9,6 +10,9 @@ RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 """and which of them it is"""
 SOCKET_VARIABLE = "CSTOOL_LAUNCHER"
 """by which `--launch` tells the processes that mpirun starts for it where it listens"""
+
+FLAGS_VARIABLE = "CSTOOL_LAUNCH_FLAGS"
+"""by which the batch script of `--launch slurm` tells the ranks which flags it was written for"""
 
 
 def launched_ranks() -> int:
@@ -24,6 +28,16 @@ def launched_rank() -> int:
 def is_launched() -> bool:
     """Whether `--launch` started this process."""
     return SOCKET_VARIABLE in os.environ
+
+
+def is_by_srun() -> bool:
+    """Whether it was srun that launched this process."""
+    return _number(("SLURM_STEP_NUM_TASKS",), 0) == launched_ranks()
+
+
+def launch_flags() -> list[str]:
+    """The flags that the batch script was written for which this process is part of; none where there is no such."""
+    return shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
 
 
 def _number(variables: Sequence[str], default: int) -> int:

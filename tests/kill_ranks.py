@@ -1,10 +1,11 @@
 """Kill ranks of runs over and over, let the runs go on, and compare every bit with a run in one process.
 
-    python -m tests.kill_ranks --times 30
+    python -m tests.kill_ranks --times 30 --ranks 3
 
-A trial is a run of several ranks with MemoryX in a file. A rank is killed (SIGKILL) at a random time, from before MPI
-has begun until after the last step, and the same command is typed again, until the run gets to its end. Each time the
-others must have ended soon, with one message, and no process may be left.
+A trial is a run with MemoryX in files. A rank is killed (SIGKILL) at a random time, from before MPI has begun until
+after the last step; at times a second one at about the same moment. Then the run goes on, on as many ranks as chance
+has it, each with a shard of MemoryX or one with all of it, until it gets to its end. Each time the others must have
+ended soon, with one message; no process may be left, and no step that was committed may be lost.
 """
 
 import argparse
@@ -14,14 +15,19 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
-from cstool.store import committed_step
-from tests.end_to_end.ranks import Command, launched
+from tests.end_to_end.ranks import CSTOOL, Command, Said, committed, launched
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 
 STEPS = 12
 SOON_S = 30.0
+OTHERWISE = 0.3
+"""how probable it is that a run goes on on other ranks or nodes, and that a second rank is killed"""
+APART_S = 0.3
+"""the most between two kills [s]"""
 CHANGES = {
     "init__loop": {"max_steps": STEPS},
     "init__checkpoint": {"steps": STEPS},
@@ -31,32 +37,74 @@ CHANGES = {
 }
 
 
-def trial(file: Path, ranks: int, seconds: float, chance: random.Random) -> int:
-    """Kill ranks of a run until it gets to its end, and return how often.
+def command_for(file: Path, ranks: int, nodes: int) -> tuple[str, ...]:
+    """The command that runs a file on so many ranks, of which so many keep a part of MemoryX."""
+    if ranks == 1:
+        return (*CSTOOL, "run", "-p", str(file), "--lanes", "1")
+    return (*launched(file, "--memoryx_nodes", str(nodes), ranks=ranks),)
+
+
+def kill(command: Command, victim: int) -> bool:
+    """Kill a process, and say whether it was still there: a run that is through has no ranks any more."""
+    with suppress(ProcessLookupError):
+        if command.process.poll() is None and victim in command.processes():
+            os.kill(victim, signal.SIGKILL)
+            return True
+    return False
+
+
+def killed(file: Path, ranks: int, nodes: int, seconds: float, chance: random.Random) -> tuple[Said, int]:
+    """Run a file, kill one rank of it or two, and return what it said, and how many were killed.
 
     Args:
         seconds: about what the run takes
     """
-    path, kills, before = file.parent / "model_dir" / "memoryx.h5", 0, 0
+    with Command(*command_for(file, ranks, nodes)) as command:
+        count = 1 + (ranks > 1 and chance.random() < OTHERWISE)
+        numbers = chance.sample(range(ranks), count)
+        victims = [command.process.pid] if ranks == 1 else [command.rank(number) for number in numbers]
+        time.sleep(chance.uniform(0, seconds))
+        began, kills = time.monotonic(), int(kill(command, victims[0]))
+        if count == 2:
+            time.sleep(chance.choice((0.0, chance.uniform(0, APART_S))))
+            kills += kill(command, victims[1])
+        said = command.wait()
+        assert time.monotonic() - began < SOON_S or said.exit_code == 0, said.errors
+        return said, kills
+
+
+def check_said(said: Said, ranks: int, kills: int) -> None:
+    """Check what a run that did not get to its end said of it."""
+    assert kills, said
+    if ranks == 1:
+        assert (said.exit_code, said.errors) == (-signal.SIGKILL, ""), said
+        return
+    assert said.exit_code == 1, said
+    # Where all are gone nobody says which went first.
+    assert "it died" in said.errors or kills == ranks, said.errors
+    assert said.errors.count("error: ") == 1, said.errors
+
+
+def trial(file: Path, most_ranks: int, seconds: float, chance: random.Random) -> Counter[str]:
+    """Kill ranks of a run until it gets to its end, and count how often, by ranks and nodes.
+
+    Args:
+        seconds: about what the run takes
+    """
+    counts: Counter[str] = Counter()
+    before, ranks, nodes = 0, most_ranks, most_ranks
     while True:
-        with Command(*launched(file, ranks=ranks)) as command:
-            victim = command.rank(chance.randrange(ranks))
-            time.sleep(chance.uniform(0, seconds))
-            began = time.monotonic()
-            # A run that is through has no ranks any more.
-            if command.process.poll() is None and victim in command.processes():
-                os.kill(victim, signal.SIGKILL)
-            said = command.wait()
+        said, kills = killed(file, ranks, nodes, seconds, chance)
         if said.exit_code == 0:
-            return kills
-        assert said.exit_code == 1, said
-        assert said.errors.count("error: ") == 1, said.errors
-        assert "it died" in said.errors, said.errors
-        assert time.monotonic() - began < SOON_S, said.errors
-        kills += 1
-        step = (path.exists() and committed_step(path)) or 0
+            return counts
+        check_said(said, ranks, kills)
+        counts[f"{ranks} ranks, {nodes} nodes, {kills} killed"] += 1
+        step = committed(file.parent / "model_dir")
         assert step >= before, f"step {before} was committed, {step} is now"
         before = step
+        if chance.random() < OTHERWISE:
+            ranks = chance.randint(1, most_ranks)
+            nodes = chance.choice((1, ranks))
 
 
 def main() -> None:
@@ -64,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=30, help="how often to kill")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=3, help="at most; at least 2")
     options = parser.parse_args()
     folder, chance = Path(tempfile.mkdtemp(prefix="kill_ranks.")), random.Random(options.seed)
     data = write_text(folder / "data", 150)
@@ -72,14 +120,17 @@ def main() -> None:
     began = time.monotonic()
     with Command(*launched(gpt_params(folder / "timed", data, **CHANGES), ranks=options.ranks)) as command:
         assert command.wait().exit_code == 0
-    seconds, began, kills, runs = time.monotonic() - began, time.monotonic(), 0, 0
-    while kills < options.times:
-        kills += trial(gpt_params(folder / str(runs), data, **CHANGES), options.ranks, seconds, chance)
+    seconds, began, runs = time.monotonic() - began, time.monotonic(), 0
+    counts: Counter[str] = Counter()
+    while counts.total() < options.times:
+        counts += trial(gpt_params(folder / str(runs), data, **CHANGES), options.ranks, seconds, chance)
         assert latest_bits(folder / str(runs) / "model_dir") == straight, "the bits are others"
         shutil.rmtree(folder / str(runs))
         runs += 1
     shutil.rmtree(folder)
-    print(f"{kills} kills of {runs} runs of {options.ranks} ranks in {time.monotonic() - began:.0f} s: the same bits")
+    for what, count in sorted(counts.items()):
+        print(f"{count:6,}  {what}")
+    print(f"{counts.total()} kills in {runs} runs in {time.monotonic() - began:.0f} s: the same bits")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeVar
@@ -17,6 +17,7 @@ from cstool.cli.help_text import EXAMPLE, new_formatter, write_epilog, write_row
 from cstool.cli.infer_flags import NOT_FOR_INFERENCE
 from cstool.cli.options import flag, is_typed
 from cstool.cli.report import errors_as_messages
+from cstool.launched import launch_flags
 from cstool.verbs.ranks import launcher_words
 
 _NO_BRACES = str.maketrans("", "", "{}")
@@ -187,23 +188,29 @@ def same_command(context: typer.Context) -> Callable[[Mapping[str, str | None]],
     def write(flags: Mapping[str, str | None]) -> str:
         # To answer, one process does as a rule.
         others = (*NOT_FOR_INFERENCE, "launch", "ranks") if flags.get("mode") == "infer" else ()
-        words = list(_typed(context, {*flags, *OF_ONE_RUN, *others}))
+        words = typed_words(context, {*flags, *OF_ONE_RUN, *others})
         for name, value in flags.items():
             words += [] if value is None else [f"--{name}", value]
-        before = [] if flags.get("mode") == "infer" else launcher_words()
-        return shlex.join([*before, "cstool", str(context.info_name), *words])
+        before, after = ([], []) if flags.get("mode") == "infer" else (launcher_words(), launch_flags())
+        return shlex.join([*before, "cstool", str(context.info_name), *words, *after])
 
     return write
 
 
-def _typed(context: typer.Context, but: set[str]) -> Iterator[str]:
-    """Yield the flags that were typed, in their long form, and what they were given."""
+def typed_words(context: typer.Context, but: Collection[str]) -> list[str]:
+    """The flags that were typed, in their long form, and what they were given.
+
+    Args:
+        but: names of parameters that are left out
+    """
+    words = []
     for parameter in context.command.params:
         name = str(parameter.name)
         if name in but or not is_typed(context, name):
             continue
         value: Any = context.params[name]
         for each in value if isinstance(value, list | tuple) else (value,):
-            yield parameter.opts[0]
+            words.append(parameter.opts[0])
             if not isinstance(each, bool):
-                yield str(each)
+                words.append(str(each))
+    return words

@@ -13,6 +13,7 @@ import typer
 from cstool.cli.command import same_command
 from cstool.cli.completion import complete_artifact, complete_checkpoint
 from cstool.cli.infer_flags import InferFlags
+from cstool.cli.launch_flags import LaunchFlags, command_of_a_rank, launch_words
 from cstool.cli.options import (
     LOGGING,
     CompileDirOption,
@@ -117,18 +118,6 @@ class RunFlags:
         Literal["auto", "in_process", "mpi"],
         flag("--transport", "How systems reach MemoryX; auto: MPI where mpirun or srun started several processes."),
     ] = "auto"
-    launch: Annotated[
-        Literal["mpi"] | None,
-        flag("--launch", "Start several processes on this host, by mpirun, and train as one machine of them."),
-    ] = None
-    ranks: Annotated[
-        int | None,
-        option("--ranks", "N", "How many processes; one per core, if not said, as far as there are systems."),
-    ] = None
-    max_restarts: Annotated[
-        int | None,
-        option("--max_restarts", "N", "How often to go on from the last commit or checkpoint after one has died."),
-    ] = None
     num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None
     mount_dirs: Annotated[list[str] | None, typer.Option("--mount_dirs", hidden=True)] = None
     python_paths: Annotated[list[str] | None, typer.Option("--python_paths", hidden=True)] = None
@@ -139,6 +128,7 @@ class RunFlags:
 def run(
     context: typer.Context,
     flags: RunFlags,
+    launch: LaunchFlags,
     asked: InferFlags,
     as_json: Annotated[bool, flag("--json", "Print one JSON document on stdout, the log on stderr.")] = False,
     logging: Annotated[LogLevel | None, LOGGING] = None,
@@ -152,8 +142,8 @@ def run(
     from cstool.verbs.ranks import is_to_launch, joined_ranks
     from cstool.verbs.run import RunRequest, run_all
 
-    if is_to_launch(flags.launch, flags.transport, flags.ranks, flags.max_restarts):
-        raise typer.Exit(_launch(context, flags, logging))
+    if is_to_launch(launch.request, flags.transport):
+        raise typer.Exit(_launch(context, flags, launch, logging))
     with joined_ranks(flags.transport) as link:
         lanes = parse_lanes(flags.lanes)
         infers = flags.mode == "infer"
@@ -195,18 +185,38 @@ def _trainers(context: typer.Context, flags: RunFlags, logging: str | None) -> t
     return (found,), path
 
 
-def _launch(context: typer.Context, flags: RunFlags, logging: str | None) -> int:
+def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, logging: str | None) -> int:
     """Have several processes do it, once the params are fine; return the exit code."""
     from cstool.verbs.ranks import launch_ranks
+    from cstool.verbs.slurm import run_as_job
 
     if flags.mode == "infer":
         InferFlags.check_others(context)
+    lanes = parse_lanes(flags.lanes)
+    trainers, _ = _trainers(context, flags, logging)
+    continues = flags.checkpoint_path is None and flags.load_checkpoint_states is None
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if launch.launch == "slurm":
+        return run_as_job(
+            command_of_a_rank(context),
+            trainers,
+            flags.mode,
+            launch.request,
+            typed=["cstool", *sys.argv[1:]],
+            flags=launch_words(context),
+            lanes=lanes,
+            continues=continues,
+            say=say,
+        )
     return launch_ranks(
         [sys.executable, *sys.orig_argv[1:]],
-        _trainers(context, flags, logging)[0],
+        trainers,
         flags.mode,
-        ranks=flags.ranks,
-        max_restarts=flags.max_restarts or 0,
-        continues=flags.checkpoint_path is None and flags.load_checkpoint_states is None,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
+        ranks=launch.ranks,
+        max_restarts=launch.max_restarts or 0,
+        continues=continues,
+        say=say,
     )

@@ -2,13 +2,24 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from cstool.errors import StoreError
 from cstool.machine.ranks.link import ALONE, Link
-from cstool.store import FILE_NAME, ShardFound, committed_step, common_steps, find_shards, missing_shards, shard_name
+from cstool.store import (
+    FILE_NAME,
+    Ranges,
+    ShardFound,
+    committed_step,
+    common_steps,
+    find_shards,
+    missing_shards,
+    shard_name,
+)
+from cstool.store.commit_record import read_record
+from cstool.store.file_layout import record_path
 
 
 class Committed(NamedTuple):
@@ -38,7 +49,7 @@ class Committed(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """Shards that are not a whole MemoryX, since some are missing or hold another step."""
+    """Shards that were a whole MemoryX and are not, since some are missing or hold another step."""
 
     folder: Path
     step: int
@@ -71,6 +82,33 @@ class LookForShards(NamedTuple):
     folder: Path
 
 
+class TellRows(NamedTuple):
+    """An order to another rank: answer with the rows that a shard on its host has."""
+
+    path: Path
+
+
+def rows_of(path: Path) -> Mapping[str, Ranges]:
+    """Say which rows of the weights a shard has.
+
+    Raises:
+        DamagedCheckpointError: its commit record is damaged
+        StoreError: it is gone, or no shard
+    """
+    record = read_record(record_path(path))
+    if record is None or record.shard is None:
+        raise StoreError(f"{path}: must be a shard of a MemoryX, as it was before")
+    return record.shard.rows
+
+
+def dealt_rows(committed: Committed, link: Link = ALONE) -> list[Mapping[str, Ranges]]:
+    """Say which rows of the weights each node has, where all of them are in place."""
+    others = range(1, committed.nodes)
+    for node in others:
+        link.send(node, "order", TellRows(committed.folder / shard_name(node, committed.nodes)))
+    return [rows_of(committed.path), *(link.receive(node, "rows") for node in others)]
+
+
 class Survey(NamedTuple):
     """What there is of MemoryX in a folder of all hosts."""
 
@@ -101,7 +139,7 @@ def survey(folder: Path, link: Link = ALONE) -> Survey:
         shards = [shard for _, shard in held]
         if steps := common_steps(shards):
             commits.append(Committed(folder, steps[0], shards[0].set, tuple(rank for rank, _ in held)))
-        else:
+        elif not all(shard.is_pending for shard in shards):
             broken.append(Broken(folder, max(shard.steps[0] for shard in shards), shards, link.ranks))
     return Survey(sorted(commits, key=lambda found: found.step), broken, files)
 

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
 from cstool.machine.budgets import update_threads
+from cstool.machine.committed import Committed, dealt_rows
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
-from cstool.machine.memoryx.shards import Shards, deal_panels
+from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.start import Start, is_whole, way_on_from_damage
@@ -119,6 +120,11 @@ def open_backing(
         chosen = "file" if here_bytes > FILE_SHARE * available_memory_bytes() else "ram"
     if chosen == "ram":
         return Backing(shards)
+    if adopts and nodes > 1 and start.committed is not None:
+        found = dealt_already(graph, optimizer, sparsity, dealt_rows(start.committed, link), name)
+        if found is None:
+            raise _other_nodes(start.committed, "lie as this model and this optimizer need them, they do not")
+        shards = found
     rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, link.ranks > 1)
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
     is_for_run = optimizer is not None or adopts
@@ -129,6 +135,8 @@ def open_backing(
     def check() -> None:
         if not adopts:
             _check_nothing_is_lost(params, path, start if is_for_run else None)
+            if is_for_run and start.states == ALL_STATES and start.committed is not None:
+                _check_not_in_the_way(start.committed, nodes)
 
     with way_on_from_damage(path, params.checkpoint.checkpoint_name):
         store = file.open(0, shards, check)
@@ -193,12 +201,34 @@ def _check_nothing_is_lost(params: Params, path: Path, start: Start | None) -> N
             f"{path}: must be a MemoryX file, this is something else, and this run would replace it",
             "move it away, or choose another --model_dir",
         )
-    kept = -1 if start is None or start.committed is None else start.committed.step
-    held = [(commit.step, commit.path) for commit in start.found.commits] if start is not None else []
-    held += [(broken.step, broken.folder / broken.shards[0].name) for broken in start.found.broken] if start else []
+    if start is None:
+        return
+    kept = start.committed.step if start.committed is not None and start.states == ALL_STATES else -1
+    held = [(commit.step, commit.path) for commit in start.found.commits]
+    held += [(broken.step, broken.folder / broken.shards[0].name) for broken in start.found.broken]
     for step, file in held:
         if step > kept:
             _check_checkpoint_holds(params, step, file)
+
+
+def _check_not_in_the_way(committed: Committed, nodes: int) -> None:
+    """Check that no new file takes the place of one that is gone on from, before there is another commit.
+
+    Raises:
+        StoreError: one does
+    """
+    if committed.nodes != nodes or not any(rank == node for node, rank in enumerate(committed.holders)):
+        return
+    node, rank = next((node, rank) for node, rank in enumerate(committed.holders) if rank != node)
+    rule = f"be at the ranks of their numbers, or none of them, {shard_name(node, nodes)} is at rank {rank}"
+    raise _other_nodes(committed, rule)
+
+
+def _other_nodes(committed: Committed, rule: str) -> StoreError:
+    return StoreError(
+        f"{committed.folder}: the shards of MemoryX must {rule}",
+        f"--memoryx_nodes {committed.nodes - 1} spreads them anew",
+    )
 
 
 def _check_checkpoint_holds(params: Params, step: int, path: Path) -> None:

@@ -140,6 +140,8 @@ def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
 def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
     """Go on with the arrays of a file's last commit where they are, and return where the run is.
 
+    Other nodes of MemoryX do so with theirs.
+
     Raises:
         StoreError: it is of another model, or of another optimizer
         CheckpointError: what its record says makes no sense
@@ -150,6 +152,8 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
         described = values.get(SPARSITY, {}).get(name)
         if described is None:
             raise StoreError(f"{path}: {name} must be sparse, as in this run, got a dense one", ANOTHER_FOLDER)
+        if not memoryx.arrays.own[name]:
+            continue
         stored = np.sort(store.committed_rows(sparse.indices_array, described["non_zeros"]))
         where = f"{path}: {sparse.indices_array}"
         sparse.place(checked_indices(where, stored, sparse.weight.size), is_stored=True)

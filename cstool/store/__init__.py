@@ -43,7 +43,7 @@ from cstool.store.shard_folder import (
     newest_common_step,
     shard_name,
 )
-from cstool.store.shard_record import SHARD, Shard
+from cstool.store.shard_record import SHARD, Ranges, Shard
 from cstool.store.shard_tensors import ShardSource
 from cstool.store.shards import CommittedShards, open_shards
 from cstool.store.sparse_reader import SparseTensors, index_kind, read_mask, read_weight

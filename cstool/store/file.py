@@ -13,6 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,18 @@ class FileStore:
         with self._guard:
             self._committed = {name: Extents(found) for name, found in arrays.items()}
 
+    def amend(self, values: Mapping[str, Any]) -> None:
+        """Replace the values of the last commit, durably.
+
+        Raises:
+            StoreError: the disk is full or fails; the commit is as it was
+        """
+        if self.record is None:
+            raise ValueError(f"{self.path}: the store must have been committed, it has not")
+        record = replace(self.record, values=dict(values))
+        write_record(record_path(self.path), record)
+        self.record = record
+
     @property
     def committed_bytes(self) -> int:
         """Of all arrays of the last commit [bytes]."""
@@ -309,33 +322,6 @@ class FileStore:
         rows = np.empty(shape, dtype)
         self._read_rows(Rows(name, 0, count), rows)
         return rows
-
-    def read_committed(self, name: str, start: int, out: Array) -> None:
-        """Copy rows of an array as they were in the last commit, whatever has been written since.
-
-        Nothing may be committed meanwhile, since a commit lets go of the one before the last.
-
-        Args:
-            name: of an array of the last commit, created again or not
-            start: first row
-            out: (rows, *shape[1:]), C-contiguous, in the dtype of the array
-
-        Raises:
-            StoreError: nothing was committed, or the disk fails
-            KeyError: the last commit has no such array
-            ValueError: the rows are out of range, or `out` is not like them
-        """
-        with self._guard:
-            self._check_open()
-            if self.record is None:
-                raise StoreError(f"{self.path}: the MemoryX file must have been committed, it has not")
-            if name not in self.record.arrays:
-                raise KeyError(f"{name}: there is no such array in the last commit")
-            place, extents = self._places[name], self._committed[name]
-        check_like(name, place[0].shape, place[0].dtype, out)
-        check_rows(name, place[0].shape[0], start, start + len(out))
-        for extent in extents.within(start, start + len(out)):
-            self.file.read(place[extent.slot].at(extent.start), out[extent.start - start : extent.stop - start])
 
     def unclaimed(self) -> list[str]:
         """Return the arrays of the last commit that nobody has created again."""

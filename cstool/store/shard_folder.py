@@ -71,11 +71,13 @@ class ShardFound(NamedTuple):
     """the same of all shards that belong together"""
     steps: tuple[int, ...]
     """that it holds: of the last commit, and of the one before it if there is one"""
+    is_pending: bool = False
+    """see `Shard`"""
 
     @classmethod
     def of(cls, name: str, shard: Shard, record: CommitRecord) -> "ShardFound":
         """Say what a file of a name is by its commit record."""
-        return cls(name, shard.node, shard.nodes, shard.set, record.steps)
+        return cls(name, shard.node, shard.nodes, shard.set, record.steps, shard.is_pending)
 
 
 def find_shards(folder: Path) -> list[ShardFound]:

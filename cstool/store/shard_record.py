@@ -32,6 +32,8 @@ class Shard:
     """names of all weights of the model in their order, also of those that lie in other shards"""
     rows: Mapping[str, Ranges]
     """by the name of each weight that is here: the ranges of its rows, in the order in which they lie in the file"""
+    is_pending: bool = False
+    """whether other nodes may not have made this commit, the first one of all of them"""
 
     @classmethod
     def parse(cls, value: Any) -> "Shard":
@@ -50,7 +52,7 @@ class Shard:
             ordered = sorted(ranges)
             if any(stop > start for (_, stop), (start, _) in zip(ordered, ordered[1:], strict=False)):
                 raise ValueError("it must have each row once")
-        return cls(name, node, nodes, weights, rows)
+        return cls(name, node, nodes, weights, rows, value.get("pending") is True)
 
     def as_value(self) -> dict[str, Any]:
         """Return plain JSON types, for `parse`."""
@@ -61,6 +63,7 @@ class Shard:
             "nodes": self.nodes,
             "weights": list(self.weights),
             "rows": rows,
+            **({"pending": True} if self.is_pending else {}),
         }
 
     def row_count(self, weight: str) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cstool.errors import ClusterError, RankLostError, ToldElsewhere
-from cstool.launched import is_launched, launched_rank, launched_ranks
+from cstool.launched import is_by_srun, is_launched, launch_flags, launched_rank, launched_ranks
 
 if TYPE_CHECKING:
     from cstool.machine.ranks.link import Link
@@ -35,30 +36,54 @@ def joined_ranks(transport: Transport) -> Iterator[Link]:
         yield link
 
 
-def is_to_launch(launch: str | None, transport: Transport, ranks: int | None, max_restarts: int | None) -> bool:
-    """Say whether this process is to start the ranks, and is none itself.
+@dataclass(frozen=True)
+class LaunchRequest:
+    """How processes are to be started; None where nothing was typed.
 
     Args:
-        launch: "mpi", or None for no launch
-        ranks, max_restarts: see `launch_ranks`; None where they were not typed
+        launch: "mpi" for mpirun on this host, "slurm" for a batch job; None for this process alone
+        ranks: how many; None for one per core as far as there are systems, of a batch job one per node
+        max_restarts: how often to go on after a rank died, in a batch job also after its time limit
+        nodes, partition, time, sbatch: of a batch job; see `BatchJob`
+    """
+
+    launch: Literal["mpi", "slurm"] | None = None
+    ranks: int | None = None
+    max_restarts: int | None = None
+    nodes: int | None = None
+    partition: str | None = None
+    time: str | None = None
+    sbatch: Sequence[str] | None = None
+
+
+OF_SLURM = ("nodes", "partition", "time", "sbatch")
+"""of a request: what a batch job alone has"""
+
+
+def is_to_launch(request: LaunchRequest, transport: Transport) -> bool:
+    """Say whether this process is to start the ranks, and is none itself.
 
     Raises:
         ClusterError: the arguments do not go together, or this process is one of several already
     """
     if is_launched():
         return False
-    error = _launch_error(launch, transport, ranks, max_restarts)
+    error = _launch_error(request, transport)
     if error is not None:
         raise error if speaks() else ToldElsewhere(error.exit_code)
-    return launch is not None
+    return request.launch is not None
 
 
 def launcher_words() -> list[str]:
     """What stands before the command where mpirun or srun started it; nothing where `--launch` did, or nobody."""
     ranks = launched_ranks()
-    if is_launched() or ranks == 1:
+    if is_launched() or launch_flags() or ranks == 1:
         return []
-    return ["srun", "-n", str(ranks)] if "SLURM_STEP_NUM_TASKS" in os.environ else ["mpirun", "-n", str(ranks)]
+    if not is_by_srun():
+        return ["mpirun", "-n", str(ranks)]
+    # What tells ranks of each other is not the default everywhere.
+    mpi = os.environ.get("SLURM_MPI_TYPE")
+    return ["srun", *([] if mpi is None else [f"--mpi={mpi}"]), "-n", str(ranks)]
 
 
 def speaks() -> bool:
@@ -66,20 +91,24 @@ def speaks() -> bool:
     return launched_rank() == 0
 
 
-def _launch_error(
-    launch: str | None, transport: Transport, ranks: int | None, max_restarts: int | None
-) -> ClusterError | None:
-    counts = (("--ranks", ranks, 1), ("--max_restarts", max_restarts, 0))
+def _launch_error(request: LaunchRequest, transport: Transport) -> ClusterError | None:
+    launch = request.launch
+    counts = (("--ranks", request.ranks, 1), ("--max_restarts", request.max_restarts, 0), ("--nodes", request.nodes, 1))
+    if launch != "slurm":
+        got = "it alone" if launch is None else f"--launch {launch}"
+        alone = next((name for name in OF_SLURM if getattr(request, name) is not None), None)
+        if alone is not None:
+            return ClusterError(f"--{alone}: must go with --launch slurm, got {got}")
     if launch is None:
         alone = next((name for name, value, _ in counts if value is not None), None)
-        return None if alone is None else ClusterError(f"{alone}: must go with --launch mpi, got it alone")
+        return None if alone is None else ClusterError(f"{alone}: must go with --launch mpi or slurm, got it alone")
     if transport == "in_process":
         return ClusterError(
-            "--launch mpi: must not be with --transport in_process, got both", "one process needs no launch"
+            f"--launch {launch}: must not be with --transport in_process, got both", "one process needs no launch"
         )
     if launched_ranks() > 1:
         return ClusterError(
-            f"--launch mpi: must be typed where no launcher started the process, got one of {launched_ranks()}",
+            f"--launch {launch}: must be typed where no launcher started the process, got one of {launched_ranks()}",
             "without --launch the processes find each other",
         )
     for name, value, least in counts:
@@ -118,8 +147,8 @@ def launch_ranks(
     from cstool.machine.data_sets import most_ranks
     from cstool.machine.ranks.launching import launch
 
-    if max_restarts:
-        _check_restarts(trainers, continues)
+    if max_restarts and (error := restart_error(trainers, continues)) is not None:
+        raise error
     if ranks is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         ranks = cores if mode == "infer" else min(cores, *(most_ranks(params, mode) for params in trainers))
@@ -137,18 +166,15 @@ def launch_ranks(
         say(f"restart {restarts} of {max_restarts}: the run goes on from its last commit or checkpoint")
 
 
-def _check_restarts(trainers: Sequence[Params], continues: bool) -> None:
-    """Check that a run that is started again goes on.
-
-    Raises:
-        ClusterError: it would begin anew, or train more steps than were asked for
-    """
+def restart_error(trainers: Sequence[Params], continues: bool) -> ClusterError | None:
+    """The error of a run that would not go on if it were started again: it would begin anew, or train more steps."""
     if not continues:
         rule = "must not be with --checkpoint_path or --load_checkpoint_states, got both"
-        raise ClusterError(f"--max_restarts: {rule}", "a restart goes on from the latest state in model_dir")
+        return ClusterError(f"--max_restarts: {rule}", "a restart goes on from the latest state in model_dir")
     for params in trainers:
         if params.loop.num_steps is not None:
-            raise ClusterError(
+            return ClusterError(
                 f"--max_restarts: must not be with num_steps, got {params.loop.num_steps}",
                 "it counts from where a run begins; max_steps counts from step 0",
             )
+    return None

@@ -1,5 +1,6 @@
 """What pages of the documentation show is what is printed, up to numbers."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -29,6 +30,19 @@ def run_console(cstool: Callable[..., Outcome], console: str) -> list[Outcome]:
     outcomes = [cstool(*shlex.split(line.removeprefix("$ cstool "))) for line in console.splitlines()]
     assert [outcome.code for outcome in outcomes] == [0] * len(outcomes), outcomes[-1].stderr
     return outcomes
+
+
+def typed(command: str) -> Outcome:
+    """Type a command in a shell, in which `mpirun` is that beside this Python."""
+    bin_folder = Path("bin")
+    bin_folder.mkdir(exist_ok=True)
+    program = bin_folder / "cstool"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cstool "$@"\n')
+    program.chmod(0o755)
+    path = os.pathsep.join([str(bin_folder.resolve()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 def run_python(code: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from cstool.store import FILE_NAME, committed_step, find_shards, newest_common_step
 from tests.patience import wait_until
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
@@ -91,6 +92,11 @@ def launched(file: Path, *flags: str, ranks: int = 2) -> Sequence[str]:
 def by_mpirun(file: Path, *flags: str, ranks: int = 2) -> Sequence[str]:
     """The command as a user's own mpirun has it."""
     return (MPIRUN, "-n", str(ranks), *CSTOOL, "run", "-p", str(file), "--lanes", "1", *flags)
+
+
+def committed(model_dir: Path) -> int:
+    """The newest step that a run may go on from there: of one file, or of shards that all hold it; 0 for none."""
+    return max(committed_step(model_dir / FILE_NAME) or 0, newest_common_step(find_shards(model_dir)) or 0)
 
 
 def _environments() -> list[tuple[int, set[bytes]]]:

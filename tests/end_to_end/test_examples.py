@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
-RUN = ["train_and_check.sh", "resume.sh", "check_params.sh", "plan.sh"]
+RUN = ["train_and_check.sh", "resume.sh", "check_params.sh", "plan.sh", "two_ranks.sh"]
 
 
 @pytest.mark.parametrize("name", RUN)

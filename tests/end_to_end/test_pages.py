@@ -6,8 +6,6 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,7 @@ from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.run.report import host_rates
 from cstool.store import CheckpointWriter
-from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, run_console, run_python
-from tests.end_to_end.refusals import Outcome
+from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, run_console, run_python, typed
 from tests.end_to_end.worked import write_data
 from tests.event_files import scalars_of
 from tests.hosts import round_rates
@@ -207,23 +204,23 @@ def test_memoryx(cstool):
     ]
 
 
-def typed(command: str) -> Outcome:
-    """Type a command in a shell, in which `mpirun` is that beside this Python."""
-    bin_folder = Path("bin")
-    bin_folder.mkdir(exist_ok=True)
-    program = bin_folder / "cstool"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cstool "$@"\n')
-    program.chmod(0o755)
-    path = os.pathsep.join([str(bin_folder.resolve()), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
-    return Outcome(done.returncode, done.stdout, done.stderr)
-
-
 def test_cluster(cstool):
     write_data(Path())
-    kinds = ["console", "text", "console", "console", "console", "text"]
-    two_ranks, log, same, launch, two_hosts, _ = blocks("cluster", *kinds)
+    # Those in between are about Slurm: see `test_slurm.py`.
+    kinds = [
+        "console",
+        "text",
+        "console",
+        "console",
+        "console",
+        "console",
+        "text",
+        "console",
+        "text",
+        "text",
+        "console",
+    ]
+    two_ranks, log, same, launch, two_hosts, *_ = blocks("cluster", *kinds, "text")
     done = typed(two_ranks.removeprefix("$ "))
     assert (done.code, done.stderr) == (0, "")
     assert set(plain_lines(done.stdout)) >= set(plain_lines(log))

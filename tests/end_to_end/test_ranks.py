@@ -18,18 +18,18 @@ from tests.hosts import round_rates
 from tests.rank_works import RankWork, differing, mpirun
 
 WORKS = [
-    RankWork(2, 2, "gpt2", "dense", "clipped", "ram", "kept"),
-    RankWork(2, 3, "llama", "rigl", "not clipped", "file", "recomputed"),
-    RankWork(2, 12, "gpt2", "static", "clipped", "file", "kept"),
-    RankWork(2, 4, "llama", "dropconnect", "clipped", "ram", "recomputed"),
-    RankWork(3, 3, "gpt2", "rigl", "clipped", "ram", "kept"),
-    RankWork(3, 4, "llama", "dropout", "not clipped", "ram", "kept"),
-    RankWork(3, 6, "gpt2", "dropconnect", "not clipped", "file", "recomputed"),
-    RankWork(3, 12, "llama", "static", "clipped", "ram", "recomputed"),
-    RankWork(4, 4, "gpt2", "dropout", "clipped", "file", "recomputed"),
-    RankWork(4, 6, "llama", "dense", "not clipped", "file", "kept"),
-    RankWork(4, 12, "gpt2", "rigl", "clipped", "ram", "recomputed"),
-    RankWork(4, 48, "llama", "static", "not clipped", "file", "kept"),
+    RankWork(2, 2, "gpt2", "dense", "clipped", "ram", "all nodes", "kept"),
+    RankWork(2, 3, "llama", "rigl", "not clipped", "file", "all nodes", "recomputed"),
+    RankWork(2, 12, "gpt2", "static", "clipped", "file", "one node", "kept"),
+    RankWork(2, 4, "llama", "dropconnect", "clipped", "ram", "two nodes", "recomputed"),
+    RankWork(3, 3, "gpt2", "rigl", "clipped", "ram", "one node", "kept"),
+    RankWork(3, 4, "llama", "dropout", "not clipped", "ram", "two nodes", "kept"),
+    RankWork(3, 6, "gpt2", "dropconnect", "not clipped", "file", "one node", "recomputed"),
+    RankWork(3, 12, "llama", "static", "clipped", "ram", "all nodes", "recomputed"),
+    RankWork(4, 4, "gpt2", "dropout", "clipped", "file", "all nodes", "recomputed"),
+    RankWork(4, 6, "llama", "dense", "not clipped", "file", "one node", "kept"),
+    RankWork(4, 12, "gpt2", "rigl", "clipped", "ram", "two nodes", "recomputed"),
+    RankWork(4, 48, "llama", "static", "not clipped", "file", "two nodes", "kept"),
 ]
 """every two values of any two columns meet in some line, but for a few"""
 

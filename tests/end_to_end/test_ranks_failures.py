@@ -261,8 +261,8 @@ def test_no_mpirun(file):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--ranks", "2"], "error: --ranks: must go with --launch mpi, got it alone\n"),
-        (["--max_restarts", "2"], "error: --max_restarts: must go with --launch mpi, got it alone\n"),
+        (["--ranks", "2"], "error: --ranks: must go with --launch mpi or slurm, got it alone\n"),
+        (["--max_restarts", "2"], "error: --max_restarts: must go with --launch mpi or slurm, got it alone\n"),
         (["--launch", "mpi", "--ranks", "0"], "error: --ranks: must be at least 1, got 0\n"),
         (["--launch", "mpi", "--max_restarts", "-1"], "error: --max_restarts: must be at least 0, got -1\n"),
         (

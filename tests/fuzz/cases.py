@@ -10,7 +10,8 @@ import yaml
 
 from tests.fuzz.mutations import odd_text, spoil
 
-RUN_FLAGS = "--num_csx --lanes --eval_steps --seed --memoryx --memoryx_memory --memoryx_nodes --load_checkpoint_states --logging "
+RUN_FLAGS = "--num_csx --lanes --eval_steps --seed --memoryx --memoryx_memory --memoryx_nodes --logging "
+RUN_FLAGS += "--load_checkpoint_states "
 RUN_FLAGS += "--system --execution_mode --recompute --model_dir --checkpoint_path --artifact --sparse_kernels --trace "
 RUN_FLAGS += "--compile_dir --set"
 INFER_FLAGS = "--temperature --top_k --top_p --stop --batch_size --output --tokenizer --prompt --seed --lanes --set"

@@ -115,13 +115,14 @@ class ModelArrays:
 
     @property
     def shard_values(self) -> dict[str, Any]:
-        """What a commit of this node says of its shard; nothing where it is the only one."""
+        """What the next commit of this node says of its shard; nothing where it is the only one."""
         shards = self.shards
         if shards.nodes == 1:
             return {}
         rows = {name: _ranges(panels) for name, panels in self.own.items() if panels}
         of_set = {"set": shards.name, "nodes": shards.nodes, "weights": list(self.graph.weights)}
-        return {SHARD: {**of_set, "node": self.node, "rows": rows}}
+        pending = {"pending": True} if self.file is not None and self.file.record is None else {}
+        return {SHARD: {**of_set, "node": self.node, "rows": rows, **pending}}
 
     @property
     def keeps_any(self) -> bool:

@@ -1,19 +1,24 @@
 """Commits of steps and checkpoints made of them: one thread, one after the other, beside the training.
 
 Of several nodes the first leads. All wait for their updates; each makes its own file last; and when all have, each
-knows that the slots of the step before are free. So after a crash there is a step that all of them hold.
+knows that the slots of the step before are free. So after a crash there is a step that all of them hold. The first
+commit says of itself that others may lack it, until all have made it: so what a crash left of it is told from shards
+of which one is gone.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cstool.errors import CheckpointError
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.elsewhere import Elsewhere
 from cstool.machine.recorder import OFF, Recorder
 from cstool.store import (
+    SHARD,
     CommittedShards,
     CommittedStore,
     delete_checkpoints,
@@ -60,18 +65,21 @@ class Commits:
         wait = self._elsewhere.commit(found)
         self._commit(step, found)
         wait()
+        self._confirm()
         self._elsewhere.end_commit()
         self._drop_outdated()
 
     def _drop_outdated(self) -> None:
+        """Delete the files that this commit takes the place of; one that cannot be deleted stays, nothing is lost."""
         outdated, self.outdated = self.outdated, ()
         for rank, path, name in outdated:
-            if rank:
-                self._elsewhere.drop(rank, path, name)
-            elif name:
-                drop_shard(path, name)
-            else:
-                delete_checkpoints([path])
+            with suppress(CheckpointError):
+                if rank:
+                    self._elsewhere.drop(rank, path, name)
+                elif name:
+                    drop_shard(path, name)
+                else:
+                    delete_checkpoints([path])
 
     def _await(self, step: int, updates: Sequence[Future[None]]) -> None:
         with self.recorder.in_memoryx(step, "commits", "wait"):
@@ -86,6 +94,14 @@ class Commits:
         links = {f"model.{alias}": f"model.{weight}" for alias, weight in arrays.graph.aliases.items()}
         with self.recorder.in_memoryx(step, "commits", "commit"):
             file.commit({**values, **arrays.shard_values}, links)
+
+    def _confirm(self) -> None:
+        """Note that all nodes have made the first commit."""
+        file = self._arrays.file
+        assert file is not None and file.record is not None, "it was made"
+        shard = dict(file.record.values.get(SHARD, {}))
+        if shard.pop("pending", False):
+            file.amend({**file.record.values, SHARD: shard})
 
     # At another node than the first, which asks for all of it, in this order.
 
@@ -106,6 +122,7 @@ class Commits:
         if self.last is None or self.last.done():
             return
         if error is None:
+            self._confirm()
             self.last.set_result(None)
         else:
             self.last.set_exception(error)

@@ -1,12 +1,13 @@
 """The shards of MemoryX: which of its nodes keeps which panels. A node is the MemoryX of one rank."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cstool.ir import Graph, Panel, Weight, panels_of
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.optimizers import Optimizer, WholeOptimizer, state_numbers
 from cstool.sparsity import most_kept
+from cstool.store import Ranges
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,62 @@ class Shards:
 def deal_panels(
     graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, nodes: int, name: str = ""
 ) -> Shards:
-    """Deal the panels of a model to nodes, each to the one that has the fewest bytes so far.
+    """Deal the panels of a model to nodes: the largest first, each to the node that has the fewest bytes so far.
 
-    So panels that stream one after the other leave from different hosts. All panels of a weight go to one node where an
-    update or a mask needs all of the weight.
+    Large panels that stream one after the other are mostly alike, so they leave from different hosts. All panels of a
+    weight go to one node where an update or a mask needs all of the weight.
     """
-    sizes = [0] * nodes
-    owners: dict[Panel, int] = {}
+    units: list[tuple[int, Sequence[Panel]]] = []
     for weight in graph.weights.values():
         panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity)
-        stays_whole = is_sparse(weight.name, sparsity) or isinstance(optimizer, WholeOptimizer)
-        for unit in (panels,) if stays_whole else ((panel,) for panel in panels):
-            node = min(range(nodes), key=sizes.__getitem__)
-            sizes[node] += size_bytes * sum(panel.size for panel in unit) // weight.size
-            owners |= dict.fromkeys(unit, node)
+        stays_whole = _stays_whole(weight, optimizer, sparsity)
+        cut: Iterable[Sequence[Panel]] = [panels] if stays_whole else [(panel,) for panel in panels]
+        for unit in cut:
+            units.append((size_bytes * sum(panel.size for panel in unit) // weight.size, unit))
+    sizes = [0] * nodes
+    owners: dict[Panel, int] = {}
+    for unit_bytes, unit in sorted(units, key=lambda each: -each[0]):
+        node = min(range(nodes), key=sizes.__getitem__)
+        sizes[node] += unit_bytes
+        owners |= dict.fromkeys(unit, node)
     return Shards(nodes, owners, tuple(sizes), name)
+
+
+def dealt_already(
+    graph: Graph,
+    optimizer: Optimizer | None,
+    sparsity: SparsityRules,
+    rows: Sequence[Mapping[str, Ranges]],
+    name: str,
+) -> Shards | None:
+    """The dealing of shards that are there, which need not be that of today.
+
+    It depends on the optimizer and on what a weight has room for. None where a panel is not at one node, or a weight
+    that stays whole.
+
+    Args:
+        rows: of the weights, by node
+    """
+    sizes = [0] * len(rows)
+    owners: dict[Panel, int] = {}
+    for weight in graph.weights.values():
+        size_bytes = weight_bytes(weight, optimizer, sparsity)
+        stays_whole = _stays_whole(weight, optimizer, sparsity)
+        for panel in panels_of(weight):
+            held = (
+                node
+                for node, found in enumerate(rows)
+                if any(start <= panel.start and panel.stop <= stop for start, stop in found.get(weight.name, ()))
+            )
+            owners[panel] = node = next(held, -1)
+            if node < 0 or (stays_whole and node != owners[panels_of(weight)[0]]):
+                return None
+            sizes[node] += size_bytes * panel.size // weight.size
+    return Shards(len(rows), owners, tuple(sizes), name)
+
+
+def _stays_whole(weight: Weight, optimizer: Optimizer | None, sparsity: SparsityRules) -> bool:
+    return is_sparse(weight.name, sparsity) or isinstance(optimizer, WholeOptimizer)
 
 
 def is_sparse(weight: str, sparsity: SparsityRules) -> bool:

@@ -104,6 +104,7 @@ def _leading(link: MpiLink, say: Callable[[str], None]) -> Iterator[None]:
             if rank not in link.lost:
                 link.send(rank, "over", _Over(exit_code, link.lost))
         link.close()
+        _release(link, exit_code)
 
 
 @contextmanager
@@ -155,11 +156,18 @@ def _following(link: MpiLink) -> Iterator[None]:
         exit_code = ended.result()
     except CstoolError as error:
         if link.rank == 1 and 0 in link.lost:
+            _release(link, error.exit_code)
             raise
         raise ToldElsewhere(error.exit_code) from error
     finally:
         link.close()
     raise ToldElsewhere(exit_code)
+
+
+def _release(link: MpiLink, exit_code: int) -> None:
+    """See that the launcher does not wait for a rank that is lost; `--launch` sees to that itself."""
+    if link.lost and not is_launched():
+        link.end_all(exit_code)
 
 
 def _end_in_time(exit_code: int) -> None:

@@ -11,15 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO, NamedTuple
 
 from cstool.errors import ClusterError, Interrupted, RankLostError
 from cstool.launched import SOCKET_VARIABLE
 from cstool.machine.ranks.mpi import INSTALL, WAY_ON
+from cstool.machine.ranks.signals import collected_signals
 
 POLL_S = 0.1
 """how often the launcher looks whether mpirun is there, and whether a signal came [s]"""
@@ -79,7 +79,7 @@ def launch(command: Sequence[str], ranks: int) -> Ended:
     # The path of a socket must be short, wherever the user's temporary files are.
     with tempfile.TemporaryDirectory(prefix="cstool.", dir="/tmp") as folder, tempfile.TemporaryFile() as output:
         address = os.path.join(folder, "launcher")
-        with socket.socket(socket.AF_UNIX) as listener, _signals() as signals:
+        with socket.socket(socket.AF_UNIX) as listener, collected_signals() as signals:
             listener.bind(address)
             listener.listen(ranks)
             process = subprocess.Popen(
@@ -105,25 +105,6 @@ def _options(mpirun: str) -> list[str]:
     if "HYDRA" in found.stdout:
         return ["-disable-auto-cleanup", "-launcher", "fork", "-rmk", "user"]
     return ["--oversubscribe"]
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect the signals that come; one that is ignored stays so."""
-    came: list[int] = []
-
-    def take(number: int, _: FrameType | None) -> None:
-        came.append(number)
-
-    before = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, take)
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Rank:

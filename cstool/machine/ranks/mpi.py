@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import copyreg
 import io
+import os
 import pickle
 import queue
+import sys
 import threading
 import time
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,12 +23,15 @@ from typing import Any
 import numpy as np
 
 from cstool.errors import ClusterError, CstoolError, RankLostError
-from cstool.launched import launched_ranks
+from cstool.launched import is_by_srun, launched_ranks
 from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 
 Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
+PIECE_BYTES = 2**19
+"""in which arrays travel. One that MPI takes for large waits for the other side to ask for it, while smaller ones behind it
+go ahead; between hosts that is many milliseconds, and what is needed first would come last [bytes]"""
 BUSY_S, IDLE_S = 1e-4, 1e-3
 """how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
@@ -34,6 +40,8 @@ GOODBYE_S, PARTING_S = 60.0, 5.0
 """how long a rank that is through waits for the others to be through, too; and where one is lost [s]"""
 NAMING_S = 2.0
 """how long after an error of MPI it may take to hear which rank is lost [s]"""
+SAYING_S = 0.5
+"""how long what a rank prints may take to come through the launcher [s]"""
 INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
 WAY_ON = "the same command goes on from the last commit or checkpoint"
 
@@ -162,6 +170,13 @@ class MpiLink:
         self._closed_s = time.monotonic()
         self._thread.join()
 
+    def end_all(self, exit_code: int) -> None:
+        """Have the launcher end whatever it started, at once, when this process comes to its end.
+
+        hydra, the mpirun of MPICH, waits for ever for a host that cannot be reached, unless it is told to stop.
+        """
+        atexit.register(_abort, self._mpi.COMM_WORLD, exit_code)
+
     # All that follows is done by the thread of the link.
 
     def _work(self, started: Future[None]) -> None:
@@ -228,10 +243,8 @@ class MpiLink:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
-            for array in message.arrays:
-                if array.nbytes:
-                    flat = array.reshape(-1).view(np.uint8)
-                    message.requests.append(self._world.Isend([flat, self._mpi.BYTE], message.to, DATA))
+            for piece in _pieces(message.arrays):
+                message.requests.append(self._world.Isend([piece, self._mpi.BYTE], message.to, DATA))
             self._leaving.append(message)
             posted = True
         return posted
@@ -253,11 +266,7 @@ class MpiLink:
             return True
         _, place = self._listeners.get(kind, (None, place_anew))
         arrays = place(body, forms)
-        requests = [
-            self._world.Irecv([array.reshape(-1).view(np.uint8), self._mpi.BYTE], sender, DATA)
-            for array in arrays
-            if array.nbytes
-        ]
+        requests = [self._world.Irecv([piece, self._mpi.BYTE], sender, DATA) for piece in _pieces(arrays)]
         self._arriving.append(_Arriving(sender, kind, body, arrays, requests))
         return True
 
@@ -288,6 +297,8 @@ class MpiLink:
             (self._stuck if message.sender in self._lost else not_here).append(message)
         self._arriving = not_here
         for message in here:
+            # Behind many arrays on a slow link its word that it is there comes late.
+            self._heard_s[message.sender] = time.monotonic()
             with self._lock:
                 hear, _ = self._listeners.get(message.kind, (None, None))
                 if hear is None:
@@ -313,6 +324,25 @@ class MpiLink:
                 rule = f"must be heard of every {SILENT_S:.0f} s, it has been silent for {silent_s:.0f} s"
                 self.lose(rank, RankLostError(f"rank {rank} on {host}: {rule}, {doing}", WAY_ON))
             self.send(rank, "beat")
+
+
+def _abort(world: Any, exit_code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    # It travels by way of the launcher, which is about to end.
+    time.sleep(SAYING_S)
+    # What there is to say has been said, and MPI would add a line.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    world.Abort(exit_code)
+
+
+def _pieces(arrays: Sequence[Array]) -> Iterator[Array]:
+    """The bytes of arrays, as both sides cut them."""
+    for array in arrays:
+        flat = array.reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, PIECE_BYTES):
+            yield flat[start : start + PIECE_BYTES]
 
 
 def packed(content: Any) -> bytes:
@@ -352,9 +382,20 @@ def _start_mpi() -> Any:
         raise ClusterError(
             f"--transport mpi: the launcher must belong to the MPI of this Python ({_name(MPI)}); it started "
             f"{launched} processes, of which this MPI sees {found}",
-            "the mpirun beside this Python does, as `--launch mpi` uses it",
+            f"srun --mpi={pmi_of(_name(MPI))} does, as `--launch slurm` uses it; `srun --mpi=list` says what there is"
+            if is_by_srun()
+            else "the mpirun beside this Python does, as `--launch mpi` uses it",
         )
     return MPI
+
+
+def pmi_of(name: str) -> str:
+    """By what srun tells the processes of an MPI library of each other: PMIx is that of Open MPI, PMI-2 of the others.
+
+    >>> pmi_of("MPICH Version: 5.0.2"), pmi_of("Open MPI v5.0.6")
+    ('pmi2', 'pmix')
+    """
+    return "pmix" if name.startswith("Open MPI") else "pmi2"
 
 
 def _name(mpi: Any) -> str:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cstool.errors import CheckpointError
 from cstool.ir import Panel, Weight
 from cstool.kernels.sparse import Pattern
 from cstool.machine.memoryx import MemoryX
@@ -186,8 +188,7 @@ class OtherNodes(Elsewhere):
 
     def end_commit(self) -> None:
         """See `Elsewhere.end_commit`."""
-        for node in self._nodes:
-            self._commits.call(node, "end")
+        self._all(self._commits, "end")
 
     def open_shard(self, rank: int, path: Path, step: int, *, beside: bool = False) -> ShardSource:
         """See `Elsewhere.open_shard`."""
@@ -373,7 +374,8 @@ class Node:
 
 
 def _drop(path: Path, name: str) -> Answer:
-    drop_shard(path, name)
+    with suppress(CheckpointError):
+        drop_shard(path, name)
     return Answer()
 
 

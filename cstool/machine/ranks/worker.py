@@ -14,7 +14,7 @@ from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.budgets import ACTIVATION_SHARE, update_threads
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.cluster import Cluster
-from cstool.machine.committed import LookForShards
+from cstool.machine.committed import LookForShards, TellRows, rows_of
 from cstool.machine.grains import lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import InputWorker, Share
@@ -110,6 +110,7 @@ class Worker:
             TellTime: self._tell_time,
             HandOver: self._hand_over,
             LookForShards: self._look_for_shards,
+            TellRows: self._tell_rows,
             ExpectCommit: lambda _: self._memoryx.expect_commit(),
         }
         while True:
@@ -123,6 +124,9 @@ class Worker:
 
     def _look_for_shards(self, look: LookForShards) -> None:
         self._link.send(0, "shards", find_shards(look.folder))
+
+    def _tell_rows(self, tell: TellRows) -> None:
+        self._link.send(0, "rows", rows_of(tell.path))
 
     def _begin(self, begin: Begin) -> None:
         self._begun.close()

@@ -268,7 +268,7 @@ def test_a_step_on_several_ranks(cstool, monkeypatch):
     ]
     three = cstool(*flags[:5], "--ranks", "3", "--set", f"{NUM_CSX}=3").said.splitlines()[3:]
     assert three[5] == "grains     of 30 samples, by rank: 1, 1, 2; lanes: 1 each"
-    assert three[6] == "weights    sent in a step, by rank: 3.21 MB, 26.8 kB, 524 kB"
+    assert three[6] == "weights    sent in a step, by rank: 3.21 MB, 524 kB, 26.8 kB"
     assert three[-1] == "MemoryX    in memory, shared out among 3 ranks"
     alone = cstool(*flags[:5], "--ranks", "3", "--set", f"{NUM_CSX}=3", "--set", NODES_1).said.splitlines()[3:]
     assert alone[6:8] == [

@@ -85,6 +85,7 @@ class FromAfar:
         self.path = Path(f"host:{path.name}")
         self.asked = 0
         self.is_closed = False
+        self._committed = CommittedStore(path, is_ours=True)
         for name in self.record.arrays:
             shape, dtype = self.store._places[name][0][:2]
             self.store.create(name, shape, dtype)
@@ -99,13 +100,14 @@ class FromAfar:
     def read(self, key: str, out: Array, start: int, stop: int) -> None:
         self.asked += stop - start
         assert len(out) == stop - start
-        self.store.read_committed(key, start, out)
+        self._committed.read(key, out, start, stop)
 
     def verify_all(self, progress: Progress) -> None:
         progress(self.store.committed_bytes, self.store.committed_bytes)
 
     def close(self) -> None:
         self.is_closed = True
+        self._committed.close()
         self.store.close()
 
 

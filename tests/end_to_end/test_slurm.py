@@ -1,0 +1,355 @@
+"""Runs as batch jobs of a real Slurm, with two nodes on this machine, have the bits of runs in one process."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cstool.store import committed_step
+from tests.end_to_end.pages import blocks, plain_lines, typed, without_numbers
+from tests.end_to_end.ranks import CSTOOL, Command, Said
+from tests.end_to_end.ranks import run as run_command
+from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+from tests.end_to_end.worked import write_data, write_params
+from tests.patience import wait_until
+from tests.slurm import MISSING, Slurm, slurm
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"Slurm is not installed: there is no {', '.join(MISSING)}")
+
+STEPS = 30
+LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}, "init__memoryx": {"store": "file"}}
+SYSTEMS = {"init__backend": {"cluster_config": {"num_csx": 4}}, "init__model__dropout_rate": 0.1}
+WAY_ON = "hint: the same command goes on from the last commit or checkpoint\n"
+STOPS = "stops after this step. Another Ctrl-C cancels it."
+DIED = (
+    rf"error: rank 1 on {re.escape(socket.gethostname())}: must last as long as the run, it died "
+    r"(before the first step|in step \d+(, after the op of [\w.]+)?)\n" + WAY_ON
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Slurm]:
+    with tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder, slurm(Path(folder)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, data) -> tuple[list[float], str]:
+    """The losses and the digest of a run in one process, on one system, that nothing disturbed."""
+    one = {**SYSTEMS, "init__backend": {"cluster_config": {"num_csx": 1}}}
+    result = run_file(gpt_params(tmp_path_factory.mktemp("straight"), data, **LOOP, **one))
+    return result.losses, digest(Path(result.checkpoints[-1]))
+
+
+@pytest.fixture
+def file(tmp_path, data) -> Path:
+    return gpt_params(tmp_path, data, **LOOP, **SYSTEMS)
+
+
+def as_job(file: Path, *flags: str) -> tuple[str, ...]:
+    """The command of a batch job with a rank on each of two nodes."""
+    return (*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--nodes", "2", "--lanes", "1", *flags)
+
+
+def committed(file: Path) -> int:
+    path = file.parent / "model_dir" / "memoryx.h5"
+    return (committed_step(path) or 0) if path.exists() else 0
+
+
+def wait_for_commit(file: Path, step: int) -> None:
+    wait_until(lambda: committed(file) >= step, f"no commit of step {step}")
+
+
+def said_of_the_job(said: Said) -> list[str]:
+    """What was said of the job itself, without its number and where its files are."""
+    lines = [line for line in said.errors.splitlines() if re.match(r"job \d+: ", line)]
+    return [line.partition(": ")[2] for line in lines if "submitted with" not in line and ": waits" not in line]
+
+
+def other_errors(said: Said) -> str:
+    """What else was said on stderr; srun and Slurm's daemons say how each process ended."""
+    lines = said.errors.splitlines(keepends=True)
+    return "".join(line for line in lines if not re.match(r"job \d+: (?!was )|srun: |slurmstepd-", line))
+
+
+def stopped(file: Path, name: str) -> str:
+    """The message of a run that was stopped."""
+    return (
+        f"interrupted: stopped by {name} after step {committed(file)}; "
+        f"it is committed in {file.parent / 'model_dir' / 'memoryx.h5'}\n"
+        "hint: the same command continues from there\n"
+    )
+
+
+def finishes(file: Path, cluster: Slurm, straight: tuple[list[float], str]) -> None:
+    """Check that the same command goes on to the bits of the straight run."""
+    said = run_command(*as_job(file), environment=cluster.environment)
+    assert (said.exit_code, other_errors(said)) == (0, "")
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
+def test_a_job_has_the_bits_of_one_process(file, cluster, straight):
+    said = run_command(*as_job(file, "--json", "--time", "10", "--partition", "main"), environment=cluster.environment)
+    assert (said.exit_code, said_of_the_job(said)) == (0, ["runs on alpha,beta"]), said.errors
+    result = json.loads(said.output)
+    assert result["losses"] == straight[0]
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+    assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
+    typed = "--launch slurm --nodes 2 --partition main --time 10"
+    assert result["commands"]["continue"].endswith(typed)
+
+
+def test_the_script_is_as_good_by_hand(file, cluster, straight):
+    said = run_command(*as_job(file, "--max_steps", "10"), environment=cluster.environment)
+    assert said.exit_code == 0, said.errors
+    script = file.parent / "model_dir" / "slurm" / "job.sh"
+    script.write_text(script.read_text().replace("--max_steps 10", f"--max_steps {STEPS}"))
+    cluster.ask("sbatch", "--wait", str(script))
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
+def test_ranks_on_one_node_and_a_folder_with_an_odd_name(tmp_path, data, cluster, straight):
+    file = gpt_params(tmp_path / "a b'c#%j", data, **LOOP, **SYSTEMS)
+    command = (*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--ranks", "2", "--sbatch=--comment='two words'")
+    said = run_command(*command, environment=cluster.environment)
+    # One of them may still be busy with the end of the job before.
+    assert (said.exit_code, said_of_the_job(said)) in ((0, ["runs on alpha"]), (0, ["runs on beta"])), said.errors
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
+def test_one_rank_needs_no_mpi(file, cluster, straight):
+    command = (*CSTOOL, "run", "-p", str(file), "--launch", "slurm")
+    said = run_command(*command, environment=cluster.environment)
+    assert (said.exit_code, other_errors(said)) == (0, "")
+    assert "--mpi" not in (file.parent / "model_dir" / "slurm" / "job.sh").read_text()
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
+def by_srun(file: Path, cluster: Slurm, mpi: str) -> Said:
+    words = ("srun", f"--mpi={mpi}", "--nodes=2", *CSTOOL, "run", "-p", str(file), "--lanes", "1", "--json")
+    return run_command(*words, environment=cluster.environment)
+
+
+def test_an_srun_that_was_typed(file, cluster, straight):
+    said = by_srun(file, cluster, "pmi2")
+    result = json.loads(said.output)
+    assert (said.exit_code, result["losses"]) == (0, straight[0]), said.errors
+    assert result["commands"]["continue"].startswith("srun --mpi=pmi2 -n 2 cstool run ")
+
+
+def test_an_srun_that_does_not_tell_ranks_of_each_other(file, cluster):
+    said = by_srun(file, cluster, "none")
+    assert said.exit_code == 2
+    assert re.fullmatch(
+        r"error: --transport mpi: the launcher must belong to the MPI of this Python \(.+\); it started 2 processes, "
+        r"of which this MPI sees 1\n"
+        r"hint: srun --mpi=pmi2 does, as `--launch slurm` uses it; `srun --mpi=list` says what there is\n",
+        other_errors(said),
+    ), said.errors
+    assert not (file.parent / "model_dir").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_and_saves(file, cluster, straight, number):
+    with Command(*as_job(file), environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.process.pid, number)
+        said = command.wait()
+    assert said.exit_code == 130
+    assert said_of_the_job(said) == ["runs on alpha,beta", STOPS]
+    assert other_errors(said) == stopped(file, number.name)
+    finishes(file, cluster, straight)
+
+
+def test_a_second_ctrl_c_cancels(file, cluster, straight):
+    with Command(*as_job(file), environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        # It has no time to finish its step.
+        for _ in range(2):
+            os.kill(command.process.pid, signal.SIGINT)
+            time.sleep(0.02)
+        said = command.wait()
+    assert said.exit_code == 130
+    assert said_of_the_job(said)[1:] == [STOPS, "is cancelled"]
+    finishes(file, cluster, straight)
+
+
+def test_ctrl_c_before_the_job_runs(file, cluster):
+    with Command(*as_job(file, "--sbatch=--begin=now+1hour"), environment=cluster.environment) as command:
+        wait_until(lambda: bool(cluster.jobs()), "there is no job")
+        [job] = cluster.jobs()
+        os.kill(command.process.pid, signal.SIGINT)
+        said = command.wait()
+    assert (said.exit_code, cluster.state(job)) == (130, "CANCELLED")
+    assert other_errors(said) == "interrupted: stopped by SIGINT before the run began\n"
+
+
+def test_a_job_that_somebody_else_cancels(file, cluster, straight):
+    with Command(*as_job(file), environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        [job] = cluster.jobs()
+        cluster.ask("scancel", job)
+        said = command.wait()
+    assert said.exit_code == 130
+    assert other_errors(said) == stopped(file, "SIGTERM") + f"interrupted: job {job} was cancelled\n{WAY_ON}"
+    finishes(file, cluster, straight)
+
+
+def test_where_the_terminal_is_closed_the_job_goes_on(file, cluster, straight):
+    with Command(*as_job(file), environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        [job] = cluster.jobs()
+        os.kill(command.process.pid, signal.SIGHUP)
+        said = command.wait()
+    log = file.parent / "model_dir" / "slurm" / f"{job}.out"
+    assert (said.exit_code, other_errors(said)) == (
+        130,
+        f"interrupted: SIGHUP: job {job} is no longer followed, its log is {log}\nhint: `scancel {job}` ends it\n",
+    )
+    wait_until(lambda: cluster.state(job) == "COMPLETED", "the job does not end")
+    assert "Training completed successfully!" in log.read_text()
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
+def test_a_rank_that_dies_ends_the_job(file, cluster, straight):
+    with Command(*as_job(file), environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(1), signal.SIGKILL)
+        said = command.wait()
+    assert (said.exit_code, bool(re.fullmatch(DIED, other_errors(said)))) == (1, True), said.errors
+    finishes(file, cluster, straight)
+
+
+def test_after_a_rank_died_and_the_time_limit_came_the_job_goes_on_by_itself(file, cluster, straight):
+    with Command(*as_job(file, "--max_restarts", "2"), environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(1), signal.SIGKILL)
+        at = committed(file)
+        wait_for_commit(file, at + 2)
+        [job] = cluster.jobs()
+        # What Slurm does ahead of the time limit.
+        cluster.ask("scancel", "--batch", "--signal=USR1", job)
+        said = command.wait()
+    assert said.exit_code == 0
+    way_on = "the run goes on from its last commit or checkpoint\n"
+    restarts = [f"restart {n} of 2 after {why}: {way_on}" for n, why in ((1, "a rank died"), (2, "its time limit"))]
+    found = re.fullmatch(
+        rf"{DIED}{restarts[0]}interrupted: stopped by SIGTERM after step \d+; .*\nhint: .*\n{restarts[1]}",
+        other_errors(said),
+    )
+    assert found, said.errors
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
+def test_ranks_on_one_node_go_on_after_one_of_them_died(file, cluster, straight):
+    """They share memory, which those that die leave behind."""
+    flags = ("--launch", "slurm", "--ranks", "2", "--lanes", "1", "--max_restarts", "1")
+    with Command(*CSTOOL, "run", "-p", str(file), *flags, environment=cluster.environment) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(1), signal.SIGKILL)
+        said = command.wait()
+    restart = "restart 1 of 1 after a rank died: the run goes on from its last commit or checkpoint\n"
+    assert (said.exit_code, bool(re.fullmatch(DIED + restart, other_errors(said)))) == (0, True), said.errors
+    assert latest_bits(file.parent / "model_dir") == straight[1]
+
+
+def test_slurms_own_time_limit(file, cluster):
+    """A minute is the least that there is; Slurm looks at it every 30 s, and tells the job in time."""
+    with Command(
+        *as_job(file, "--max_steps", "1000000", "--time", "1", "--max_restarts", "1"), environment=cluster.environment
+    ) as command:
+        log = file.parent / "model_dir" / "latest_run.log"
+        wait_for_commit(file, 1)
+        [job] = cluster.jobs()
+        wait_until(lambda: cluster.ask("squeue", "-h", "-j", job, "--Format=RestartCnt:9") == "1", "not queued again")
+        at = committed(file)
+        wait_for_commit(file, at + 2)
+        os.kill(command.process.pid, signal.SIGINT)
+        said = command.wait()
+    assert said.exit_code == 130
+    assert re.fullmatch(
+        rf"interrupted: stopped by SIGTERM after step {at}; .*\nhint: .*\n"
+        r"restart 1 of 1 after its time limit: the run goes on from its last commit or checkpoint\n"
+        + re.escape(stopped(file, "SIGINT")),
+        other_errors(said),
+    ), said.errors
+    assert f"from global step {at + 1} " in log.read_text()
+
+
+def test_sbatch_refuses(file, cluster):
+    def refused(*flags: str) -> str:
+        said = run_command(*as_job(file, *flags), environment=cluster.environment)
+        assert (said.exit_code, said.output) == (2, "")
+        return said.errors
+
+    script = file.parent / "model_dir" / "slurm" / "job.sh"
+    assert refused("--partition", "nowhere") == (
+        "error: --launch slurm: sbatch must take the job, it refuses: invalid partition specified: nowhere; "
+        "Batch job submission failed: Invalid partition name specified\n"
+        "hint: `sinfo` lists the partitions\n"
+    )
+    assert refused("--sbatch=--speed=high") == (
+        "error: --launch slurm: sbatch must take the job, it refuses: unrecognized option '--speed=high'; "
+        'Try "sbatch --help" for more information\n'
+        f"hint: the script is {script}\n"
+    )
+
+
+def test_flags_win_over_the_environment(file, cluster):
+    said = run_command(
+        *as_job(file, "--partition", "main", "--time", "10", "--max_steps", "1"),
+        environment={**cluster.environment, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1"},
+    )
+    assert said.exit_code == 0, said.errors
+
+
+def test_the_page(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    write_params(tmp_path)
+    write_data(tmp_path)
+    a_job, told, same, *_, alone = blocks("cluster")[5:11]
+    done = typed(a_job.removeprefix("$ "))
+    assert done.code == 0, done.stderr
+    without_place = done.stderr.replace(str(tmp_path), "/home/me").splitlines()
+    # How long it waits, and whether that is seen, is another each time.
+    assert [without_numbers(line) for line in without_place if ": waits" not in line] == [
+        without_numbers(line) for line in told.splitlines() if ": waits" not in line
+    ]
+    one = a_job.partition("--num_csx")[0].removeprefix("$ ") + "--max_steps 3 --model_dir checkpoints/one_process"
+    assert typed(one).code == 0
+    command, _, seen = same.removeprefix("$ ").partition("\n")
+    done = typed(command)
+    assert (done.code, plain_lines(done.stdout)) == (0, plain_lines(seen))
+    command, _, seen = alone.removeprefix("$ ").partition("\n")
+    done = typed(command)
+    assert done.code == 2
+    seen, found = ([line for line in text.splitlines() if "srun: " not in line] for text in (seen, done.stderr))
+    assert [without_numbers(line) for line in found] == [without_numbers(line) for line in seen]
+
+
+def test_the_example_for_ci(cluster, tmp_path):
+    path = os.pathsep.join([str(Path(sys.executable).parent), cluster.environment["PATH"]])
+    launch = {"LAUNCH": "--launch slurm --nodes 2", "TMPDIR": str(tmp_path)}
+    example = Path(__file__).parents[2] / "examples" / "ci" / "two_ranks.sh"
+    said = run_command(str(example), environment={**cluster.environment, **launch, "PATH": path})
+    assert said.exit_code == 0, said
+    assert "ok: no weight differs" in said.output.splitlines()
+
+
+def test_there_is_nothing_left_of_the_jobs(cluster):
+    assert cluster.jobs() == []
