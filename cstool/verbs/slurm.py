@@ -56,7 +56,10 @@ def run_as_job(
     from cstool.machine.slurm.following import follow
 
     if mode == "infer":
-        raise ClusterError("--mode infer: must not be with --launch slurm, got both", "srun starts its ranks in a job")
+        raise ClusterError(
+            "--launch slurm: must be for training or evaluation, got --mode infer",
+            "salloc, and srun within it, have a model answer",
+        )
     nodes = request.nodes or 1
     ranks = nodes if request.ranks is None else request.ranks
     if ranks < nodes:

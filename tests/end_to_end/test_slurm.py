@@ -134,7 +134,7 @@ def test_one_rank_needs_no_mpi(file, cluster, straight):
     command = (*CSTOOL, "run", "-p", str(file), "--launch", "slurm")
     said = run_command(*command, environment=cluster.environment)
     assert (said.exit_code, other_errors(said)) == (0, "")
-    assert "--mpi" not in (file.parent / "model_dir" / "slurm" / "job.sh").read_text()
+    assert "--mpi=pmi2" not in (file.parent / "model_dir" / "slurm" / "job.sh").read_text()
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 

@@ -23,7 +23,8 @@ from cstool.machine.memoryx.shards import Shards
 from cstool.machine.prepare import prepare_kernels
 from cstool.machine.ranks.exchange import Exchange
 from cstool.machine.ranks.link import Link
-from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit, Node
+from cstool.machine.ranks.node import Node
+from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit
 from cstool.machine.ranks.orders import (
     Begin,
     BeginPasses,

@@ -38,6 +38,7 @@ from tests.unit.machine.test_sparse_weights import group
 BATCH = 12
 WHERE = "params.yaml: trainer.fit.train_dataloader"
 GRAPH = decoder(layers=2, dropout=0.1)
+ADAMW = AdamW(learning_rate=0.01, weight_decay=0.1)
 LINEAR = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
 
 
@@ -68,6 +69,8 @@ class Came:
     norms: list[float | None] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     evaluated: list[tuple[float, int]] = field(default_factory=list)
+    seen: list[dict[str, float]] = field(default_factory=list)
+    """norms of each step, where they are looked at"""
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     waves: int = 0
     traffic: Traffic | None = None
@@ -107,15 +110,17 @@ def train(
     lanes: int = 2,
     evaluates: bool = True,
     nodes: int | None = None,
+    looks: bool = False,
     **more: Any,
 ) -> tuple[Came, list[Samples], list[ThreadLink]]:
     """Train for some steps, and evaluate at the end; each rank has a node of MemoryX if nothing else is said."""
     came, links, samples = Came(), linked(ranks), [Samples(graph) for _ in range(ranks)]
-    optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
+    optimizer = make_optimizer(ADAMW, None)
     usual: dict[str, Any] = {**USUAL, "optimizer": optimizer, "lanes": lanes, "num_csx": num_csx, **more}
     usual["shards"] = deal_panels(graph, usual["optimizer"], usual.get("sparsity", DENSE), nodes or ranks)
     with others(links, samples, lanes), Appliance(graph, link=links[0], **usual) as appliance:
         identify(links)
+        appliance.memoryx.statistics.with_norms = looks
         for trains in (True, False) if evaluates else (True,):
             appliance.prepare(BATCH, trains=trains)
         appliance.memoryx.initialize(1)
@@ -126,7 +131,9 @@ def train(
         with appliance.reading(WHERE, samples[0], sampler, 0, steps, trains=True) as worker:
             for step in range(1, steps + 1):
                 batch = worker.next()
+                appliance.memoryx.statistics.begin_step(looks=looks)
                 trained = appliance.train_step(batch, step, 0.01)
+                came.seen.append(appliance.memoryx.statistics.norms())
                 came.losses.append(trained.loss)
                 came.norms.append(trained.gradient_norm)
                 came.tokens.append(batch.tokens)
@@ -149,7 +156,7 @@ def identify(links: list[ThreadLink]) -> None:
 
 def assert_same(found: Came, expected: Came) -> None:
     assert (found.losses, found.norms, found.tokens) == (expected.losses, expected.norms, expected.tokens)
-    assert found.evaluated == expected.evaluated
+    assert (found.evaluated, found.seen) == (expected.evaluated, expected.seen)
     for name, values in expected.weights.items():
         np.testing.assert_array_equal(found.weights[name], values, err_msg=name)
 
@@ -225,18 +232,24 @@ def test_a_rank_reads_the_samples_of_its_own_grains_alone():
     assert all(len(each.read_samples) < 30 for each in samples)
 
 
-def test_weights_go_to_each_rank_twice_and_one_sum_of_each_panel_comes_back():
-    """One rank's grains are a whole half of the tree, so what leaves it is as large as the weights."""
+def test_each_rank_sends_its_panels_twice_and_one_sum_of_each_panel_of_others():
+    """One rank's grains are a whole half of the tree, so a sum of a panel is as large as the panel."""
     graph = decoder(layers=1, share_embedding_weights=False)
     _, _, links = train(graph, 2, num_csx=2, steps=4)
     _, _, fewer = train(graph, 2, num_csx=2, steps=3)
-    down, up = (long.sent_bytes - short.sent_bytes for long, short in zip(links, fewer, strict=True))
-    sizes = {name: 4 * weight.size for name, weight in graph.weights.items()}
-    embedding_bytes = sizes.pop("embedding_layer.word_embeddings.weight")
-    assert down == 2 * (sum(sizes.values()) + embedding_bytes)
-    # The gradient of the embedding is sent as the rows that are not zero, each with its number.
-    rows, rest = divmod(up - sum(sizes.values()), 4 + 4 * 8)
-    assert (0 < rows <= 10, rest) == (True, 0)
+    weights, sums = [0, 0], [0, 0]
+    for panel, node in deal_panels(graph, make_optimizer(ADAMW, None), DENSE, 2).owners.items():
+        weights[node] += 4 * panel.size
+        if panel.weight != "embedding_layer.word_embeddings.weight":
+            sums[1 - node] += 4 * panel.size
+    total_rows = 0
+    for rank in (0, 1):
+        sent = links[rank].sent_bytes - fewer[rank].sent_bytes
+        # The gradient of the embedding is sent as the rows that are not zero, each with its number.
+        rows, rest = divmod(sent - 2 * weights[rank] - sums[rank], 4 + 4 * 8)
+        assert (rows >= 0, rest) == (True, 0)
+        total_rows += rows
+    assert 0 < total_rows <= 10
 
 
 def test_a_loss_that_is_not_finite_at_another_rank_is_found_there(tmp_path):

@@ -1,0 +1,140 @@
+"""MemoryX in shards: how panels are dealt, and that it does not matter who keeps which. Ranks are threads here."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.ir import Graph, _graph, panels_of
+from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
+from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.machine.plan import make_plan
+from cstool.optimizers import Optimizer, WholeOptimizer, make_optimizer
+from cstool.params import SGD, AdamW
+from cstool.params.sections.optimizers import Adafactor
+from tests.models import SPARSITIES, decoder, fc_mnist
+from tests.patience import within_patience
+from tests.unit.machine.test_ranks import GRAPH, LINEAR, assert_same, train
+from tests.unit.machine.test_sparse_weights import group
+
+WHOLE = make_optimizer(Adafactor(learning_rate=0.01), None)
+OPTIMIZERS = {
+    "none": None,
+    "sgd": make_optimizer(SGD(learning_rate=0.01), None),
+    "adamw": make_optimizer(AdamW(learning_rate=0.01), None),
+    "adafactor": WHOLE,
+}
+SPARSE = SparsityRules({LINEAR: group(0.75)}, 3)
+NODES = [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3), (4, 4)]
+"""ranks, and how many of them keep a shard"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_panels() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
+        yield
+
+
+def rows_of(shards: Shards) -> list[dict[str, list[tuple[int, int]]]]:
+    """The rows of each node, panel by panel."""
+    found: list[dict[str, list[tuple[int, int]]]] = [{} for _ in range(shards.nodes)]
+    for panel, node in shards.owners.items():
+        found[node].setdefault(panel.weight, []).append((panel.start, panel.stop))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([GRAPH, decoder(share_embedding_weights=False), fc_mnist(12, 8)]),
+    st.sampled_from([*OPTIMIZERS]),
+    st.booleans(),
+    st.integers(2, 9),
+)
+def test_panels_are_dealt_once_and_evenly(graph: Graph, optimizer: str, is_sparse: bool, nodes: int):
+    rule, sparsity = OPTIMIZERS[optimizer], SPARSE if is_sparse and LINEAR in graph.weights else DENSE
+    found = deal_panels(graph, rule, sparsity, nodes)
+    panels = {panel for weight in graph.weights.values() for panel in panels_of(weight)}
+    assert {*found.owners} == panels
+    assert all(0 <= node < nodes for node in found.owners.values())
+    largest = total = 0
+    for name, weight in graph.weights.items():
+        size_bytes, cut = weight_bytes(weight, rule, sparsity), panels_of(weight)
+        stays_whole = name in sparsity.groups or isinstance(rule, WholeOptimizer)
+        assert not stays_whole or len({found.owners[panel] for panel in cut}) == 1
+        largest = max(largest, size_bytes if stays_whole else size_bytes * max(p.size for p in cut) // weight.size)
+        total += size_bytes
+    assert max(found.shard_bytes) <= total / nodes + largest
+    assert total - len(panels) <= sum(found.shard_bytes) <= total
+    # Shards that are there are gone on from as they are.
+    again = dealt_already(graph, rule, sparsity, rows_of(found), found.name)
+    assert again is not None
+    assert again.owners == found.owners
+
+
+def dealt_for(optimizer: Optimizer | None, needs: Optimizer | None, sparsity: SparsityRules = DENSE) -> Shards | None:
+    """The dealing for one optimizer, as another takes it."""
+    return dealt_already(GRAPH, needs, sparsity, rows_of(deal_panels(GRAPH, optimizer, DENSE, 3, "a")), "a")
+
+
+def test_shards_are_gone_on_from_as_they_were_dealt_if_that_can_be():
+    assert deal_panels(GRAPH, WHOLE, DENSE, 3).owners != deal_panels(GRAPH, None, DENSE, 3).owners
+    found = dealt_for(WHOLE, None)
+    assert found is not None
+    assert (found.nodes, found.name, found.owners) == (3, "a", deal_panels(GRAPH, WHOLE, DENSE, 3).owners)
+    # Who needs all of a weight does not find it at one node; and of rows that nobody has there is no dealing.
+    assert dealt_for(None, WHOLE) is None
+    assert dealt_for(None, None, SPARSE) is None
+    assert dealt_already(GRAPH, None, DENSE, rows_of(deal_panels(GRAPH, None, DENSE, 3))[:2], "a") is None
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), NODES)
+def test_the_bits_do_not_depend_on_nodes(ranks, nodes):
+    more = {"max_gradient_norm": 0.5, "looks": True}
+    expected, _, _ = train(GRAPH, 1, **more)
+    assert all(expected.seen)
+    found, _, _ = within_patience(lambda: train(GRAPH, ranks, nodes=nodes, **more))
+    assert_same(found, expected)
+
+
+RULES = {
+    name: SparsityRules({LINEAR: group(**{"sparsity": 0.3, **SPARSITIES[name]})}, 4)
+    for name in ("set", "rigl", "static", "dropconnect")
+}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(pytest.param({"sparsity": found, "steps": 4}, id=name) for name, found in RULES.items()),
+        pytest.param({"sparsity": RULES["rigl"], "steps": 4, "max_gradient_norm": 0.5}, id="rigl, clipped"),
+        pytest.param({"optimizer": WHOLE}, id="adafactor"),
+        pytest.param({"optimizer": WHOLE, "max_gradient_norm": 0.5}, id="adafactor, clipped"),
+        pytest.param({"recompute": "always"}, id="recomputed"),
+    ],
+)
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_the_bits_do_not_depend_on_nodes_whatever_is_asked_for(more, nodes):
+    expected, _, _ = train(GRAPH, 1, looks=True, **more)
+    found, _, _ = within_patience(lambda: train(GRAPH, 3, nodes=nodes, looks=True, **more))
+    assert_same(found, expected)
+
+
+def test_tied_and_untied_embeddings_are_shared_by_nodes():
+    for is_tied in (True, False):
+        graph = decoder(share_embedding_weights=is_tied)
+        expected, _, _ = train(graph, 1)
+        owners = deal_panels(graph, OPTIMIZERS["adamw"], DENSE, 3).owners
+        assert len({node for panel, node in owners.items() if "word_embeddings" in panel.weight}) > 1
+        assert_same(within_patience(lambda graph=graph: train(graph, 3))[0], expected)
+
+
+def test_nodes_go_in_waves_together():
+    memory_bytes = int(1.5 * make_plan(GRAPH, 3, trains=True).slot_bytes)
+    expected, _, _ = train(GRAPH, 1, num_csx=2, evaluates=False)
+    more = {"num_csx": 2, "evaluates": False, "memory_bytes": memory_bytes, "recompute": "never"}
+    for nodes in (1, 2):
+        found, _, _ = within_patience(lambda nodes=nodes: train(GRAPH, 2, nodes=nodes, **more))
+        assert found.waves == 2
+        assert_same(found, expected)
