@@ -284,6 +284,11 @@ def test_no_mpirun(file):
             ["--launch", "mpi", "--mode", "infer", "--max_restarts", "2"],
             "error: --max_restarts: must go with a mode that trains or evaluates, got --mode infer\n",
         ),
+        (
+            ["--launch", "slurm", "--mode", "infer"],
+            "error: --launch slurm: must be for training or evaluation, got --mode infer\n"
+            "hint: salloc, and srun within it, have a model answer\n",
+        ),
     ],
 )
 def test_flags_that_do_not_go_together(file, flags, expected):

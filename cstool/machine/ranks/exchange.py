@@ -121,5 +121,6 @@ class Exchange:
         return found
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread; what is still on its way to other ranks is their own business."""
+        self._broadcast.close()
         self._sums.close()

@@ -41,6 +41,7 @@ class Broadcast:
         self._number = 0
         self._in_use: dict[int, tuple[int, int, str]] = {}
         """by the number of a panel that was sent: how many ranks still use it, its size [bytes], and its weight"""
+        self._is_closed = False
         self._lock = threading.Lock()
         link.listen("passed", self._passed)
         link.on_failure(self._window.close)
@@ -69,8 +70,9 @@ class Broadcast:
         def release(_: Future[None]) -> None:
             nonlocal left
             left -= 1  # by the thread of the link alone
-            if not left:
-                self._memoryx.release(panel)
+            with self._lock:
+                if not left and not self._is_closed:
+                    self._memoryx.release(panel)
 
         for sent in on_the_way:
             sent.add_done_callback(release)
@@ -92,6 +94,11 @@ class Broadcast:
                 self._in_use[number] = ranks - 1, size_bytes, weight
                 return
         self._window.give_back(size_bytes)
+
+    def close(self) -> None:
+        """Give nothing back any more: what is on its way leaves without MemoryX, which may be gone by then."""
+        with self._lock:
+            self._is_closed = True
 
 
 class ArrivingSums:
