@@ -1,18 +1,20 @@
-"""What it costs to train on three hosts: the step that is predicted, the step that is measured, and what prefetch hides.
+"""What it costs to train on three hosts: the step predicted, the step measured, and what prefetch hides.
 
     python -m benchmarks.hosts --rounds 3
 
 The hosts are network namespaces of this machine (`tests/namespaces.py`; Linux, as root), with cables of 1 Gbit/s and
-5 ms, or others by `--rate` and `--delay`. Each has a share of a core, which nobody else gets; to predict for them, what
-was measured of this machine is divided by that share.
+5 ms, or others by `--rate` and `--delay`. They have the cores of this machine between them, before anybody else, and
+a lane each. `cstool estimate` takes each to have such cores of its own; so the same prediction is made once more for
+lanes that share them.
 
-A turn is a run of some steps, of which the median without the first counts. Sides take turns: the run on three hosts,
-and its arithmetic alone, which is a run of the samples of one rank in one process on one such host. What the cables
-carry is measured by MPI alone.
+A turn is a run of some steps, of which the median without the first counts. Two sides take turns: the run on those
+hosts, and its arithmetic, which is the samples of one rank in one process on one such host. What MPI alone gets
+through the cables is measured beside it.
 
-Forward and backward, arithmetic alone takes C seconds, and the bytes of the pass take W seconds of the wire. One after
-the other they are C + W, one behind the other max(C, W). The share that is hidden says where the measured step is
-between the two: (C + W + rest - step) / min(C, W), where C and W are summed over the passes, and so is min(C, W).
+What can be hidden: forward or backward, the arithmetic of a rank takes C seconds, and the bytes of the busiest cable
+take W seconds at the rate of the cable. One after the other that is C + W, one behind the other max(C, W): so
+min(C, W) can be hidden, and C + W less the measured time was. Passes are added up; the rest of the arithmetic counts
+as C, and hides nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,9 +37,12 @@ import numpy as np
 import yaml
 
 from cstool.data import write_hdf5_text
-from cstool.kernels import cache_root
-from cstool.perf.host import Cost, HostRates
-from cstool.run.report.host_rates import load_rates, save_rates
+from cstool.models import build_graph, declared_sequence_length
+from cstool.params import load_params
+from cstool.perf.host import HostRates
+from cstool.perf.ranks import Link, RanksSetup, predict_ranks
+from cstool.run.report.host_prediction import planned_ranks
+from cstool.run.report.host_rates import load_rates
 from tests.namespaces import Hosts
 
 STEPS = 6
@@ -47,6 +51,9 @@ MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 MESSAGE_BYTES, MESSAGES = 4 * 2**20, 24
 """of what is sent to measure the cables"""
 PASSES = ("forward", "backward")
+SIDES = ("on three hosts", "one rank alone")
+CARRIED = 1448 / 1538
+"""of the rate of an Ethernet, what TCP leaves: bytes of data in a full frame, and all that it takes on the wire"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Case:
     layers: int
     batch: int
     sequence: int
+    nodes: int
+    """of MemoryX"""
 
     def params(self, folder: Path, ranks: int) -> Path:
         """Write its params and its data, for a batch of so many of its ranks' samples."""
@@ -85,6 +94,7 @@ class Case:
             "checkpoint": {"steps": 0},
             "logging": {"log_steps": 1},
             "backend": {"cluster_config": {"num_csx": ranks}},
+            "memoryx": {"nodes": min(self.nodes, ranks)},
             "model_dir": str(folder / "model_dir"),
         }
         loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(folder), "batch_size": batch}
@@ -94,30 +104,16 @@ class Case:
 
 
 CASES = {
-    "balanced": Case(hidden=384, layers=4, batch=6, sequence=256),
-    "arithmetic": Case(hidden=384, layers=4, batch=12, sequence=256),
-    "wire": Case(hidden=768, layers=3, batch=3, sequence=64),
+    "three nodes": Case(hidden=384, layers=4, batch=3, sequence=256, nodes=3),
+    "one node": Case(hidden=384, layers=4, batch=6, sequence=256, nodes=1),
+    "wire": Case(hidden=768, layers=3, batch=3, sequence=64, nodes=1),
 }
-"""arithmetic takes as long as the wire; longer; hardly any time"""
+"""arithmetic takes about as long as the wire, with a shard of MemoryX on each host or all of it on one; next to none"""
 
 
-def slowed(rates: HostRates, share: float) -> HostRates:
-    """What is to be expected of a host that has a share of a core of this one."""
-    rest = ("step_s", "stage_s")
-    rows = ("cached_bytes_per_s", "read_bytes_per_s", "write_bytes_per_s")
-    return replace(
-        rates,
-        cores=1,
-        costs={name: Cost(*(value / share for value in cost.row)) for name, cost in rates.costs.items()},
-        update_s={name: value / share for name, value in rates.update_s.items()},
-        **{name: getattr(rates, name) / share for name in rest},
-        **{name: getattr(rates, name) * share for name in rows},
-    )
-
-
-def run(command: Sequence[str], hosts: Hosts, cache: Path) -> dict[str, Any]:
+def run(command: Sequence[str], hosts: Hosts) -> dict[str, Any]:
     """Run a command that prints JSON at its end."""
-    environment = {**os.environ, **hosts.environment, "CSTOOL_CACHE_DIR": str(cache)}
+    environment = {**os.environ, **hosts.environment}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -166,89 +162,86 @@ def be_a_rank() -> None:
 
 @dataclass
 class Turns:
-    """What was found of a case, turn by turn."""
+    """What `cstool run --json` printed of a case, turn by turn."""
 
-    steps: list[dict[str, Any]]
-    """of three hosts, as `cstool run --json` has them"""
+    cables: list[dict[str, Any]]
+    """on three hosts"""
     alone: list[dict[str, Any]]
-    """of the arithmetic of one rank"""
-
-    def seconds(self, phase: str, side: str = "measured", *, alone: bool = False) -> float:
-        """Median of a phase of the step [s]."""
-        return median(turn["predicted"][phase][side] for turn in (self.alone if alone else self.steps))
+    """the samples of one rank on one host"""
 
 
-def report(name: str, turns: Turns, estimate: Mapping[str, Any], carried: Mapping[str, float]) -> None:
+def measured(turns: list[dict[str, Any]], phase: str = "step") -> float:
+    """Median of a phase of the step [s]."""
+    return median(turn["predicted"][phase]["measured"] for turn in turns)
+
+
+def planned(file: Path, rates: HostRates, link: Link) -> RanksSetup:
+    """What is planned for three hosts that have the cores of this machine between them, a lane each."""
+    params = load_params(file)
+    loader = params.train_dataloader
+    assert loader is not None
+    graph = build_graph(params.model, declared_sequence_length(params))
+    setup = planned_ranks(params, graph, loader.batch_size, RANKS, rates, link)
+    lanes = tuple(replace(own, lanes=1, lanes_beside=RANKS - 1) for own in setup.setups)
+    return replace(setup, setups=lanes, hosts=(0,) * RANKS)
+
+
+def report(name: str, file: Path, turns: Turns, estimate: Mapping[str, Any], rates: HostRates) -> None:
     """Print what was found of a case."""
-    print(json.dumps(estimate["ranks"], default=str)[:0], end="")
-    traffic, others = estimate["ranks"]["traffic"], RANKS - 1
-    step, said = turns.seconds("step"), turns.seconds("step", "predicted")
-    print(f"\n{name}: {step:.3f} s a step, measured on {RANKS} hosts")
-    print(f"  estimated    {estimate['step_s']:.3f} s ({estimate['step_s'] / step - 1:+.1%})")
-    print(f"  by the run   {said:.3f} s ({said / step - 1:+.1%})")
-    # Weights go down while gradients come up.
-    wire = {
-        "forward": others * traffic["forward_bytes"] / carried["down"],
-        "backward": max(others * traffic["backward_bytes"], sum(traffic["gradient_bytes"])) / carried["both"],
-    }
-    alone = {phase: turns.seconds(phase, alone=True) for phase in PASSES}
-    rest = turns.seconds("rest", alone=True)
-    expected = {phase: estimate[f"{phase}_s"] for phase in PASSES}
+    step = measured(turns.cables)
+    said = median(turn["predicted"]["step"]["predicted"] for turn in turns.cables)
+    arithmetic = {phase: measured(turns.alone, phase) for phase in PASSES}
+    whole = measured(turns.alone)
+    setup = planned(file, rates, Link(**estimate["ranks"]["link"]))
+    shared = predict_ranks(build_graph(load_params(file).model, CASES[name].sequence), rates, setup)
+    print(f"\n{name}: {step:.3f} s a step measured")
+    for who, seconds in (("estimated", estimate["step_s"]), ("cores shared", shared.step_s), ("by the run", said)):
+        print(f"  {who:<12} {seconds:.3f} s  {seconds / step - 1:+.1%}")
+    expected = shared.ranks[0]
+    print(f"  arithmetic   {whole:.3f} s measured, {expected.step_s:.3f} s estimated")
+    assert setup.link is not None
+    wires = dict(zip(PASSES, setup.traffic.wires_s(setup.link), strict=True))
     for phase in PASSES:
-        print(
-            f"  {phase:<12} arithmetic {alone[phase]:.3f} s, estimated {expected[phase]:.3f} s; "
-            f"wire {wire[phase]:.3f} s"
-        )
-    print(f"  rest         {rest:.3f} s alone, estimated {estimate['rest_s']:.3f} s")
-    total = sum(alone.values()) + sum(wire.values()) + rest
-    hideable = sum(min(alone[phase], wire[phase]) for phase in PASSES)
-    print(f"  hidden       {total - step:.3f} s of {hideable:.3f} s: {(total - step) / hideable:.1%}")
+        print(f"  {phase:<12} arithmetic {arithmetic[phase]:.3f} s, wire {wires[phase]:.3f} s")
+    hideable = sum(min(arithmetic[phase], wires[phase]) for phase in PASSES)
+    hidden = whole + sum(wires.values()) - step
+    print(f"  hidden       {hidden:.3f} s of {hideable:.3f} s: {hidden / hideable:.0%}")
 
 
-def compare(names: Sequence[str], rounds: int, rate: str, delay_s: float, share: float) -> None:
+def compare(names: Sequence[str], rounds: int, rate: str, delay_s: float) -> None:
     """Let the sides take turns, and print their medians."""
     rates = load_rates()
     if rates is None:
         raise SystemExit("this host is not measured: cstool estimate --system host")
-    link = f"{rate.removesuffix('bit').upper()}b/s,{1e3 * delay_s:g}ms"
+    megabits = float(rate.removesuffix("mbit"))
+    link = f"{CARRIED * megabits:.1f}Mb/s,{1e3 * delay_s:g}ms"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts.")))
-        hosts = stack.enter_context(Hosts(RANKS, rate, delay_s, share))
-        cache = shutil.copytree(cache_root(), folder / "cache")
-        os.environ["CSTOOL_CACHE_DIR"] = str(cache)
-        save_rates(slowed(rates, share))
+        hosts = stack.enter_context(Hosts(RANKS, rate, delay_s, goes_first=True))
         files = {name: CASES[name].params(folder / name, RANKS) for name in names}
         alone = {name: CASES[name].params(folder / f"{name} alone", 1) for name in names}
+        asked = ("--ranks", str(RANKS), "--link", link)
         estimates = {
-            name: run(
-                hosts.on(
-                    "alpha",
-                    *cstool("estimate", "--system", "host", "--params", str(file)),
-                    *("--ranks", str(RANKS), "--link", link),
-                ),
-                hosts,
-                cache,
-            )["predicted"]
+            name: run(hosts.on("alpha", *cstool("estimate", "--system", "host", "--params", str(file), *asked)), hosts)[
+                "predicted"
+            ]
             for name, file in files.items()
         }
         measure = hosts.mpirun(MPIRUN, sys.executable, "-m", "benchmarks.hosts", "--rank")
         carried: list[dict[str, float]] = []
         turns = {name: Turns([], []) for name in names}
         for turn in range(rounds):
-            carried.append(run(measure, hosts, cache))
+            carried.append(run(measure, hosts))
             print(f"round {turn + 1}: " + ", ".join(f"{way} {v / 1e6:.1f} MB/s" for way, v in carried[-1].items()))
-            for name in names:
-                turns[name].alone.append(run(hosts.on("alpha", *training(alone[name], turn)), hosts, cache))
-                turns[name].steps.append(run(hosts.mpirun(MPIRUN, *training(files[name], turn)), hosts, cache))
+            for name, own in turns.items():
+                own.cables.append(run(hosts.mpirun(MPIRUN, *training(files[name], turn)), hosts))
+                own.alone.append(run(hosts.on("alpha", *training(alone[name], turn)), hosts))
+                steps = [side[-1]["median_step_s"] for side in (own.cables, own.alone)]
                 load = Path("/proc/loadavg").read_text().split()[0]
-                steps = (each[-1]["median_step_s"] for each in (turns[name].alone, turns[name].steps))
-                print(
-                    f"  {name}: {next(steps):.3f} s alone, {next(steps):.3f} s on {RANKS} hosts; load {load}",
-                    flush=True,
-                )
-        rows = {way: median(each[way] for each in carried) for way in carried[0]}
+                said = ", ".join(f"{step:.3f} s {side}" for step, side in zip(steps, SIDES, strict=True))
+                print(f"  {name}: {said}; load {load}", flush=True)
         for name in names:
-            report(name, turns[name], estimates[name], rows)
+            report(name, files[name], turns[name], estimates[name], rates)
 
 
 def main() -> None:
@@ -256,15 +249,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--rate", default="1gbit", help="of a cable, as `tc` has it")
+    parser.add_argument("--rate", default="1000mbit", help="of a cable")
     parser.add_argument("--delay", type=float, default=5e-3, help="from host to host [s]")
-    parser.add_argument("--share", type=float, default=0.4, help="of a core, for each host")
     parser.add_argument("--rank", action="store_true", help="be one of the ranks that measure the cables")
     asked = parser.parse_args()
     if asked.rank:
         be_a_rank()
     else:
-        compare(asked.only, asked.rounds, asked.rate, asked.delay, asked.share)
+        compare(asked.only, asked.rounds, asked.rate, asked.delay)
 
 
 if __name__ == "__main__":

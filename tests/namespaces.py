@@ -1,8 +1,8 @@
 """Hosts in software: network namespaces with names and addresses of their own, joined by cables to a switch.
 
-A host is what a process sees: its name, its network device, its `/etc/hosts`. The memory and the files are those of this
-machine, and so are the cores, unless each host is to have a share. `tc` says how much goes into both ends of a cable, and
-a process carries it (`cable.py`). All is held by processes that end with this one, however that ends.
+A host is what a process sees: its name, its network device, its `/etc/hosts`. The cores, the memory and the files are
+those of this machine. `tc` says how much goes into both ends of a cable, and a process carries it (`cable.py`). All is
+held by processes that end with this one, however that ends.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from tests.cpu_share import cpu_group
-
 PROJECT = Path(__file__).parents[1]
-PROGRAMS = ("ip", "tc", "unshare", "nsenter", "setsid", "taskset")
+PROGRAMS = ("ip", "tc", "unshare", "nsenter", "setsid", "chrt")
 NAMES = ("alpha", "beta", "gamma", "delta")
 NETWORK = "10.87.0."
 BURST_BYTES, QUEUE_BYTES = 2**17, 2**21
@@ -51,17 +49,17 @@ class Hosts:
 
     Args:
         count: how many
-        rate: of each cable, each way, as `tc` has it
+        rate: of each cable, each way, as `tc` has it; None for cables that take no time, which cannot be cut
         delay_s: from one host to another [s]
-        share: of a core of this machine, which is all that a host has; None for all cores, like the others
+        goes_first: whether the hosts get the cores before anything else on this machine
 
     Raises:
         OSError: there can be none; see `why_not`
     """
 
-    def __init__(self, count: int, rate: str = "1gbit", delay_s: float = 0.0, share: float | None = None) -> None:
+    def __init__(self, count: int, rate: str | None = "1gbit", delay_s: float = 0.0, goes_first: bool = False) -> None:
         self.names = NAMES[:count]
-        self._rate, self._delay_s, self._share = rate, delay_s, share
+        self._rate, self._delay_s, self._goes_first = rate, delay_s, goes_first
         self._stack = ExitStack()
         self._holders: dict[str, int] = {}
         """the process that holds a host"""
@@ -95,23 +93,24 @@ class Hosts:
     def _add(self, number: int, name: str, switch: int) -> None:
         host = self._holders[name] = self._hold(name)
         self._enter[name] = _enter(host)
-        if self._share is not None:
-            cores = sorted(os.sched_getaffinity(0))
-            group = self._stack.enter_context(cpu_group(f"{self._folder.name}.{name}", self._share))
-            join = f'echo $$ > {group} && exec taskset -c {cores[(number - 1) % len(cores)]} "$@"'
-            self._enter[name] = ["sh", "-c", join, "sh", *self._enter[name]]
-        # From host to host there are two cables.
-        self._cables[name] = _started(
-            self._stack,
-            *(sys.executable, "-m", "tests.cable", "--delay", str(self._delay_s / 2)),
-            *("--ends", f"{host}:eth0", f"{switch}:{name}"),
-        )
+        if self._goes_first:
+            self._enter[name] = ["chrt", "--rr", "1", *self._enter[name]]
+        if self._rate is None:
+            _inside(switch, *("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(host)))
+        else:
+            # From host to host there are two cables.
+            self._cables[name] = _started(
+                self._stack,
+                *(sys.executable, "-m", "tests.cable", "--delay", str(self._delay_s / 2)),
+                *("--ends", f"{host}:eth0", f"{switch}:{name}"),
+            )
         _inside(host, "ip", "address", "add", f"{NETWORK}{number}/24", "dev", "eth0")
         _inside(switch, "ip", "link", "set", name, "master", "bridge")
         for process, device in ((host, "eth0"), (switch, name)):
             _inside(process, "ip", "link", "set", device, "up")
-            bucket = ["rate", self._rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES)]
-            _inside(process, "tc", "qdisc", "replace", "dev", device, "root", "tbf", *bucket)
+            if self._rate is not None:
+                bucket = ["rate", self._rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES)]
+                _inside(process, "tc", "qdisc", "replace", "dev", device, "root", "tbf", *bucket)
 
     def _start(self) -> Path:
         """Write what mpirun is to use as ssh: `-x HOST COMMAND...`. As with ssh, its end is not that of the command."""

@@ -23,9 +23,9 @@ def within_patience(work: Callable[[], Any]) -> Any:
     return done.result(PATIENCE_S)
 
 
-def wait_until(condition: Callable[[], bool], failing: str) -> None:
+def wait_until(condition: Callable[[], bool], failing: str, patience_s: float = PATIENCE_S) -> None:
     """Return as soon as something is so; fail, saying this, if it is not after some time."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, failing
         time.sleep(0.005)

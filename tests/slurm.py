@@ -29,7 +29,7 @@ MISSING = [name for name in (*DAEMONS, "sbatch", "srun") if shutil.which(name, p
 CORES = 2
 CONFIG = """
 ClusterName=test
-# MPI names shared memory by the number of a job: what others left is not to be met.
+# MPI names shared memory by the number of a job: what another Slurm of these tests left is not to be met.
 FirstJobId={first_job}
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}

@@ -186,7 +186,8 @@ def same_command(context: typer.Context) -> Callable[[Mapping[str, str | None]],
     """Writer of the command of a context, with flags set (None: left out) as its argument says."""
 
     def write(flags: Mapping[str, str | None]) -> str:
-        others = NOT_FOR_INFERENCE if flags.get("mode") == "infer" else ()
+        # To answer, one process does as a rule.
+        others = (*NOT_FOR_INFERENCE, "launch", "ranks") if flags.get("mode") == "infer" else ()
         words = typed_words(context, {*flags, *OF_ONE_RUN, *others})
         for name, value in flags.items():
             words += [] if value is None else [f"--{name}", value]

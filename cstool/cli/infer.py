@@ -15,6 +15,7 @@ from cstool.verbs.answer import (
     answer_until_stopped,
     check_output,
     generates_text,
+    keep_weights,
     open_logged,
     plan_text,
     predict,
@@ -23,13 +24,15 @@ from cstool.verbs.answer import (
 from cstool.words import bytes_text, counted
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import Answers, Completion, InferenceModel, Params
+    from cstool.verbs.results import Answers, Completion, InferenceModel, Link, Params
 
 _TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
 
 
-def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, lanes: int | None, as_json: bool) -> None:
-    """Answer, and show it.
+def infer(
+    params: Params, flags: InferFlags, *, checkpoint_path: Path | None, lanes: int | None, as_json: bool, link: Link
+) -> None:
+    """Answer, and show it; at another rank than rank 0, help it to.
 
     Args:
         params: of the run that trained the model
@@ -37,10 +40,14 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None to choose
         as_json: print one document on stdout
+        link: to other ranks
 
     Raises:
+        ToldElsewhere: it is over, and this is not rank 0
         CstoolError: whatever the user can act on
     """
+    if link.rank > 0:
+        keep_weights(params, lanes=lanes, link=link)
     plan: TextPlan | None = None
     if generates_text(params):
         request = flags.request()
@@ -55,7 +62,7 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
         screen_on(sys.stderr) as screen,
-        open_logged(params, screen, checkpoint_path=checkpoint_path, lanes=lanes) as model,
+        open_logged(params, screen, checkpoint_path=checkpoint_path, lanes=lanes, link=link) as model,
     ):
         document: dict[str, Any] = {
             "mode": "infer",
@@ -65,7 +72,7 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
         }
         signal_name = None
         if plan is not None:
-            answers, signal_name = _answer(model, plan, text=None if as_json else screen.text)
+            answers, signal_name = _answer(model, plan, link, text=None if as_json else screen.text)
             document |= answers.as_dict()
             if flags.output is not None:
                 write_completions(flags.output, answers.completions)
@@ -78,7 +85,9 @@ def infer(params: Params, flags: InferFlags, *, checkpoint_path: Path | None, la
             raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
 
 
-def _answer(model: InferenceModel, plan: TextPlan, *, text: TextOutput | None) -> tuple[Answers, str | None]:
+def _answer(
+    model: InferenceModel, plan: TextPlan, link: Link, *, text: TextOutput | None
+) -> tuple[Answers, str | None]:
     """Let the model answer; return also the signal that stopped it, if one did."""
     from cstool.verbs.run_log import LOG
 
@@ -91,7 +100,7 @@ def _answer(model: InferenceModel, plan: TextPlan, *, text: TextOutput | None) -
         if shown is not None:
             shown.write(piece)
 
-    answers, signal_name = answer_until_stopped(model, plan, show=show)
+    answers, signal_name = answer_until_stopped(model, plan, show=show, link=link)
     if text is not None:
         _show_rest(answers, text)
     for line in _summary(answers):
@@ -124,6 +133,9 @@ def _summary(answers: Answers) -> list[str]:
         lines.append(f"The text has {_ending(answers.completions[0])}.")
     pass_bytes = speed.streamed_bytes // max(1, speed.passes)
     weights = "weights in memory" if speed.weights == "resident" else f"{bytes_text(pass_bytes)} of weights a pass"
+    if speed.nodes > 1:
+        arrived = bytes_text(speed.arrived_bytes // max(1, speed.tokens))
+        weights += f", kept by {speed.nodes} ranks, {arrived} a token from others"
     lines.append(
         f"On this host: {counted(speed.prompt_tokens, 'prompt token')}, first token after {speed.first_token_s:.3g} s; "
         f"{counted(speed.tokens, 'token')} in {speed.seconds:.3g} s, {speed.tokens_per_s:.1f} tokens/s after the first"

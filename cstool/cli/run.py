@@ -1,9 +1,12 @@
 """`cstool run`: train and evaluate what a params file asks for."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,6 +34,9 @@ from cstool.cli.render import print_json
 from cstool.cli.report import missing_option
 from cstool.cli.screen import screen_on
 from cstool.verbs.asked import check_trace_file, load_trainers, typed
+
+if TYPE_CHECKING:
+    from cstool.verbs.results import Params
 
 PARAMS_HELP = "Params file (YAML), or the name of a stock one; to infer, a checkpoint has them as well."
 TRACE_HELP = (
@@ -133,33 +139,24 @@ def run(
     Only flags that are typed override the file. A file with several trainers runs them in order.
     """
     from cstool.cli.infer import infer
-    from cstool.verbs.answer import trained_params
-    from cstool.verbs.ranks import check_alone, is_to_launch, joined_ranks
+    from cstool.verbs.ranks import is_to_launch, joined_ranks
     from cstool.verbs.run import RunRequest, run_all
 
     if is_to_launch(launch.request, flags.transport):
         raise typer.Exit(_launch(context, flags, launch, logging))
     with joined_ranks(flags.transport) as link:
-        overrides = flags.set_ or (), typed("--", **vars(flags), logging=logging)
         lanes = parse_lanes(flags.lanes)
-        checkpoint_path, infers = flags.checkpoint_path, flags.mode == "infer"
+        infers = flags.mode == "infer"
         if infers:
-            check_alone(link.ranks)
             asked.check_others(context)
         else:
             asked.check_mode(flags.mode)
         if flags.trace is not None:
             check_trace_file(flags.trace)
-        if flags.params is not None:
-            trainers = load_trainers(flags.params, *overrides)
-        elif infers and checkpoint_path is not None:
-            checkpoint_path, found = trained_params(checkpoint_path, *overrides)
-            trainers = (found,)
-        else:
-            raise missing_option(context, "--params", "-p")
+        trainers, checkpoint_path = _trainers(context, flags, logging)
         if infers:
             # Of several trainers the last one has the model that the file comes to.
-            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lanes, as_json=as_json)
+            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lanes, as_json=as_json, link=link)
             return
         request = RunRequest(
             **{field.name: getattr(flags, field.name) for field in fields(RunRequest)} | {"lanes": lanes}
@@ -171,17 +168,32 @@ def run(
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
 
 
+def _trainers(context: typer.Context, flags: RunFlags, logging: str | None) -> tuple[Sequence[Params], Path | None]:
+    """Load the trainers of the params file, or of the checkpoint that answers; return its path as well.
+
+    Raises:
+        CstoolError: neither can be had
+    """
+    from cstool.verbs.answer import trained_params
+
+    overrides = flags.set_ or (), typed("--", **vars(flags), logging=logging)
+    if flags.params is not None:
+        return load_trainers(flags.params, *overrides), flags.checkpoint_path
+    if flags.mode != "infer" or flags.checkpoint_path is None:
+        raise missing_option(context, "--params", "-p")
+    path, found = trained_params(flags.checkpoint_path, *overrides)
+    return (found,), path
+
+
 def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, logging: str | None) -> int:
     """Have several processes do it, once the params are fine; return the exit code."""
-    from cstool.verbs.ranks import check_alone, launch_ranks
+    from cstool.verbs.ranks import launch_ranks
     from cstool.verbs.slurm import run_as_job
 
     if flags.mode == "infer":
-        check_alone(launch.ranks if launch.launch == "mpi" else None, str(launch.launch))
-    if flags.params is None:
-        raise missing_option(context, "--params", "-p")
+        InferFlags.check_others(context)
     lanes = parse_lanes(flags.lanes)
-    trainers = load_trainers(flags.params, flags.set_ or (), typed("--", **vars(flags), logging=logging))
+    trainers, _ = _trainers(context, flags, logging)
     continues = flags.checkpoint_path is None and flags.load_checkpoint_states is None
 
     def say(line: str) -> None:

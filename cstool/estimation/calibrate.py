@@ -6,6 +6,7 @@ run. Updates by themselves, memory and disk are measured as well.
 """
 
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,7 @@ UPDATE_WEIGHTS = 1 << 22
 UPDATES = 4
 DISK_BYTES = 1 << 28
 BLOCK_BYTES = 1 << 23
+MESSAGE_BYTES, MESSAGES = 1 << 19, 400
 Report = Callable[[str, int, int], None]
 """is told what is measured, how much is done, of how much"""
 
@@ -129,6 +131,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     update_s = _measure_updates()
     report("disk", len(PROBES) + 1, len(PROBES) + 2)
     cached, read, write = _measure_disk(folder)
+    socket_s = _measure_sockets()
     costs = {name: fit_cost([work for work, _ in found], [s for _, s in found]) for name, found in measured.items()}
     for kind, rules in OP_RULES.items():
         if rules.measured_as is not None:
@@ -146,6 +149,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
         cached_bytes_per_s=cached,
         read_bytes_per_s=read,
         write_bytes_per_s=write,
+        socket_s=socket_s,
     )
 
 
@@ -276,6 +280,30 @@ def _seconds(run: Callable[[], object], times: int) -> list[float]:
         run()
         found.append(time.perf_counter() - began)
     return found
+
+
+def _measure_sockets() -> float:
+    """What a byte takes of a core on its way out of a host, or in: the same by TCP, from this process to itself [s].
+
+    MPI copies what comes in once more, out of a buffer of its own.
+    """
+    leaving, arriving, own = (memoryview(bytearray(MESSAGE_BYTES)) for _ in range(3))
+
+    def send(address: Any) -> None:
+        with socket.create_connection(address) as connection:
+            for _ in range(MESSAGES):
+                connection.sendall(leaving)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(send, listener.getsockname())
+        connection, _ = listener.accept()
+        with connection:
+            began_s = time.process_time()
+            while connection.recv_into(own, MESSAGE_BYTES, socket.MSG_WAITALL):
+                arriving[:] = own
+            seconds = time.process_time() - began_s
+        sent.result()
+    return seconds / (2 * MESSAGES * MESSAGE_BYTES)
 
 
 def _measure_disk(folder: Path) -> tuple[float, float, float]:

@@ -99,7 +99,18 @@ class Speed:
     streamed_bytes: int = 0
     """of weights; in memory they are read where they are, and count once"""
     weights: str = "resident"
-    """resident: in memory; streamed: from a file, in every pass"""
+    """resident: in memory; streamed: from a file or other ranks, in every pass"""
+    nodes: int = 1
+    """ranks that keep weights"""
+    arrived_bytes: int = 0
+    """of weights, from other ranks"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON; of one rank without what there is of several alone."""
+        found = asdict(self)
+        if self.nodes == 1:
+            del found["nodes"], found["arrived_bytes"]
+        return found
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,7 @@ class Answers:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
-        return {"completions": [asdict(each) for each in self.completions], "host": asdict(self.speed)}
+        return {"completions": [asdict(each) for each in self.completions], "host": self.speed.as_dict()}
 
 
 def make_request(
@@ -243,6 +254,7 @@ def answer(
     speed.first_token_s = sum(firsts) / len(firsts)
     speed.tokens_per_s = later / later_s if later and later_s else speed.tokens / max(speed.seconds, 1e-9)
     speed.streamed_bytes = model.stream.streamed_bytes
+    speed.nodes, speed.arrived_bytes = model.stream.nodes, model.stream.arrived_bytes
     return Answers(completions, speed)
 
 

@@ -1,4 +1,4 @@
-"""A trained model, ready to answer: its checkpoint in MemoryX, in memory or in a file, and threads to walk it."""
+"""A trained model, ready to answer: its checkpoint in MemoryX, in memory or in files, and threads to walk it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
-from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.prepare import prepare_kernels, prepare_model_dir
+from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
+from cstool.machine.spread import spread_memoryx
 from cstool.machine.start import choose_start, restore
 from cstool.models import build_graph
 from cstool.params import DecoderParams, Params
@@ -35,6 +36,7 @@ class InferenceModel:
         params: of the run that trained it
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None for as many as there are cores
+        link: to other ranks, which keep a part of the weights each and send it here
         progress: is told what is going on
 
     Raises:
@@ -42,7 +44,13 @@ class InferenceModel:
     """
 
     def __init__(
-        self, params: Params, *, checkpoint_path: Path | None = None, lanes: int | None = None, progress: Progress
+        self,
+        params: Params,
+        *,
+        checkpoint_path: Path | None = None,
+        lanes: int | None = None,
+        link: Link = ALONE,
+        progress: Progress,
     ) -> None:
         self.params = params
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
@@ -53,18 +61,26 @@ class InferenceModel:
         with ExitStack() as stack:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
-            start = choose_start(params, checkpoint_path, None, trains=False)
-            backing = open_backing(params, self.graph, None, sparsity, start, lanes)
+            start = choose_start(params, checkpoint_path, None, trains=False, link=link)
+            backing = open_backing(params, self.graph, None, sparsity, start, lanes, link=link)
+            if backing.store is not None:
+                stack.callback(backing.store.close)
             stack.enter_context(one_blas_thread())
-            self.memoryx = stack.enter_context(
-                MemoryX(
-                    self.graph,
-                    None,
-                    store=backing.store,
-                    sparsity=sparsity,
-                    waiting_bytes=backing.waiting_bytes,
-                )
+            spread = spread_memoryx(
+                self.graph,
+                None,
+                sparsity,
+                link=link,
+                shards=backing.shards,
+                store=backing.store,
+                file=backing.file,
+                waiting_bytes=backing.waiting_bytes,
+                lanes=lanes,
+                seed=params.seed,
+                apart=1,
             )
+            stack.callback(spread.close)
+            self.memoryx = spread.memoryx
             prepare_kernels(progress)
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
@@ -72,7 +88,7 @@ class InferenceModel:
             self.memoryx.begin_evaluation(self.step, None)
             self.team = Team(lanes or available_cores())
             stack.callback(self.team.close)
-            self.stream = WeightStream(self.memoryx)
+            self.stream = WeightStream(self.memoryx, spread.others)
             stack.callback(self.stream.close)
             self._stack = stack.pop_all()
 

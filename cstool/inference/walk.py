@@ -26,28 +26,49 @@ from cstool.machine.csx import GrainSlot, Scratch
 from cstool.machine.lanes import stages
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.plan import PlannedOp, make_plan
+from cstool.machine.ranks.orders import BeginPasses, NextPass, OtherRanks
 from cstool.store import aligned_empty
 
 
 class WeightStream:
-    """Hands out panels.
+    """Hands out panels: those of the node of MemoryX here, and those of other ranks, which send them ahead of need.
 
     Args:
-        memoryx: where they are; nothing updates them
+        memoryx: the node here; nothing updates it
+        others: the other ranks, with the other nodes
     """
 
-    def __init__(self, memoryx: MemoryX) -> None:
-        self._memoryx = memoryx
-        self.is_resident = memoryx.arrays.file is None
+    def __init__(self, memoryx: MemoryX, others: OtherRanks) -> None:
+        self._memoryx, self._others = memoryx, others
+        self._source = others.exchange.swarmx(1, (0,))
+        self.nodes = memoryx.arrays.shards.nodes
+        """ranks that keep weights"""
+        self.is_resident = memoryx.arrays.file is None and self.nodes == 1
         """whether weights stay where they are; else each pass streams all of them"""
         self._held: dict[Panel, Weights] = {}
+        self._passes = 0
         self.streamed_bytes = 0
         """what has been sent out so far [bytes]"""
+        self.arrived_bytes = 0
+        """what of it came from other ranks [bytes]"""
 
-    def begin_pass(self, panels: Sequence[Panel]) -> None:
-        """Say which panels a pass takes, in order, so that they are fetched ahead."""
-        if not self.is_resident:
-            self._memoryx.expect(panels, 0)
+    def begin_pass(self, body: Sequence[Panel], head: Sequence[Panel], *, takes_head: bool) -> None:
+        """Say which panels a pass takes, in order, so that they are fetched ahead.
+
+        Args:
+            body: what every pass takes
+            head: what comes after that in a pass whose logits are wanted
+            takes_head: whether this one is
+        """
+        if self.is_resident:
+            return
+        self._source.expect([*body, *(head if takes_head else ())], 0, 1)
+        if self.nodes > 1:
+            if not self._passes:
+                self._others.order(BeginPasses(body, head))
+            self._others.order(NextPass(takes_head))
+            self._passes += 1
+            self._others.link.activity.step = self._passes
 
     @contextmanager
     def lent(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
@@ -59,24 +80,26 @@ class WeightStream:
         try:
             weights = []
             for panel in panels:
-                weights.append(self._memoryx.acquire(panel))
+                weights.append(self._source.acquire(panel))
                 taken.append(panel)
-                self.streamed_bytes += self._memoryx.stream_bytes(panel)
+                size_bytes = self._memoryx.stream_bytes(panel)
+                self.streamed_bytes += size_bytes
+                self.arrived_bytes += 0 if self._memoryx.keeps(panel) else size_bytes
             yield weights
         finally:
             for panel in taken:
-                self._memoryx.release(panel)
+                self._source.release(panel)
 
     def _resident(self, panel: Panel) -> Weights:
         if (weights := self._held.get(panel)) is None:
-            weights = self._held[panel] = self._memoryx.acquire(panel)
+            weights = self._held[panel] = self._source.acquire(panel)
             self.streamed_bytes += self._memoryx.stream_bytes(panel)
         return weights
 
     def close(self) -> None:
         """Give everything back."""
         for panel in self._held:
-            self._memoryx.release(panel)
+            self._source.release(panel)
         self._held.clear()
 
 
@@ -142,12 +165,13 @@ class _Layout:
         *ops, self.head = zip(self.plan.ops, self.slot.calls, strict=True)
         # Linear ops that read the same are one group: query, key and value, a layer and its gate.
         self.groups = [list(group) for _, group in groupby(ops, _group_of)]
-        self.panels = [panel for planned in self.plan.ops for panel in (*planned.vector_panels, *planned.matrix_panels)]
-        """in the order in which a pass takes them, where they stream"""
+        *body, head = ([*planned.vector_panels, *planned.matrix_panels] for planned in self.plan.ops)
+        self.body_panels = [panel for panels in body for panel in panels]
+        """in the order in which every pass takes them, where they stream"""
+        self.head_panels: Sequence[Panel] = head
+        """likewise, of the output layer"""
         self.steps: list[Callable[[News], None]] | None = None
         """what runs the groups, where weights stay; None before the first pass"""
-        last = self.plan.ops[-1]
-        self.head_panels = len(last.vector_panels) + len(last.matrix_panels)
 
 
 class Walk:
@@ -194,7 +218,7 @@ class Walk:
         layout = self._layout(len(next(iter(inputs.values()))))
         for name, value in inputs.items():
             np.copyto(layout.slot.arrays[name], value)
-        self.stream.begin_pass(layout.panels if len(wanted) else layout.panels[: -layout.head_panels])
+        self.stream.begin_pass(layout.body_panels, layout.head_panels, takes_head=len(wanted) > 0)
         # An overflow is found in the logits.
         with np.errstate(over="ignore", invalid="ignore"):
             if self.stream.is_resident:
@@ -250,11 +274,12 @@ class Walk:
     def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[list[_Product]]:
         """Yield the products of linear ops, one at a time, each while its weights are lent."""
         for planned, call in group:
-            for panel in planned.matrix_panels:
-                # In the order in which the stream was told to expect them.
-                with self.stream.lent(planned.vector_panels) as vectors, self.stream.lent([panel]) as (weight,):
-                    bias = _rows_of(vectors[0], panel) if vectors else None
-                    yield [_Product(call.inputs[0], weight, bias, call.outputs[0][:, panel.start : panel.stop])]
+            # Each panel once, in the order in which the stream was told to expect them.
+            with self.stream.lent(planned.vector_panels) as vectors:
+                for panel in planned.matrix_panels:
+                    with self.stream.lent([panel]) as (weight,):
+                        bias = _rows_of(vectors[0], panel) if vectors else None
+                        yield [_Product(call.inputs[0], weight, bias, call.outputs[0][:, panel.start : panel.stop])]
 
     def _multiply(self, products: Sequence[_Product]) -> None:
         """Compute several products; the team shares the rows of all dense weights together."""

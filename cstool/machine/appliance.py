@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cstool.data import Dataset, Sampler
 from cstool.errors import NonFiniteError
@@ -20,21 +20,19 @@ from cstool.kernels.gemm import Gemm
 from cstool.kernels.gemm_providers import choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
-from cstool.machine.budgets import activation_budget_bytes, memoryx_bytes, update_threads
+from cstool.machine.budgets import activation_budget_bytes
 from cstool.machine.cluster import Cluster
 from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
-from cstool.machine.memoryx import MemoryX
-from cstool.machine.memoryx.elsewhere import NOWHERE
 from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx_store import ShardFile
 from cstool.machine.ranks.link import ALONE, Link
-from cstool.machine.ranks.nodes import OtherNodes
-from cstool.machine.ranks.orders import Begin, Go, Next, OtherRanks, Prepare, Record, SetGemm
+from cstool.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm
 from cstool.machine.recorder import OFF, Recorder
+from cstool.machine.spread import spread_memoryx
 from cstool.optimizers import Optimizer
 from cstool.store import Store
 
@@ -92,9 +90,9 @@ class Appliance:
         file: ShardFile | None = None,
     ) -> None:
         shards = shards or deal_panels(graph, optimizer, sparsity, 1)
-        hosts = [link.hosts[rank] for rank in range(link.ranks)]
         if memory_bytes is None:
-            here_bytes = sum(s for s, host in zip(shards.shard_bytes, hosts, strict=False) if host == hosts[0])
+            sizes = enumerate(shards.shard_bytes)
+            here_bytes = sum(size for node, size in sizes if link.hosts[node] == link.hosts[0])
             share = here_bytes / max(1, sum(shards.shard_bytes))
             memory_bytes = activation_budget_bytes(graph, optimizer, sparsity, share)
         self.graph = graph
@@ -105,32 +103,24 @@ class Appliance:
         self._lanes = lanes
         self._recompute = recompute
         self._apart = STAGES_APART if waiting_bytes is None else 1
-        of_each: dict[str, Any] = {
-            "optimizer": optimizer,
-            "max_gradient_norm": max_gradient_norm,
-            "learning_rate_scales": learning_rate_scales,
-            "sparsity": sparsity,
-            "waiting_bytes": waiting_bytes,
-            "shards": shards,
-        }
-        self.memoryx = MemoryX(
-            graph,
-            store=store,
-            threads=update_threads(lanes),
-            elsewhere=OtherNodes(link, shards.nodes) if link.ranks > 1 else NOWHERE,
-            **of_each,
-        )
         self.link = link
-        self.others = OtherRanks(link, self.memoryx)
-        taken = [
-            memoryx_bytes(graph, optimizer, sparsity) * size // max(1, sum(shards.shard_bytes))
-            for size in shards.shard_bytes
-        ]
-        if self.memoryx.arrays.file is not None:
-            taken = [self.memoryx.arrays.file.cache.limit_bytes + (waiting_bytes or 0)] * shards.nodes
-        taken += [0] * (link.ranks - shards.nodes)
-        begin = Begin(graph, seed, self._apart, of_each, file, hosts, taken)
-        self._memory_bytes = [memory_bytes // link.host_ranks, *self.others.begin_model(begin)]
+        self._spread = spread_memoryx(
+            graph,
+            optimizer,
+            sparsity,
+            link=link,
+            shards=shards,
+            store=store,
+            file=file,
+            waiting_bytes=waiting_bytes,
+            lanes=lanes,
+            seed=seed,
+            apart=self._apart,
+            max_gradient_norm=max_gradient_norm,
+            learning_rate_scales=learning_rate_scales,
+        )
+        self.memoryx, self.others = self._spread.memoryx, self._spread.others
+        self._memory_bytes = [memory_bytes // link.host_ranks, *self._spread.memory_bytes]
         """for activations, by rank [bytes]"""
         self.gemm = choose_gemm()
         """provider of products"""
@@ -145,8 +135,7 @@ class Appliance:
         with self._one_thread:
             for cluster in self._clusters.values():
                 cluster.close()
-            self.others.close()
-            self.memoryx.close()
+            self._spread.close()
 
     def train_step(self, batch: Batch, step: int, learning_rate: float) -> TrainStep:
         """Run one step: stream forward, stream backward, reduce, update.
@@ -255,6 +244,7 @@ class Appliance:
             feeder=self.others.exchange.feeder,
             seed=self.seed,
             apart=self._apart,
+            nodes=self.memoryx.arrays.shards.nodes,
         )
         self.others.order(Prepare(batch_size, layout))
         found.multiply_with(self.gemm)

@@ -51,6 +51,7 @@ class Cluster:
         swarmx: what stands between its lanes and MemoryX
         feeder: sends panels to other ranks, where MemoryX is here and other ranks are
         apart: how many panels the fastest lane may be ahead of the slowest
+        nodes: of MemoryX; the feeder may be ahead by that many times as many panels, of which about `apart` are its own
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Cluster:
         rank: int = 0,
         feeder: SwarmX | None = None,
         apart: int = STAGES_APART,
+        nodes: int = 1,
     ) -> None:
         self.layout = layout
         self.plan, self.trains, self.waves = layout.plan, layout.trains, layout.deal.waves
@@ -76,7 +78,7 @@ class Cluster:
         lanes = max(1, min(lanes, len(self.slots)))
         self.lanes = [Lane(i, self.plan, share, swarmx) for i, share in enumerate(even_parts(self.slots, lanes))]
         self._walkers = [*self.lanes, *([] if feeder is None else [Lane(lanes, self.plan, [], feeder)])]
-        self._apart = apart
+        self._apart, self._nodes = apart, nodes
         self._threads = ThreadPoolExecutor(max(1, len(self._walkers) - 1), thread_name_prefix="lane")
 
     @cached_property
@@ -192,7 +194,8 @@ class Cluster:
         self._threads.shutdown()
 
     def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
-        pace = Pace(len(self._walkers), self._apart)
+        feeds = len(self._walkers) > len(self.lanes)
+        pace = Pace(len(self.lanes), self._apart, self._nodes * self._apart if feeds else None)
 
         def guarded(lane: Lane) -> BaseException | None:
             lane.tape.begin()

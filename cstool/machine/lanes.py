@@ -25,11 +25,12 @@ class Pace:
 
     Args:
         apart: how many stages the fastest may be ahead of the slowest
+        feeder_apart: the same of one more lane behind those, which feeds other ranks; None for no such lane
     """
 
-    def __init__(self, lanes: int, apart: int) -> None:
-        self._at = [0] * lanes
-        self._apart = apart
+    def __init__(self, lanes: int, apart: int, feeder_apart: int | None = None) -> None:
+        self._apart = [apart] * lanes + ([] if feeder_apart is None else [feeder_apart])
+        self._at = [0] * len(self._apart)
         self._moved = threading.Condition()
         self._broken = False
 
@@ -44,7 +45,7 @@ class Pace:
         with self._moved:
             self._at[lane] += 1
             self._moved.notify_all()
-            self._moved.wait_for(lambda: self._broken or self._at[lane] - min(self._at) <= self._apart)
+            self._moved.wait_for(lambda: self._broken or self._at[lane] - min(self._at) <= self._apart[lane])
             if self._broken:
                 raise LaneStopped
 

@@ -94,6 +94,7 @@ class HostRates:
         cached_bytes_per_s: a copy between memory and the system's page cache [B/s]
         read_bytes_per_s: from the disk [B/s]
         write_bytes_per_s: to the disk, synced [B/s]
+        socket_s: of a core, for a byte that goes out to another host or comes in; 0 where it was not measured [s]
     """
 
     cpu: str
@@ -106,6 +107,7 @@ class HostRates:
     cached_bytes_per_s: float
     read_bytes_per_s: float
     write_bytes_per_s: float
+    socket_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ class Traffic:
         return tuple(sum(way[rank][0] for way in ways) for rank in range(len(self.forward_bytes)))
 
     @property
+    def moved_bytes(self) -> list[tuple[int, int]]:
+        """Out of each rank and into it together, by rank: forward, and on the way back."""
+        return [(sum(one), sum(other)) for one, other in zip(self._forward_ways, self._back_ways, strict=True)]
+
+    @property
     def _forward_ways(self) -> list[tuple[int, int]]:
         """Out of each rank, and into it, forward."""
         return _weight_ways(self.forward_bytes)
@@ -136,8 +141,9 @@ class RankedStep:
 def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedStep:
     """Return the predicted time of a training step on several ranks.
 
-    It is a lower bound where copies of the wire take cores from the lanes, as they do on one host. With P other ranks,
-    links of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
+    It is a lower bound where ranks are on one host, since the copies of messages take cores from the lanes. Between
+    hosts they count as `HostRates.socket_s` where lanes leave no core for them. With P other ranks, links
+    of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
 
         W (L + P first / B) + max(compute of the slowest rank, bytes of the busiest wire / B)
 
@@ -161,6 +167,8 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
     traffic, link, others = setup.traffic, setup.link, len(steps) - 1
     rest_s = max(step.rest_s for step in steps)
     passes = [*map(_passes, steps)]
+    if link is not None and others:
+        passes = [*map(_with_messages, passes, _messages_s(rates, setup))]
     free = 1 if traffic.nodes <= 1 else 0
     own_s, other_s = _slowest(passes[:free]), _slowest([*passes[free:], *_crowded(rates.cores, setup, steps)])
     alone_s = sum(map(max, own_s, other_s)) + rest_s
@@ -197,6 +205,25 @@ def pass_s(here_s: float, there_s: float, wire_s: float, lead_s: float) -> float
 def _passes(step: HostStep) -> tuple[float, float]:
     """Compute forward, and on the way back [s]."""
     return step.forward_s, step.again_s + step.backward_s
+
+
+def _messages_s(rates: HostRates, setup: RanksSetup) -> list[tuple[float, float]]:
+    """By rank, what messages take of all cores forward, and on the way back [s].
+
+    Nothing where a core is free for them, nor where they go through memory.
+    """
+    is_network = setup.link is not None and setup.link.both_ways
+    return [
+        (forward * rates.socket_s / rates.cores, back * rates.socket_s / rates.cores)
+        if is_network and own.lanes + own.lanes_beside >= rates.cores
+        else (0.0, 0.0)
+        for own, (forward, back) in zip(setup.setups, setup.traffic.moved_bytes, strict=True)
+    ]
+
+
+def _with_messages(passes: tuple[float, float], messages_s: tuple[float, float]) -> tuple[float, float]:
+    """Compute of both passes with what messages take of the same cores [s]."""
+    return passes[0] + messages_s[0], passes[1] + messages_s[1]
 
 
 def _crowded(cores: int, setup: RanksSetup, steps: Sequence[HostStep]) -> Iterator[tuple[float, float]]:

@@ -19,6 +19,8 @@ from cstool.machine.state import environment
 from cstool.params import Params
 
 log = logging.getLogger("cstool")
+NO_DATA = DataSets(None, (), None)
+"""what a model that answers reads at rank 0 alone"""
 SAMPLES_COMPARED = 16
 """how many samples of each data set are compared between ranks, evenly spread"""
 
@@ -28,7 +30,7 @@ def follow(trainers: Sequence[Params], mode: str, lanes: int | None, link: Link)
 
     Args:
         trainers: of the params file of this host; rank 0 compares them with its own
-        mode: of the run
+        mode: of the run; "infer" for a model that answers
         lanes: host threads; None to choose
 
     Raises:
@@ -38,7 +40,7 @@ def follow(trainers: Sequence[Params], mode: str, lanes: int | None, link: Link)
 
     def open_trainer(number: int, stack: ExitStack) -> Opened:
         params = trainers[number]
-        data = open_data_sets(params, mode, stack)
+        data = open_data_sets(params, mode, stack) if mode != "infer" else NO_DATA
         return Opened({found.where: found.samples for found in data.all}, identity(params, data))
 
     with Worker(link, open_trainer, lanes) as worker:

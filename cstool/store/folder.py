@@ -49,6 +49,20 @@ def free_path(plain: Path, now: datetime.datetime | None = None) -> Path:
     return path
 
 
+def names_in(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the files of a folder; none of a folder that is not there.
+
+    Raises:
+        CheckpointError: it cannot be read
+    """
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{folder}: must be a folder that can be read, got: {error.strerror}") from error
+
+
 def list_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -> list[CheckpointEntry]:
     """Return the checkpoints of a folder by step, then timestamp: the latest is last. No folder, no checkpoints.
 
@@ -57,13 +71,8 @@ def list_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -
         ValueError: the template is not a file name with {step} in it
     """
     pattern = _pattern(template)
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise CheckpointError(f"{folder}: must be a folder that can be read, got: {error.strerror}") from error
-    matches = [match for name in names if (match := pattern.fullmatch(name)) and (Path(folder) / name).is_file()]
+    found = (match for name in names_in(folder) if (match := pattern.fullmatch(name)))
+    matches = [match for match in found if (Path(folder) / match.string).is_file()]
     entries = [CheckpointEntry(int(m["step"]), m["timestamp"], Path(folder) / m.string) for m in matches]
     return sorted(entries, key=lambda entry: (entry.step, entry.timestamp or "", entry.path.name))
 

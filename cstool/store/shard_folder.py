@@ -11,6 +11,7 @@ from typing import NamedTuple
 from cstool.errors import CheckpointError, StoreError
 from cstool.store.commit_record import CommitRecord, read_record
 from cstool.store.file_layout import FILE_NAME, is_store, record_path
+from cstool.store.folder import names_in
 from cstool.store.shard_record import Shard
 
 _NAME = re.compile(r"memoryx_[1-9][0-9]*_of_(?P<nodes>[1-9][0-9]*)\.h5")
@@ -89,13 +90,7 @@ def find_shards(folder: Path) -> list[ShardFound]:
         DamagedCheckpointError: a commit record is damaged
     """
     suffix = record_path(Path()).name
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise CheckpointError(f"{folder}: must be a folder that can be read, got: {error.strerror}") from error
-    called = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    called = [name.removesuffix(suffix) for name in names_in(folder) if name.endswith(suffix)]
     found = [_look_at(folder / name) for name in called if is_shard_name(name)]
     return sorted((each for each in found if each is not None), key=lambda each: (each.nodes, each.node))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from cstool.errors import CheckpointError, InferenceError
 from cstool.verbs.asked import asked_params, check_lanes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cstool.inference.answer import Answers, Completion, Request
     from cstool.inference.model import InferenceModel
     from cstool.inference.predict import Predictions
+    from cstool.machine.ranks.link import Link
     from cstool.params import Params
     from cstool.progress import Progress
 
@@ -200,13 +201,14 @@ def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = No
 
 
 def answer_until_stopped(
-    model: InferenceModel, plan: TextPlan, *, show: Callable[[int, str], None]
+    model: InferenceModel, plan: TextPlan, *, show: Callable[[int, str], None], link: Link
 ) -> tuple[Answers, str | None]:
-    """Let an open model answer until a signal stops it; that signal's name comes with the answers so far."""
+    """Let an open model answer until a signal stops it, here or at another rank; its name comes with the answers."""
     from cstool.inference.answer import answer
     from cstool.run.stopping import StopRequest
 
     with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:
+        link.listen("signal", lambda _, name, __: stop.ask(name))
         answers = answer(
             model,
             plan.tokenizer,
@@ -218,9 +220,26 @@ def answer_until_stopped(
     return answers, stop.signal_name
 
 
+def keep_weights(params: Params, *, lanes: int | None, link: Link) -> NoReturn:
+    """Keep a part of the weights for rank 0, and send it there, until that has its answers.
+
+    Args:
+        params: of the run that trained the model; rank 0 compares them with its own
+        lanes: host threads; None to choose
+        link: to rank 0, which opens the model
+
+    Raises:
+        ToldElsewhere: it has them
+        CstoolError: something is wrong at this rank
+    """
+    from cstool.run.follow import follow
+
+    follow([params], "infer", lanes, link)
+
+
 @contextmanager
 def open_logged(
-    params: Params, screen: Screen, *, checkpoint_path: Path | None, lanes: int | None
+    params: Params, screen: Screen, *, checkpoint_path: Path | None, lanes: int | None, link: Link
 ) -> Iterator[InferenceModel]:
     """Yield the trained model of params, with a log in their model_dir, where that can be written.
 
@@ -229,11 +248,13 @@ def open_logged(
         screen: shows the log and how far it is
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None to choose
+        link: to other ranks, which keep a part of the weights each; see `keep_weights`
 
     Raises:
         CstoolError: whatever the user can act on
     """
     from cstool.inference.model import InferenceModel
+    from cstool.run.follow import NO_DATA, check_alike
     from cstool.verbs.run_log import LOG, run_log
 
     # A model that others share need not be in a folder that can be written.
@@ -241,8 +262,13 @@ def open_logged(
     folder, level = params.model_dir if keeps_log else None, params.logging.log_level
     with (
         run_log(folder, level, screen.handler, params.resolved(), is_latest=False),
-        InferenceModel(params, checkpoint_path=checkpoint_path, lanes=lanes, progress=screen.progress) as model,
+        ExitStack() as stack,
     ):
+        check_alike(params, NO_DATA, 0, link)
+        opened = InferenceModel(
+            params, checkpoint_path=checkpoint_path, lanes=lanes, link=link, progress=screen.progress
+        )
+        model = stack.enter_context(opened)
         if not keeps_log:
             LOG.info(f"{params.model_dir} cannot be written: this log is not kept.")
         yield model

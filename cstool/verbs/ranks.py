@@ -117,21 +117,6 @@ def _launch_error(request: LaunchRequest, transport: Transport) -> ClusterError 
     return None
 
 
-def check_alone(ranks: int | None, launch: str = "mpi") -> None:
-    """Check that a model that answers has one process.
-
-    Args:
-        ranks: how many there are, or are to be; None for a number that is not known yet
-        launch: what is to start them
-
-    Raises:
-        ClusterError: there are several
-    """
-    if ranks != 1:
-        rule = f"must run in one process, got {f'--launch {launch}' if ranks is None else f'{ranks} of them'}"
-        raise ClusterError(f"--mode infer: {rule}", "leave out --launch, mpirun and srun")
-
-
 def launch_ranks(
     command: Sequence[str],
     trainers: Sequence[Params],
@@ -146,8 +131,8 @@ def launch_ranks(
 
     Args:
         command: which calls `joined_ranks`, and reads the same params
-        mode: of the run
-        ranks: None for one per core, as far as there are systems and grains for them
+        mode: of the run; "infer" for a model that answers
+        ranks: None for one per core, as far as there are systems and grains for them, which answers do not need
         max_restarts: how often to start it again after a rank died or fell silent
         continues: whether the command goes on from the latest state in model_dir
         say: is told of each restart
@@ -166,7 +151,7 @@ def launch_ranks(
         raise error
     if ranks is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        ranks = min(cores, *(most_ranks(params, mode) for params in trainers))
+        ranks = cores if mode == "infer" else min(cores, *(most_ranks(params, mode) for params in trainers))
     restarts = 0
     while True:
         ended = launch(command, ranks)

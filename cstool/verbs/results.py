@@ -9,6 +9,7 @@ from cstool.estimation.published import Prediction
 from cstool.inference.answer import Answers, Completion
 from cstool.inference.model import InferenceModel
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
+from cstool.machine.ranks.link import Link
 from cstool.models.statistics import Part
 from cstool.params import Params
 from cstool.perf.host import HostRates

@@ -55,6 +55,11 @@ def run_as_job(
     from cstool.machine.slurm.commands import check_slurm, submit, usable_pmi
     from cstool.machine.slurm.following import follow
 
+    if mode == "infer":
+        raise ClusterError(
+            "--launch slurm: must be for training or evaluation, got --mode infer",
+            "salloc, and srun within it, have a model answer",
+        )
     nodes = request.nodes or 1
     ranks = nodes if request.ranks is None else request.ranks
     if ranks < nodes:

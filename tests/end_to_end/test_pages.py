@@ -299,8 +299,8 @@ def heads(text: str) -> list[str]:
 
 
 def test_infer(cstool):
-    kinds = ["console", "text", "text", "console", "text", "console", "json", "console", "text"]
-    one, text, log, several, texts, script, document, classes, table = blocks("infer", *kinds)
+    kinds = ["console", "text", "text", "console", "text", "console", "json", "console", "text", "console", "text"]
+    one, text, log, several, texts, script, document, ranks, from_ranks, classes, table = blocks("infer", *kinds)
     Path("source.txt").write_text("def f(x):\n    return x\n\n\n" * 300)
     data = "source.txt", "--output", "datasets/text", "--sequence_length", "128"
     assert cstool("data", "prepare", "text", *data).code == 0
@@ -313,6 +313,9 @@ def test_infer(cstool):
     assert plain_lines(said)[-3:] == plain_lines(shown)
     assert heads(run_console(cstool, several)[0].stdout) == heads(texts)
     assert shape(json.loads(run_console(cstool, script)[0].stdout)) == shape(json.loads(document))
+    with_ranks = typed(ranks.removeprefix("$ "))
+    assert with_ranks.stdout == outcome.stdout
+    assert plain_lines(with_ranks.stderr)[-1:] == plain_lines(from_ranks)
     predicted = run_console(cstool, classes)[-1]
     lines = Path(re.search(r"TMP/(\S+): [\d,]+ predictions", predicted.stderr)[1]).read_text().splitlines()
     *rows, dots = table.splitlines()

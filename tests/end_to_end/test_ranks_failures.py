@@ -281,8 +281,13 @@ def test_no_mpirun(file):
             "hint: a restart goes on from the latest state in model_dir\n",
         ),
         (
-            ["--launch", "mpi", "--mode", "infer", "--ranks", "2"],
-            "error: --mode infer: must run in one process, got 2 of them\nhint: leave out --launch, mpirun and srun\n",
+            ["--launch", "mpi", "--mode", "infer", "--max_restarts", "2"],
+            "error: --max_restarts: must go with a mode that trains or evaluates, got --mode infer\n",
+        ),
+        (
+            ["--launch", "slurm", "--mode", "infer"],
+            "error: --launch slurm: must be for training or evaluation, got --mode infer\n"
+            "hint: salloc, and srun within it, have a model answer\n",
         ),
     ],
 )
@@ -294,7 +299,4 @@ def test_what_a_launcher_started_launches_nothing(file):
     assert refused(*by_mpirun(file, "--launch", "mpi")) == (
         "error: --launch mpi: must be typed where no launcher started the process, got one of 2\n"
         "hint: without --launch the processes find each other\n"
-    )
-    assert refused(*by_mpirun(file, "--mode", "infer", "--prompt", "a")) == (
-        "error: --mode infer: must run in one process, got 2 of them\nhint: leave out --launch, mpirun and srun\n"
     )

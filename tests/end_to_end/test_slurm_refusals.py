@@ -128,8 +128,8 @@ def test_a_time_limit_that_is_none(refused, slurm, time):
         ),
         (
             ["--mode", "infer"],
-            "--mode infer: must run in one process, got --launch slurm",
-            "leave out --launch, mpirun and srun",
+            "--launch slurm: must be for training or evaluation, got --mode infer",
+            "salloc, and srun within it, have a model answer",
         ),
         (
             ["--nodes", "5"],

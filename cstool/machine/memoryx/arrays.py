@@ -4,7 +4,7 @@ A node has those of its own panels in its store; of a weight that is dealt out, 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from typing import Any
@@ -119,7 +119,7 @@ class ModelArrays:
         shards = self.shards
         if shards.nodes == 1:
             return {}
-        rows = {name: _ranges(panels) for name, panels in self.own.items() if panels}
+        rows = {name: [[p.start, p.stop] for p in panels] for name, panels in self.own.items() if panels}
         of_set = {"set": shards.name, "nodes": shards.nodes, "weights": list(self.graph.weights)}
         pending = {"pending": True} if self.file is not None and self.file.record is None else {}
         return {SHARD: {**of_set, "node": self.node, "rows": rows, **pending}}
@@ -271,14 +271,3 @@ class ModelArrays:
     def _weight_of(self, array: str) -> str:
         weight = array.removeprefix("model.")
         return weight if weight in self.panels else array.removeprefix("optimizer.").rpartition(".")[0]
-
-
-def _ranges(panels: Sequence[Panel]) -> list[list[int]]:
-    """The rows of panels in ascending order, as few ranges as possible: [start, stop] each."""
-    found: list[list[int]] = []
-    for panel in panels:
-        if found and found[-1][1] == panel.start:
-            found[-1][1] = panel.stop
-        else:
-            found.append([panel.start, panel.stop])
-    return found

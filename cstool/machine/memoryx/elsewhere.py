@@ -32,11 +32,9 @@ class Piece(NamedTuple):
 class Elsewhere:
     """What MemoryX asks of its other nodes, where there are none. What fails there fails here, too."""
 
-    def initialize(self, seed: int) -> None:
-        """Have them begin to fill their weights; see `MemoryX.initialize`."""
-
-    def end_initialize(self) -> None:
-        """Wait until they have filled them."""
+    def initialize(self, seed: int) -> Callable[[], None]:
+        """Have them fill their weights; what is returned waits until they have. See `MemoryX.initialize`."""
+        return lambda: None
 
     def seen(self) -> list[Seen]:
         """What each of them saw of the step before."""

@@ -103,9 +103,9 @@ class MemoryX:
 
     def initialize(self, seed: int) -> None:
         """Fill the weights as the graph says, each element from its own random number."""
-        self.elsewhere.initialize(seed)
+        wait = self.elsewhere.initialize(seed)
         self.arrays.initialize(seed, self._workers)
-        self.elsewhere.end_initialize()
+        wait()
 
     def reserve(self) -> None:
         """Make room in the store for gradients that will wait there; the weights are there already."""

@@ -87,6 +87,13 @@ class Exchange:
         away = Remote(grains, own, self.panels, self._link, self._memoryx.buffers, shards)
         return AcrossRanks(here, away, self._memoryx)
 
+    def send_to_first(self, panels: Sequence[Panel]) -> None:
+        """Send the panels that are kept here, of some in order, to rank 0 alone: it computes, this rank does not."""
+        self._broadcast.to = [0]
+        self._memoryx.expect(panels, 0)
+        for panel in panels:
+            self._broadcast.acquire(panel)
+
     def begin(self, swarmx: SwarmX) -> None:
         """Begin a batch: sums that arrive go to this SwarmX."""
         self._sums.begin(swarmx)
@@ -114,5 +121,6 @@ class Exchange:
         return found
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread; what is still on its way to other ranks is their own business."""
+        self._broadcast.close()
         self._sums.close()

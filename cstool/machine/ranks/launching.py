@@ -249,8 +249,12 @@ class _Crew:
 
     def _take_in(self) -> None:
         connection, _ = self._listener.accept()
+        streams = [1, 2]
         with suppress(OSError):
-            socket.send_fds(connection, [b"\n"], [1, 2])
+            os.fstat(0)
+            streams.append(0)
+        with suppress(OSError):
+            socket.send_fds(connection, [b"\n"], streams)
         rank = _Rank(connection)
         self._ranks.append(rank)
         self._selector.register(connection, selectors.EVENT_READ, rank)

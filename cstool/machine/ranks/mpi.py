@@ -30,8 +30,8 @@ Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
 PIECE_BYTES = 2**19
-"""in which arrays travel. One that MPI takes for large waits for the other side to ask for it, while smaller ones behind it
-go ahead; between hosts that is many milliseconds, and what is needed first would come last [bytes]"""
+"""in which arrays travel between hosts. There MPI holds a large one back until the other side asks for it, and lets
+those behind it go ahead, so that what is needed first would come last [bytes]"""
 BUSY_S, IDLE_S = 1e-4, 1e-3
 """how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
@@ -188,8 +188,10 @@ class MpiLink:
         self._mpi, self._world = mpi, mpi.COMM_WORLD.Dup()
         self.rank, self.ranks = self._world.Get_rank(), self._world.Get_size()
         here = self._world.Split_type(mpi.COMM_TYPE_SHARED)
-        self.host_ranks = here.Get_size()
+        on_this_host = here.allgather(self.rank)
+        self.host_ranks = len(on_this_host)
         here.Free()
+        self._piece_bytes = {r: sys.maxsize if r in on_this_host else PIECE_BYTES for r in range(self.ranks)}
         self._others = [rank for rank in range(self.ranks) if rank != self.rank]
         self._leaving: list[_Leaving] = []
         self._arriving: list[_Arriving] = []
@@ -243,7 +245,7 @@ class MpiLink:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
-            for piece in _pieces(message.arrays):
+            for piece in _pieces(message.arrays, self._piece_bytes[message.to]):
                 message.requests.append(self._world.Isend([piece, self._mpi.BYTE], message.to, DATA))
             self._leaving.append(message)
             posted = True
@@ -266,7 +268,8 @@ class MpiLink:
             return True
         _, place = self._listeners.get(kind, (None, place_anew))
         arrays = place(body, forms)
-        requests = [self._world.Irecv([piece, self._mpi.BYTE], sender, DATA) for piece in _pieces(arrays)]
+        pieces = _pieces(arrays, self._piece_bytes[sender])
+        requests = [self._world.Irecv([piece, self._mpi.BYTE], sender, DATA) for piece in pieces]
         self._arriving.append(_Arriving(sender, kind, body, arrays, requests))
         return True
 
@@ -337,12 +340,12 @@ def _abort(world: Any, exit_code: int) -> None:
     world.Abort(exit_code)
 
 
-def _pieces(arrays: Sequence[Array]) -> Iterator[Array]:
+def _pieces(arrays: Sequence[Array], piece_bytes: int) -> Iterator[Array]:
     """The bytes of arrays, as both sides cut them."""
     for array in arrays:
         flat = array.reshape(-1).view(np.uint8)
-        for start in range(0, flat.size, PIECE_BYTES):
-            yield flat[start : start + PIECE_BYTES]
+        for start in range(0, flat.size, piece_bytes):
+            yield flat[start : start + piece_bytes]
 
 
 def packed(content: Any) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cstool.data import Sampler
 from cstool.errors import CstoolError
-from cstool.ir import Graph
+from cstool.ir import Graph, Panel
 from cstool.kernels.call import LossResult
 from cstool.kernels.sparse.crossover import Crossover
 from cstool.machine.cluster import Cluster
@@ -121,6 +121,24 @@ class Go(NamedTuple):
     def trains(self) -> bool:
         """Whether it is a training step."""
         return self.learning_rate is not None
+
+
+class BeginPasses(NamedTuple):
+    """Send rank 0, which computes alone, the own panels of the body of a pass; and then what each `NextPass` asks for.
+
+    So they are on their way before rank 0 comes to the pass.
+    """
+
+    body: Sequence[Panel]
+    """what every pass takes, in order"""
+    head: Sequence[Panel]
+    """what comes after it in a pass whose logits are wanted"""
+
+
+class NextPass(NamedTuple):
+    """Send the head of the pass that begins, if that takes it, and the body of the pass after it."""
+
+    takes_head: bool
 
 
 class Record(NamedTuple):

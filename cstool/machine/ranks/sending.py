@@ -28,16 +28,20 @@ class Broadcast:
     """The `SwarmX` of the feeder, a lane without slots: what it acquires of the own panels is sent to all other ranks.
 
     So panels leave in the order in which the systems need them, and no further ahead than lanes may be apart. The other
-    ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits.
+    ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits. Vectors do
+    not count: a rank keeps those of an op until the last panel of its matrix has come, which must not wait for them.
     """
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self.buffers = memoryx.buffers
+        self.to = [rank for rank in range(link.ranks) if rank != link.rank]
+        """ranks that panels are sent to"""
         self._link, self._memoryx = link, memoryx
         self._window = Room(WINDOW_BYTES // memoryx.arrays.shards.nodes)
         self._number = 0
         self._in_use: dict[int, tuple[int, int, str]] = {}
         """by the number of a panel that was sent: how many ranks still use it, its size [bytes], and its weight"""
+        self._is_closed = False
         self._lock = threading.Lock()
         link.listen("passed", self._passed)
         link.on_failure(self._window.close)
@@ -46,19 +50,18 @@ class Broadcast:
         """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
     def acquire(self, panel: Panel) -> Weights:
-        """Send a panel to all other ranks, if it is one of this node."""
+        """Send a panel to the other ranks, if it is one of this node."""
         if not self._memoryx.keeps(panel):
             return NOTHING
         weights = self._memoryx.acquire(panel)
-        others = [rank for rank in range(self._link.ranks) if rank != self._link.rank]
         try:
             form, arrays = pack_weights(weights)
-            size_bytes = sum(array.nbytes for array in arrays)
+            size_bytes = sum(array.nbytes for array in arrays) if len(panel.shape) > 1 else 0
             self._window.take(size_bytes)
             with self._lock:
                 number = self._number = self._number + 1
-                self._in_use[number] = len(others), size_bytes, panel.weight
-            on_the_way = [self._link.send(rank, "panel", PanelSent(panel, number, form), arrays) for rank in others]
+                self._in_use[number] = len(self.to), size_bytes, panel.weight
+            on_the_way = [self._link.send(rank, "panel", PanelSent(panel, number, form), arrays) for rank in self.to]
         except BaseException:
             self._memoryx.release(panel)
             raise
@@ -67,8 +70,9 @@ class Broadcast:
         def release(_: Future[None]) -> None:
             nonlocal left
             left -= 1  # by the thread of the link alone
-            if not left:
-                self._memoryx.release(panel)
+            with self._lock:
+                if not left and not self._is_closed:
+                    self._memoryx.release(panel)
 
         for sent in on_the_way:
             sent.add_done_callback(release)
@@ -90,6 +94,11 @@ class Broadcast:
                 self._in_use[number] = ranks - 1, size_bytes, weight
                 return
         self._window.give_back(size_bytes)
+
+    def close(self) -> None:
+        """Give nothing back any more: what is on its way leaves without MemoryX, which may be gone by then."""
+        with self._lock:
+            self._is_closed = True
 
 
 class ArrivingSums:

@@ -17,10 +17,12 @@ class Tether:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
         self._socket.sendall(f"{launched_rank()} {os.getpid()}\n".encode())
-        _, streams, _, _ = socket.recv_fds(self._socket, 1, 2)
+        _, streams, _, _ = socket.recv_fds(self._socket, 1, 3)
         # What is printed goes where the launcher's goes, a terminal may be; mpirun gave pipes, for lines of its own.
-        for number, stream in zip((1, 2), streams, strict=True):
-            os.dup2(stream, number)
+        # What the launcher is given to read, where it has that open, is for rank 0 alone.
+        for number, stream in zip((1, 2, 0), streams, strict=False):
+            if number or launched_rank() == 0:
+                os.dup2(stream, number)
             os.close(stream)
         threading.Thread(target=self._obey, name="tether", daemon=True).start()
 

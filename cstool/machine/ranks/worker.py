@@ -23,14 +23,17 @@ from cstool.machine.memoryx.shards import Shards
 from cstool.machine.prepare import prepare_kernels
 from cstool.machine.ranks.exchange import Exchange
 from cstool.machine.ranks.link import Link
-from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit, Node
+from cstool.machine.ranks.node import Node
+from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit
 from cstool.machine.ranks.orders import (
     Begin,
+    BeginPasses,
     CompileKernels,
     Go,
     HandOver,
     Identify,
     Next,
+    NextPass,
     Prepare,
     Read,
     Record,
@@ -102,6 +105,8 @@ class Worker:
             Read: self._read,
             StopReading: self._stop_reading,
             Go: self._go,
+            BeginPasses: self._begin_passes,
+            NextPass: self._next_pass,
             Record: self._record,
             TellTime: self._tell_time,
             HandOver: self._hand_over,
@@ -174,6 +179,7 @@ class Worker:
             seed=self._model.seed,
             rank=self._link.rank,
             apart=self._model.apart,
+            nodes=self._memoryx.arrays.shards.nodes,
         )
         cluster.multiply_with(self._gemm)
 
@@ -226,6 +232,14 @@ class Worker:
                 memoryx.finish_step()
             if go.wants_to_see:
                 self._link.send(0, "seen", memoryx.statistics.seen())
+
+    def _begin_passes(self, passes: BeginPasses) -> None:
+        self._passes = passes
+        self._exchange.send_to_first(passes.body)
+
+    def _next_pass(self, order: NextPass) -> None:
+        head = self._passes.head if order.takes_head else ()
+        self._exchange.send_to_first([*head, *self._passes.body])
 
     def _record(self, record: Record) -> None:
         self._recorder = Recorder.of(record.first, record.last)

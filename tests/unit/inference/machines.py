@@ -14,7 +14,10 @@ from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.ir import Graph
 from cstool.kernels.cached_attention import News
 from cstool.machine.appliance import Appliance
-from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.memoryx.shards import deal_panels
+from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.machine.memoryx_store import ShardFile
+from cstool.machine.ranks.link import ALONE, Link
 from cstool.store import FileStore
 from tests.unit.machine.machines import arrays_of, randomize
 
@@ -30,11 +33,17 @@ def walking(
     threads: int = 1,
     file: Path | None = None,
     sparsity: SparsityRules | None = None,
+    link: Link = ALONE,
 ) -> Iterator[tuple[Walk, Mapping[str, Array]]]:
-    """Lend a walk over a graph with large random weights, and these in float64; in a file, or else in memory."""
+    """Lend a walk over a graph with large random weights, and these in float64; in a file, or else in memory.
+
+    Each rank of a link keeps a part of them; the other ranks have their files beside this one.
+    """
     settings: dict[str, Any] = {} if sparsity is None else {"sparsity": sparsity}
+    settings |= {"link": link, "shards": deal_panels(graph, None, sparsity or DENSE, link.ranks)}
     if file is not None:
         settings |= {"store": FileStore(file, 2**24, slots=1, adopt=False, direct=False), "waiting_bytes": 0}
+        settings["file"] = ShardFile(file.parent, False, 2**24, 1, None)
     with Appliance(
         graph,
         optimizer=None,
@@ -51,7 +60,7 @@ def walking(
             appliance.memoryx.initialize(seed=3)
         weights = {} if sparsity else {name: w.astype(np.float64) for name, w in arrays_of(appliance, "model.").items()}
         appliance.memoryx.begin_evaluation(0, None)
-        team, stream = Team(threads), WeightStream(appliance.memoryx)
+        team, stream = Team(threads), WeightStream(appliance.memoryx, appliance.others)
         cache = KvCache(graph, sequences, capacity) if cache_bytes(graph, 1, 1) else None
         try:
             yield Walk(graph, stream, team, cache, capacity), weights

@@ -19,6 +19,7 @@ from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.shards import deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.plan import make_plan
+from cstool.machine.ranks import sending
 from cstool.machine.ranks.orders import Identify
 from cstool.machine.ranks.traffic import count_traffic, present_bytes
 from cstool.machine.ranks.worker import Opened, Worker
@@ -188,6 +189,13 @@ def test_ranks_learn_as_one_whatever_is_asked_for(more):
     expected, _, _ = train(GRAPH, 1, **more)
     found, _, _ = within_patience(lambda: train(GRAPH, 3, **more))
     assert_same(found, expected)
+
+
+def test_no_panel_of_a_matrix_waits_for_the_bias_that_is_kept_until_it_has_come(monkeypatch):
+    """Where each panel is larger than the window, which goes alone."""
+    monkeypatch.setattr(sending, "WINDOW_BYTES", 2)
+    expected, _, _ = train(GRAPH, 1)
+    assert_same(within_patience(lambda: train(GRAPH, 2))[0], expected)
 
 
 def test_ranks_go_in_waves_together_where_one_of_them_is_short_of_memory():

@@ -136,3 +136,14 @@ def test_more_lanes_than_cores_take_turns():
         assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(2 * turns * PASS_S + CALLS.step_s)
         apart = replace(setup, hosts=tuple(range(len(grains))))
         assert predict_ranks(GRAPH, CALLS, apart).step_s == pytest.approx(2 * max(grains) * PASS_S + CALLS.step_s)
+
+
+def test_between_hosts_messages_take_a_core_where_no_other_is_free():
+    """A byte takes 1 us of a core, more than the wire: the rank that moves most is through last."""
+    rates, free = replace(CALLS, cores=1, socket_s=1e-6), replace(CALLS, cores=2, socket_s=1e-6)
+    setup = RanksSetup(tuple(map(setup_of, (1, 1, 1))), TRAFFIC, Link(1e12))
+    most = [max(bytes_moved) for bytes_moved in zip(*TRAFFIC.moved_bytes, strict=True)]
+    longer_s = predict_ranks(GRAPH, rates, setup).step_s - predict_ranks(GRAPH, free, setup).step_s
+    assert longer_s == pytest.approx(1e-6 * sum(most), rel=1e-3)
+    memory = replace(setup, link=Link(1e12, both_ways=False))
+    assert predict_ranks(GRAPH, rates, memory).step_s == predict_ranks(GRAPH, free, memory).step_s

@@ -1,0 +1,115 @@
+"""A model whose weights several ranks keep answers as in one process. Here ranks are threads of this process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.errors import ClusterError
+from cstool.inference import generate as generating
+from cstool.inference.sampling import Sampling
+from cstool.ir import Graph, _graph
+from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.ranks import sending
+from cstool.machine.sparsity import KernelChooser
+from cstool.models import build_graph
+from cstool.params import SparsityParams
+from tests.models import FAMILIES, decoder_params, fc_mnist
+from tests.patience import within_patience
+from tests.unit.inference.machines import made, walking, whole_news
+from tests.unit.machine.links import linked
+from tests.unit.machine.test_ranks import others
+
+CONTEXT = 16
+PROMPTS = ([1, 2, 3], [4], list(range(11)), [7, 7])
+GRAPH = build_graph(
+    decoder_params(**FAMILIES["gpt2"], layers=2, hidden_size=16, filter_size=48, max_position_embeddings=CONTEXT), 1
+)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch) -> None:
+    """Matrices of several panels, prompts of several passes, some of which end before the output layer."""
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 12 * 4 * 16)
+    monkeypatch.setattr(generating, "PASS_ROWS", 5)
+
+
+def rules(density: float) -> SparsityRules:
+    sparse = [name for name, weight in GRAPH.weights.items() if len(weight.shape) > 1 and "layers" in name]
+    group = SparsityParams.model_validate({"sparsity": 1 - density})
+    return SparsityRules(dict.fromkeys(sparse, group), 5, 10, KernelChooser("always"))
+
+
+def answers(
+    graph: Graph, ranks: int, prompts: Sequence[Sequence[int]] = PROMPTS, count: int = 4, **settings: Any
+) -> tuple[list[list[int]], int]:
+    """Tokens that follow prompts, and the bytes that came from other ranks."""
+
+    def answer() -> tuple[list[list[int]], int]:
+        links = linked(ranks)
+        # No data set is read.
+        with (
+            others(links, [], 1),
+            walking(graph, sequences=len(prompts), capacity=CONTEXT, link=links[0], **settings) as (
+                walk,
+                _,
+            ),
+        ):
+            return made(walk, prompts, count, sampling=Sampling(0.8, seed=3)), walk.stream.arrived_bytes
+
+    found: tuple[list[list[int]], int] = within_patience(answer)
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("density", [None, 0.25, 0.75])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_ranks_answer_as_one(tmp_path, ranks, density, in_file):
+    settings: dict[str, Any] = {} if density is None else {"sparsity": rules(density)}
+
+    def file(name: str) -> dict[str, Path]:
+        return {"file": tmp_path / f"{name}.h5"} if in_file else {}
+
+    expected, none = answers(GRAPH, 1, **settings, **file("one"))
+    found, arrived_bytes = answers(GRAPH, ranks, **settings, **file("several"))
+    assert found == expected
+    assert (none, arrived_bytes > 0) == (0, True)
+
+
+def test_an_answer_does_not_depend_on_the_prompts_beside_it_on_ranks_either():
+    together, _ = answers(GRAPH, 2)
+    alone, _ = answers(GRAPH, 2, PROMPTS[:1])
+    assert alone == together[:1]
+
+
+def test_panels_that_are_larger_than_the_window_go_alone(monkeypatch):
+    expected, _ = answers(GRAPH, 1)
+    monkeypatch.setattr(sending, "WINDOW_BYTES", 2)
+    assert answers(GRAPH, 3)[0] == expected
+
+
+def test_what_another_rank_keeps_comes_once_a_pass():
+    few, many = (answers(GRAPH, 2, [[1]], count)[1] for count in (2, 5))
+    assert few == 2 * many // 5
+    panels = [panel for op in GRAPH.ops for name in op.weights for panel in _graph.panels_of(GRAPH.weights[name])]
+    assert 0 < few // 2 < 4 * sum(panel.size for panel in panels)
+
+
+def test_classes_of_samples_are_the_same_on_ranks():
+    x, found = np.random.default_rng(4).random((5, 784), np.float32), []
+    for ranks in (1, 2):
+        links = linked(ranks)
+        with others(links, [], 1), walking(fc_mnist(), link=links[0]) as (walk, _):
+            found.append([walk.run({"x": x}, whole_news(0), np.arange(5)) for _ in range(2)])
+    np.testing.assert_array_equal(found[1], found[0])
+
+
+def test_what_goes_wrong_at_another_rank_ends_the_answer():
+    links = linked(2)
+    with others(links, [], 1), walking(GRAPH, sequences=1, capacity=CONTEXT, link=links[0]) as (walk, _):
+        assert made(walk, [[1]], 1)
+        links[0].fail(ClusterError("rank 1 on b: the disk is full"))
+        with pytest.raises(ClusterError, match="rank 1 on b: the disk is full"):
+            within_patience(lambda: made(walk, [[1]], 2))
