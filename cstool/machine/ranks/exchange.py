@@ -95,7 +95,8 @@ class Exchange:
             self._broadcast.acquire(panel)
 
     def begin(self, swarmx: SwarmX) -> None:
-        """Begin a batch: sums that arrive go to this SwarmX."""
+        """Begin a batch, once the panels of the one before have left: sums that arrive go to this SwarmX."""
+        self._broadcast.finish()
         self._sums.begin(swarmx)
         self.panels.waited_s, self._sent_before = 0.0, self._link.sent_bytes
 

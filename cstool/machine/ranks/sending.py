@@ -41,10 +41,13 @@ class Broadcast:
         self._number = 0
         self._in_use: dict[int, tuple[int, int, str]] = {}
         """by the number of a panel that was sent: how many ranks still use it, its size [bytes], and its weight"""
+        self._on_the_way = 0
+        """panels that have not left for all ranks"""
         self._is_closed = False
-        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._lock = threading.Condition()
         link.listen("passed", self._passed)
-        link.on_failure(self._window.close)
+        link.on_failure(self._fail)
 
     def expect(self, *_: Any) -> None:
         """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
@@ -61,6 +64,7 @@ class Broadcast:
             with self._lock:
                 number = self._number = self._number + 1
                 self._in_use[number] = len(self.to), size_bytes, panel.weight
+                self._on_the_way += 1
             on_the_way = [self._link.send(rank, "panel", PanelSent(panel, number, form), arrays) for rank in self.to]
         except BaseException:
             self._memoryx.release(panel)
@@ -71,8 +75,12 @@ class Broadcast:
             nonlocal left
             left -= 1  # by the thread of the link alone
             with self._lock:
-                if not left and not self._is_closed:
+                if left:
+                    return
+                if not self._is_closed:
                     self._memoryx.release(panel)
+                self._on_the_way -= 1
+                self._lock.notify_all()
 
         for sent in on_the_way:
             sent.add_done_callback(release)
@@ -84,6 +92,26 @@ class Broadcast:
     def reduce(self, *_: Any) -> None:
         """Not to be called: the feeder has no grains."""
         raise AssertionError("a lane without grains has no gradients")
+
+    def finish(self) -> None:
+        """Wait until MemoryX has all panels back: who asked for one sooner would get it as it was before an update.
+
+        What all other ranks have computed with has come to them, so this takes no longer than this rank needs to hear
+        of that.
+
+        Raises:
+            BaseException: the link is broken
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: self._error is not None or not self._on_the_way)
+            if self._error is not None:
+                raise self._error
+
+    def _fail(self, error: BaseException) -> None:
+        self._window.close(error)
+        with self._lock:
+            self._error = error
+            self._lock.notify_all()
 
     def _passed(self, rank: int, number: int, _: Sequence[Array]) -> None:
         """Hear that a rank is through with a panel."""

@@ -23,6 +23,8 @@ class ThreadLink:
         self.rank, self.host_ranks, self.sent_bytes = rank, 1, 0
         self.activity = Activity()
         self.hosts: dict[int, str] = {}
+        self.late_s = 0.0
+        """after which a sender hears that its message is here"""
         self._world = world
         self._lock = threading.Lock()
         self._heard: dict[str, tuple[Hear, Place]] = {}
@@ -53,7 +55,10 @@ class ThreadLink:
         placed = place(said, [Form(array.shape, array.dtype.name) for array in arrays])
         for to, array in zip(placed, arrays, strict=True):
             np.copyto(to, array)
-        left.set_result(None)
+        if self.late_s:
+            threading.Timer(self.late_s, left.set_result, [None]).start()
+        else:
+            left.set_result(None)
         hear(sender, said, placed)
 
     def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:

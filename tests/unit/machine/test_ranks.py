@@ -111,10 +111,13 @@ def train(
     evaluates: bool = True,
     nodes: int | None = None,
     looks: bool = False,
+    late_s: float = 0.0,
     **more: Any,
 ) -> tuple[Came, list[Samples], list[ThreadLink]]:
     """Train for some steps, and evaluate at the end; each rank has a node of MemoryX if nothing else is said."""
     came, links, samples = Came(), linked(ranks), [Samples(graph) for _ in range(ranks)]
+    for link in links:
+        link.late_s = late_s
     optimizer = make_optimizer(ADAMW, None)
     usual: dict[str, Any] = {**USUAL, "optimizer": optimizer, "lanes": lanes, "num_csx": num_csx, **more}
     usual["shards"] = deal_panels(graph, usual["optimizer"], usual.get("sparsity", DENSE), nodes or ranks)
@@ -196,6 +199,15 @@ def test_no_panel_of_a_matrix_waits_for_the_bias_that_is_kept_until_it_has_come(
     monkeypatch.setattr(sending, "WINDOW_BYTES", 2)
     expected, _, _ = train(GRAPH, 1)
     assert_same(within_patience(lambda: train(GRAPH, 2))[0], expected)
+
+
+@pytest.mark.parametrize("algorithm", [{"algorithm": "rigl", "update": {"freq": 1}}, {"algorithm": "dropconnect"}])
+def test_a_panel_that_is_thought_to_be_on_its_way_still_is_not_lent_again_as_it_was(algorithm):
+    """A sender hears late that a panel has left; in the next step its mask is another one."""
+    sparsity = SparsityRules({LINEAR: group(0.5, **algorithm)}, 3)
+    expected, _, _ = train(GRAPH, 1, sparsity=sparsity)
+    found, _, _ = within_patience(lambda: train(GRAPH, 2, sparsity=sparsity, late_s=0.3))
+    assert_same(found, expected)
 
 
 def test_ranks_go_in_waves_together_where_one_of_them_is_short_of_memory():
