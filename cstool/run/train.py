@@ -25,7 +25,7 @@ from cstool.run.report.summary import fit_summary
 from cstool.run.report.time_split import START_UP, TRAINING, Rates
 from cstool.run.session import Session, peak_resident_bytes
 from cstool.run.stopping import StopRequest
-from cstool.store import FILE_NAME, list_checkpoints
+from cstool.store import list_checkpoints
 from cstool.words import clock_text, counted, rate_text
 
 log = logging.getLogger("cstool")
@@ -243,7 +243,9 @@ class _Loop:
         finish_save(session)
         session.appliance.memoryx.drain()
         if session.committed_step == step and session.resumes:
-            where = f"committed in {params.model_dir / FILE_NAME}"
+            file = session.appliance.memoryx.arrays.file
+            assert file is not None, "who commits has a file"
+            where = f"committed in {file.path}"
         else:
             where = f"saved in {params.model_dir}"
             if session.saved_step != step:

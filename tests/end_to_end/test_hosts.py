@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.store import committed_step
-from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, Said
+from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, Said, committed
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.end_to_end.test_ranks_failures import DROPOUT, LOOP, WAY_ON
 from tests.namespaces import Hosts, why_not
@@ -54,12 +53,6 @@ def ran(hosts: Hosts, file: Path) -> Said:
     return said
 
 
-def steps_committed(file: Path) -> int:
-    """The last step that rank 0 has committed, whether it keeps all of MemoryX or a shard."""
-    found = sorted((file.parent / "model_dir").glob("memoryx*.h5"))
-    return (committed_step(found[0]) or 0) if found else 0
-
-
 def test_three_hosts_have_the_bits_of_one_process(hosts, file, straight):
     assert "3 ranks on 3 hosts: rank 0 sent" in ran(hosts, file).output
     assert latest_bits(file.parent / "model_dir") == straight
@@ -68,7 +61,7 @@ def test_three_hosts_have_the_bits_of_one_process(hosts, file, straight):
 @pytest.mark.parametrize("name", ["alpha", "gamma"])
 def test_when_a_cable_is_cut_the_others_stop_and_the_same_command_goes_on(hosts, file, straight, name):
     with on(hosts, file) as command:
-        wait_until(lambda: steps_committed(file) >= 2, "no commit of step 2")
+        wait_until(lambda: committed(file.parent / "model_dir") >= 2, "no commit of step 2")
         hosts.cut(name)
         began = time.monotonic()
         said = command.wait()

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import cstool
-from cstool.store import committed_step
-from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, by_mpirun, launched, run
+from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, by_mpirun, committed, launched, run
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.patience import wait_until
 
@@ -48,8 +47,7 @@ def file(tmp_path, data) -> Path:
 
 
 def wait_for_commit(file: Path, step: int) -> None:
-    path = file.parent / "model_dir" / "memoryx.h5"
-    wait_until(lambda: path.exists() and (committed_step(path) or 0) >= step, f"no commit of step {step}")
+    wait_until(lambda: committed(file.parent / "model_dir") >= step, f"no commit of step {step}")
 
 
 def kill(file: Path, rank: int, step: int, chance: random.Random) -> None:
@@ -98,12 +96,12 @@ def test_a_signal_finishes_the_step_and_saves_wherever_it_comes(file, where, num
         wait_for_commit(file, 1)
         os.kill(command.rank(1) if where == "rank" else command.process.pid, number)
         said = command.wait()
-    step = committed_step(file.parent / "model_dir" / "memoryx.h5")
+    step = committed(file.parent / "model_dir")
     assert said.exit_code == 130
     errors = said.errors.replace("[mpiexec@" + HOST + "] Sending Ctrl-C to processes as requested\n", "")
     assert errors.replace("[mpiexec@" + HOST + "] Press Ctrl-C again to force abort\n", "") == (
         f"interrupted: stopped by {number.name} after step {step}; "
-        f"it is committed in {file.parent / 'model_dir' / 'memoryx.h5'}\n"
+        f"it is committed in {file.parent / 'model_dir' / 'memoryx_1_of_2.h5'}\n"
         "hint: the same command continues from there\n"
     )
 

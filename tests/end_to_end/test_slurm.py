@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.store import committed_step
 from tests.end_to_end.pages import blocks, plain_lines, typed, without_numbers
-from tests.end_to_end.ranks import CSTOOL, Command, Said
+from tests.end_to_end.ranks import CSTOOL, Command, Said, committed
 from tests.end_to_end.ranks import run as run_command
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.end_to_end.worked import write_data, write_params
@@ -64,14 +63,9 @@ def as_job(file: Path, *flags: str) -> tuple[str, ...]:
     return (*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--nodes", "2", "--lanes", "1", *flags)
 
 
-def committed(file: Path) -> int:
-    path = file.parent / "model_dir" / "memoryx.h5"
-    return (committed_step(path) or 0) if path.exists() else 0
-
-
 def wait_for_commit(file: Path, step: int) -> None:
     # Before it begins a job waits, and so does one that is queued again.
-    wait_until(lambda: committed(file) >= step, f"no commit of step {step}", patience_s=180)
+    wait_until(lambda: committed(file.parent / "model_dir") >= step, f"no commit of step {step}", patience_s=180)
 
 
 def said_of_the_job(said: Said) -> list[str]:
@@ -89,8 +83,8 @@ def other_errors(said: Said) -> str:
 def stopped(file: Path, name: str) -> str:
     """The message of a run that was stopped."""
     return (
-        f"interrupted: stopped by {name} after step {committed(file)}; "
-        f"it is committed in {file.parent / 'model_dir' / 'memoryx.h5'}\n"
+        f"interrupted: stopped by {name} after step {committed(file.parent / 'model_dir')}; "
+        f"it is committed in {file.parent / 'model_dir' / 'memoryx_1_of_2.h5'}\n"
         "hint: the same command continues from there\n"
     )
 
@@ -238,7 +232,7 @@ def test_after_a_rank_died_and_the_time_limit_came_the_job_goes_on_by_itself(fil
     with Command(*as_job(file, "--max_restarts", "2"), environment=cluster.environment) as command:
         wait_for_commit(file, 1)
         os.kill(command.rank(1), signal.SIGKILL)
-        at = committed(file)
+        at = committed(file.parent / "model_dir")
         wait_for_commit(file, at + 2)
         [job] = cluster.jobs()
         # What Slurm does ahead of the time limit.
@@ -276,7 +270,7 @@ def test_slurms_own_time_limit(file, cluster):
         wait_for_commit(file, 1)
         [job] = cluster.jobs()
         wait_until(lambda: cluster.ask("squeue", "-h", "-j", job, "--Format=RestartCnt:9") == "1", "not queued again")
-        at = committed(file)
+        at = committed(file.parent / "model_dir")
         wait_for_commit(file, at + 2)
         os.kill(command.process.pid, signal.SIGINT)
         said = command.wait()

@@ -72,9 +72,10 @@ class Broadcast:
         left = len(on_the_way)
 
         def release(_: Future[None]) -> None:
+            # By the thread of the link, or by this one where a panel has left already.
             nonlocal left
-            left -= 1  # by the thread of the link alone
             with self._lock:
+                left -= 1
                 if left:
                     return
                 if not self._is_closed:

@@ -1,9 +1,12 @@
 """Several ranks train as one: the same bits, wherever the systems are. Here ranks are threads of this process."""
 
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,14 +16,16 @@ from hypothesis import strategies as st
 
 from cstool.data import Field, Sampler
 from cstool.errors import ClusterError, NonFiniteError, ToldElsewhere
-from cstool.ir import Graph, _graph
+from cstool.ir import Graph, Panel, _graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.buffers import BufferPool
-from cstool.machine.memoryx.shards import deal_panels
+from cstool.machine.memoryx.gradients import Room
+from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.plan import make_plan
 from cstool.machine.ranks import sending
 from cstool.machine.ranks.orders import Identify
+from cstool.machine.ranks.sending import Broadcast
 from cstool.machine.ranks.traffic import count_traffic, present_bytes
 from cstool.machine.ranks.worker import Opened, Worker
 from cstool.machine.recorder import OFF, LaneTape
@@ -208,6 +213,42 @@ def test_a_panel_that_is_thought_to_be_on_its_way_still_is_not_lent_again_as_it_
     expected, _, _ = train(GRAPH, 1, sparsity=sparsity)
     found, _, _ = within_patience(lambda: train(GRAPH, 2, sparsity=sparsity, late_s=0.3))
     assert_same(found, expected)
+
+
+class Lender:
+    """Stands in for MemoryX: counts what is given back."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.arrays, self.buffers = SimpleNamespace(shards=shards), BufferPool()
+        self.released: Counter[int] = Counter()
+
+    def keeps(self, _: Panel) -> bool:
+        return True
+
+    def acquire(self, _: Panel) -> np.ndarray:
+        return np.zeros((2, 2), np.float32)
+
+    def release(self, panel: Panel) -> None:
+        self.released[panel.index] += 1
+
+
+def test_a_panel_that_leaves_for_all_ranks_at_once_is_given_back_once(monkeypatch):
+    """Some have it before the sender looks, some at that very moment."""
+    switched = sys.getswitchinterval()
+    lender = Lender(deal_panels(GRAPH, None, DENSE, 1))
+    with ThreadPoolExecutor(4) as leaving:
+        link = linked(4)[0]
+        monkeypatch.setattr(link, "send", lambda *_: leaving.submit(lambda: None))
+        broadcast = Broadcast(link, lender)
+        monkeypatch.setattr(broadcast, "_window", Room(None))
+        sys.setswitchinterval(1e-6)
+        try:
+            for index in range(3000):
+                broadcast.acquire(Panel("w", index, 0, 2, (2, 2)))
+            within_patience(broadcast.finish)
+        finally:
+            sys.setswitchinterval(switched)
+    assert {*lender.released.values()} == {1}
 
 
 def test_ranks_go_in_waves_together_where_one_of_them_is_short_of_memory():
