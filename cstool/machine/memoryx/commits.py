@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from cstool.errors import CheckpointError
@@ -41,8 +42,10 @@ class Commits:
         self.outdated: Sequence[tuple[int, Path, str]] = ()
         """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
         self._arrays, self._elsewhere = arrays, elsewhere
-        self._awaited: tuple[int, Sequence[Future[None]]] = (0, ())
-        """at another node than the first: the step that is to be committed, and its updates"""
+        self._expected: SimpleQueue[tuple[int, Sequence[Future[None]]] | BaseException] = SimpleQueue()
+        """at another node than the first: the step that is to be committed, and its updates, once that is known"""
+        self._step = 0
+        """at such a node: the step that is being committed"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
     def begin(self, step: int, updates: Sequence[Future[None]], values: Callable[[], Mapping[str, Any]]) -> None:
@@ -107,18 +110,25 @@ class Commits:
 
     def expect(self, step: int, updates: Sequence[Future[None]]) -> None:
         """Know that a step will be committed: updates of the next one wait for that."""
-        self._awaited, self.last = (step, updates), Future()
+        self.last = Future()
+        self._expected.put((step, updates))
 
     def await_updates(self) -> None:
-        """Wait until the updates of that step are applied."""
-        self._await(*self._awaited)
+        """Wait until the updates of that step are applied; the first node may ask before this one knows of the step."""
+        expected = self._expected.get()
+        if isinstance(expected, BaseException):
+            raise expected
+        self._step, updates = expected
+        self._await(self._step, updates)
 
     def commit(self, values: Mapping[str, Any]) -> None:
         """Make the step last at this node."""
-        self._commit(self._awaited[0], values)
+        self._commit(self._step, values)
 
     def end(self, error: BaseException | None = None) -> None:
         """Know that all nodes have committed, or that they never will."""
+        if error is not None:
+            self._expected.put(error)
         if self.last is None or self.last.done():
             return
         if error is None:

@@ -1,12 +1,18 @@
 """MemoryX in shards: how panels are dealt, and that it does not matter who keeps which. Ranks are threads here."""
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cstool.errors import ClusterError
 from cstool.ir import Graph, _graph, panels_of
+from cstool.machine.memoryx.commits import Commits
+from cstool.machine.memoryx.elsewhere import NOWHERE
 from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.plan import make_plan
@@ -138,3 +144,34 @@ def test_nodes_go_in_waves_together():
         found, _, _ = within_patience(lambda nodes=nodes: train(GRAPH, 2, nodes=nodes, **more))
         assert found.waves == 2
         assert_same(found, expected)
+
+
+@pytest.fixture
+def commits() -> Iterator[Commits]:
+    """Those of a node whose file is not looked at."""
+    found = Commits(SimpleNamespace(file=None), NOWHERE)
+    yield found
+    found.close()
+
+
+def test_a_node_may_be_asked_for_a_commit_before_it_knows_of_it(commits):
+    """The order that tells it comes by one thread, and what the first node asks for by another."""
+    update: Future[None] = Future()
+    with ThreadPoolExecutor(1) as asked:
+        waiting = asked.submit(commits.await_updates)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.05)
+        commits.expect(3, [update])
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.05)
+        update.set_result(None)
+        within_patience(waiting.result)
+
+
+def test_a_node_that_is_asked_for_a_commit_and_never_hears_of_it_does_not_wait_for_ever(commits):
+    error = ClusterError("rank 2 on b: the disk is full")
+    with ThreadPoolExecutor(1) as asked:
+        waiting = asked.submit(commits.await_updates)
+        commits.end(error)
+        with pytest.raises(ClusterError, match="the disk is full"):
+            within_patience(waiting.result)
