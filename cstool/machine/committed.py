@@ -2,17 +2,15 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cstool.errors import StoreError
+from cstool.errors import DamagedCheckpointError, StoreError
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.store import (
-    FILE_NAME,
     Ranges,
     ShardFound,
-    committed_step,
     common_steps,
     find_shards,
     missing_shards,
@@ -56,11 +54,19 @@ class Broken(NamedTuple):
     """the newest that one of them holds"""
     shards: Sequence[ShardFound]
     ranks: int
+    strangers: Collection[str]
+    """names of the shards of other runs"""
 
     def error(self) -> StoreError:
         """What is wrong with them."""
         missing, path = missing_shards(self.shards), self.folder / self.shards[0].name
         drop = f"cstool checkpoint delete {shlex.quote(str(path))} drops what is there"
+        if missing and missing[0] in self.strangers:
+            return StoreError(
+                f"{self.folder}: the shards of MemoryX must be of one run, {self.shards[0].name} and {missing[0]} are "
+                "of different ones",
+                f"bring back those that belong together; or {drop}",
+            )
         if missing:
             where = f"at one of the {self.ranks} ranks" if self.ranks > 1 else "there"
             return StoreError(
@@ -119,8 +125,20 @@ class Survey(NamedTuple):
     """all shards, with the rank that has them"""
 
 
-def survey(folder: Path, link: Link = ALONE) -> Survey:
+def shards_in(folder: Path) -> list[ShardFound]:
+    """Return the shards in a folder of this host; see `find_shards`, whose errors get a way on."""
+    try:
+        return find_shards(folder)
+    except DamagedCheckpointError as error:
+        way_on = "bring back a copy of it and of its shard, or have cstool checkpoint delete drop the shard"
+        raise DamagedCheckpointError(error.message, way_on) from error
+
+
+def survey(folder: Path, single: int | None, link: Link = ALONE) -> Survey:
     """Look for commits of MemoryX, here and at the other ranks.
+
+    Args:
+        single: the step that a file with all of it holds here; None for no such file
 
     Raises:
         DamagedCheckpointError: a commit record is damaged
@@ -129,18 +147,20 @@ def survey(folder: Path, link: Link = ALONE) -> Survey:
     """
     for rank in range(1, link.ranks):
         link.send(rank, "order", LookForShards(folder))
-    files = [(0, shard) for shard in find_shards(folder)]
+    files = [(0, shard) for shard in shards_in(folder)]
     for rank in range(1, link.ranks):
         files += [(rank, shard) for shard in link.receive(rank, "shards")]
     commits, broken = [], []
-    if (step := committed_step(folder / FILE_NAME)) is not None:
-        commits.append(Committed(folder, step))
+    if single is not None:
+        commits.append(Committed(folder, single))
     for held in _sets(files):
         shards = [shard for _, shard in held]
         if steps := common_steps(shards):
             commits.append(Committed(folder, steps[0], shards[0].set, tuple(rank for rank, _ in held)))
         elif not all(shard.is_pending for shard in shards):
-            broken.append(Broken(folder, max(shard.steps[0] for shard in shards), shards, link.ranks))
+            newest = max(shard.steps[0] for shard in shards)
+            strangers = {shard.name for _, shard in files if shard.set != shards[0].set}
+            broken.append(Broken(folder, newest, shards, link.ranks, strangers))
     return Survey(sorted(commits, key=lambda found: found.step), broken, files)
 
 

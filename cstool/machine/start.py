@@ -25,6 +25,7 @@ from cstool.store import (
     SavedState,
     ShardSource,
     check_choices,
+    committed_step,
     find_checkpoint,
     list_checkpoints,
     newest_checkpoints,
@@ -92,7 +93,8 @@ def choose_start(
         _require_model(states)
     committed = None
     with way_on_from_damage(params.model_dir / FILE_NAME, params.checkpoint.checkpoint_name):
-        found = survey(params.model_dir, link)
+        single = committed_step(params.model_dir / FILE_NAME)
+    found = survey(params.model_dir, single, link)
     if looks:
         checkpoint, committed = _look_for_latest(params.model_dir, params.checkpoint.checkpoint_name, found)
         if checkpoint is None and committed is None and not trains:

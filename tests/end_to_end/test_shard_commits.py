@@ -11,7 +11,7 @@ import pytest
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import _graph
 from cstool.machine.committed import survey
-from cstool.store import FileStore, find_shards, shard_name
+from cstool.store import FILE_NAME, FileStore, committed_step, find_shards, shard_name
 from tests.end_to_end.ranks import committed
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file
 from tests.patience import wait_until, within_patience
@@ -76,7 +76,7 @@ def check_all_go_on(lefts: list[Path], data: Path, straight: str, first: int) ->
     assert steps == sorted(steps), "a step that was committed is lost"
     assert {*steps} == {*range(first, STEPS + 1)}, "there is a crash after each step"
     for left, step in zip(lefts, steps, strict=True):
-        found = survey(left / "model_dir")
+        found = survey(left / "model_dir", committed_step(left / "model_dir" / FILE_NAME))
         assert max((each.step for each in found.commits), default=0) == step
         # Shards that were gone on from may be half deleted.
         assert all(broken.step < step for broken in found.broken)

@@ -89,9 +89,19 @@ def bring(source: Path, model_dir: Path, node: int = 1) -> None:
 
 def test_shards_of_two_runs_in_one_folder(refused, written, model_dir):
     bring(written / "other" / "model_dir", model_dir)
+    names = " and ".join(shard_name(node, RANKS) for node in range(RANKS))
     refused(
-        f"{TWO}: this shard of MemoryX must be at one of the 2 ranks, as memoryx_1_of_2.h5 is, it is not",
-        f"run on the hosts that have all 2 of them; or {drop()}",
+        f"{FOLDER}: the shards of MemoryX must be of one run, {names} are of different ones",
+        f"bring back those that belong together; or {drop()}",
+    )
+
+
+def test_a_commit_record_of_a_shard_is_damaged(refused, model_dir):
+    path = record_path(model_dir / shard_name(0, RANKS))
+    path.write_bytes(path.read_bytes()[:100])
+    refused(
+        f"{ONE}.commit: the commit record is damaged or cut short",
+        "bring back a copy of it and of its shard, or have cstool checkpoint delete drop the shard",
     )
 
 

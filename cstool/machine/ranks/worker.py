@@ -14,7 +14,7 @@ from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.budgets import ACTIVATION_SHARE, update_threads
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.cluster import Cluster
-from cstool.machine.committed import LookForShards, TellRows, rows_of
+from cstool.machine.committed import LookForShards, TellRows, rows_of, shards_in
 from cstool.machine.grains import lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import InputWorker, Share
@@ -47,7 +47,6 @@ from cstool.machine.recorder import OFF, Recorder
 from cstool.machine.sparsity import KernelChooser
 from cstool.machine.state import environment
 from cstool.progress import Silent
-from cstool.store import find_shards
 
 
 class Opened(NamedTuple):
@@ -124,7 +123,7 @@ class Worker:
         self._link.send(0, "identity", (dict(identity), environment()))
 
     def _look_for_shards(self, look: LookForShards) -> None:
-        self._link.send(0, "shards", find_shards(look.folder))
+        self._link.send(0, "shards", shards_in(look.folder))
 
     def _tell_rows(self, tell: TellRows) -> None:
         self._link.send(0, "rows", rows_of(tell.path))
