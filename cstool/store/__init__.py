@@ -40,7 +40,6 @@ from cstool.store.shard_folder import (
     find_shards,
     list_shards,
     missing_shards,
-    newest_common_step,
     shard_name,
 )
 from cstool.store.shard_record import SHARD, Ranges, Shard

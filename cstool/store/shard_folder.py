@@ -154,15 +154,6 @@ def common_steps(shards: Sequence[ShardFound]) -> list[int]:
     return sorted(set.intersection(*({*shard.steps} for shard in shards)), reverse=True)
 
 
-def newest_common_step(found: Sequence[ShardFound]) -> int | None:
-    """Return the newest step that all shards of a set hold; None where there is none, or a shard is missing.
-
-    Args:
-        found: shards of one set; of several, the newest step of any counts
-    """
-    return max((step for shards in sets_of(found) for step in common_steps(shards)), default=None)
-
-
 def choose_shards(folder: Path, found: Sequence[ShardFound], step: int) -> list[ShardFound]:
     """Return the shards of the set that holds a step, by node.
 

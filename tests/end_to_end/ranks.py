@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from cstool.store import FILE_NAME, committed_step, find_shards, newest_common_step
+from cstool.store import FILE_NAME, committed_step, find_shards
 from tests.patience import wait_until
+from tests.unit.store.shard_files import newest_common_step
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CSTOOL = (sys.executable, "-m", "cstool")

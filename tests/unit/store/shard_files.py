@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cstool
-from cstool.store import SHARD, SPARSITY, CommittedStore, FileStore, shard_name, write_snapshot
+from cstool.store import (
+    SHARD,
+    SPARSITY,
+    CommittedStore,
+    FileStore,
+    ShardFound,
+    common_steps,
+    shard_name,
+    write_snapshot,
+)
+from cstool.store.shard_folder import sets_of
 
 Array = np.ndarray[Any, Any]
 Ranges = Sequence[tuple[int, int]]
@@ -187,3 +197,12 @@ def checkpoint_of_one_file(folder: Path, step: int, model: Model = MODEL) -> byt
 def open_all(folder: Path, step: int, nodes: int) -> list[CommittedStore]:
     """Open each shard of a folder at a step."""
     return [CommittedStore(folder / shard_name(node, nodes), at_step=step) for node in range(nodes)]
+
+
+def newest_common_step(found: Sequence[ShardFound]) -> int | None:
+    """Return the newest step that all shards of a set hold; None where there is none, or a shard is missing.
+
+    Args:
+        found: shards of one set; of several, the newest step of any counts
+    """
+    return max((step for shards in sets_of(found) for step in common_steps(shards)), default=None)

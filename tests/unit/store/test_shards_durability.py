@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from cstool.store import SHARD, FileStore, find_shards, newest_common_step, open_shards, shard_name
+from cstool.store import SHARD, FileStore, find_shards, open_shards, shard_name
 from tests.unit.store.power import Killed, Power
-from tests.unit.store.shard_files import ROOM, Array, like, numbers, shard_value
+from tests.unit.store.shard_files import ROOM, Array, like, newest_common_step, numbers, shard_value
 from tests.unit.store.test_durability import IN_MEMORY
 
 ROWS, WIDTH = 6, 3
