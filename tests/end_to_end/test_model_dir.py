@@ -32,7 +32,7 @@ def test_a_checkpoint_counts_by_what_it_holds(file, model_dir, caplog):
     (model_dir / "checkpoint_2.mdl").rename(model_dir / "checkpoint_9.mdl")
     params = load_params(file)
     start = choose_start(params, None, None, trains=True)
-    assert (start.checkpoint, start.committed) == (None, model_dir / "memoryx.h5")
+    assert (start.checkpoint, start.path) == (None, model_dir / "memoryx.h5")
     assert (
         f"{model_dir}/checkpoint_9.mdl is named for step 9 and holds step 2: what it holds counts." in caplog.messages
     )

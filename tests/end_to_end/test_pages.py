@@ -168,7 +168,7 @@ def test_estimate_of_several_ranks(cstool, monkeypatch):
     assert (outcome.code, outcome.stderr) == (0, "")
     found, expected = ([line.partition("  ") for line in text.splitlines()] for text in (outcome.stdout, shown))
     assert [name for name, _, _ in found[3:]] == [name for name, _, _ in expected[3:]]
-    counted = {"ranks", "down", "up", "link", "MemoryX"}
+    counted = {"ranks", "weights", "gradients", "link", "MemoryX"}
     assert [line for line in found if line[0] in counted] == [line for line in expected if line[0] in counted]
     assert found[0] == expected[0]
 
@@ -206,21 +206,10 @@ def test_memoryx(cstool):
 
 def test_cluster(cstool):
     write_data(Path())
-    # Those in between are about Slurm: see `test_slurm.py`.
-    kinds = [
-        "console",
-        "text",
-        "console",
-        "console",
-        "console",
-        "console",
-        "text",
-        "console",
-        "text",
-        "text",
-        "console",
-    ]
-    two_ranks, log, same, launch, two_hosts, *_ = blocks("cluster", *kinds, "text")
+    kinds = ["console", "text", "console", "console", "console", "text", "text", "console", "console", "text"]
+    # These are about Slurm: see `test_slurm.py`.
+    slurm = ["console", "text", "console", "text", "text", "console"]
+    two_ranks, log, same, launch, shards, kept, streamed, two_hosts, *_ = blocks("cluster", *kinds, *slurm, "text")
     done = typed(two_ranks.removeprefix("$ "))
     assert (done.code, done.stderr) == (0, "")
     assert set(plain_lines(done.stdout)) >= set(plain_lines(log))
@@ -229,6 +218,12 @@ def test_cluster(cstool):
     assert differs.splitlines()[-2] in same.splitlines()
     done = typed(launch.removeprefix("$ "))
     assert (done.code, done.stderr) == (0, "")
+    done = typed(shards.removeprefix("$ "))
+    assert (done.code, done.stderr) == (0, "")
+    assert set(plain_lines(done.stdout.replace(str(Path.cwd()), "/home/me"))) >= set(plain_lines(kept))
+    done = typed(shards.removeprefix("$ ").replace("-n 3", "-n 2").replace("--max_steps 4", "--max_steps 5"))
+    assert (done.code, done.stderr) == (0, "")
+    assert set(plain_lines(done.stdout.replace(str(Path.cwd()), "/home/me"))) >= set(plain_lines(streamed))
     # The tests have one host.
     done = typed(two_hosts.removeprefix("$ ").replace("alpha,beta", "localhost"))
     assert (done.code, done.stderr) == (0, "")

@@ -77,11 +77,10 @@ def test_the_summary_says_what_each_rank_sent_and_how_long_it_waited(traced):
     )
     assert found, line
     sent = [rank["sent_bytes"] // 5 for rank in result["ranks"]]
-    # Weights go out twice, that of the embedding a second time for the output layer, and their gradients come back.
+    # Weights go out twice, that of the embedding a second time for the output layer, and their gradients come back: by
+    # one rank or the other. Of the embedding itself they are rows with their numbers, here all of them.
     embedding = 4 * 64 * 32
-    assert sent[0] == 2 * (weights + embedding)
-    # Of the embedding itself they are rows with their numbers, here all of them.
-    assert sent[1] == weights + embedding + 4 * 64
+    assert sum(sent) == 3 * (weights + embedding) + 4 * 64
     assert [bytes_text(size) for size in sent] == [*found.groups()]
     assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
 

@@ -317,7 +317,7 @@ def test_the_page(cluster, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     write_params(tmp_path)
     write_data(tmp_path)
-    a_job, told, same, *_, alone = blocks("cluster")[5:11]
+    a_job, told, same, *_, alone = blocks("cluster")[10:16]
     done = typed(a_job.removeprefix("$ "))
     assert done.code == 0, done.stderr
     without_place = done.stderr.replace(str(tmp_path), "/home/me").splitlines()

@@ -114,5 +114,5 @@ def test_who_asks_to_measure_measures_again(calls):
     ],
 )
 def test_where_no_measurement_was_kept_it_measures(calls, kept):
-    assert settled("auto", (8, 25), kept=kept)._crossovers == {(8, 25): MEASURED}
+    assert settled("auto", (8, 25), kept=kept).crossovers == {(8, 25): MEASURED}
     assert calls == [(8, 25, 512, False)]

@@ -138,7 +138,13 @@ def test_the_nodes_that_leave_are_those_that_the_tree_sends(data, grains):
     own = data.draw(st.permutations(range(grains)))[: data.draw(st.integers(0, grains))]
     pool, tape, panel = BufferPool(), LaneTape(OFF, 0, []), Panel("w", 0, 0, 1, (1,))
     tree = GradientTree(grains, pool, own)
-    found = [tree.add(panel, "op", Node(0, leaf), pool.take((1,)), tape) for leaf in own]
+
+    def gradient() -> np.ndarray:
+        taken = pool.take((1,))
+        taken.fill(1)
+        return taken
+
+    found = [tree.add(panel, "op", Node(0, leaf), gradient(), tape) for leaf in own]
     assert sorted(each[0] for each in found if each is not None) == sorted(leaving_nodes(grains, own))
 
 
