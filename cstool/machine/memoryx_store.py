@@ -111,8 +111,9 @@ def open_backing(
         StoreError: the file cannot be made, is in use, damaged, or holds what no checkpoint has
     """
     nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
-    adopts = start.committed is not None and start.states == ALL_STATES and start.committed.is_in_place(nodes)
-    name = start.committed.name if adopts and start.committed is not None else secrets.token_hex(16)
+    goes_on = start.committed if start.states == ALL_STATES else None
+    adopted = goes_on if goes_on is not None and goes_on.is_in_place(nodes) else None
+    name = secrets.token_hex(16) if adopted is None else adopted.name
     shards = deal_panels(graph, optimizer, sparsity, nodes, name)
     here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])
     chosen = params.memoryx.store
@@ -120,23 +121,23 @@ def open_backing(
         chosen = "file" if here_bytes > FILE_SHARE * available_memory_bytes() else "ram"
     if chosen == "ram":
         return Backing(shards)
-    if adopts and nodes > 1 and start.committed is not None:
-        found = dealt_already(graph, optimizer, sparsity, dealt_rows(start.committed, link), name)
+    if adopted is not None and nodes > 1:
+        found = dealt_already(graph, optimizer, sparsity, dealt_rows(adopted, link), name)
         if found is None:
-            raise _other_nodes(start.committed, "lie as this model and this optimizer need them, they do not")
+            raise _other_nodes(adopted, "lie as this model and this optimizer need them, they do not")
         shards = found
     rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, link.ranks > 1)
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
-    is_for_run = optimizer is not None or adopts
-    step = start.committed.step if adopts and start.committed is not None else None
+    is_for_run = optimizer is not None or adopted is not None
+    step = None if adopted is None else adopted.step
     file = ShardFile(params.model_dir, is_for_run, rows_bytes, slots, step)
     path = file.path(0, nodes)
 
     def check() -> None:
-        if not adopts:
+        if adopted is None:
             _check_nothing_is_lost(params, path, start if is_for_run else None)
-            if is_for_run and start.states == ALL_STATES and start.committed is not None:
-                _check_not_in_the_way(start.committed, nodes)
+            if is_for_run and goes_on is not None:
+                _check_not_in_the_way(goes_on, nodes)
 
     with way_on_from_damage(path, params.checkpoint.checkpoint_name):
         store = file.open(0, shards, check)
