@@ -1,7 +1,10 @@
 """Fixtures for all tests."""
 
+import contextlib
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +12,8 @@ import pytest
 from hypothesis import settings
 
 from cstool.estimation.published import Prediction, Published, predict
+from cstool.kernels._cache import cache_folder
+from cstool.private_folder import make_private_folder
 
 # How long an example takes says more about the machine than about the code; in CI every run tries the same examples.
 settings.register_profile("cstool", deadline=None, derandomize=os.environ.get("CI") == "true")
@@ -30,18 +35,28 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
 
+    if not hasattr(config, "workerinput"):  # those of pytest-xdist inherit the environment
+        _leave_rates_behind(config)
+
+
+def _leave_rates_behind(config: pytest.Config) -> None:
+    """Give all tests, and what they start, a cache with the user's kernels alone.
+
+    What a run prints depends on whether this host was measured.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="cstool_tests_"))
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    kernels = cache_folder()
+    with contextlib.suppress(OSError):  # else each process compiles its own, as for the user
+        make_private_folder(kernels)
+        (folder / kernels.name).symlink_to(kernels)
+    os.environ["CSTOOL_CACHE_DIR"] = str(folder)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "golden" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.golden)
-
-
-@pytest.fixture(autouse=True)
-def _host_that_nobody_measured(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what was measured of this machine out of the tests: what a run prints would depend on it."""
-    folder = tmp_path_factory.getbasetemp() / "host"
-    monkeypatch.setattr("cstool.run.report.host_rates.rates_file", lambda: folder / "host.yaml")
 
 
 @pytest.fixture(scope="session")
