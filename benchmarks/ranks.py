@@ -32,9 +32,14 @@ SIDES = {
     "2 ranks, 1 lane each": (2, 1),
 }
 """name -> ranks, lanes of each"""
-SIZES = (2**20, 9 * 2**20, 32 * 2**20)
-"""of arrays: small panels, those of GPT-2 small's feed-forward layers, the largest [bytes]"""
-REPEATS = 40
+MIB = 2**20
+STREAMS = {
+    "1 MiB": [MIB] * 40,
+    "9 MiB": [9 * MIB] * 40,
+    "32 MiB": [32 * MIB] * 40,
+    "GPT-2 small": [32 * MIB] * 4 + 12 * [9 * MIB // 4] * 4 + 12 * [9 * MIB] * 2,
+}
+"""what is sent, one after the other [bytes]; at last the panels of the model: embedding, attention, feed-forward"""
 MPIRUN = Path(sys.executable).with_name("mpirun")
 
 
@@ -104,42 +109,40 @@ def be_a_rank() -> None:
     from cstool.machine.ranks.mpi import MpiLink
 
     link = MpiLink()
-    rows = []
-    for size in SIZES:
-        arrays = [np.ones(size, np.uint8) for _ in range(4)]
-        link_s = _link_s(link, arrays)
-        rows.append((size, link_s))
+    rows = [(name, _link_s(link, name, sizes)) for name, sizes in STREAMS.items()]
     link.close()
     if link.rank == 0:
         print(json.dumps(rows))
 
 
-def _link_s(link: Any, arrays: list[np.ndarray]) -> float:
-    """Seconds of an array from rank 0 to rank 1, of many in a row."""
-    if link.rank == 1:
-        buffers = [np.ones_like(array) for array in arrays]
-        left = [REPEATS]
+def _arrays(sizes: list[int]) -> list[np.ndarray]:
+    """Four arrays of each size, in turn."""
+    own = {size: [np.ones(size, np.uint8) for _ in range(4)] for size in set(sizes)}
+    return [own[size][number % 4] for number, size in enumerate(sizes)]
 
-        def place(_: object, __: object) -> list[np.ndarray]:
-            return [buffers[left[0] % len(buffers)]]
+
+def _link_s(link: Any, name: str, sizes: list[int]) -> float:
+    """Seconds of a stream from rank 0 to rank 1."""
+    arrays = _arrays(sizes)
+    if link.rank == 1:
+        placed, heard = iter(arrays), iter(range(len(arrays), 0, -1))
 
         def hear(*_: object) -> None:
-            left[0] -= 1
-            if not left[0]:
-                link.send(0, f"all {arrays[0].nbytes}")
+            if next(heard) == 1:
+                link.send(0, f"all of {name}")
 
-        link.listen(f"panel {arrays[0].nbytes}", hear, place)
-        link.send(0, f"ready {arrays[0].nbytes}")
-        link.receive(0, f"next {arrays[0].nbytes}")
+        link.listen(name, hear, lambda _, __: [next(placed)])
+        link.send(0, f"ready for {name}")
+        link.receive(0, f"end of {name}")
         return 0.0
-    link.receive(1, f"ready {arrays[0].nbytes}")
+    link.receive(1, f"ready for {name}")
     began = time.perf_counter()
-    for number in range(REPEATS):
-        link.send(1, f"panel {arrays[0].nbytes}", None, [arrays[number % len(arrays)]])
-    link.receive(1, f"all {arrays[0].nbytes}")
+    for array in arrays:
+        link.send(1, name, None, [array])
+    link.receive(1, f"all of {name}")
     seconds = time.perf_counter() - began
-    link.send(1, f"next {arrays[0].nbytes}")
-    return seconds / REPEATS
+    link.send(1, f"end of {name}")
+    return seconds
 
 
 def be_a_plain_rank() -> None:
@@ -148,34 +151,33 @@ def be_a_plain_rank() -> None:
 
     world, rows = MPI.COMM_WORLD, []
     rank = world.Get_rank()
-    for size in SIZES:
-        arrays = [np.ones(size, np.uint8) for _ in range(4)]
+    for name, sizes in STREAMS.items():
+        arrays = _arrays(sizes)
         world.Barrier()
         began = time.perf_counter()
-        for number in range(REPEATS):
-            array = arrays[number % len(arrays)]
+        for array in arrays:
             request = world.Isend(array, 1, 7) if rank == 0 else world.Irecv(array, 0, 7)
             while not request.Test():
                 pass
         world.Barrier()
-        rows.append((size, (time.perf_counter() - began) / REPEATS))
+        rows.append((name, time.perf_counter() - began))
     if rank == 0:
         print(json.dumps(rows))
 
 
 def bandwidth(rounds: int) -> None:
     """Print the bandwidth of the link beside that of MPI."""
-    found: dict[str, list[dict[int, float]]] = {"--plain_rank": [], "--rank": []}
+    found: dict[str, list[dict[str, float]]] = {"--plain_rank": [], "--rank": []}
     for _ in range(rounds):
         for side, times in found.items():
             command = [str(MPIRUN), "-n", "2", sys.executable, "-m", "benchmarks.ranks", side]
             done = subprocess.run(command, check=True, capture_output=True, text=True, env=dict(os.environ))
             times.append(dict(json.loads(done.stdout.splitlines()[-1])))
-    print(f"{'size':>10} {'MPI alone':>12} {'the link':>12}  share")
-    for size in SIZES:
-        plain, link = (median(turn[size] for turn in found[side]) for side in ("--plain_rank", "--rank"))
-        rates = f"{size / plain / 1e9:7.2f} GB/s {size / link / 1e9:7.2f} GB/s"
-        print(f"{size / 2**20:6.0f} MiB {rates}  {plain / link:.2f}x")
+    print(f"{'arrays':<12} {'MPI alone':>12} {'the link':>12}  share")
+    for name, sizes in STREAMS.items():
+        plain, link = (median(turn[name] for turn in found[side]) for side in ("--plain_rank", "--rank"))
+        rates = f"{sum(sizes) / plain / 1e9:7.2f} GB/s {sum(sizes) / link / 1e9:7.2f} GB/s"
+        print(f"{name:<12} {rates}  {plain / link:.2f}x")
 
 
 def main() -> None:

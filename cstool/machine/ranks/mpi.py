@@ -32,8 +32,12 @@ HEADER, DATA = 1, 2
 PIECE_BYTES = 2**19
 """in which arrays travel between hosts. There MPI holds a large one back until the other side asks for it, and lets
 those behind it go ahead, so that what is needed first would come last [bytes]"""
-BUSY_S, IDLE_S = 1e-4, 1e-3
+BUSY_S, IDLE_S = 2e-5, 1e-3
 """how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
+COPYING_S, LOOK_S = (2e-3, 1.0), 3e-4
+"""Where a process may read the memory of another, as on most hosts, one look of the receiver passes a message on; else
+MPI copies it piece by piece, while both sides look. Between which ages a message counts as one that is copied so, and
+how long the thread then looks without a sleep [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
 """how often a rank says that it is there, and after how long without a word it counts as lost [s]"""
 GOODBYE_S, PARTING_S = 60.0, 5.0
@@ -55,6 +59,8 @@ class _Leaving:
     arrays: Sequence[Array]
     left: Future[None]
     requests: list[Any] = field(default_factory=list)
+    since_s: float = 0.0
+    """when MPI got it"""
 
 
 @dataclass
@@ -66,6 +72,7 @@ class _Arriving:
     body: Any
     arrays: Sequence[Array]
     requests: list[Any]
+    since_s: float
 
 
 @dataclass
@@ -188,10 +195,10 @@ class MpiLink:
         self._mpi, self._world = mpi, mpi.COMM_WORLD.Dup()
         self.rank, self.ranks = self._world.Get_rank(), self._world.Get_size()
         here = self._world.Split_type(mpi.COMM_TYPE_SHARED)
-        on_this_host = here.allgather(self.rank)
-        self.host_ranks = len(on_this_host)
+        self._on_this_host = frozenset(here.allgather(self.rank))
+        self.host_ranks = len(self._on_this_host)
         here.Free()
-        self._piece_bytes = {r: sys.maxsize if r in on_this_host else PIECE_BYTES for r in range(self.ranks)}
+        self._piece_bytes = {r: sys.maxsize if r in self._on_this_host else PIECE_BYTES for r in range(self.ranks)}
         self._others = [rank for rank in range(self.ranks) if rank != self.rank]
         self._leaving: list[_Leaving] = []
         self._arriving: list[_Arriving] = []
@@ -233,8 +240,22 @@ class MpiLink:
                     return
                 if time.monotonic() - self._closed_s > (PARTING_S if self._lost else GOODBYE_S):
                     raise ClusterError("the other ranks must end with this one")
+            if self._copy():
+                sleep_s = BUSY_S
             time.sleep(sleep_s)
             sleep_s = min(2 * sleep_s, IDLE_S)
+
+    def _copy(self) -> bool:
+        """Look for a while at a message that MPI copies piece by piece; tell whether there is one."""
+        now_s = time.perf_counter()
+        messages: list[tuple[int, _Leaving | _Arriving]] = [(message.sender, message) for message in self._arriving]
+        messages += [(message.to, message) for message in self._leaving]
+        for rank, message in messages:
+            if rank in self._on_this_host and COPYING_S[0] < now_s - message.since_s < COPYING_S[1]:
+                while time.perf_counter() < now_s + LOOK_S and not self._mpi.Request.Testall(message.requests):
+                    pass
+                return True
+        return False
 
     def _post(self) -> bool:
         """Begin to send what was handed in."""
@@ -247,6 +268,7 @@ class MpiLink:
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
             for piece in _pieces(message.arrays, self._piece_bytes[message.to]):
                 message.requests.append(self._world.Isend([piece, self._mpi.BYTE], message.to, DATA))
+            message.since_s = time.perf_counter()
             self._leaving.append(message)
             posted = True
         return posted
@@ -270,22 +292,26 @@ class MpiLink:
         arrays = place(body, forms)
         pieces = _pieces(arrays, self._piece_bytes[sender])
         requests = [self._world.Irecv([piece, self._mpi.BYTE], sender, DATA) for piece in pieces]
-        self._arriving.append(_Arriving(sender, kind, body, arrays, requests))
+        self._arriving.append(_Arriving(sender, kind, body, arrays, requests, time.perf_counter()))
         return True
 
     def _finish_leaving(self) -> bool:
-        gone = [
-            message
-            for message in self._leaving
-            if message.to in self._lost or self._mpi.Request.Testall(message.requests)
-        ]
-        for message in gone:
-            self._leaving.remove(message)
+        """Let go of messages that have left, those to each rank in their order."""
+        behind: set[int] = set()
+        """ranks to which an earlier message has not left"""
+        staying: list[_Leaving] = []
+        for message in self._leaving:
             if message.to in self._lost:
                 # MPI may read the arrays for as long as the process lasts.
                 self._stuck.append(message)
+            elif message.to in behind or not self._mpi.Request.Testall(message.requests):
+                behind.add(message.to)
+                staying.append(message)
+                continue
             message.left.set_result(None)
-        return bool(gone)
+        found = len(staying) < len(self._leaving)
+        self._leaving = staying
+        return found
 
     def _finish_arriving(self) -> bool:
         """Deliver messages whose arrays are there, those of each rank in their order."""
