@@ -45,8 +45,9 @@ from cstool.run.report.host_prediction import planned_ranks
 from cstool.run.report.host_rates import load_rates
 from tests.namespaces import Hosts
 
-STEPS = 6
+STEPS = 4
 RANKS = 3
+HIDDEN = 768
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 MESSAGE_BYTES, MESSAGES = 4 * 2**20, 24
 """of what is sent to measure the cables"""
@@ -58,19 +59,16 @@ CARRIED = 1448 / 1538
 
 @dataclass(frozen=True)
 class Case:
-    """A small GPT, and its batch."""
+    """Layers of GPT-2 small, and a batch of one sample for each rank."""
 
-    hidden: int
     layers: int
-    batch: int
     sequence: int
     nodes: int
     """of MemoryX"""
 
-    def params(self, folder: Path, ranks: int) -> Path:
-        """Write its params and its data, for a batch of so many of its ranks' samples."""
+    def params(self, folder: Path, batch: int) -> Path:
+        """Write its params and its data, for so many samples, each on a system of its own."""
         rng = np.random.default_rng(0)
-        batch = self.batch * ranks // RANKS
         tokens = rng.integers(0, 1024, (batch * STEPS, 3, self.sequence), dtype=np.int32)
         tokens[:, 1] = 1
         folder.mkdir(parents=True)
@@ -78,10 +76,10 @@ class Case:
         model = {
             "name": "gpt2",
             "vocab_size": 1024,
-            "hidden_size": self.hidden,
-            "num_heads": self.hidden // 64,
+            "hidden_size": HIDDEN,
+            "num_heads": HIDDEN // 64,
             "num_hidden_layers": self.layers,
-            "filter_size": 4 * self.hidden,
+            "filter_size": 4 * HIDDEN,
             "max_position_embeddings": self.sequence,
             "dropout_rate": 0.0,
             "attention_dropout_rate": 0.0,
@@ -89,12 +87,13 @@ class Case:
         init = {
             "model": model,
             "optimizer": {"AdamW": {"learning_rate": 1e-3, "weight_decay": 0.1}},
-            "precision": {"max_gradient_norm": 1.0},
+            # Clipping would hold all updates back until the last gradient is there.
+            "precision": {"max_gradient_norm": None},
             "loop": {"num_steps": STEPS},
             "checkpoint": {"steps": 0},
             "logging": {"log_steps": 1},
-            "backend": {"cluster_config": {"num_csx": ranks}},
-            "memoryx": {"nodes": min(self.nodes, ranks)},
+            "backend": {"cluster_config": {"num_csx": batch}},
+            "memoryx": {"nodes": min(self.nodes, batch)},
             "model_dir": str(folder / "model_dir"),
         }
         loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(folder), "batch_size": batch}
@@ -104,11 +103,11 @@ class Case:
 
 
 CASES = {
-    "three nodes": Case(hidden=384, layers=4, batch=3, sequence=256, nodes=3),
-    "one node": Case(hidden=384, layers=4, batch=6, sequence=256, nodes=1),
-    "wire": Case(hidden=768, layers=3, batch=3, sequence=64, nodes=1),
+    "one node": Case(layers=12, sequence=512, nodes=1),
+    "three nodes": Case(layers=12, sequence=128, nodes=3),
+    "wire": Case(layers=3, sequence=64, nodes=1),
 }
-"""arithmetic takes about as long as the wire, with a shard of MemoryX on each host or all of it on one; next to none"""
+"""with all of MemoryX on one host, with a shard on each, and with next to no arithmetic"""
 
 
 def run(command: Sequence[str], hosts: Hosts) -> dict[str, Any]:

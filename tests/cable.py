@@ -32,6 +32,8 @@ LONGEST = 2**17
 """no frame has more [bytes]"""
 AT_ONCE = 64
 """frames of a direction that are taken before the other has its turn"""
+TICK_S = 1e-3
+"""how often frames are handed on. One by one they would take twice the time of a core, which the hosts need [s]"""
 
 
 def open_end(end: str) -> int:
@@ -65,15 +67,17 @@ class Direction:
 
     def take(self, is_cut: bool) -> None:
         """Take what is there."""
+        due_s = time.monotonic() + self._delay_s
         with suppress(BlockingIOError):
             for _ in range(AT_ONCE):
                 frame = os.read(self._source, LONGEST)
                 if not is_cut:
-                    self._under_way.append((time.monotonic() + self._delay_s, frame))
+                    self._under_way.append((due_s, frame))
 
     def hand_over(self) -> None:
         """Hand over those that are due."""
-        while self._under_way and self._under_way[0][0] <= time.monotonic():
+        now_s = time.monotonic()
+        while self._under_way and self._under_way[0][0] <= now_s:
             # A device that takes nothing, since it is down, loses them.
             with suppress(OSError):
                 os.write(self._target, self._under_way[0][1])
@@ -87,6 +91,7 @@ def carry(first: int, second: int, delay_s: float) -> None:
     while True:
         due = [direction.due_s for direction in directions.values() if direction.due_s is not None]
         wait_s = max(0.0, min(due) - time.monotonic()) if due else None
+        time.sleep(TICK_S)
         for file in select.select([*directions, orders], [], [], wait_s)[0]:
             if file != orders:
                 directions[file].take(is_cut)
@@ -110,7 +115,7 @@ def main() -> None:
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
     print("ready", flush=True)
-    carry(first, second, asked.delay)
+    carry(first, second, max(0.0, asked.delay - TICK_S))
 
 
 if __name__ == "__main__":
