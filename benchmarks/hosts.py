@@ -198,7 +198,6 @@ def report(name: str, file: Path, turns: Turns, estimate: Mapping[str, Any], rat
         print(f"  {who:<12} {seconds:.3f} s  {seconds / step - 1:+.1%}")
     expected = shared.ranks[0]
     print(f"  arithmetic   {whole:.3f} s measured, {expected.step_s:.3f} s estimated")
-    assert setup.link is not None
     wires = dict(zip(PASSES, setup.traffic.wires_s(setup.link), strict=True))
     for phase in PASSES:
         print(f"  {phase:<12} arithmetic {arithmetic[phase]:.3f} s, wire {wires[phase]:.3f} s")

@@ -127,6 +127,7 @@ def main() -> None:
         assert latest_bits(folder / str(runs) / "model_dir") == straight, "the bits are others"
         shutil.rmtree(folder / str(runs))
         runs += 1
+        print(f"run {runs}: {counts.total()} kills so far", flush=True)
     shutil.rmtree(folder)
     for what, count in sorted(counts.items()):
         print(f"{count:6,}  {what}")

@@ -92,7 +92,6 @@ def _facts(found: HostPrediction) -> Iterator[tuple[str, str]]:
 
 def _rank_facts(found: RanksPrediction) -> Iterator[tuple[str, str]]:
     setup, step, link = found.setup, found.step, found.setup.link
-    assert link is not None, "what is planned has a link"
     where = "all on this host" if found.on_one_host else "each on a host like this one"
     yield "ranks", f"{len(setup.setups)}, {where}, with {found.num_csx} CSX"
     grains = _listed([str(own.grains) for own in setup.setups])
@@ -123,7 +122,6 @@ def _listed(values: Sequence[str]) -> str:
 def _ranks_document(found: RanksPrediction) -> dict[str, Any]:
     """What is predicted of ranks, as --json has it."""
     setup, step = found.setup, found.step
-    assert setup.link is not None, "what is planned has a link"
     return {
         "on_one_host": found.on_one_host,
         "num_csx": found.num_csx,

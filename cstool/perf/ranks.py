@@ -100,14 +100,14 @@ class RanksSetup:
     Args:
         setups: by rank: its own grains, its own lanes
         traffic: between them
-        link: of each; None where nothing is known of it: then the wire takes no time
+        link: of each
         message_s: that a message takes beside the link, from whoever sends it to whoever hears it [s]
         hosts: by rank the number of its host; of none, each has its own
     """
 
     setups: tuple[HostSetup, ...]
     traffic: Traffic
-    link: Link | None
+    link: Link
     message_s: float = 0.0
     hosts: tuple[int, ...] = ()
 
@@ -167,12 +167,12 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
     traffic, link, others = setup.traffic, setup.link, len(steps) - 1
     rest_s = max(step.rest_s for step in steps)
     passes = [*map(_passes, steps)]
-    if link is not None and others:
+    if others:
         passes = [*map(_with_messages, passes, _messages_s(rates, setup))]
     free = 1 if traffic.nodes <= 1 else 0
     own_s, other_s = _slowest(passes[:free]), _slowest([*passes[free:], *_crowded(rates.cores, setup, steps)])
     alone_s = sum(map(max, own_s, other_s)) + rest_s
-    if link is None or not others:
+    if not others:
         return RankedStep(alone_s, tuple(steps), (0.0, 0.0), 0.0)
     message_s = link.latency_s + setup.message_s
     squares = traffic.nodes > 1 and setup.setups[0].waits_for_norm
@@ -212,10 +212,9 @@ def _messages_s(rates: HostRates, setup: RanksSetup) -> list[tuple[float, float]
 
     Nothing where a core is free for them, nor where they go through memory.
     """
-    is_network = setup.link is not None and setup.link.both_ways
     return [
         (forward * rates.socket_s / rates.cores, back * rates.socket_s / rates.cores)
-        if is_network and own.lanes + own.lanes_beside >= rates.cores
+        if setup.link.both_ways and own.lanes + own.lanes_beside >= rates.cores
         else (0.0, 0.0)
         for own, (forward, back) in zip(setup.setups, setup.traffic.moved_bytes, strict=True)
     ]

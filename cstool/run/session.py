@@ -15,6 +15,7 @@ from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.cluster import Cluster
 from cstool.machine.ranks.link import ALONE, Link
+from cstool.machine.ranks.orders import Wire
 from cstool.machine.sparsity import KernelChooser
 from cstool.machine.state import Position
 from cstool.params import Params
@@ -54,6 +55,8 @@ class Training:
     stream_wait_s: float = 0.0
     stopped_early: dict[str, Any] | None = None
     predicted: dict[str, dict[str, float]] | None = None
+    wire: Wire | None = None
+    """between hosts, where there are several"""
 
     @property
     def median_step_s(self) -> float:

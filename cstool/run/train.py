@@ -26,7 +26,7 @@ from cstool.run.report.time_split import START_UP, TRAINING, Rates
 from cstool.run.session import Session, peak_resident_bytes
 from cstool.run.stopping import StopRequest
 from cstool.store import list_checkpoints
-from cstool.words import clock_text, counted, rate_text
+from cstool.words import clock_text, counted, digits_text, rate_text
 
 log = logging.getLogger("cstool")
 TASK = "Training"
@@ -76,6 +76,10 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
     eval_interval = params.loop.eval_interval(last - (start if params.loop.num_steps else 0)) if evaluate_now else None
     for line in fit_summary(params, start, last, eval_interval):
         log.info(line)
+    wire = session.training.wire = session.appliance.others.measure_wire()
+    if wire is not None:
+        rate, latency = f"{digits_text(wire.bytes_per_s / 1e6)} MB/s", f"{digits_text(1e3 * wire.latency_s)} ms"
+        log.info(f"Measured between hosts: {rate} one way, {latency} a message.")
     log.info(f"Starting train loop 1 of 1, from global step {start + 1} to {last} ({counted(last - start, 'step')})")
     session.events.train_from(start + 1)
     session.times.turn_to(TRAINING)

@@ -96,7 +96,7 @@ def test_what_was_sent_is_what_an_estimate_says(traced, tmp_path):
 def test_what_was_predicted_stands_beside_what_was_measured(traced):
     log, result, _ = traced
     [line] = [line for line in log.splitlines() if "predicted / measured" in line]
-    assert line.endswith(" s; between ranks copies in memory at 8.00 GB/s.")
+    assert line.endswith(" s; between ranks copies in memory at 8 GB/s.")
     step = result["predicted"]["step"]
     assert step["predicted"] > result["predicted"]["forward"]["predicted"] > 0
     assert step["measured"] == result["median_step_s"]

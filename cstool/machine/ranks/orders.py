@@ -29,6 +29,8 @@ from cstool.machine.swarmx import SwarmX
 
 CLOCK_LOOKS = 10
 """how often the clock of another rank is looked at"""
+BURST = 8
+"""arrays of 1 MiB in a row that measure a wire"""
 
 Array = np.ndarray[Any, Any]
 
@@ -177,6 +179,15 @@ class RankUse:
     """size of the arrays that left it, weights and gradients [bytes]"""
 
 
+class Wire(NamedTuple):
+    """What was measured between two hosts."""
+
+    bytes_per_s: float
+    """one way [B/s]"""
+    latency_s: float
+    """of a message, one way, with what the link takes at both ends [s]"""
+
+
 class EndOfStream(Exception):
     """Another rank reads no more batches of a stream."""
 
@@ -289,16 +300,37 @@ class OtherRanks:
                 found.append(tape)
         return found
 
+    def measure_wire(self) -> Wire | None:
+        """Measure what goes from here to the first rank on another host; None where there is no other host.
+
+        At 1 Gbit/s that takes 0.2 s.
+        """
+        away = next((use.rank for use in self.used if use.host != self.used[0].host), None)
+        if away is None:
+            return None
+        back_s = min(self._ask_time(away)[1] for _ in range(CLOCK_LOOKS))
+        burst = [np.zeros(2**20, np.uint8)] * BURST
+        # TCP begins slowly, so the first one does not count.
+        burst_s = [self._ask_time(away, burst)[1] - back_s for _ in range(2)][1]
+        return Wire(sum(array.nbytes for array in burst) / max(burst_s, 1e-6), back_s / 2)
+
     def _clock_ahead_s(self, rank: int) -> float:
         """By how much the clock of a rank is ahead of this one's [s]: as the fastest of some answers says."""
-        looks: list[tuple[float, float]] = []
-        for _ in range(CLOCK_LOOKS):
-            asked_s = time.perf_counter()
-            self.link.send(rank, "order", TellTime())
-            there_s = self.link.receive(rank, "time")
-            here_s = time.perf_counter()
-            looks.append((here_s - asked_s, there_s - (asked_s + here_s) / 2))
-        return min(looks)[1]
+        return min((took_s, ahead_s) for ahead_s, took_s in (self._ask_time(rank) for _ in range(CLOCK_LOOKS)))[1]
+
+    def _ask_time(self, rank: int, arrays: Sequence[Array] = ()) -> tuple[float, float]:
+        """Ask a rank for the time, behind arrays that it throws away.
+
+        Returns:
+            how much later it is there than halfway to the answer here, and how long the answer took [s]
+        """
+        asked_s = time.perf_counter()
+        for array in arrays:
+            self.link.send(rank, "burst", None, [array])
+        self.link.send(rank, "order", TellTime())
+        there_s = self.link.receive(rank, "time")
+        here_s = time.perf_counter()
+        return there_s - (asked_s + here_s) / 2, here_s - asked_s
 
     def close(self) -> None:
         """End the threads."""

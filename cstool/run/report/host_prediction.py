@@ -23,6 +23,7 @@ from cstool.perf.host import HostRates, HostSetup, HostStep, predict_step
 from cstool.perf.ranks import Link, RanksSetup, predict_ranks
 from cstool.run.session import Session
 from cstool.sparsity import assign_groups, most_kept
+from cstool.words import digits_text
 
 FEWEST_STEPS = 3
 """of a run whose time is compared: the first one meets cold caches"""
@@ -91,9 +92,8 @@ def _predicted(session: Session, rates: HostRates) -> tuple[HostStep, str | None
     if len(session.appliance.others.used) == 1:
         return predict_step(session.graph, rates, setup), None
     ranks = ranks_setup_of(session, rates, setup)
-    wire = "the wire between hosts is left out, nobody measured it"
-    if ranks.link is not None:
-        wire = f"between ranks copies in memory at {ranks.link.bytes_per_s / 1e9:.2f} GB/s"
+    kind = "hosts a wire" if ranks.link.both_ways else "ranks copies in memory"
+    wire = f"between {kind} at {digits_text(ranks.link.bytes_per_s / 1e9)} GB/s"
     return predict_ranks(session.graph, rates, ranks).of(0), wire
 
 
@@ -129,7 +129,8 @@ def ranks_setup_of(session: Session, rates: HostRates, setup: HostSetup) -> Rank
     hosts = [names.index(name) for name in names]
     shards = appliance.memoryx.arrays.shards
     traffic = count_traffic(layout, present_bytes(appliance.memoryx), shards)
-    link = host_link(rates) if len(set(hosts)) == 1 else None
+    wire = session.training.wire
+    link = host_link(rates) if wire is None else Link(wire.bytes_per_s, wire.latency_s)
     setups = _dealt(session.graph, layout, setup, hosts, shards, session.order.lanes)
     return RanksSetup(setups, traffic, link, BUSY_S, tuple(hosts))
 

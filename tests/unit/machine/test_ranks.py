@@ -388,3 +388,17 @@ def test_batches_that_nobody_takes_hold_nobody_up():
 
         for taken in (0, 1, 2):
             assert within_patience(lambda taken=taken: look(taken)) == list(range(taken))
+
+
+def test_the_wire_to_another_host_is_measured():
+    links = linked(3)
+    with (
+        others(links, [Samples(GRAPH)] * 3, 1),
+        Appliance(GRAPH, link=links[0], num_csx=3, optimizer=None, **USUAL) as appliance,
+    ):
+        assert appliance.others.measure_wire() is None
+        appliance.others.used[2].host = "elsewhere"
+        wire = appliance.others.measure_wire()
+    assert wire is not None
+    assert wire.bytes_per_s > 0
+    assert wire.latency_s > 0

@@ -17,14 +17,18 @@ PASS_S = len(GRAPH.ops) * CALL_S
 TRAFFIC = Traffic((1000, 0, 0), (2000, 0, 0), (100, 200), ((0, 0, 0), (500, 0, 0), (700, 0, 0)), 1)
 SHARED = Traffic((400, 300, 300), (800, 600, 600), (100, 200), ((0, 100, 100), (150, 0, 100), (150, 100, 0)), 1)
 """much the same where each keeps some"""
-NOTHING = Traffic((0,), (0,), (0, 0), ((0,),), 1)
+
+
+def nothing_of(ranks: int) -> Traffic:
+    """No traffic."""
+    return Traffic((0,) * ranks, (0,) * ranks, (0, 0), ((0,) * ranks,) * ranks, 1)
 
 
 def setup_of(grains: int) -> HostSetup:
     return replace(SETUP, grains=grains, lanes=1)
 
 
-def predicted(link: Link | None, traffic: Traffic = TRAFFIC, *grains: int) -> RankedStep:
+def predicted(link: Link, traffic: Traffic = TRAFFIC, *grains: int) -> RankedStep:
     setups = tuple(map(setup_of, grains or (2, 1, 1)))
     return predict_ranks(GRAPH, CALLS, RanksSetup(setups, traffic, link))
 
@@ -43,7 +47,7 @@ def test_bytes_that_go_between_all_of_them():
 
 
 def test_without_a_wire_a_step_is_that_of_the_slowest_rank():
-    found = predicted(None, TRAFFIC, 1, 3, 2)
+    found = predicted(Link(1e12), nothing_of(3), 1, 3, 2)
     assert found.step_s == pytest.approx(2 * 3 * PASS_S + CALLS.step_s)
     assert (found.slowest, found.swarmx_s, found.wires_s) == (1, 0.0, (0.0, 0.0))
     assert found.of(0).forward_s == pytest.approx(PASS_S)
@@ -52,7 +56,7 @@ def test_without_a_wire_a_step_is_that_of_the_slowest_rank():
 
 def test_one_rank_takes_what_it_takes_alone():
     alone = predict_step(GRAPH, RATES, SETUP)
-    found = predict_ranks(GRAPH, RATES, RanksSetup((SETUP,), NOTHING, Link(1e9)))
+    found = predict_ranks(GRAPH, RATES, RanksSetup((SETUP,), nothing_of(1), Link(1e9)))
     assert found.step_s == pytest.approx(alone.step_s)
 
 
@@ -130,9 +134,7 @@ def test_more_lanes_than_cores_take_turns():
     """Four ranks with a grain each on two cores: two of them at a time. With 3, 1, 1 and 1 one core has the three."""
     for grains, turns in (((1, 1, 1, 1), 2), ((3, 1, 1, 1), 3), ((4, 4), 4), ((1, 1, 1, 6), 6)):
         setups = tuple(map(setup_of, grains))
-        nothing = (0,) * len(grains)
-        traffic = Traffic(nothing, nothing, (0, 0), (nothing,) * len(grains), 1)
-        setup = RanksSetup(setups, traffic, None, hosts=(0,) * len(grains))
+        setup = RanksSetup(setups, nothing_of(len(grains)), Link(1e12), hosts=(0,) * len(grains))
         assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(2 * turns * PASS_S + CALLS.step_s)
         apart = replace(setup, hosts=tuple(range(len(grains))))
         assert predict_ranks(GRAPH, CALLS, apart).step_s == pytest.approx(2 * max(grains) * PASS_S + CALLS.step_s)

@@ -8,7 +8,7 @@ from cstool.machine import grains
 from cstool.machine.appliance import Appliance
 from cstool.machine.lanes import PHASES
 from cstool.machine.layout import lay_out
-from cstool.machine.ranks.orders import RankUse
+from cstool.machine.ranks.orders import RankUse, Wire
 from cstool.models import build_graph
 from cstool.optimizers import make_optimizer
 from cstool.params import load_params
@@ -122,14 +122,14 @@ def test_ranks_on_one_host_share_its_cores_and_those_on_their_own_have_all_of_th
 
 
 @pytest.mark.parametrize(
-    ("hosts", "link", "wire"),
+    ("hosts", "measured", "link", "said"),
     [
-        (("a", "a"), Link(8e9, both_ways=False), "between ranks copies in memory at 8.00 GB/s"),
-        (("a", "b"), None, "the wire between hosts is left out, nobody measured it"),
+        (("a", "a"), None, Link(8e9, both_ways=False), "between ranks copies in memory at 8 GB/s"),
+        (("a", "b"), Wire(1e6, 1e-3), LINK, "between hosts a wire at 0.001 GB/s"),
     ],
 )
 @pytest.mark.usefixtures("four_cores")
-def test_a_run_on_several_ranks_is_compared_with_what_rank_0_sees(tmp_path, hosts, link, wire):
+def test_a_run_on_several_ranks_is_compared_with_what_rank_0_sees(tmp_path, hosts, measured, link, said):
     """The machine is one that was prepared for two ranks, and never ran."""
     params = load_params(gpt_params(tmp_path / "run", tmp_path, **SYSTEMS))
     graph = build_graph(params.model, SEQUENCE)
@@ -140,19 +140,19 @@ def test_a_run_on_several_ranks_is_compared_with_what_rank_0_sees(tmp_path, host
         cluster.layout = layout
         appliance.others.used = [RankUse(rank, host) for rank, host in enumerate(hosts)]
         session = Session(params, RunOrder("train", lanes=1), graph, appliance, Silent())
-        session.training.step_seconds = [1.0] * 4
+        session.training.step_seconds, session.training.wire = [1.0] * 4, measured
         session.training.phase_seconds.extend(dict.fromkeys(PHASES, seconds) for seconds in (0.0, 0.25, 0.5))
         ranks = ranks_setup_of(session, round_rates(), setup_of(session))
         found = compare(session, round_rates())
     assert (ranks.link, [own.grains for own in ranks.setups]) == (link, [4, 8])
-    assert [own.lanes_beside for own in ranks.setups] == ([1, 1] if link else [0, 0])
+    assert [own.lanes_beside for own in ranks.setups] == ([0, 0] if measured else [1, 1])
     # The machine has its MemoryX at rank 0.
     alone = load_params(gpt_params(tmp_path / "alone", tmp_path, **SYSTEMS, init__memoryx={"nodes": 1}))
     planned = planned_ranks(alone, graph, 48, 2, round_rates(), LINK)
     assert ranks.traffic == planned.traffic
     expected = predict_ranks(graph, round_rates(), ranks)
     assert found is not None
-    assert found.wire == wire
+    assert found.wire == said
     assert found.phases["step"] == PhaseTimes(expected.step_s, 1.0)
     assert found.phases["forward"] == PhaseTimes(expected.ranks[0].forward_s, 0.25)
     assert found.phases["rest"].predicted == expected.of(0).rest_s > expected.ranks[1].forward_s / 2
