@@ -18,9 +18,10 @@ from cstool.cli.estimate import estimate
 from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import run
-from cstool.cli.surroundings import drop_output, fault_of, harmless_streams, lack_of_room, open_streams
+from cstool.cli.surroundings import drop_output, harmless_streams, lack_of_room, open_streams
 from cstool.cli.system import system_app
 from cstool.cli.validate import validate
+from cstool.errors import fault_of
 from cstool.verbs.ranks import speaks
 
 EPILOG = """\

@@ -1,4 +1,4 @@
-"""What a process is given by whoever starts it: open streams, and memory; and which errors are theirs, not ours.
+"""What a process is given by whoever starts it: open streams, and memory.
 
 On stdout and stderr control characters are shown in place of obeyed, wherever a command got them from.
 """
@@ -80,28 +80,6 @@ def _asked_lanes(arguments: Sequence[str]) -> int:
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--lanes=") else [word])]
     found = [number for word, number in pairwise(words) if word == "--lanes" and number.isascii() and number.isdigit()]
     return int(found[-1][:9]) if found else 0
-
-
-def fault_of(error: BaseException) -> CstoolError | None:
-    """Return an error for which the surroundings are to blame as a message; None for any other."""
-    if isinstance(error, MemoryError):
-        return CstoolError(
-            f"the memory of this machine does not suffice: {str(error) or 'there is no more'}",
-            "a smaller model, batch_size or max_sequence_length needs less",
-        )
-    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
-        return CstoolError(
-            "the system must let this process start another thread, it refuses",
-            "fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed",
-        )
-    if isinstance(error, ImportError) and "failed to map segment" in str(error):
-        return CstoolError(f"a library does not fit the memory: {error}", "ulimit -v says what is allowed")
-    # HDF5 and others raise it without a number, for what is wrong with a file: that is for who opened the file.
-    if isinstance(error, OSError) and error.errno is not None:
-        if error.filename is None:
-            return CstoolError(f"a file or the output cannot be written: {error.strerror}")
-        return CstoolError(f"{os.fsdecode(error.filename)}: cannot be read or written, got: {error.strerror}")
-    return None
 
 
 class HarmlessStream:

@@ -120,6 +120,23 @@ def test_a_rank_that_says_nothing_is_given_up(file):
     ), said.errors
 
 
+@pytest.mark.parametrize(
+    ("fails", "said", "traceback"),
+    [
+        ("{}['lost']", "KeyError: 'lost'", True),
+        ("[].pop(2**99)", "OverflowError: Python int too large to convert to C ssize_t", True),
+        ("open('/dev/null/no')", "/dev/null/no: cannot be read or written, got: Not a directory", False),
+    ],
+)
+def test_what_goes_wrong_at_another_rank_is_told_and_a_bug_with_its_traceback(file, fails, said, traceback):
+    patch = f"import cstool.machine.ranks.worker as worker; worker.Worker._go = lambda self, go: {fails}"
+    found = run(sys.executable, "-c", f"{patch}; {MAIN}", *launched(file)[len(CSTOOL) :])
+    assert found.exit_code == 2
+    assert found.errors.endswith(f"error: rank 1 on {HOST}: {said}\n")
+    assert found.errors.count("Traceback (most recent call last):") == traceback
+    assert (found.errors.count("\n") == 1) is not traceback
+
+
 def test_where_the_launcher_dies_the_run_saves_and_ends(file, straight):
     with Command(*launched(file)) as command:
         wait_for_commit(file, 1)

@@ -1,7 +1,11 @@
 """What a user reads when something is wrong, and how the process ends."""
 
+import errno
+
+import pytest
+
 from cstool import errors
-from cstool.errors import CstoolError, ParamsError
+from cstool.errors import CstoolError, ParamsError, fault_of
 
 WITH_2 = """
     CstoolError ParamsError DataError CheckpointError DamagedCheckpointError StoreError ClusterError EstimateError
@@ -32,3 +36,32 @@ def test_every_error_is_a_cstool_error_with_the_exit_code_of_its_kind() -> None:
         if isinstance(kind, type) and issubclass(kind, CstoolError)
     }
     assert found == EXIT_CODES
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (OSError(errno.ENAMETOOLONG, "File name too long", "xxx"),
+         "xxx: cannot be read or written, got: File name too long"),
+        (PermissionError(errno.EACCES, "Permission denied", b"a/b"),
+         "a/b: cannot be read or written, got: Permission denied"),
+        (OSError(errno.EIO, "Input/output error"), "a file or the output cannot be written: Input/output error"),
+        (MemoryError("Unable to allocate 238. GiB"), "the memory of this machine does not suffice: Unable to allocate "
+         "238. GiB\nhint: a smaller model, batch_size or max_sequence_length needs less"),
+        (MemoryError(), "the memory of this machine does not suffice: there is no more\n"
+         "hint: a smaller model, batch_size or max_sequence_length needs less"),
+        (RuntimeError("can't start new thread"), "the system must let this process start another thread, it refuses\n"
+         "hint: fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed"),
+        (ImportError("libx.so: failed to map segment from shared object"), "a library does not fit the memory: "
+         "libx.so: failed to map segment from shared object\nhint: ulimit -v says what is allowed"),
+    ],
+)  # fmt: skip
+def test_what_the_machine_is_to_blame_for_is_a_message(fault, message):
+    assert str(fault_of(fault)) == message
+
+
+@pytest.mark.parametrize(
+    "bug", [OSError("no number"), *(kind("x") for kind in (RuntimeError, ImportError, ValueError))]
+)
+def test_bugs_are_not(bug):
+    assert fault_of(bug) is None

@@ -3,13 +3,14 @@
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
-from cstool.errors import ClusterError, CstoolError, ParamsError, RankLostError, ToldElsewhere
+from cstool.errors import ClusterError, CstoolError, ParamsError, RankLostError, ToldElsewhere, fault_of
 from cstool.launched import is_launched, launched_rank, launched_ranks
 from cstool.machine.ranks.lifeline import tie
 from cstool.machine.ranks.link import ALONE, Link
@@ -147,8 +148,11 @@ def _following(link: MpiLink) -> Iterator[None]:
         message, hint = f"{type(error).__name__}: {error}", None
         if isinstance(error, ParamsError):
             message, hint = error.problems[0]
-        elif isinstance(error, CstoolError):
-            message, hint = error.message, error.hint
+        elif (known := error if isinstance(error, CstoolError) else fault_of(error)) is not None:
+            message, hint = known.message, known.hint
+        else:
+            # A bug of ours, of which rank 0 knows no more than what it says.
+            traceback.print_exc()
         # Where rank 0 is lost nobody hears it, and rank 1 says what is to be said.
         with suppress(CstoolError):
             link.send(0, "failed", _Failure(message, hint))

@@ -1,6 +1,5 @@
-"""What a process is given: streams that are closed, little memory, and errors that the machine is to blame for."""
+"""What a process is given: streams that are closed, and little memory."""
 
-import errno
 import os
 import resource
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 
 from cstool.cli import surroundings
 from cstool.cli.screen import TextOutput
-from cstool.cli.surroundings import fault_of, harmless_streams, lack_of_room, raw_stream
+from cstool.cli.surroundings import harmless_streams, lack_of_room, raw_stream
 from tests.end_to_end.refusals import error
 
 PYTHON = f"{sys.executable} -m cstool"
@@ -76,35 +75,6 @@ def test_every_lane_needs_address_space(monkeypatch, flags, threads):
     for limit, is_enough in ((need, True), (need - 1, False)):
         monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, -1))
         assert (lack_of_room(["run", "-p", "a.yaml", *flags.split()]) is None) is is_enough
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (OSError(errno.ENAMETOOLONG, "File name too long", "xxx"),
-         "xxx: cannot be read or written, got: File name too long"),
-        (PermissionError(errno.EACCES, "Permission denied", b"a/b"),
-         "a/b: cannot be read or written, got: Permission denied"),
-        (OSError(errno.EIO, "Input/output error"), "a file or the output cannot be written: Input/output error"),
-        (MemoryError("Unable to allocate 238. GiB"), "the memory of this machine does not suffice: Unable to allocate "
-         "238. GiB\nhint: a smaller model, batch_size or max_sequence_length needs less"),
-        (MemoryError(), "the memory of this machine does not suffice: there is no more\n"
-         "hint: a smaller model, batch_size or max_sequence_length needs less"),
-        (RuntimeError("can't start new thread"), "the system must let this process start another thread, it refuses\n"
-         "hint: fewer --lanes or --processes need fewer; ulimit -u and ulimit -v say what is allowed"),
-        (ImportError("libx.so: failed to map segment from shared object"), "a library does not fit the memory: "
-         "libx.so: failed to map segment from shared object\nhint: ulimit -v says what is allowed"),
-    ],
-)  # fmt: skip
-def test_what_the_machine_is_to_blame_for_is_a_message(fault, message):
-    assert str(fault_of(fault)) == message
-
-
-@pytest.mark.parametrize(
-    "bug", [OSError("no number"), *(kind("x") for kind in (RuntimeError, ImportError, ValueError))]
-)
-def test_bugs_are_not(bug):
-    assert fault_of(bug) is None
 
 
 def test_threads_that_cannot_be_started_are_one_error(cstool, monkeypatch, tmp_path):

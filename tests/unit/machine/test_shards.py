@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cstool.errors import ClusterError
+from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, _graph, panels_of
+from cstool.machine.committed import Committed
 from cstool.machine.memoryx.commits import Commits
 from cstool.machine.memoryx.elsewhere import NOWHERE
 from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.machine.memoryx_store import _check_not_in_the_way
 from cstool.machine.plan import make_plan
 from cstool.optimizers import Optimizer, WholeOptimizer, make_optimizer
 from cstool.params import SGD, AdamW
@@ -175,3 +177,15 @@ def test_a_node_that_is_asked_for_a_commit_and_never_hears_of_it_does_not_wait_f
         commits.end(error)
         with pytest.raises(ClusterError, match="the disk is full"):
             within_patience(waiting.result)
+
+
+def test_shards_that_lie_at_other_ranks_are_not_replaced_before_a_commit(tmp_path):
+    """A file of a new set has the name of one that is gone on from: at its own rank, or nobody could write it."""
+    _check_not_in_the_way(Committed(tmp_path, 4, "set", (1, 2, 0)), 3)
+    _check_not_in_the_way(Committed(tmp_path, 4, "set", (0, 2, 1)), 2)
+    with pytest.raises(StoreError) as caught:
+        _check_not_in_the_way(Committed(tmp_path, 4, "set", (0, 2, 1)), 3)
+    assert str(caught.value) == (
+        f"{tmp_path}: the shards of MemoryX must be at the ranks of their numbers, or none of them, "
+        "memoryx_2_of_3.h5 is at rank 2\nhint: --memoryx_nodes 2 spreads them anew"
+    )
