@@ -19,7 +19,7 @@ class LaunchFlags:
         Literal["mpi", "slurm"] | None,
         flag(
             "--launch",
-            "Train as one machine of several processes: mpi starts them on this host, by mpirun; slurm on nodes of a "
+            "Run as one machine of several processes: mpi starts them on this host, by mpirun; slurm on nodes of a "
             "cluster, as a batch job.",
         ),
     ] = None
