@@ -18,9 +18,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cstool.errors import ToldElsewhere
 from cstool.machine.ranks.joining import joined
@@ -37,11 +39,14 @@ from tests.models import FAMILIES, SPARSITIES
 MEMORYX = "init__memoryx"
 NUM_CSX = "init__backend__cluster_config__num_csx"
 PATIENCE_S = 900.0
-MODELS = {name: {f"init__model__{key}": value for key, value in FAMILIES[name].items()} for name in ("gpt2", "llama")}
+MODELS: dict[str, dict[str, Any]] = {
+    **{name: {f"init__model__{key}": value for key, value in FAMILIES[name].items()} for name in ("gpt2", "llama")},
+    "fc_mnist": {"init__model": {"name": "fc_mnist", "hidden_sizes": [40, 24], "dropout": 0.1}},
+}
 WEIGHTS: dict[str, dict[str, Any]] = {
     "dense": {},
     "dropout": {"init__model__dropout_rate": 0.1},
-    **{name: {"init__sparsity": SPARSITIES[name]} for name in ("static", "rigl", "dropconnect")},
+    **{name: {"init__sparsity": SPARSITIES[name]} for name in ("static", "gmp", "rigl", "dropconnect")},
 }
 GRADIENTS: dict[str, dict[str, Any]] = {"clipped": {}, "not clipped": {"init__precision": {}}}
 STORES: dict[str, dict[str, Any]] = {"ram": {}, "file": IN_FILE}
@@ -81,7 +86,22 @@ class RankWork:
     def file(self, folder: Path, data: Path, **more: Any) -> Path:
         """Write its params."""
         usual = {"init__loop": {"max_steps": 3}, "init__checkpoint": {"steps": 3}, NUM_CSX: self.num_csx}
+        if self.model == "fc_mnist":
+            pictures = str(data.parent / "pictures")
+            loader = {"data_processor": "MNISTDataProcessor", "data_dir": pictures, "batch_size": 48}
+            usual |= {"fit__train_dataloader": loader, "fit__val_dataloader": loader}
         return gpt_params(folder, data, **{**usual, **self.changes, **more})
+
+
+def write_pictures(folder: Path, count: int) -> None:
+    """Write random pictures of digits."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        for name, shape in (("images-idx3", (count, 28, 28)), ("labels-idx1", (count,))):
+            header = b"".join(n.to_bytes(4, "big") for n in (2048 + len(shape), *shape))
+            numbers = rng.integers(0, 256 if len(shape) > 1 else 10, shape, dtype=np.uint8)
+            (folder / f"{part}-{name}-ubyte").write_bytes(header + numbers.tobytes())
 
 
 def drawn(count: int, seed: int) -> list[RankWork]:
@@ -90,7 +110,11 @@ def drawn(count: int, seed: int) -> list[RankWork]:
     for number in range(count):
         ranks = sorted(SYSTEMS)[number % len(SYSTEMS)]
         kinds = (MODELS, WEIGHTS, GRADIENTS, STORES, NODES, LAYERS)
-        found.append(RankWork(ranks, chance.choice(SYSTEMS[ranks]), *(chance.choice(list(kind)) for kind in kinds)))
+        work = RankWork(ranks, chance.choice(SYSTEMS[ranks]), *(chance.choice(list(kind)) for kind in kinds))
+        if work.model == "fc_mnist":
+            # It is no transformer: it has dropout of its own, and nothing to recompute.
+            work = replace(work, weights=work.weights.replace("dropout", "dense"), layers="kept")
+        found.append(work)
     return sorted(found, key=lambda work: work.ranks)
 
 
@@ -140,6 +164,7 @@ def run_files(files: Sequence[Path]) -> None:
 def differing(works: Sequence[RankWork], folder: Path) -> list[RankWork]:
     """Run works in one process and on their ranks; those whose bits are not the same."""
     data = write_text(folder / "text" / "train", 150)
+    write_pictures(data.parent / "pictures", 150)
     found = []
     for ranks in sorted({work.ranks for work in works}):
         those = [work for work in works if work.ranks == ranks]
