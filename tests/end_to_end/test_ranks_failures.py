@@ -120,6 +120,20 @@ def test_a_rank_that_says_nothing_is_given_up(file):
     ), said.errors
 
 
+def test_where_the_rank_that_was_to_say_it_dies_too_the_launcher_does(file):
+    """Rank 1 is killed as it is about to print that rank 0 died."""
+    patch = (
+        "import os; from cstool.cli import report; from cstool.launched import is_launched; "
+        "report.print_error = (lambda *_, **__: os.kill(os.getpid(), 9)) if is_launched() else report.print_error"
+    )
+    with Command(sys.executable, "-c", f"{patch}; {MAIN}", *launched(file)[len(CSTOOL) :]) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(0), signal.SIGKILL)
+        said = command.wait()
+    assert said.errors == f"error: rank 0 on {HOST}: must last as long as the run, it died\n{WAY_ON}"
+    assert said.exit_code == 1
+
+
 @pytest.mark.parametrize(
     ("fails", "said", "traceback"),
     [

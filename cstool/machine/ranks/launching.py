@@ -114,6 +114,8 @@ class _Rank:
         self.connection = connection
         self.said = b""
         self.is_there = True
+        self.was_given_up = False
+        """whether it is the launcher that ends it"""
 
     @property
     def lines(self) -> list[list[str]]:
@@ -131,9 +133,15 @@ class _Rank:
         return int(self.lines[0][1]) if self.lines else None
 
     @property
+    def is_ending(self) -> bool:
+        """Whether its run is over."""
+        return any(words[0] == "ending" for words in self.lines)
+
+    @property
     def exit_code(self) -> int | None:
-        """What it said that it ends with."""
-        return next((int(words[1]) for words in self.lines if words[0] == "over"), None)
+        """With what it ended, if it said all that it had to say before."""
+        word = "ending" if self.was_given_up else "over"
+        return next((int(words[1]) for words in self.lines if words[0] == word), None)
 
     @property
     def is_tied(self) -> bool:
@@ -174,14 +182,12 @@ class _Crew:
                 else:
                     self._hear(key.data)
             self._pass_signals_on()
-            if deadline is None and (
-                self._process.poll() is not None or any(rank.exit_code is not None for rank in self._ranks)
-            ):
+            if deadline is None and (self._process.poll() is not None or any(rank.is_ending for rank in self._ranks)):
                 deadline = time.monotonic() + GRACE_S
             if deadline is not None and time.monotonic() > deadline:
                 return
             # Before they are tied nobody else sees that one dies, and MPI waits for it for ever.
-            if not any(rank.is_tied or rank.exit_code is not None for rank in self._ranks):
+            if not any(rank.is_tied or rank.is_ending for rank in self._ranks):
                 self._is_late = time.monotonic() - began_s > START_S
                 if self._died or self._died_early() or self._is_late:
                     return
@@ -190,6 +196,7 @@ class _Crew:
         """Kill what is left."""
         for rank in self._ranks:
             if rank.is_there and rank.process is not None:
+                rank.was_given_up = True
                 with suppress(ProcessLookupError):
                     os.kill(rank.process, signal.SIGKILL)
         if self._process.poll() is None:

@@ -1,5 +1,6 @@
 """What ties a rank to the process that had mpirun start it: streams and signals come by it, the exit code leaves."""
 
+import atexit
 import os
 import signal
 import socket
@@ -62,4 +63,6 @@ def tethered() -> Iterator[Callable[[str], None]]:
         exit_code = getattr(error, "exit_code", 1)
         raise
     finally:
-        tether.say(f"over {exit_code}")
+        tether.say(f"ending {exit_code}")
+        # Until then whoever called this has yet to print why.
+        atexit.register(tether.say, f"over {exit_code}")
