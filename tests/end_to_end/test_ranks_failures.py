@@ -134,6 +134,22 @@ def test_where_the_rank_that_was_to_say_it_dies_too_the_launcher_does(file):
     assert said.exit_code == 1
 
 
+EARLY = """
+from cstool.errors import ClusterError
+from cstool.machine.ranks.mpi import MpiLink
+link, heard = MpiLink(), []
+link._inboxes[0, "over"].put("early")
+link.fail(ClusterError("the link broke after that"))
+link.listen("over", lambda sender, body, arrays: heard.append(body))
+link.close()
+print(heard)
+"""
+
+
+def test_what_came_before_a_link_broke_is_heard_and_nothing_else():
+    assert run(sys.executable, "-c", EARLY).output == "['early']\n"
+
+
 @pytest.mark.parametrize(
     ("fails", "said", "traceback"),
     [

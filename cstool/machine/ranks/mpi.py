@@ -129,7 +129,8 @@ class MpiLink:
             early = [(sender, inbox) for (sender, of), inbox in self._inboxes.items() if of == kind]
         for sender, inbox in early:
             while not inbox.empty():
-                hear(sender, inbox.get(), [])
+                if not isinstance(body := inbox.get(), _Broken):
+                    hear(sender, body, [])
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
         """See `Link.on_failure`."""
