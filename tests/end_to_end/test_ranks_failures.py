@@ -134,6 +134,23 @@ def test_where_the_rank_that_was_to_say_it_dies_too_the_launcher_does(file):
     assert said.exit_code == 1
 
 
+LATE = """
+import os
+import cstool.machine.ranks.mpi as mpi
+def work_on(self, whole=mpi.MpiLink._work_on):
+    whole(self)
+    if self.rank == 1:
+        os.kill(os.getpid(), 9)
+mpi.MpiLink._work_on, mpi.SILENT_S = work_on, 3.0
+"""
+
+
+def test_a_rank_that_dies_after_its_goodbye_keeps_nobody(file, straight):
+    said = run(sys.executable, "-c", f"{LATE}{MAIN}", *launched(file)[len(CSTOOL) :])
+    assert (said.exit_code, said.errors) == (0, "")
+    assert latest_bits(file.parent / "model_dir") == straight
+
+
 EARLY = """
 from cstool.errors import ClusterError
 from cstool.machine.ranks.mpi import MpiLink

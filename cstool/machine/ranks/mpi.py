@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import copyreg
+import ctypes
 import io
 import os
 import pickle
@@ -104,6 +105,8 @@ class MpiLink:
         """whether messages cannot come and go any more"""
         self._lost: set[int] = set()
         self._closed_s: float | None = None
+        self._through = threading.Event()
+        """messages do not come and go any more, and need not"""
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, args=[started], name="link", daemon=True)
         self._thread.start()
@@ -176,7 +179,9 @@ class MpiLink:
             with suppress(CstoolError):
                 self.send(rank, "bye")
         self._closed_s = time.monotonic()
-        self._thread.join()
+        self._through.wait()
+        # The end of MPI waits for all ranks, for ever for one that died after its goodbye.
+        self._thread.join(SILENT_S)
 
     def end_all(self, exit_code: int) -> None:
         """Have the launcher end whatever it started, at once, when this process comes to its end.
@@ -222,9 +227,11 @@ class MpiLink:
         for message in [*self._leaving, *self._to_leave]:
             if not message.left.done():
                 message.left.set_exception(self._error or ClusterError("the link is closed"))
+        self._through.set()
         if not self._is_lost and not self._lost:
             self._world.Free()
-            mpi.Finalize()
+            # mpi4py would hold the interpreter's lock meanwhile, and nothing else in this process could go on.
+            ctypes.CDLL(mpi.__file__).MPI_Finalize()
 
     def _work_on(self) -> None:
         """Pass messages on until all ranks have said goodbye."""
