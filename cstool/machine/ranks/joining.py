@@ -150,7 +150,7 @@ def _following(link: MpiLink) -> Iterator[None]:
             message, hint = error.problems[0]
         elif (known := error if isinstance(error, CstoolError) else fault_of(error)) is not None:
             message, hint = known.message, known.hint
-        else:
+        elif not hasattr(error, "exit_code"):  # what is wrong with the command line has one
             # A bug of ours, of which rank 0 knows no more than what it says.
             traceback.print_exc()
         # Where rank 0 is lost nobody hears it, and rank 1 says what is to be said.
