@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from cstool.data import prepare_digits
 from cstool.errors import ToldElsewhere
 from cstool.machine.ranks.joining import joined
 from cstool.params import load_params
@@ -93,17 +92,6 @@ class RankWork:
         return gpt_params(folder, data, **{**usual, **self.changes, **more})
 
 
-def write_pictures(folder: Path, count: int) -> None:
-    """Write random pictures of digits."""
-    rng = np.random.default_rng(0)
-    folder.mkdir(parents=True)
-    for part in ("train", "t10k"):
-        for name, shape in (("images-idx3", (count, 28, 28)), ("labels-idx1", (count,))):
-            header = b"".join(n.to_bytes(4, "big") for n in (2048 + len(shape), *shape))
-            numbers = rng.integers(0, 256 if len(shape) > 1 else 10, shape, dtype=np.uint8)
-            (folder / f"{part}-{name}-ubyte").write_bytes(header + numbers.tobytes())
-
-
 def drawn(count: int, seed: int) -> list[RankWork]:
     """Draw so many works, those of the fewest ranks first."""
     chance, found = random.Random(seed), []
@@ -113,7 +101,7 @@ def drawn(count: int, seed: int) -> list[RankWork]:
         work = RankWork(ranks, chance.choice(SYSTEMS[ranks]), *(chance.choice(list(kind)) for kind in kinds))
         if work.model == "fc_mnist":
             # It is no transformer: it has dropout of its own, and nothing to recompute.
-            work = replace(work, weights=work.weights.replace("dropout", "dense"), layers="kept")
+            work = replace(work, weights="dense" if work.weights == "dropout" else work.weights, layers="kept")
         found.append(work)
     return sorted(found, key=lambda work: work.ranks)
 
@@ -164,7 +152,8 @@ def run_files(files: Sequence[Path]) -> None:
 def differing(works: Sequence[RankWork], folder: Path) -> list[RankWork]:
     """Run works in one process and on their ranks; those whose bits are not the same."""
     data = write_text(folder / "text" / "train", 150)
-    write_pictures(data.parent / "pictures", 150)
+    if any(work.model == "fc_mnist" for work in works):
+        prepare_digits(data.parent / "pictures")
     found = []
     for ranks in sorted({work.ranks for work in works}):
         those = [work for work in works if work.ranks == ranks]
