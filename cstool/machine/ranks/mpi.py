@@ -204,7 +204,6 @@ class MpiLink:
         self._on_this_host = frozenset(here.allgather(self.rank))
         self.host_ranks = len(self._on_this_host)
         here.Free()
-        self._piece_bytes = {r: sys.maxsize if r in self._on_this_host else PIECE_BYTES for r in range(self.ranks)}
         self._others = [rank for rank in range(self.ranks) if rank != self.rank]
         self._leaving: list[_Leaving] = []
         self._arriving: list[_Arriving] = []
@@ -274,7 +273,7 @@ class MpiLink:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
-            for piece in _pieces(message.arrays, self._piece_bytes[message.to]):
+            for piece in self._pieces(message.arrays, message.to):
                 message.requests.append(self._world.Isend([piece, self._mpi.BYTE], message.to, DATA))
             message.since_s = time.perf_counter()
             self._leaving.append(message)
@@ -298,10 +297,18 @@ class MpiLink:
             return True
         _, place = self._listeners.get(kind, (None, place_anew))
         arrays = place(body, forms)
-        pieces = _pieces(arrays, self._piece_bytes[sender])
+        pieces = self._pieces(arrays, sender)
         requests = [self._world.Irecv([piece, self._mpi.BYTE], sender, DATA) for piece in pieces]
         self._arriving.append(_Arriving(sender, kind, body, arrays, requests, time.perf_counter()))
         return True
+
+    def _pieces(self, arrays: Sequence[Array], rank: int) -> Iterator[Array]:
+        """The bytes of arrays that go to a rank or come from it, as both sides cut them."""
+        piece_bytes = sys.maxsize if rank in self._on_this_host else PIECE_BYTES
+        for array in arrays:
+            flat = array.reshape(-1).view(np.uint8)
+            for start in range(0, flat.size, piece_bytes):
+                yield flat[start : start + piece_bytes]
 
     def _finish_leaving(self) -> bool:
         """Let go of messages that have left, those to each rank in their order."""
@@ -372,14 +379,6 @@ def _abort(world: Any, exit_code: int) -> None:
     # What there is to say has been said, and MPI would add a line.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     world.Abort(exit_code)
-
-
-def _pieces(arrays: Sequence[Array], piece_bytes: int) -> Iterator[Array]:
-    """The bytes of arrays, as both sides cut them."""
-    for array in arrays:
-        flat = array.reshape(-1).view(np.uint8)
-        for start in range(0, flat.size, piece_bytes):
-            yield flat[start : start + piece_bytes]
 
 
 def packed(content: Any) -> bytes:
