@@ -1,8 +1,9 @@
-"""What a launcher such as mpirun or srun tells a process that it starts."""
+"""What a launcher such as mpirun or srun tells a process that it starts, and when that has told how it ended."""
 
+import atexit
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 """by which MPICH, Open MPI and Slurm tell a process how many there are"""
@@ -13,6 +14,21 @@ SOCKET_VARIABLE = "CSTOOL_LAUNCHER"
 
 FLAGS_VARIABLE = "CSTOOL_LAUNCH_FLAGS"
 """by which the batch script of `--launch slurm` tells the ranks which flags it was written for"""
+
+
+_to_do: list[Callable[[], None]] = []
+
+
+def once_told(action: Callable[[], None]) -> None:
+    """Do something as soon as this process has said how its command ended, or else at its end."""
+    _to_do.append(action)
+    atexit.register(have_told)
+
+
+def have_told() -> None:
+    """Know that this process has said how its command ended."""
+    while _to_do:
+        _to_do.pop()()
 
 
 def launched_ranks() -> int:

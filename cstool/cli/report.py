@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cstool.errors import CstoolError, ToldElsewhere
+from cstool.launched import have_told
 from cstool.plain_text import one_line
 from cstool.words import did_you_mean
 
@@ -61,9 +62,11 @@ def errors_as_messages(debug: bool) -> Iterator[None]:
         if debug:
             traceback.print_exc()
         print_error(str(error), label="interrupted" if error.exit_code == 130 else "error")
+        have_told()
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
         _print_line("interrupted")
+        have_told()
         raise typer.Exit(130) from error
 
 

@@ -1,6 +1,5 @@
 """What ties a rank to the process that had mpirun start it: streams and signals come by it, the exit code leaves."""
 
-import atexit
 import os
 import signal
 import socket
@@ -8,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from cstool.launched import SOCKET_VARIABLE, launched_rank
+from cstool.launched import SOCKET_VARIABLE, launched_rank, once_told
 
 
 class Tether:
@@ -65,4 +64,4 @@ def tethered() -> Iterator[Callable[[str], None]]:
     finally:
         tether.say(f"ending {exit_code}")
         # Until then whoever called this has yet to print why.
-        atexit.register(tether.say, f"over {exit_code}")
+        once_told(lambda: tether.say(f"over {exit_code}"))
