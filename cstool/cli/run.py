@@ -102,6 +102,10 @@ class RunFlags:
             "Which kernels compute with sparse weights; auto: the faster ones, as measured here once.",
         ),
     ] = "auto"
+    precision: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        flag("--precision", "Operands of products on this host; the params file says it if this does not."),
+    ] = None
     memoryx: Annotated[
         Literal["auto", "ram", "file"] | None,
         flag("--memoryx", "Where weights and optimizer state are; auto: in a file from half of the free memory on."),

@@ -11,6 +11,7 @@ import numpy as np
 from cstool.activations import ACTIVATIONS
 from cstool.kernels import exponential  # noqa: F401  (what formulas call compiles to its polynomials)
 from cstool.kernels._jit import Kernel, elementwise, inlined
+from cstool.kernels.bfloat16 import finish, narrow, numbers, target, widen
 from cstool.kernels.call import Call
 from cstool.kernels.random import draws_of, mask_memory, mask_row
 
@@ -83,26 +84,30 @@ def _times_slope(function, x, bias, factor, delta, y):  # type: ignore[no-untype
 @elementwise
 def _forward(function, x, bias, y, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
-    memory = mask_memory(width, x)
+    memory = mask_memory(width, bias)
+    x_memory, y_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
     for t in range(tokens):
-        times_value(function, x[t], bias, mask_row(memory, draws, t, width), y[t])
+        row = target(y, t, y_memory)
+        times_value(function, numbers(x, t, x_memory), bias, mask_row(memory, draws, t, width), row)
+        finish(y_memory, y, t)
 
 
 @elementwise
 def _backward(function, x, bias, delta_y, delta_x, grad_bias, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
     grad_bias[:] = 0
-    memory = mask_memory(width, x)
-    row = np.empty(width, x.dtype)
+    memory = mask_memory(width, bias)
+    row = np.empty(width, bias.dtype)
+    x_memory, delta_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
     for t in range(tokens):
         mask = mask_row(memory, draws, t, width)
         # Through a row of its own, so that delta_x may be delta_y and still every loop vectorises.
-        _times_slope(function, x[t], bias, mask, delta_y[t], row)
+        _times_slope(function, numbers(x, t, x_memory), bias, mask, numbers(delta_y, t, delta_memory), row)
         if grad_bias.shape[0] > 0:
             for j in range(width):
                 grad_bias[j] += row[j]
         for j in range(width):
-            delta_x[t, j] = row[j]
+            delta_x[t, j] = narrow(row[j], delta_x)
 
 
 def activation_forward(c: Call) -> None:
@@ -123,13 +128,15 @@ def activation_backward(c: Call) -> None:
 @elementwise
 def _gated_forward(function, x, gate, bias, gate_bias, y, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
-    memory = mask_memory(width, x)
-    row = np.empty(width, x.dtype)
+    memory = mask_memory(width, bias)
+    row = np.empty(width, bias.dtype)
+    gate_memory, y_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
     for t in range(tokens):
         mask = mask_row(memory, draws, t, width)
         for j in range(width):
-            row[j] = mask[j] * (x[t, j] + bias[j])
-        times_value(function, gate[t], gate_bias, row, y[t])
+            row[j] = mask[j] * (widen(x[t, j]) + bias[j])
+        times_value(function, numbers(gate, t, gate_memory), gate_bias, row, target(y, t, y_memory))
+        finish(y_memory, y, t)
 
 
 def _deltas_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
@@ -162,20 +169,26 @@ def _gated_backward(  # type: ignore[no-untyped-def]
     tokens, width = x.shape
     grad_bias[:] = 0
     grad_gate_bias[:] = 0
-    memory = mask_memory(width, x)
-    row = np.empty(width, x.dtype)
+    memory = mask_memory(width, bias)
+    row = np.empty(width, bias.dtype)
+    x_memory, gate_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
+    delta_memory, delta_gate_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
     for t in range(tokens):
         mask = mask_row(memory, draws, t, width)
         # Through a row of its own, so that delta_x may be delta_y and still every loop vectorises.
         for j in range(width):
-            row[j] = mask[j] * delta_y[t, j]
-        _deltas(function, x[t], gate[t], bias, gate_bias, row, delta_x[t], delta_gate[t])
+            row[j] = mask[j] * widen(delta_y[t, j])
+        x_row, gate_row = numbers(x, t, x_memory), numbers(gate, t, gate_memory)
+        x_delta, gate_delta = target(delta_x, t, delta_memory), target(delta_gate, t, delta_gate_memory)
+        _deltas(function, x_row, gate_row, bias, gate_bias, row, x_delta, gate_delta)
         if grad_bias.shape[0] > 0:
             for j in range(width):
-                grad_bias[j] += delta_x[t, j]
+                grad_bias[j] += x_delta[j]
         if grad_gate_bias.shape[0] > 0:
             for j in range(width):
-                grad_gate_bias[j] += delta_gate[t, j]
+                grad_gate_bias[j] += gate_delta[j]
+        finish(delta_memory, delta_x, t)
+        finish(delta_gate_memory, delta_gate, t)
 
 
 def gated_activation_forward(c: Call) -> None:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.kernels.attention_rows import softmax_rows, softmax_rows_backward
+from cstool.kernels.attention_rows import row_products, softmax_rows, softmax_rows_backward
+from cstool.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, narrowed, operand
 from cstool.kernels.call import Call
 from cstool.kernels.gemm import quiet
 from cstool.kernels.random import draws_of
@@ -127,10 +128,10 @@ def attention_forward(c: Call) -> None:
     (head * S + query) * S + key of a sample. Scratch is up to `SCORES_PER_CALL` elements, or those of one block of one
     pair; with sinks, a block's contexts in addition.
     """
-    form, gemm = Attention.of(c.attributes, c.sequence), c.gemm
+    form, gemm = Attention.of(c.attributes, c.sequence), c.gemm_for(c.inputs[0])
     queries, contexts = _by_head(c.inputs[0], form, form.heads), _by_head(c.outputs[0], form, form.heads)
     keys, values = (_by_head(x, form, form.kv_heads) for x in c.inputs[1:])
-    draws, numbers = draws_of(c.dropout), form.numbers(queries.dtype)
+    draws, numbers = draws_of(c.dropout), form.numbers(float_dtype(queries))
     for start, stop in _blocks(form.sequence):
         rows, first = stop - start, max(0, start + 1 - form.reach)
         lead = min(form.sinks, stop)
@@ -147,30 +148,43 @@ def attention_forward(c: Call) -> None:
             if apart:
                 gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
             pairs, place = scores.reshape(group.size[0], -1, rows, columns), (group.samples.start, group.first_head)
-            softmax_rows(pairs, *place, start, lead, shift, *numbers, c.kept["logsumexp"], draws)
+            probabilities, rounded = _rounded("probabilities", scores, pairs, queries.dtype, c)
+            softmax_rows(pairs, *place, start, lead, shift, *numbers, c.kept["logsumexp"], draws, rounded)
             target = contexts[*here, start:stop]
-            gemm.multiply(scores[..., apart:], values[*kv_here, :, first:stop], target)
+            total = target if not apart or target.dtype == scores.dtype else c.scratch("attention.sum", target.shape)
+            gemm.multiply(probabilities[..., apart:], values[*kv_here, :, first:stop], total)
             if apart:
                 product = c.scratch("attention.context", target.shape)
-                gemm.multiply_add(scores[..., :apart], values[*kv_here, :, :apart], target, product)
+                gemm.multiply_add(probabilities[..., :apart], values[*kv_here, :, :apart], total, product)
+            if total is not target:
+                target[...] = narrowed(total)
 
 
 @quiet
 def attention_backward(c: Call) -> None:
     """Compute the deltas of query, key and value, which are apart from the inputs in memory.
 
-    Scratch is twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition.
+    Scratch is twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition; in bfloat16 also three times
+    (T, A * D).
     """
-    form, gemm, scratch = Attention.of(c.attributes, c.sequence), c.gemm, c.scratch
+    form, gemm, scratch = Attention.of(c.attributes, c.sequence), c.gemm_for(c.inputs[0]), c.scratch
     tokens, width = c.inputs[0].shape
-    queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (c.inputs[0], c.delta_y, c.delta_x(0)))
-    keys, values, delta_keys, delta_values = (
-        _by_head(x, form, form.kv_heads) for x in (*c.inputs[1:], c.delta_x(1), c.delta_x(2))
-    )
-    draws, numbers = draws_of(c.dropout), form.numbers(queries.dtype)
+    delta_y = operand(c.delta_y, c.inputs[0].dtype, "attention.delta_y", scratch)
+    # What is added up block by block, or head by head, is added up in float32.
+    sums = [
+        delta if delta.dtype != BFLOAT16 or not is_sum else scratch(f"attention.sum_{i}", delta.shape)
+        for i, is_sum in enumerate((True, form.kv_heads < form.heads, form.kv_heads < form.heads))
+        for delta in (c.delta_x(i),)
+    ]
+    queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (c.inputs[0], delta_y, sums[0]))
+    keys, values, delta_keys, delta_values = (_by_head(x, form, form.kv_heads) for x in (*c.inputs[1:], *sums[1:]))
+    draws, numbers = draws_of(c.dropout), form.numbers(float_dtype(queries))
     by_token = (tokens, form.heads, width // form.heads)
     dots = scratch("attention.dots", (form.heads, tokens))
-    np.vecdot(c.delta_y.reshape(by_token), c.outputs[0].reshape(by_token), out=dots.T)
+    if queries.dtype == BFLOAT16:
+        row_products(delta_y, c.outputs[0], form.heads, dots)
+    else:
+        np.vecdot(delta_y.reshape(by_token), c.outputs[0].reshape(by_token), out=dots.T)
     written = 0
     """rows of delta_q that have something already"""
     for start, stop in _blocks(form.sequence):
@@ -184,9 +198,12 @@ def attention_backward(c: Call) -> None:
             scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
             gemm.multiply(queries[below], keys[here].swapaxes(3, 4), scores)
             gemm.multiply(deltas[below], values[here].swapaxes(3, 4), delta)
-            pairs = (x.reshape(group.size[0], -1, rows, keys_here) for x in (scores, delta))
+            pairs = [x.reshape(group.size[0], -1, rows, keys_here) for x in (scores, delta)]
             place = group.samples.start, group.first_head, start, lead
-            softmax_rows_backward(*pairs, *place, *numbers, c.kept["logsumexp"], dots, draws)
+            scores, rounded = _rounded("probabilities", scores, pairs[0], queries.dtype, c)
+            delta, rounded_delta = _rounded("rounded_delta", delta, pairs[1], queries.dtype, c)
+            known = *place, *numbers, c.kept["logsumexp"], dots, draws
+            softmax_rows_backward(*pairs, *known, rounded, rounded_delta)
             is_first = group.sharing.start == 0
             _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, c)
             _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, c)
@@ -198,6 +215,19 @@ def attention_backward(c: Call) -> None:
             if old < rows:
                 gemm.multiply(delta[..., old:, :], keys[here], target[..., old:, :])
         written = max(written, last)
+    for i, total in enumerate(sums):
+        if total is not c.delta_x(i):
+            convert(total, c.delta_x(i))
+
+
+def _rounded(
+    name: str, numbers: np.ndarray, pairs: np.ndarray, dtype: np.dtype, c: Call
+) -> tuple[np.ndarray, np.ndarray]:
+    """What takes part in products for some float numbers, and where kernels write it: nowhere if it is the same."""
+    if dtype == numbers.dtype:
+        return numbers, pairs[:0]
+    lent = lend_bfloat16(c.scratch, f"attention.{name}", numbers.shape)
+    return lent, lent.reshape(pairs.shape)
 
 
 def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, c: Call) -> None:
@@ -208,11 +238,12 @@ def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: b
         b: (B, kv heads, sharing, rows, D) float32
         out: (B, kv heads, 1, keys, D) float32
     """
+    gemm = c.gemm_for(a)
     if is_first and a.shape[2] == 1:
-        c.gemm.multiply(a.swapaxes(3, 4), b, out)
+        gemm.multiply(a.swapaxes(3, 4), b, out)
         return
     product = c.scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
-    c.gemm.multiply(a.swapaxes(3, 4), b, product)
+    gemm.multiply(a.swapaxes(3, 4), b, product)
     if is_first:
         np.add.reduce(product, axis=2, keepdims=True, out=out)
         return

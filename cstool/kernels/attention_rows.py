@@ -7,6 +7,7 @@ import math
 
 from cstool.activations import exp
 from cstool.kernels._jit import inlined, reduction
+from cstool.kernels.bfloat16 import narrow, widen
 from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.random import mask_elements, mask_memory
 
@@ -48,11 +49,20 @@ def _delta_of_scores(row, delta, factor, cap, slope, distance, total, dot):  # t
             delta[j] = probability * (delta[j] - dot) * factor
 
 
+@inlined
+def _round_row(row, rounded):  # type: ignore[no-untyped-def]
+    for j in range(row.shape[0]):
+        rounded[j] = narrow(row[j], rounded)
+
+
 @reduction
-def softmax_rows(scores, sample, head, first_row, lead, shift, reach, sequence, scale, cap, slopes, logsumexp, draws):  # type: ignore[no-untyped-def]
+def softmax_rows(  # type: ignore[no-untyped-def]
+    scores, sample, head, first_row, lead, shift, reach, sequence, scale, cap, slopes, logsumexp, draws, rounded
+):
     """Turn the scores of a block of queries into probabilities, dropped ones included; 0 where nothing is seen.
 
-    Columns below `lead` are the first keys, which all may see; from there on column j is key j + `shift`.
+    Columns below `lead` are the first keys, which all may see; from there on column j is key j + `shift`. The
+    probabilities are in `rounded`, too, if that has room for any.
     """
     samples, heads, rows, columns = scores.shape
     zero, one = scores.dtype.type(0), scores.dtype.type(1)
@@ -103,16 +113,33 @@ def softmax_rows(scores, sample, head, first_row, lead, shift, reach, sequence, 
                         window[j] *= probability
                 row[seen:start] = zero
                 row[max(stop, start) :] = zero
+                if rounded.shape[0] > 0:
+                    _round_row(row, rounded[b, h, i])
 
 
 @reduction
 def softmax_rows_backward(  # type: ignore[no-untyped-def]
-    scores, delta, sample, head, first_key, lead, reach, sequence, scale, cap, slopes, logsumexp, dots, draws
+    scores,
+    delta,
+    sample,
+    head,
+    first_key,
+    lead,
+    reach,
+    sequence,
+    scale,
+    cap,
+    slopes,
+    logsumexp,
+    dots,
+    draws,
+    rounded,
+    rounded_delta,
 ):
     """Turn scores into dropped probabilities, and the deltas of these into those of q k^T.
 
     Both are (samples, heads, rows, keys): the block of keys from `first_key` on, of which the first `lead` are seen
-    by all, and the queries from there on.
+    by all, and the queries from there on. Both are in `rounded` and `rounded_delta`, too, if these have room for any.
     """
     samples, heads, rows, keys = scores.shape
     zero = scores.dtype.type(0)
@@ -149,3 +176,19 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
                 delta_row[seen:start] = zero
                 row[max(stop, start) :] = zero
                 delta_row[max(stop, start) :] = zero
+                if rounded.shape[0] > 0:
+                    _round_row(row, rounded[b, h, i])
+                    _round_row(delta_row, rounded_delta[b, h, i])
+
+
+@reduction
+def row_products(x, y, heads, products):  # type: ignore[no-untyped-def]
+    """Write the sum of x times y over the width of each head, (heads, T); x and y are (T, heads * D)."""
+    tokens, width = x.shape
+    head_width = width // heads
+    for t in range(tokens):
+        for h in range(heads):
+            total = products.dtype.type(0)
+            for j in range(h * head_width, (h + 1) * head_width):
+                total += widen(x[t, j]) * widen(y[t, j])
+            products[h, t] = total

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from cstool.ir import Panel
+from cstool.kernels.bfloat16 import float_dtype
 from cstool.kernels.gemm import NUMPY, Gemm, Scratch
 from cstool.kernels.random import Dropout
 from cstool.kernels.sparse.matrix import SparseMatrix
@@ -74,7 +75,7 @@ class LossResult(NamedTuple):
 class Call:
     """One op on one grain. T is the tokens of the grain; every activation is (T, width) or (T,).
 
-    Arrays are float32, but for ids and labels, which are int32.
+    Arrays are float32 or bfloat16, as the plan of the slot has them, but for ids and labels, which are int32.
     """
 
     attributes: Mapping[str, Any]
@@ -119,6 +120,10 @@ class Call:
         """Forget weights and gradients, whose memory is somebody else's and may be wanted for others now."""
         self.weights, self.gradients = (), []
 
+    def gemm_for(self, x: Array) -> Gemm:
+        """The provider of products with an array as operand: that of the run, or NumPy for what stays float32 there."""
+        return NUMPY if self.gemm.operands != x.dtype else self.gemm
+
     @property
     def delta_y(self) -> Array:
         """The delta of the first output."""
@@ -144,7 +149,7 @@ class Call:
     def bias(self, index: int) -> Array:
         """Return weight `index`, or zeros, only to be read: kernels add zeros rather than exist twice."""
         found, x = self.vector(index), self.inputs[0]
-        return _no_bias(x.shape[1], x.dtype) if found is None else found
+        return _no_bias(x.shape[1], float_dtype(x)) if found is None else found
 
     def of_panel(self, vector: Array | None) -> Array | None:
         """Return what the rows of the panel have of a vector, where there is one."""
@@ -158,7 +163,7 @@ class Call:
     def gradient_or_empty(self, index: int) -> Array:
         """Return the gradient buffer of weight `index`, or an empty array where the op has none."""
         found = self.gradient(index)
-        return self.delta_y[0, :0] if found is None else found
+        return _no_bias(0, float_dtype(self.delta_y)) if found is None else found
 
 
 def _given(array: Array | None) -> Array:

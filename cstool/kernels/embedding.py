@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from cstool.kernels._jit import elementwise
+from cstool.kernels.bfloat16 import widen
 from cstool.kernels.call import Call, Rows
 from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
 from cstool.kernels.tables import BLOCK_ROWS, shared_tables
@@ -20,7 +21,7 @@ def _gather(ids, table, start, stop, y):  # type: ignore[no-untyped-def]
         if start <= ids[t] < stop:
             row = ids[t] - start
             for j in range(width):
-                y[t, j] = table[row, j]
+                y[t, j] = widen(table[row, j])
 
 
 @elementwise

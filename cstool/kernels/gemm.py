@@ -23,17 +23,20 @@ class Gemm(Protocol):
 
     name: str
     """as checkpoints have it"""
+    operands: np.dtype
+    """dtype of the arrays that are multiplied: float32, or uint16 for bfloat16, whose products are added in float32"""
 
-    def multiply(self, a: Array, b: Array, out: Array) -> None:
-        """Write the product a @ b to `out`, without a copy of any of them.
+    def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
+        """Write the product a @ b (+ bias) to `out`, without a copy of any of them.
 
         Rows may lie any distance apart (column slices) and either operand may be transposed, as long as one of the last
         two strides is that of one element.
 
         Args:
-            a: (..., M, K) float32
-            b: (..., K, N) float32
-            out: (..., M, N) float32, apart from a and b in memory
+            a: (..., M, K) of `operands`
+            b: (..., K, N) of `operands`
+            out: (..., M, N) float32 or of `operands`, apart from a and b in memory
+            bias: (N,) float32, added before anything is rounded; None for none
         """
         ...
 
@@ -41,8 +44,8 @@ class Gemm(Protocol):
         """Add the product a @ b to `out`.
 
         Args:
-            a: (..., M, K) float32
-            b: (..., K, N) float32
+            a: (..., M, K) of `operands`
+            b: (..., K, N) of `operands`
             out: (..., M, N) float32
             product: (..., M, N) float32, scratch
         """
@@ -53,11 +56,14 @@ class NumpyGemm:
     """NumPy's BLAS."""
 
     name = "numpy"
+    operands = np.dtype(np.float32)
 
     @quiet
-    def multiply(self, a: Array, b: Array, out: Array) -> None:
+    def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
         """See `Gemm.multiply`."""
         np.matmul(a, b, out=out)
+        if bias is not None:
+            np.add(out, bias, out=out)
 
     @quiet
     def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from cstool.kernels._jit import elementwise
+from cstool.kernels.bfloat16 import BFLOAT16, widen
 from cstool.kernels.gemm import NUMPY, Gemm, Scratch, quiet
 
 
@@ -12,15 +14,13 @@ def linear_forward(
     """Compute y = x weight^T + bias for a range of outputs.
 
     Args:
-        x: (T, in) float32
-        weight: (rows, in) float32
+        x: (T, in) float32 or bfloat16
+        weight: (rows, in) float32 or bfloat16, as x
         bias: (rows,) float32 or None
-        y: (T, rows) float32, a column slice of the layer's output
+        y: (T, rows) float32 or bfloat16, a column slice of the layer's output
         gemm: provider of the product
     """
-    gemm.multiply(x, weight.T, y)
-    if bias is not None:
-        np.add(y, bias, out=y)
+    gemm.multiply(x, weight.T, y, bias)
 
 
 def linear_backward_delta(
@@ -34,9 +34,9 @@ def linear_backward_delta(
     """Compute what a range of outputs contributes to the delta of x: delta_y weight.
 
     Args:
-        delta_y: (T, rows) float32
+        delta_y: (T, rows) float32 or bfloat16
         weight: (rows, in) float32
-        delta_x: (T, in) float32
+        delta_x: (T, in) float32 or bfloat16
         accumulate: add to delta_x instead of overwriting it
         scratch: lends (T, in)
         gemm: provider of the product
@@ -51,12 +51,21 @@ def linear_backward_weight(x: np.ndarray, delta_y: np.ndarray, grad_weight: np.n
     """Compute the gradient of a range of rows: delta_y^T x.
 
     Args:
-        x: (T, in) float32
-        delta_y: (T, rows) float32
+        x: (T, in) float32 or bfloat16
+        delta_y: (T, rows) float32 or bfloat16, as x
         grad_weight: (rows, in) float32
         gemm: provider of the product
     """
     gemm.multiply(delta_y.T, x, grad_weight)
+
+
+@elementwise
+def _column_sum(delta_y, grad_bias):  # type: ignore[no-untyped-def]
+    tokens, rows = delta_y.shape
+    grad_bias[:] = 0
+    for t in range(tokens):
+        for j in range(rows):
+            grad_bias[j] += widen(delta_y[t, j])
 
 
 @quiet
@@ -64,7 +73,10 @@ def column_sum(delta_y: np.ndarray, grad_bias: np.ndarray) -> None:
     """Sum the rows of delta_y, in their order.
 
     Args:
-        delta_y: (T, rows) float32
+        delta_y: (T, rows) float32 or bfloat16
         grad_bias: (rows,) float32
     """
-    np.add.reduce(delta_y, axis=0, out=grad_bias)
+    if delta_y.dtype == BFLOAT16:
+        _column_sum(delta_y, grad_bias)
+    else:
+        np.add.reduce(delta_y, axis=0, out=grad_bias)

@@ -16,6 +16,7 @@ import numpy as np
 
 from cstool.activations import exp
 from cstool.kernels._jit import elementwise, reduction
+from cstool.kernels.bfloat16 import operand
 from cstool.kernels.call import Call, LossResult
 from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.gemm import quiet
@@ -142,9 +143,9 @@ def _chunks(classes: int) -> Iterator[slice]:
 @quiet
 def _logits(c: Call, bias: np.ndarray | None, chunk: slice) -> np.ndarray:
     logits = c.scratch("loss.logits", (c.inputs[0].shape[0], chunk.stop - chunk.start))
-    c.gemm.multiply(c.inputs[0], c.weight(0)[chunk].T, logits)
-    if bias is not None:
-        np.add(logits, bias[chunk], out=logits)
+    gemm = c.gemm_for(c.weight(0))
+    x = operand(c.inputs[0], c.weight(0).dtype, "loss.x", c.scratch)
+    gemm.multiply(x, c.weight(0)[chunk].T, logits, None if bias is None else bias[chunk])
     return logits
 
 
@@ -186,8 +187,9 @@ def softmax_loss_backward(c: Call) -> None:
 
     Scratch is (T, `CHUNK_CLASSES`) and (T, H).
     """
-    x, labels, mask = c.inputs
+    _, labels, mask = c.inputs
     weight, grad_weight, delta_x = c.weight(0), c.grad(0), c.delta_x(0)
+    gemm, x = c.gemm_for(weight), operand(c.inputs[0], weight.dtype, "loss.x", c.scratch)
     bias, grad_bias = c.of_panel(c.vector(1)), c.of_panel(c.gradient(1))
     for chunk in _chunks(weight.shape[0]):
         delta = _logits(c, bias, chunk)
@@ -196,10 +198,11 @@ def softmax_loss_backward(c: Call) -> None:
             _delta_of_logits(delta, *known)
         else:
             _delta_of_bent_logits(delta, *known, *_bends(c))
-        c.gemm.multiply(delta.T, x, grad_weight[chunk])
         if grad_bias is not None:
             column_sum(delta, grad_bias[chunk])
+        delta = operand(delta, weight.dtype, "loss.delta", c.scratch)
+        gemm.multiply(delta.T, x, grad_weight[chunk])
         if c.accumulate[0] or not c.first or chunk.start > 0:
-            c.gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))
+            gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))
         else:
-            c.gemm.multiply(delta, weight[chunk], delta_x)
+            gemm.multiply(delta, weight[chunk], delta_x)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from cstool.kernels._jit import reduction
+from cstool.kernels.bfloat16 import number_for, widen
 
 _SEARCH = 1024
 """elements that `first_non_finite` looks at together"""
@@ -22,16 +23,17 @@ def sum_squares(x):  # type: ignore[no-untyped-def]
 
 @reduction
 def first_non_finite(x):  # type: ignore[no-untyped-def]
-    """Return the index of the first NaN or infinity of (n,) float32, -1 if there is none."""
+    """Return the index of the first NaN or infinity of (n,) float32 or bfloat16, -1 if there is none."""
     size = x.shape[0]
+    zero = number_for(0, x)
     for start in range(0, size, _SEARCH):
         part = x[start : start + _SEARCH]
-        total = x.dtype.type(0)
+        total = zero
         for i in range(part.shape[0]):
             # 0, or NaN where x is not finite
-            total += part[i] * x.dtype.type(0)
-        if total != x.dtype.type(0):
+            total += widen(part[i]) * zero
+        if total != zero:
             for i in range(part.shape[0]):
-                if not math.isfinite(part[i]):
+                if not math.isfinite(widen(part[i])):
                     return start + i
     return -1

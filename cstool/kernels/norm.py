@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from cstool.kernels._jit import reduction
+from cstool.kernels.bfloat16 import finish, target
 from cstool.kernels.call import Call
 
 
@@ -17,6 +18,7 @@ def _layer_norm_forward(x, weight, bias, epsilon, y, mean, rstd):  # type: ignor
     one = x.dtype.type(1)
     share = one / x.dtype.type(width)
     small = x.dtype.type(epsilon)
+    memory = np.empty(width, x.dtype)
     for t in range(tokens):
         total = x.dtype.type(0)
         for j in range(width):
@@ -28,12 +30,14 @@ def _layer_norm_forward(x, weight, bias, epsilon, y, mean, rstd):  # type: ignor
         r = one / math.sqrt(squares * share + small)
         mean[t] = m
         rstd[t] = r
+        row = target(y, t, memory)
         if bias.shape[0] > 0:
             for j in range(width):
-                y[t, j] = (x[t, j] - m) * r * weight[j] + bias[j]
+                row[j] = (x[t, j] - m) * r * weight[j] + bias[j]
         else:
             for j in range(width):
-                y[t, j] = (x[t, j] - m) * r * weight[j]
+                row[j] = (x[t, j] - m) * r * weight[j]
+        finish(memory, y, t)
 
 
 @reduction
@@ -77,14 +81,17 @@ def _rms_norm_forward(x, weight, epsilon, y, rstd):  # type: ignore[no-untyped-d
     one = x.dtype.type(1)
     share = one / x.dtype.type(width)
     small = x.dtype.type(epsilon)
+    memory = np.empty(width, x.dtype)
     for t in range(tokens):
         squares = x.dtype.type(0)
         for j in range(width):
             squares += x[t, j] * x[t, j]
         r = one / math.sqrt(squares * share + small)
         rstd[t] = r
+        row = target(y, t, memory)
         for j in range(width):
-            y[t, j] = x[t, j] * r * weight[j]
+            row[j] = x[t, j] * r * weight[j]
+        finish(memory, y, t)
 
 
 @reduction

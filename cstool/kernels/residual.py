@@ -3,6 +3,7 @@
 import numpy as np
 
 from cstool.kernels._jit import elementwise
+from cstool.kernels.bfloat16 import narrow
 from cstool.kernels.call import Call
 from cstool.kernels.linear import column_sum
 from cstool.kernels.random import draws_of, dropout_apply, mask_memory, mask_row
@@ -26,12 +27,29 @@ def residual_forward(c: Call) -> None:
     _forward(*c.inputs, c.bias(0), c.outputs[0], draws_of(c.dropout))
 
 
+@elementwise
+def _backward(delta_y, delta_x, grad_bias, draws):  # type: ignore[no-untyped-def]
+    """Write the delta of x, of another precision than that of y, and the gradient of the bias, if there is one."""
+    tokens, width = delta_y.shape
+    grad_bias[:] = 0
+    memory = mask_memory(width, delta_y)
+    for t in range(tokens):
+        mask = mask_row(memory, draws, t, width)
+        for j in range(grad_bias.shape[0]):
+            grad_bias[j] += mask[j] * delta_y[t, j]
+        for j in range(width):
+            delta_x[t, j] = narrow(mask[j] * delta_y[t, j], delta_x)
+
+
 def residual_backward(c: Call) -> None:
     """Compute the delta of x and the gradient of the bias; the delta of the residual is that of y itself.
 
-    So is that of x without dropout, and nobody need want it.
+    So is that of x without dropout and in the same precision, and nobody need want it.
     """
     delta_x = c.delta_y
+    if c.delta_inputs[0] is not None and c.delta_x(0).dtype != c.delta_y.dtype:
+        _backward(c.delta_y, c.delta_x(0), c.gradient_or_empty(0), draws_of(c.dropout))
+        return
     if c.dropout is not None or c.delta_inputs[0] is not None:
         delta_x = c.delta_x(0)
         dropout_apply(c.dropout, c.delta_y, delta_x)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.kernels._jit import elementwise
+from cstool.kernels.bfloat16 import float_dtype, narrow, widen
 from cstool.kernels.call import Call
 from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 
@@ -16,10 +17,10 @@ from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 @elementwise
 def _turn(x, cosines, sines, direction, head_width, y):  # type: ignore[no-untyped-def]
     """Turn forward (direction 1) or back (-1)."""
-    sign = x.dtype.type(direction)
+    sign = cosines.dtype.type(direction)
     tokens, width = x.shape
     sequence, pairs = cosines.shape
-    row = np.empty(head_width, x.dtype)
+    row = np.empty(head_width, cosines.dtype)
     for t in range(tokens):
         cosine = cosines[t % sequence]
         sine = sines[t % sequence]
@@ -29,12 +30,13 @@ def _turn(x, cosines, sines, direction, head_width, y):  # type: ignore[no-untyp
             turned = y[t, begin : begin + head_width]
             # Through a row of its own, so that y may be x and still the loops vectorise.
             for i in range(pairs):
-                row[2 * i] = head[2 * i] * cosine[i] - head[2 * i + 1] * (sign * sine[i])
-                row[2 * i + 1] = head[2 * i + 1] * cosine[i] + head[2 * i] * (sign * sine[i])
+                even, odd = widen(head[2 * i]), widen(head[2 * i + 1])
+                row[2 * i] = even * cosine[i] - odd * (sign * sine[i])
+                row[2 * i + 1] = odd * cosine[i] + even * (sign * sine[i])
             for j in range(2 * pairs, head_width):
-                row[j] = head[j]
+                row[j] = widen(head[j])
             for j in range(head_width):
-                turned[j] = row[j]
+                turned[j] = narrow(row[j], y)
 
 
 def rotary_table(
@@ -60,15 +62,15 @@ def turn(
     """Turn pair i of each head, its elements 2i and 2i + 1, by position x frequencies[i]; pass on what is no pair.
 
     Args:
-        x: (T, n * D) float32, rows grouped by sample
+        x: (T, n * D) float32 or bfloat16, rows grouped by sample
         sequence: S
         attributes: of the op: `head_width` D, `frequencies` of r / 2 pairs, r at most D [radians per position], and
             the `amplitude` that turned elements are multiplied by
-        y: (T, n * D) float32, written; may be x
+        y: (T, n * D) float32 or bfloat16, written; may be x
         first: position of the first token, where x is a part of one sample
         back: turn the other way, with the same amplitude
     """
-    cosines, sines = rotary_table(sequence, attributes["frequencies"], attributes["amplitude"], x.dtype)
+    cosines, sines = rotary_table(sequence, attributes["frequencies"], attributes["amplitude"], float_dtype(x))
     _turn(x, cosines[first:], sines[first:], -1.0 if back else 1.0, attributes["head_width"], y)
 
 

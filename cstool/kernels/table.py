@@ -10,6 +10,7 @@ from cstool.kernels.activation import (
     gated_activation_forward,
 )
 from cstool.kernels.attention import attention_backward, attention_forward
+from cstool.kernels.bfloat16 import operand
 from cstool.kernels.call import Call, Kernel
 from cstool.kernels.embedding import (
     embedding_backward,
@@ -32,7 +33,8 @@ def _linear_forward(c: Call) -> None:
     if isinstance(weight, SparseMatrix):
         weight.forward(c.inputs[0], bias, y, c.scratch)
     else:
-        linear_forward(c.inputs[0], weight, bias, y, c.gemm)
+        x = operand(c.inputs[0], weight.dtype, "linear.x", c.scratch)
+        linear_forward(x, weight, bias, y, c.gemm_for(weight))
 
 
 def _linear_backward(c: Call) -> None:
@@ -41,9 +43,10 @@ def _linear_backward(c: Call) -> None:
     if isinstance(weight, SparseMatrix):
         weight.backward(c.inputs[0], part, delta_x, accumulate, c.grad(0), c.scratch)
     else:
+        gemm, part = c.gemm_for(weight), operand(part, weight.dtype, "linear.delta_y", c.scratch)
         if delta_x is not None:
-            linear_backward_delta(part, weight, delta_x, accumulate, c.scratch, c.gemm)
-        linear_backward_weight(c.inputs[0], part, c.grad(0), c.gemm)
+            linear_backward_delta(part, weight, delta_x, accumulate, c.scratch, gemm)
+        linear_backward_weight(operand(c.inputs[0], weight.dtype, "linear.x", c.scratch), part, c.grad(0), gemm)
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
         column_sum(c.delta_y, grad_bias)

@@ -17,7 +17,7 @@ from cstool.errors import NonFiniteError
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
 from cstool.kernels.gemm import Gemm
-from cstool.kernels.gemm_providers import choose_gemm
+from cstool.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32, choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
 from cstool.machine.budgets import activation_budget_bytes
@@ -26,9 +26,10 @@ from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
-from cstool.machine.memoryx.shards import Shards, deal_panels
+from cstool.machine.memoryx.shards import Shards, deal_panels, is_sparse
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx_store import ShardFile
+from cstool.machine.precision import ALL_FLOAT32, narrow_parts
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm
 from cstool.machine.recorder import OFF, Recorder
@@ -60,6 +61,7 @@ class Appliance:
         memory_bytes: what activations may take; None for a share of what the rest leaves
         recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
             a batch do not fit otherwise
+        precision: of the operands of products: "float32" or "bfloat16"
         link: to other ranks, which wait for orders
         shards: which node of MemoryX, at the rank of its number, keeps which panels; None for one node
         file: that of each other node; None for main memory
@@ -85,6 +87,7 @@ class Appliance:
         waiting_bytes: int | None = None,
         memory_bytes: int | None = None,
         recompute: str = "auto",
+        precision: str = FLOAT32,
         link: Link = ALONE,
         shards: Shards | None = None,
         file: ShardFile | None = None,
@@ -102,6 +105,12 @@ class Appliance:
         self.loss_weight = loss_weight
         self._lanes = lanes
         self._recompute = recompute
+        self.precision = precision
+        self.narrow = ALL_FLOAT32
+        """what is bfloat16"""
+        if precision == BFLOAT16_NAME:
+            kept_wide = {name for name in graph.weights if is_sparse(name, sparsity) or name in sparsity.groups}
+            self.narrow = narrow_parts(graph, kept_wide)
         self._apart = STAGES_APART if waiting_bytes is None else 1
         self.link = link
         self._spread = spread_memoryx(
@@ -118,11 +127,12 @@ class Appliance:
             apart=self._apart,
             max_gradient_norm=max_gradient_norm,
             learning_rate_scales=learning_rate_scales,
+            narrow=self.narrow.weights,
         )
         self.memoryx, self.others = self._spread.memoryx, self._spread.others
         self._memory_bytes = [memory_bytes // link.host_ranks, *self._spread.memory_bytes]
         """for activations, by rank [bytes]"""
-        self.gemm = choose_gemm()
+        self.gemm = choose_gemm(precision)
         """provider of products"""
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._one_thread = ExitStack()
@@ -236,6 +246,7 @@ class Appliance:
             trains=trains,
             memory_bytes=[self._room_bytes(rank, trains, kinds) for rank in range(len(self._memory_bytes))],
             recompute=self._recompute,
+            narrow=self.narrow,
         )
         found = self._clusters[batch_size, trains] = Cluster(
             layout,
@@ -266,7 +277,7 @@ class Appliance:
         self.gemm = gemm
         for cluster in self._clusters.values():
             cluster.multiply_with(gemm)
-        self.others.order(SetGemm(gemm.name))
+        self.others.order(SetGemm(self.precision, gemm.name))
 
     @contextmanager
     def reading(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Graph, panels_of
+from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.kernels.call import Payload
 from cstool.store import aligned_empty
 
@@ -37,6 +38,11 @@ class BufferPool:
     def used(self) -> int:
         """How many buffers are out."""
         return len(self._out)
+
+    def take_bfloat16(self, shape: tuple[int, ...]) -> Array:
+        """Lend a bfloat16 buffer with arbitrary contents."""
+        size = math.prod(shape)
+        return self.take(((size + 1) // 2,)).view(BFLOAT16)[:size].reshape(shape)
 
     def take(self, shape: tuple[int, ...], room: int = 0) -> Array:
         """Lend a float32 buffer with arbitrary contents.

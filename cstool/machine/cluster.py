@@ -240,7 +240,7 @@ def first_bad_tensor(plan: Plan, slots: Sequence[GrainSlot], swarmx: SwarmX) -> 
                     planned.kernel.forward(slot.calls[position])
         for slot in slots if not bad else ():
             for name, array in zip(planned.op.inputs, slot.calls[position].inputs, strict=True):
-                if array.dtype == np.float32 and first_non_finite(array.reshape(-1)) >= 0:
+                if array.dtype != np.int32 and first_non_finite(array.reshape(-1)) >= 0:
                     bad.append(BadTensor(position, 1, f"input {name}"))
             for name, array in zip(planned.op.outputs, slot.calls[position].outputs, strict=True):
                 if first_non_finite(array.reshape(-1)) >= 0:

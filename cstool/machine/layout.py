@@ -9,6 +9,7 @@ from cstool.errors import ClusterError
 from cstool.ir import Graph
 from cstool.machine.grains import Deal, deal_grains
 from cstool.machine.plan import Plan, make_plan
+from cstool.machine.precision import ALL_FLOAT32, Narrow
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def lay_out(
     trains: bool,
     memory_bytes: Sequence[int],
     recompute: str = "auto",
+    narrow: Narrow = ALL_FLOAT32,
 ) -> Layout:
     """Lay out the systems.
 
@@ -66,16 +68,17 @@ def lay_out(
         trains: whether it is for training
         memory_bytes: what the slots of a rank may take together, by rank [bytes]
         recompute: see `Appliance`
+        narrow: what is bfloat16
 
     Raises:
         ClusterError: the activations of one grain do not fit
     """
-    plan = make_plan(graph, grain, trains=trains)
+    plan = make_plan(graph, grain, trains=trains, narrow=narrow)
     whole_slot_bytes, ranks = plan.slot_bytes, len(memory_bytes)
     one_wave = Layout(plan, whole_slot_bytes, Deal(grains, num_csx, 1), ranks, trains)
     fits = all(one_wave.activation_bytes(rank) <= memory_bytes[rank] for rank in range(ranks))
     if trains and (recompute == "always" or recompute == "auto" and not fits):
-        plan = make_plan(graph, grain, trains=True, recomputes=True)
+        plan = make_plan(graph, grain, trains=True, recomputes=True, narrow=narrow)
     deal = deal_grains(grains, num_csx, [size // plan.slot_bytes for size in memory_bytes])
     if deal is None:
         raise ClusterError(

@@ -5,7 +5,7 @@ the same layout. A buffer has one place, however often its contents are made.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -24,8 +24,10 @@ from cstool.ir import (
     rules_of,
     vectors_of,
 )
+from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.kernels.call import Kernel
 from cstool.kernels.table import KERNELS
+from cstool.machine.precision import ALL_FLOAT32, Narrow
 from cstool.machine.timeline import Timeline, Visit, make_timeline
 
 ALIGNMENT_BYTES = 64
@@ -133,11 +135,14 @@ class _Life:
         self.spans[-1] = start, max(stop, moment)
 
 
-def make_plan(graph: Graph, samples: int, *, trains: bool, recomputes: bool = False) -> Plan:
+def make_plan(
+    graph: Graph, samples: int, *, trains: bool, recomputes: bool = False, narrow: Narrow = ALL_FLOAT32
+) -> Plan:
     """Plan the buffers of one grain.
 
     Args:
         recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
+        narrow: what is bfloat16
     """
     per_sample = graph.tensors[graph.loss].shape
     sequence = math.prod(per_sample)
@@ -149,7 +154,7 @@ def make_plan(graph: Graph, samples: int, *, trains: bool, recomputes: bool = Fa
         kernel = KERNELS[op.kind]
         kept = {}
         for name in op.outputs:
-            lives[name] = _Life(shapes[name], graph.tensors[name].dtype)
+            lives[name] = _Life(shapes[name], _dtype(name in narrow.tensors, graph.tensors[name].dtype))
         for part, shape in rules_of(op).statistics_shapes(op.attributes, samples * sequence).items():
             kept[part] = f"{op.name}/{part}"
             lives[kept[part]] = _Life(shape, "float32")
@@ -159,9 +164,14 @@ def make_plan(graph: Graph, samples: int, *, trains: bool, recomputes: bool = Fa
         planned.append(PlannedOp(op, kernel, panels, vectors, kept))
     _follow(planned, timeline, lives)
     if trains:
-        planned = _Backward(graph, planned, timeline, lives, shapes).plan()
+        planned = _Backward(graph, planned, timeline, lives, shapes, narrow.deltas).plan()
     buffers, slot_bytes = _place(lives)
     return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, sequence)
+
+
+def _dtype(is_narrow: bool, otherwise: str = "float32") -> str:
+    """Of a buffer. bfloat16 is stored as its bits."""
+    return BFLOAT16.name if is_narrow else otherwise
 
 
 def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str, _Life]) -> None:
@@ -186,8 +196,9 @@ class _Backward:
         timeline: Timeline,
         lives: dict[str, _Life],
         shapes: Mapping[str, tuple[int, ...]],
+        narrow: Collection[str],
     ) -> None:
-        self.planned, self.lives, self.shapes = planned, lives, shapes
+        self.planned, self.lives, self.shapes, self.narrow = planned, lives, shapes, narrow
         self.moments = timeline.backward
         outer = {p.op.inputs[index] for p in planned for index in rules_of(p.op).outer_inputs}
         self.without_delta = {tensor.name for tensor in graph.inputs} - outer
@@ -210,12 +221,19 @@ class _Backward:
             result.append(replace(p, delta_outputs=outputs, delta_inputs=deltas))
         return result[::-1]
 
+    def _delta(self, op: Op, index: int) -> Delta:
+        """How the delta of an input is made: in another precision than that of the output it is computed."""
+        how = rules_of(op).delta(op.attributes, index)
+        if how is Delta.COMPUTED or (op.inputs[index] in self.narrow) == (delta_source(op, index) in self.narrow):
+            return how
+        return Delta.COMPUTED
+
     def _use(self, buffer: str | None, now: int) -> None:
         if buffer is not None:
             self.lives[buffer].use(self.moments[now])
 
     def _new(self, buffer: str, tensor: str, now: int) -> str:
-        self.lives[buffer] = _Life(self.shapes[tensor], "float32")
+        self.lives[buffer] = _Life(self.shapes[tensor], _dtype(tensor in self.narrow))
         self.lives[buffer].begin(self.moments[now])
         return buffer
 
@@ -224,7 +242,7 @@ class _Backward:
         name = p.op.inputs[index]
         if name in self.without_delta:
             return None
-        how = _delta(p.op, index)
+        how = self._delta(p.op, index)
         output = self.place.get(delta_source(p.op, index))
         arrived = name in self.place
         if not arrived and how is not Delta.COMPUTED and output is not None and self._may_share(now, index):
@@ -253,7 +271,7 @@ class _Backward:
         sharing = [
             i
             for i in range(len(p.op.inputs))
-            if _delta(p.op, i) is not Delta.COMPUTED and delta_source(p.op, i) == delta_source(p.op, index)
+            if self._delta(p.op, i) is not Delta.COMPUTED and delta_source(p.op, i) == delta_source(p.op, index)
         ]
         if len(sharing) == 1:
             return True
@@ -264,7 +282,7 @@ class _Backward:
         name = p.op.inputs[first]
         maker = self.planned[self.maker[name]]
         only_read = self.readers[name] == [now] and all(
-            _delta(maker.op, i) is Delta.COMPUTED for i in range(len(maker.op.inputs))
+            self._delta(maker.op, i) is Delta.COMPUTED for i in range(len(maker.op.inputs))
         )
         others_write_later = all(
             reader < self.maker[name]
@@ -274,10 +292,6 @@ class _Backward:
             if reader != now
         )
         return only_read and others_write_later
-
-
-def _delta(op: Op, index: int) -> Delta:
-    return rules_of(op).delta(op.attributes, index)
 
 
 def _place(lives: Mapping[str, _Life]) -> tuple[dict[str, Buffer], int]:

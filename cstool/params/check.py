@@ -157,8 +157,10 @@ class TrainerCheck:
         if written.get("enabled") is not None:
             _, name = self.problems.where((*key, "enabled"))
             self.problems.note_text(f"{name}: acted on {trainer.FOR_THE_COMPILER}")
-        if written.get("fp16_type") is not None:
-            self.problems.note((*key, "fp16_type"))
+        kind = written.get("fp16_type")
+        if isinstance(kind, str) and kind != "bfloat16" and written.get("host", "auto") == "auto":
+            _, name = self.problems.where((*key, "fp16_type"))
+            self.problems.note_text(f"{name}: {kind} is taken as bfloat16: {trainer.FOR_THE_HOST}")
 
     def _typed_length(self, raw: Any) -> Any:
         """Return the loop section without the lengths of the file, if another was typed on the command line."""

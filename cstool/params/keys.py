@@ -61,6 +61,8 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
     (trainer.PrecisionParams, "enabled"): (f"true, false ({trainer.FOR_THE_COMPILER})", "true"),
+    (trainer.PrecisionParams, "fp16_type"): (f"float16, bfloat16, cbfloat16 ({trainer.FOR_THE_HOST})", ""),
+    (trainer.PrecisionParams, "host"): ("auto, float32, bfloat16 (operands of products on this host)", "auto"),
     (trainer.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (trainer.BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (_SHARE, "must be given, but for init_method from_checkpoint"),
@@ -81,7 +83,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
 
 
-CHECKED_ONLY = {(trainer.PrecisionParams, "fp16_type")}
+CHECKED_ONLY: set[tuple[type, str]] = set()
 """fields whose values are checked and count for nothing"""
 BY_PLACE = {(DataloaderParams, "micro_batch_size")}
 """keys without effect at some of the places of a section, and with one at others"""

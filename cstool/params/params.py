@@ -94,10 +94,17 @@ class Params:
     def operand_bits(self) -> int:
         """Width of the operands on the modelled wafer: 16 with mixed precision, which is the default, else 32.
 
-        The default is that of `enabled` of the vendor's `MixedPrecision`. Arithmetic on the host is float32 whatever
-        it is.
+        The default is that of `enabled` of the vendor's `MixedPrecision`.
         """
         return 16 if self.precision.enabled else 32
+
+    @property
+    def host_precision(self) -> str:
+        """Precision of the operands of products on this host: "float32" or "bfloat16"."""
+        precision = self.precision
+        if precision.host != "auto":
+            return precision.host
+        return "bfloat16" if precision.enabled and precision.fp16_type is not None else "float32"
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""

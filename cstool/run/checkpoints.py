@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.errors import CheckpointError
+from cstool.kernels.gemm_providers import FLOAT32
 from cstool.machine.state import forms, save_state, state_values
 from cstool.params import written_states
 from cstool.run.report.time_split import CHECKPOINT
@@ -34,6 +35,8 @@ def values_of(session: Session) -> Callable[[], dict[str, Any]]:
     """State of a run beside its arrays, as of now, once all updates have been applied."""
     params, memoryx, position = session.params, session.appliance.memoryx, session.position
     choices = {"grain_samples": session.cluster.plan.samples, "gemm": session.appliance.gemm.name, **forms(params)}
+    if session.appliance.precision != FLOAT32:
+        choices["precision"] = session.appliance.precision
     if memoryx.arrays.sparse_shapes():
         choices["sparse_kernels"] = session.chooser.as_dict()
     policy: dict[str, Any] = {"run": session.run_id} if params.keep_checkpoints else {}

@@ -4,8 +4,10 @@ import logging
 from contextlib import ExitStack
 from typing import Any
 
+from cstool.errors import CheckpointError
 from cstool.ir import Artifact
-from cstool.kernels.gemm_providers import choose_gemm
+from cstool.kernels.emulated import EMULATED
+from cstool.kernels.gemm_providers import FLOAT32, choose_gemm
 from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
@@ -77,6 +79,7 @@ def open_session(
             waiting_bytes=backing.waiting_bytes,
             memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph, nodes_here),
             recompute=params.activation_checkpointing,
+            precision=params.host_precision,
             link=order.link,
             shards=backing.shards,
             file=backing.file,
@@ -105,7 +108,15 @@ def open_session(
 
 def settle_kernels(session: Session) -> None:
     """Choose the provider of products and the kernels of sparse weights: as the run chose before, or anew."""
-    session.appliance.multiply_with(choose_gemm(session.kept_choices.get("gemm")))
+    appliance = session.appliance
+    appliance.multiply_with(choose_gemm(appliance.precision, session.kept_choices.get("gemm")))
+    if appliance.precision != FLOAT32:
+        slow = appliance.gemm.name == EMULATED.name
+        log.log(
+            logging.WARNING if slow else logging.INFO,
+            f"Products take {appliance.precision} operands, with float32 sums, by {appliance.gemm.name}"
+            f"{': slower than float32 here, which --precision float32 takes' if slow else ''}.",
+        )
     shapes = session.appliance.memoryx.arrays.sparse_shapes()
     if not shapes:
         return
@@ -161,6 +172,11 @@ def take_up(session: Session, start: Start) -> None:
         session.run_id = values["run"]
     if memoryx.optimizer is None:
         return
+    if wanted == ALL_STATES and (before := session.kept_choices.get("precision", FLOAT32)) != params.host_precision:
+        raise CheckpointError(
+            f"{start.path}: was trained with products of {before}, the run asks for {params.host_precision}",
+            f"--precision {before} goes on as it was; --load_checkpoint_states model,optimizer begins anew with both",
+        )
     if changed := _changes(session, values):
         log.warning(f"Not as it was in the checkpoint: {'; '.join(changed)}. Bits may differ from a straight run.")
     for name, sparse in memoryx.arrays.sparse.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from cstool.data import Sampler
 from cstool.errors import CstoolError, Interrupted
+from cstool.kernels.gemm_providers import FLOAT32
 from cstool.machine.appliance import TrainStep
 from cstool.machine.data_sets import DataSet
 from cstool.machine.inputs import InputWorker
@@ -93,7 +94,9 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
         _Loop(session, worker, last, evaluate_now, eval_interval, recorder).run(stop)
     log.info("Training completed successfully!")
     log.info(f"Processed {session.training.samples} training sample(s) in {session.training.seconds:.9f} seconds.")
-    if (rates := load_rates()) is None:
+    if session.appliance.precision != FLOAT32:
+        log.info("Nothing was predicted for this host, of which the model knows products of float32 alone.")
+    elif (rates := load_rates()) is None:
         log.info("Nothing was predicted for this host: `cstool estimate --system host` measures what it can do.")
     elif (found := compare(session, rates)) is not None:
         session.training.predicted = {name: asdict(times) for name, times in found.phases.items()}

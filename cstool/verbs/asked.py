@@ -24,6 +24,7 @@ KEYS = {
     "num_steps": "trainer.init.loop.num_steps",
     "eval_steps": "trainer.init.loop.eval_steps",
     "seed": "trainer.init.seed",
+    "precision": "trainer.init.precision.host",
     "memoryx": "trainer.init.memoryx.store",
     "memoryx_memory": "trainer.init.memoryx.memory",
     "memoryx_nodes": "trainer.init.memoryx.nodes",

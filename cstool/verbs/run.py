@@ -117,6 +117,7 @@ def train(
     eval_steps: int | None = None,
     num_csx: int | None = None,
     seed: int | None = None,
+    precision: Literal["float32", "bfloat16"] | None = None,
     model_dir: str | Path | None = None,
     memoryx: Literal["auto", "ram", "file"] | None = None,
     checkpoint_path: str | Path | None = None,
@@ -142,6 +143,7 @@ def train(
         eval_steps: batches of an evaluation
         num_csx: number of CSX systems
         seed: of all random numbers
+        precision: of the operands of products on this host
         model_dir: folder of checkpoints and logs
         memoryx: where weights and optimizer state are
         checkpoint_path: start from this one (`FILE`, `DIR:STEP`, `DIR:latest`), not from the latest
@@ -170,6 +172,7 @@ def train(
         eval_steps=eval_steps,
         num_csx=num_csx,
         seed=seed,
+        precision=precision,
         model_dir=_path(model_dir),
         memoryx=memoryx,
     )

@@ -4,7 +4,7 @@ A node has those of its own panels in its store; of a weight that is dealt out, 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Graph, Panel, panels_of
+from cstool.kernels.bfloat16 import BFLOAT16, convert
 from cstool.kernels.random import fill
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.dropconnect import DroppedWeight
@@ -36,6 +37,7 @@ class ModelArrays:
         shards: which node keeps which panels; None for one node
         node: which of them this is
         elsewhere: the others, at the first node
+        narrow: matrices that stream as bfloat16; in memory they are kept so, too, beside the float32 that is updated
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ModelArrays:
         shards: Shards | None = None,
         node: int = 0,
         elsewhere: Elsewhere = NOWHERE,
+        narrow: Collection[str] = (),
     ) -> None:
         self.graph = graph
         self.store = store
@@ -66,6 +69,9 @@ class ModelArrays:
         """of each weight: first row of an own panel -> where that is in the store"""
         self.sparse: dict[str, SparseWeight] = {}
         """weights of which the non-zeros alone are kept, here or elsewhere"""
+        self.narrow = frozenset(narrow)
+        self._narrow_copies: dict[str, str] = {}
+        """array of a weight as it streams, where that is kept"""
         self.dropped: dict[str, DroppedWeight] = {}
         """weights of which another part streams at every step"""
         for name, weight in graph.weights.items():
@@ -85,6 +91,13 @@ class ModelArrays:
                 self.dropped[name] = DroppedWeight(weight, self.panels[name], sparsity, buffers.take)
             for array, shape in self._shapes(name).items() if self.own[name] else ():
                 store.create(array, (ends[-1], *shape[1:]) if shape == weight.shape else shape)
+            if name in self.narrow and self.own[name] and not store.outlives:
+                self._narrow_copies[name] = f"stream.{name}"
+                store.create(self._narrow_copies[name], (ends[-1], *weight.shape[1:]), BFLOAT16.name)
+
+    def streamed(self, weight: str) -> str:
+        """Name of the array that a dense weight streams from: the weight, or a copy of it in bfloat16."""
+        return self._narrow_copies.get(weight, f"model.{weight}")
 
     def of(self, weight: str) -> list[str]:
         """Names of a weight's arrays in the store, the weight itself first."""
@@ -180,6 +193,7 @@ class ModelArrays:
             start, stop = self.span(panel)
             array = self.store.borrow(f"model.{panel.weight}", start, stop, fresh=True)
             fill_rows(panel, array)
+            self._copy_narrow(f"model.{panel.weight}", start, array)
             self.store.give_back(f"model.{panel.weight}", start, stop, array, changed=True)
 
         def begin(sparse: SparseWeight) -> None:
@@ -252,7 +266,17 @@ class ModelArrays:
         start, stop = self._stored(piece, weight)
         part = self.store.borrow(piece.array, start, stop, fresh=True)
         read(part, piece.start, piece.stop)
+        self._copy_narrow(piece.array, start, part)
         self.store.give_back(piece.array, start, stop, part, changed=True)
+
+    def _copy_narrow(self, array: str, start: int, rows: Array) -> None:
+        """Round rows of a weight that were written to what streams, where that is kept."""
+        copy = self._narrow_copies.get(array.removeprefix("model."))
+        if copy is not None and array.startswith("model."):
+            stop = start + len(rows)
+            part = self.store.borrow(copy, start, stop, fresh=True)
+            convert(rows, part)
+            self.store.give_back(copy, start, stop, part, changed=True)
 
     def _stored(self, piece: Piece, weight: str) -> tuple[int, int]:
         """Rows of an own piece in the store: start and stop."""

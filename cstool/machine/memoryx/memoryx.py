@@ -7,7 +7,7 @@ it when it runs such an op backward, and a layer that is recomputed has run it f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +45,7 @@ class MemoryX:
         threads: that run updates beside the systems
         waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
             are in the store, then
+        narrow: matrices that stream as bfloat16
         shards, node, elsewhere: see `ModelArrays`
     """
 
@@ -59,6 +60,7 @@ class MemoryX:
         sparsity: SparsityRules = DENSE,
         threads: int = 2,
         waiting_bytes: int | None = None,
+        narrow: Collection[str] = (),
         shards: Shards | None = None,
         node: int = 0,
         elsewhere: Elsewhere = NOWHERE,
@@ -66,7 +68,7 @@ class MemoryX:
         store = RamStore() if store is None else store
         buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
         workers = ThreadPoolExecutor(threads, thread_name_prefix="memoryx")
-        self.arrays = ModelArrays(graph, store, optimizer, sparsity, buffers, shards, node, elsewhere)
+        self.arrays = ModelArrays(graph, store, optimizer, sparsity, buffers, shards, node, elsewhere, narrow)
         self.optimizer = optimizer
         self.buffers = buffers
         """of gradients"""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Panel
+from cstool.kernels.bfloat16 import BFLOAT16, convert
 from cstool.kernels.call import Weights
 from cstool.kernels.sparse import Pattern, SparseMatrix
 from cstool.machine.buffers import BufferPool
@@ -67,13 +68,15 @@ class WeightStream:
         """
         arrays = self._arrays
         own = (panel for panel in stream if arrays.shards.node_of(panel) == arrays.node)
-        order = [(f"model.{panel.weight}", *arrays.span(panel)) for panel in own]
+        order = [(arrays.streamed(panel.weight), *arrays.span(panel)) for panel in own]
         self._arrays.store.expect(order, apart)
 
     def panel_bytes(self, panel: Panel) -> int:
         """What streams when a panel is sent out [bytes]."""
         pattern = self._pattern(panel)
-        return 4 * panel.size if pattern is None else 4 * pattern.count + pattern.size_bytes
+        if pattern is None:
+            return (2 if panel.weight in self._arrays.narrow else 4) * panel.size
+        return 4 * pattern.count + pattern.size_bytes
 
     def gradient_bytes(self, panel: Panel) -> int:
         """A sum of gradients of a panel, where all rows have one and those of zeros are not asked for [bytes]."""
@@ -100,8 +103,8 @@ class WeightStream:
             # Not under the lock: this may wait until another lane gives something back.
             try:
                 span = self._arrays.span(panel)
-                array = self._arrays.store.borrow(f"model.{panel.weight}", *span)
-                self._statistics.add_weights(panel, array)
+                array = self._arrays.store.borrow(self._arrays.streamed(panel.weight), *span)
+                self._look_at(panel, span, array)
                 loan.out.set_result((span, array, self._as_streamed(panel, array)))
             except BaseException as error:
                 loan.out.set_exception(error)
@@ -126,7 +129,9 @@ class WeightStream:
             self._buffers.give_back(weights.written_out)
         if isinstance(weights, SparseMatrix) and panel.weight in self._arrays.dropped:
             self._buffers.give_back(weights.values)
-        self._arrays.store.give_back(f"model.{panel.weight}", *span, array, changed=False)
+        if weights is not array and isinstance(weights, np.ndarray):
+            self._buffers.give_back(weights)
+        self._arrays.store.give_back(self._arrays.streamed(panel.weight), *span, array, changed=False)
 
     def _returned(self, panel: Panel, loan: _Loan) -> bool:
         """Count one user less, and say whether it was the last."""
@@ -140,7 +145,25 @@ class WeightStream:
             return self._arrays.dropped[panel.weight].as_streamed(panel, array, self.draw)
         sparse = self._arrays.sparse.get(panel.weight)
         if sparse is None:
-            return array
+            return self._narrowed(panel, array)
         wants_dense = self._trains and sparse.wants_dense_gradient(self.step)
         pattern, room = sparse.pattern(panel), sparse.room(panel)
         return SparseMatrix(pattern, array, sparse.choice(panel), wants_dense, room, self._buffers.take)
+
+    def _narrowed(self, panel: Panel, array: Array) -> Array:
+        """A dense panel in the precision in which it streams."""
+        if panel.weight not in self._arrays.narrow or array.dtype == BFLOAT16:
+            return array
+        rounded = self._buffers.take_bfloat16(array.shape)
+        convert(array, rounded)
+        return rounded
+
+    def _look_at(self, panel: Panel, span: tuple[int, int], array: Array) -> None:
+        """Have a panel counted; what is known of its numbers is known of those that are updated."""
+        if array.dtype != BFLOAT16 or not self._statistics.looks_at_norms:
+            self._statistics.add_weights(panel, array)
+            return
+        name, store = f"model.{panel.weight}", self._arrays.store
+        numbers = store.borrow(name, *span)
+        self._statistics.add_weights(panel, numbers)
+        store.give_back(name, *span, numbers, changed=False)

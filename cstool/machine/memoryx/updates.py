@@ -16,6 +16,7 @@ import numpy as np
 
 from cstool.errors import NonFiniteError
 from cstool.ir import Panel
+from cstool.kernels.bfloat16 import convert
 from cstool.kernels.magnitudes import first_non_finite, sum_squares
 from cstool.kernels.sparse import collect
 from cstool.machine.memoryx.arrays import ModelArrays
@@ -218,10 +219,15 @@ class Updates:
     ) -> None:
         """Go over a panel: visit(tiles of the named arrays, that of the gradient, first row)."""
         store, (start, stop) = self._arrays.store, self._arrays.span(panel)
+        copy = self._arrays.streamed(panel.weight)
+        copies = [copy] if changes and copy != names[0] else []
 
         def see(tiles: list[Array], first: int, last: int) -> None:
             rows = tiles.pop() if gradient is None else gradient[first - start : last - start]
+            rounded = tiles.pop() if copies else None
             visit(tiles, rows, first)
+            if rounded is not None:
+                convert(tiles[0], rounded)
             if changes and store.outlives and first_non_finite(tiles[0].reshape(-1)) >= 0:
                 # Before it is committed: who goes on from a commit must be able to.
                 raise NonFiniteError(
@@ -229,5 +235,5 @@ class Updates:
                     "a lower learning rate, max_gradient_norm or a longer warm-up may help",
                 )
 
-        changed, read = (names, ()) if changes else ((), names)
+        changed, read = ((*names, *copies), ()) if changes else ((), names)
         store.rewrite(changed, start, stop, see, (*read, *self._waiting.sources(panel)))

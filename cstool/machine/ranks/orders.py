@@ -77,6 +77,7 @@ class Prepare(NamedTuple):
 class SetGemm(NamedTuple):
     """Compute matrix products with this provider from now on."""
 
+    precision: str
     name: str
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Panel
+from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.kernels.call import Payload, Weights
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.buffers import BufferPool
@@ -51,6 +52,8 @@ class ArrivingPanels:
         link.on_failure(self._fail)
 
     def _place(self, sent: PanelSent, forms: Sequence[Form]) -> Sequence[Array]:
+        if np.dtype(forms[0].dtype) == BFLOAT16:
+            return [self.buffers.take_bfloat16(forms[0].shape)]
         room = 0 if sent.sparse is None else sent.sparse.room
         return [self.buffers.take(forms[0].shape, room), *(form.empty() for form in forms[1:])]
 

@@ -183,7 +183,7 @@ class Worker:
         cluster.multiply_with(self._gemm)
 
     def _multiply_with(self, gemm: SetGemm) -> None:
-        self._gemm = choose_gemm(gemm.name)
+        self._gemm = choose_gemm(gemm.precision, gemm.name)
         for cluster in self._clusters.values():
             cluster.multiply_with(self._gemm)
 

@@ -5,7 +5,6 @@ import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -28,20 +27,24 @@ from cstool.yaml_lines.section import (
     rule_error,
 )
 
-FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; of this host fp16_type says it"
 """who acts on the width of operands"""
+FOR_THE_HOST = "products on this host take bfloat16 operands, sums are float32"
+"""what is done about a type of 16 bits"""
 
 
 class PrecisionParams(Section):
-    """Clipping of gradients, and how wide the operands on the modelled wafer are.
+    """Clipping of gradients, and how wide the operands of products are.
 
-    Arithmetic on the host is float32 throughout, so the rest of the vendor's keys has no effect. `enabled` is mixed
-    precision: operands of 16 bits, else 32. It is true by default, as in the vendor's `MixedPrecision`, which on CSX
-    warns of false and takes it for true. Every `fp16_type` has 16 bits, so it is checked and counts for nothing.
+    `enabled` is mixed precision on the modelled wafer: operands of 16 bits, else 32. It is true by default, as in the
+    vendor's `MixedPrecision`, which on CSX warns of false and takes it for true. On this host products take bfloat16
+    where `fp16_type` names a type of 16 bits, whichever, and `enabled` is not false; `host` overrides that. bfloat16
+    has the range of float32, so nothing scales the loss, and the keys for that have no effect.
     """
 
     enabled: bool = True
-    fp16_type: Annotated[Literal["float16", "bfloat16", "cbfloat16"] | None, AfterValidator(lambda _: None)] = None
+    fp16_type: Literal["float16", "bfloat16", "cbfloat16"] | None = None
+    host: Literal["auto", "float32", "bfloat16"] = "auto"
     max_gradient_norm: Positive | None = None
     max_gradient_value: Annotated[Positive | None, not_beside("max_gradient_norm")] = None
 

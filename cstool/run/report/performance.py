@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool.atomic_file import replace_link, write_replacing
+from cstool.kernels.gemm_providers import FLOAT32
 from cstool.models.statistics import count_statistics
 from cstool.run.report.host_rates import load_rates
 from cstool.run.result import RunResult
@@ -49,7 +50,12 @@ def performance(session: Session, result: RunResult) -> dict[str, Any]:
     rates = load_rates()
     # Of products of linear ops, on so many cores.
     flop_s = 0.0 if rates is None else rates.costs["linear forward"].flop_s
-    if rates is not None and flop_s and not session.appliance.memoryx.arrays.sparse:
+    if (
+        rates is not None
+        and flop_s
+        and session.appliance.precision == FLOAT32
+        and not session.appliance.memoryx.arrays.sparse
+    ):
         peak = result.lanes / flop_s
         flops = count_statistics(session.graph).sample_flops
         achieved = global_rate * (flops.total if result.losses else flops.forward)

@@ -1,0 +1,100 @@
+"""What of a model is bfloat16 in a run of that precision: weights as they stream, activations, deltas.
+
+bfloat16 are the operands of products, and what lies between products: outputs of norms that only products read,
+queries, keys, values, contexts, both sides of an activation function, and those deltas of these that are written once.
+float32 stay the residual, statistics, scores, whatever is a sum of several parts, gradients, and weights in MemoryX.
+
+The rules look at the graph alone, so all grains, systems and ranks have the same.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from cstool.ir import Graph, Op, OpKind, matrix_of, panels_of
+
+_MAKERS = frozenset(
+    {
+        OpKind.LINEAR,
+        OpKind.LAYER_NORM,
+        OpKind.RMS_NORM,
+        OpKind.ROTARY,
+        OpKind.ATTENTION,
+        OpKind.ACTIVATION,
+        OpKind.GATED_ACTIVATION,
+    }
+)
+"""kinds of op that can write bfloat16"""
+_BETWEEN = frozenset({OpKind.ROTARY, OpKind.ACTIVATION, OpKind.GATED_ACTIVATION})
+"""those of them that work element by element on bfloat16"""
+_PRODUCTS = frozenset({OpKind.LINEAR, OpKind.SOFTMAX_LOSS})
+"""kinds of op that multiply by a matrix"""
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """The names of what is bfloat16."""
+
+    weights: frozenset[str] = frozenset()
+    """matrices, as they stream"""
+    tensors: frozenset[str] = frozenset()
+    """activations"""
+    deltas: frozenset[str] = frozenset()
+    """activations whose deltas are"""
+
+
+ALL_FLOAT32 = Narrow()
+
+
+def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
+    """Say what of a model is bfloat16.
+
+    Args:
+        float32_weights: matrices that are multiplied in float32 all the same, as sparse ones are
+    """
+    multiplied = {matrix_of(op) for op in graph.ops if op.kind in _PRODUCTS}
+    weights = frozenset(name for name in multiplied if name is not None) - frozenset(float32_weights)
+    readers: dict[str, list[tuple[Op, int]]] = {}
+    for op in graph.ops:
+        for index, name in enumerate(op.inputs):
+            readers.setdefault(name, []).append((op, index))
+    makers = {name: op for op in graph.ops for name in op.outputs}
+    tensors = {
+        name
+        for name, maker in makers.items()
+        if maker.kind in _MAKERS and all(_reads(op, weights) for op, _ in readers.get(name, ()))
+    }
+    for op in graph.ops:
+        # The operands of attention meet in one product.
+        if op.kind is OpKind.ATTENTION and not tensors.issuperset(op.inputs):
+            tensors.difference_update(op.inputs)
+    deltas = frozenset(
+        name
+        for name, maker in makers.items()
+        if _enters_products(maker, weights, tensors) and _is_written_once(readers.get(name, ()), graph, weights)
+    )
+    return Narrow(weights, frozenset(tensors), deltas)
+
+
+def _reads(op: Op, weights: Collection[str]) -> bool:
+    """Whether an op takes bfloat16 as what it reads."""
+    if op.kind in _PRODUCTS:
+        return matrix_of(op) in weights
+    return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION
+
+
+def _enters_products(maker: Op, weights: Collection[str], tensors: Collection[str]) -> bool:
+    """Whether the delta of what an op makes is multiplied, by it or by those before it."""
+    if maker.kind is OpKind.LINEAR:
+        return matrix_of(maker) in weights
+    return maker.kind in _BETWEEN | {OpKind.ATTENTION} and set(maker.inputs) <= set(tensors)
+
+
+def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph, weights: Collection[str]) -> bool:
+    """Whether a delta comes whole from one op, so that it need not be added up."""
+    if len(readers) != 1:
+        return False
+    [(op, index)] = readers
+    if op.kind is OpKind.LINEAR:
+        matrix = matrix_of(op)
+        return matrix in weights and len(panels_of(graph.weights[matrix])) == 1
+    return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION or (op.kind is OpKind.RESIDUAL and index == 0)
