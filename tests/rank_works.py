@@ -54,6 +54,9 @@ NODES: dict[str, dict[str, Any]] = {
     "one node": {"nodes": 1},
     "two nodes": {"nodes": 2},
 }
+PRECISIONS: dict[str, dict[str, Any]] = {
+    precision: {"init__precision__host": precision} for precision in ("float32", "bfloat16")
+}
 LAYERS: dict[str, dict[str, Any]] = {
     "kept": {},
     "recomputed": {"init__activation_checkpointing": "always", "init__model__num_hidden_layers": 3},
@@ -74,12 +77,14 @@ class RankWork:
     store: str
     nodes: str
     layers: str
+    precision: str
 
     @property
     def changes(self) -> dict[str, Any]:
         """What it changes of the params of a small GPT."""
         options = (MODELS[self.model], WEIGHTS[self.weights], GRADIENTS[self.gradients], STORES[self.store])
-        found = {key: value for each in (*options, LAYERS[self.layers]) for key, value in each.items()}
+        options = (*options, LAYERS[self.layers], PRECISIONS[self.precision])
+        found = {key: value for each in options for key, value in each.items()}
         return {**found, MEMORYX: {**found.get(MEMORYX, {}), **NODES[self.nodes]}}
 
     def file(self, folder: Path, data: Path, **more: Any) -> Path:
@@ -97,7 +102,7 @@ def drawn(count: int, seed: int) -> list[RankWork]:
     chance, found = random.Random(seed), []
     for number in range(count):
         ranks = sorted(SYSTEMS)[number % len(SYSTEMS)]
-        kinds = (MODELS, WEIGHTS, GRADIENTS, STORES, NODES, LAYERS)
+        kinds = (MODELS, WEIGHTS, GRADIENTS, STORES, NODES, LAYERS, PRECISIONS)
         work = RankWork(ranks, chance.choice(SYSTEMS[ranks]), *(chance.choice(list(kind)) for kind in kinds))
         if work.model == "fc_mnist":
             # It is no transformer: it has dropout of its own, and nothing to recompute.

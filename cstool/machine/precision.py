@@ -61,7 +61,7 @@ def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
     tensors = {
         name
         for name, maker in makers.items()
-        if maker.kind in _MAKERS and all(_reads(op, weights) for op, _ in readers.get(name, ()))
+        if _makes(maker, weights) and all(_reads(op, weights) for op, _ in readers.get(name, ()))
     }
     for op in graph.ops:
         # The operands of attention meet in one product.
@@ -73,6 +73,11 @@ def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
         if _enters_products(maker, weights, tensors) and _is_written_once(readers.get(name, ()), graph, weights)
     )
     return Narrow(weights, frozenset(tensors), deltas)
+
+
+def _makes(op: Op, weights: Collection[str]) -> bool:
+    """Whether an op can write bfloat16."""
+    return op.kind in _MAKERS and (op.kind is not OpKind.LINEAR or matrix_of(op) in weights)
 
 
 def _reads(op: Op, weights: Collection[str]) -> bool:

@@ -1,5 +1,6 @@
 """Small whole runs for tests: params files, data, and what came of a run."""
 
+import copy
 import functools
 import hashlib
 from pathlib import Path
@@ -70,7 +71,8 @@ def gpt_params(folder: Path, data: Path, **changes: Any) -> Path:
         section = trainer
         for part in path:
             section = section.setdefault(part, {})
-        section[last] = value
+        # A copy: another key may change what is in it.
+        section[last] = copy.deepcopy(value)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "params.yaml"
     file.write_text(yaml.safe_dump({"trainer": trainer}, sort_keys=False))

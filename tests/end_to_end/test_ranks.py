@@ -18,20 +18,20 @@ from tests.hosts import round_rates
 from tests.rank_works import RankWork, differing, mpirun
 
 WORKS = [
-    RankWork(2, 2, "gpt2", "dense", "clipped", "ram", "all nodes", "kept"),
-    RankWork(2, 3, "llama", "rigl", "not clipped", "file", "all nodes", "recomputed"),
-    RankWork(2, 12, "gpt2", "static", "clipped", "file", "one node", "kept"),
-    RankWork(2, 4, "llama", "dropconnect", "clipped", "ram", "two nodes", "recomputed"),
-    RankWork(2, 6, "fc_mnist", "rigl", "clipped", "file", "all nodes", "kept"),
-    RankWork(3, 3, "gpt2", "rigl", "clipped", "ram", "one node", "kept"),
-    RankWork(3, 4, "llama", "dropout", "not clipped", "ram", "two nodes", "kept"),
-    RankWork(3, 6, "gpt2", "dropconnect", "not clipped", "file", "one node", "recomputed"),
-    RankWork(3, 12, "llama", "static", "clipped", "ram", "all nodes", "recomputed"),
-    RankWork(3, 4, "llama", "gmp", "clipped", "file", "all nodes", "kept"),
-    RankWork(4, 4, "gpt2", "dropout", "clipped", "file", "all nodes", "recomputed"),
-    RankWork(4, 6, "llama", "dense", "not clipped", "file", "one node", "kept"),
-    RankWork(4, 12, "gpt2", "rigl", "clipped", "ram", "two nodes", "recomputed"),
-    RankWork(4, 48, "llama", "static", "not clipped", "file", "two nodes", "kept"),
+    RankWork(2, 2, "gpt2", "dense", "clipped", "ram", "all nodes", "kept", "bfloat16"),
+    RankWork(2, 3, "llama", "rigl", "not clipped", "file", "all nodes", "recomputed", "bfloat16"),
+    RankWork(2, 12, "gpt2", "static", "clipped", "file", "one node", "kept", "float32"),
+    RankWork(2, 4, "llama", "dropconnect", "clipped", "ram", "two nodes", "recomputed", "bfloat16"),
+    RankWork(2, 6, "fc_mnist", "rigl", "clipped", "file", "all nodes", "kept", "bfloat16"),
+    RankWork(3, 3, "gpt2", "rigl", "clipped", "ram", "one node", "kept", "float32"),
+    RankWork(3, 4, "llama", "dropout", "not clipped", "ram", "two nodes", "kept", "bfloat16"),
+    RankWork(3, 6, "gpt2", "dropconnect", "not clipped", "file", "one node", "recomputed", "float32"),
+    RankWork(3, 12, "llama", "static", "clipped", "ram", "all nodes", "recomputed", "bfloat16"),
+    RankWork(3, 4, "llama", "gmp", "clipped", "file", "all nodes", "kept", "float32"),
+    RankWork(4, 4, "gpt2", "dropout", "clipped", "file", "all nodes", "recomputed", "bfloat16"),
+    RankWork(4, 6, "llama", "dense", "not clipped", "file", "one node", "kept", "bfloat16"),
+    RankWork(4, 12, "gpt2", "rigl", "clipped", "ram", "two nodes", "recomputed", "float32"),
+    RankWork(4, 48, "llama", "static", "not clipped", "file", "two nodes", "kept", "float32"),
 ]
 """every two values of any two columns meet in some line, but for a few"""
 

@@ -21,6 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "init__model__attention_dropout_rate": 0.1,
     },
     "clipped, dropout": {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1},
+    "bfloat16": {"init__precision__host": "bfloat16", "init__model__dropout_rate": 0.1},
 }
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
 NEVER = {"init__activation_checkpointing": "never"}
@@ -72,11 +73,12 @@ def test_the_bits_do_not_depend_on_the_thread_nor_on_a_run_beside_it(tmp_path, d
     assert seen == {1}
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path, data, family):
+def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path, data, family, precision):
     """Two layers, dropout and clipping; 4 grains to a batch."""
     model = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, **FAMILIES[family]}
-    changes = {f"init__model__{key}": value for key, value in model.items()}
+    changes = {f"init__model__{key}": value for key, value in model.items()} | {"init__precision__host": precision}
     found = []
     for num_csx, lanes in [(1, 1), (2, 2), (4, 1), (4, 2)]:
         loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 16}
