@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import OP_RULES, OpKind
+from cstool.kernels.bfloat16 import float_dtype
 from cstool.kernels.call import Call
 from cstool.kernels.table import KERNELS
 
@@ -32,7 +33,9 @@ def make_call(
         attributes: of the op
     """
     x, rules = inputs[0], OP_RULES[kind]
-    dtype = next(array.dtype for array in (*inputs, *weights) if array is not None and array.dtype != np.int32)
+    dtype = next(
+        float_dtype(array) for array in (*inputs, *weights) if array is not None and array.dtype != np.int32
+    )
 
     def nan(*shape: int) -> Array:
         return np.full(shape, np.nan, dtype)

@@ -1,0 +1,124 @@
+"""Numbers of bfloat16, and ops on arrays of them: what ops on float32 give for the same numbers, rounded."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cstool.ir import OpKind
+from cstool.kernels.activation import FUNCTIONS, GATES
+from cstool.kernels.bfloat16 import BFLOAT16, convert, narrowed, widened
+from cstool.kernels.emulated import EMULATED
+from cstool.kernels.table import KERNELS
+from tests.unit.kernels.calls import make_call
+from tests.unit.kernels.tolerances import TOLERANCE
+
+HALF_UNIT = 2.0**-8
+"""largest relative error of a number that is rounded"""
+Array = np.ndarray
+
+
+@given(arrays(np.uint32, 50))
+def test_rounding_is_to_the_nearest_of_two_the_even_one(bits):
+    numbers = bits.view(np.float32)
+    found = widened(narrowed(numbers))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(numbers))
+    finite = np.isfinite(numbers) & (np.abs(numbers) < 3.3895e38)
+    below = (bits[finite] & 0xFFFF0000).astype(np.uint32)
+    above = (below + 0x10000).view(np.float32).astype(np.float64)
+    low, exact = below.view(np.float32).astype(np.float64), numbers[finite].astype(np.float64)
+    nearest = np.where(np.abs(exact - low) < np.abs(above - exact), low, above)
+    is_middle, is_even = np.abs(exact - low) == np.abs(above - exact), below >> 16 & 1 == 0
+    np.testing.assert_array_equal(found[finite], np.where(is_middle & is_even, low, nearest))
+
+
+@given(st.integers(0, 2**16 - 1))
+def test_what_is_bfloat16_already_stays_as_it_is_but_nan_becomes_quiet(bits):
+    number = widened(np.array([bits], BFLOAT16))
+    assert narrowed(number)[0] == (bits | 0x40 if np.isnan(number[0]) else bits)
+
+
+def test_a_nan_whose_upper_bits_are_those_of_infinity_stays_nan():
+    assert np.isnan(widened(narrowed(np.array([0x7F800001], np.uint32).view(np.float32))))[0]
+
+
+def test_convert_goes_both_ways_and_between_slices(rng):
+    numbers = rng.standard_normal((5, 9)).astype(np.float32)
+    bits, wide = np.zeros((5, 12), BFLOAT16), np.empty((5, 9), np.float32)
+    convert(numbers, bits[:, 2:11])
+    convert(bits[:, 2:11], wide)
+    np.testing.assert_array_equal(wide, widened(narrowed(numbers)))
+    assert not bits[:, :2].any()
+    assert not bits[:, 11:].any()
+
+
+ATTENTION = {"heads": 4, "kv_heads": 2, "scale": 0.5, "softcap": None, "slopes": (), "window": None, "sinks": 0}
+ROTARY = {"head_width": 4, "frequencies": (1.0, 0.1), "amplitude": 1.0}
+CASES: dict[str, tuple[OpKind, str, dict[str, Any]]] = {
+    **{f"activation {name}": (OpKind.ACTIVATION, "b", {"function": name}) for name in FUNCTIONS},
+    **{f"gate {name}": (OpKind.GATED_ACTIVATION, "bb", {"function": name}) for name in GATES},
+    "rotary": (OpKind.ROTARY, "b", ROTARY),
+    "attention": (OpKind.ATTENTION, "bkk", ATTENTION),
+    "attention, window and sinks": (OpKind.ATTENTION, "bkk", {**ATTENTION, "window": 3, "sinks": 2}),
+    "attention, cap and slopes": (OpKind.ATTENTION, "bkk", {**ATTENTION, "softcap": 2.0, "slopes": (0.5,) * 4}),
+    "attention, heads of their own": (OpKind.ATTENTION, "bbb", {**ATTENTION, "kv_heads": 4}),
+    "layer norm": (OpKind.LAYER_NORM, "f", {"epsilon": 1e-5}),
+    "rms norm": (OpKind.RMS_NORM, "f", {"epsilon": 1e-5}),
+}
+"""kind; inputs: b bfloat16, k the same half as wide, f float32; attributes"""
+TOKENS, WIDTH = 20, 16
+
+
+@pytest.mark.parametrize("delta_is_narrow", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_an_op_on_bfloat16_gives_what_it_gives_on_float32_rounded(case, delta_is_narrow, rng):
+    """Attention rounds probabilities and deltas of scores, too: of each sum the terms are off by half a unit."""
+    kind, forms, attributes = CASES[case]
+    narrow = [narrowed(rng.standard_normal((TOKENS, WIDTH // 2 if form == "k" else WIDTH))) for form in forms]
+    wide = [widened(x) for x in narrow]
+    weights = [rng.standard_normal(WIDTH).astype(np.float32) for _ in range({"f": 2}.get(forms, 0))][
+        : 1 if kind is OpKind.RMS_NORM else 2
+    ]
+    delta_y = narrowed(rng.standard_normal((TOKENS, WIDTH)))
+    is_norm = forms == "f"
+    of_wide = run(kind, wide, weights, widened(delta_y), np.float32, np.float32, attributes)
+    inputs = wide if is_norm else narrow
+    # What a norm gets back is float32: several ops read what it makes.
+    delta, delta_dtype = (widened(delta_y), np.float32) if is_norm else (delta_y, BFLOAT16)
+    if not delta_is_narrow:
+        delta = widened(delta_y)
+    of_narrow = run(kind, inputs, weights, delta, BFLOAT16, delta_dtype, attributes)
+    terms = 4 if kind is OpKind.ATTENTION else 1
+    for found, expected in zip(of_narrow, of_wide, strict=True):
+        exact = widened(found) if found.dtype == BFLOAT16 else found
+        share = HALF_UNIT if found.dtype == BFLOAT16 or kind is OpKind.ATTENTION else 0.0
+        allowed = share * (np.abs(expected) + (terms - 1) * np.abs(expected).max())
+        assert (np.abs(exact - expected) <= allowed + TOLERANCE[np.dtype(np.float32)] * np.abs(expected).max()).all()
+
+
+def run(
+    kind: OpKind,
+    inputs: list[Array],
+    weights: list[Array],
+    delta_y: Array,
+    dtype: Any,
+    delta_dtype: Any,
+    attributes: dict[str, Any],
+) -> list[Array]:
+    """What an op makes: its output, the deltas of its inputs and its gradients."""
+    call = make_call(
+        kind,
+        inputs,
+        weights,
+        y=np.empty(inputs[0].shape, dtype),
+        delta_y=delta_y,
+        sequence=TOKENS // 2,
+        of_call={"gemm": EMULATED, "delta_inputs": tuple(np.empty(x.shape, delta_dtype) for x in inputs)},
+        **attributes,
+    )
+    KERNELS[kind].forward(call)
+    KERNELS[kind].backward(call)
+    return [*call.outputs, *call.delta_inputs, *call.gradients]  # type: ignore[list-item]
