@@ -108,8 +108,10 @@ def open_session(
 
 def settle_kernels(session: Session) -> None:
     """Choose the provider of products and the kernels of sparse weights: as the run chose before, or anew."""
-    appliance = session.appliance
-    appliance.multiply_with(choose_gemm(appliance.precision, session.kept_choices.get("gemm")))
+    appliance, kept = session.appliance, session.kept_choices
+    # An evaluation may be in another precision than the run was.
+    is_same = kept.get("precision", FLOAT32) == appliance.precision
+    appliance.multiply_with(choose_gemm(appliance.precision, kept.get("gemm") if is_same else None))
     if appliance.precision != FLOAT32:
         slow = appliance.gemm.name == EMULATED.name
         log.log(
@@ -172,10 +174,11 @@ def take_up(session: Session, start: Start) -> None:
         session.run_id = values["run"]
     if memoryx.optimizer is None:
         return
-    if wanted == ALL_STATES and (before := session.kept_choices.get("precision", FLOAT32)) != params.host_precision:
+    before, now = session.kept_choices.get("precision", FLOAT32), params.host_precision
+    if wanted == ALL_STATES and before != now:
         raise CheckpointError(
-            f"{start.path}: was trained with products of {before}, the run asks for {params.host_precision}",
-            f"--precision {before} goes on as it was; --load_checkpoint_states model,optimizer begins anew with both",
+            f"{start.path}: was trained with products of {before}, the run asks for {now}",
+            f"--precision {before} goes on as it was; --load_checkpoint_states model,optimizer goes on with {now}",
         )
     if changed := _changes(session, values):
         log.warning(f"Not as it was in the checkpoint: {'; '.join(changed)}. Bits may differ from a straight run.")

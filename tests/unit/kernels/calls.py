@@ -33,9 +33,7 @@ def make_call(
         attributes: of the op
     """
     x, rules = inputs[0], OP_RULES[kind]
-    dtype = next(
-        float_dtype(array) for array in (*inputs, *weights) if array is not None and array.dtype != np.int32
-    )
+    dtype = next(float_dtype(array) for array in (*inputs, *weights) if array is not None and array.dtype != np.int32)
 
     def nan(*shape: int) -> Array:
         return np.full(shape, np.nan, dtype)

@@ -1,0 +1,148 @@
+"""What of a model is bfloat16, and that a step in it is a step of the model, but for rounding."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.errors import NonFiniteError
+from cstool.ir import Graph, OpKind, _graph
+from cstool.kernels.bfloat16 import narrowed
+from cstool.kernels.emulated import EMULATED
+from cstool.machine.plan import make_plan
+from cstool.machine.precision import ALL_FLOAT32, narrow_parts
+from cstool.optimizers import make_optimizer
+from cstool.params import AdamW
+from tests.models import FAMILIES, decoder, fc_mnist
+from tests.unit.machine.machines import array_of, arrays_of, machine, random_batch, set_array
+from tests.unit.machine.test_appliance import VARIANTS
+
+HALF_UNIT = 2.0**-8
+"""largest relative error of a number that is rounded to bfloat16"""
+DECODERS: dict[str, dict[str, Any]] = {**{name: {"layers": 2, **FAMILIES[name]} for name in FAMILIES}, **VARIANTS}
+LAYER = "transformer_decoder.layers.0."
+PROJECTED = {f"self_attn.proj_{part}_dense_layer" for part in "qkv"}
+UP, OUTPUT, DOWN = "ffn.ffn.0.linear_layer", "self_attn.proj_output_dense_layer", "ffn.ffn.1.linear_layer"
+GPT = decoder()
+
+
+def short(names: frozenset[str]) -> set[str]:
+    """Names without what all of a layer begin with."""
+    return {name.removeprefix(LAYER) for name in names}
+
+
+def test_of_a_gpt_the_residual_stays_float32():
+    found = narrow_parts(GPT)
+    assert short(found.weights) == {
+        "embedding_layer.word_embeddings.weight",
+        *(f"{name}.weight" for name in (*PROJECTED, OUTPUT, UP, DOWN)),
+    }
+    between = {*(f"{name}.y" for name in (*PROJECTED, UP)), "self_attn.context", f"{UP}.activation"}
+    assert short(found.tensors) == between | {"norm1.y", "norm3.y", "final"}
+    # What a branch adds to the residual is float32, its delta enters products.
+    assert short(found.deltas) == between | {f"{OUTPUT}.y", f"{DOWN}.y"}
+
+
+def test_queries_and_keys_are_turned_in_bfloat16():
+    found = short(narrow_parts(decoder(**FAMILIES["llama"])).tensors)
+    assert {"self_attn.rotary_q.y", "self_attn.rotary_k.y", f"{UP}_for_glu.y"} <= found
+
+
+def test_what_a_norm_gives_to_the_residual_stays_float32():
+    graph = decoder(**FAMILIES["gemma2"])
+    branches = {op.inputs[0] for op in graph.ops if op.kind is OpKind.RESIDUAL}
+    assert all("norm" in name for name in branches)
+    assert not branches & narrow_parts(graph).tensors
+
+
+def test_deltas_that_are_sums_of_several_panels_stay_float32(monkeypatch):
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
+    found = short(narrow_parts(GPT).deltas)
+    # The down projection and that of the context are in several panels, what they read has deltas of several parts.
+    assert f"{UP}.activation" not in found
+    assert "self_attn.context" not in found
+    assert f"{UP}.y" in found
+
+
+def test_what_sparse_weights_multiply_stays_float32():
+    found = narrow_parts(GPT, [f"{LAYER}{DOWN}.weight"])
+    assert f"{LAYER}{DOWN}.weight" not in found.weights
+    assert f"{UP}.activation" not in short(found.tensors)
+    assert f"{DOWN}.y" not in short(found.deltas)
+    assert narrow_parts(GPT, GPT.weights) == ALL_FLOAT32
+
+
+def test_activations_between_products_take_half_the_memory():
+    graph = decoder(layers=4, hidden_size=64, filter_size=256, sequence=64)
+    wide, narrow = (
+        make_plan(graph, 2, trains=True, narrow=parts).slot_bytes for parts in (ALL_FLOAT32, narrow_parts(graph))
+    )
+    tokens = 2 * 64
+    # Of each layer: two norms, query, key, value, context; both sides of the activation.
+    assert wide - narrow >= 4 * tokens * (6 * 64 + 2 * 256) * 2
+
+
+def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, dict[str, np.ndarray]]:
+    batch = random_batch(graph, 8)
+    with machine(graph, 8, precision=precision, **settings) as appliance:
+        appliance.multiply_with(EMULATED if precision == "bfloat16" else appliance.gemm)
+        for name, weight in graph.weights.items():
+            # Steep scores and gates make much of every rounding.
+            if len(weight.shape) > 1:
+                set_array(appliance, f"model.{name}", array_of(appliance, f"model.{name}") / 2)
+        trained = appliance.train_step(batch, 5, 0.1)
+        return trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
+
+
+@pytest.mark.parametrize("model", [*DECODERS, "fc_mnist"])
+def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
+    graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
+    """A number passes a dozen roundings or two on its way there and back, each off by half a unit at the most."""
+    loss, exact = gradients(graph, "float32")
+    rounded_loss, found = gradients(graph, "bfloat16")
+    whole = math.sqrt(sum(float(np.sum(gradient**2)) for gradient in exact.values()))
+    error = math.sqrt(sum(float(np.sum((found[name] - exact[name]) ** 2)) for name in exact))
+    assert 0 < abs(rounded_loss / loss - 1) <= 2 * HALF_UNIT
+    assert 0 < error / whole <= 12 * HALF_UNIT
+
+
+def test_what_streams_follows_every_update_and_every_load():
+    batch = random_batch(GPT, 8)
+    name = f"{LAYER}{UP}.weight"
+    with machine(GPT, 8, precision="bfloat16", optimizer=make_optimizer(AdamW(learning_rate=0.1), None)) as appliance:
+        store = appliance.memoryx.arrays.store
+        seen = []
+        for step in (1, 2):
+            appliance.train_step(batch, step, 0.1)
+            bits = np.empty(GPT.weights[name].shape, np.uint16)
+            weights = array_of(appliance, f"model.{name}")
+            store.read(f"stream.{name}", 0, bits)
+            np.testing.assert_array_equal(bits, narrowed(weights))
+            seen.append(weights)
+        assert not np.array_equal(*seen)
+
+
+def test_the_norms_of_a_step_are_those_of_the_weights_that_are_updated():
+    batch = random_batch(GPT, 8)
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        with machine(GPT, 8, precision=precision, max_gradient_norm=1.0) as appliance:
+            statistics = appliance.memoryx.statistics
+            statistics.with_norms = True
+            statistics.begin_step(looks=True)
+            appliance.train_step(batch, 1, 0.1)
+            found[precision] = statistics.norms()["model_wise_params_norm"]
+    assert found["float32"] == found["bfloat16"]
+
+
+def test_the_first_tensor_that_is_not_finite_is_found():
+    batch = random_batch(GPT, 8)
+    with machine(GPT, 8, precision="bfloat16") as appliance:
+        weights = array_of(appliance, f"model.{LAYER}{UP}.weight")
+        weights[3, 2] = np.inf
+        set_array(appliance, f"model.{LAYER}{UP}.weight", weights)
+        with pytest.raises(NonFiniteError) as caught:
+            appliance.train_step(batch, 1, 0.1)
+    tensor = f"weight {LAYER}{UP}.weight"
+    assert caught.value.message == f"step 1: the loss is not finite; the first tensor that is not: {tensor}"
