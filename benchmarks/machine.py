@@ -15,33 +15,39 @@ from statistics import median
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from cstool.kernels.bfloat16 import BFLOAT16, narrowed
+from cstool.kernels.gemm import NUMPY, Gemm
+
 GEMM_SHAPES = ((512, 768, 3072), (512, 3072, 768), (3072, 512, 768))
 """(rows, inner, columns) of a grain of 512 tokens in a GPT-2 small block: up, down, gradient of up"""
 GEMMS_PER_ROUND = 20
 SETTLE_S = 0.05
 
 
-def gemm_limit_flops_per_s(threads: int, rounds: int = 4) -> float:
-    """Return the best float32 GEMM rate of NumPy over `GEMM_SHAPES` and rounds [FLOP/s], all threads together.
+def gemm_limit_flops_per_s(threads: int, rounds: int = 4, gemm: Gemm = NUMPY) -> float:
+    """Return the best rate of a provider of products over `GEMM_SHAPES` and rounds [FLOP/s], all threads together.
 
-    Every thread runs GEMMs of its own with a one-threaded BLAS: the way that lanes use the machine.
+    Every thread runs products of its own, each in one thread: the way that lanes use the machine.
     """
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        return max(_gemm_flops_per_s(pool, threads, shape) for _ in range(rounds) for shape in GEMM_SHAPES)
+        return max(_gemm_flops_per_s(pool, threads, shape, gemm) for _ in range(rounds) for shape in GEMM_SHAPES)
 
 
-def _gemm_flops_per_s(pool: ThreadPoolExecutor, threads: int, shape: tuple[int, int, int]) -> float:
+def _gemm_flops_per_s(pool: ThreadPoolExecutor, threads: int, shape: tuple[int, int, int], gemm: Gemm) -> float:
     rows, inner, columns = shape
     start_together = threading.Barrier(threads)
 
     def multiply(seed: int) -> tuple[float, float]:
         generator = np.random.default_rng(seed)
         a, b = (generator.standard_normal(s, dtype=np.float32) for s in ((rows, inner), (inner, columns)))
-        out = np.dot(a, b)  # Touches every page before the clock starts.
+        if gemm.operands == BFLOAT16:
+            a, b = narrowed(a), narrowed(b)
+        out = np.empty((rows, columns), np.float32)
+        gemm.multiply(a, b, out)  # Touches every page before the clock starts.
         start_together.wait()
         begin_s = time.perf_counter()
         for _ in range(GEMMS_PER_ROUND):
-            np.dot(a, b, out=out)
+            gemm.multiply(a, b, out)
         return begin_s, time.perf_counter()
 
     begins, ends = zip(*pool.map(multiply, range(threads)), strict=True)

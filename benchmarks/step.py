@@ -1,8 +1,11 @@
-"""Alternate a training step of a small model, 4 x 512 tokens, float32: cstool against PyTorch eager.
+"""Alternate a training step of a small model, 4 x 512 tokens: cstool against PyTorch eager.
 
-Run from the project's folder, with the extra "bench" installed::
+Run from the project's folder, with the extras "bench" and "bf16" installed::
 
     python -m benchmarks.step --model gpt2 --rounds 5
+    python -m benchmarks.step --model gpt2 --rounds 5 --precision bfloat16
+
+In bfloat16 the peer is autocast, and cstool in float32 a third side. Then the limit is that of products in bfloat16.
 
 Both sides live in one process and share its cores. cstool pins BLAS to one thread per lane; PyTorch uses all cores by
 OpenMP, whose idle threads (libgomp) by default spin for some 5 ms after an operation and then sleep. `alternate` waits
@@ -24,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import alternate, gemm_limit_flops_per_s, report
+from cstool.kernels.gemm_providers import FLOAT32, PRECISIONS
 from cstool.machine.appliance import Appliance
 from cstool.machine.inputs import Batch
 from cstool.models import build_graph
@@ -50,7 +54,7 @@ BATCH_SIZE = 4
 SEQUENCE_LENGTH = 512
 
 
-def cstool_side(model: str, batch_size: int) -> tuple[Callable[[], None], Appliance]:
+def cstool_side(model: str, batch_size: int, precision: str = FLOAT32) -> tuple[Callable[[], None], Appliance]:
     """Return a function that trains one step of a model on 512 random tokens a sample.
 
     Dropout is off. Each call ends with `drain`, so that the updates that would overlap the next forward pass are on
@@ -68,6 +72,7 @@ def cstool_side(model: str, batch_size: int) -> tuple[Callable[[], None], Applia
         loss_scaling="num_tokens",
         loss_weight=1.0,
         seed=1,
+        precision=precision,
     )
     appliance.memoryx.initialize(seed=1)
     appliance.prepare(batch_size, trains=True)
@@ -96,31 +101,40 @@ def random_batch(vocab_size: int, batch_size: int) -> Batch:
 
 def main() -> None:
     """Run the comparison and print its report."""
-    parser = argparse.ArgumentParser(description="A training step: cstool against PyTorch eager, float32")
+    parser = argparse.ArgumentParser(description="A training step: cstool against PyTorch eager")
     parser.add_argument("--model", choices=MODELS, default="gpt2", help="what is trained (default: gpt2)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (default: 5)")
+    parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help="of products (default: float32)")
     parser.add_argument("--huge_pages", action="store_true", help="let PyTorch allocate huge pages")
     arguments = parser.parse_args()
-    threads = len(os.sched_getaffinity(0))
+    precision, threads = arguments.precision, len(os.sched_getaffinity(0))
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         os.environ.pop(name, None)
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1" if arguments.huge_pages else "0"
-    peer = "PyTorch eager, huge pages" if arguments.huge_pages else "PyTorch eager"
+    own, in_float32 = f"cstool {precision}", f"cstool {FLOAT32}"
+    peer = "PyTorch eager" if precision == FLOAT32 else "PyTorch autocast"
+    peer += ", huge pages" if arguments.huge_pages else ""
 
-    ours, appliance = cstool_side(arguments.model, BATCH_SIZE)
+    appliances = {}
+    sides: dict[str, Callable[[], None]] = {}
+    for name, kind in {own: precision, in_float32: FLOAT32}.items():
+        sides[name], appliances[name] = cstool_side(arguments.model, BATCH_SIZE, kind)
     # Late: OpenMP and PyTorch read their environment when they are loaded.
     from benchmarks.torch_models import torch_step_runner
 
-    theirs = torch_step_runner(
-        name=arguments.model, threads=threads, batch_size=BATCH_SIZE, sequence_length=SEQUENCE_LENGTH
-    )
+    of_peer = {"threads": threads, "batch_size": BATCH_SIZE, "sequence_length": SEQUENCE_LENGTH, "precision": precision}
+    sides[peer] = torch_step_runner(name=arguments.model, **of_peer)
+    gemm = appliances[own].gemm
     # Before and after: a neighbour that was busy during one of them does not lower the limit.
-    limit_before = gemm_limit_flops_per_s(threads)
-    seconds = alternate({"cstool": ours, peer: theirs}, arguments.rounds)
-    limit = max(limit_before, gemm_limit_flops_per_s(threads))
+    limit_before = gemm_limit_flops_per_s(threads, gemm=gemm)
+    seconds = alternate(sides, arguments.rounds)
+    limit = max(limit_before, gemm_limit_flops_per_s(threads, gemm=gemm))
     # Causal pairs only, logits once: who computes more than needed gets no credit.
-    flops = BATCH_SIZE * count_statistics(appliance.graph).sample_flops.total
-    print(report(seconds, ours="cstool", theirs=peer, flops=flops, limit_flops_per_s=limit))
+    flops = BATCH_SIZE * count_statistics(appliances[own].graph).sample_flops.total
+    print(f"products by {gemm.name}")
+    for other in sides:
+        if other != own:
+            print(report(seconds, ours=own, theirs=other, flops=flops, limit_flops_per_s=limit))
 
 
 if __name__ == "__main__":

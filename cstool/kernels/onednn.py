@@ -9,6 +9,8 @@ numbers.
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -77,6 +79,22 @@ class Library:
         status = getattr(self.dnnl, name)(*arguments)
         if status:
             raise ClusterError(f"oneDNN: {name} must succeed, got status {status}", None)
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Have what this thread asks for computed by it alone: lanes are the only parallelism.
+
+        libgomp has a number for each thread, that of the main thread perhaps shared with others, such as PyTorch.
+        """
+        before = self.gomp.omp_get_max_threads()
+        if before == 1:
+            yield
+            return
+        self.gomp.omp_set_num_threads(1)
+        try:
+            yield
+        finally:
+            self.gomp.omp_set_num_threads(before)
 
     def new(self, name: str, *arguments: Any) -> _Handle:
         """Call a function that makes something, and return that."""
@@ -151,8 +169,6 @@ class _Thread:
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        # libgomp has a number of threads for each thread that asks it for some: lanes are the only parallelism.
-        library.gomp.omp_set_num_threads(1)
         self.stream = library.new("dnnl_stream_create", library.engine, _IN_ORDER)
         self.products: dict[Any, _Product] = {}
         self._memory = np.empty(0, np.uint8)
@@ -192,13 +208,15 @@ class OneDnnGemm:
 
     def implementation(self, a: Array, b: Array, out: Array) -> str:
         """What oneDNN would multiply these with, by its own name."""
-        return self._product(a, b, out, None, adds=False).implementation
+        with self._library.one_thread():
+            return self._product(a, b, out, None, adds=False).implementation
 
     def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
         if not out.size:
             return
         operands = (a, b, out) if bias is None else (a, b, out, bias)
-        self._product(a, b, out, bias, adds=adds)(*operands)
+        with self._library.one_thread():
+            self._product(a, b, out, bias, adds=adds)(*operands)
 
     def _product(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> _Product:
         thread = getattr(self._local, "thread", None)
