@@ -158,7 +158,7 @@ class TrainerCheck:
             _, name = self.problems.where((*key, "enabled"))
             self.problems.note_text(f"{name}: acted on {trainer.FOR_THE_COMPILER}")
         kind = written.get("fp16_type")
-        if isinstance(kind, str) and kind != "bfloat16" and written.get("host", "auto") == "auto":
+        if isinstance(kind, str) and kind != "bfloat16" and written.get("host") is None:
             _, name = self.problems.where((*key, "fp16_type"))
             self.problems.note_text(f"{name}: {kind} is taken as bfloat16: {trainer.FOR_THE_HOST}")
 

@@ -62,7 +62,10 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (DataloaderParams, "split"): ("train, val", "by where it stands"),
     (trainer.PrecisionParams, "enabled"): (f"true, false ({trainer.FOR_THE_COMPILER})", "true"),
     (trainer.PrecisionParams, "fp16_type"): (f"float16, bfloat16, cbfloat16 ({trainer.FOR_THE_HOST})", ""),
-    (trainer.PrecisionParams, "host"): ("auto, float32, bfloat16 (operands of products on this host)", "auto"),
+    (trainer.PrecisionParams, "host"): (
+        "float32, bfloat16 (operands of products on this host)",
+        "as enabled and fp16_type say",
+    ),
     (trainer.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (trainer.BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (_SHARE, "must be given, but for init_method from_checkpoint"),
@@ -83,8 +86,6 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
 
 
-CHECKED_ONLY: set[tuple[type, str]] = set()
-"""fields whose values are checked and count for nothing"""
 BY_PLACE = {(DataloaderParams, "micro_batch_size")}
 """keys without effect at some of the places of a section, and with one at others"""
 
@@ -259,10 +260,7 @@ def _fates(section: type[Section]) -> Iterator[KeyFate]:
         values = _values(field.annotation, field.metadata) if choices is None else _join(refused.pop(name))
         if name in section.null_counts and "null" not in values:
             values += ", null"
-        if (section, name) in CHECKED_ONLY:
-            yield KeyFate(name, "noted", in_words or values)
-        else:
-            yield KeyFate(name, "acted on", in_words or values, default)
+        yield KeyFate(name, "acted on", in_words or values, default)
     for other, name in {
         **section.other_names,
         **({"model_name": "name"} if section in MODELS.values() else {}),

@@ -102,7 +102,7 @@ class Params:
     def host_precision(self) -> str:
         """Precision of the operands of products on this host: "float32" or "bfloat16"."""
         precision = self.precision
-        if precision.host != "auto":
+        if precision.host is not None:
             return precision.host
         return "bfloat16" if precision.enabled and precision.fp16_type is not None else "float32"
 

@@ -27,7 +27,7 @@ from cstool.yaml_lines.section import (
     rule_error,
 )
 
-FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; of this host fp16_type says it"
+FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; false keeps those on this host float32"
 """who acts on the width of operands"""
 FOR_THE_HOST = "products on this host take bfloat16 operands, sums are float32"
 """what is done about a type of 16 bits"""
@@ -44,7 +44,7 @@ class PrecisionParams(Section):
 
     enabled: bool = True
     fp16_type: Literal["float16", "bfloat16", "cbfloat16"] | None = None
-    host: Literal["auto", "float32", "bfloat16"] = "auto"
+    host: Literal["float32", "bfloat16"] | None = None
     max_gradient_norm: Positive | None = None
     max_gradient_value: Annotated[Positive | None, not_beside("max_gradient_norm")] = None
 

@@ -72,7 +72,7 @@ def test_a_whole_file_of_the_vendor_is_understood():
             }
         }
     ]
-    assert init["precision"] == {"enabled": True, "max_gradient_norm": 1.0}
+    assert init["precision"] == {"enabled": True, "fp16_type": "cbfloat16", "max_gradient_norm": 1.0}
     assert init["loop"] == {"max_steps": 151_600, "eval_frequency": 10_000, "eval_steps": 32}
     assert init["checkpoint"] == {
         "steps": 10_000,
@@ -253,7 +253,7 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old):
     )
     assert params.precision.max_gradient_norm == 0.5
     assert (params.micro_batch_size, params.operand_bits) == (4, 16)
-    wafer = "acted on by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+    wafer = "acted on by the compiler: operands on the modelled wafer; false keeps those on this host float32"
     assert f"model.mixed_precision: {wafer}" in params.notes
     assert sorted(note for note in params.notes if wafer not in note) == [
         f"{key}: accepted, no effect"

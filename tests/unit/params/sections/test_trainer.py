@@ -49,7 +49,8 @@ def test_the_other_kind_of_clipping_may_be_null(load):
     assert precision.dump() == {"enabled": True, "max_gradient_value": 0.5}
 
 
-WAFER_ONLY = "acted on by the compiler: operands on the modelled wafer; arithmetic on this host is float32"
+FOR_THE_HOST = "products on this host take bfloat16 operands, sums are float32"
+WAFER_ONLY = "acted on by the compiler: operands on the modelled wafer; false keeps those on this host float32"
 
 
 @pytest.mark.parametrize(("enabled", "bits"), [(True, 16), (False, 32)])
@@ -66,11 +67,31 @@ def test_operands_have_16_bits_where_nothing_is_said(load, precision):
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "cbfloat16"])
-def test_the_kind_of_half_precision_is_noted(load, kind):
+def test_a_kind_of_half_precision_is_bfloat16_on_this_host(load, kind):
     params = load({"init.precision": {"fp16_type": kind}})
-    assert params.notes == (f"{I}.precision.fp16_type: accepted, no effect",)
-    assert params == load({})
-    assert load({"init.precision": {"fp16_type": kind, "enabled": False}}).operand_bits == 32
+    taken = f"{I}.precision.fp16_type: {kind} is taken as bfloat16: {FOR_THE_HOST}"
+    assert params.notes == (() if kind == "bfloat16" else (taken,))
+    assert params.host_precision == "bfloat16"
+    assert params.resolved()["trainer"]["init"]["precision"] == {"enabled": True, "fp16_type": kind}
+    wide = load({"init.precision": {"fp16_type": kind, "enabled": False}})
+    assert (wide.operand_bits, wide.host_precision) == (32, "float32")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({}, "float32"),
+        ({"enabled": True}, "float32"),
+        ({"host": "bfloat16"}, "bfloat16"),
+        ({"host": "bfloat16", "enabled": False}, "bfloat16"),
+        ({"host": "float32", "fp16_type": "cbfloat16"}, "float32"),
+        ({"host": None, "fp16_type": "cbfloat16"}, "bfloat16"),
+    ],
+)
+def test_what_is_said_of_this_host_overrides_the_vendors_keys(load, written, expected):
+    params = load({"init.precision": written})
+    assert params.host_precision == expected
+    assert params.operand_bits == (32 if written.get("enabled") is False else 16)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +99,7 @@ def test_the_kind_of_half_precision_is_noted(load, kind):
     [
         ("enabled", "yes please", "must be true or false, got 'yes please'"),
         ("enabled", 16, "must be true or false, got 16"),
+        ("host", "float16", "must be float32 or bfloat16, got 'float16'"),
         ("fp16_type", "float32", "must be float16, bfloat16 or cbfloat16, got 'float32'"),
     ],
 )
