@@ -11,7 +11,8 @@ from cstool.cli.options import JsonOption, argument
 from cstool.cli.render import print_json, print_line, print_table
 from cstool.plain_text import one_line
 from cstool.verbs.screen import is_terminal
-from cstool.verbs.systems import describe_system, known_systems
+from cstool.verbs.systems import describe_host, describe_system, known_systems
+from cstool.words import counted
 
 system_app = new_group("Show the systems that models are compiled for.", "cstool system list", "cstool system show cs3")
 _UNITS = {
@@ -53,10 +54,16 @@ def list_(as_json: JsonOption = False) -> None:
 
 @command(system_app, "show", "cstool system show cs3", "cstool system show my_system.yaml")
 def show(
-    name: Annotated[str, argument("NAME|FILE", "cs1, cs2, cs3, or a system file.", complete_system)],
+    name: Annotated[str, argument("NAME|FILE", "cs1, cs2, cs3, a system file, or host.", complete_system)],
     as_json: JsonOption = False,
 ) -> None:
-    """Show every number of a system, how sure it is, where it comes from, and what follows from them."""
+    """Show every number of a system, how sure it is, where it comes from, and what follows from them.
+
+    Of this machine (host) it shows who multiplies matrices, in which precision, and how fast that is.
+    """
+    if name == "host":
+        _show_host(as_json)
+        return
     found = describe_system(name)
     system, numbers, derived = found.system, found.numbers, found.derived
     if as_json:
@@ -84,6 +91,28 @@ def show(
     width = min(100, shutil.get_terminal_size().columns) if is_terminal(sys.stdout) else 100
     for key, _, _, source in numbers:
         print(textwrap.fill(one_line(f"{key}: {source}"), width, initial_indent="  ", subsequent_indent="      "))
+
+
+def _show_host(as_json: bool) -> None:
+    found = describe_host()
+    if as_json:
+        providers = [provider._asdict() for provider in found.providers]
+        print_json({**found._asdict(), "instructions": list(found.instructions), "providers": providers})
+        return
+    print_line(f"host: {counted(found.cores, 'core')} of {found.cpu} with {', '.join(found.instructions) or 'no AVX2'}")
+    print()
+    rows = [
+        (
+            provider.name,
+            provider.precision,
+            "yes" if provider.is_here else "no",
+            "" if provider.speed is None else f"{provider.speed:.2f}x",
+            provider.reason,
+        )
+        for provider in found.providers
+    ]
+    print_table(("products by", "operands", "here", "speed", "with what, or why not"), rows, right=("speed",))
+    print("\nspeed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes.")
 
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:

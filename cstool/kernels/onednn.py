@@ -8,6 +8,8 @@ numbers.
 """
 
 import ctypes
+import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,11 +58,18 @@ class Library:
     """
 
     def __init__(self, path: Path) -> None:
+        before = os.sched_getaffinity(0)
         self.dnnl = ctypes.CDLL(str(path))
         self.dnnl.dnnl_version.restype = ctypes.POINTER(_Version)
         self.dnnl.dnnl_primitive_desc_query_md.restype = _Handle
         self.dnnl.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self.gomp = ctypes.CDLL("libgomp.so.1")
+        if os.sched_getaffinity(0) != before:
+            # libgomp binds the thread that loads it where OMP_PROC_BIND says so; lanes would begin there, all on one core.
+            os.sched_setaffinity(0, before)
+            logging.getLogger("cstool").warning(
+                "OMP_PROC_BIND would keep all lanes on one core: they may use all of this process's, as before."
+            )
         version = self.dnnl.dnnl_version().contents
         if (version.major, version.minor) != VERSION:
             raise ClusterError(

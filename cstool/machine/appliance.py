@@ -92,12 +92,6 @@ class Appliance:
         shards: Shards | None = None,
         file: ShardFile | None = None,
     ) -> None:
-        shards = shards or deal_panels(graph, optimizer, sparsity, 1)
-        if memory_bytes is None:
-            sizes = enumerate(shards.shard_bytes)
-            here_bytes = sum(size for node, size in sizes if link.hosts[node] == link.hosts[0])
-            share = here_bytes / max(1, sum(shards.shard_bytes))
-            memory_bytes = activation_budget_bytes(graph, optimizer, sparsity, share)
         self.graph = graph
         self.seed = seed
         self.num_csx = num_csx
@@ -111,6 +105,12 @@ class Appliance:
         if precision == BFLOAT16_NAME:
             kept_wide = {name for name in graph.weights if is_sparse(name, sparsity) or name in sparsity.groups}
             self.narrow = narrow_parts(graph, kept_wide)
+        shards = shards or deal_panels(graph, optimizer, sparsity, 1)
+        if memory_bytes is None:
+            sizes = enumerate(shards.shard_bytes)
+            here_bytes = sum(size for node, size in sizes if link.hosts[node] == link.hosts[0])
+            share = here_bytes / max(1, sum(shards.shard_bytes))
+            memory_bytes = activation_budget_bytes(graph, optimizer, sparsity, share, self.narrow.weights)
         self._apart = STAGES_APART if waiting_bytes is None else 1
         self.link = link
         self._spread = spread_memoryx(

@@ -1,5 +1,7 @@
 """Budgets of the host's memory: what weights, optimizer state and gradients need, and what activations may take."""
 
+from collections.abc import Collection
+
 from cstool.errors import ClusterError
 from cstool.ir import Graph
 from cstool.machine.buffers import in_flight_bytes
@@ -21,17 +23,22 @@ def update_threads(lanes: int | None) -> int:
 
 
 def activation_budget_bytes(
-    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, share: float = 1.0
+    graph: Graph,
+    optimizer: Optimizer | None,
+    sparsity: SparsityRules = DENSE,
+    share: float = 1.0,
+    narrow: Collection[str] = (),
 ) -> int:
     """Memory for activations once everything else has its own [bytes].
 
     Args:
         share: of MemoryX, what is on this host
+        narrow: matrices that stream as bfloat16
 
     Raises:
         ClusterError: everything else does not fit
     """
-    free_bytes, need_bytes = available_memory_bytes(), int(share * memoryx_bytes(graph, optimizer, sparsity))
+    free_bytes, need_bytes = available_memory_bytes(), int(share * memoryx_bytes(graph, optimizer, sparsity, narrow))
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
@@ -41,9 +48,15 @@ def activation_budget_bytes(
     return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
 
 
-def memoryx_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
-    """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes]."""
-    need_bytes = state_bytes(graph, optimizer, sparsity)
+def memoryx_bytes(
+    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, narrow: Collection[str] = ()
+) -> int:
+    """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes].
+
+    Args:
+        narrow: matrices that stream as bfloat16, of which there is a copy
+    """
+    need_bytes = state_bytes(graph, optimizer, sparsity) + sum(2 * graph.weights[name].size for name in narrow)
     if optimizer is None:
         return need_bytes
     # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.

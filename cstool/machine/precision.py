@@ -101,5 +101,5 @@ def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph, weights:
     [(op, index)] = readers
     if op.kind is OpKind.LINEAR:
         matrix = matrix_of(op)
-        return matrix in weights and len(panels_of(graph.weights[matrix])) == 1
+        return matrix is not None and matrix in weights and len(panels_of(graph.weights[matrix])) == 1
     return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION or (op.kind is OpKind.RESIDUAL and index == 0)

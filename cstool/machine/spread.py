@@ -69,7 +69,7 @@ def spread_memoryx(
     memoryx = MemoryX(graph, store=store, threads=update_threads(lanes), elsewhere=elsewhere, **of_each)
     others = OtherRanks(link, memoryx)
     taken = [
-        memoryx_bytes(graph, optimizer, sparsity) * size // max(1, sum(shards.shard_bytes))
+        memoryx_bytes(graph, optimizer, sparsity, of_each.get("narrow", ())) * size // max(1, sum(shards.shard_bytes))
         for size in shards.shard_bytes
     ]
     if memoryx.arrays.file is not None:

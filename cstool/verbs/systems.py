@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from cstool.system import System
 
 
+_INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512bf16", "amx-bf16")
+"""as LLVM names them"""
+
+
 class DescribedSystem(NamedTuple):
     """A system and where each of its numbers comes from.
 
@@ -22,6 +26,38 @@ class DescribedSystem(NamedTuple):
     numbers: tuple[tuple[str, Any, str, str], ...]
     statuses: dict[str, str]
     derived: tuple[tuple[str, float, str], ...]
+
+
+class HostProvider(NamedTuple):
+    """What multiplies matrices on this host, or would.
+
+    Args:
+        precision: of the operands
+        speed: of one thread, over that of NumPy's float32, measured just now; None where it is not here, or is that
+        reason: what it multiplies with, or why it is not here
+    """
+
+    name: str
+    precision: str
+    is_here: bool
+    speed: float | None
+    reason: str
+
+
+class DescribedHost(NamedTuple):
+    """What this host has for products of matrices.
+
+    Args:
+        cpu: as LLVM names it
+        cores: that this process may use
+        instructions: those that matter for products
+        providers: by precision, the one that a run takes first
+    """
+
+    cpu: str
+    cores: int
+    instructions: tuple[str, ...]
+    providers: tuple[HostProvider, ...]
 
 
 def known_systems() -> list[System]:
@@ -47,6 +83,32 @@ def describe_system(name: str) -> DescribedSystem:
     used = {status for _, _, status, _ in numbers}
     return DescribedSystem(
         system, numbers, {key: said for key, said in STATUSES.items() if key in used}, _derived(system)
+    )
+
+
+def describe_host() -> DescribedHost:
+    """Describe this host: its CPU, and who multiplies matrices in which precision."""
+    from llvmlite import binding
+
+    from cstool.kernels.gemm_providers import FLOAT32, PRECISIONS, found_providers, speed_against_float32
+    from cstool.machine.grains import available_cores
+
+    features = binding.get_host_cpu_features()
+    return DescribedHost(
+        binding.get_host_cpu_name(),
+        available_cores(),
+        tuple(name for name in _INSTRUCTIONS if features.get(name)),
+        tuple(
+            HostProvider(
+                found.name,
+                precision,
+                found.gemm is not None,
+                speed_against_float32(found.name) if found.gemm is not None and precision != FLOAT32 else None,
+                found.reason,
+            )
+            for precision in PRECISIONS
+            for found in found_providers(precision)
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from cstool.convert.hf_names import NAMES
 from cstool.models import build_graph
@@ -74,6 +75,29 @@ def test_a_system_file_may_have_the_line_ends_of_windows(cstool):
 def test_the_index_names_every_page_once():
     named = re.findall(r"\]\((\w+\.md)\)", page("README").partition("# Pages")[2])
     assert set(named) == {path.name for path in (PROJECT / "docs").glob("*.md")} - {"README.md", "python_reference.md"}
+
+
+# Precision
+
+
+def test_precision(cstool):
+    """Which providers a machine has differs; that a run refuses another precision is tested with runs."""
+    written, console, refusal, _ = blocks("precision", "yaml", "console", "text", "text")
+    init = yaml.safe_load(written)["trainer"]["init"]
+    changed = load_params(
+        Path("params/gpt_tiny.yaml"), overrides=[f"trainer.init.precision={json.dumps(init['precision'])}"]
+    )
+    assert changed.host_precision == "bfloat16"
+    shown = cstool("system", "show", "host").stdout.splitlines()
+    command, _, _, header, *rows, _, last = console.splitlines()
+    assert command == "$ cstool system show host"
+    assert (header.split(), last) == (shown[2].split(), shown[-1])
+    assert [row.split()[:2] for row in rows] == [row.split()[:2] for row in shown[3:-2]]
+    assert refusal.startswith("error: ")
+    table = {
+        cell.strip() for line in page("precision").splitlines() if line.startswith("|") for cell in line.split("|")
+    }
+    assert {"the residual", "both sides of an activation function"} <= table
 
 
 # Conversions

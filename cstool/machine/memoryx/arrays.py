@@ -163,6 +163,11 @@ class ModelArrays:
         return sum(4 * state_numbers(self._optimizer, shape, room) for shape, room in kept)
 
     @property
+    def copies_bytes(self) -> int:
+        """Size of the copies that stream as bfloat16 and are kept here [bytes]."""
+        return sum(2 * self.room(name) for name in self._narrow_copies)
+
+    @property
     def kept_bytes(self) -> int:
         """Size of all numbers of all nodes, weights and optimizer state, without the room made for more [bytes]."""
         numbers = {n: s.count for n, s in self.sparse.items()}

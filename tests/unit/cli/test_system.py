@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from cstool.cli import system as cli
 from cstool.system import load_system
+from cstool.verbs import systems
 
 PARAMS = Path(__file__).parents[3] / "params" / "fc_mnist.yaml"
 
@@ -60,3 +62,41 @@ def test_a_run_tells_what_is_wrong_with_a_system_file(cstool, tmp_path, monkeypa
     message = "error: bad.yaml:2: clock_hz.value must be greater than 0, got -1\n"
     outcome = cstool("run", "--params", str(PARAMS), "--compile_only", "--system", "bad.yaml")
     assert (outcome.code, outcome.stderr) == (2, message)
+
+
+def test_this_host_says_who_multiplies_and_how_fast(cstool, monkeypatch):
+    found = systems.DescribedHost(
+        "znver4",
+        2,
+        ("avx2", "avx512bf16"),
+        (
+            systems.HostProvider("numpy", "float32", True, None, "NumPy's BLAS"),
+            systems.HostProvider("onednn", "bfloat16", False, None, "is not installed"),
+            systems.HostProvider("emulated", "bfloat16", True, 0.875, "NumPy's BLAS, operands widened to float32"),
+        ),
+    )
+    monkeypatch.setattr(cli, "describe_host", lambda: found)
+    shown = cstool("system", "show", "host")
+    assert shown.stdout == (
+        "host: 2 cores of znver4 with avx2, avx512bf16\n\n"
+        "products by  operands  here  speed  with what, or why not\n"
+        "numpy        float32   yes          NumPy's BLAS\n"
+        "onednn       bfloat16  no           is not installed\n"
+        "emulated     bfloat16  yes   0.88x  NumPy's BLAS, operands widened to float32\n\n"
+        "speed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes.\n"
+    )
+    document = cstool("system", "show", "host", "--json").document
+    assert document["providers"][2] == {
+        "name": "emulated",
+        "precision": "bfloat16",
+        "is_here": True,
+        "speed": 0.875,
+        "reason": "NumPy's BLAS, operands widened to float32",
+    }
+
+
+def test_of_this_host_something_multiplies_in_every_precision():
+    found = systems.describe_host()
+    here = {provider.precision for provider in found.providers if provider.is_here}
+    assert here == {"float32", "bfloat16"}
+    assert all((provider.speed or 1.0) > 0 for provider in found.providers)
