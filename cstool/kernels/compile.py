@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import OP_RULES, OpKind
-from cstool.kernels import attention, cached_attention, loss, magnitudes, random, rowwise, sparse, spin
+from cstool.kernels import attention, cached_attention, linear, loss, magnitudes, random, rowwise, sparse, spin
 from cstool.kernels._cache import kernel_folder
+from cstool.kernels.bfloat16 import BFLOAT16, convert
 from cstool.kernels.call import Array, Call
+from cstool.kernels.emulated import EMULATED
+from cstool.kernels.gemm import NUMPY
+from cstool.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32
 from cstool.kernels.table import KERNELS
 
 
@@ -23,21 +27,35 @@ def _lend(_name: str, shape: tuple[int, ...]) -> Array:
     return np.empty(shape, np.float32)
 
 
-def _run(kind: OpKind, *weights: Array, inputs: tuple[Array, ...] = (_float32(2, 8),), **attributes: Any) -> None:
-    """Run an op forward and backward on a sample of two tokens."""
+def _bfloat16(*shape: int) -> Array:
+    return np.zeros(shape, BFLOAT16)
+
+
+def _run(
+    kind: OpKind,
+    *weights: Array,
+    inputs: tuple[Array, ...] = (_float32(2, 8),),
+    y: Array | None = None,
+    delta_y: Array | None = None,
+    delta_x: Array | None = None,
+    **attributes: Any,
+) -> None:
+    """Run an op forward and backward on a sample of two tokens; what is not given is float32."""
     rules = OP_RULES[kind]
+    target = _float32(2, 8) if delta_x is None else delta_x
     call = Call(
         attributes,
         sequence=2,
         inputs=inputs,
-        outputs=(_float32(2) if rules.losses else _float32(2, 8),),
+        outputs=(y if y is not None else _float32(2) if rules.losses else _float32(2, 8),),
         kept={name: _float32(*shape) for name, shape in rules.statistics_shapes(attributes, 2).items()},
         scratch=_lend,
-        delta_outputs=(_float32(2, 8),),
-        delta_inputs=tuple(_float32(2, 8) for _ in inputs),
-        accumulate=(True,),
+        gemm=EMULATED if inputs[0].dtype == BFLOAT16 else NUMPY,
+        delta_outputs=(_float32(2, 8) if delta_y is None else delta_y,),
+        delta_inputs=tuple(np.empty_like(target) for _ in inputs),
+        accumulate=(delta_x is None,),
         weights=weights,
-        gradients=[np.empty_like(weight) for weight in weights],
+        gradients=[np.empty(weight.shape, np.float32) for weight in weights],
         stop=4,
     )
     KERNELS[kind].forward(call)
@@ -109,6 +127,27 @@ def _random() -> None:
     random.fill("normal", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
 
 
+def _of_bfloat16() -> None:
+    bits, wide = _bfloat16(2, 8), _float32(2, 8)
+    _run(OpKind.LAYER_NORM, _float32(8), _float32(8), y=bits, epsilon=1e-5)
+    _run(OpKind.RMS_NORM, _float32(8), y=bits, epsilon=1e-5)
+    # A delta that is a sum of several panels is float32, any other bfloat16.
+    for delta_y in (bits, wide):
+        own = {"delta_y": delta_y, "delta_x": bits}
+        _run(OpKind.ACTIVATION, inputs=(bits,), y=_bfloat16(2, 8), function="gelu", **own)
+        _run(OpKind.GATED_ACTIVATION, inputs=(bits, bits), y=_bfloat16(2, 8), function="silu", **own)
+        _run(OpKind.ROTARY, inputs=(bits,), y=bits, head_width=4, frequencies=(1.0,), amplitude=1.0, **own)
+    form = attention.Attention(2, 2, 2, 0.5)._asdict()
+    _run(OpKind.ATTENTION, inputs=(bits, bits, bits), y=_bfloat16(2, 8), delta_y=bits, delta_x=bits, **form)
+    _run(OpKind.RESIDUAL, inputs=(wide, wide), delta_x=bits)
+    _run(OpKind.EMBEDDING, _bfloat16(4, 8), inputs=(np.zeros(2, np.int32),))
+    linear.column_sum(bits, _float32(8))
+    convert(wide, bits)
+    convert(_float32(2, 16)[:, :8], bits)
+    convert(bits, wide)
+    magnitudes.first_non_finite(bits.reshape(-1))
+
+
 _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("random numbers", _random),
     ("norms", _norms),
@@ -125,29 +164,33 @@ _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
 
 
 _NO_OTHERS: Mapping[str, Callable[[], None]] = MappingProxyType({})
-_MARK = "complete"
-"""the file in the folder of kernels that says that all of them are there"""
+_MARKS = {FLOAT32: "complete", BFLOAT16_NAME: "complete.bfloat16"}
+"""the files in the folder of kernels that say that all of them are there, by precision"""
 
 
-def kernels_cached() -> bool:
+def kernels_cached(precision: str = FLOAT32) -> bool:
     """Say whether an earlier `compile_kernels` has left all kernels in the cache."""
     folder = kernel_folder().path
-    return folder is not None and (folder / _MARK).exists()
+    return folder is not None and (folder / _MARKS[precision]).exists()
 
 
 def compile_kernels(
-    progress: Callable[[str, int, int], None], others: Mapping[str, Callable[[], None]] = _NO_OTHERS
+    progress: Callable[[str, int, int], None],
+    others: Mapping[str, Callable[[], None]] = _NO_OTHERS,
+    precision: str = FLOAT32,
 ) -> None:
     """Call every kernel once with the types of a run, so that none is compiled while lanes wait for it.
 
     Args:
         progress: called with (what comes next, groups done, groups in all) before each group
         others: groups of kernels that other rooms have, and what calls all of such a group
+        precision: of the run; those of bfloat16 come on top
     """
-    groups = (*_GROUPS, *others.items())
+    of_precision = {"bfloat16": _of_bfloat16} if precision == BFLOAT16_NAME else {}
+    groups = (*_GROUPS, *of_precision.items(), *others.items())
     for done, (name, call) in enumerate(groups):
         progress(name, done, len(groups))
         call()
     if (folder := kernel_folder().path) is not None:
         with contextlib.suppress(OSError):  # it is told where a kernel cannot be written
-            (folder / _MARK).touch()
+            (folder / _MARKS[precision]).touch()

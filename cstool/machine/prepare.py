@@ -7,6 +7,7 @@ from pathlib import Path
 from cstool.errors import CheckpointError
 from cstool.kernels import kernel_folder
 from cstool.kernels.compile import compile_kernels, kernels_cached
+from cstool.kernels.gemm_providers import FLOAT32
 from cstool.optimizers import compile_updates
 from cstool.progress import Progress
 from cstool.store import sweep_temporary
@@ -31,10 +32,14 @@ def prepare_model_dir(folder: Path) -> None:
     sweep_temporary(folder)
 
 
-def prepare_kernels(progress: Progress) -> None:
-    """Compile the kernels for this machine, or load what an earlier run compiled."""
-    if kernels_cached():
-        compile_kernels(lambda name, done, total: None, _OTHERS)
+def prepare_kernels(progress: Progress, precision: str = FLOAT32) -> None:
+    """Compile the kernels for this machine, or load what an earlier run compiled.
+
+    Args:
+        precision: of the run
+    """
+    if kernels_cached(precision):
+        compile_kernels(lambda name, done, total: None, _OTHERS, precision)
         return
     began = time.perf_counter()
     problem = kernel_folder().problem
@@ -51,6 +56,6 @@ def prepare_kernels(progress: Progress) -> None:
             progress.start(COMPILING, total)
         progress.advance(COMPILING, done, name)
 
-    compile_kernels(show, _OTHERS)
+    compile_kernels(show, _OTHERS, precision)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")

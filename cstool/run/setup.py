@@ -101,8 +101,8 @@ def open_session(
         _prepare_systems(session, found, trains=False, kinds=len(sizes))
     if data.train is not None:
         _prepare_systems(session, data.train, trains=True)
-    prepare_kernels(progress)
-    appliance.others.order(CompileKernels())
+    prepare_kernels(progress, appliance.precision)
+    appliance.others.order(CompileKernels(appliance.precision))
     return session
 
 

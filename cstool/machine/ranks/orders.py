@@ -66,6 +66,8 @@ class Begin(NamedTuple):
 class CompileKernels(NamedTuple):
     """Compile the kernels, or load them where this host has them compiled, as that of rank 0 has by now."""
 
+    precision: str
+
 
 class Prepare(NamedTuple):
     """Lay out the systems for batches of a size."""

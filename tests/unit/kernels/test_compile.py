@@ -119,3 +119,30 @@ print(before, compiled() - before)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     before, more = done.stdout.split()
     assert (int(before) > 0, int(more)) == (True, 0)
+
+
+def test_after_compilation_a_run_in_bfloat16_compiles_nothing_more():
+    script = """
+import sys
+from cstool.kernels.compile import compile_kernels
+from tests.models import FAMILIES, decoder, fc_mnist
+from tests.unit.machine.machines import machine, random_batch
+from cstool.ir import _graph
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.kernels")]
+    kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
+    return sum(len(kernel.signatures) for kernel in kernels)
+
+compile_kernels(lambda name, done, total: None, precision="bfloat16")
+before = compiled()
+for panel_bytes in 2**25, 96:
+    _graph.PANEL_BYTES = panel_bytes
+    for graph in fc_mnist(7, 6, 5), *(decoder(dropout=0.1, **FAMILIES[family]) for family in FAMILIES):
+        with machine(graph, 4, precision="bfloat16") as appliance:
+            appliance.train_step(random_batch(graph, 4), 1, 0.1)
+print(before, compiled() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    before, more = done.stdout.split()
+    assert (int(before) > 0, int(more)) == (True, 0)
