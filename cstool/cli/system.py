@@ -112,7 +112,9 @@ def _show_host(as_json: bool) -> None:
         for provider in found.providers
     ]
     print_table(("products by", "operands", "here", "speed", "with what, or why not"), rows, right=("speed",))
-    print("\nspeed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes.")
+    print(
+        "\nspeed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes."
+    )
 
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:

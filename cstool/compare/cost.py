@@ -1,14 +1,16 @@
 """What a step costs in a sparse run and in a dense one, op by op, those that are alike together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from cstool.compare.race import Finish
 from cstool.compare.verdict import Amounts, Cost, CostRow
 from cstool.ir import Graph, KernelKind, Op, panels_of, rules_of
+from cstool.kernels.gemm_providers import FLOAT32
 from cstool.kernels.sparse import KernelChoice
 from cstool.kernels.sparse.ceiling import Ceiling
 from cstool.kernels.sparse.pattern import AHEAD, block_width
+from cstool.machine.precision import narrow_parts
 from cstool.models.statistics import Flops, inputs_with_delta, op_flops
 from cstool.optimizers import Optimizer, state_numbers
 from cstool.params import SparsityParams
@@ -18,7 +20,7 @@ from cstool.sparsity import most_kept, sparsity_at
 OUTSIDE = "outside of ops"
 _PASSES = ("forward", "backward")
 """of the stream in a step, but for layers that are recomputed"""
-_FLOAT_BYTES = 4
+_FLOAT_BYTES, _BFLOAT16_BYTES = 4, 2
 _KINDS = {
     KernelKind.ATTENTION: "attention",
     KernelKind.MATMUL: "dense linear layers",
@@ -57,6 +59,7 @@ def build_cost(
     num_steps: int,
     optimizer: Optimizer,
     ceiling_of: CeilingOf,
+    precision: str = FLOAT32,
 ) -> Cost:
     """Put the costs of two runs side by side.
 
@@ -65,7 +68,9 @@ def build_cost(
         batch_size: samples of a step
         optimizer: whose state is beside each weight
         ceiling_of: measures the kernels
+        precision: of the products of both runs
     """
+    multiplied = narrow_parts(graph).weights if precision != FLOAT32 else frozenset()
     weights = _sparse_weights(graph, groups, sparse, num_steps)
     products = op_products(graph)
     found: dict[_Key, list[Op]] = {}
@@ -76,8 +81,8 @@ def build_cost(
     for key, ops in found.items():
         weight = weights.get(key)
         amounts = [
-            _amounts(graph, ops, products, of_run, kept, batch_size, optimizer, run)
-            for run, of_run in ((dense, None), (sparse, weight))
+            _amounts(graph, ops, products, of_run, kept, batch_size, optimizer, run, narrow)
+            for run, of_run, narrow in ((dense, None, multiplied), (sparse, weight, multiplied - groups.keys()))
         ]
         kept.update(name for op in ops for name in op.weights)
         choice = None if weight is None else weight.kernels
@@ -170,8 +175,9 @@ def _amounts(
     batch_size: int,
     optimizer: Optimizer,
     run: Finish,
+    narrow: Collection[str],
 ) -> Amounts:
-    """Add up what ops take; `kept` names the weights whose memory counts elsewhere."""
+    """Add up what ops take; `kept` names the weights whose memory counts elsewhere, `narrow` those in bfloat16."""
     flops, streamed, memory = 0.0, 0, 0
     for op in ops:
         passes = len(run.result.op_seconds.get(op.name, _PASSES)) * run.result.waves
@@ -185,10 +191,11 @@ def _amounts(
                     pattern_bytes(panel.shape[0], panel.size // panel.shape[0], round(sparse.density * panel.size))
                     for panel in panels_of(weight)
                 )
-            streamed += passes * (_FLOAT_BYTES * numbers + pattern)
+            streamed += passes * ((_BFLOAT16_BYTES if name in narrow else _FLOAT_BYTES) * numbers + pattern)
             if name not in kept:
                 memory += (
                     _FLOAT_BYTES * ((room or weight.size) + state_numbers(optimizer, weight.shape, room)) + pattern
                 )
+                memory += _BFLOAT16_BYTES * weight.size if name in narrow else 0
     seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
     return Amounts(round(flops * batch_size), streamed, memory, seconds)

@@ -148,6 +148,7 @@ def _compare(
             num_steps=num_steps,
             optimizer=costed_optimizer(params.optimizer),
             ceiling_of=lambda rows, columns, density: measure(rows, columns, round(density, DENSITY_DIGITS)),
+            precision=params.host_precision,
         )
         density = cost.matrices.density
         assert density is not None

@@ -65,7 +65,7 @@ class Library:
         self.dnnl.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self.gomp = ctypes.CDLL("libgomp.so.1")
         if os.sched_getaffinity(0) != before:
-            # libgomp binds the thread that loads it where OMP_PROC_BIND says so; lanes would begin there, all on one core.
+            # libgomp binds the thread that loads it where OMP_PROC_BIND says so; all lanes would begin on its core.
             os.sched_setaffinity(0, before)
             logging.getLogger("cstool").warning(
                 "OMP_PROC_BIND would keep all lanes on one core: they may use all of this process's, as before."

@@ -272,6 +272,11 @@ class Appliance:
         """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
         return sum(map(self.memoryx.stream_bytes, cluster.stream))
 
+    def dense_streamed_bytes(self, cluster: Cluster) -> int:
+        """What MemoryX would send out for one batch with the zeros of sparse weights [bytes]."""
+        narrow = self.narrow.multiplied
+        return sum((2 if panel.weight in narrow else 4) * panel.size for panel in cluster.stream)
+
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider, by systems that are prepared and those that will be."""
         self.gemm = gemm

@@ -103,11 +103,6 @@ class Cluster:
         """Memory of the arenas [bytes]."""
         return sum(csx.arena.nbytes for csx in self.csx)
 
-    @property
-    def dense_streamed_bytes(self) -> int:
-        """What would be sent out for one batch with the zeros of sparse weights [bytes]."""
-        return sum(4 * panel.size for panel in self.stream)
-
     @cached_property
     def stream(self) -> tuple[Panel, ...]:
         """The panels that MemoryX sends out for one batch, in order."""

@@ -40,6 +40,8 @@ class Narrow:
     """activations"""
     deltas: frozenset[str] = frozenset()
     """activations whose deltas are"""
+    multiplied: frozenset[str] = frozenset()
+    """matrices that would be, if none had to stay float32"""
 
 
 ALL_FLOAT32 = Narrow()
@@ -51,8 +53,9 @@ def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
     Args:
         float32_weights: matrices that are multiplied in float32 all the same, as sparse ones are
     """
-    multiplied = {matrix_of(op) for op in graph.ops if op.kind in _PRODUCTS}
-    weights = frozenset(name for name in multiplied if name is not None) - frozenset(float32_weights)
+    matrices = (matrix_of(op) for op in graph.ops if op.kind in _PRODUCTS)
+    multiplied = frozenset(name for name in matrices if name is not None)
+    weights = multiplied - frozenset(float32_weights)
     readers: dict[str, list[tuple[Op, int]]] = {}
     for op in graph.ops:
         for index, name in enumerate(op.inputs):
@@ -72,7 +75,7 @@ def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
         for name, maker in makers.items()
         if _enters_products(maker, weights, tensors) and _is_written_once(readers.get(name, ()), graph, weights)
     )
-    return Narrow(weights, frozenset(tensors), deltas)
+    return Narrow(weights, frozenset(tensors), deltas, multiplied)
 
 
 def _makes(op: Op, weights: Collection[str]) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from cstool.kernels.gemm_providers import PRECISIONS
 from cstool.kernels.sparse import Pattern, matrix
 from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
 from tests.end_to_end.refusals import error
@@ -50,13 +51,24 @@ def test_it_holds_and_says_what_was_measured(cstool, file, tmp_path):
     assert (kept / "dense" / "checkpoint_3.mdl").is_file()
 
 
-def test_its_losses_are_those_of_runs(cstool, file, tmp_path, data):
+def test_kernels_are_compared_in_float32_whatever_the_run_computes_in(cstool, file):
+    asked = "validate", "-p", file, "--num_steps", 3, "--max_loss_gap", 1, "--json"
+    exact, rounded = (document(cstool(*asked, "--set", f"trainer.init.precision.host={p}")) for p in PRECISIONS)
+    assert rounded["holds"]
+    assert rounded["numerics"]["sparse_losses"] == exact["numerics"]["sparse_losses"]
+    assert rounded["quality"]["dense_losses"] != exact["quality"]["dense_losses"]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_its_losses_are_those_of_runs(cstool, file, tmp_path, data, precision):
     """Also where a run takes turns: then it goes on from a checkpoint of its own."""
     # 20 steps are two turns.
-    found = document(cstool("validate", "-p", file, "--num_steps", 20, "--max_loss_gap", 9, "--json"))
+    asked = "--set", f"trainer.init.precision.host={precision}"
+    found = document(cstool("validate", "-p", file, "--num_steps", 20, "--max_loss_gap", 9, *asked, "--json"))
     flags = {"trainer__init__loop__max_steps": 20, "trainer__init__loop__eval_frequency": 0}
     for name, sparsity in (("sparse", SPARSITY), ("dense", None)):
-        own = gpt_params(tmp_path / name, data, init__sparsity=sparsity, init__loop__eval_steps=1)
+        changes = {"init__sparsity": sparsity, "init__loop__eval_steps": 1, "init__precision__host": precision}
+        own = gpt_params(tmp_path / name, data, **changes)
         ran = run_file(own, mode="train_and_eval", lanes=2, sparse_kernels="auto", **flags)
         assert found["quality"][f"{name}_losses"] == ran.losses
         assert found["quality"][f"{name}_loss"] == ran.evaluations[-1]["loss"]

@@ -67,7 +67,7 @@ def result_of(session: Session) -> RunResult:
         input_wait_s=training.input_wait_s,
         stream_wait_s=training.stream_wait_s,
         streamed_bytes_per_step=streamed_bytes,
-        dense_streamed_bytes_per_step=cluster.dense_streamed_bytes if steps else 0,
+        dense_streamed_bytes_per_step=session.appliance.dense_streamed_bytes(cluster) if steps else 0,
         checkpoint_s=session.checkpoint_s,
         wall_s=sum(time_s.values()),
         time_s=time_s,

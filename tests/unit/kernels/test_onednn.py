@@ -86,7 +86,9 @@ assert os.sched_getaffinity(0) == before, os.sched_getaffinity(0)
 def test_lanes_are_not_kept_on_one_core():
     project = str(Path(__file__).parents[3])
     environment = {**os.environ, "OMP_PROC_BIND": "true", "PYTHONPATH": project}
-    done = subprocess.run([sys.executable, "-c", WITH_BINDING], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_BINDING], env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (
         0,
         "OMP_PROC_BIND would keep all lanes on one core: they may use all of this process's, as before.\n",

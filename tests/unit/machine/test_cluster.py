@@ -180,7 +180,6 @@ def test_a_panel_streams_once_for_each_time_that_an_op_runs_with_it(monkeypatch,
         patch.setattr(found.swarmx, "acquire", counted)
         run(found, random_batch(GRAPH, 6), step=1, scale=1.0)
     assert found.stream == tuple(acquired)
-    assert found.dense_streamed_bytes == sum(4 * panel.size for panel in acquired)
     # The matrix that ends a layer does not run forward again, nor does the last layer.
     times = {panel.weight: acquired.count(panel) // waves for panel in acquired}
     layer = "transformer_decoder.layers.{}.ffn.ffn.{}.linear_layer.weight"

@@ -1,6 +1,7 @@
 """What of a model is bfloat16, and that a step in it is a step of the model, but for rounding."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_what_sparse_weights_multiply_stays_float32():
     assert f"{LAYER}{DOWN}.weight" not in found.weights
     assert f"{UP}.activation" not in short(found.tensors)
     assert f"{DOWN}.y" not in short(found.deltas)
-    assert narrow_parts(GPT, GPT.weights) == ALL_FLOAT32
+    assert narrow_parts(GPT, GPT.weights) == replace(ALL_FLOAT32, multiplied=narrow_parts(GPT).weights)
 
 
 def test_activations_between_products_take_half_the_memory():
@@ -81,6 +82,15 @@ def test_activations_between_products_take_half_the_memory():
     tokens = 2 * 64
     # Of each layer: two norms, query, key, value, context; both sides of the activation.
     assert wide - narrow >= 4 * tokens * (6 * 64 + 2 * 256) * 2
+
+
+@pytest.mark.parametrize(("precision", "size_bytes"), [("float32", 4), ("bfloat16", 2)])
+def test_matrices_stream_with_half_the_bytes(precision, size_bytes):
+    matrices = narrow_parts(GPT).weights
+    with machine(GPT, 8, precision=precision) as appliance:
+        systems = appliance.training_cluster
+        expected = sum(panel.size * (size_bytes if panel.weight in matrices else 4) for panel in systems.stream)
+        assert appliance.streamed_bytes(systems) == appliance.dense_streamed_bytes(systems) == expected
 
 
 def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, dict[str, np.ndarray]]:
