@@ -38,9 +38,11 @@ reference: install  ## write docs/python_reference.md from the code
 	$(BIN)/python docs/python_reference.py docs/python_reference.md
 
 bench: install  ## compare with PyTorch and SciPy on this machine (installs the extra `bench`)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench,bf16]'
 	$(BIN)/python -m benchmarks.step --model gpt2
 	$(BIN)/python -m benchmarks.step --model llama
+	$(BIN)/python -m benchmarks.step --model gpt2 --precision bfloat16
+	$(BIN)/python -m benchmarks.step --model llama --precision bfloat16
 	$(BIN)/python -m benchmarks.sparse
 	$(BIN)/python -m benchmarks.sparse_step
 	$(BIN)/python -m benchmarks.generate
