@@ -18,7 +18,8 @@ from tests.hosts import round_rates
 from tests.rank_works import RankWork, differing, mpirun
 
 WORKS = [
-    RankWork(2, 2, "gpt2", "dense", "clipped", "ram", "all nodes", "kept", "bfloat16"),
+    RankWork(2, 2, "gpt2", "dense", "clipped", "ram", "all nodes", "kept", "float32"),
+    RankWork(2, 3, "gpt2", "dense", "clipped", "ram", "all nodes", "kept", "bfloat16"),
     RankWork(2, 3, "llama", "rigl", "not clipped", "file", "all nodes", "recomputed", "bfloat16"),
     RankWork(2, 12, "gpt2", "static", "clipped", "file", "one node", "kept", "float32"),
     RankWork(2, 4, "llama", "dropconnect", "clipped", "ram", "two nodes", "recomputed", "bfloat16"),

@@ -9,6 +9,7 @@ import pytest
 
 from cstool.kernels import gemm_providers
 from cstool.kernels.gemm import NUMPY, NumpyGemm
+from cstool.kernels.gemm_providers import Found
 from cstool.machine import state
 from cstool.machine.state import Position, environment, forms
 from cstool.params import SGD, AdamW, DecoderParams
@@ -216,12 +217,13 @@ def test_products_are_computed_by_the_provider_of_the_checkpoint(tmp_path, monke
         name = "counting"
         products = 0
 
-        def multiply(self, a, b, out):
+        def multiply(self, a, b, out, bias=None):
             self.products += 1
-            super().multiply(a, b, out)
+            super().multiply(a, b, out, bias)
 
     counting = Counting()
-    monkeypatch.setattr(gemm_providers, "PROVIDERS", (NUMPY, counting))
+    found_now = [Found(gemm.name, gemm, "") for gemm in (NUMPY, counting)]
+    monkeypatch.setattr(gemm_providers, "found_providers", lambda _: iter(found_now))
     with session(tmp_path) as found:
         found.appliance.multiply_with(counting)
         save_at(found, 7, 1.0)
