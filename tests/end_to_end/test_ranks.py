@@ -88,6 +88,19 @@ def test_the_summary_says_what_each_rank_sent_and_how_long_it_waited(traced):
     assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
 
 
+def test_bfloat16_takes_half_the_bytes_of_what_is_sent(tmp_path):
+    data = write_text(tmp_path / "text" / "train", 150)
+    changes = {"init__loop": {"max_steps": 2}, "fit": {"train_dataloader": loader_of(data)}}
+    sent = {}
+    for precision in ("float32", "bfloat16"):
+        file = WORKS[0].file(tmp_path / precision, data, **changes, init__precision__host=precision)
+        done = json.loads(mpirun(2, "-m", "cstool", "run", "--params", file, "--json").stdout)
+        sent[precision] = sum(rank["sent_bytes"] for rank in done["ranks"]) // 2
+    # The matrices of two layers, and twice the table of embeddings, are sent forward and backward.
+    layer = 4 * 32 * 32 + 2 * 32 * 64
+    assert sent["float32"] - sent["bfloat16"] == 2 * 2 * (2 * layer + 2 * 64 * 32)
+
+
 def test_what_was_sent_is_what_an_estimate_says(traced, tmp_path):
     """To the byte: 64 tokens have rows of gradients, and all of them are there."""
     file = WORKS[0].file(tmp_path, tmp_path, fit={"train_dataloader": loader_of(tmp_path)})
