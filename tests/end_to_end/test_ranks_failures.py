@@ -72,6 +72,36 @@ def test_after_ranks_died_at_any_moment_the_same_command_goes_on_with_the_same_b
     assert latest_bits(file.parent / "model_dir") == straight
 
 
+ABORTING = """
+import ctypes, os, threading, time
+
+def abort():
+    while not os.path.exists({file!r}):
+        time.sleep(0.001)
+    ctypes.CDLL(None).abort()
+
+if os.environ.get("PMI_RANK") == "0":
+    threading.Thread(target=abort, daemon=True).start()
+"""
+
+
+def test_where_mpi_aborts_for_a_rank_that_died_rank_0_still_says_so(file, tmp_path):
+    """As it may where it was just reading from that one's memory."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(ABORTING.format(file=str(tmp_path / "now")))
+    folders = str(tmp_path / "site"), str(Path(cstool.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    with Command(*launched(file), environment=environment) as command:
+        wait_for_commit(file, 1)
+        os.kill(command.rank(1), signal.SIGKILL)
+        (tmp_path / "now").touch()
+        said = command.wait()
+    assert said.exit_code == 1
+    # What rank 1 was at is known to rank 0, and not to the launcher.
+    assert re.fullmatch(DIED.format(rank=1), said.errors), said.errors
+    assert " in step " in said.errors
+
+
 def test_the_launcher_starts_a_run_again_after_a_rank_died(file, straight):
     with Command(*launched(file, "--max_restarts", "2")) as command:
         for step in (1, 4):

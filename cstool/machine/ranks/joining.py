@@ -15,6 +15,7 @@ from cstool.launched import is_launched, launched_rank, launched_ranks
 from cstool.machine.ranks.lifeline import tie
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.ranks.mpi import WAY_ON, MpiLink
+from cstool.machine.ranks.signals import delay_aborts
 from cstool.machine.ranks.tether import tethered
 
 TRANSPORTS = ("auto", "in_process", "mpi")
@@ -60,6 +61,7 @@ def joined(transport: str) -> Iterator[Link]:
         except Exception as error:
             # It is the same at all of them.
             raise error if launched_rank() == 0 else ToldElsewhere(getattr(error, "exit_code", 1)) from error
+        delay_aborts()
         # hydra sends it to the others when a rank dies, and from then on MPICH has errors instead of messages.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         with _leading(link, say) if link.rank == 0 else _following(link):

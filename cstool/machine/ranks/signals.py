@@ -1,9 +1,21 @@
-"""Signals of a process that is no rank itself, and passes them on."""
+"""Signals: of a process that is no rank itself, and passes them on; and the abort of one that is."""
 
+import ctypes
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+
+def delay_aborts() -> None:
+    """Have a thread that calls abort() sleep for some seconds first, in which others may say what has happened.
+
+    MPI may abort where a rank dies whose memory it was just reading; that rank's connection has told of it by then.
+    What sleeps is libc itself, which takes the number of the signal for seconds: nothing of Python runs there.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal(int(signal.SIGABRT), ctypes.cast(libc.sleep, ctypes.c_void_p))
 
 
 @contextmanager
