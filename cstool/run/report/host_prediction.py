@@ -7,7 +7,6 @@ from itertools import pairwise
 from statistics import median
 
 from cstool.ir import Graph
-from cstool.kernels.gemm_providers import FLOAT32
 from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.layout import Layout, lay_out
@@ -73,12 +72,9 @@ class HostComparison:
 
 
 def compare(session: Session, rates: HostRates) -> HostComparison | None:
-    """Return the prediction for a run that has ended beside what it took.
-
-    None where it had too few steps, or computed in a precision that the calibration does not measure.
-    """
+    """Return the prediction for a run in float32 that has ended beside what it took; None if it had too few steps."""
     training = session.training
-    if len(training.step_seconds) < FEWEST_STEPS or session.appliance.precision != FLOAT32:
+    if len(training.step_seconds) < FEWEST_STEPS:
         return None
     predicted, wire = _predicted(session, rates)
     totals = training.phase_seconds
