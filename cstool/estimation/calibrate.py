@@ -219,7 +219,16 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tu
             density = 1.0 if sparse is None else sparse.count / sparse.weight.size
             panels = panel_count(graph, op)
             for direction in PASSES:
-                work = work_on_host(op, shapes, samples, direction, density=density, panels=panels, lanes=lanes)
+                work = work_on_host(
+                    op,
+                    shapes,
+                    samples,
+                    direction,
+                    keeps=systems.plan.keeps,
+                    density=density,
+                    panels=panels,
+                    lanes=lanes,
+                )
                 median_s = median(spent[op.name, direction][1:]) / systems.grains
                 measured.setdefault(f"{kind_of(op, density)} {direction}", []).append((work, median_s))
         lane_s = [sum(step) / lanes for step in zip(*spent.values(), strict=True)]

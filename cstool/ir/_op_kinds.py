@@ -102,6 +102,8 @@ class OpRules:
         rows_by_data: whether its inputs choose the rows of the matrix that it reads; the gradient has these alone
         statistics: what forward leaves for backward beside the outputs: name -> its shape per token; a string is the
             attribute that says how many
+        keepable: what forward can leave beside these where memory allows it, so that backward need not compute it
+            again: name -> its shape per token, from an op and the shapes of its weights
         reads_inputs: whether backward reads the inputs
         reads_outputs: whether backward reads the outputs
         deltas: how the deltas of the first inputs come from that of the output at the same place, or of the last
@@ -121,6 +123,7 @@ class OpRules:
     can_be_sparse: bool = False
     rows_by_data: bool = False
     statistics: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    keepable: Callable[[Op, Shapes], Mapping[str, Shape]] = lambda _op, _shapes: {}
     reads_inputs: bool = False
     reads_outputs: bool = False
     deltas: tuple[Delta, ...] = ()
@@ -251,6 +254,12 @@ def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     return (labels,)
 
 
+def _logits_shapes(op: Op, shapes: Shapes) -> Mapping[str, Shape]:
+    """Logits as the product gives them; not those that are scaled or capped, which is done in place."""
+    as_they_are = op.attributes["logits_scale"] == 1.0 and op.attributes["logits_softcap"] is None
+    return {"logits": _matrix_shape(op, shapes)[:1]} if as_they_are else {}
+
+
 def _tokens_width(op: Op, shapes: Shapes) -> tuple[int, int]:
     """Tokens and width of an op's first output; a sample without a sequence is one token."""
     *tokens, width = shapes[op.outputs[0]]
@@ -365,7 +374,7 @@ OP_RULES: Mapping[OpKind, OpRules] = {
     OpKind.GATED_ACTIVATION: OpRules(_same_shape, _activation_work, reads_inputs=True, deltas=(Delta.IN_PLACE,)),
     # Bias and sum; backward the sum for the bias.
     OpKind.RESIDUAL: OpRules(_same_shape, _elements(2, 1), deltas=(Delta.MASKED, Delta.SAME)),
-    # Of each token the maximum, the sum, the logit of the label and a count; the logits are computed twice.
+    # Of each token the maximum, the sum, the logit of the label and a count; the wafer computes the logits twice.
     OpKind.SOFTMAX_LOSS: OpRules(
         _loss_shapes,
         _loss_work,
@@ -374,6 +383,7 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         matrix_name="the output layer",
         role="output",
         statistics={"state": (4,)},
+        keepable=_logits_shapes,
         reads_inputs=True,
         losses=(0,),
     ),

@@ -50,7 +50,7 @@ def _run(
         outputs=(y if y is not None else _float32(2) if rules.losses else _float32(2, 8),),
         kept={name: _float32(*shape) for name, shape in rules.statistics_shapes(attributes, 2).items()},
         scratch=_lend,
-        gemm=EMULATED if inputs[0].dtype == BFLOAT16 else NUMPY,
+        gemm=EMULATED if BFLOAT16 in (inputs[0].dtype, *(weight.dtype for weight in weights)) else NUMPY,
         delta_outputs=(_float32(2, 8) if delta_y is None else delta_y,),
         delta_inputs=tuple(np.empty_like(target) for _ in inputs),
         accumulate=(delta_x is None,),
@@ -83,10 +83,10 @@ def _embeddings() -> None:
     _run(OpKind.SCALE, factor=2.0)
 
 
-def _loss() -> None:
+def _loss(classes: Array = _float32(4, 8)) -> None:  # noqa: B008  (only read)
     for softcap in (None, 2.0):
         inputs = _float32(2, 8), np.zeros(2, np.int32), _float32(2)
-        _run(OpKind.SOFTMAX_LOSS, _float32(4, 8), inputs=inputs, logits_scale=1.0, logits_softcap=softcap)
+        _run(OpKind.SOFTMAX_LOSS, classes, inputs=inputs, logits_scale=1.0, logits_softcap=softcap)
 
 
 def _magnitudes() -> None:
@@ -146,6 +146,7 @@ def _of_bfloat16() -> None:
     convert(_float32(2, 16)[:, :8], bits)
     convert(bits, wide)
     magnitudes.first_non_finite(bits.reshape(-1))
+    _loss(_bfloat16(4, 8))
 
 
 _GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (

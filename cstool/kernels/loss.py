@@ -1,5 +1,8 @@
 """The output layer and its softmax cross entropy in one, the classes by panels, the logits by chunks.
 
+Backward needs the logits again: those of all chunks that forward kept, where there was memory for them, else it
+computes them once more, which gives the same bits.
+
 What forward must know of the classes seen so far is four numbers per token, the *state*, a (4, T) float32 array:
 largest logit, sum of exp(logit - largest), logit of the label, class of the largest logit.
 
@@ -16,14 +19,14 @@ import numpy as np
 
 from cstool.activations import exp
 from cstool.kernels._jit import elementwise, reduction
-from cstool.kernels.bfloat16 import operand
+from cstool.kernels.bfloat16 import finish, lend_bfloat16, operand
 from cstool.kernels.call import Call, LossResult
 from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.gemm import quiet
 from cstool.kernels.linear import column_sum
 
 CHUNK_CLASSES = 2048
-"""most classes whose logits exist at once"""
+"""most classes of a chunk"""
 
 STATE_ROWS = 4
 """rows of the state"""
@@ -68,7 +71,8 @@ def _forward(logits, first, labels, state, logits_scale, cap):  # type: ignore[n
 
 
 @reduction
-def _delta_of_logits(logits, first, labels, mask, scale, state):  # type: ignore[no-untyped-def]
+def _delta_of_logits(logits, delta, first, labels, mask, scale, state):  # type: ignore[no-untyped-def]
+    """Write the delta over the logits, and where products take bfloat16 to `delta`, rounded."""
     tokens, classes = logits.shape
     for t in range(tokens):
         weight = logits.dtype.type(scale) * logits.dtype.type(mask[t])
@@ -79,10 +83,11 @@ def _delta_of_logits(logits, first, labels, mask, scale, state):  # type: ignore
         label = labels[t] - first
         if 0 <= label < classes:
             logits[t, label] -= weight
+        finish(logits[t], delta, t)
 
 
 @reduction
-def _delta_of_bent_logits(logits, first, labels, mask, scale, state, logits_scale, cap):  # type: ignore[no-untyped-def]
+def _delta_of_bent_logits(logits, delta, first, labels, mask, scale, state, logits_scale, cap):  # type: ignore[no-untyped-def]
     """Do what `_delta_of_logits` does where logits are scaled or capped; apart, so that it is not slower where not."""
     tokens, classes = logits.shape
     number = logits.dtype.type
@@ -105,6 +110,7 @@ def _delta_of_bent_logits(logits, first, labels, mask, scale, state, logits_scal
                 logits[t, j] = exp(logits[t, j] * factor - largest) * share
         if is_here:
             logits[t, label] -= weight
+        finish(logits[t], delta, t)
 
 
 @elementwise
@@ -140,9 +146,19 @@ def _chunks(classes: int) -> Iterator[slice]:
     return (slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False))
 
 
+def _place(c: Call, chunk: slice) -> np.ndarray:
+    """Memory for the logits of a chunk: its part of what is kept, or scratch."""
+    shape = tokens, classes = c.inputs[0].shape[0], chunk.stop - chunk.start
+    kept = c.kept.get("logits")
+    if kept is None:
+        return c.scratch("loss.logits", shape)
+    start = tokens * (c.start + chunk.start)
+    return kept.reshape(-1)[start : start + tokens * classes].reshape(shape)
+
+
 @quiet
 def _logits(c: Call, bias: np.ndarray | None, chunk: slice) -> np.ndarray:
-    logits = c.scratch("loss.logits", (c.inputs[0].shape[0], chunk.stop - chunk.start))
+    logits = _place(c, chunk)
     gemm = c.gemm_for(c.weight(0))
     x = operand(c.inputs[0], c.weight(0).dtype, "loss.x", c.scratch)
     gemm.multiply(x, c.weight(0)[chunk].T, logits, None if bias is None else bias[chunk])
@@ -159,7 +175,7 @@ def softmax_loss_forward(c: Call) -> None:
 
     Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; the
     weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones included.
-    Scratch is (T, `CHUNK_CLASSES`).
+    Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
     """
     state, bias, weight = c.kept["state"], c.of_panel(c.vector(1)), c.weight(0)
     if c.first:
@@ -192,15 +208,17 @@ def softmax_loss_backward(c: Call) -> None:
     gemm, x = c.gemm_for(weight), operand(c.inputs[0], weight.dtype, "loss.x", c.scratch)
     bias, grad_bias = c.of_panel(c.vector(1)), c.of_panel(c.gradient(1))
     for chunk in _chunks(weight.shape[0]):
-        delta = _logits(c, bias, chunk)
-        known = c.start + chunk.start, labels, mask, float(c.scale), c.kept["state"]
+        logits = _place(c, chunk) if "logits" in c.kept else _logits(c, bias, chunk)
+        delta = logits
+        if weight.dtype != logits.dtype:
+            delta = lend_bfloat16(c.scratch, "loss.delta", logits.shape)
+        known = logits, delta, c.start + chunk.start, labels, mask, float(c.scale), c.kept["state"]
         if _bends(c) == (1.0, math.inf):
-            _delta_of_logits(delta, *known)
+            _delta_of_logits(*known)
         else:
-            _delta_of_bent_logits(delta, *known, *_bends(c))
+            _delta_of_bent_logits(*known, *_bends(c))
         if grad_bias is not None:
-            column_sum(delta, grad_bias[chunk])
-        delta = operand(delta, weight.dtype, "loss.delta", c.scratch)
+            column_sum(logits, grad_bias[chunk])
         gemm.multiply(delta.T, x, grad_weight[chunk])
         if c.accumulate[0] or not c.first or chunk.start > 0:
             gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))

@@ -73,12 +73,17 @@ def lay_out(
     Raises:
         ClusterError: the activations of one grain do not fit
     """
-    plan = make_plan(graph, grain, trains=trains, narrow=narrow)
-    whole_slot_bytes, ranks = plan.slot_bytes, len(memory_bytes)
-    one_wave = Layout(plan, whole_slot_bytes, Deal(grains, num_csx, 1), ranks, trains)
-    fits = all(one_wave.activation_bytes(rank) <= memory_bytes[rank] for rank in range(ranks))
-    if trains and (recompute == "always" or recompute == "auto" and not fits):
+    whole = plan = make_plan(graph, grain, trains=trains, narrow=narrow)
+    ranks = len(memory_bytes)
+
+    def fits(plan: Plan) -> bool:
+        one_wave = Layout(plan, whole.slot_bytes, Deal(grains, num_csx, 1), ranks, trains)
+        return all(one_wave.activation_bytes(rank) <= memory_bytes[rank] for rank in range(ranks))
+
+    if trains and (recompute == "always" or recompute == "auto" and not fits(whole)):
         plan = make_plan(graph, grain, trains=True, recomputes=True, narrow=narrow)
+    elif trains and fits(more := make_plan(graph, grain, trains=True, keeps=True, narrow=narrow)):
+        plan = more
     deal = deal_grains(grains, num_csx, [size // plan.slot_bytes for size in memory_bytes])
     if deal is None:
         raise ClusterError(
@@ -87,4 +92,4 @@ def lay_out(
             f"{'activation_checkpointing: auto or ' if trains and recompute == 'never' else ''}"
             "a smaller max_sequence_length needs less",
         )
-    return Layout(plan, whole_slot_bytes, deal, ranks, trains)
+    return Layout(plan, whole.slot_bytes, deal, ranks, trains)

@@ -97,6 +97,8 @@ class Plan:
     """samples of a grain"""
     sequence: int
     """tokens of a sample"""
+    keeps: bool = False
+    """whether ops keep all that they can, so that nothing is computed twice"""
 
     def stream(self, visits: Iterable[Visit]) -> tuple[Panel, ...]:
         """The panels that stream for some visits to ops, in order; on the way back those of a matrix from the last."""
@@ -136,17 +138,25 @@ class _Life:
 
 
 def make_plan(
-    graph: Graph, samples: int, *, trains: bool, recomputes: bool = False, narrow: Narrow = ALL_FLOAT32
+    graph: Graph,
+    samples: int,
+    *,
+    trains: bool,
+    keeps: bool = False,
+    recomputes: bool = False,
+    narrow: Narrow = ALL_FLOAT32,
 ) -> Plan:
     """Plan the buffers of one grain.
 
     Args:
+        keeps: whether ops keep what is `keepable`, as the logits are
         recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
         narrow: what is bfloat16
     """
     per_sample = graph.tensors[graph.loss].shape
     sequence = math.prod(per_sample)
     shapes = {t.name: (samples * sequence, *t.shape[len(per_sample) :]) for t in graph.tensors.values()}
+    weight_shapes = {name: weight.shape for name, weight in graph.weights.items()}
     timeline = make_timeline(graph, trains=trains, recomputes=recomputes)
     lives = {t.name: _Life(shapes[t.name], t.dtype, [(0, len(timeline.visits) - 1)]) for t in graph.inputs}
     planned: list[PlannedOp] = []
@@ -155,7 +165,10 @@ def make_plan(
         kept = {}
         for name in op.outputs:
             lives[name] = _Life(shapes[name], _dtype(name in narrow.tensors, graph.tensors[name].dtype))
-        for part, shape in rules_of(op).statistics_shapes(op.attributes, samples * sequence).items():
+        rules = rules_of(op)
+        keepable = rules.keepable(op, weight_shapes) if keeps else {}
+        left = {part: (*shape, samples * sequence) for part, shape in keepable.items()}
+        for part, shape in (rules.statistics_shapes(op.attributes, samples * sequence) | left).items():
             kept[part] = f"{op.name}/{part}"
             lives[kept[part]] = _Life(shape, "float32")
         matrix = matrix_of(op)
@@ -166,7 +179,7 @@ def make_plan(
     if trains:
         planned = _Backward(graph, planned, timeline, lives, shapes, narrow.deltas).plan()
     buffers, slot_bytes = _place(lives)
-    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, sequence)
+    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, sequence, keeps)
 
 
 def _dtype(is_narrow: bool, otherwise: str = "float32") -> str:

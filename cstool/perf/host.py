@@ -123,6 +123,7 @@ class HostSetup:
         waits_for_norm: whether updates need the norm of all gradients
         densities: sparse weight -> share of non-zeros
         recomputed: ops that run forward again
+        keeps: whether ops keep all that they can, so that their backward repeats nothing
         memoryx_in_file: whether weights and optimizer state are in a file
         past_cache: whether that file is read and written past the system's page cache
         commits: whether every step is committed to it
@@ -139,6 +140,7 @@ class HostSetup:
     waits_for_norm: bool
     densities: Mapping[str, float]
     recomputed: frozenset[str] = frozenset()
+    keeps: bool = False
     memoryx_in_file: bool = False
     past_cache: bool = False
     commits: bool = False
@@ -192,6 +194,7 @@ def work_on_host(
     samples: int,
     direction: str,
     *,
+    keeps: bool = False,
     density: float = 1.0,
     panels: int = 1,
     lanes: int = 1,
@@ -201,16 +204,18 @@ def work_on_host(
     Args:
         shapes: of its tensors, for one sample, and of its weights
         samples: of the grain
+        keeps: see `HostSetup`
         density, panels: of its matrix
         lanes: that share the interpreter
     """
     flops = vector_ops = 0.0
     size = 0
+    repeats = direction == "backward" and not (keeps and rules_of(op).keepable(op, shapes))
     for item in work_of(op, shapes):
         match item:
             case MatMul():
                 size += item.inputs * item.outputs
-                again = item.is_repeated and direction == "backward"
+                again = item.is_repeated and repeats
                 flops += samples * item.flops * density * (MATMUL_PRODUCTS[direction] + again)
             case Pairs():
                 flops += samples * 2.0 * item.pairs * item.width * PAIR_PRODUCTS[direction]
@@ -283,7 +288,14 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         for direction in PASSES:
             cost = rates.costs[f"{kind} {direction}"]
             work = work_on_host(
-                op, shapes, setup.grain_samples, direction, density=density, panels=count, lanes=setup.lanes
+                op,
+                shapes,
+                setup.grain_samples,
+                direction,
+                keeps=setup.keeps,
+                density=density,
+                panels=count,
+                lanes=setup.lanes,
             )
             times[direction] = grains_of_lane * cost.seconds(work)
         again = times["forward"] if op.name in setup.recomputed else 0.0

@@ -44,8 +44,8 @@ def make_call(
         sequence,
         tuple(inputs),
         ((nan(len(x)) if rules.losses else nan(*x.shape)) if y is None else y,),
-        {name: nan(*shape) for name, shape in rules.statistics_shapes(attributes, len(x)).items()},
         **{
+            "kept": {name: nan(*shape) for name, shape in rules.statistics_shapes(attributes, len(x)).items()},
             "delta_outputs": (delta_y,),
             "delta_inputs": tuple(deltas if delta_x is None else [delta_x, *deltas[1:]]),
             "accumulate": (False,),

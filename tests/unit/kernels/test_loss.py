@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from cstool.ir import OpKind
 from cstool.kernels import loss
+from cstool.kernels.bfloat16 import narrowed
 from cstool.kernels.call import Call
+from cstool.kernels.emulated import EMULATED
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import make_call
@@ -58,7 +60,7 @@ class Case:
         """Return the call after forward, panel by panel."""
         given = [self.x, self.labels, self.mask], [self.weight, self.bias]
         scale, cap = self.bend
-        gradients = [np.full_like(self.weight, np.nan), np.full(CLASSES, np.nan, self.x.dtype)]
+        gradients = [np.full(self.weight.shape, np.nan, self.x.dtype), np.full(CLASSES, np.nan, self.x.dtype)]
         of_call = {"scratch": scratch, "scale": SCALE, "gradients": gradients, **more}
         call = make_call(OpKind.SOFTMAX_LOSS, *given, logits_scale=scale, logits_softcap=cap, of_call=of_call)
         self._by_panels(softmax_loss_forward, call, edges)
@@ -170,6 +172,35 @@ def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts, seed, bend):
     whole = case.backward(scratch, [0, CLASSES])
     for actual, expected in zip(case.backward(scratch, [0, *sorted(cuts), CLASSES]), whole, strict=True):
         assert_close(actual, expected.astype(np.float64))
+
+
+@pytest.mark.usefixtures("_chunk_classes")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
+def test_logits_that_were_kept_give_the_bits_of_those_that_are_computed_again(plain, edges, precision, scratch32):
+    plain.bias = np.linspace(-1, 1, CLASSES, dtype=np.float32)
+    more: dict[str, Any] = {}
+    if precision == "bfloat16":
+        more["gemm"] = EMULATED
+        plain.weight = narrowed(plain.weight)
+    again = plain.backward(scratch32, edges, **more)
+    logits = np.full((CLASSES, TOKENS), np.nan, np.float32)
+    state = np.full((4, TOKENS), np.nan, np.float32)
+    kept = plain.backward(scratch32, edges, kept={"state": state, "logits": logits}, **more)
+    for one, other in zip(again, kept, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.isfinite(logits).all()
+
+
+def test_logits_are_not_computed_again_where_they_are_kept(plain, scratch32):
+    """Backward of logits that somebody changed meanwhile is that of the changed ones."""
+    kept = {"state": np.empty((4, TOKENS), np.float32), "logits": np.empty((CLASSES, TOKENS), np.float32)}
+    call = plain.call(scratch32, [0, CLASSES], kept=kept)
+    kept["logits"][:] = -np.inf
+    softmax_loss_backward(call)
+    expected = np.zeros((TOKENS, CLASSES), np.float32)
+    expected[np.arange(TOKENS), plain.labels] = -SCALE * plain.mask
+    assert_close(call.gradients[0], expected.astype(np.float64).T @ plain.x)
 
 
 def test_delta_is_added_when_asked(plain, scratch32):

@@ -24,6 +24,7 @@ GRAPH = decoder(layers=2)
 SLOT_BYTES, RECOMPUTED_BYTES = (
     make_plan(GRAPH, 1, trains=True, recomputes=recomputes).slot_bytes for recomputes in (False, True)
 )
+KEEPING_BYTES = make_plan(GRAPH, 1, trains=True, keeps=True).slot_bytes
 
 
 @contextmanager
@@ -136,6 +137,24 @@ def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_t
         slot_bytes = RECOMPUTED_BYTES if layers else SLOT_BYTES
         assert (found.plan.slot_bytes, found.layout.whole_slot_bytes) == (slot_bytes, SLOT_BYTES)
         assert found.activation_bytes == sum(found.layout.deal.slots) * slot_bytes
+
+
+@pytest.mark.parametrize(
+    ("recompute", "memory_bytes", "keeps"),
+    [
+        ("auto", 6 * KEEPING_BYTES, True),
+        ("never", 6 * KEEPING_BYTES, True),
+        ("always", 6 * KEEPING_BYTES, False),
+        ("auto", 6 * KEEPING_BYTES - 1, False),
+        ("never", 6 * KEEPING_BYTES - 1, False),
+    ],
+)
+def test_logits_are_kept_where_those_of_a_batch_fit_beside_all_activations(recompute, memory_bytes, keeps):
+    assert KEEPING_BYTES > SLOT_BYTES
+    with systems(grains=6, memory_bytes=memory_bytes, recompute=recompute) as found:
+        assert found.plan.keeps == keeps
+        assert found.waves == 1
+        assert found.layout.whole_slot_bytes == SLOT_BYTES
 
 
 @pytest.mark.parametrize("recompute", ["auto", "always", "never"])

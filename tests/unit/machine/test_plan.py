@@ -109,10 +109,10 @@ def walk(graph: Graph, plan: Plan) -> Memory:
     return memory
 
 
-@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("choice", ["keeps", "recomputes", "neither"])
 @pytest.mark.parametrize("model", GRAPHS)
-def test_nothing_is_overwritten_that_is_read_later_and_no_byte_is_wasted(model, recomputes):
-    plan = make_plan(GRAPHS[model], 2, trains=True, recomputes=recomputes)
+def test_nothing_is_overwritten_that_is_read_later_and_no_byte_is_wasted(model, choice):
+    plan = make_plan(GRAPHS[model], 2, trains=True, keeps=choice == "keeps", recomputes=choice == "recomputes")
     assert walk(GRAPHS[model], plan).most_alive_bytes() == plan.slot_bytes
 
 
@@ -135,6 +135,22 @@ def test_of_a_fully_connected_network_the_activations_stay_and_the_products_do_n
     assert kept == inputs + statistics_of_loss + 1024 * (9 + 9 + 1)
     # The same without the products of all layers but the last.
     assert recomputed == inputs + statistics_of_loss + 1024 * (1 + 9 + 1)
+
+
+def test_logits_that_are_kept_take_the_place_of_deltas_that_come_after_them():
+    """16 samples, 10 classes: of a network of one width the first delta comes while they are there."""
+    graph = fc_mnist(*[16] * 9)
+    less, more = (make_plan(graph, 16, trains=True, keeps=choice) for choice in (False, True))
+    assert more.buffers["last_layer/logits"].shape == (10, 16)
+    assert more.slot_bytes - less.slot_bytes == 4 * 10 * 16
+    assert (less.keeps, more.keeps) == (False, True)
+
+
+def test_logits_that_are_bent_in_place_are_not_kept():
+    models = [(FAMILIES["gpt2"], True), (FAMILIES["gemma2"], False), ({"output_logits_scale": 0.5}, False)]
+    for keys, keeps in models:
+        plan = make_plan(decoder(**keys), 2, trains=True, keeps=True)
+        assert ("lm_head/logits" in plan.buffers) == keeps
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -79,6 +79,16 @@ def test_the_work_of_a_model_is_that_of_its_statistics():
     assert sum(work.flops for work in works["backward"]) > 3 * flops.backward
 
 
+def test_logits_that_are_kept_are_a_product_less():
+    graph = decoder(layers=2)
+    op = next(op for op in graph.ops if op.kind is OpKind.SOFTMAX_LOSS)
+    again, kept = (work_on_host(op, shapes_on_host(graph), 3, "backward", keeps=keeps) for keeps in (False, True))
+    assert again.flops == 1.5 * kept.flops
+    steps = [predict_step(graph, RATES, replace(SETUP, keeps=keeps)) for keeps in (False, True)]
+    assert steps[1].backward_s < steps[0].backward_s
+    assert steps[1].forward_s == steps[0].forward_s
+
+
 def test_a_sparse_weight_is_so_much_less_work_of_another_kind():
     graph = fc_mnist()
     op = next(op for op in graph.ops if op.kind is OpKind.LINEAR)
