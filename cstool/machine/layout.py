@@ -18,7 +18,7 @@ class Layout:
 
     Args:
         plan: what is where in a slot, the memory of one grain, and which ops run
-        whole_slot_bytes: what a slot takes, or would take, with the activations of all layers [bytes]
+        whole_slot_bytes: what a slot takes, or would take, with all that can be kept [bytes]
         deal: which systems work on which grains
         ranks: how many there are; systems are dealt to them in order
         trains: whether it is for training
@@ -73,17 +73,17 @@ def lay_out(
     Raises:
         ClusterError: the activations of one grain do not fit
     """
-    whole = plan = make_plan(graph, grain, trains=trains, narrow=narrow)
+    whole = plan = make_plan(graph, grain, trains=trains, keeps=trains, narrow=narrow)
     ranks = len(memory_bytes)
 
     def fits(plan: Plan) -> bool:
         one_wave = Layout(plan, whole.slot_bytes, Deal(grains, num_csx, 1), ranks, trains)
         return all(one_wave.activation_bytes(rank) <= memory_bytes[rank] for rank in range(ranks))
 
-    if trains and (recompute == "always" or recompute == "auto" and not fits(whole)):
-        plan = make_plan(graph, grain, trains=True, recomputes=True, narrow=narrow)
-    elif trains and fits(more := make_plan(graph, grain, trains=True, keeps=True, narrow=narrow)):
-        plan = more
+    if trains and (recompute == "always" or not fits(whole)):
+        plan = make_plan(graph, grain, trains=True, narrow=narrow)
+        if recompute == "always" or recompute == "auto" and not fits(plan):
+            plan = make_plan(graph, grain, trains=True, recomputes=True, narrow=narrow)
     deal = deal_grains(grains, num_csx, [size // plan.slot_bytes for size in memory_bytes])
     if deal is None:
         raise ClusterError(

@@ -154,11 +154,12 @@ def test_the_bits_do_not_depend_on_what_is_recomputed(tmp_path, data, monkeypatc
         assert expected.memory_bytes["activations"] - result.memory_bytes["activations"] == 4 * saved
         assert result.streamed_bytes_per_step > expected.streamed_bytes_per_step
     kept, recomputed = (result.memory_bytes["activations"] for result in (expected, result))
+    # A byte less than all takes: the logits are not kept, the activations are.
     for budget, waves in [(kept, 1), (kept - 1, 1), (recomputed, 1), (recomputed - 1, 2), (recomputed // 4, 4)]:
         with monkeypatch.context() as patch:
             patch.setattr(appliance, "activation_budget_bytes", lambda *_, budget=budget: budget)
             result = found(f"budget-{budget}", "auto", 8, 2)
-        assert ((result.recomputed is None), result.waves) == (budget == kept, waves)
+        assert ((result.recomputed is None), result.waves) == (budget >= kept - 1, waves)
         assert bits(result) == bits(expected), f"{budget} bytes"
 
 

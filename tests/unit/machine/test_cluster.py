@@ -135,7 +135,7 @@ def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_t
     with systems(grains=6, num_csx=1, memory_bytes=memory_bytes, recompute=recompute) as found:
         assert (len(found.plan.timeline.recomputed), found.waves) == (layers, waves)
         slot_bytes = RECOMPUTED_BYTES if layers else SLOT_BYTES
-        assert (found.plan.slot_bytes, found.layout.whole_slot_bytes) == (slot_bytes, SLOT_BYTES)
+        assert (found.plan.slot_bytes, found.layout.whole_slot_bytes) == (slot_bytes, KEEPING_BYTES)
         assert found.activation_bytes == sum(found.layout.deal.slots) * slot_bytes
 
 
@@ -154,7 +154,7 @@ def test_logits_are_kept_where_those_of_a_batch_fit_beside_all_activations(recom
     with systems(grains=6, memory_bytes=memory_bytes, recompute=recompute) as found:
         assert found.plan.keeps == keeps
         assert found.waves == 1
-        assert found.layout.whole_slot_bytes == SLOT_BYTES
+        assert found.layout.whole_slot_bytes == KEEPING_BYTES
 
 
 @pytest.mark.parametrize("recompute", ["auto", "always", "never"])
