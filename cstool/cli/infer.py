@@ -132,7 +132,12 @@ def _summary(answers: Answers) -> list[str]:
     if len(answers.completions) == 1:
         lines.append(f"The text has {_ending(answers.completions[0])}.")
     pass_bytes = speed.streamed_bytes // max(1, speed.passes)
-    weights = "weights in memory" if speed.weights == "resident" else f"{bytes_text(pass_bytes)} of weights a pass"
+    narrow = "" if speed.precision == "float32" else f"{speed.precision} "
+    weights = (
+        f"{narrow}weights in memory"
+        if speed.weights == "resident"
+        else f"{bytes_text(pass_bytes)} of {narrow}weights a pass"
+    )
     if speed.nodes > 1:
         arrived = bytes_text(speed.arrived_bytes // max(1, speed.tokens))
         weights += f", kept by {speed.nodes} ranks, {arrived} a token from others"

@@ -100,6 +100,8 @@ class Speed:
     """of weights; in memory they are read where they are, and count once"""
     weights: str = "resident"
     """resident: in memory; streamed: from a file or other ranks, in every pass"""
+    precision: str = "float32"
+    """of the weights of products: float32 or bfloat16"""
     nodes: int = 1
     """ranks that keep weights"""
     arrived_bytes: int = 0
@@ -214,6 +216,7 @@ def answer(
         prompt_tokens=sum(map(len, prompts)),
         kv_cache_bytes=cache_bytes(model.graph, together, capacity),
         weights="resident" if model.stream.is_resident else "streamed",
+        precision=model.precision,
     )
     completions: list[Completion] = []
     walk = model.walk(together, capacity)

@@ -14,6 +14,7 @@ from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.memoryx_store import open_backing
+from cstool.machine.precision import narrow_in
 from cstool.machine.prepare import prepare_kernels, prepare_model_dir
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
@@ -58,6 +59,8 @@ class InferenceModel:
         # Which kernel computes with a sparse weight is for the walk to say.
         chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, self.graph, chooser)
+        self.precision = params.host_precision
+        """of the weights of products: bfloat16 has half the bytes"""
         with ExitStack() as stack:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
@@ -78,10 +81,11 @@ class InferenceModel:
                 lanes=lanes,
                 seed=params.seed,
                 apart=1,
+                narrow=narrow_in(self.precision, self.graph, sparsity.groups).weights,
             )
             stack.callback(spread.close)
             self.memoryx = spread.memoryx
-            prepare_kernels(progress)
+            prepare_kernels(progress, self.precision)
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
             """of the training that it comes from"""

@@ -17,13 +17,15 @@ LANES = 16
 """floats of a vector: one cache line"""
 FLOAT_BYTES = 4
 VECTOR_BYTES = LANES * FLOAT_BYTES
+BFLOAT16_BYTES = 2
 FOUR = 4
 """vectors whose lanes are summed up together"""
 
-BYTE, INT32, INT64, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+BYTE, INT16, INT32, INT64, FLOAT = (*map(ir.IntType, (8, 16, 32, 64)), ir.FloatType())
 VECTOR = ir.VectorType(FLOAT, LANES)
 QUAD = ir.VectorType(FLOAT, FOUR)
 CONTRACT = ("contract",)
+_PREFETCH_READ, _PREFETCH_NEAR, _PREFETCH_DATA = 0, 3, 1
 
 Builder = Any
 Value = Any
@@ -52,6 +54,13 @@ class Memory:
     def store(self, offset_bytes: Value, value: Value, align: int = FLOAT_BYTES) -> None:
         self.builder.store(value, self._pointer(offset_bytes, value.type)).align = align
 
+    def load_bfloat16(self, offset_bytes: Value, lanes: int | None = LANES) -> Value:
+        """Load bfloat16 numbers as floats, so many as a vector; None for a single one."""
+        narrow, wide, found = (of if lanes is None else ir.VectorType(of, lanes) for of in (INT16, INT32, FLOAT))
+        b, half = self.builder, ir.Constant(INT32, 16)
+        shift = half if lanes is None else ir.Constant(wide, [half] * lanes)
+        return b.bitcast(b.shl(b.zext(self.load(offset_bytes, narrow, BFLOAT16_BYTES), wide), shift), found)
+
     def load_tile(self, vectors: int) -> list[Value]:
         """Return the tile's vectors of one feature, which is where this memory begins."""
         return [self.load(v * VECTOR_BYTES, align=VECTOR_BYTES) for v in range(vectors)]
@@ -74,6 +83,16 @@ def splat(b: Builder, number: Value) -> Value:
 
 def multiply_add(b: Builder, x: Value, y: Value, total: Value) -> Value:
     return b.fadd(b.fmul(x, y, flags=CONTRACT), total, flags=CONTRACT)
+
+
+def emit_prefetch(b: Builder, address: Value) -> None:
+    """Ask for a cache line that will be read soon."""
+    pointer = BYTE.as_pointer()
+    function = b.module.declare_intrinsic(
+        "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, INT32, INT32, INT32])
+    )
+    how = [ir.Constant(INT32, number) for number in (_PREFETCH_READ, _PREFETCH_NEAR, _PREFETCH_DATA)]
+    b.call(function, [b.inttoptr(address, pointer), *how])
 
 
 def loop(

@@ -107,9 +107,17 @@ def _sparse_linear() -> None:
         sparse.sparse_linear_backward(x, y, pattern, values, _float32(2, 8), True, _float32(8), _lend)
 
 
+def _rowwise(x: Array, weight: Array) -> None:
+    taken, y = np.zeros(1, np.int64), _float32(2, 4)
+    rowwise.rowwise_linear(x, weight, None, y, 0, 4)
+    # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
+    for target in (y, _float32(2, 8)[:, :4]):
+        rowwise.linear_by_turns(x, weight, None, target, taken, 0)
+
+
 def _inference() -> None:
     x = _float32(2, 8)
-    rowwise.rowwise_linear(x, _float32(4, 8), None, _float32(2, 4), 0, 4)
+    _rowwise(x, _float32(4, 8))
     one = np.zeros(1, np.int64)
     news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 4, 8)
     cached_attention.append(x, news, cache)
@@ -142,6 +150,7 @@ def _of_bfloat16() -> None:
     _run(OpKind.RESIDUAL, inputs=(wide, wide), delta_x=bits)
     _run(OpKind.EMBEDDING, _bfloat16(4, 8), inputs=(np.zeros(2, np.int32),))
     linear.column_sum(bits, _float32(8))
+    _rowwise(wide, _bfloat16(4, 8))
     convert(wide, bits)
     convert(_float32(2, 16)[:, :8], bits)
     convert(bits, wide)

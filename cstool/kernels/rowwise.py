@@ -4,6 +4,9 @@ A BLAS chooses its kernels, and with them the order of sums, by the shape of the
 the result is summed in one order, whatever stands beside it: 16 partial sums along the row, then these together, then
 what is left of the row. So a token gets the same bits alone, in a batch, and as a part of its whole prompt.
 
+Weights may be bfloat16; they become floats as they are read, so the result is that of the same numbers in float32.
+Where there are many rows of x a few rows of the weight become floats in memory first.
+
 Single-threaded, without the interpreter lock; ranges of the rows of a weight may go to different threads.
 """
 
@@ -16,6 +19,7 @@ from numba.extending import intrinsic
 
 from cstool.kernels._jit import elementwise
 from cstool.kernels._vectors import (
+    BFLOAT16_BYTES,
     FLOAT,
     FLOAT_BYTES,
     FOUR,
@@ -27,12 +31,14 @@ from cstool.kernels._vectors import (
     Builder,
     Memory,
     Value,
+    emit_prefetch,
     generated,
     loop,
     multiply_add,
     splat,
     sums_of_four,
 )
+from cstool.kernels.bfloat16 import widen
 from cstool.kernels.spin import take
 
 ROWS = FOUR
@@ -43,12 +49,16 @@ TURN_NUMBERS = 32 * 1024
 """numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
 LONE_ROWS = 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
+ROWS_AHEAD = 16
+"""how far behind the rows of the weight that go with a single row of x those are that are fetched meanwhile"""
+FEW_TOKENS = 8
+"""most rows of x for which bfloat16 becomes floats in registers, once for `TOKENS` of them"""
 
 
-def _make_dot_tile(tokens: int, rows: int) -> Any:
+def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
     """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width), which writes a tile of x weight^T.
 
-    Addresses and strides in bytes; `rows` is 1 or a multiple of 4.
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is said of the weight.
     """
 
     def emit(
@@ -59,10 +69,13 @@ def _make_dot_tile(tokens: int, rows: int) -> Any:
 
         xs, weights = lines(x, x_stride, tokens), lines(weight, weight_stride, rows)
         whole = b.and_(n, ir.Constant(INT64, -LANES))
+        ahead, size_bytes = b.mul(weight_stride, ir.Constant(INT64, ROWS_AHEAD)), _size_bytes(of_bfloat16)
 
         def body(i: Value, *sums: Value) -> Sequence[Value]:
-            offset = b.mul(i, ir.Constant(INT64, FLOAT_BYTES))
-            left, right = [m.load(offset) for m in xs], [m.load(offset) for m in weights]
+            left = [m.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES))) for m in xs]
+            right = [_numbers(b, m, i, of_bfloat16, LANES) for m in weights]
+            for m in weights if tokens == 1 and rows > 1 else ():
+                emit_prefetch(b, b.add(b.add(m.address, ahead), b.mul(i, ir.Constant(INT64, size_bytes))))
             return [multiply_add(b, left[k // rows], right[k % rows], total) for k, total in enumerate(sums)]
 
         zeros = [ir.Constant(VECTOR, [0.0] * LANES)] * (tokens * rows)
@@ -73,7 +86,7 @@ def _make_dot_tile(tokens: int, rows: int) -> Any:
                 quad = sums_of_four(b, group)
                 for j in range(min(FOUR, rows)):
                     begun = b.extract_element(quad, ir.Constant(INT32, j))
-                    (total,) = loop(b, whole, n, 1, [begun], _rest(b, xs[t], weights[r + j]))
+                    (total,) = loop(b, whole, n, 1, [begun], _rest(b, xs[t], weights[r + j], of_bfloat16))
                     line.store((r + j) * FLOAT_BYTES, total)
 
     def dot(_t: Any, _x: Any, _xs: Any, _weight: Any, _ws: Any, _y: Any, _ys: Any, _n: Any) -> Any:
@@ -82,45 +95,64 @@ def _make_dot_tile(tokens: int, rows: int) -> Any:
     return intrinsic(dot)
 
 
-def _rest(b: Builder, x: Memory, weight: Memory) -> Any:
+def _numbers(b: Builder, memory: Memory, i: Value, of_bfloat16: bool, lanes: int | None) -> Value:
+    """Load floats from the i-th on: so many as a vector; None for a single one."""
+    offset = b.mul(i, ir.Constant(INT64, _size_bytes(of_bfloat16)))
+    if of_bfloat16:
+        return memory.load_bfloat16(offset, lanes)
+    return memory.load(offset, FLOAT if lanes is None else VECTOR)
+
+
+def _size_bytes(of_bfloat16: bool) -> int:
+    return BFLOAT16_BYTES if of_bfloat16 else FLOAT_BYTES
+
+
+def _rest(b: Builder, x: Memory, weight: Memory, of_bfloat16: bool) -> Any:
     """Return the body of a loop over the last elements of a row, one by one."""
 
     def body(i: Value, total: Value) -> Sequence[Value]:
-        offset = b.mul(i, ir.Constant(INT64, FLOAT_BYTES))
-        return [multiply_add(b, x.load(offset, FLOAT), weight.load(offset, FLOAT), total)]
+        number = x.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT)
+        return [multiply_add(b, number, _numbers(b, weight, i, of_bfloat16, None), total)]
 
     return body
 
 
-_dot_tile: Any = _make_dot_tile(TOKENS, ROWS)
-_dot_rows: Any = _make_dot_tile(1, LONE_ROWS)
-_dot_one: Any = _make_dot_tile(1, 1)
+def _make_dots(of_bfloat16: bool) -> Any:
+    tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16)
+    line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16)
+    one: Any = _make_dot_tile(1, 1, of_bfloat16)
 
-
-@elementwise
-def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width):  # type: ignore[no-untyped-def]
-    """Write x weight^T, (tokens, rows), for addresses and strides in bytes.
-
-    The last rows of a weight are computed again with those before them where their number does not divide evenly.
-    """
-    whole = tokens - tokens % TOKENS
-    if whole:
-        for r in range(0, rows if rows >= ROWS else 0, ROWS):
-            at = min(r, rows - ROWS)
+    @elementwise
+    def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width):  # type: ignore[no-untyped-def]
+        whole = tokens - tokens % TOKENS
+        if whole:
+            for r in range(0, rows if rows >= ROWS else 0, ROWS):
+                at = min(r, rows - ROWS)
+                row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
+                for t in range(0, whole, TOKENS):
+                    tile(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
+        first = whole if rows >= ROWS else 0
+        for r in range(0, rows if rows >= LONE_ROWS else 0, LONE_ROWS):
+            at = min(r, rows - LONE_ROWS)
             row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
-            for t in range(0, whole, TOKENS):
-                _dot_tile(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
-    first = whole if rows >= ROWS else 0
-    for r in range(0, rows if rows >= LONE_ROWS else 0, LONE_ROWS):
-        at = min(r, rows - LONE_ROWS)
-        row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
-        for t in range(first, tokens):
-            _dot_rows(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
-    if rows < LONE_ROWS:
-        for t in range(first, tokens):
-            for r in range(rows):
-                row, column = weight + r * weight_stride, y + r * FLOAT_BYTES
-                _dot_one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
+            for t in range(first, tokens):
+                line(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
+        if rows < LONE_ROWS:
+            for t in range(first, tokens):
+                for r in range(rows):
+                    row, column = weight + r * weight_stride, y + r * FLOAT_BYTES
+                    one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
+
+    return dots
+
+
+dots: Any = _make_dots(of_bfloat16=False)
+"""dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width) writes x weight^T, (tokens, rows).
+
+Addresses and strides in bytes, all of floats. The last rows of a weight are computed again with those before them where
+their number does not divide evenly."""
+_dots_of_bfloat16: Any = _make_dots(of_bfloat16=True)
+"""the same of a weight in bfloat16"""
 
 
 def _make_weighted_sum(vectors: int) -> Any:
@@ -172,24 +204,38 @@ def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def _linear(x, weight, bias, y, start, stop):  # type: ignore[no-untyped-def]
-    row, stride = weight.ctypes.data + start * weight.strides[0], weight.strides[0]
-    column = y.ctypes.data + start * FLOAT_BYTES
-    dots(x.ctypes.data, x.strides[0], x.shape[0], row, stride, stop - start, column, y.strides[0], x.shape[1])
+def _linear(x, weight, bias, y, start, stop, memory):  # type: ignore[no-untyped-def]
+    """Compute columns `start` to `stop` of y; memory: (rows, in) float32, for rows of a bfloat16 weight."""
+    tokens, width, room = x.shape[0], x.shape[1], memory.shape[0]
+    begin, x_stride, y_stride, stride = x.ctypes.data, x.strides[0], y.strides[0], weight.strides[0]
+    row, column = weight.ctypes.data + start * stride, y.ctypes.data + start * FLOAT_BYTES
+    if weight.itemsize == FLOAT_BYTES:
+        dots(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width)
+    elif tokens <= FEW_TOKENS:
+        _dots_of_bfloat16(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width)
+    else:
+        for first in range(start, stop, room):
+            rows = min(room, stop - first)
+            for r in range(rows):
+                for j in range(width):
+                    memory[r, j] = widen(weight[first + r, j])
+            column = y.ctypes.data + first * FLOAT_BYTES
+            dots(begin, x_stride, tokens, memory.ctypes.data, memory.strides[0], rows, column, y_stride, width)
     if bias.shape[0] > 0:
-        for t in range(y.shape[0]):
+        for t in range(tokens):
             for r in range(start, stop):
                 y[t, r] += bias[r]
 
 
 @elementwise
 def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
-    count = weight.shape[0]
+    count, wide = weight.shape[0], weight.itemsize == FLOAT_BYTES or x.shape[0] <= FEW_TOKENS
+    memory = np.empty((0 if wide else rows, x.shape[1]), np.float32)
     while True:
         start = take(taken.ctypes.data + index * 8, rows)
         if start >= count:
             return
-        _linear(x, weight, bias, y, start, min(start + rows, count))
+        _linear(x, weight, bias, y, start, min(start + rows, count), memory)
 
 
 _NO_BIAS = np.zeros(0, np.float32)
@@ -202,13 +248,14 @@ def rowwise_linear(
 
     Args:
         x: (T, in) float32, rows contiguous
-        weight: (rows, in) float32, rows contiguous
+        weight: (rows, in) float32 or bfloat16, rows contiguous
         bias: (rows,) float32 or None
         y: (T, rows) float32, rows contiguous; columns `start` to `stop` are written
         start, stop: rows of the weight
     """
     if stop > start:
-        _linear(x, weight, _NO_BIAS if bias is None else bias, y, start, stop)
+        memory = np.empty((LONE_ROWS, x.shape[1]), np.float32)
+        _linear(x, weight, _NO_BIAS if bias is None else bias, y, start, stop, memory)
 
 
 def linear_by_turns(

@@ -17,7 +17,7 @@ from cstool.errors import NonFiniteError
 from cstool.ir import Graph
 from cstool.kernels.call import LossResult
 from cstool.kernels.gemm import Gemm
-from cstool.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32, choose_gemm
+from cstool.kernels.gemm_providers import FLOAT32, choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
 from cstool.machine.budgets import activation_budget_bytes
@@ -26,10 +26,10 @@ from cstool.machine.grains import grain_samples, lanes_for
 from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
-from cstool.machine.memoryx.shards import Shards, deal_panels, is_sparse
+from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx_store import ShardFile
-from cstool.machine.precision import ALL_FLOAT32, narrow_parts
+from cstool.machine.precision import narrow_in
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm
 from cstool.machine.recorder import OFF, Recorder
@@ -100,11 +100,8 @@ class Appliance:
         self._lanes = lanes
         self._recompute = recompute
         self.precision = precision
-        self.narrow = ALL_FLOAT32
+        self.narrow = narrow_in(precision, graph, sparsity.groups)
         """what is bfloat16"""
-        if precision == BFLOAT16_NAME:
-            kept_wide = {name for name in graph.weights if is_sparse(name, sparsity) or name in sparsity.groups}
-            self.narrow = narrow_parts(graph, kept_wide)
         shards = shards or deal_panels(graph, optimizer, sparsity, 1)
         if memory_bytes is None:
             sizes = enumerate(shards.shard_bytes)

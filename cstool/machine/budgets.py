@@ -54,15 +54,16 @@ def memoryx_bytes(
     """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes].
 
     Args:
-        narrow: matrices that stream as bfloat16, of which there is a copy
+        narrow: matrices that stream as bfloat16: a copy is kept so, or where nothing is updated they are
     """
-    need_bytes = state_bytes(graph, optimizer, sparsity) + sum(2 * graph.weights[name].size for name in narrow)
+    need_bytes = state_bytes(graph, optimizer, sparsity)
+    narrow_bytes = sum(2 * graph.weights[name].size for name in narrow)
     if optimizer is None:
-        return need_bytes
+        return need_bytes - narrow_bytes
     # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
     rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
     gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
-    return need_bytes + gradients_bytes + gradients_bytes // 4
+    return need_bytes + narrow_bytes + gradients_bytes + gradients_bytes // 4
 
 
 def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from cstool.ir import Graph, Op, OpKind, matrix_of, panels_of
+from cstool.kernels.gemm_providers import BFLOAT16_NAME
 
 _MAKERS = frozenset(
     {
@@ -45,6 +46,11 @@ class Narrow:
 
 
 ALL_FLOAT32 = Narrow()
+
+
+def narrow_in(precision: str, graph: Graph, float32_weights: Collection[str]) -> Narrow:
+    """Say what of a model is bfloat16 in a run of some precision; see `narrow_parts`."""
+    return narrow_parts(graph, float32_weights) if precision == BFLOAT16_NAME else ALL_FLOAT32
 
 
 def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:

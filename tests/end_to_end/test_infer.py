@@ -54,6 +54,21 @@ def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool, ready):
     assert written.read_text().splitlines()[-1].endswith(log[8])
 
 
+def test_weights_may_be_bfloat16(cstool, ready):
+    """A model that knows its text well says the same; what it reads is half as much."""
+    wide, narrow = (
+        infer(cstool, ready, "--prompt", "the abc", *GREEDY, "--json", "--precision", precision)
+        for precision in ("float32", "bfloat16")
+    )
+    said = [json.loads(outcome.stdout) for outcome in (wide, narrow)]
+    assert said[0]["completions"] == said[1]["completions"]
+    assert [each["host"]["precision"] for each in said] == ["float32", "bfloat16"]
+    assert said[1]["host"]["streamed_bytes"] < 0.6 * said[0]["host"]["streamed_bytes"]
+    outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY, "--precision", "bfloat16")
+    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    assert "; bfloat16 weights in memory, " in outcome.stderr
+
+
 def test_where_model_dir_cannot_be_written_the_log_is_not_kept(cstool, ready, monkeypatch):
     model_dir, temporary = ready.parent / "model_dir", ready.parent / "temporary"
     temporary.mkdir()

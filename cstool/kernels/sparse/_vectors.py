@@ -24,6 +24,7 @@ from cstool.kernels._vectors import (
     Builder,
     Memory,
     Value,
+    emit_prefetch,
     generated,
     loop,
     multiply_add,
@@ -36,8 +37,6 @@ UNROLLED = 16
 """non-zeros of a row whose code follows one another without a branch; a power of two"""
 FOURS_UNROLLED = UNROLLED // FOUR
 """fours of non-zeros, whose gradients are summed up together, likewise"""
-
-_PREFETCH_READ, _PREFETCH_NEAR, _PREFETCH_DATA = 0, 3, 1
 
 
 def _unrolled(
@@ -105,7 +104,7 @@ def _block_intrinsic(emit: Callable[..., None]) -> Any:
 
 
 def _type_prefetch(_typing: Any, _address: Any) -> Any:
-    return generated(_emit_prefetch, 1)
+    return generated(emit_prefetch, 1)
 
 
 def _tile_of(b: Builder, tiles: Value, columns: Value, position: Value, vectors: int) -> Memory:
@@ -206,15 +205,6 @@ def make_dot_row(vectors: int) -> Any:
         b.position_at_end(after)
 
     return _row_intrinsic(emit)
-
-
-def _emit_prefetch(b: Builder, address: Value) -> None:
-    pointer = BYTE.as_pointer()
-    function = b.module.declare_intrinsic(
-        "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, INT32, INT32, INT32])
-    )
-    how = [ir.Constant(INT32, number) for number in (_PREFETCH_READ, _PREFETCH_NEAR, _PREFETCH_DATA)]
-    b.call(function, [b.inttoptr(address, pointer), *how])
 
 
 def _emit_transpose(b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value) -> None:

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator
 from concurrent.futures import Executor, Future
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cstool.ir import Graph, Panel, panels_of
-from cstool.kernels.bfloat16 import BFLOAT16, convert
+from cstool.kernels.bfloat16 import BFLOAT16, convert, widened
 from cstool.kernels.random import fill
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.dropconnect import DroppedWeight
@@ -37,7 +38,8 @@ class ModelArrays:
         shards: which node keeps which panels; None for one node
         node: which of them this is
         elsewhere: the others, at the first node
-        narrow: matrices that stream as bfloat16; in memory they are kept so, too, beside the float32 that is updated
+        narrow: matrices that stream as bfloat16; in memory they are kept so, too: beside the float32 that is updated,
+            or alone where there is no optimizer
     """
 
     def __init__(
@@ -89,9 +91,11 @@ class ModelArrays:
                 continue
             if name in sparsity.groups:
                 self.dropped[name] = DroppedWeight(weight, self.panels[name], sparsity, buffers.take)
+            keeps_narrow = name in self.narrow and bool(self.own[name]) and not store.outlives
+            dtype = BFLOAT16.name if keeps_narrow and optimizer is None else "float32"
             for array, shape in self._shapes(name).items() if self.own[name] else ():
-                store.create(array, (ends[-1], *shape[1:]) if shape == weight.shape else shape)
-            if name in self.narrow and self.own[name] and not store.outlives:
+                store.create(array, (ends[-1], *shape[1:]) if shape == weight.shape else shape, dtype)
+            if keeps_narrow and optimizer is not None:
                 self._narrow_copies[name] = f"stream.{name}"
                 store.create(self._narrow_copies[name], (ends[-1], *weight.shape[1:]), BFLOAT16.name)
 
@@ -195,11 +199,7 @@ class ModelArrays:
             fill(how.name, key_of(seed, panel.weight), start, array.reshape(-1), how.mean, how.std, how.low, how.high)
 
         def fill_panel(panel: Panel) -> None:
-            start, stop = self.span(panel)
-            array = self.store.borrow(f"model.{panel.weight}", start, stop, fresh=True)
-            fill_rows(panel, array)
-            self._copy_narrow(f"model.{panel.weight}", start, array)
-            self.store.give_back(f"model.{panel.weight}", start, stop, array, changed=True)
+            self._write(f"model.{panel.weight}", self.span(panel), partial(fill_rows, panel))
 
         def begin(sparse: SparseWeight) -> None:
             dense = np.empty(sparse.shape, np.float32)
@@ -231,7 +231,7 @@ class ModelArrays:
                 start, stop = self._stored(piece, weight)
                 part = self.store.borrow(array, start, stop)
                 try:
-                    yield part
+                    yield widened(part) if part.dtype == BFLOAT16 else part
                 finally:
                     self.store.give_back(array, start, stop, part, changed=False)
 
@@ -259,29 +259,30 @@ class ModelArrays:
 
     def read_piece(self, piece: Piece) -> Array:
         """A copy of rows that are kept here."""
-        rows = np.empty((piece.stop - piece.start, *self.shape(piece.array)[1:]), np.float32)
+        rows = np.empty((piece.stop - piece.start, *self.shape(piece.array)[1:]), self.store.dtype(piece.array))
         self.store.read(piece.array, self._stored(piece, self._weight_of(piece.array))[0], rows)
-        return rows
+        return widened(rows) if rows.dtype == BFLOAT16 else rows
 
     def write_piece(self, piece: Piece, rows: Array) -> None:
         """Fill rows that are kept here."""
         self._fill(piece, self._weight_of(piece.array), lambda out, *_: np.copyto(out, rows))
 
     def _fill(self, piece: Piece, weight: str, read: Callable[[Array, int, int], object]) -> None:
-        start, stop = self._stored(piece, weight)
-        part = self.store.borrow(piece.array, start, stop, fresh=True)
-        read(part, piece.start, piece.stop)
-        self._copy_narrow(piece.array, start, part)
-        self.store.give_back(piece.array, start, stop, part, changed=True)
+        self._write(piece.array, self._stored(piece, weight), lambda rows: read(rows, piece.start, piece.stop))
 
-    def _copy_narrow(self, array: str, start: int, rows: Array) -> None:
-        """Round rows of a weight that were written to what streams, where that is kept."""
-        copy = self._narrow_copies.get(array.removeprefix("model."))
-        if copy is not None and array.startswith("model."):
-            stop = start + len(rows)
-            part = self.store.borrow(copy, start, stop, fresh=True)
+    def _write(self, array: str, span: tuple[int, int], write: Callable[[Array], object]) -> None:
+        """Have rows written in float32, and rounded where they are kept in bfloat16, alone or a second time."""
+        part = self.store.borrow(array, *span, fresh=True)
+        rows = np.empty(part.shape, np.float32) if part.dtype == BFLOAT16 else part
+        write(rows)
+        if rows is not part:
             convert(rows, part)
-            self.store.give_back(copy, start, stop, part, changed=True)
+        copy = self._narrow_copies.get(array.removeprefix("model.")) if array.startswith("model.") else None
+        if copy is not None:
+            beside = self.store.borrow(copy, *span, fresh=True)
+            convert(rows, beside)
+            self.store.give_back(copy, *span, beside, changed=True)
+        self.store.give_back(array, *span, part, changed=True)
 
     def _stored(self, piece: Piece, weight: str) -> tuple[int, int]:
         """Rows of an own piece in the store: start and stop."""

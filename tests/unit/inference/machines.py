@@ -33,6 +33,7 @@ def walking(
     threads: int = 1,
     file: Path | None = None,
     sparsity: SparsityRules | None = None,
+    precision: str = "float32",
     link: Link = ALONE,
 ) -> Iterator[tuple[Walk, Mapping[str, Array]]]:
     """Lend a walk over a graph with large random weights, and these in float64; in a file, or else in memory.
@@ -52,6 +53,7 @@ def walking(
         loss_weight=1.0,
         seed=3,
         memory_bytes=0,
+        precision=precision,
         **settings,
     ) as appliance:
         if sparsity is None:

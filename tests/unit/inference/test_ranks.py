@@ -64,10 +64,12 @@ def answers(
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("density", [None, 0.25, 0.75])
+@pytest.mark.parametrize(
+    ("density", "precision"), [(None, "float32"), (None, "bfloat16"), (0.25, "float32"), (0.75, "bfloat16")]
+)
 @pytest.mark.parametrize("in_file", [False, True])
-def test_ranks_answer_as_one(tmp_path, ranks, density, in_file):
-    settings: dict[str, Any] = {} if density is None else {"sparsity": rules(density)}
+def test_ranks_answer_as_one(tmp_path, ranks, density, precision, in_file):
+    settings: dict[str, Any] = {"precision": precision} | ({} if density is None else {"sparsity": rules(density)})
 
     def file(name: str) -> dict[str, Path]:
         return {"file": tmp_path / f"{name}.h5"} if in_file else {}

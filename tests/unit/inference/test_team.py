@@ -8,7 +8,8 @@ import pytest
 
 from cstool.inference import team as team_module
 from cstool.inference.team import WORTH_SHARING, Team
-from cstool.kernels.rowwise import linear_by_turns, rowwise_linear
+from cstool.kernels.bfloat16 import narrowed
+from cstool.kernels.rowwise import FEW_TOKENS, linear_by_turns, rowwise_linear
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -63,11 +64,13 @@ def test_threads_end_when_the_team_is_closed():
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 1000])
-def test_a_product_by_turns_has_the_bits_of_the_whole(rows):
+@pytest.mark.parametrize(("tokens", "narrow"), [(3, False), (3, True), (FEW_TOKENS + 1, True)])
+def test_a_product_by_turns_has_the_bits_of_the_whole(rows, tokens, narrow):
     rng = np.random.default_rng(rows)
-    x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 300), (rows, 300)))
+    x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((tokens, 300), (rows, 300)))
+    weight = narrowed(weight) if narrow else weight
     bias = rng.standard_normal(rows).astype(np.float32)
-    whole, turns = (np.full((3, rows), np.nan, np.float32) for _ in range(2))
+    whole, turns = (np.full((tokens, rows), np.nan, np.float32) for _ in range(2))
     rowwise_linear(x, weight, bias, whole, 0, rows)
     taken, team = np.zeros(1, np.int64), Team(3)
     team.run(lambda member, members: linear_by_turns(x, weight, bias, turns, taken, 0), WORTH_SHARING)

@@ -36,11 +36,13 @@ def losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.log(np.exp(exact).sum(axis=1)) - exact[np.arange(len(labels)), labels]
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", DECODERS)
-def test_logits_give_the_loss_of_the_slow_twin(name):
+def test_logits_give_the_loss_of_the_slow_twin(name, precision):
+    """In bfloat16 of one with the weights that stream: nothing else is rounded."""
     rng = np.random.default_rng(4)
     ids, labels = rng.integers(0, 11, (2, LENGTH)).astype(np.int32)
-    with walking(one_token(**DECODERS[name]), capacity=LENGTH) as (walk, weights):
+    with walking(one_token(**DECODERS[name]), capacity=LENGTH, precision=precision) as (walk, weights):
         logits = walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
     batch = {"input_ids": ids[None], "labels": labels[None], "mask": np.ones((1, LENGTH))}
     expected = reference.loss(decoder(**DECODERS[name]), weights, batch, 3, None)
@@ -63,17 +65,35 @@ def test_a_classifier_gives_the_loss_of_the_slow_twin():
     np.testing.assert_array_equal(np.concatenate(alone), logits)
 
 
-def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(tmp_path, monkeypatch):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(precision, tmp_path, monkeypatch):
     monkeypatch.setattr("cstool.inference.team.WORTH_SHARING", 1)
     graph = one_token(**FAMILIES["gemma2"], vocab_size=5003, layers=2)
     ids = np.arange(LENGTH, dtype=np.int32) * 611
     found = []
     for settings in ({}, {"threads": 3}, {"file": tmp_path / "m.h5"}, {"file": tmp_path / "n.h5", "threads": 2}):
-        with walking(graph, capacity=LENGTH, **settings) as (walk, _):  # type: ignore[arg-type]
+        with walking(graph, capacity=LENGTH, precision=precision, **settings) as (walk, _):  # type: ignore[arg-type]
             found.append(walk.run({"input_ids": ids}, whole_news(LENGTH), np.array([3, LENGTH - 1])))
             assert walk.stream.is_resident == ("file" not in settings)
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+def test_in_bfloat16_half_the_bytes_are_kept_and_read():
+    """All but position embeddings, norms and biases."""
+    graph = one_token(hidden_size=32, filter_size=128, layers=2)
+    ids = np.arange(LENGTH, dtype=np.int32)
+    bits, kept = {}, {}
+    for precision in ("float32", "bfloat16"):
+        with walking(graph, capacity=LENGTH, precision=precision) as (walk, _):
+            walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
+            store = walk.stream._memoryx.arrays.store
+            kept[precision] = sum(
+                np.prod(store.shape(name)) * np.dtype(store.dtype(name)).itemsize for name in store.names()
+            )
+            bits[precision] = walk.stream.streamed_bytes
+    products = 2 * (4 * 32 * 32 + 2 * 32 * 128) + 11 * 32
+    assert bits["float32"] - bits["bfloat16"] == kept["float32"] - kept["bfloat16"] == 2 * products
 
 
 def test_only_rows_that_are_wanted_reach_the_output_layer():

@@ -146,3 +146,33 @@ print(before, compiled() - before)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     before, more = done.stdout.split()
     assert (int(before) > 0, int(more)) == (True, 0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_after_compilation_an_answer_compiles_nothing_more(precision):
+    script = f"""
+import sys
+from cstool.kernels.compile import compile_kernels
+from cstool.models import build_graph
+from tests.models import FAMILIES, decoder_params
+from tests.unit.inference.machines import made, walking
+from cstool.ir import _graph
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.kernels")]
+    kernels = {{kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}}
+    return sum(len(kernel.signatures) for kernel in kernels)
+
+compile_kernels(lambda name, done, total: None, precision="{precision}")
+before = compiled()
+for panel_bytes in 2**25, 96:
+    _graph.PANEL_BYTES = panel_bytes
+    for family in FAMILIES:
+        graph = build_graph(decoder_params(**FAMILIES[family]), 1)
+        with walking(graph, sequences=2, capacity=20, precision="{precision}") as (walk, _):
+            made(walk, ([1, 2, 3] * 4, [4]), 3)
+print(before, compiled() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    before, more = done.stdout.split()
+    assert (int(before) > 0, int(more)) == (True, 0)

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.rowwise import LONE_ROWS, ROWS, TOKENS, add_weighted, rowwise_linear
+from cstool.kernels.bfloat16 import narrowed, widened
+from cstool.kernels.rowwise import (
+    FEW_TOKENS,
+    LONE_ROWS,
+    ROWS,
+    TOKENS,
+    add_weighted,
+    rowwise_linear,
+)
 from tests.unit.kernels.tolerances import assert_close
 
 EDGES = [1, ROWS - 1, ROWS, ROWS + 1, LONE_ROWS - 1, LONE_ROWS, LONE_ROWS + 3, 50]
@@ -31,6 +39,15 @@ def test_it_is_the_product(tokens, rows, width, rng):
     largest = float((np.abs(x).astype(np.float64) @ np.abs(weight.T)).max())
     assert_close(product(x, weight), exact, largest)
     assert_close(product(x, weight, bias), exact + bias, largest)
+
+
+@pytest.mark.parametrize("rows", EDGES)
+@pytest.mark.parametrize("tokens", [1, TOKENS - 1, TOKENS, FEW_TOKENS, FEW_TOKENS + 1, FEW_TOKENS + TOKENS + 3])
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 100])
+def test_a_weight_in_bfloat16_gives_the_bits_of_its_numbers_in_float32(tokens, rows, width, rng):
+    x, weight, bias = arrays(rng, (tokens, width), (rows, width), (rows,))
+    bits = narrowed(weight)
+    np.testing.assert_array_equal(product(x, bits, bias), product(x, widened(bits), bias))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 13), st.integers(1, 40), st.integers(1, 70))
