@@ -1,11 +1,12 @@
-"""Alternate the generation of text by GPT-2 small, float32: cstool against PyTorch eager, each with its cache.
+"""Alternate the generation of text by GPT-2 small, in float32 and bfloat16: cstool against PyTorch eager, with caches.
 
 Run from the project's folder, with the extra "bench" installed::
 
     python -m benchmarks.generate --rounds 5
 
-Both sides have the same weights, random ones, and take the likeliest token every time, so they should say the same. A
-token alone reads all weights but the embedding's other rows once: memory bounds it. `--without_cache` has cstool
+All sides have the same weights, random ones, and take the likeliest token every time, so in one precision they should
+say the same. A token alone reads all weights but the embedding's other rows once: memory bounds it. PyTorch's model in
+bfloat16 is that throughout (`model.bfloat16()`), cstool's has bfloat16 matrices alone. `--without_cache` has cstool
 against itself without its cache instead.
 """
 
@@ -15,6 +16,8 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import combinations
 from statistics import median
 
 import numpy as np
@@ -24,11 +27,14 @@ from cstool.inference.generate import generate
 from cstool.inference.sampling import Sampling
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream
+from cstool.kernels.gemm_providers import FLOAT32, PRECISIONS
 from cstool.machine.appliance import Appliance
 from cstool.models import build_graph
 from cstool.params import load_params
 
 GREEDY = Sampling(temperature=0.0)
+Side = Callable[[list[list[int]], int], tuple[list[int], float, float]]
+"""goes on from prompts by so many tokens: those of the first, the time to the first token, and of the others [s]"""
 
 
 class Ours:
@@ -40,7 +46,7 @@ class Ours:
         capacity: tokens of each, at most
     """
 
-    def __init__(self, threads: int, sequences: int, capacity: int) -> None:
+    def __init__(self, threads: int, sequences: int, capacity: int, precision: str = FLOAT32) -> None:
         params = load_params(FOLDER / "gpt2_small.yaml")
         self.graph = build_graph(params.model, 1)
         self.appliance = Appliance(
@@ -52,10 +58,13 @@ class Ours:
             seed=1,
             lanes=threads,
             memory_bytes=0,
+            precision=precision,
         )
         self.appliance.memoryx.initialize(seed=1)
+        memoryx = self.appliance.memoryx
         cache = KvCache(self.graph, sequences, capacity)
-        self.walk = Walk(self.graph, WeightStream(self.appliance.memoryx), Team(threads), cache, capacity)
+        self.weights_bytes = sum(memoryx.stream_bytes(p) for panels in memoryx.arrays.panels.values() for p in panels)
+        self.walk = Walk(self.graph, WeightStream(memoryx, self.appliance.others), Team(threads), cache, capacity)
 
     def run(self, prompts: list[list[int]], count: int, *, uses_cache: bool = True) -> tuple[list[int], float, float]:
         """Return the first sequence's tokens, the time to the first token, and that of the others [s]."""
@@ -73,7 +82,7 @@ class Ours:
         return np.concatenate([np.array(part) for part in self.appliance.memoryx.arrays.chunks(f"model.{name}")])
 
 
-def torch_side(ours: Ours, threads: int) -> Callable[[list[list[int]], int], tuple[list[int], float, float]]:
+def torch_side(ours: Ours, threads: int, precision: str = FLOAT32) -> Side:
     """Return what runs PyTorch's side, with our weights."""
     import torch
 
@@ -99,6 +108,7 @@ def torch_side(ours: Ours, threads: int) -> Callable[[list[list[int]], int], tup
             put(getattr(block.norm2, kind), f"{layer}.norm3.{kind}")
     for kind in ("weight", "bias"):
         put(getattr(model.norm, kind), f"transformer_decoder.norm.{kind}")
+    model.to(getattr(torch, precision))
 
     def run(prompts: list[list[int]], count: int) -> tuple[list[int], float, float]:
         made: list[int] = []
@@ -114,7 +124,7 @@ def torch_side(ours: Ours, threads: int) -> Callable[[list[list[int]], int], tup
 
 def main() -> None:
     """Run the comparison and print its report."""
-    parser = argparse.ArgumentParser(description="Generation by GPT-2 small: cstool against PyTorch eager, float32")
+    parser = argparse.ArgumentParser(description="Generation by GPT-2 small: cstool against PyTorch eager")
     parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (default: 5)")
     parser.add_argument("--tokens", type=int, default=256, help="tokens that are made (default: 256)")
     parser.add_argument("--prompt_tokens", type=int, default=64, help="of each prompt (default: 64)")
@@ -123,12 +133,14 @@ def main() -> None:
     arguments = parser.parse_args()
     threads = len(os.sched_getaffinity(0))
     prompts = np.random.default_rng(0).integers(0, 50257, (arguments.prompts, arguments.prompt_tokens)).tolist()
-    ours = Ours(threads, arguments.prompts, arguments.prompt_tokens + arguments.tokens)
+    capacity = arguments.prompt_tokens + arguments.tokens
+    models = {f"cstool {p}": Ours(threads, arguments.prompts, capacity, p) for p in PRECISIONS}
+    wide = models[f"cstool {FLOAT32}"]
+    sides: dict[str, Side] = {name: model.run for name, model in models.items()}
     if arguments.without_cache:
-        peer, theirs = "without the cache", lambda prompts, count: ours.run(prompts, count, uses_cache=False)
+        sides = {"cstool": wide.run, "without the cache": partial(wide.run, uses_cache=False)}
     else:
-        peer, theirs = "PyTorch eager", torch_side(ours, threads)
-    sides = {"cstool": ours.run, peer: theirs}
+        sides |= {f"PyTorch {p}": torch_side(wide, threads, p) for p in PRECISIONS}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     said: dict[str, list[int]] = {}
     for number in range(arguments.rounds + 1):
@@ -139,21 +151,23 @@ def main() -> None:
             if number:
                 found[name].append((first_s, rest_s))
     later = arguments.prompts * (arguments.tokens - 1)
-    weights_bytes = 4 * ours.graph.parameter_count
     print(
         f"GPT-2 small, {arguments.prompts} x ({arguments.prompt_tokens} + {arguments.tokens}) tokens, {threads} threads"
     )
     for name, times in found.items():
         first_s, rest_s = (median(part) for part in zip(*times, strict=True))
-        passes_s = (arguments.tokens - 1) / rest_s
-        print(
-            f"{name:18} first token {first_s:.3f} s, then {later / rest_s:7.1f} tokens/s "
-            f"({weights_bytes * passes_s / 1e9:.1f} GB/s of weights)"
+        weights_bytes = models[name].weights_bytes if name in models else None
+        read = (
+            ""
+            if weights_bytes is None
+            else f" ({weights_bytes * (arguments.tokens - 1) / rest_s / 1e9:.1f} GB/s of weights)"
         )
-    for what, index in (("first token", 0), ("tokens/s", 1)):
-        ratios = sorted(b[index] / a[index] for a, b in zip(found["cstool"], found[peer], strict=True))
-        print(f"{what:12} as fast as {peer}: {median(ratios):.2f} (from {ratios[0]:.2f} to {ratios[-1]:.2f})")
-    print("Both say the same." if said["cstool"] == said[peer] else "They do not say the same.")
+        print(f"{name:18} first token {first_s:.3f} s, then {later / rest_s:7.1f} tokens/s{read}")
+    for name, peer in combinations(sides, 2):
+        for what, index in (("first token", 0), ("tokens/s", 1)):
+            ratios = sorted(b[index] / a[index] for a, b in zip(found[name], found[peer], strict=True))
+            print(f"{what:12} {name} as fast as {peer}: {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+        print(f"They {'say the same' if said[name] == said[peer] else 'do not say the same'}.")
 
 
 if __name__ == "__main__":

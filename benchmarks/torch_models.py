@@ -94,7 +94,7 @@ class Gpt2(nn.Module):
         batch, before = ids.shape[0], 0
         heads = self.shape.num_heads
         shape = 2, batch, heads, ids.shape[1] + count, self.shape.hidden_size // heads
-        caches = [torch.empty(shape) for _ in self.blocks]
+        caches = [torch.empty(shape, dtype=self.tokens.weight.dtype) for _ in self.blocks]
         for _ in range(count):
             after = before + ids.shape[1]
             x = self.tokens(ids) + self.positions.weight[before:after]

@@ -105,13 +105,14 @@ class WeightStream:
 
 def cache_bytes(graph: Graph, sequences: int, capacity: int) -> int:
     """Size of the cache of so many sequences, each of up to `capacity` tokens [bytes]."""
-    return sum(2 * 4 * sequences * capacity * width for width in _widths(graph).values())
+    return sum(2 * 4 * sequences * capacity * heads * width for heads, width in _kv_heads(graph).values())
 
 
-def _widths(graph: Graph) -> dict[str, int]:
-    """Return the width of a token's keys, and of its values, by op."""
+def _kv_heads(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Heads of keys and values, and the width of each, by op."""
     attentions = [op for op in graph.ops if rules_of(op).anchor is KernelKind.ATTENTION]
-    return {op.name: graph.tensors[op.inputs[1]].shape[-1] for op in attentions}
+    heads = {op.name: (op.attributes["kv_heads"], graph.tensors[op.inputs[1]].shape[-1]) for op in attentions}
+    return {name: (count, width // count) for name, (count, width) in heads.items()}
 
 
 class KvCache:
@@ -126,11 +127,14 @@ class KvCache:
     def __init__(self, graph: Graph, sequences: int, capacity: int) -> None:
         self.capacity = capacity
         self.keys: Mapping[str, np.ndarray] = self._arrays(graph, sequences)
-        """(sequences, capacity, kv_heads * D) float32 by op"""
+        """(sequences, kv_heads, capacity, D) float32 by op"""
         self.values: Mapping[str, np.ndarray] = self._arrays(graph, sequences)
 
     def _arrays(self, graph: Graph, sequences: int) -> dict[str, np.ndarray]:
-        return {name: np.empty((sequences, self.capacity, width), np.float32) for name, width in _widths(graph).items()}
+        return {
+            name: np.empty((sequences, heads, self.capacity, width), np.float32)
+            for name, (heads, width) in _kv_heads(graph).items()
+        }
 
 
 Array = np.ndarray[Any, Any]

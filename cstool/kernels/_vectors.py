@@ -14,10 +14,12 @@ from llvmlite import ir
 from numba import types
 
 LANES = 16
-"""floats of a vector: one cache line"""
+"""floats of a vector"""
 FLOAT_BYTES = 4
 VECTOR_BYTES = LANES * FLOAT_BYTES
 BFLOAT16_BYTES = 2
+LINE_BYTES = 64
+"""of a cache line"""
 FOUR = 4
 """vectors whose lanes are summed up together"""
 

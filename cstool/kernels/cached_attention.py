@@ -47,13 +47,17 @@ def append(x, news, cache):  # type: ignore[no-untyped-def]
     Args:
         x: (T, W) float32
         news: which tokens are whose
-        cache: (slots, capacity, W) float32
+        cache: (slots, heads, capacity, W / heads) float32: what is read together lies together
     """
+    width = cache.shape[3]
+
     for k in range(news.slots.shape[0]):
         for i in range(news.counts[k]):
-            row, target = x[news.starts[k] + i], cache[news.slots[k], news.before[k] + i]
-            for j in range(x.shape[1]):
-                target[j] = row[j]
+            row = x[news.starts[k] + i]
+            for head in range(cache.shape[1]):
+                target = cache[news.slots[k], head, news.before[k] + i]
+                for j in range(width):
+                    target[j] = row[head * width + j]
 
 
 @reduction
@@ -90,14 +94,13 @@ def _attend(  # type: ignore[no-untyped-def]
 ):
     width = q.shape[1] // heads
     factor, zero = q.dtype.type(scale), q.dtype.type(0)
-    q_stride, key_stride, score_stride = q.strides[0], keys.strides[1], scores.strides[0]
+    q_stride, key_stride, score_stride = q.strides[0], keys.strides[2], scores.strides[0]
     for pair in range(pairs[0], pairs[1]):
         k, head = pair // heads, pair % heads
         b, count, start_row, had = news.slots[k], news.counts[k], news.starts[k], news.before[k]
-        shift = head // sharing * width
         slope = slopes[head] if slopes.shape[0] > 0 else zero
-        head_keys = keys.ctypes.data + b * keys.strides[0] + shift * FLOAT_BYTES
-        head_values = values[b, :, shift : shift + width]
+        head_keys = keys.ctypes.data + b * keys.strides[0] + head // sharing * keys.strides[1]
+        head_values = values[b, head // sharing]
         for block in range(0, count, BLOCK_TOKENS):
             tokens = min(BLOCK_TOKENS, count - block)
             row, position = start_row + block, had + block
@@ -106,10 +109,10 @@ def _attend(  # type: ignore[no-untyped-def]
             lead = min(sinks, begin)
             queries = q.ctypes.data + row * q_stride + head * width * FLOAT_BYTES
             columns = scores.ctypes.data
-            dots(queries, q_stride, tokens, head_keys, key_stride, lead, columns, score_stride, width)
+            dots(queries, q_stride, tokens, head_keys, key_stride, lead, columns, score_stride, width, head_keys)
             columns += lead * FLOAT_BYTES
             window_keys, seen = head_keys + begin * key_stride, position + tokens - begin
-            dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width)
+            dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width, window_keys)
             for i in range(tokens):
                 here = position + i
                 start = max(0, here + 1 - reach)
@@ -139,7 +142,7 @@ def cached_attention(
     Args:
         q: (T, A * D) float32
         news: which tokens are whose
-        keys, values: (slots, capacity, kv_heads * D) float32
+        keys, values: (slots, kv_heads, capacity, D) float32
         form: how scores are made; `sequence` is the longest that a sequence may become
         pairs: which of the pairs of sequence and head, those of a sequence after one another
         context: (T, A * D) float32; the columns of the pairs' heads are written

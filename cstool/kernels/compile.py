@@ -119,7 +119,7 @@ def _inference() -> None:
     x = _float32(2, 8)
     _rowwise(x, _float32(4, 8))
     one = np.zeros(1, np.int64)
-    news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 4, 8)
+    news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 2, 4, 4)
     cached_attention.append(x, news, cache)
     scores = _float32(cached_attention.BLOCK_TOKENS, 4)
     form = attention.Attention(2, 2, 4, 0.5)

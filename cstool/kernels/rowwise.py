@@ -26,6 +26,7 @@ from cstool.kernels._vectors import (
     INT32,
     INT64,
     LANES,
+    LINE_BYTES,
     VECTOR,
     VECTOR_BYTES,
     Builder,
@@ -49,33 +50,43 @@ TURN_NUMBERS = 32 * 1024
 """numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
 LONE_ROWS = 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
-ROWS_AHEAD = 16
-"""how far behind the rows of the weight that go with a single row of x those are that are fetched meanwhile"""
 FEW_TOKENS = 8
 """most rows of x for which bfloat16 becomes floats in registers, once for `TOKENS` of them"""
 
 
 def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
-    """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width), which writes a tile of x weight^T.
+    """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width, after), which writes a tile of x weight^T.
 
-    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is said of the weight.
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is said of the weight. A single row
+    of x waits for memory: the tile that will be read next, which begins at `after`, is asked for meanwhile.
     """
 
     def emit(
-        b: Builder, x: Value, x_stride: Value, weight: Value, weight_stride: Value, y: Value, y_stride: Value, n: Value
+        b: Builder,
+        x: Value,
+        x_stride: Value,
+        weight: Value,
+        weight_stride: Value,
+        y: Value,
+        y_stride: Value,
+        n: Value,
+        after: Value,
     ) -> None:
         def lines(address: Value, stride: Value, count: int) -> list[Memory]:
             return [Memory(b, b.add(address, b.mul(stride, ir.Constant(INT64, i)))) for i in range(count)]
 
         xs, weights = lines(x, x_stride, tokens), lines(weight, weight_stride, rows)
         whole = b.and_(n, ir.Constant(INT64, -LANES))
-        ahead, size_bytes = b.mul(weight_stride, ir.Constant(INT64, ROWS_AHEAD)), _size_bytes(of_bfloat16)
 
         def body(i: Value, *sums: Value) -> Sequence[Value]:
             left = [m.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES))) for m in xs]
             right = [_numbers(b, m, i, of_bfloat16, LANES) for m in weights]
-            for m in weights if tokens == 1 and rows > 1 else ():
-                emit_prefetch(b, b.add(b.add(m.address, ahead), b.mul(i, ir.Constant(INT64, size_bytes))))
+            if tokens == 1 and rows > 1:
+                # In the order of memory: eight streams at once are half as fast.
+                row_bytes = rows * _size_bytes(of_bfloat16)
+                line = b.add(after, b.mul(i, ir.Constant(INT64, row_bytes)))
+                for offset in range(0, row_bytes * LANES, LINE_BYTES):
+                    emit_prefetch(b, b.add(line, ir.Constant(INT64, offset)))
             return [multiply_add(b, left[k // rows], right[k % rows], total) for k, total in enumerate(sums)]
 
         zeros = [ir.Constant(VECTOR, [0.0] * LANES)] * (tokens * rows)
@@ -89,8 +100,8 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
                     (total,) = loop(b, whole, n, 1, [begun], _rest(b, xs[t], weights[r + j], of_bfloat16))
                     line.store((r + j) * FLOAT_BYTES, total)
 
-    def dot(_t: Any, _x: Any, _xs: Any, _weight: Any, _ws: Any, _y: Any, _ys: Any, _n: Any) -> Any:
-        return generated(emit, 7)
+    def dot(_t: Any, _x: Any, _xs: Any, _weight: Any, _ws: Any, _y: Any, _ys: Any, _n: Any, _after: Any) -> Any:
+        return generated(emit, 8)
 
     return intrinsic(dot)
 
@@ -123,34 +134,35 @@ def _make_dots(of_bfloat16: bool) -> Any:
     one: Any = _make_dot_tile(1, 1, of_bfloat16)
 
     @elementwise
-    def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width):  # type: ignore[no-untyped-def]
+    def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after):  # type: ignore[no-untyped-def]
         whole = tokens - tokens % TOKENS
         if whole:
             for r in range(0, rows if rows >= ROWS else 0, ROWS):
                 at = min(r, rows - ROWS)
                 row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
                 for t in range(0, whole, TOKENS):
-                    tile(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
+                    tile(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, row)
         first = whole if rows >= ROWS else 0
         for r in range(0, rows if rows >= LONE_ROWS else 0, LONE_ROWS):
             at = min(r, rows - LONE_ROWS)
             row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
+            ahead = row + LONE_ROWS * weight_stride if r + LONE_ROWS < rows else after
             for t in range(first, tokens):
-                line(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
+                line(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, ahead)
         if rows < LONE_ROWS:
             for t in range(first, tokens):
                 for r in range(rows):
                     row, column = weight + r * weight_stride, y + r * FLOAT_BYTES
-                    one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width)
+                    one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, row)
 
     return dots
 
 
 dots: Any = _make_dots(of_bfloat16=False)
-"""dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width) writes x weight^T, (tokens, rows).
+"""dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after) writes x weight^T, (tokens, rows).
 
-Addresses and strides in bytes, all of floats. The last rows of a weight are computed again with those before them where
-their number does not divide evenly."""
+Addresses and strides in bytes, all of floats; what will be read next begins at `after`. The last rows of a weight are
+computed again with those before them where their number does not divide evenly."""
 _dots_of_bfloat16: Any = _make_dots(of_bfloat16=True)
 """the same of a weight in bfloat16"""
 
@@ -204,15 +216,21 @@ def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def _linear(x, weight, bias, y, start, stop, memory):  # type: ignore[no-untyped-def]
-    """Compute columns `start` to `stop` of y; memory: (rows, in) float32, for rows of a bfloat16 weight."""
+def _linear(x, weight, bias, y, start, stop, following, memory):  # type: ignore[no-untyped-def]
+    """Compute columns `start` to `stop` of y.
+
+    Args:
+        following: row of the weight with which the thread will go on
+        memory: (rows, in) float32, for rows of a bfloat16 weight
+    """
     tokens, width, room = x.shape[0], x.shape[1], memory.shape[0]
     begin, x_stride, y_stride, stride = x.ctypes.data, x.strides[0], y.strides[0], weight.strides[0]
     row, column = weight.ctypes.data + start * stride, y.ctypes.data + start * FLOAT_BYTES
+    after = weight.ctypes.data + following * stride
     if weight.itemsize == FLOAT_BYTES:
-        dots(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width)
+        dots(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width, after)
     elif tokens <= FEW_TOKENS:
-        _dots_of_bfloat16(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width)
+        _dots_of_bfloat16(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width, after)
     else:
         for first in range(start, stop, room):
             rows = min(room, stop - first)
@@ -220,7 +238,8 @@ def _linear(x, weight, bias, y, start, stop, memory):  # type: ignore[no-untyped
                 for j in range(width):
                     memory[r, j] = widen(weight[first + r, j])
             column = y.ctypes.data + first * FLOAT_BYTES
-            dots(begin, x_stride, tokens, memory.ctypes.data, memory.strides[0], rows, column, y_stride, width)
+            row, stride = memory.ctypes.data, memory.strides[0]
+            dots(begin, x_stride, tokens, row, stride, rows, column, y_stride, width, row)
     if bias.shape[0] > 0:
         for t in range(tokens):
             for r in range(start, stop):
@@ -231,11 +250,11 @@ def _linear(x, weight, bias, y, start, stop, memory):  # type: ignore[no-untyped
 def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
     count, wide = weight.shape[0], weight.itemsize == FLOAT_BYTES or x.shape[0] <= FEW_TOKENS
     memory = np.empty((0 if wide else rows, x.shape[1]), np.float32)
-    while True:
-        start = take(taken.ctypes.data + index * 8, rows)
-        if start >= count:
-            return
-        _linear(x, weight, bias, y, start, min(start + rows, count), memory)
+    start = take(taken.ctypes.data + index * 8, rows)
+    while start < count:
+        following = take(taken.ctypes.data + index * 8, rows)
+        _linear(x, weight, bias, y, start, min(start + rows, count), following if following < count else start, memory)
+        start = following
 
 
 _NO_BIAS = np.zeros(0, np.float32)
@@ -255,7 +274,7 @@ def rowwise_linear(
     """
     if stop > start:
         memory = np.empty((LONE_ROWS, x.shape[1]), np.float32)
-        _linear(x, weight, _NO_BIAS if bias is None else bias, y, start, stop, memory)
+        _linear(x, weight, _NO_BIAS if bias is None else bias, y, start, stop, start, memory)
 
 
 def linear_by_turns(

@@ -35,7 +35,7 @@ class Caches:
 
     def __init__(self, form: Attention, slots: int) -> None:
         self.form = form
-        shape = slots, form.sequence, KV_HEADS * WIDTH
+        shape = slots, KV_HEADS, form.sequence, WIDTH
         # What is not written must not count.
         self.keys, self.values = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
         self.had = [0] * slots

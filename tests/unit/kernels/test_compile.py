@@ -169,8 +169,8 @@ for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
     for family in FAMILIES:
         graph = build_graph(decoder_params(**FAMILIES[family]), 1)
-        with walking(graph, sequences=2, capacity=20, precision="{precision}") as (walk, _):
-            made(walk, ([1, 2, 3] * 4, [4]), 3)
+        with walking(graph, sequences=2, capacity=8, precision="{precision}") as (walk, _):
+            made(walk, ([1, 2, 3, 4, 5], [6, 7, 8, 9]), 3)
 print(before, compiled() - before)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
