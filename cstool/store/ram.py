@@ -37,7 +37,7 @@ class RamStore:
         """Create an array of zeros, as `Store.create` says."""
         checked, kind = check_shape(name, shape), np.dtype(dtype)
         size_bytes = math.prod(checked) * kind.itemsize
-        array = _aligned(np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes).view(kind).reshape(checked)
+        array = _aligned_zeros(size_bytes).view(kind).reshape(checked)
         with self._lock:
             self._check_open()
             if name in self._arrays:
@@ -135,6 +135,17 @@ def aligned_empty(size_bytes: int) -> NDArray[Any]:
     """
     if size_bytes < MAPPED_BYTES:
         return _aligned(np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes)
+    return _mapped(size_bytes)
+
+
+def _aligned_zeros(size_bytes: int) -> NDArray[Any]:
+    if size_bytes < MAPPED_BYTES:
+        return _aligned(np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes)
+    return _mapped(size_bytes)
+
+
+def _mapped(size_bytes: int) -> NDArray[Any]:
+    """Return (size_bytes,) uint8, zeros, in large pages where the system has them."""
     mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(AttributeError, OSError):
         mapped.madvise(mmap.MADV_HUGEPAGE)
