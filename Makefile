@@ -39,13 +39,9 @@ reference: install  ## write docs/python_reference.md from the code
 
 bench: install  ## compare with PyTorch and SciPy on this machine (installs the extra `bench`)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench,bf16]'
-	$(BIN)/python -m benchmarks.step --model gpt2
-	$(BIN)/python -m benchmarks.step --model llama
-	$(BIN)/python -m benchmarks.step --model gpt2 --precision bfloat16
-	$(BIN)/python -m benchmarks.step --model llama --precision bfloat16
+	$(BIN)/python -m benchmarks.suite
 	$(BIN)/python -m benchmarks.sparse
 	$(BIN)/python -m benchmarks.sparse_step
-	$(BIN)/python -m benchmarks.generate
 
 clean:  ## remove what make, Python and the tools left behind; data sets and checkpoints stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

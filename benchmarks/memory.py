@@ -12,25 +12,19 @@ left unexplained is printed too.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from benchmarks.step import cstool_side
+from benchmarks.turns import status_bytes
 from cstool.kernels.compile import compile_kernels
 
 STEPS = 3
-
-
-def status_bytes(key: str) -> int:
-    """Return a line of /proc/self/status, such as VmRSS or VmHWM [bytes]."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def main() -> None:
     """Train, and print the account."""
     compile_kernels(lambda _name, _done, _total: None)
     libraries = status_bytes("VmRSS")
-    step, appliance = cstool_side("gpt2", batch_size=2)
+    step, appliance = cstool_side("gpt2", 2, 512)
     for _ in range(STEPS):
         step()
     peak = status_bytes("VmHWM")

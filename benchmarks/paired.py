@@ -6,7 +6,7 @@ Run from the project's folder, the other one beside it (`git worktree add ../bef
 
 Each side of a row is a process of its own, which has built all it needs before the first turn; the sides take turns and
 the one that waits is idle. A ratio is the other checkout's seconds by this one's, so more than 1 is faster than before.
-Both sides use the benchmarks of their own checkout, as far as `ROWS` names them.
+Both sides use the benchmarks of their own checkout, as far as `ROWS` names them; what takes turns is this one's.
 """
 
 from __future__ import annotations
@@ -15,27 +15,25 @@ import argparse
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
+from benchmarks.turns import Side, serve
+
 HERE = Path(__file__).resolve()
-SHORTEST_TURN_S = 0.2
-"""calls that are shorter are made several times over"""
 
 
 def _step(model: str) -> Callable[[], object]:
     from benchmarks.step import cstool_side
 
-    return cstool_side(model, 4)[0]
+    return cstool_side(model, 4, 512)[0]
 
 
 def _sparse_step(sparsity: float | None) -> Callable[[], object]:
-    from benchmarks.sparse_step import side
+    from benchmarks.step import cstool_side
 
-    return side(sparsity, 4, "always" if sparsity else "auto", ExitStack())[0]
+    return cstool_side("gpt3_xl_wide", 4, 512, sparsity=sparsity)[0]
 
 
 def _sparse_product(product: str) -> Callable[[], object]:
@@ -78,41 +76,9 @@ ROWS: dict[str, Callable[[], Callable[[], object]]] = {
 """name of a row -> builds what one turn does"""
 
 
-def serve(row: str) -> None:
-    """Answer each line of standard input with the seconds of a turn."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    turn = ROWS[row]()
-    turn()
-    began = time.perf_counter()
-    turn()
-    calls = max(1, round(SHORTEST_TURN_S / (time.perf_counter() - began)))
-    print("ready", file=out, flush=True)
-    for _ in sys.stdin:
-        began = time.perf_counter()
-        for _ in range(calls):
-            turn()
-        print((time.perf_counter() - began) / calls, file=out, flush=True)
-
-
-def start(folder: Path, row: str) -> subprocess.Popen[str]:
+def start(folder: Path, row: str) -> Side:
     """Return a side of a row, ready for its first turn."""
-    environment = os.environ | {"PYTHONPATH": str(folder)}
-    command = [sys.executable, str(HERE), str(folder), "--serve", row]
-    pipes = subprocess.PIPE
-    side = subprocess.Popen(command, cwd=folder, env=environment, text=True, stdin=pipes, stdout=pipes)
-    assert side.stdout is not None
-    if side.stdout.readline() != "ready\n":
-        raise SystemExit(f"{folder}: {row} does not start")
-    return side
-
-
-def take_turn(side: subprocess.Popen[str]) -> float:
-    """Return the seconds of a turn of a side."""
-    assert side.stdin is not None
-    assert side.stdout is not None
-    print("go", file=side.stdin, flush=True)
-    return float(side.stdout.readline())
+    return Side([sys.executable, str(HERE), str(folder), "--serve", row], folder, {"PYTHONPATH": str(folder)})
 
 
 def main() -> None:
@@ -125,15 +91,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.serve is not None:
         sys.path[0] = str(arguments.other)
-        serve(arguments.serve)
+        serve(ROWS[arguments.serve])
         return
     print(f"measured on this host, {arguments.rounds} rounds, sides alternating; medians in seconds")
     print(f"{'':26}   before      now   before / now (min to max)")
     for row in arguments.rows:
         sides = [start(folder.resolve(), row) for folder in (arguments.other, HERE.parents[1])]
-        seconds = [[take_turn(side) for side in sides] for _ in range(arguments.rounds)]
+        seconds = [[side.turn() for side in sides] for _ in range(arguments.rounds)]
         for side in sides:
-            side.kill()
+            side.end()
         before, now = (median(turns) for turns in zip(*seconds, strict=True))
         ratios = sorted(a / b for a, b in seconds)
         between = f"({ratios[0]:.3f} to {ratios[-1]:.3f})"

@@ -1,8 +1,8 @@
-"""GPT-2 and Llama in plain PyTorch eager, as someone who cares about speed on a CPU would write them.
+"""GPT-2, Llama and a network for digits in plain PyTorch, as someone who cares about speed on a CPU would write them.
 
 Query, key and value are one linear layer, so are gate and up; attention is `scaled_dot_product_attention` (which skips
-the masked half); the optimizer is the fused AdamW, several times as fast on a CPU as the default one. No
-`torch.compile`. In float32 throughout, or under autocast, which takes bfloat16 for products.
+the masked half); the optimizer is the fused AdamW, several times as fast on a CPU as the default one. In float32
+throughout, or under autocast, which takes bfloat16 for products; eager, or model and loss by `torch.compile`.
 """
 
 from __future__ import annotations
@@ -176,12 +176,19 @@ class Llama(nn.Module):
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "gpt2": lambda: Gpt2(Gpt2Shape()),
     "llama": lambda: Llama(LlamaShape()),
+    "gpt3_xl_wide": lambda: Gpt2(Gpt2Shape(256, 512, 2048, 2, 16, 8192)),
+    "gpt_tiny": lambda: Gpt2(Gpt2Shape(256, 128, 128, 4, 4, 512)),
+    "fc_mnist": lambda: nn.Sequential(
+        nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
+    ),
 }
 """the models by name"""
 
 
-def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """Return AdamW with weight decay on matrices only."""
+def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
+    """Return SGD with momentum for digits, else AdamW with weight decay on matrices only."""
+    if name == "fc_mnist":
+        return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4, fused=True)
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
@@ -189,9 +196,15 @@ def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def torch_step_runner(
-    *, name: str, threads: int, batch_size: int, sequence_length: int, precision: str = "float32"
+    *,
+    name: str,
+    threads: int,
+    batch_size: int,
+    sequence_length: int,
+    precision: str = "float32",
+    compiled: bool = False,
 ) -> Callable[[], None]:
-    """Return a function that trains one step: forward, backward, clipping by norm 1.0, update.
+    """Return a function that trains one step: forward, backward, clipping by norm 1.0 (not for digits), update.
 
     Args:
         name: a key of `MODELS`
@@ -199,21 +212,31 @@ def torch_step_runner(
         batch_size: samples of a step
         sequence_length: tokens of a sample
         precision: "float32", or "bfloat16" for autocast
+        compiled: whether model and loss go through `torch.compile`
     """
     torch.manual_seed(1)
     model = MODELS[name]()
-    optimizer = make_optimizer(model)
-    vocab_size: int = model.get_submodule("tokens").num_embeddings  # type: ignore[assignment]
-    tokens = torch.randint(vocab_size, (batch_size, sequence_length + 1))
-    ids, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    optimizer = make_optimizer(name, model)
+    if name == "fc_mnist":
+        x, labels = torch.rand(batch_size, 784), torch.randint(10, (batch_size,))
+    else:
+        vocab_size: int = model.get_submodule("tokens").num_embeddings  # type: ignore[assignment]
+        tokens = torch.randint(vocab_size, (batch_size, sequence_length + 1))
+        x, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def loss_of(x: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(model(x).flatten(0, -2), labels.flatten())
+
+    compute = torch.compile(loss_of) if compiled else loss_of
 
     def step() -> None:
         torch.set_num_threads(threads)
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            loss = functional.cross_entropy(model(ids).flatten(0, 1), labels.flatten())
+            loss = compute(x, labels)
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if name != "fc_mnist":
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     return step
