@@ -43,7 +43,12 @@ CLASSES = 10
 
 
 def cstool_side(
-    model: str, batch_size: int, sequence_length: int, precision: str = FLOAT32, sparsity: float | None = None
+    model: str,
+    batch_size: int,
+    sequence_length: int,
+    precision: str = FLOAT32,
+    sparsity: float | None = None,
+    lanes: int | None = None,
 ) -> tuple[Callable[[], None], Appliance]:
     """Return a function that trains one step of a model on random samples, and the appliance that does it.
 
@@ -68,6 +73,7 @@ def cstool_side(
         seed=1,
         sparsity=sparsity_rules(params, graph, chooser),
         precision=precision,
+        lanes=lanes,
     )
     appliance.memoryx.initialize(seed=1)
     plan = appliance.prepare(batch_size, trains=True).plan

@@ -8,9 +8,9 @@ Run from the project's folder, with the extras "bench" and "bf16" installed::
 
 Every column of a row is a process of its own, which has built and compiled all it needs before the first turn. They
 take turns; the one that waits is idle, so its threads take no core from the others, and its peak of memory is its own.
-The limit is the rate of matrix products alone, in the precision of the column, measured before and after the row: NumPy's
-for float32, oneDNN's for bfloat16. A step counts the products that the mathematics needs (causal pairs only, logits
-once, zeros of sparse weights as if they were none), so that who computes more than needed gets no credit.
+The limit is the rate of matrix products alone, in the precision of the column, measured before and after the row:
+NumPy's for float32, oneDNN's for bfloat16. A step counts the products that the mathematics needs (causal pairs only,
+logits once, zeros of sparse weights as if they were none), so that who computes more than needed gets no credit.
 """
 
 from __future__ import annotations
