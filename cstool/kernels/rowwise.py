@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.extending import intrinsic
+from numba import types
+from numba.extending import intrinsic, overload
 
 from cstool.kernels._jit import elementwise
 from cstool.kernels._vectors import (
@@ -215,33 +216,47 @@ def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
             y[d] += shares[j] * rows[first + j, d]
 
 
-@elementwise
-def _linear(x, weight, bias, y, start, stop, following, memory):  # type: ignore[no-untyped-def]
-    """Compute columns `start` to `stop` of y.
+def _multiply(x: Any, weight: Any, y: Any, start: int, stop: int, following: int, memory: Any) -> None:
+    """Compute columns `start` to `stop` of y = x weight^T. To be called from kernels.
 
     Args:
         following: row of the weight with which the thread will go on
         memory: (rows, in) float32, for rows of a bfloat16 weight
     """
-    tokens, width, room = x.shape[0], x.shape[1], memory.shape[0]
-    begin, x_stride, y_stride, stride = x.ctypes.data, x.strides[0], y.strides[0], weight.strides[0]
-    row, column = weight.ctypes.data + start * stride, y.ctypes.data + start * FLOAT_BYTES
-    after = weight.ctypes.data + following * stride
-    if weight.itemsize == FLOAT_BYTES:
-        dots(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width, after)
-    elif tokens <= FEW_TOKENS:
-        _dots_of_bfloat16(begin, x_stride, tokens, row, stride, stop - start, column, y_stride, width, after)
-    else:
-        for first in range(start, stop, room):
-            rows = min(room, stop - first)
+
+
+@overload(_multiply)
+def _multiplied(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def by_floats(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        stride, column = weight.strides[0], y.ctypes.data + start * FLOAT_BYTES
+        row, after = weight.ctypes.data + start * stride, weight.ctypes.data + following * stride
+        place = column, y.strides[0], x.shape[1], after
+        dots(x.ctypes.data, x.strides[0], x.shape[0], row, stride, stop - start, *place)
+
+    def by_bfloat16(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]
+        stride, column = weight.strides[0], y.ctypes.data + start * FLOAT_BYTES
+        row, after = weight.ctypes.data + start * stride, weight.ctypes.data + following * stride
+        if x.shape[0] <= FEW_TOKENS:
+            place = column, y.strides[0], x.shape[1], after
+            _dots_of_bfloat16(x.ctypes.data, x.strides[0], x.shape[0], row, stride, stop - start, *place)
+            return
+        row, stride = memory.ctypes.data, memory.strides[0]
+        for first in range(start, stop, memory.shape[0]):
+            rows = min(memory.shape[0], stop - first)
             for r in range(rows):
-                for j in range(width):
+                for j in range(x.shape[1]):
                     memory[r, j] = widen(weight[first + r, j])
-            column = y.ctypes.data + first * FLOAT_BYTES
-            row, stride = memory.ctypes.data, memory.strides[0]
-            dots(begin, x_stride, tokens, row, stride, rows, column, y_stride, width, row)
+            place = y.ctypes.data + first * FLOAT_BYTES, y.strides[0], x.shape[1], row
+            dots(x.ctypes.data, x.strides[0], x.shape[0], row, stride, rows, *place)
+
+    return by_floats if isinstance(weight.dtype, types.Float) else by_bfloat16
+
+
+@elementwise
+def _linear(x, weight, bias, y, start, stop, following, memory):  # type: ignore[no-untyped-def]
+    _multiply(x, weight, y, start, stop, following, memory)
     if bias.shape[0] > 0:
-        for t in range(tokens):
+        for t in range(y.shape[0]):
             for r in range(start, stop):
                 y[t, r] += bias[r]
 
