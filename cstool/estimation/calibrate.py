@@ -24,7 +24,7 @@ from cstool.data import Sampler
 from cstool.data.dataset import Field
 from cstool.errors import EstimateError
 from cstool.ir import OP_RULES, Graph, matrix_of
-from cstool.kernels.compile import compile_kernels
+from cstool.kernels.compile import SPARSE_KERNELS, compile_kernels
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.appliance import Appliance
 from cstool.machine.grains import available_cores, grain_samples, lanes_for
@@ -121,7 +121,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     Raises:
         EstimateError: the folder cannot be written
     """
-    compile_kernels(lambda name, done, total: None, {"updates": compile_updates})
+    compile_kernels(lambda name, done, total: None, {"updates": compile_updates}, {SPARSE_KERNELS})
     measured: dict[str, list[tuple[Work, float]]] = {}
     rests: list[tuple[Any, float, float]] = []
     for number, probe in enumerate(PROBES):

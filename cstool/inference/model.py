@@ -15,7 +15,7 @@ from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.memoryx_store import open_backing
 from cstool.machine.precision import narrow_in
-from cstool.machine.prepare import prepare_kernels, prepare_model_dir
+from cstool.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.spread import spread_memoryx
@@ -85,7 +85,7 @@ class InferenceModel:
             )
             stack.callback(spread.close)
             self.memoryx = spread.memoryx
-            prepare_kernels(progress, self.precision)
+            prepare_kernels(progress, needed_kernels(self.precision, sparsity.groups, answers=True))
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
             """of the training that it comes from"""

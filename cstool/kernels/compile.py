@@ -1,7 +1,7 @@
 """Compile every kernel ahead of the run, or load it from the cache."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,6 @@ from cstool.kernels.bfloat16 import BFLOAT16, convert
 from cstool.kernels.call import Array, Call
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY
-from cstool.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32
 from cstool.kernels.table import KERNELS
 
 
@@ -150,7 +149,6 @@ def _of_bfloat16() -> None:
     _run(OpKind.RESIDUAL, inputs=(wide, wide), delta_x=bits)
     _run(OpKind.EMBEDDING, _bfloat16(4, 8), inputs=(np.zeros(2, np.int32),))
     linear.column_sum(bits, _float32(8))
-    _rowwise(wide, _bfloat16(4, 8))
     convert(wide, bits)
     convert(_float32(2, 16)[:, :8], bits)
     convert(bits, wide)
@@ -158,49 +156,71 @@ def _of_bfloat16() -> None:
     _loss(_bfloat16(4, 8))
 
 
-_GROUPS: tuple[tuple[str, Callable[[], None]], ...] = (
-    ("random numbers", _random),
-    ("norms", _norms),
-    ("activations", _activations),
-    ("residual", partial(_run, OpKind.RESIDUAL, inputs=(_float32(2, 8), _float32(2, 8)))),
-    ("attention", _attention),
-    ("rotary positions", partial(_run, OpKind.ROTARY, head_width=4, frequencies=(1.0,), amplitude=1.0)),
-    ("embeddings", _embeddings),
-    ("softmax loss", _loss),
-    ("magnitudes", _magnitudes),
-    ("sparse linear", _sparse_linear),
-    ("inference", _inference),
+BFLOAT16_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "sparse", "answering"
+"""what a run may need beside what every run does"""
+
+_GROUPS: tuple[tuple[str, frozenset[str], Callable[[], None]], ...] = (
+    ("random numbers", frozenset(), _random),
+    ("norms", frozenset(), _norms),
+    ("activations", frozenset(), _activations),
+    ("residual", frozenset(), partial(_run, OpKind.RESIDUAL, inputs=(_float32(2, 8), _float32(2, 8)))),
+    ("attention", frozenset(), _attention),
+    (
+        "rotary positions",
+        frozenset(),
+        partial(_run, OpKind.ROTARY, head_width=4, frequencies=(1.0,), amplitude=1.0),
+    ),
+    ("embeddings", frozenset(), _embeddings),
+    ("softmax loss", frozenset(), _loss),
+    ("magnitudes", frozenset(), _magnitudes),
+    ("sparse linear", frozenset({SPARSE_KERNELS}), _sparse_linear),
+    ("inference", frozenset({ANSWERING_KERNELS}), _inference),
+    ("bfloat16", frozenset({BFLOAT16_KERNELS}), _of_bfloat16),
+    (
+        "inference in bfloat16",
+        frozenset({ANSWERING_KERNELS, BFLOAT16_KERNELS}),
+        partial(_rowwise, _float32(2, 8), _bfloat16(4, 8)),
+    ),
 )
+"""name of a group, all that a run must need for it, and what calls all of it"""
 
 
 _NO_OTHERS: Mapping[str, Callable[[], None]] = MappingProxyType({})
-_MARKS = {FLOAT32: "complete", BFLOAT16_NAME: "complete.bfloat16"}
-"""the files in the folder of kernels that say that all of them are there, by precision"""
 
 
-def kernels_cached(precision: str = FLOAT32) -> bool:
-    """Say whether an earlier `compile_kernels` has left all kernels in the cache."""
+def kernels_cached(needs: Collection[str] = ()) -> bool:
+    """Say whether earlier calls of `compile_kernels` have left all kernels that a run needs in the cache."""
     folder = kernel_folder().path
-    return folder is not None and (folder / _MARKS[precision]).exists()
+    return folder is not None and all((folder / _mark(name)).exists() for name in _needed(needs))
 
 
 def compile_kernels(
     progress: Callable[[str, int, int], None],
     others: Mapping[str, Callable[[], None]] = _NO_OTHERS,
-    precision: str = FLOAT32,
+    needs: Collection[str] = (),
 ) -> None:
     """Call every kernel once with the types of a run, so that none is compiled while lanes wait for it.
 
     Args:
         progress: called with (what comes next, groups done, groups in all) before each group
         others: groups of kernels that other rooms have, and what calls all of such a group
-        precision: of the run; those of bfloat16 come on top
+        needs: `BFLOAT16_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`
     """
-    of_precision = {"bfloat16": _of_bfloat16} if precision == BFLOAT16_NAME else {}
-    groups = (*_GROUPS, *of_precision.items(), *others.items())
-    for done, (name, call) in enumerate(groups):
+    own = _needed(needs)
+    groups = {**own, **others}
+    for done, (name, call) in enumerate(groups.items()):
         progress(name, done, len(groups))
         call()
     if (folder := kernel_folder().path) is not None:
         with contextlib.suppress(OSError):  # it is told where a kernel cannot be written
-            (folder / _MARKS[precision]).touch()
+            for name in own:
+                (folder / _mark(name)).touch()
+
+
+def _needed(needs: Collection[str]) -> dict[str, Callable[[], None]]:
+    return {name: call for name, of_run, call in _GROUPS if of_run <= set(needs)}
+
+
+def _mark(group: str) -> str:
+    """The file in the folder of kernels that says that all of a group are there."""
+    return f"complete.{group.replace(' ', '_')}"

@@ -2,12 +2,19 @@
 
 import logging
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from cstool.errors import CheckpointError
 from cstool.kernels import kernel_folder
-from cstool.kernels.compile import compile_kernels, kernels_cached
-from cstool.kernels.gemm_providers import FLOAT32
+from cstool.kernels.compile import (
+    ANSWERING_KERNELS,
+    BFLOAT16_KERNELS,
+    SPARSE_KERNELS,
+    compile_kernels,
+    kernels_cached,
+)
+from cstool.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.optimizers import compile_updates
 from cstool.progress import Progress
 from cstool.store import sweep_temporary
@@ -32,14 +39,30 @@ def prepare_model_dir(folder: Path) -> None:
     sweep_temporary(folder)
 
 
-def prepare_kernels(progress: Progress, precision: str = FLOAT32) -> None:
-    """Compile the kernels for this machine, or load what an earlier run compiled.
+def needed_kernels(precision: str, sparse: Collection[str], *, answers: bool = False) -> frozenset[str]:
+    """What a run needs of kernels beside what every run does.
 
     Args:
         precision: of the run
+        sparse: its sparse weights
+        answers: whether the model answers, row by row
     """
-    if kernels_cached(precision):
-        compile_kernels(lambda name, done, total: None, _OTHERS, precision)
+    wanted = {
+        BFLOAT16_KERNELS: precision == BFLOAT16_NAME,
+        SPARSE_KERNELS: bool(sparse),
+        ANSWERING_KERNELS: answers,
+    }
+    return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+def prepare_kernels(progress: Progress, needs: Collection[str] = ()) -> None:
+    """Compile the kernels for this machine, or load what an earlier run compiled.
+
+    Args:
+        needs: see `needed_kernels`
+    """
+    if kernels_cached(needs):
+        compile_kernels(lambda name, done, total: None, _OTHERS, needs)
         return
     began = time.perf_counter()
     problem = kernel_folder().problem
@@ -56,6 +79,6 @@ def prepare_kernels(progress: Progress, precision: str = FLOAT32) -> None:
             progress.start(COMPILING, total)
         progress.advance(COMPILING, done, name)
 
-    compile_kernels(show, _OTHERS, precision)
+    compile_kernels(show, _OTHERS, needs)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")

@@ -12,7 +12,7 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
 from cstool.machine.memoryx_store import open_backing
-from cstool.machine.prepare import prepare_kernels
+from cstool.machine.prepare import needed_kernels, prepare_kernels
 from cstool.machine.ranks.orders import CompileKernels, SettleKernels
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start, restore
@@ -101,8 +101,9 @@ def open_session(
         _prepare_systems(session, found, trains=False, kinds=len(sizes))
     if data.train is not None:
         _prepare_systems(session, data.train, trains=True)
-    prepare_kernels(progress, appliance.precision)
-    appliance.others.order(CompileKernels(appliance.precision))
+    needs = needed_kernels(appliance.precision, appliance.memoryx.arrays.sparse_names)
+    prepare_kernels(progress, needs)
+    appliance.others.order(CompileKernels(needs))
     return session
 
 

@@ -185,9 +185,14 @@ class ModelArrays:
         first = self._firsts[panel.weight][panel.start]
         return first, first + panel.stop - panel.start
 
+    @property
+    def sparse_names(self) -> list[str]:
+        """Weights that stream without their zeros, here or elsewhere."""
+        return [*self.sparse, *self.dropped]
+
     def sparse_shapes(self) -> list[tuple[int, int]]:
         """(rows, columns) of all panels that stream without their zeros."""
-        panels = [panel for name in (*self.sparse, *self.dropped) for panel in self.panels[name]]
+        panels = [panel for name in self.sparse_names for panel in self.panels[name]]
         return [(p.stop - p.start, p.size // (p.stop - p.start)) for p in panels]
 
     def initialize(self, seed: int, workers: Executor) -> None:

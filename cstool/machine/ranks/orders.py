@@ -66,7 +66,7 @@ class Begin(NamedTuple):
 class CompileKernels(NamedTuple):
     """Compile the kernels, or load them where this host has them compiled, as that of rank 0 has by now."""
 
-    precision: str
+    needs: frozenset[str]
 
 
 class Prepare(NamedTuple):

@@ -97,7 +97,7 @@ class Worker:
         follow: dict[type, Callable[[Any], None]] = {
             Identify: self._identify,
             Begin: self._begin,
-            CompileKernels: lambda order: prepare_kernels(Silent(), order.precision),
+            CompileKernels: lambda order: prepare_kernels(Silent(), order.needs),
             Prepare: self._prepare,
             SetGemm: self._multiply_with,
             SettleKernels: self._settle_kernels,

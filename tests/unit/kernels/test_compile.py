@@ -7,7 +7,13 @@ import pytest
 
 from cstool.kernels import compile as compiling
 from cstool.kernels._cache import KernelFolder
-from cstool.kernels.compile import compile_kernels, kernels_cached
+from cstool.kernels.compile import (
+    ANSWERING_KERNELS,
+    BFLOAT16_KERNELS,
+    SPARSE_KERNELS,
+    compile_kernels,
+    kernels_cached,
+)
 
 GROUPS = [
     "random numbers",
@@ -19,9 +25,8 @@ GROUPS = [
     "embeddings",
     "softmax loss",
     "magnitudes",
-    "sparse linear",
-    "inference",
 ]
+EVERY = {BFLOAT16_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS}
 
 
 @pytest.fixture
@@ -38,10 +43,28 @@ def test_progress_names_what_comes_next():
 
 
 @pytest.mark.usefixtures("_empty_cache")
+@pytest.mark.parametrize(
+    ("needs", "more"),
+    [
+        ({SPARSE_KERNELS}, ["sparse linear"]),
+        ({ANSWERING_KERNELS}, ["inference"]),
+        ({BFLOAT16_KERNELS}, ["bfloat16"]),
+        (EVERY, ["sparse linear", "inference", "bfloat16", "inference in bfloat16"]),
+    ],
+)
+def test_only_what_a_run_needs_is_compiled(needs, more):
+    seen: list[str] = []
+    compile_kernels(lambda name, *_: seen.append(name), needs=needs)
+    assert seen == [*GROUPS, *more]
+
+
+@pytest.mark.usefixtures("_empty_cache")
 def test_kernels_are_cached_after_they_were_compiled():
     before = kernels_cached()
     compile_kernels(lambda name, done, total: None)
-    assert (before, kernels_cached()) == (False, True)
+    assert (before, kernels_cached(), kernels_cached(EVERY)) == (False, True, False)
+    compile_kernels(lambda name, done, total: None, needs=EVERY)
+    assert kernels_cached(EVERY)
 
 
 def test_without_a_folder_kernels_are_not_cached(monkeypatch):
@@ -77,7 +100,7 @@ def run(kind, *weights, inputs=(one(6, 8),), **attributes):
         of_call = {"dropout": drop, "scratch": lend, "stop": 9, "scale": 1}
         backward(kind, inputs, weights, one(6, 8), of_call=of_call, **{"sequence": 3, **attributes})
 
-compile_kernels(lambda name, done, total: None)
+compile_kernels(lambda name, done, total: None, needs=["sparse"])
 before = compiled()
 x, row, grad = one(6, 8), one(8), one(8)
 ids, mask = np.ones(6, np.int32), one(6)
@@ -134,7 +157,7 @@ def compiled():
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
 
-compile_kernels(lambda name, done, total: None, precision="bfloat16")
+compile_kernels(lambda name, done, total: None, needs=["bfloat16"])
 before = compiled()
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
@@ -163,7 +186,7 @@ def compiled():
     kernels = {{kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}}
     return sum(len(kernel.signatures) for kernel in kernels)
 
-compile_kernels(lambda name, done, total: None, precision="{precision}")
+compile_kernels(lambda name, done, total: None, needs=["answering", "{precision}"])
 before = compiled()
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
