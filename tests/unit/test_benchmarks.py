@@ -1,0 +1,84 @@
+"""What the benchmarks measure can still be built, and the table of the suite reads as its page shows it."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+import benchmarks
+from benchmarks.step import MODELS, cstool_side, model_graph
+from benchmarks.suite import COLUMNS, QUICK_ROWS, ROWS, Step, _speeds, columns_of, table
+
+WITH_PEERS = {"torch_models", "sparse_peers", "neighbours"}
+"""modules that import what only the extra `bench` installs"""
+
+
+@pytest.mark.parametrize(
+    "name", sorted({module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - WITH_PEERS)
+)
+def test_every_module_can_be_imported(name):
+    importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("model", "batch_size", "sequence"), [("gpt_tiny", 2, 16), ("fc_mnist", 6, 1)])
+def test_a_step_of_a_small_model_trains(model, batch_size, sequence, precision):
+    step, appliance = cstool_side(model, batch_size, sequence, precision)
+    with appliance:
+        step()
+        step()
+
+
+def test_every_row_names_a_model():
+    for row in (*ROWS.values(), *QUICK_ROWS.values()):
+        assert not isinstance(row, Step) or row.model in MODELS
+
+
+def test_sparse_weights_of_a_row_are_sparse():
+    _, appliance = cstool_side("gpt_tiny", 2, 16, sparsity=0.9)
+    with appliance:
+        assert len(appliance.memoryx.arrays.sparse) > 0
+
+
+def test_the_columns_of_a_row():
+    assert list(columns_of(ROWS["gpt_tiny, 24 x 128"])) == list(COLUMNS)
+    assert list(columns_of(ROWS["generate 128 tokens"])) == [
+        "cstool float32",
+        "cstool bfloat16",
+        "PyTorch eager",
+        "autocast",
+    ]
+
+
+def test_a_graph_has_the_tokens_that_are_asked_for():
+    assert model_graph("gpt_tiny", 16)[1].sequence_length == 16
+    assert model_graph("fc_mnist", 1)[1].sequence_length is None
+
+
+def test_speeds_are_those_of_neighbouring_turns_and_the_faster_peer_counts():
+    seconds = {
+        "cstool float32": [2.0, 4.0, 2.0],
+        "cstool bfloat16": [1.0, 1.0, 2.0],
+        "autocast": [2.0, 3.0, 9.0],
+        "autocast compiled": [3.0, 2.5, 8.0],
+    }
+    assert list(_speeds(seconds)) == [
+        ("cstool bfloat16", ("autocast", "autocast compiled"), {"median": 2.5, "min": 2.0, "max": 4.0}),
+        ("cstool bfloat16", ("cstool float32",), {"median": 2.0, "min": 1.0, "max": 4.0}),
+    ]
+
+
+def test_the_table_of_a_row():
+    numbers = {"median_s": 1.5, "min_s": 1.25, "max_s": 12.0, "peak_bytes": 2**32, "share_of_limit": 0.8}
+    found = {
+        "columns": {"cstool float32": numbers, "PyTorch eager": {**numbers, "share_of_limit": None}},
+        "speeds": {"cstool float32 / PyTorch eager": {"median": 1.3, "min": 1.0, "max": 2.0}},
+        "limit_flops_per_s": {"float32": 2e11, "bfloat16": 4.1e11},
+    }
+    assert table("gpt2_small, 4 x 512", found).splitlines() == [
+        "gpt2_small, 4 x 512                 median s      min      max   peak MiB  of its GEMM limit",
+        "  cstool float32                      1.5000   1.2500  12.0000      4,096               80%",
+        "  PyTorch eager                       1.5000   1.2500  12.0000      4,096",
+        "  cstool float32 / PyTorch eager                      1.30x  (1.00 to 2.00)",
+        "  GEMM limit, GFLOP/s: float32 200, bfloat16 410",
+    ]
