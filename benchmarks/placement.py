@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cstool.compiler import compile_model, pipelining
-from cstool.compiler.placement import Placement, Stage, place, stage_cycles
+from cstool.compiler.placement import Placement, place, wire_length
+from cstool.compiler.stage import PipelineStage, stage_cycles
 from cstool.ir import Region
 from cstool.params import load_params
 from cstool.system import load_system
@@ -59,9 +60,9 @@ class Case:
 
     def __init__(self, params: Path) -> None:
         self.name = params.stem
-        kept: list[tuple[Placement, Sequence[Stage], int, int]] = []
+        kept: list[tuple[Placement, Sequence[PipelineStage], int, int]] = []
 
-        def keep(stages: Sequence[Stage], width: int, height: int) -> Placement:
+        def keep(stages: Sequence[PipelineStage], width: int, height: int) -> Placement:
             placement = place(stages, width, height)
             kept.append((placement, stages, width, height))
             return placement
@@ -390,7 +391,7 @@ def anneal(tree: Ints, case: Case, least: Ints, seconds: float, seed: int) -> tu
 
     work_out(2 * count - 2)
     sides, best = np.zeros(count, np.int64), np.zeros((count, 4), np.int64)
-    scale = float(case.placement.wire_pes)
+    scale = float(wire_length(case.placement.regions))
     state = np.array([HEAT[0] * scale, np.inf, np.inf])
     start, moves, tried = time.monotonic(), 1000, 0
     while (spent := (time.monotonic() - start) / seconds) < 1:
@@ -429,7 +430,10 @@ def main() -> None:
         placement, count = case.placement, len(case.stages)
         print(f"{case.name}: {count} stages on {case.width} x {case.height} PEs (modelled)")
         print(f"  placed in {case.place_seconds():.2f} s, measured on this host")
-        print(f"  {placement.bottleneck_cycles:,} cycles, wires of {placement.wire_pes:,} PEs (modelled)", flush=True)
+        print(
+            f"  {placement.bottleneck_cycles:,} cycles, wires of {wire_length(placement.regions):,} PEs (modelled)",
+            flush=True,
+        )
         least = case.least_rows()
         starts = {"own": own_tree(placement.regions), "random": random_tree(count, np.random.default_rng(asked.seed))}
         found = []
@@ -437,7 +441,7 @@ def main() -> None:
             length, tried = anneal(tree, case, least, asked.seconds, asked.seed)
             found.append(length)
             print(f"  from {name}: {length:,.0f} PEs, {tried:,} changes in {asked.seconds:.0f} s", flush=True)
-        print(f"  ours / best annealed: {placement.wire_pes / min(found):.2f}", flush=True)
+        print(f"  ours / best annealed: {wire_length(placement.regions) / min(found):.2f}", flush=True)
 
 
 if __name__ == "__main__":

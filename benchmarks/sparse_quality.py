@@ -17,12 +17,9 @@ from statistics import fmean, stdev
 
 import yaml
 
-from cstool.compiler import compile_model
-from cstool.machine.data_sets import check_data
 from cstool.params import load_params
-from cstool.progress import Silent
-from cstool.run.run import run
-from cstool.system import load_system
+from cstool.run.result import RunResult
+from cstool.verbs.run import RunRequest, run_trainers
 
 FOLDER = Path(__file__).parent.parent / "params"
 MEASURES = {"fc_mnist": ("accuracy", 100.0, "%"), "gpt_tiny": ("loss", 1.0, "nats/byte")}
@@ -65,9 +62,8 @@ def quality(model: str, seed: int, sparsity: dict[str, object] | None) -> float:
         if sparsity is not None:
             overrides.append(f"trainer.init.sparsity={yaml.safe_dump(sparsity, default_flow_style=True, width=1000)}")
         params = load_params(FOLDER / f"{model}.yaml", overrides=overrides)
-        length = check_data(params, "train_and_eval").sequence_length
-        artifact = compile_model(params, load_system("cs2"), sequence_length=length)
-        result = run(params, artifact, mode="train_and_eval", progress=Silent())
+        (result,) = run_trainers([params], RunRequest(mode="train_and_eval"), progress="none")
+        assert isinstance(result, RunResult)
     return factor * result.evaluations[-1][name]
 
 
