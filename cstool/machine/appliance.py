@@ -22,7 +22,7 @@ from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.tables import table_bytes
 from cstool.machine.budgets import activation_budget_bytes
 from cstool.machine.cluster import Cluster
-from cstool.machine.grains import grain_samples, lanes_for
+from cstool.machine.grains import cores_of_rank, grain_samples, lanes_for
 from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
@@ -248,6 +248,7 @@ class Appliance:
         found = self._clusters[batch_size, trains] = Cluster(
             layout,
             lanes=self._lanes or lanes_for(self.graph, grain, len(layout.grains(0)), self.link.host_ranks),
+            threads=self._lanes or cores_of_rank(self.link.host_ranks),
             swarmx=self.others.exchange.swarmx(layout.deal.grains, layout.grains(0)),
             feeder=self.others.exchange.feeder,
             seed=self.seed,

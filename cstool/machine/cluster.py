@@ -15,6 +15,7 @@ from cstool.ir import Panel
 from cstool.kernels.call import LossResult
 from cstool.kernels.gemm import Gemm
 from cstool.kernels.magnitudes import first_non_finite
+from cstool.kernels.shared_gemm import PARTS, SharedGemm
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import Csx, GrainSlot
 from cstool.machine.inputs import Batch
@@ -48,6 +49,7 @@ class Cluster:
         layout: of the systems of all ranks
         rank: of this process
         lanes: host threads, at most
+        threads: that share the products of a grain which is alone in its batch
         swarmx: what stands between its lanes and MemoryX
         feeder: sends panels to other ranks, where MemoryX is here and other ranks are
         apart: how many panels the fastest lane may be ahead of the slowest
@@ -59,6 +61,7 @@ class Cluster:
         layout: Layout,
         *,
         lanes: int,
+        threads: int = 1,
         swarmx: SwarmX,
         seed: int,
         rank: int = 0,
@@ -79,6 +82,9 @@ class Cluster:
         self.lanes = [Lane(i, self.plan, share, swarmx) for i, share in enumerate(even_parts(self.slots, lanes))]
         self._walkers = [*self.lanes, *([] if feeder is None else [Lane(lanes, self.plan, [], feeder)])]
         self._apart, self._nodes = apart, nodes
+        self.sharing = min(threads, PARTS) if self.grains == 1 else 1
+        """threads that share the products of a grain"""
+        self._shared: SharedGemm | None = None
         self._threads = ThreadPoolExecutor(max(1, len(self._walkers) - 1), thread_name_prefix="lane")
 
     @cached_property
@@ -93,7 +99,10 @@ class Cluster:
         return {grain: place for place, grain in enumerate(self.layout.grains(self.rank))}
 
     def multiply_with(self, gemm: Gemm) -> None:
-        """Have all products computed by a provider."""
+        """Have all products computed by a provider; of a lone grain, however many threads there are, in parts."""
+        self._end_sharing()
+        if self.grains == 1:
+            gemm = self._shared = SharedGemm(gemm, self.sharing)
         for slot in self.slots:
             for call in slot.calls:
                 call.gemm = gemm
@@ -187,6 +196,12 @@ class Cluster:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
+        self._end_sharing()
+
+    def _end_sharing(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
 
     def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
         feeds = len(self._walkers) > len(self.lanes)

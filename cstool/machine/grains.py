@@ -150,7 +150,12 @@ def lanes_for(graph: Graph, grain: int, grains: int, ranks: int = 1) -> int:
         ranks: processes that share the cores
     """
     mean_flops = 2 * grain * (graph.sequence_length or 1) * _mean_matrix(graph)
-    return 1 if mean_flops < LANE_WORTH_FLOPS else max(1, min(available_cores() // ranks, grains))
+    return 1 if mean_flops < LANE_WORTH_FLOPS else min(cores_of_rank(ranks), max(1, grains))
+
+
+def cores_of_rank(ranks: int) -> int:
+    """Cores for each of so many processes that share them."""
+    return max(1, available_cores() // ranks)
 
 
 def _mean_matrix(graph: Graph) -> float:

@@ -128,6 +128,7 @@ class HostSetup:
         past_cache: whether that file is read and written past the system's page cache
         commits: whether every step is committed to it
         buffer_bytes: of weights and state that are held in memory, where they are in a file
+        sharing: host threads that share the products of a grain which is alone in its batch
         lanes_beside: host threads of other ranks on this host
         memoryx_share: of MemoryX, what is kept on this host
     """
@@ -145,6 +146,7 @@ class HostSetup:
     past_cache: bool = False
     commits: bool = False
     buffer_bytes: int = 0
+    sharing: int = 1
     lanes_beside: int = 0
     memoryx_share: float = 1.0
 
@@ -287,6 +289,8 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         times = {}
         for direction in PASSES:
             cost = rates.costs[f"{kind} {direction}"]
+            if matrix_of(op) is not None:
+                cost = dataclasses.replace(cost, flop_s=cost.flop_s / setup.sharing)
             work = work_on_host(
                 op,
                 shapes,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info
 
+from cstool.kernels import shared_gemm
 from cstool.machine import appliance
 from cstool.machine.lanes import Lane, Pace
 from cstool.run.result import RunResult
@@ -91,6 +92,18 @@ def test_the_bits_of_no_family_depend_on_num_csx_or_lanes(tmp_path, data, family
         found.append(bits(run_file(file, lanes=lanes, **{NUM_CSX: num_csx})))
     assert found == [found[0]] * 4
     assert len({*found[0][0]}) == 2
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_bits_of_a_grain_that_is_alone_do_not_depend_on_the_threads_that_share_it(
+    tmp_path, data, monkeypatch, precision
+):
+    monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 1}
+    changes = {"init__precision__host": precision, "fit": {"train_dataloader": loader}}
+    found = [bits(run_file(gpt_params(tmp_path / str(n), data, **changes), lanes=n)) for n in (1, 2, 3, 5)]
+    assert found == [found[0]] * 4
+    assert len({*found[0][0]}) > 1
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])

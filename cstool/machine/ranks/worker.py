@@ -15,7 +15,7 @@ from cstool.machine.budgets import ACTIVATION_SHARE, update_threads
 from cstool.machine.buffers import in_flight_bytes
 from cstool.machine.cluster import Cluster
 from cstool.machine.committed import LookForShards, TellRows, rows_of, shards_in
-from cstool.machine.grains import lanes_for
+from cstool.machine.grains import cores_of_rank, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import InputWorker, Share
 from cstool.machine.memoryx import MemoryX
@@ -173,6 +173,7 @@ class Worker:
         cluster = self._clusters[prepare.batch_size, layout.trains] = Cluster(
             layout,
             lanes=self._lanes or lanes_for(graph, layout.plan.samples, len(own), self._link.host_ranks),
+            threads=self._lanes or cores_of_rank(self._link.host_ranks),
             swarmx=self._exchange.swarmx(layout.deal.grains, own),
             feeder=self._exchange.feeder,
             seed=self._model.seed,

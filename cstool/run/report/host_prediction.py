@@ -7,7 +7,8 @@ from itertools import pairwise
 from statistics import median
 
 from cstool.ir import Graph
-from cstool.machine.grains import grain_samples, lanes_for
+from cstool.kernels.shared_gemm import PARTS
+from cstool.machine.grains import cores_of_rank, grain_samples, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.layout import Layout, lay_out
 from cstool.machine.memoryx.shards import Shards, deal_panels
@@ -110,6 +111,7 @@ def setup_of(session: Session) -> HostSetup:
         session.graph,
         cluster.plan.timeline.again,
         keeps=cluster.plan.keeps,
+        sharing=cluster.sharing,
         in_file=arrays.file is not None,
         past_cache=arrays.file is not None and arrays.file.direct,
         grain_samples=cluster.plan.samples,
@@ -215,6 +217,7 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
         graph,
         make_timeline(graph, trains=True, recomputes=always).again,
         keeps=not always,
+        sharing=min(cores_of_rank(1), PARTS) if grains == 1 else 1,
         in_file=in_file,
         past_cache=in_file and slots * state_bytes > CACHED_SHARE * free,
         grain_samples=samples,
@@ -230,6 +233,7 @@ def _setup(
     again: frozenset[int],
     *,
     keeps: bool,
+    sharing: int,
     in_file: bool,
     past_cache: bool,
     grain_samples: int,
@@ -250,6 +254,7 @@ def _setup(
         waits_for_norm=params.precision.max_gradient_norm is not None,
         recomputed=frozenset(graph.ops[position].name for position in again),
         keeps=keeps,
+        sharing=sharing,
         memoryx_in_file=in_file,
         commits=in_file and params.memoryx.commit_steps > 0,
         buffer_bytes=params.memoryx.memory if in_file else 0,

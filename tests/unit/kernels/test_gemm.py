@@ -8,25 +8,31 @@ import numpy as np
 import pytest
 
 from cstool.errors import ClusterError
-from cstool.kernels import gemm_providers
+from cstool.kernels import gemm_providers, shared_gemm
 from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY, Gemm
 from cstool.kernels.gemm_providers import Found, choose_gemm, find_onednn
+from cstool.kernels.shared_gemm import SharedGemm
 from tests.unit.kernels.tolerances import assert_close
 
 HALF_UNIT = 2.0**-8
 """largest relative error of a number that is rounded to bfloat16"""
 
 
-@pytest.fixture(params=["numpy", "emulated", "onednn"])
-def gemm(request) -> Gemm:
-    if request.param != "onednn":
-        return {"numpy": NUMPY, "emulated": EMULATED}[request.param]
-    found = find_onednn()
-    if found.gemm is None:
-        pytest.skip(f"oneDNN: {found.reason}")
-    return found.gemm
+@pytest.fixture(params=["numpy", "emulated", "onednn", "numpy, shared", "emulated, shared", "onednn, shared"])
+def gemm(request, monkeypatch) -> Iterator[Gemm]:
+    name, _, is_shared = request.param.partition(", ")
+    own: Gemm | None = {"numpy": NUMPY, "emulated": EMULATED}.get(name)
+    if own is None and (own := find_onednn().gemm) is None:
+        pytest.skip(f"oneDNN: {find_onednn().reason}")
+    if not is_shared:
+        yield own
+        return
+    monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
+    shared = SharedGemm(own, 3)
+    yield shared
+    shared.close()
 
 
 def _operands(layout: str, rng: np.random.Generator, gemm: Gemm) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
