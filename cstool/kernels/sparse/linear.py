@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cstool.kernels._jit import elementwise, inlined
-from cstool.kernels._vectors import FLOAT_BYTES, LANES
+from cstool.kernels._vectors import FLOAT_BYTES, LANES, LINE_BYTES
 from cstool.kernels.gemm import Scratch
 from cstool.kernels.sparse._vectors import (
     add_transpose,
@@ -26,7 +26,6 @@ VECTORS = 4
 TILE_TOKENS = VECTORS * LANES
 """tokens of a tile: an output's tile of them stays in four registers of 512 bits"""
 _TILE_BYTES = TILE_TOKENS * FLOAT_BYTES
-_LINE_BYTES = LANES * FLOAT_BYTES
 _ZERO = np.zeros(1, np.float32)
 LONG_ROW = 24
 """non-zeros from which on a row keeps a CPU so busy that it does not look at the next one by itself"""
@@ -55,7 +54,7 @@ def _block_loop(name: str, row: Any) -> Any:
             if count >= LONG_ROW:
                 ahead = row_tiles + np.int64(order[s + np.uint64(AHEAD)]) * _TILE_BYTES
                 for v in range(VECTORS):
-                    prefetch(ahead + v * _LINE_BYTES)
+                    prefetch(ahead + v * LINE_BYTES)
             this = np.int64(order[s])
             row(column, numbers, count, tiles, row_tiles + this * _TILE_BYTES, starts + this * starts_stride)
             column += count
@@ -93,7 +92,7 @@ def _pack(x, first, tiles):  # type: ignore[no-untyped-def]
         source = x.ctypes.data + (first + t) * stride
         target = tiles.ctypes.data + t * FLOAT_BYTES
         for f in range(0, full, LANES):
-            _ask_for_block(source + f * FLOAT_BYTES + READ_AHEAD * _LINE_BYTES, stride)
+            _ask_for_block(source + f * FLOAT_BYTES + READ_AHEAD * LINE_BYTES, stride)
             transpose(source + f * FLOAT_BYTES, stride, target + f * _TILE_BYTES, _TILE_BYTES)
         for f in range(full, width):
             for i in range(t, t + LANES):
@@ -111,7 +110,7 @@ def _unpack(tiles, y, first, add):  # type: ignore[no-untyped-def]
         source = tiles.ctypes.data + t * FLOAT_BYTES
         target = y.ctypes.data + (first + t) * stride
         for f in range(0, full, LANES):
-            _ask_for_block(target + f * FLOAT_BYTES + WRITE_AHEAD * _LINE_BYTES, stride)
+            _ask_for_block(target + f * FLOAT_BYTES + WRITE_AHEAD * LINE_BYTES, stride)
             if add:
                 add_transpose(source + f * _TILE_BYTES, _TILE_BYTES, target + f * FLOAT_BYTES, stride)
             else:
@@ -175,7 +174,7 @@ def _lend_tiles(scratch: Scratch) -> tuple[np.ndarray, np.ndarray]:
     """
     features = WIDE + CHUNK_ROWS
     memory = scratch("sparse.tiles", (features * TILE_TOKENS + LANES,))
-    start = -memory.ctypes.data % _LINE_BYTES // FLOAT_BYTES
+    start = -memory.ctypes.data % LINE_BYTES // FLOAT_BYTES
     tiles = memory[start : start + features * TILE_TOKENS].reshape(features, TILE_TOKENS)
     return tiles[:WIDE], tiles[WIDE:]
 
