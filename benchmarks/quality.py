@@ -40,8 +40,8 @@ WIDE_DIGITS = (
     "trainer.init.schedulers=[{CosineDecayLR: {initial_learning_rate: 0.2, end_learning_rate: 0.004, "
     "total_iters: 660}}]",
 )
-"""of `fc_mnist`, dense and sparse. A unit with a tenth of its inputs begins with a tenth of the variance: at the 0.05 of
-the stock file the sparse network is still learning after ten epochs."""
+"""of `fc_mnist`, dense and sparse. A unit with a tenth of its inputs begins with a tenth of the variance: at the 0.05
+of the stock file the sparse network is still learning after ten epochs."""
 
 Sides = dict[str, tuple[str, ...]]
 """name of a side -> what it changes in the stock file; the others are held against the first"""
