@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from statistics import median
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -69,33 +68,3 @@ def alternate(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str,
             side()
             seconds[name].append(time.perf_counter() - begin_s)
     return {name: measured[1:] for name, measured in seconds.items()}
-
-
-def report(
-    seconds: Mapping[str, Sequence[float]], *, ours: str, theirs: str, flops: int, limit_flops_per_s: float
-) -> str:
-    """Return a table of what `alternate` measured, and how fast `ours` is relative to `theirs`.
-
-    Args:
-        seconds: per side, equally many
-        ours: the side whose speed is asked for
-        theirs: the side it is compared with
-        flops: of one call: the matrix products that it cannot do without
-        limit_flops_per_s: as from `gemm_limit_flops_per_s`, measured in the same run [FLOP/s]
-    """
-    width = max(len(name) for name in seconds)
-    lines = [
-        f"measured on this host, {len(seconds[ours])} rounds, sides alternating, first round discarded",
-        f"{'':{width}}  median s     min s     max s  of GEMM limit",
-    ]
-    for name, measured in seconds.items():
-        share = flops / (median(measured) * limit_flops_per_s)
-        numbers = "".join(f"{value:10.3f}" for value in (median(measured), min(measured), max(measured)))
-        lines.append(f"{name:{width}}{numbers}{share:15.1%}")
-    ratios = [b / a for a, b in zip(seconds[ours], seconds[theirs], strict=True)]
-    lines += [
-        f"speed of {ours} relative to {theirs}: {median(ratios):.3f}x"
-        f" (median of {len(ratios)} pairs, min {min(ratios):.3f}, max {max(ratios):.3f})",
-        f"a call is {flops / 1e12:.3f} TFLOP; GEMM limit {limit_flops_per_s / 1e9:.0f} GFLOP/s",
-    ]
-    return "\n".join(lines)

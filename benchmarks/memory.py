@@ -24,7 +24,7 @@ def main() -> None:
     """Train, and print the account."""
     compile_kernels(lambda _name, _done, _total: None)
     libraries = status_bytes("VmRSS")
-    step, appliance = cstool_side("gpt2", 2, 512)
+    step, appliance = cstool_side("gpt2", 2)
     for _ in range(STEPS):
         step()
     peak = status_bytes("VmHWM")

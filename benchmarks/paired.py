@@ -19,7 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks.turns import Side, serve
+if __package__:
+    from benchmarks.turns import Side, serve
+else:  # A side takes `benchmarks` from its own checkout, which may be older than what takes turns here.
+    from turns import Side, serve
 
 HERE = Path(__file__).resolve()
 
@@ -27,13 +30,13 @@ HERE = Path(__file__).resolve()
 def _step(model: str) -> Callable[[], object]:
     from benchmarks.step import cstool_side
 
-    return cstool_side(model, 4, 512)[0]
+    return cstool_side(model, 4)[0]
 
 
 def _sparse_step(sparsity: float | None) -> Callable[[], object]:
     from benchmarks.step import cstool_side
 
-    return cstool_side("gpt3_xl_wide", 4, 512, sparsity=sparsity)[0]
+    return cstool_side("gpt3_xl_wide", 4, sparsity=sparsity)[0]
 
 
 def _sparse_product(product: str) -> Callable[[], object]:

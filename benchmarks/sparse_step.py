@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (default: 5)")
     arguments = parser.parse_args()
     with ExitStack() as stack:
-        shape = "gpt3_xl_wide", arguments.batch_size, 512, arguments.precision
+        shape = "gpt3_xl_wide", arguments.batch_size, arguments.precision
         dense, dense_machine = cstool_side(*shape)
         sparse, sparse_machine = cstool_side(*shape, sparsity=arguments.sparsity)
         stack.enter_context(dense_machine)

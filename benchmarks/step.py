@@ -45,8 +45,8 @@ CLASSES = 10
 def cstool_side(
     model: str,
     batch_size: int,
-    sequence_length: int,
     precision: str = FLOAT32,
+    sequence_length: int = 512,
     sparsity: float | None = None,
     lanes: int | None = None,
 ) -> tuple[Callable[[], None], Appliance]:

@@ -84,7 +84,7 @@ class Step:
         if column.ours:
             from benchmarks.step import cstool_side
 
-            return cstool_side(self.model, self.batch_size, self.sequence_length, column.precision, self.sparsity)[0]
+            return cstool_side(self.model, self.batch_size, column.precision, self.sequence_length, self.sparsity)[0]
         from benchmarks.torch_models import torch_step_runner
 
         return torch_step_runner(

@@ -23,7 +23,7 @@ def test_every_module_can_be_imported(name):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("model", "batch_size", "sequence"), [("gpt_tiny", 2, 16), ("fc_mnist", 6, 1)])
 def test_a_step_of_a_small_model_trains(model, batch_size, sequence, precision):
-    step, appliance = cstool_side(model, batch_size, sequence, precision)
+    step, appliance = cstool_side(model, batch_size, precision, sequence)
     with appliance:
         step()
         step()
@@ -35,7 +35,7 @@ def test_every_row_names_a_model():
 
 
 def test_sparse_weights_of_a_row_are_sparse():
-    _, appliance = cstool_side("gpt_tiny", 2, 16, sparsity=0.9)
+    _, appliance = cstool_side("gpt_tiny", 2, sequence_length=16, sparsity=0.9)
     with appliance:
         assert len(appliance.memoryx.arrays.sparse) > 0
 
