@@ -197,7 +197,7 @@ def make_program(
         operand_bits=params.operand_bits,
         optimizer=costed_optimizer(params.optimizer),
         recompute=recompute,
-        waits_for_norm=params.precision.max_gradient_norm is not None,
+        waits_for_norm=params.precision.gradients_wait,
     )
     length = declared_sequence_length(params) if sequence_length is None else sequence_length
     return _program(params, request, length)

@@ -14,7 +14,7 @@ import numpy as np
 
 from cstool.ir import Panel
 from cstool.kernels.bfloat16 import float_dtype
-from cstool.kernels.gemm import NUMPY, Gemm, Scratch
+from cstool.kernels.gemm import NUMPY, Gemm, Scratch, quiet
 from cstool.kernels.random import Dropout
 from cstool.kernels.sparse.matrix import SparseMatrix
 
@@ -36,6 +36,7 @@ Weights: TypeAlias = Array | SparseMatrix
 """of a panel"""
 
 
+@quiet
 def add_payloads(left: Payload, right: Payload) -> Payload:
     """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right."""
     if isinstance(left, Rows):
@@ -49,6 +50,7 @@ def add_payloads(left: Payload, right: Payload) -> Payload:
     return left
 
 
+@quiet
 def add_to_dense(payload: Payload, out: Array) -> None:
     """Add a payload to a dense gradient in place."""
     if isinstance(payload, Rows):

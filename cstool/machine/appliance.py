@@ -26,6 +26,7 @@ from cstool.machine.grains import cores_of_rank, grain_samples, lanes_for
 from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
+from cstool.machine.loss_scale import LossScale
 from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx_store import ShardFile
@@ -35,6 +36,7 @@ from cstool.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm
 from cstool.machine.recorder import OFF, Recorder
 from cstool.machine.spread import spread_memoryx
 from cstool.optimizers import Optimizer
+from cstool.params import UNSCALED, LossScaling
 from cstool.store import Store
 
 EVALUATION_PART = 4
@@ -47,7 +49,12 @@ class TrainStep(NamedTuple):
     loss: float
     """the scaled loss, as it is logged [nats]"""
     gradient_norm: float | None
-    """before clipping; None where no norm was asked for"""
+    """before clipping; None where nobody needed it"""
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether it updated nothing, since a gradient was not finite."""
+        return self.gradient_norm is not None and not math.isfinite(self.gradient_norm)
 
 
 class Appliance:
@@ -57,6 +64,7 @@ class Appliance:
         optimizer, max_gradient_norm, learning_rate_scales, sparsity, store, waiting_bytes: see `MemoryX`
         loss_scaling: what the loss is divided by: "num_tokens" or "batch_size"
         loss_weight: what it is multiplied by
+        loss_scale: what it is multiplied by beside that, where the gradients are divided by that again
         lanes: host threads; None to choose
         memory_bytes: what activations may take; None for a share of what the rest leaves
         recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
@@ -79,6 +87,7 @@ class Appliance:
         loss_scaling: str,
         loss_weight: float,
         seed: int,
+        loss_scale: LossScaling = UNSCALED,
         learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
         sparsity: SparsityRules = DENSE,
         num_csx: int = 1,
@@ -97,6 +106,8 @@ class Appliance:
         self.num_csx = num_csx
         self.loss_scaling = loss_scaling
         self.loss_weight = loss_weight
+        self.loss_scale = LossScale(loss_scale)
+        """of the step that comes next"""
         self._lanes = lanes
         self._recompute = recompute
         self.precision = precision
@@ -123,6 +134,7 @@ class Appliance:
             seed=seed,
             apart=self._apart,
             max_gradient_norm=max_gradient_norm,
+            least_loss_scale=loss_scale.least,
             learning_rate_scales=learning_rate_scales,
             narrow=self.narrow.weights,
         )
@@ -152,25 +164,36 @@ class Appliance:
             step: from 1
 
         Raises:
-            NonFiniteError: naming the step and the first tensor that is not finite
+            NonFiniteError: naming the step and the first tensor that is not finite; not for a gradient where the scale
+                of the loss may still be made smaller: then the step is skipped
         """
         cluster = self._cluster_for(batch, trains=True)
         scale = self.loss_weight / max(1, batch.tokens if self.loss_scaling == "num_tokens" else batch.samples)
-        self.memoryx.begin_step(step, learning_rate)
-        statistics, wants_to_see = self.memoryx.statistics, self.memoryx.wants_to_see
-        go = Go(batch.stream, step, scale, learning_rate, None, wants_to_see, statistics.with_norms)
+        loss_scale, skipped = self.loss_scale.value, self.loss_scale.skipped
+        self.memoryx.begin_step(step, learning_rate, loss_scale, skipped)
+        go = Go(
+            batch.stream,
+            step,
+            scale * loss_scale,
+            learning_rate,
+            loss_scale=loss_scale,
+            skipped=skipped,
+            wants_to_see=self.memoryx.wants_to_see,
+            with_norms=self.memoryx.statistics.with_norms,
+        )
         self._begin_batch(cluster, go)
         losses: dict[int, LossResult] = {}
         for wave in range(cluster.waves):
-            cluster.load(batch, wave, step, scale)
+            cluster.load(batch, wave, step, go.scale)
             # Panels stream from MemoryX through SwarmX to all lanes.
             losses |= self._forward(cluster, step)
             # They stream again in reverse. SwarmX sums gradients, and MemoryX updates a panel once its own is complete.
             cluster.backward()
             self.others.finish_backward(len(cluster.lanes))
-        # With clipping by norm, updates begin here; the next step waits for them panel by panel.
-        gradient_norm = self.memoryx.finish_step()
-        return TrainStep(_sum(losses).total * scale, gradient_norm)
+        # Where gradients have waited, updates begin here; the next step waits for them panel by panel.
+        trained = TrainStep(_sum(losses).total * scale, self.memoryx.finish_step())
+        self.loss_scale.finish_step(is_skipped=trained.is_skipped)
+        return trained
 
     def evaluate(self, batch: Batch, step: int, sample: int | None = None) -> LossResult:
         """Run one batch forward, without dropout.
@@ -181,7 +204,7 @@ class Appliance:
         """
         cluster = self._cluster_for(batch, trains=False)
         self.memoryx.begin_evaluation(step, sample)
-        self._begin_batch(cluster, Go(batch.stream, step, 1.0, None, sample))
+        self._begin_batch(cluster, Go(batch.stream, step, 1.0, None, sample=sample))
         losses: dict[int, LossResult] = {}
         for wave in range(cluster.waves):
             cluster.load(batch, wave, step, scale=1.0)

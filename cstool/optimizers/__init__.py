@@ -32,7 +32,14 @@ class Step(NamedTuple):
     """from 1"""
     learning_rate: float
     gradient_scale: float
-    """what the gradient is multiplied by first (clipping by norm)"""
+    """what the gradient is multiplied by first (clipping by norm, and what takes the scale of the loss out again)"""
+    skipped: int = 0
+    """how many steps before it updated nothing"""
+
+    @property
+    def update(self) -> int:
+        """Number of the update, from 1: that of the step, where none was skipped."""
+        return self.number - self.skipped
 
 
 class Optimizer(Protocol):

@@ -50,7 +50,7 @@ class Rule:
             compiled(_squares, sums=True)(w, g, by_row[part], by_column, weights[part], *clip)
 
         go(add_squares)
-        keep = 1.0 - step.number**params.decay_rate
+        keep = 1.0 - step.update**params.decay_rate
         # What is not finite is found in the weight.
         with np.errstate(all="ignore"):
             for state, squares, count in zip(states, (by_row, by_column), (columns, rows), strict=False):

@@ -18,9 +18,9 @@ _MAX_POWERS = 2**20
 
 
 class _BiasCorrection:
-    """1 - beta^step, as exactly as whoever is followed has it.
+    """1 - beta^update, as exactly as whoever is followed has it.
 
-    The vendor multiplies beta^step up in float32. Of a beta near 1 that is seen: 1 - 0.999 is off by 1.3e-5.
+    The vendor multiplies beta^update up in float32. Of a beta near 1 that is seen: 1 - 0.999 is off by 1.3e-5.
     """
 
     def __init__(self, beta: float, *, as_vendors: bool) -> None:
@@ -32,9 +32,9 @@ class _BiasCorrection:
             steps = min(math.ceil(_NEGLIGIBLE / math.log(beta)), _MAX_POWERS)
             self.first = np.float32(1.0) - np.multiply.accumulate(np.full(steps, beta, np.float32))
 
-    def of(self, step: int) -> float:
-        """Its value for a step, from 1."""
-        return 1.0 - self.beta**step if step > len(self.first) else float(self.first[step - 1])
+    def of(self, update: int) -> float:
+        """Its value for an update, from 1."""
+        return 1.0 - self.beta**update if update > len(self.first) else float(self.first[update - 1])
 
 
 class Rule:
@@ -68,7 +68,7 @@ class Rule:
         weight_decay = self.params.weight_decay if decays or self.decays_all else 0.0
         # AdamW shrinks the weight itself; Adam adds its decay to the gradient.
         decay, shrink = (0.0, 1.0 - step.learning_rate * weight_decay) if self.is_decoupled else (weight_decay, 1.0)
-        correction1, correction2 = (correction.of(step.number) for correction in self.corrections)
+        correction1, correction2 = (correction.of(step.update) for correction in self.corrections)
         if self.is_vendors:
             # Epsilon is added to the root as it is; the quotient is corrected.
             correction1, correction2 = correction1 / math.sqrt(correction2), 1.0

@@ -40,7 +40,7 @@ class Rule:
             step.gradient_scale,
             self.clip_value,
             # PyTorch's first gradient is the buffer, it is not added to it.
-            self.params.form == "pytorch" and step.number == 1,
+            self.params.form == "pytorch" and step.update == 1,
         )
 
 

@@ -24,4 +24,4 @@ from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import FcMnistParams, ParallelDecoderParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.params.sections.sparsity import SparsityParams
-from cstool.params.sections.trainer import EarlyStopping, LoopParams
+from cstool.params.sections.trainer import UNSCALED, EarlyStopping, LoopParams, LossScaling

@@ -66,6 +66,12 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
         "float32, bfloat16 (operands of products on this host)",
         "as enabled and fp16_type say",
     ),
+    (trainer.PrecisionParams, "loss_scaling_factor"): (f"{trainer.DYNAMIC}, or a number above 0", "1.0"),
+    (trainer.PrecisionParams, "steps_per_increase"): ("", "2000"),
+    (trainer.PrecisionParams, "min_loss_scale"): ("", "2^-14"),
+    (trainer.PrecisionParams, "max_loss_scale"): ("", "2^31 for cbfloat16, else 2^15"),
+    (trainer.PrecisionParams, "initial_loss_scale"): ("", "max_loss_scale"),
+    (trainer.PrecisionParams, "log_loss_scale"): ("", f"true for {trainer.DYNAMIC}"),
     (trainer.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (trainer.BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (_SHARE, "must be given, but for init_method from_checkpoint"),
@@ -322,5 +328,5 @@ def _bounds(metadata: list[Any]) -> Iterator[str]:
             continue
         for name, words in (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below")):
             bound = getattr(item, name, None)
-            if bound is not None and bound != MAX_STEPS:
+            if bound is not None and bound not in (MAX_STEPS, trainer.TOO_LARGE):
                 yield f" {words} {bound:,}"

@@ -17,6 +17,7 @@ from cstool.params import written_states
 from cstool.run.report.time_split import CHECKPOINT
 from cstool.run.session import Saving, Session
 from cstool.store import (
+    SCALER,
     checkpoint_path,
     copy_states,
     delete_checkpoints,
@@ -42,6 +43,8 @@ def values_of(session: Session) -> Callable[[], dict[str, Any]]:
     policy: dict[str, Any] = {"run": session.run_id} if params.keep_checkpoints else {}
     if session.patience is not None:
         policy["early_stopping"] = session.patience.as_dict()
+    if (scaler := session.appliance.loss_scale.saved) is not None:
+        policy[SCALER] = scaler._asdict()
 
     def values() -> dict[str, Any]:
         of_run: dict[str, Any] = {"model_name": params.model.name, "seed": params.seed, "params": params.resolved()}

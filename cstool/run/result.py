@@ -46,6 +46,8 @@ class RunResult(Brief):
     last_step: int = 0
     losses: list[float] = field(default_factory=list)
     """of every step that was run"""
+    skipped_steps: int = 0
+    """of these, since a gradient was not finite: they updated nothing"""
     samples: int = 0
     tokens: int = 0
     """unmasked ones"""

@@ -51,6 +51,7 @@ class Training:
     tokens: int = 0
     seconds: float = 0.0
     last_rate: float = 0.0
+    skipped_steps: int = 0
     input_wait_s: float = 0.0
     stream_wait_s: float = 0.0
     stopped_early: dict[str, Any] | None = None

@@ -25,7 +25,7 @@ from cstool.run.report.events import Events
 from cstool.run.report.time_split import TimeSplit
 from cstool.run.result import Modelled
 from cstool.run.session import RunOrder, Session
-from cstool.store import newest_checkpoints
+from cstool.store import newest_checkpoints, scaler_of
 from cstool.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
@@ -68,6 +68,7 @@ def open_session(
             max_gradient_norm=params.precision.max_gradient_norm,
             loss_scaling=getattr(params.model, "loss_scaling", "num_tokens"),
             loss_weight=getattr(params.model, "loss_weight", 1.0),
+            loss_scale=params.precision.loss_scaling,
             seed=params.seed,
             learning_rate_scales={
                 name: scale for name in graph.weights if trains and (scale := params.learning_rate_scale(name)) != 1.0
@@ -175,6 +176,8 @@ def take_up(session: Session, start: Start) -> None:
         session.run_id = values["run"]
     if memoryx.optimizer is None:
         return
+    if "optimizer" in wanted:
+        session.appliance.loss_scale.adopt(scaler_of(start.path, values))
     before, now = session.kept_choices.get("precision", FLOAT32), params.host_precision
     if wanted == ALL_STATES and before != now:
         raise CheckpointError(

@@ -227,10 +227,14 @@ class _Loop:
         training.tokens += batch.tokens
         session.position = Position(step, batch.number + 1, batch.size)
         training.losses.append(trained.loss)
+        training.skipped_steps += trained.is_skipped
         training.phase_seconds.append(self.cluster.phase_seconds)
         self.rates.add(batch.samples)
         if batch.tokens == 0:
             log.warning(f"Step {step}: no label of the batch counts (its masks are all 0), so it teaches nothing.")
+        if trained.is_skipped:
+            scale = f"{session.appliance.loss_scale.value:.10g}"
+            log.info(f"Step {step} is skipped: a gradient is not finite. The loss scale is {scale} from here on.")
         self._report(step, trained)
         training.step_seconds.append(time.perf_counter() - began)
 
@@ -268,7 +272,7 @@ class _Loop:
 
     def _report(self, step: int, trained: TrainStep) -> None:
         """Tell the progress, and every log_steps the log."""
-        session, rates = self.session, self.rates
+        session, rates, params = self.session, self.rates, self.session.params
         done = step - self.start
         speed = f"{rates.global_rate * self.per_sample:,.0f} {self.unit}/s"
         session.progress.advance(TASK, done, f"loss {trained.loss:.3f}, {speed}", loss=trained.loss)
@@ -278,13 +282,14 @@ class _Loop:
         session.training.last_rate = rate
         left = clock_text((self.last - step) * rates.seconds / done)
         norm = "" if trained.gradient_norm is None else f", GradientNorm={trained.gradient_norm:.5f}"
+        scale = f", LossScale={session.appliance.loss_scale.value:.10g}" if params.precision.logs_loss_scale else ""
         tokens = f"TokenRate={global_rate * self.per_sample:.0f} tokens/sec, " if self.unit == "tokens" else ""
         wait_share = self.worker.waited_s / max(rates.seconds, 1e-9)
         session.events.scalars(step, self._scalars(step, trained, rate, global_rate))
         log.info(
             f"| Train Device=CSX, Step={step}, Loss={trained.loss:.5f}, Rate={rate_text(rate)} samples/sec, "
             f"GlobalRate={rate_text(global_rate)} samples/sec, LoopTimeRemaining={left}, TimeRemaining>{left}, "
-            f"{tokens}InputWait={wait_share:.1%}{norm}"
+            f"{tokens}InputWait={wait_share:.1%}{norm}{scale}"
         )
         if wait_share > STARVED_SHARE and done > 1 and not self.warned:
             self.warned = True
@@ -300,6 +305,7 @@ class _Loop:
         session, seconds = self.session, max(self.rates.seconds, 1e-9)
         memoryx = session.appliance.memoryx
         norm = {} if trained.gradient_norm is None else {"model_wise_grad_norm": trained.gradient_norm}
+        scale = {"loss_scale": session.appliance.loss_scale.value} if session.params.precision.logs_loss_scale else {}
         return {
             "loss": trained.loss,
             "lr/0": session.params.learning_rate(step - 1),
@@ -307,6 +313,7 @@ class _Loop:
             "avg_samples_per_sec": global_rate,
             "avg_steps_per_sec": (step - self.start) / seconds,
             **norm,
+            **scale,
             **memoryx.statistics.norms(),
             **(sparsity_scalars(memoryx) if memoryx.arrays.sparse else {}),
             "host/input_wait_share": self.worker.waited_s / seconds,

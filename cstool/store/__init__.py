@@ -1,6 +1,6 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
-from cstool.store.checked_state import check_choices, step_of, streamed_of, unbound_note
+from cstool.store.checked_state import SCALER, Scaler, check_choices, scaler_of, step_of, streamed_of, unbound_note
 from cstool.store.checkpoint_copy import copy_checkpoint, copy_states, write_checkpoint
 from cstool.store.checkpoint_delete import (
     check_deletable,

@@ -1,5 +1,6 @@
 """What a saved state must say to be gone on from: asked by whoever goes on from one, and by whoever verifies it."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from cstool.errors import DamagedCheckpointError
 from cstool.store.saved_state import SavedState
 from cstool.store.sparse_tensors import checked_indices, sparse_tensors
 
-STEP, LOADER = "global_step", "dataloader"
+STEP, LOADER, SCALER = "global_step", "dataloader", "grad_scaler"
 
 
 class Streamed(NamedTuple):
@@ -37,6 +38,35 @@ def streamed_of(path: Path, values: Mapping[str, Any]) -> Streamed:
     return Streamed(batches, batch_size)
 
 
+class Scaler(NamedTuple):
+    """The scale of the loss, where it changes or steps were skipped; named as in the vendor's checkpoints."""
+
+    loss_scale: float
+    steps_since_rescale: int
+    """in a row, with finite gradients"""
+    num_skipped_steps: int
+    """of the run so far; its other steps are the updates that were made"""
+
+
+def scaler_of(path: Path, values: Mapping[str, Any]) -> Scaler | None:
+    """Scale of the loss of a state, None where it says nothing of that, or raise DamagedCheckpointError."""
+    found = values.get(SCALER)
+    if found is None:
+        return None
+    of = found if isinstance(found, dict) else dict.fromkeys(Scaler._fields, found)
+    scale, *counts = (of.get(name) for name in Scaler._fields)
+    if not isinstance(scale, float) or not 0 < scale < math.inf:
+        raise DamagedCheckpointError(f"{path}: {SCALER}.loss_scale must be a number greater than 0, got {scale!r}")
+    steps, skipped = (
+        _count(path, f"{SCALER}.{name}", count) for name, count in zip(Scaler._fields[1:], counts, strict=True)
+    )
+    if STEP in values and skipped > (step := step_of(path, values)):
+        raise DamagedCheckpointError(
+            f"{path}: {SCALER}.num_skipped_steps must be at most {STEP} ({step}), got {skipped}"
+        )
+    return Scaler(scale, steps, skipped)
+
+
 def check_choices(path: Path, values: Mapping[str, Any]) -> None:
     """Check what a run looks up in the values of a state, which may lack it, or raise DamagedCheckpointError."""
     for key in ("choices", "random"):
@@ -58,6 +88,7 @@ def check_state(state: SavedState) -> dict[str, int]:
         step_of(state.path, values)
     if LOADER in values:
         streamed_of(state.path, values)
+    scaler_of(state.path, values)
     check_choices(state.path, values)
     return {sparse.indices: sparse.size for sparse in sparse_tensors(state).values()}
 

@@ -1,7 +1,7 @@
 """Gradients on their way in: complete once every op that uses the weight has sent that of every grain.
 
-They wait for a tied weight's other op, and for a global norm: in memory, or in scratch arrays of the store; then only
-those on their way there and back take memory, within a limit.
+They wait for a tied weight's other op, and for those of all panels: in memory, or in scratch arrays of the store; then
+only those on their way there and back take memory, within a limit.
 """
 
 import threading
@@ -121,13 +121,21 @@ class WaitingGradients:
         return self._in_memory.pop(panel, None)
 
     def let_go(self, panel: Panel, gradient: Array | None) -> None:
-        """Let go of a gradient that has been applied; None where it waits in the store."""
+        """Let go of a gradient that is done with; None where it waits in the store."""
         if gradient is None:
             del self._in_store[panel]
         else:
             # The room last: whoever waits for it takes the buffer, too.
             self.buffers.give_back(gradient)
             self.room.give_back(gradient.nbytes)
+
+    def drop(self, panel: Panel) -> None:
+        """Let go of a gradient that is not to be applied, wherever it waits."""
+        gradient = self.take(panel)
+        if gradient is None:
+            # Nobody may write there any more when that of the next step does.
+            self.sources(panel)
+        self.let_go(panel, gradient)
 
     def fetch(self, panel: Panel) -> Array:
         """Hand out a gradient, wherever it waits."""

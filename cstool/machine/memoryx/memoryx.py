@@ -27,7 +27,7 @@ from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.stream import WeightStream
 from cstool.machine.memoryx.updates import Updates
 from cstool.machine.recorder import Recorder
-from cstool.optimizers import Optimizer, Step
+from cstool.optimizers import Optimizer
 from cstool.store import RamStore, Store
 
 
@@ -41,6 +41,8 @@ class MemoryX:
         optimizer: None where nothing trains
         store: an empty store, in which MemoryX creates its arrays, and which it closes; None for memory
         max_gradient_norm: clip the gradients to this global norm; None for not at all
+        least_loss_scale: above which a step is skipped whose gradients are not finite; None for no step: that is an
+            error
         learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
         threads: that run updates beside the systems
         waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
@@ -56,6 +58,7 @@ class MemoryX:
         *,
         store: Store | None = None,
         max_gradient_norm: float | None = None,
+        least_loss_scale: float | None = None,
         learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
         sparsity: SparsityRules = DENSE,
         threads: int = 2,
@@ -88,6 +91,7 @@ class MemoryX:
                 self.arrays,
                 optimizer,
                 max_gradient_norm,
+                least_loss_scale,
                 learning_rate_scales,
                 self._under_way,
                 self.commits,
@@ -114,23 +118,29 @@ class MemoryX:
         if self._updates is None:
             return
         self.elsewhere.reserve()
-        arrays, waits_for_norm = self.arrays, self._updates.max_gradient_norm is not None
+        arrays, all_wait = self.arrays, self._updates.gradients_wait
         for name, weight in arrays.graph.weights.items():
             if not arrays.own[name]:
                 continue
             sparse = arrays.sparse.get(name)
             gathers = len(arrays.panels[name]) > 1 and self._updates.whole is not None
             is_tied = len(self._gradients.uses[name]) > 1 and sparse is None and name not in arrays.dropped
-            if waits_for_norm or gathers or is_tied or (sparse and sparse.group.is_dynamic):
+            if all_wait or gathers or is_tied or (sparse and sparse.group.is_dynamic):
                 shape = (arrays.rows(name), *weight.shape[1:]) if sparse is None else (sparse.capacity or 1,)
                 self._waiting.reserve(name, shape)
 
     # A step, in its order.
 
-    def begin_step(self, step: int, learning_rate: float) -> None:
-        """Begin a step (they count from 1): gradients that arrive from now on belong to it."""
+    def begin_step(self, step: int, learning_rate: float, loss_scale: float = 1.0, skipped: int = 0) -> None:
+        """Begin a step: gradients that arrive from now on belong to it.
+
+        Args:
+            step: from 1
+            loss_scale: what its gradients are multiplied by as they come
+            skipped: how many steps before it updated nothing
+        """
         if self._updates is not None:
-            self._updates.step = Step(step, learning_rate, 1.0)
+            self._updates.begin_step(step, learning_rate, loss_scale, skipped)
         self._stream.step, self._stream.draw = step, Draw(step)
 
     def begin_evaluation(self, step: int, sample: int | None) -> None:

@@ -1,8 +1,9 @@
 """Updates of the weights, beside the systems. Two paths.
 
-Without a global norm a panel is updated as soon as its gradient is complete, while backward still runs. With one,
-gradients wait; each panel is updated in the order of the next stream, which overlaps the next forward pass, and whoever
-acquires a panel waits for its update alone. Either way nobody reads a panel between its update and the end of the step.
+Without a global norm a panel is updated as soon as its gradient is complete, while backward still runs. Where the norm
+is needed, to clip or to know whether all gradients are finite, they wait; each panel is updated in the order of the
+next stream, which overlaps the next forward pass, and whoever acquires a panel waits for its update alone. Either way
+nobody reads a panel between its update and the end of the step.
 """
 
 import math
@@ -37,7 +38,7 @@ class Updates:
     """Applies the optimizer to panels whose gradients are complete.
 
     Args:
-        max_gradient_norm, learning_rate_scales: see `MemoryX`
+        max_gradient_norm, least_loss_scale, learning_rate_scales: see `MemoryX`
         under_way: receives the updates that have begun, by panel
         commits: an update waits for the commit before, which names the slots that it writes to
         workers: run the updates
@@ -50,6 +51,7 @@ class Updates:
         arrays: ModelArrays,
         optimizer: Optimizer,
         max_gradient_norm: float | None,
+        least_loss_scale: float | None,
         learning_rate_scales: Mapping[str, float],
         under_way: dict[Panel, Future[None]],
         commits: Commits,
@@ -61,10 +63,14 @@ class Updates:
         self.optimizer = optimizer
         self.whole = optimizer if isinstance(optimizer, WholeOptimizer) else None
         """the same where it needs all of a weight"""
-        self.max_gradient_norm = max_gradient_norm
+        self.max_gradient_norm, self.least_loss_scale = max_gradient_norm, least_loss_scale
+        self.gradients_wait = max_gradient_norm is not None or least_loss_scale is not None
+        """for those of all panels, of all nodes"""
         self.learning_rate_scales = learning_rate_scales
         self.step = Step(0, 0.0, 1.0)
         """the step that gradients belong to"""
+        self.loss_scale = 1.0
+        """what they are multiplied by as they come"""
         self.recorder: Recorder = OFF
         self._arrays, self._under_way, self._commits = arrays, under_way, commits
         self._workers, self._waiting, self._statistics = workers, waiting, statistics
@@ -76,6 +82,10 @@ class Updates:
         """of sparse weights whose mask changes by them"""
         self._lock = threading.Lock()
 
+    def begin_step(self, number: int, learning_rate: float, loss_scale: float, skipped: int) -> None:
+        """Begin a step; see `MemoryX.begin_step`."""
+        self.step, self.loss_scale = Step(number, learning_rate, 1.0 / loss_scale, skipped), loss_scale
+
     def take(self, panel: Panel, gradient: Array) -> None:
         """Take the complete gradient of a panel, with its buffer: update the panel, or let the gradient wait."""
         sparse = self._arrays.sparse.get(panel.weight)
@@ -84,10 +94,10 @@ class Updates:
             gradient = self._waiting.buffers.take((sparse.pattern(panel).count,), sparse.room(panel))
             collect(sparse.pattern(panel), self._dense_gradients[panel], gradient)
         self._waiting.room.take(gradient.nbytes)
-        if self.max_gradient_norm is not None or self._statistics.looks_at_norms:
+        if self.gradients_wait or self._statistics.looks_at_norms:
             self._sum_squares[panel] = sum_squares(gradient.reshape(-1))
-            self._statistics.add_gradient(panel, self._sum_squares[panel])
-        if self.max_gradient_norm is not None:
+            self._statistics.add_gradient(panel, self._sum_squares[panel] * self.step.gradient_scale**2)
+        if self.gradients_wait:
             self._waiting.keep(panel, gradient)
         elif self._gathers(panel.weight, self.step):
             # It waits for those of the other panels, which need room, too.
@@ -99,28 +109,51 @@ class Updates:
     def finish_step(self) -> float | None:
         """Let the updates begin that waited for the global norm of the gradient, of the panels of all nodes.
 
+        With a dynamic scale of the loss nothing is updated, and no mask changes, where the norm is not finite.
+
         Returns:
-            the norm before clipping, or None where nobody asked for it
+            the norm before clipping, without the scale of the loss; None where nobody needed it
 
         Raises:
-            NonFiniteError: naming the first gradient that has NaN or infinity
+            NonFiniteError: naming the first gradient that has NaN or infinity, where the step is not skipped
         """
-        if self.max_gradient_norm is None:
+        if not self.gradients_wait:
             return None
         order = [panel for panels in self._arrays.panels.values() for panel in panels]
         squares = self._all_squares(self._sum_squares)
-        norm = math.sqrt(math.fsum(squares[panel] for panel in order))
-        if not math.isfinite(norm):
+        norm = math.sqrt(math.fsum(squares[panel] for panel in order)) * self.step.gradient_scale
+        own = [panel for panels in self._arrays.own.values() for panel in panels]
+        if math.isfinite(norm):
+            limit = math.inf if self.max_gradient_norm is None else self.max_gradient_norm
+            # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
+            scale = self.step.gradient_scale * min(1.0, limit / (norm + 1e-6))
+            for panel in own:
+                self._begin(panel, self._waiting.take(panel), self.step._replace(gradient_scale=scale))
+        else:
             # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
-            bad = next(panel for panel in order if not math.isfinite(squares[panel]))
-            raise NonFiniteError(f"step {self.step.number}: the gradient of {bad.weight} is not finite")
-        # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
-        step = self.step._replace(gradient_scale=min(1.0, self.max_gradient_norm / (norm + 1e-6)))
-        for panels in self._arrays.own.values():
-            for panel in panels:
-                self._begin(panel, self._waiting.take(panel), step)
+            self._check_skippable(next(panel.weight for panel in order if not math.isfinite(squares[panel])))
+            for panel in own:
+                self._drop(panel)
         self._sum_squares.clear()
         return norm
+
+    def _check_skippable(self, weight: str) -> None:
+        """Raise NonFiniteError for the gradient of a weight, unless a smaller scale of the loss may do."""
+        if self.least_loss_scale is None:
+            raise NonFiniteError(f"step {self.step.number}: the gradient of {weight} is not finite")
+        if self.loss_scale <= self.least_loss_scale:
+            # The words are those of the vendor's MixedPrecision.
+            raise NonFiniteError(
+                f"step {self.step.number}: Minimum loss scale threshold was reached but gradient norms are still "
+                f"encountering NaN or inf values, that of {weight} with a loss scale of {self.loss_scale:g}",
+                "check the hyperparameters, the learning rate first, and the input data",
+            )
+
+    def _drop(self, panel: Panel) -> None:
+        """Let go of the gradient of a panel, which is not to be updated."""
+        self._waiting.drop(panel)
+        if panel in self._dense_gradients:
+            self._waiting.buffers.give_back(self._dense_gradients.pop(panel))
 
     def _gathers(self, weight: str, step: Step) -> bool:
         """Whether a panel is updated together with the others: its mask changes then, or the optimizer needs all."""

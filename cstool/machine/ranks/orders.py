@@ -116,6 +116,10 @@ class Go(NamedTuple):
     scale: float
     learning_rate: float | None
     """None for an evaluation"""
+    loss_scale: float = 1.0
+    """in a training step what is in the scale beside the weight of a token; see `MemoryX.begin_step`"""
+    skipped: int = 0
+    """in a training step how many before it updated nothing"""
     sample: int | None = None
     """in an evaluation which of the masks of DropConnect; None for all weights"""
     wants_to_see: bool = False

@@ -212,7 +212,7 @@ class Worker:
         if go.learning_rate is None:
             memoryx.begin_evaluation(go.step, go.sample)
         else:
-            memoryx.begin_step(go.step, go.learning_rate)
+            memoryx.begin_step(go.step, go.learning_rate, go.loss_scale, go.skipped)
             self._recorder.is_on = self._recorder.covers(go.step)
             self._recorder.step = go.step
         self._exchange.begin(cluster.swarmx)

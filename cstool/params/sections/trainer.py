@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
@@ -22,6 +22,7 @@ from cstool.yaml_lines.section import (
     Positive,
     Section,
     Whole,
+    beside,
     filled,
     not_beside,
     rule_error,
@@ -33,13 +34,62 @@ FOR_THE_HOST = "products on this host take bfloat16 operands, sums are float32"
 """what is done about a type of 16 bits"""
 
 
+class LossScaling(NamedTuple):
+    """What the loss is multiplied by, so that its gradients are neither too small nor too large for their type."""
+
+    initial: float = 1.0
+    least: float | None = None
+    """where a dynamic scale ends on its way down; None for a scale that stays as it is"""
+    most: float = math.inf
+    """where it ends on its way up"""
+    steps_per_increase: int = 2000
+    """steps in a row with finite gradients after which it doubles"""
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it is halved, and the step skipped, when a gradient is not finite."""
+        return self.least is not None
+
+
+UNSCALED = LossScaling()
+DYNAMIC = "dynamic"
+_LARGEST = {"cbfloat16": 2.0**31}
+_LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
+"""where dynamic scales end if nothing is said, by type. Source: the vendor's GradScaler, cerebras_pytorch 2.10"""
+
+
+TOO_LARGE = 2.0**128
+"""for float32"""
+_Scale = Annotated[float, Field(gt=0, lt=TOO_LARGE)]
+
+
+def _factor(value: Any) -> Any:
+    if value == DYNAMIC:
+        return value
+    # Gradients are multiplied by its reciprocal.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 / TOO_LARGE < value < TOO_LARGE:
+        raise rule_error(f"must be {DYNAMIC}, or a number greater than 0 that float32 has")
+    return float(value)
+
+
+def _at_least(other: str) -> Any:
+    return beside(other, lambda value, there: there is None or value >= there, f"must be at least {other} ({{:g}})")
+
+
+def _at_most(other: str) -> Any:
+    return beside(other, lambda value, there: there is None or value <= there, f"must be at most {other} ({{:g}})")
+
+
 class PrecisionParams(Section):
-    """Clipping of gradients, and how wide the operands of products are.
+    """Clipping of gradients, scaling of the loss, and how wide the operands of products are.
 
     `enabled` is mixed precision on the modelled wafer: operands of 16 bits, else 32. It is true by default, as in the
     vendor's `MixedPrecision`, which on CSX warns of false and takes it for true. On this host products take bfloat16
-    where `fp16_type` names a type of 16 bits, whichever, and `enabled` is not false; `host` overrides that. bfloat16
-    has the range of float32, so nothing scales the loss, and the keys for that have no effect.
+    where `fp16_type` names a type of 16 bits, whichever, and `enabled` is not false; `host` overrides that.
+
+    The loss is scaled where `loss_scaling_factor` asks for it, unless `enabled` is false. Of the other keys for that
+    all but `log_loss_scale` are about a dynamic scale; what they do not say follows from `fp16_type`, as the vendor has
+    it, and from the other ones. `log_loss_scale` is true where the scale is dynamic if nothing is said.
     """
 
     enabled: bool = True
@@ -47,11 +97,40 @@ class PrecisionParams(Section):
     host: Literal["float32", "bfloat16"] | None = None
     max_gradient_norm: Positive | None = None
     max_gradient_value: Annotated[Positive | None, not_beside("max_gradient_norm")] = None
+    loss_scaling_factor: Annotated[float | Literal["dynamic"], PlainValidator(_factor)] | None = None
+    steps_per_increase: Count | None = None
+    min_loss_scale: _Scale | None = None
+    max_loss_scale: Annotated[_Scale | None, _at_least("min_loss_scale")] = None
+    initial_loss_scale: Annotated[_Scale | None, _at_least("min_loss_scale"), _at_most("max_loss_scale")] = None
+    log_loss_scale: bool | None = None
 
-    without_effect: ClassVar[frozenset[str]] = frozenset(
-        "initial_loss_scale log_loss_scale loss_scaling_factor max_loss_scale min_loss_scale precision_opt_level "
-        "steps_per_increase".split()
-    )
+    without_effect: ClassVar[frozenset[str]] = frozenset({"precision_opt_level"})
+
+    @property
+    def loss_scaling(self) -> LossScaling:
+        """What the loss is multiplied by."""
+        factor, initial = self.loss_scaling_factor, self.initial_loss_scale
+        if not self.enabled or factor is None:
+            return UNSCALED
+        if factor != DYNAMIC:
+            return LossScaling(float(factor))
+        # What is said makes room for itself.
+        largest = _LARGEST.get(self.fp16_type or "", _LARGEST_OF_OTHERS)
+        most = self.max_loss_scale or max(largest, initial or 0.0, self.min_loss_scale or 0.0)
+        least = self.min_loss_scale or min(_SMALLEST, initial or most, most)
+        steps = self.steps_per_increase or UNSCALED.steps_per_increase
+        return LossScaling(initial or most, least, most, steps)
+
+    @property
+    def gradients_wait(self) -> bool:
+        """Whether no gradient is applied before all are known."""
+        return self.max_gradient_norm is not None or self.loss_scaling.is_dynamic
+
+    @property
+    def logs_loss_scale(self) -> bool:
+        """Whether the log has the scale of the loss."""
+        scaling = self.loss_scaling
+        return scaling != UNSCALED and (scaling.is_dynamic if self.log_loss_scale is None else self.log_loss_scale)
 
 
 def _frequency(value: Any) -> int | float:

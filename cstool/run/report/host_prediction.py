@@ -251,7 +251,7 @@ def _setup(
         past_cache=past_cache,
         optimizer=optimizer.name,
         optimizer_states=state_share(optimizer, graph),
-        waits_for_norm=params.precision.max_gradient_norm is not None,
+        waits_for_norm=params.precision.gradients_wait,
         recomputed=frozenset(graph.ops[position].name for position in again),
         keeps=keeps,
         sharing=sharing,

@@ -55,6 +55,7 @@ def result_of(session: Session) -> RunResult:
         first_step=training.first_step,
         last_step=session.position.step,
         losses=training.losses,
+        skipped_steps=training.skipped_steps,
         samples=training.samples,
         tokens=training.tokens,
         seconds=training.seconds,
@@ -150,7 +151,8 @@ def _trained(session: Session, result: RunResult) -> str:
     steps = f"steps {result.first_step + 1} to {result.last_step}"
     tokens = f", {counted(result.tokens, 'token')}" if result.tokens != result.samples else ""
     losses = f"loss {result.losses[0]:.5f} to {result.losses[-1]:.5f}"
-    return f"{steps}: {counted(result.samples, 'sample')}{tokens}; {losses}"
+    skipped = f"; {counted(result.skipped_steps, 'step')} skipped, for want of finite gradients"
+    return f"{steps}: {counted(result.samples, 'sample')}{tokens}; {losses}{skipped if result.skipped_steps else ''}"
 
 
 def _held_out(session: Session, found: Mapping[str, Any]) -> str:
