@@ -53,8 +53,9 @@ def scaler_of(path: Path, values: Mapping[str, Any]) -> Scaler | None:
     found = values.get(SCALER)
     if found is None:
         return None
-    of = found if isinstance(found, dict) else dict.fromkeys(Scaler._fields, found)
-    scale, *counts = (of.get(name) for name in Scaler._fields)
+    if not isinstance(found, dict):
+        raise DamagedCheckpointError(f"{path}: {SCALER} must be a mapping, got {found!r:.60}")
+    scale, *counts = (found.get(name) for name in Scaler._fields)
     if not isinstance(scale, float) or not 0 < scale < math.inf:
         raise DamagedCheckpointError(f"{path}: {SCALER}.loss_scale must be a number greater than 0, got {scale!r}")
     steps, skipped = (
@@ -72,6 +73,7 @@ def check_choices(path: Path, values: Mapping[str, Any]) -> None:
     for key in ("choices", "random"):
         if not isinstance(found := values.get(key, {}), dict):
             raise DamagedCheckpointError(f"{path}: {key} must be a mapping, got {found!r:.60}")
+    scaler_of(path, values)
 
 
 def check_state(state: SavedState) -> dict[str, int]:
@@ -88,7 +90,6 @@ def check_state(state: SavedState) -> dict[str, int]:
         step_of(state.path, values)
     if LOADER in values:
         streamed_of(state.path, values)
-    scaler_of(state.path, values)
     check_choices(state.path, values)
     return {sparse.indices: sparse.size for sparse in sparse_tensors(state).values()}
 

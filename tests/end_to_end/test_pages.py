@@ -82,12 +82,18 @@ def test_the_index_names_every_page_once():
 
 def test_precision(cstool):
     """Which providers a machine has differs; that a run refuses another precision is tested with runs."""
-    written, console, refusal, _ = blocks("precision", "yaml", "console", "text", "text")
-    init = yaml.safe_load(written)["trainer"]["init"]
-    changed = load_params(
-        Path("params/gpt_tiny.yaml"), overrides=[f"trainer.init.precision={json.dumps(init['precision'])}"]
+    kinds = ("yaml", "console", "text", "yaml", "text", "text")
+    narrow, console, refusal, scaled, stopped, _ = blocks("precision", *kinds)
+    changed, scaling = (
+        load_params(
+            Path("params/gpt_tiny.yaml"),
+            overrides=[f"trainer.init.precision={json.dumps(yaml.safe_load(written)['trainer']['init']['precision'])}"],
+        )
+        for written in (narrow, scaled)
     )
     assert changed.host_precision == "bfloat16"
+    assert scaling.precision.loss_scaling == (2.0**15, 2.0**-14, 2.0**15, 2000)
+    assert stopped.startswith("error: ")
     shown = cstool("system", "show", "host").stdout.splitlines()
     command, _, _, header, *rows, _, last = console.splitlines()
     assert command == "$ cstool system show host"

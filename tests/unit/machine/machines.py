@@ -113,9 +113,11 @@ def rewrite(original: Path, path: Path, **changes: Any) -> Path:
             array = changes.get(name, reader.read(name))
             if not isinstance(array, str):
                 writer.add_tensor(name, array.shape, str(array.dtype), [array])
-        for key, value in reader.values().items():
-            if changes.get(key, value) != "left out":
-                writer.add_value(key, changes.get(key, value))
+        values = reader.values()
+        new = {key: value for key, value in changes.items() if key not in reader.tensor_names()}
+        for key, value in {**values, **new}.items():
+            if value != "left out":
+                writer.add_value(key, value)
     return path
 
 

@@ -21,7 +21,7 @@ from cstool.params.sections.optimizers import Adafactor, Optimizer
 from cstool.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.patience import within_patience
-from tests.unit.machine.machines import USUAL, arrays_of, machine, randomize, random_batch
+from tests.unit.machine.machines import USUAL, arrays_of, machine, random_batch, randomize
 from tests.unit.machine.test_ranks import assert_same, train
 from tests.unit.machine.test_sparse_weights import group
 

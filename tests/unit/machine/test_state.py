@@ -184,6 +184,10 @@ def rewritten(path: Path, **changes: Any) -> Path:
     return rewrite(path.with_name("original.mdl"), path, **changes)
 
 
+def scaler(**changes: Any) -> dict[str, Any]:
+    return {"grad_scaler": {"loss_scale": 8.0, "steps_since_rescale": 0, "num_skipped_steps": 2, **changes}}
+
+
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
@@ -202,13 +206,19 @@ def rewritten(path: Path, **changes: Any) -> Path:
         ({"global_step": True}, "global_step must be a count, got True"),
         ({"dataloader": {}}, "dataloader.batches_streamed must be a count, got None"),
         ({"dataloader": 7.5}, "dataloader.batches_streamed must be a count, got 7.5"),
+        ({"grad_scaler": 7.5}, "grad_scaler must be a mapping, got 7.5"),
+        (scaler(loss_scale="x"), "grad_scaler.loss_scale must be a number greater than 0, got 'x'"),
+        (scaler(loss_scale=0.0), "grad_scaler.loss_scale must be a number greater than 0, got 0.0"),
+        (scaler(steps_since_rescale=-1), "grad_scaler.steps_since_rescale must be a count, got -1"),
+        (scaler(num_skipped_steps=None), "grad_scaler.num_skipped_steps must be a count, got None"),
+        (scaler(num_skipped_steps=3), "grad_scaler.num_skipped_steps must be at most global_step (2), got 3"),
     ],
 )
 def test_what_no_run_would_write_is_refused(tmp_path, changes, rule):
     path = rewritten(tmp_path / "c.mdl", **changes)
     assert refusal(path) == f"{path}: {rule}"
     with CheckpointReader(path) as reader:
-        if changes.keys() <= {"global_step", "dataloader"}:
+        if changes.keys() <= {"global_step", "dataloader", "grad_scaler"}:
             with pytest.raises(DamagedCheckpointError) as caught:
                 reader.verify_all()
             assert caught.value.message == f"{path}: {rule}"

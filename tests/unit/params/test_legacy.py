@@ -72,7 +72,15 @@ def test_a_whole_file_of_the_vendor_is_understood():
             }
         }
     ]
-    assert init["precision"] == {"enabled": True, "fp16_type": "cbfloat16", "max_gradient_norm": 1.0}
+    assert init["precision"] == {
+        "enabled": True,
+        "fp16_type": "cbfloat16",
+        "max_gradient_norm": 1.0,
+        "loss_scaling_factor": "dynamic",
+        "initial_loss_scale": 2.0**31,
+        "max_loss_scale": 2.0**31,
+    }
+    assert params.precision.loss_scaling == (2.0**31, 2.0**-14, 2.0**31, 2000)
     assert init["loop"] == {"max_steps": 151_600, "eval_frequency": 10_000, "eval_steps": 32}
     assert init["checkpoint"] == {
         "steps": 10_000,
@@ -251,7 +259,12 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old):
             "sparsity": {"sparsity": 0.5, "add_summaries": True},
         }
     )
-    assert params.precision.max_gradient_norm == 0.5
+    precision = params.precision
+    assert (precision.max_gradient_norm, precision.loss_scaling_factor, precision.log_loss_scale) == (
+        0.5,
+        "dynamic",
+        True,
+    )
     assert (params.micro_batch_size, params.operand_bits) == (4, 16)
     wafer = "acted on by the compiler: operands on the modelled wafer; false keeps those on this host float32"
     assert f"model.mixed_precision: {wafer}" in params.notes
@@ -261,8 +274,6 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old):
             "eval_input.micro_batch_size",
             "model.use_bfloat16",
             "optimizer.grad_accum_steps",
-            "optimizer.log_summaries",
-            "optimizer.loss_scaling_factor",
             "sparsity.add_summaries",
         )
     ]

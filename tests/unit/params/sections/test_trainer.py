@@ -107,6 +107,63 @@ def test_a_precision_that_makes_no_sense_is_an_error(failure, key, value, messag
     assert failure({f"init.precision.{key}": value}) == f"x.yaml:13: {I}.precision.{key} {message}"
 
 
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({}, (1.0, None, INF, 2000)),
+        ({"loss_scaling_factor": None}, (1.0, None, INF, 2000)),
+        ({"loss_scaling_factor": 1}, (1.0, None, INF, 2000)),
+        ({"loss_scaling_factor": 1000, "initial_loss_scale": 8.0}, (1000.0, None, INF, 2000)),
+        ({"loss_scaling_factor": "dynamic"}, (2.0**15, 2.0**-14, 2.0**15, 2000)),
+        ({"loss_scaling_factor": "dynamic", "fp16_type": "bfloat16"}, (2.0**15, 2.0**-14, 2.0**15, 2000)),
+        ({"loss_scaling_factor": "dynamic", "fp16_type": "cbfloat16"}, (2.0**31, 2.0**-14, 2.0**31, 2000)),
+        ({"loss_scaling_factor": "dynamic", "initial_loss_scale": 8}, (8.0, 2.0**-14, 2.0**15, 2000)),
+        ({"loss_scaling_factor": "dynamic", "initial_loss_scale": 2.0**20}, (2.0**20, 2.0**-14, 2.0**20, 2000)),
+        ({"loss_scaling_factor": "dynamic", "initial_loss_scale": 2.0**-20}, (2.0**-20, 2.0**-20, 2.0**15, 2000)),
+        ({"loss_scaling_factor": "dynamic", "min_loss_scale": 2.0**20}, (2.0**20, 2.0**20, 2.0**20, 2000)),
+        ({"loss_scaling_factor": "dynamic", "max_loss_scale": 2.0**-20}, (2.0**-20, 2.0**-20, 2.0**-20, 2000)),
+        (
+            {
+                "loss_scaling_factor": "dynamic",
+                "initial_loss_scale": 6.0,
+                "min_loss_scale": 1.0,
+                "max_loss_scale": 10.0,
+                "steps_per_increase": 5,
+            },
+            (6.0, 1.0, 10.0, 5),
+        ),
+        ({"loss_scaling_factor": "dynamic", "enabled": False}, (1.0, None, INF, 2000)),
+    ],
+)
+def test_the_loss_is_scaled_as_the_keys_say_and_the_type_where_they_do_not(load, written, expected):
+    assert load({"init.precision": written}).precision.loss_scaling == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "waits", "logs"),
+    [
+        ({}, False, False),
+        ({"log_loss_scale": True}, False, False),
+        ({"max_gradient_norm": 1.0}, True, False),
+        ({"loss_scaling_factor": 8.0}, False, False),
+        ({"loss_scaling_factor": 8.0, "log_loss_scale": True}, False, True),
+        ({"loss_scaling_factor": "dynamic"}, True, True),
+        ({"loss_scaling_factor": "dynamic", "log_loss_scale": False}, True, False),
+        ({"loss_scaling_factor": "dynamic", "enabled": False}, False, False),
+    ],
+)
+def test_gradients_wait_and_the_log_has_a_scale_where_it_is_dynamic(load, written, waits, logs):
+    params = load({"init.precision": written})
+    assert (params.precision.gradients_wait, params.precision.logs_loss_scale) == (waits, logs)
+    about_it = [note for note in params.notes if "loss_scal" in note]
+    is_noted = {"loss_scaling_factor", "enabled"} <= written.keys()
+    noted = f"{I}.precision.loss_scaling_factor: accepted, no effect: enabled is false"
+    assert about_it == ([noted] if is_noted else [])
+
+
 def test_keys_about_the_real_cluster_are_noted(load):
     backend = {"backend_type": "CSX", "cluster_config": {"num_csx": 2, "mount_dirs": ["/data"]}}
     params = load({"init.backend": backend})
@@ -339,6 +396,29 @@ REFUSED = cases("""\
 precision: {max_gradient_norm: 1.0, max_gradient_value: 0.5} =>
     14: @.precision.max_gradient_value cannot stand beside max_gradient_norm, got 0.5\nhint: keep one of the two
 precision: {max_gradient_norm: 0} => 13: @.precision.max_gradient_norm must be greater than 0, got 0
+precision: {loss_scaling_factor: auto} =>
+    13: @.precision.loss_scaling_factor must be dynamic, or a number greater than 0 that float32 has, got 'auto'
+precision: {loss_scaling_factor: 0} =>
+    13: @.precision.loss_scaling_factor must be dynamic, or a number greater than 0 that float32 has, got 0
+precision: {loss_scaling_factor: -2.0} =>
+    13: @.precision.loss_scaling_factor must be dynamic, or a number greater than 0 that float32 has, got -2.0
+precision: {loss_scaling_factor: 1.0e+39} =>
+    13: @.precision.loss_scaling_factor must be dynamic, or a number greater than 0 that float32 has, got 1e+39
+precision: {loss_scaling_factor: true} =>
+    13: @.precision.loss_scaling_factor must be dynamic, or a number greater than 0 that float32 has, got true
+precision: {loss_scaling_factor: [dynamic]} =>
+    13: @.precision.loss_scaling_factor must be dynamic, or a number greater than 0 that float32 has, got ['dynamic']
+precision: {min_loss_scale: 2, max_loss_scale: 1.5} =>
+    14: @.precision.max_loss_scale must be at least min_loss_scale (2), got 1.5
+precision: {initial_loss_scale: 1, min_loss_scale: 2} =>
+    13: @.precision.initial_loss_scale must be at least min_loss_scale (2), got 1
+precision: {initial_loss_scale: 32, max_loss_scale: 16.0} =>
+    13: @.precision.initial_loss_scale must be at most max_loss_scale (16), got 32
+precision: {initial_loss_scale: 0} => 13: @.precision.initial_loss_scale must be greater than 0, got 0
+precision: {max_loss_scale: 1.0e+39} => 13: @.precision.max_loss_scale must be less than 3.40282e+38, got 1e+39
+precision: {min_loss_scale: tiny} => 13: @.precision.min_loss_scale must be a number, got 'tiny'
+precision: {steps_per_increase: 0} => 13: @.precision.steps_per_increase must be at least 1, got 0
+precision: {log_loss_scale: 1} => 13: @.precision.log_loss_scale must be true or false, got 1
 loop: {max_steps: 0} => 11: @.loop.max_steps must be at least 1, got 0
 loop: {num_steps: -1} => 11: @.loop.num_steps must be at least 1, got -1
 loop: {max_steps: 2147483648} => 11: @.loop.max_steps must be at most 2147483647, got 2147483648

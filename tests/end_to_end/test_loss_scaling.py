@@ -1,0 +1,105 @@
+"""Runs that scale the loss: the same bits as without, and the same however they are run, skipped steps included."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.run.result import RunResult
+from cstool.store import CheckpointReader, list_checkpoints
+from tests.end_to_end.memoryx_files import IN_FILE
+from tests.end_to_end.pages import blocks
+from tests.end_to_end.runs import bits, digest, gpt_params, run_file
+
+NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
+MAX_STEPS = "trainer__init__loop__max_steps"
+DYNAMIC = {"loss_scaling_factor": "dynamic"}
+OVERFLOWS = {**DYNAMIC, "initial_loss_scale": 2.0**127, "max_loss_scale": 2.0**127, "steps_per_increase": 2}
+LARGE_LOSS = {"init__model__loss_scaling": "batch_size", "init__model__loss_weight": 1.0}
+"""a sum over the tokens of a sample"""
+STEPS = {**LARGE_LOSS, "init__loop": {"max_steps": 14}, "init__checkpoint": {"steps": 14}}
+
+
+def run(
+    folder: Path, data: Path, precision: dict[str, Any], changes: dict[str, Any] = STEPS, **flags: Any
+) -> RunResult:
+    return run_file(gpt_params(folder, data, init__precision=precision, **changes), **flags)
+
+
+def scaler(folder: Path) -> Any:
+    """What the latest checkpoint of a folder says of the scale."""
+    with CheckpointReader(list_checkpoints(folder / "model_dir")[-1].path) as reader:
+        return reader.values().get("grad_scaler")
+
+
+@pytest.mark.parametrize("kind", [{}, {"fp16_type": "cbfloat16"}], ids=["float32", "bfloat16"])
+def test_a_scale_that_loses_nothing_changes_no_bit(tmp_path, data, kind):
+    expected = run(tmp_path / "without", data, {"max_gradient_norm": 1.0, **kind}, {})
+    for name, scaling in {"static": {"loss_scaling_factor": 2.0**12}, "dynamic": DYNAMIC}.items():
+        found = run(tmp_path / name, data, {"max_gradient_norm": 1.0, **kind, **scaling}, {})
+        assert (bits(found), found.skipped_steps) == (bits(expected), 0)
+    assert scaler(tmp_path / "static") is None
+    assert scaler(tmp_path / "dynamic") == {
+        "loss_scale": 2.0**31 if kind else 2.0**15,
+        "steps_since_rescale": 4,
+        "num_skipped_steps": 0,
+    }
+
+
+@pytest.mark.parametrize("norm", [{"max_gradient_norm": 1.0}, {}], ids=["clipped", "not clipped"])
+def test_skipped_steps_are_the_same_in_parts_on_systems_and_in_a_file(tmp_path, data, norm):
+    straight = run(tmp_path / "straight", data, OVERFLOWS | norm)
+    assert 0 < straight.skipped_steps < 13
+    assert straight.losses[-1] < straight.losses[0]
+    assert straight.as_dict()["skipped_steps"] == straight.skipped_steps
+    losses: list[float] = []
+    skipped = 0
+    for stop in (1, 4, 9, 14):
+        store = IN_FILE if stop in (4, 14) else {}
+        part = run(
+            tmp_path / "parts", data, OVERFLOWS | norm, {**STEPS, **store}, lanes=2, **{MAX_STEPS: stop, NUM_CSX: 2}
+        )
+        losses += part.losses
+        skipped += part.skipped_steps
+    assert (losses, skipped) == (straight.losses, straight.skipped_steps)
+    assert digest(Path(part.checkpoints[-1])) == bits(straight)[1]
+    assert scaler(tmp_path / "parts") == scaler(tmp_path / "straight")
+    assert scaler(tmp_path / "straight")["num_skipped_steps"] == skipped
+
+
+def test_a_run_says_what_the_scale_is_and_what_it_skipped(tmp_path, data, caplog):
+    with caplog.at_level(logging.INFO, "cstool"):
+        found = run(tmp_path, data, {**OVERFLOWS, "log_loss_scale": True})
+    lines = [record.getMessage() for record in caplog.records]
+    first = lines.index("Step 1 is skipped: a gradient is not finite. The loss scale is 8.507059173e+37 from here on.")
+    assert lines[first + 1].startswith("| Train Device=CSX, Step=1, ")
+    assert lines[first + 1].endswith(", LossScale=8.507059173e+37")
+    [trained] = [line for line in lines if line.startswith("  trained")]
+    assert trained.endswith(f"; {found.skipped_steps} steps skipped, for want of finite gradients")
+
+
+def test_without_a_scale_nothing_is_said_of_it(tmp_path, data, caplog):
+    with caplog.at_level(logging.INFO, "cstool"):
+        run(tmp_path, data, {"log_loss_scale": True}, {"init__loop": {"max_steps": 1}})
+    assert not [record for record in caplog.records if "skipped" in record.message or "LossScale" in record.message]
+
+
+def test_a_run_that_no_longer_scales_goes_on_with_the_updates_that_were_made(tmp_path, data):
+    begun = run(tmp_path, data, OVERFLOWS)
+    run(tmp_path, data, {}, STEPS, **{MAX_STEPS: 16})
+    assert scaler(tmp_path) == {"loss_scale": 1.0, "steps_since_rescale": 0, "num_skipped_steps": begun.skipped_steps}
+
+
+def test_at_the_smallest_scale_the_run_stops(cstool, tmp_path, data):
+    precision = {**OVERFLOWS, "min_loss_scale": 2.0**127}
+    file = gpt_params(tmp_path, data, init__precision=precision, **LARGE_LOSS)
+    code, _, error = cstool("run", "-p", file, "--lanes", 1)
+    assert code == 1
+    said, expected = error[error.index("error: ") :], blocks("precision")[4]
+    assert said.startswith("error: step 1: ")
+    assert said.splitlines()[0].endswith(" with a loss scale of 1.70141e+38")
+    # The page has that of another model.
+    of_a_model = r"step \d+|that of \S+ with a loss scale of \S+"
+    assert re.sub(of_a_model, "", said) == re.sub(of_a_model, "", expected)
