@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
+from cstool.compiler.compile import make_program
+from cstool.models import build_graph
+from cstool.params import load_params
+from cstool.run.report.host_prediction import planned_setup
 from cstool.run.result import RunResult
 from cstool.store import CheckpointReader, list_checkpoints
+from cstool.system import load_system
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.pages import blocks
-from tests.end_to_end.runs import bits, digest, gpt_params, run_file
+from tests.end_to_end.runs import SEQUENCE, bits, digest, gpt_params, run_file
+from tests.event_files import scalars_of
 
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
 MAX_STEPS = "trainer__init__loop__max_steps"
@@ -78,6 +84,21 @@ def test_a_run_says_what_the_scale_is_and_what_it_skipped(tmp_path, data, caplog
     assert lines[first + 1].endswith(", LossScale=8.507059173e+37")
     [trained] = [line for line in lines if line.startswith("  trained")]
     assert trained.endswith(f"; {found.skipped_steps} steps skipped, for want of finite gradients")
+
+
+def test_event_files_have_the_scale(tmp_path, data):
+    run(tmp_path, data, {"loss_scaling_factor": 8.0, "log_loss_scale": True}, {"init__loop": {"max_steps": 1}})
+    assert scalars_of(tmp_path / "model_dir" / "events")["loss_scale"] == [(1, 8.0)]
+
+
+@pytest.mark.parametrize(
+    ("precision", "waits"), [({}, False), ({"loss_scaling_factor": 8.0}, False), (DYNAMIC, True)], ids=str
+)
+def test_what_plans_a_step_knows_that_gradients_wait(tmp_path, data, precision, waits):
+    params = load_params(gpt_params(tmp_path, data, init__precision=precision))
+    program = make_program(params, load_system("cs2"), sequence_length=SEQUENCE)
+    planned = planned_setup(params, build_graph(params.model, SEQUENCE), 48)
+    assert (program.request.waits_for_norm, planned.waits_for_norm) == (waits, waits)
 
 
 def test_without_a_scale_nothing_is_said_of_it(tmp_path, data, caplog):

@@ -120,6 +120,22 @@ def test_any_cut_gives_the_same_bits(optimizer, cuts, seed):
     np.testing.assert_array_equal(*arrays)
 
 
+@pytest.mark.parametrize("section", OPTIMIZERS.values())
+@pytest.mark.parametrize("form", FORMS)
+def test_steps_that_were_skipped_made_no_update(section, form):
+    keys = {"momentum": 0.9} if section is SGD else {}
+    optimizer = make_optimizer(section.model_validate({**keys, "form": form}), None)
+    found = []
+    for step in (Step(1, 0.1, 1.0), Step(5, 0.1, 1.0, skipped=4), Step(2, 0.1, 1.0)):
+        weight, gradient = np.ones((2, 8), np.float32)
+        states = [np.full(shape, 0.5, np.float32) for shape in optimizer.states(weight.shape).values()]
+        optimizer.update(weight, gradient, states, step, True)
+        found.append([weight.tolist(), *(state.tolist() for state in states)])
+    assert found[0] == found[1]
+    sees_the_number = issubclass(section, Adam | Adafactor) or (section, form) == (SGD, "pytorch")
+    assert (found[0] != found[2]) == sees_the_number
+
+
 @pytest.mark.parametrize("clip", [0.4, None])
 @pytest.mark.parametrize("section", [each for each in OPTIMIZERS.values() if each is not Adafactor])
 def test_nan_in_a_gradient_comes_out_in_the_weight(section, clip):

@@ -64,12 +64,13 @@ def measured(tmp_path, monkeypatch):
     [
         ({}, {}),
         ({"init__precision": {"max_gradient_norm": None}}, {"lanes": 2}),
+        ({"init__precision": {"loss_scaling_factor": "dynamic"}}, {}),
         ({"init__sparsity": 0.5}, {}),
         ({"init__activation_checkpointing": "always"}, {}),
         ({"init__memoryx": {"store": "file", "memory": "64MiB"}}, {}),
         ({"init__memoryx": {"store": "file", "memory": "64MiB", "commit_steps": 0}}, {}),
     ],
-    ids=["plain", "no norm", "sparse", "recomputed", "file", "no commits"],
+    ids=["plain", "no norm", "dynamic loss scale", "sparse", "recomputed", "file", "no commits"],
 )
 def test_a_run_is_set_up_as_it_was_planned(tmp_path, monkeypatch, changes, flags):
     setups: list[HostSetup] = []
