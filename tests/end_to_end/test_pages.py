@@ -292,7 +292,8 @@ def test_runs(cstool):
 
 def test_all_tags_of_events_are_on_the_page(cstool):
     assert cstool("data", "prepare", "text", "--output", "datasets/text", "--sequence_length", "128").code == 0
-    flags = ["sparsity=0.5", "callbacks=[{ComputeNorm: {}}]", "loop.eval_steps=1"]
+    scaled = "precision.loss_scaling_factor=dynamic"
+    flags = ["sparsity=0.5", "callbacks=[{ComputeNorm: {}}]", "loop.eval_steps=1", scaled]
     command = ("run", "--params", "params/gpt_tiny.yaml", "--mode", "train_and_eval", "--max_steps", "1", "--set")
     assert cstool(*command, *(f"trainer.init.{flag}" for flag in flags)).code == 0
     found = {

@@ -54,10 +54,9 @@ class LossScaling(NamedTuple):
 UNSCALED = LossScaling()
 DYNAMIC = "dynamic"
 _LARGEST = {"cbfloat16": 2.0**31}
-_LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
 """where dynamic scales end if nothing is said, by type. Source: the vendor's GradScaler, cerebras_pytorch 2.10"""
-
-
+_LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
+"""likewise"""
 TOO_LARGE = 2.0**128
 """for float32"""
 _Scale = Annotated[float, Field(gt=0, lt=TOO_LARGE)]
