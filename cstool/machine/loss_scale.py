@@ -3,8 +3,8 @@
 Deltas and gradients are all multiplied by it, and divided again before they are clipped and applied. A power of two
 changes no bit, as long as nothing is too large or too small for its type.
 
-Source: the semantics of the vendor's GradScaler, cerebras_pytorch 2.10, whose code doubles the scale one step later than
-its words have it: after `steps_per_increase` steps and one.
+Source: the semantics of the vendor's GradScaler, cerebras_pytorch 2.10, whose code doubles the scale one step later
+than its words have it: after `steps_per_increase` steps and one.
 """
 
 from cstool.params import LossScaling
