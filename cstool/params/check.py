@@ -157,9 +157,12 @@ class TrainerCheck:
         if written.get("enabled") is not None:
             _, name = self.problems.where((*key, "enabled"))
             self.problems.note_text(f"{name}: acted on {trainer.FOR_THE_COMPILER}")
-        if written.get("enabled") is False and written.get("loss_scaling_factor") not in (None, 1.0):
-            self.problems.note((*key, "loss_scaling_factor"), "enabled is false")
         kind = written.get("fp16_type")
+        if written.get("loss_scaling_factor") not in (None, 1.0):
+            if written.get("enabled") is False:
+                self.problems.note((*key, "loss_scaling_factor"), "enabled is false")
+            elif kind == "bfloat16":
+                self.problems.note((*key, "loss_scaling_factor"), "fp16_type is bfloat16")
         if isinstance(kind, str) and kind != "bfloat16" and written.get("host") is None:
             _, name = self.problems.where((*key, "fp16_type"))
             self.problems.note_text(f"{name}: {kind} is taken as bfloat16: {trainer.FOR_THE_HOST}")

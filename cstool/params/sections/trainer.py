@@ -86,7 +86,8 @@ class PrecisionParams(Section):
     vendor's `MixedPrecision`, which on CSX warns of false and takes it for true. On this host products take bfloat16
     where `fp16_type` names a type of 16 bits, whichever, and `enabled` is not false; `host` overrides that.
 
-    The loss is scaled where `loss_scaling_factor` asks for it, unless `enabled` is false. Of the other keys for that
+    The loss is scaled where `loss_scaling_factor` asks for it, unless `enabled` is false or, as with the vendor,
+    `fp16_type` is bfloat16, whose range needs no scale. Of the other keys for that
     all but `log_loss_scale` are about a dynamic scale; what they do not say follows from `fp16_type`, as the vendor has
     it, and from the other ones. `log_loss_scale` is true where the scale is dynamic if nothing is said.
     """
@@ -109,7 +110,7 @@ class PrecisionParams(Section):
     def loss_scaling(self) -> LossScaling:
         """What the loss is multiplied by."""
         factor, initial = self.loss_scaling_factor, self.initial_loss_scale
-        if not self.enabled or factor is None:
+        if not self.enabled or self.fp16_type == "bfloat16" or factor is None:
             return UNSCALED
         if factor != DYNAMIC:
             return LossScaling(float(factor))

@@ -118,7 +118,9 @@ INF = float("inf")
         ({"loss_scaling_factor": 1}, (1.0, None, INF, 2000)),
         ({"loss_scaling_factor": 1000, "initial_loss_scale": 8.0}, (1000.0, None, INF, 2000)),
         ({"loss_scaling_factor": "dynamic"}, (2.0**15, 2.0**-14, 2.0**15, 2000)),
-        ({"loss_scaling_factor": "dynamic", "fp16_type": "bfloat16"}, (2.0**15, 2.0**-14, 2.0**15, 2000)),
+        ({"loss_scaling_factor": "dynamic", "fp16_type": "float16"}, (2.0**15, 2.0**-14, 2.0**15, 2000)),
+        ({"loss_scaling_factor": "dynamic", "fp16_type": "bfloat16"}, (1.0, None, INF, 2000)),
+        ({"loss_scaling_factor": 8.0, "fp16_type": "bfloat16"}, (1.0, None, INF, 2000)),
         ({"loss_scaling_factor": "dynamic", "fp16_type": "cbfloat16"}, (2.0**31, 2.0**-14, 2.0**31, 2000)),
         ({"loss_scaling_factor": "dynamic", "initial_loss_scale": 8}, (8.0, 2.0**-14, 2.0**15, 2000)),
         ({"loss_scaling_factor": "dynamic", "initial_loss_scale": 2.0**20}, (2.0**20, 2.0**-14, 2.0**20, 2000)),
@@ -153,15 +155,16 @@ def test_the_loss_is_scaled_as_the_keys_say_and_the_type_where_they_do_not(load,
         ({"loss_scaling_factor": "dynamic"}, True, True),
         ({"loss_scaling_factor": "dynamic", "log_loss_scale": False}, True, False),
         ({"loss_scaling_factor": "dynamic", "enabled": False}, False, False),
+        ({"loss_scaling_factor": "dynamic", "fp16_type": "bfloat16"}, False, False),
     ],
 )
 def test_gradients_wait_and_the_log_has_a_scale_where_it_is_dynamic(load, written, waits, logs):
     params = load({"init.precision": written})
     assert (params.precision.gradients_wait, params.precision.logs_loss_scale) == (waits, logs)
     about_it = [note for note in params.notes if "loss_scal" in note]
-    is_noted = {"loss_scaling_factor", "enabled"} <= written.keys()
-    noted = f"{I}.precision.loss_scaling_factor: accepted, no effect: enabled is false"
-    assert about_it == ([noted] if is_noted else [])
+    reasons = {"enabled": "enabled is false", "fp16_type": "fp16_type is bfloat16"}
+    noted = f"{I}.precision.loss_scaling_factor: accepted, no effect: "
+    assert about_it == [noted + reason for key, reason in reasons.items() if key in written]
 
 
 def test_keys_about_the_real_cluster_are_noted(load):
