@@ -12,6 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 LANES = 16
 """floats of a vector"""
@@ -23,7 +24,7 @@ LINE_BYTES = 64
 FOUR = 4
 """vectors whose lanes are summed up together"""
 
-BYTE, INT16, INT32, INT64, FLOAT = (*map(ir.IntType, (8, 16, 32, 64)), ir.FloatType())
+BIT, BYTE, INT16, INT32, INT64, FLOAT = (*map(ir.IntType, (1, 8, 16, 32, 64)), ir.FloatType())
 VECTOR = ir.VectorType(FLOAT, LANES)
 QUAD = ir.VectorType(FLOAT, FOUR)
 CONTRACT = ("contract",)
@@ -63,6 +64,22 @@ class Memory:
         shift = half if lanes is None else ir.Constant(wide, [half] * lanes)
         return b.bitcast(b.shl(b.zext(self.load(offset_bytes, narrow, BFLOAT16_BYTES), wide), shift), found)
 
+    def load_where(self, offset_bytes: Value, mask: Value, of: Any = VECTOR) -> Value:
+        """Load the lanes of a mask; the others are zero, and their memory is not read."""
+        arguments = self._pointer(offset_bytes, of), _alignment(of), mask, ir.Constant(of, None)
+        return self._call_masked("load", of, of, *arguments)
+
+    def store_where(self, offset_bytes: Value, mask: Value, value: Value) -> None:
+        """Store the lanes of a mask; the memory of the others is left alone."""
+        arguments = value, self._pointer(offset_bytes, value.type), _alignment(value.type), mask
+        self._call_masked("store", value.type, ir.VoidType(), *arguments)
+
+    def _call_masked(self, verb: str, of: Any, returned: Any, *arguments: Value) -> Value:
+        element = "f32" if of.element == FLOAT else f"i{of.element.width}"
+        kind = ir.FunctionType(returned, [argument.type for argument in arguments])
+        name = f"llvm.masked.{verb}.v{of.count}{element}.p0"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), arguments)
+
     def load_tile(self, vectors: int) -> list[Value]:
         """Return the tile's vectors of one feature, which is where this memory begins."""
         return [self.load(v * VECTOR_BYTES, align=VECTOR_BYTES) for v in range(vectors)]
@@ -72,15 +89,24 @@ class Memory:
             self.store(v * VECTOR_BYTES, value, align=VECTOR_BYTES)
 
 
+def _alignment(of: Any) -> Value:
+    return ir.Constant(INT32, FLOAT_BYTES if of.element == FLOAT else of.element.width // 8)
+
+
 def shuffle(b: Builder, first: Value, second: Value | None, lanes: Sequence[int]) -> Value:
     """Return the lanes asked for of two vectors laid end to end."""
     other = ir.Constant(first.type, ir.Undefined) if second is None else second
     return b.shuffle_vector(first, other, ir.Constant(ir.VectorType(INT32, len(lanes)), list(lanes)))
 
 
-def splat(b: Builder, number: Value) -> Value:
-    one = b.insert_element(ir.Constant(VECTOR, ir.Undefined), number, ir.Constant(INT32, 0))
-    return shuffle(b, one, None, [0] * LANES)
+def splat(b: Builder, number: Value, lanes: int = LANES) -> Value:
+    nothing = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
+    return shuffle(b, b.insert_element(nothing, number, ir.Constant(INT32, 0)), None, [0] * lanes)
+
+
+def first_lanes(b: Builder, count: Value, lanes: int = LANES) -> Value:
+    """Return the mask of so many of the first lanes: none where the count is below 1, all where it is large."""
+    return b.icmp_signed("<", ir.Constant(ir.VectorType(INT64, lanes), list(range(lanes))), splat(b, count, lanes))
 
 
 def multiply_add(b: Builder, x: Value, y: Value, total: Value) -> Value:

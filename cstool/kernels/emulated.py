@@ -4,26 +4,11 @@ The product of two bfloat16 numbers is exact in float32, so this is what an inst
 order in which products are added.
 """
 
-import math
-import threading
-
 import numpy as np
 
 from cstool.kernels.bfloat16 import BFLOAT16, convert
 from cstool.kernels.gemm import NUMPY, Array
-
-
-class _Memory(threading.local):
-    """Work space of a thread, by name; grows to the largest array asked for."""
-
-    def __init__(self) -> None:
-        self.arrays: dict[str, Array] = {}
-
-    def lend(self, name: str, shape: tuple[int, ...]) -> Array:
-        size = math.prod(shape)
-        if (found := self.arrays.get(name)) is None or found.size < size:
-            found = self.arrays[name] = np.empty(size, np.float32)
-        return found[:size].reshape(shape)
+from cstool.kernels.work_space import WorkSpace
 
 
 class EmulatedGemm:
@@ -33,7 +18,7 @@ class EmulatedGemm:
     operands = BFLOAT16
 
     def __init__(self) -> None:
-        self._memory = _Memory()
+        self._memory = WorkSpace()
 
     def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
         """See `Gemm.multiply`."""
