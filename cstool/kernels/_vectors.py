@@ -64,21 +64,29 @@ class Memory:
         shift = half if lanes is None else ir.Constant(wide, [half] * lanes)
         return b.bitcast(b.shl(b.zext(self.load(offset_bytes, narrow, BFLOAT16_BYTES), wide), shift), found)
 
-    def load_where(self, offset_bytes: Value, mask: Value, of: Any = VECTOR) -> Value:
-        """Load the lanes of a mask; the others are zero, and their memory is not read."""
-        arguments = self._pointer(offset_bytes, of), _alignment(of), mask, ir.Constant(of, None)
+    def load_where(self, offset_bytes: Value, mask: Value | None, of: Any = VECTOR) -> Value:
+        """Load the lanes of a mask, None for all; the others are zero, and their memory is not read."""
+        if mask is None:
+            return self.load(offset_bytes, of, _element_bytes(of))
+        align = ir.Constant(INT32, _element_bytes(of))
+        arguments = self._pointer(offset_bytes, of), align, mask, ir.Constant(of, None)
         return self._call_masked("load", of, of, *arguments)
 
-    def store_where(self, offset_bytes: Value, mask: Value, value: Value) -> None:
-        """Store the lanes of a mask; the memory of the others is left alone."""
-        arguments = value, self._pointer(offset_bytes, value.type), _alignment(value.type), mask
+    def store_where(self, offset_bytes: Value, mask: Value | None, value: Value) -> None:
+        """Store the lanes of a mask, None for all; the memory of the others is left alone."""
+        if mask is None:
+            self.store(offset_bytes, value, _element_bytes(value.type))
+            return
+        align = ir.Constant(INT32, _element_bytes(value.type))
+        arguments = value, self._pointer(offset_bytes, value.type), align, mask
         self._call_masked("store", value.type, ir.VoidType(), *arguments)
 
     def _call_masked(self, verb: str, of: Any, returned: Any, *arguments: Value) -> Value:
         element = "f32" if of.element == FLOAT else f"i{of.element.width}"
         kind = ir.FunctionType(returned, [argument.type for argument in arguments])
         name = f"llvm.masked.{verb}.v{of.count}{element}.p0"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), arguments)
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)  # type: ignore[no-untyped-call]
+        return self.builder.call(function, arguments)
 
     def load_tile(self, vectors: int) -> list[Value]:
         """Return the tile's vectors of one feature, which is where this memory begins."""
@@ -89,8 +97,8 @@ class Memory:
             self.store(v * VECTOR_BYTES, value, align=VECTOR_BYTES)
 
 
-def _alignment(of: Any) -> Value:
-    return ir.Constant(INT32, FLOAT_BYTES if of.element == FLOAT else of.element.width // 8)
+def _element_bytes(of: Any) -> int:
+    return FLOAT_BYTES if of.element == FLOAT else int(of.element.width) // 8
 
 
 def shuffle(b: Builder, first: Value, second: Value | None, lanes: Sequence[int]) -> Value:

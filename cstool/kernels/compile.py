@@ -15,6 +15,7 @@ from cstool.kernels.bfloat16 import BFLOAT16, convert
 from cstool.kernels.call import Array, Call
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY
+from cstool.kernels.gemm_providers import BFLOAT16_NAME, choose_gemm
 from cstool.kernels.table import KERNELS
 
 
@@ -154,6 +155,7 @@ def _of_bfloat16() -> None:
     convert(bits, wide)
     magnitudes.first_non_finite(bits.reshape(-1))
     _loss(_bfloat16(4, 8))
+    choose_gemm(BFLOAT16_NAME)  # who is tried for it may be a kernel
 
 
 BFLOAT16_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "sparse", "answering"

@@ -14,6 +14,7 @@ from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY, Gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.onednn import FAST, WHEEL, OneDnnGemm, library_path
+from cstool.kernels.vdpbf16ps import VdpGemm, missing_instructions
 
 FLOAT32, BFLOAT16_NAME = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16_NAME)
@@ -50,6 +51,14 @@ def find_onednn() -> Found:
     return Found("onednn", gemm, implementation)
 
 
+@cache
+def find_vdpbf16ps() -> Found:
+    """The kernel of our own, where this CPU has its instruction. It is compiled when it first multiplies."""
+    if (reason := missing_instructions()) is not None:
+        return Found(VdpGemm.name, None, reason)
+    return Found(VdpGemm.name, VdpGemm(), "a kernel of our own, by AVX512_BF16")
+
+
 def _probe(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     one = np.ones(1, np.float32).view(np.uint32)[0] >> 16 if dtype == BFLOAT16 else 1
     a = np.full((_PROBE_ROWS, _PROBE_WIDTH), one, dtype)
@@ -83,6 +92,7 @@ def found_providers(precision: str) -> Iterator[Found]:
         yield Found("numpy", NUMPY, "NumPy's BLAS")
         return
     yield find_onednn()
+    yield find_vdpbf16ps()
     yield Found("emulated", EMULATED, "NumPy's BLAS, operands widened to float32")
 
 
@@ -108,6 +118,9 @@ def choose_gemm(precision: str = FLOAT32, kept: object = None) -> Gemm:
             f"the run multiplies matrices with {kept}, which must be one of {there} on this machine",
             "go on where it began, or load its weights alone: --load_checkpoint_states model",
         )
+    # What is compiled for it is compiled now, not in a step. Who is chosen anew has multiplied in `_pays`.
+    one = np.zeros((1, 1), gemm.operands)
+    gemm.multiply(one, one, np.empty((1, 1), np.float32))
     return gemm
 
 

@@ -16,7 +16,7 @@ Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 
 and panels Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,15 +118,30 @@ def _make_tile(rounds: bool) -> Any:
                 emit_prefetch(b, target.at(_number(offset)).address)
         zeros = [ir.Constant(VECTOR, [0.0] * LANES)] * (TILE_ROWS * TILE_VECTORS)
         sums = loop(b, _number(0), pairs, 1, zeros, body)
-        masks = [first_lanes(b, b.sub(columns, _number(v * LANES))) for v in range(TILE_VECTORS)]
-        none, adds = ir.Constant(masks[0].type, None), b.icmp_signed("!=", is_begun, _number(0))
-        for r, (before, target) in enumerate(zip(lines(begun, begun_row), targets, strict=True)):
+        befores = lines(begun, begun_row)
+
+        def write(adds: bool, masks_of: Callable[[int], Sequence[Value | None]]) -> None:
+            for r in range(TILE_ROWS):
+                for v, mask in enumerate(masks_of(r)):
+                    total = sums[r * TILE_VECTORS + v]
+                    if adds:
+                        total = b.fadd(total, befores[r].load_where(v * VECTOR_BYTES, mask))
+                    targets[r].store_where(v * vector_bytes, mask, b.call(_ROUND, [total]) if rounds else total)
+
+        def some(r: int) -> Sequence[Value | None]:
             is_there = b.icmp_signed("<", _number(r), rows)
-            for v, mask in enumerate(masks):
-                here = b.select(is_there, mask, none)
-                total = sums[r * TILE_VECTORS + v]
-                total = b.fadd(total, before.load_where(v * VECTOR_BYTES, b.select(adds, here, none)))
-                target.store_where(v * vector_bytes, here, b.call(_ROUND, [total]) if rounds else total)
+            return [b.select(is_there, mask, ir.Constant(mask.type, None)) for mask in of_columns]
+
+        of_columns = [first_lanes(b, b.sub(columns, _number(v * LANES))) for v in range(TILE_VECTORS)]
+        has_rows = b.icmp_signed(">=", rows, _number(TILE_ROWS))
+        is_whole = b.and_(has_rows, b.icmp_signed(">=", columns, _number(TILE_COLUMNS)))
+        with b.if_else(b.icmp_signed("!=", is_begun, _number(0))) as branches:
+            for adds, branch in zip((True, False), branches, strict=True):
+                with branch, b.if_else(is_whole) as (whole, part):
+                    with whole:
+                        write(adds, lambda _: [None] * TILE_VECTORS)
+                    with part:
+                        write(adds, some)
 
     def tile(
         _t: Any, _a: Any, _b: Any, _n: Any, _begun: Any, _br: Any, _is: Any, _out: Any, _or: Any, _rows: Any, _c: Any
@@ -270,7 +285,7 @@ def _pack_b(b, form, columns, terms, memory):  # type: ignore[no-untyped-def]
 
 @elementwise
 def _multiply(places, form, a_memory, b_memory, sums):  # type: ignore[no-untyped-def]
-    """Compute several products of one form.
+    """Compute several products of one form, none of them empty.
 
     Args:
         places: (3, n) int64, the addresses of A, B and out
@@ -279,10 +294,10 @@ def _multiply(places, form, a_memory, b_memory, sums):  # type: ignore[no-untype
         sums: that of (`BLOCK_ROWS`, `SUM_COLUMNS`) float32, where sums of several blocks come to be bfloat16
     """
     waits = form.rounds and form.terms > BLOCK_TERMS
-    width = SUM_COLUMNS if waits else max(form.columns, 1)
+    width = SUM_COLUMNS if waits else form.columns
     # Blocks of rows are about equal: a last one of a few would pack all of B for these.
-    height = -(-form.rows // BLOCK_ROWS) * TILE_ROWS
-    height = max(-(-form.rows // height) * TILE_ROWS, 1)
+    blocks = -(-form.rows // BLOCK_ROWS)
+    height = -(-form.rows // (blocks * TILE_ROWS)) * TILE_ROWS
     for place in range(places.shape[1]):
         a, b, out = places[0, place], places[1, place], places[2, place]
         for i in range(0, form.rows, height):
@@ -302,7 +317,6 @@ def _multiply(places, form, a_memory, b_memory, sums):  # type: ignore[no-untype
                             total, total_row = target, form.out_row
                             if waits:
                                 total, total_row = sums + r * _SUM_BYTES + (c - j) * FLOAT_BYTES, _SUM_BYTES
-                            # Where nothing is to be read the address is one that could be: others take microcode.
                             begun, begun_row, is_begun = total, total_row, k > 0 or form.adds
                             if k == 0 and form.bias:
                                 begun, begun_row, is_begun = form.bias + c * FLOAT_BYTES, 0, True
@@ -348,17 +362,14 @@ class VdpGemm:
         out += product
 
     def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
-        form = _Form(
-            *out.shape[-2:],
-            a.shape[-1],
-            *_distances(a),
-            *_distances(b),
-            out.strides[-2],
-            0 if bias is None else bias.ctypes.data,
-            adds,
-            out.dtype == BFLOAT16,
-        )
-        places = np.stack([_addresses(x, out.shape[:-2]) for x in (a, b, out)])
+        if not out.size:
+            return
+        rows, columns = out.shape[-2:]
+        of_bias, rounds = 0 if bias is None else bias.ctypes.data, out.dtype == BFLOAT16
+        strides = *_distances(a), *_distances(b), out.strides[-2]
+        form = _Form(rows, columns, a.shape[-1], *strides, of_bias, adds, rounds)
+        batch = out.shape[:-2]
+        places = np.array([_addresses(x, batch) for x in (a, b, out)], np.int64)
         # Behind the last panel a vector may end.
         a_memory = self._memory.lend("a", (BLOCK_ROWS * BLOCK_TERMS // 2 + LANES,))
         b_memory = self._memory.lend("b", (TILE_COLUMNS * BLOCK_TERMS // 2,))
@@ -382,10 +393,11 @@ def _distances(x: Array) -> tuple[int, int]:
     return first, second
 
 
-def _addresses(x: Array, batch: tuple[int, ...]) -> Array:
-    """Where the matrices of an array are, those of a dimension of one again and again: (n,) int64."""
-    found = np.array(x.ctypes.data)
-    strides = np.broadcast_to(x, (*batch, *x.shape[-2:])).strides
-    for size, stride in zip(batch, strides, strict=False):
-        found = np.add.outer(found, np.arange(size) * stride)
-    return found.reshape(-1)
+def _addresses(x: Array, batch: tuple[int, ...]) -> list[int]:
+    """Where the matrices of an array are, those of a dimension of one again and again."""
+    found = [x.ctypes.data]
+    apart = len(batch) + 2 - x.ndim  # dimensions that the array does not have
+    for place, size in enumerate(batch):
+        step = x.strides[place - apart] if place >= apart and x.shape[place - apart] > 1 else 0
+        found = [address + i * step for address in found for i in range(size)]
+    return found

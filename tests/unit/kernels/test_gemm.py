@@ -12,7 +12,7 @@ from cstool.kernels import gemm_providers, shared_gemm
 from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY, Gemm
-from cstool.kernels.gemm_providers import Found, choose_gemm, find_onednn
+from cstool.kernels.gemm_providers import Found, choose_gemm, find_onednn, find_vdpbf16ps
 from cstool.kernels.shared_gemm import SharedGemm
 from tests.unit.kernels.tolerances import assert_close
 
@@ -20,12 +20,20 @@ HALF_UNIT = 2.0**-8
 """largest relative error of a number that is rounded to bfloat16"""
 
 
-@pytest.fixture(params=["numpy", "emulated", "onednn", "numpy, shared", "emulated, shared", "onednn, shared"])
+PROVIDERS = {
+    "numpy": lambda: Found("numpy", NUMPY, ""),
+    "emulated": lambda: Found("emulated", EMULATED, ""),
+    "onednn": find_onednn,
+    "vdpbf16ps": find_vdpbf16ps,
+}
+
+
+@pytest.fixture(params=[f"{name}{shared}" for shared in ("", ", shared") for name in PROVIDERS])
 def gemm(request, monkeypatch) -> Iterator[Gemm]:
     name, _, is_shared = request.param.partition(", ")
-    own: Gemm | None = {"numpy": NUMPY, "emulated": EMULATED}.get(name)
-    if own is None and (own := find_onednn().gemm) is None:
-        pytest.skip(f"oneDNN: {find_onednn().reason}")
+    found = PROVIDERS[name]()
+    if (own := found.gemm) is None:
+        pytest.skip(f"{name}: {found.reason}")
     if not is_shared:
         yield own
         return
@@ -204,7 +212,9 @@ def test_what_is_slower_than_float32_is_not_chosen(monkeypatch, ratio, name):
 
 @pytest.mark.parametrize(("precision", "there"), [("float32", "numpy"), ("bfloat16", "emulated")])
 def test_a_provider_that_this_machine_lacks_is_named(monkeypatch, precision, there):
-    monkeypatch.setattr(gemm_providers, "find_onednn", lambda: Found("onednn", None, "is not here"))
+    for name in ("onednn", "vdpbf16ps"):
+        missing = Found(name, None, "is not here")
+        monkeypatch.setattr(gemm_providers, f"find_{name}", lambda missing=missing: missing)
     with pytest.raises(ClusterError) as caught:
         choose_gemm(precision, "onednn")
     assert (caught.value.message, caught.value.hint) == (
