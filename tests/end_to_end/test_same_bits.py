@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info
 
-from cstool.kernels import shared_gemm
+from cstool.kernels import gemm_providers, shared_gemm
+from cstool.kernels.gemm_providers import find_vdpbf16ps
 from cstool.machine import appliance
 from cstool.machine.lanes import Lane, Pace
 from cstool.run.result import RunResult
@@ -104,6 +105,28 @@ def test_the_bits_of_a_grain_that_is_alone_do_not_depend_on_the_threads_that_sha
     found = [bits(run_file(gpt_params(tmp_path / str(n), data, **changes), lanes=n)) for n in (1, 2, 3, 5)]
     assert found == [found[0]] * 4
     assert len({*found[0][0]}) > 1
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
+def test_the_bits_of_our_own_products_depend_on_no_number_of_systems_lanes_or_threads(
+    tmp_path, data, monkeypatch, family
+):
+    if (own := find_vdpbf16ps()).gemm is None:
+        pytest.skip(own.reason)
+    monkeypatch.setattr(gemm_providers, "found_providers", lambda _: iter([own]))
+    monkeypatch.setattr(gemm_providers, "speed_against_float32", lambda _: 2.0)
+    monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
+    changes: dict[str, Any] = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
+    changes |= {"init__precision__host": "bfloat16"}
+    for batch_size, runs in (16, [(1, 1), (2, 2), (4, 3)]), (1, [(1, 1), (1, 2), (1, 3)]):
+        loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": batch_size}
+        changes |= {"fit": {"train_dataloader": loader}}
+        found = []
+        for num_csx, lanes in runs:
+            file = gpt_params(tmp_path / f"{batch_size}-{num_csx}-{lanes}", data, **changes)
+            found.append(bits(run_file(file, lanes=lanes, **{NUM_CSX: num_csx})))
+        assert found == [found[0]] * 3
+        assert len({*found[0][0]}) > 1
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])

@@ -144,9 +144,11 @@ print(before, compiled() - before)
     assert (int(before) > 0, int(more)) == (True, 0)
 
 
-def test_after_compilation_a_run_in_bfloat16_compiles_nothing_more():
-    script = """
+@pytest.mark.parametrize("missing", [[], ["onednn"], ["onednn", "vdpbf16ps"]])
+def test_after_compilation_a_run_in_bfloat16_compiles_nothing_more(missing):
+    script = f"""
 import sys
+from cstool.kernels import gemm_providers
 from cstool.kernels.compile import compile_kernels
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.machine.machines import machine, random_batch
@@ -154,9 +156,12 @@ from cstool.ir import _graph
 
 def compiled():
     modules = [module for name, module in sys.modules.items() if name.startswith("cstool.kernels")]
-    kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
+    kernels = {{kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}}
     return sum(len(kernel.signatures) for kernel in kernels)
 
+for name in {missing}:
+    none = gemm_providers.Found(name, None, "is not here")
+    setattr(gemm_providers, f"find_{{name}}", lambda none=none: none)
 compile_kernels(lambda name, done, total: None, needs=["bfloat16"])
 before = compiled()
 for panel_bytes in 2**25, 96:

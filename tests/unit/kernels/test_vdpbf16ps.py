@@ -219,9 +219,18 @@ def test_where_onednn_is_missing_it_is_chosen(monkeypatch):
         assert choose_gemm("bfloat16").name == name
 
 
+KEPT = """
+from cstool.kernels import vdpbf16ps
+from cstool.kernels.gemm_providers import choose_gemm, find_vdpbf16ps
+for step in find_vdpbf16ps, lambda: choose_gemm("bfloat16", "vdpbf16ps"):
+    print(step().name, len(vdpbf16ps._multiply.signatures))
+"""
+
+
 @here
-def test_a_run_that_began_with_it_goes_on_with_it():
-    assert choose_gemm("bfloat16", "vdpbf16ps").name == "vdpbf16ps"
+def test_it_is_compiled_when_it_is_chosen():
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
+    assert done.stdout == "vdpbf16ps 0\nvdpbf16ps 1\n"
 
 
 ELSEWHERE = """
