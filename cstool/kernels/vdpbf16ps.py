@@ -113,6 +113,7 @@ def _make_tile(rounds: bool) -> Any:
             return found
 
         targets, vector_bytes = lines(out, out_row), LANES * (BFLOAT16_BYTES if rounds else FLOAT_BYTES)
+        # What will be written is asked for before it is computed.
         for target in targets:
             for offset in range(0, TILE_VECTORS * vector_bytes, LINE_BYTES):
                 emit_prefetch(b, target.at(_number(offset)).address)
@@ -158,11 +159,9 @@ _tile_rounded: Any = _make_tile(rounds=True)
 def _make_pack_turned(lines: int, step_bytes: int) -> Any:
     """Return pack(source, stride, count, terms, target), for an operand that lies along k: it turns 16 x 16 pairs.
 
-    What comes of a pair is `step_bytes` behind that of the one before; it is written with 16 lanes, and up to 15 pairs
-    of zeros more than there are.
-
-    Args (of what is returned): the address of the first line, and how far apart lines are [bytes]; how many there are,
-    1 at least, of which it takes as many as it packs: what follows the last is of no account; the terms of each.
+    `count` lines, 1 at least, begin at the address `source`, `stride` bytes apart, with `terms` numbers each; the first
+    `lines` of them are packed. A pair of terms becomes 16 lanes, those of missing lines with any content, `step_bytes`
+    behind the pair before. Up to 15 pairs of zeros follow the last.
     """
 
     def emit(b: Builder, source: Value, stride: Value, count: Value, terms: Value, target: Value) -> None:
@@ -205,8 +204,9 @@ def _turned(b: Builder, rows: Sequence[Value]) -> list[Value]:
 def _make_pack_paired(lanes: int, step_bytes: int) -> Any:
     """Return pack(source, stride, count, terms, target), for an operand whose terms lie apart: it makes pairs of them.
 
-    Args (of what is returned): the address of the first term of all lines, and how far apart terms are [bytes]; the
-    number of lines, of which it packs at most `lanes`; that of terms.
+    `terms` rows of `count` numbers begin at the address `source`, `stride` bytes apart; the first `lanes` numbers of
+    each are packed. A pair of rows becomes so many lanes, those of missing numbers zero, `step_bytes` behind the pair
+    before.
     """
     bits = ir.VectorType(INT16, lanes)
 
@@ -349,33 +349,34 @@ class VdpGemm:
         if _has_rows(out):
             self._multiply(a, b, out, bias, adds=False)
             return
+        # No kernel asks for a transposed result.
         total = self._memory.lend("out", out.shape)
         self._multiply(a, b, total, bias, adds=False)
         out[...] = narrowed(total) if out.dtype == BFLOAT16 else total
 
-    def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:
+    def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:  # noqa: ARG002
         """See `Gemm.multiply_add`."""
-        if _has_rows(out):
-            self._multiply(a, b, out, None, adds=True)
-            return
-        self.multiply(a, b, product)
-        out += product
+        if not _has_rows(out):
+            a, b, out = (x.swapaxes(-1, -2) for x in (b, a, out))
+        self._multiply(a, b, out, None, adds=True)
 
     def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
         if not out.size:
             return
-        rows, columns = out.shape[-2:]
-        of_bias, rounds = 0 if bias is None else bias.ctypes.data, out.dtype == BFLOAT16
+        assert _has_rows(out), "as `Gemm.multiply` says"
+        assert bias is None or bias.flags.c_contiguous
+        (rows, columns), terms, rounds = out.shape[-2:], a.shape[-1], out.dtype == BFLOAT16
         strides = *_distances(a), *_distances(b), out.strides[-2]
-        form = _Form(rows, columns, a.shape[-1], *strides, of_bias, adds, rounds)
-        batch = out.shape[:-2]
-        places = np.array([_addresses(x, batch) for x in (a, b, out)], np.int64)
-        # Behind the last panel a vector may end.
-        a_memory = self._memory.lend("a", (BLOCK_ROWS * BLOCK_TERMS // 2 + LANES,))
-        b_memory = self._memory.lend("b", (TILE_COLUMNS * BLOCK_TERMS // 2,))
-        waits = form.rounds and form.terms > BLOCK_TERMS
-        sums = self._memory.lend("sums", (BLOCK_ROWS, SUM_COLUMNS) if waits else (0,))
-        _multiply(places, form, a_memory.ctypes.data, b_memory.ctypes.data, sums.ctypes.data)
+        form = _Form(rows, columns, terms, *strides, 0 if bias is None else bias.ctypes.data, adds, rounds)
+        places = np.array([_addresses(x, out.shape[:-2]) for x in (a, b, out)], np.int64)
+        waits = rounds and terms > BLOCK_TERMS
+        # Behind the last panel of A a vector may end.
+        sizes = {
+            "a": BLOCK_ROWS * BLOCK_TERMS // 2 + LANES,
+            "b": TILE_COLUMNS * BLOCK_TERMS // 2,
+            "sums": BLOCK_ROWS * SUM_COLUMNS if waits else 0,
+        }
+        _multiply(places, form, *(self._memory.lend(name, (size,)).ctypes.data for name, size in sizes.items()))
 
 
 def _has_rows(out: Array) -> bool:
