@@ -155,13 +155,12 @@ def _of_bfloat16() -> None:
     convert(bits, wide)
     magnitudes.first_non_finite(bits.reshape(-1))
     _loss(_bfloat16(4, 8))
-    choose_gemm(BFLOAT16_NAME)  # who is tried for it may be a kernel
 
 
-BFLOAT16_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "sparse", "answering"
-"""what a run may need beside what every run does"""
+BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
+"""what a run may need beside what every run does; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 
-_GROUPS: tuple[tuple[str, frozenset[str], Callable[[], None]], ...] = (
+_GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
     ("random numbers", frozenset(), _random),
     ("norms", frozenset(), _norms),
     ("activations", frozenset(), _activations),
@@ -178,6 +177,8 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], None]], ...] = (
     ("sparse linear", frozenset({SPARSE_KERNELS}), _sparse_linear),
     ("inference", frozenset({ANSWERING_KERNELS}), _inference),
     ("bfloat16", frozenset({BFLOAT16_KERNELS}), _of_bfloat16),
+    # Who is tried is compiled, if it is a kernel of our own.
+    ("products of bfloat16", frozenset({PRODUCT_KERNELS}), partial(choose_gemm, BFLOAT16_NAME)),
     (
         "inference in bfloat16",
         frozenset({ANSWERING_KERNELS, BFLOAT16_KERNELS}),
@@ -206,7 +207,7 @@ def compile_kernels(
     Args:
         progress: called with (what comes next, groups done, groups in all) before each group
         others: groups of kernels that other rooms have, and what calls all of such a group
-        needs: `BFLOAT16_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`
+        needs: `BFLOAT16_KERNELS`, `PRODUCT_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`
     """
     own = _needed(needs)
     groups = {**own, **others}
@@ -219,7 +220,7 @@ def compile_kernels(
                 (folder / _mark(name)).touch()
 
 
-def _needed(needs: Collection[str]) -> dict[str, Callable[[], None]]:
+def _needed(needs: Collection[str]) -> dict[str, Callable[[], object]]:
     return {name: call for name, of_run, call in _GROUPS if of_run <= set(needs)}
 
 

@@ -10,6 +10,7 @@ from cstool.kernels import kernel_folder
 from cstool.kernels.compile import (
     ANSWERING_KERNELS,
     BFLOAT16_KERNELS,
+    PRODUCT_KERNELS,
     SPARSE_KERNELS,
     compile_kernels,
     kernels_cached,
@@ -49,6 +50,8 @@ def needed_kernels(precision: str, sparse: Collection[str], *, answers: bool = F
     """
     wanted = {
         BFLOAT16_KERNELS: precision == BFLOAT16_NAME,
+        # Rows are multiplied one by one where a model answers.
+        PRODUCT_KERNELS: precision == BFLOAT16_NAME and not answers,
         SPARSE_KERNELS: bool(sparse),
         ANSWERING_KERNELS: answers,
     }

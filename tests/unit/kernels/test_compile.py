@@ -10,6 +10,7 @@ from cstool.kernels._cache import KernelFolder
 from cstool.kernels.compile import (
     ANSWERING_KERNELS,
     BFLOAT16_KERNELS,
+    PRODUCT_KERNELS,
     SPARSE_KERNELS,
     compile_kernels,
     kernels_cached,
@@ -26,7 +27,7 @@ GROUPS = [
     "softmax loss",
     "magnitudes",
 ]
-EVERY = {BFLOAT16_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS}
+EVERY = {BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS}
 
 
 @pytest.fixture
@@ -49,7 +50,8 @@ def test_progress_names_what_comes_next():
         ({SPARSE_KERNELS}, ["sparse linear"]),
         ({ANSWERING_KERNELS}, ["inference"]),
         ({BFLOAT16_KERNELS}, ["bfloat16"]),
-        (EVERY, ["sparse linear", "inference", "bfloat16", "inference in bfloat16"]),
+        ({PRODUCT_KERNELS}, ["products of bfloat16"]),
+        (EVERY, ["sparse linear", "inference", "bfloat16", "products of bfloat16", "inference in bfloat16"]),
     ],
 )
 def test_only_what_a_run_needs_is_compiled(needs, more):
@@ -162,7 +164,7 @@ def compiled():
 for name in {missing}:
     none = gemm_providers.Found(name, None, "is not here")
     setattr(gemm_providers, f"find_{{name}}", lambda none=none: none)
-compile_kernels(lambda name, done, total: None, needs=["bfloat16"])
+compile_kernels(lambda name, done, total: None, needs=["bfloat16", "products"])
 before = compiled()
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
