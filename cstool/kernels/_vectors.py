@@ -24,7 +24,7 @@ LINE_BYTES = 64
 FOUR = 4
 """vectors whose lanes are summed up together"""
 
-BIT, BYTE, INT16, INT32, INT64, FLOAT = (*map(ir.IntType, (1, 8, 16, 32, 64)), ir.FloatType())
+BYTE, INT16, INT32, INT64, FLOAT = (*map(ir.IntType, (8, 16, 32, 64)), ir.FloatType())
 VECTOR = ir.VectorType(FLOAT, LANES)
 QUAD = ir.VectorType(FLOAT, FOUR)
 CONTRACT = ("contract",)

@@ -42,3 +42,9 @@ def test_why_they_are_not_kept_is_said_in_each_run(said):  # type: ignore[no-unt
             "(/home/ada/.cache: it belongs to bob (uid 1001)). CSTOOL_CACHE_DIR may name one.",
             "Compile was successful! It took N seconds.",
         ]
+
+
+def test_a_model_that_answers_needs_no_provider_of_products():
+    assert preparing.needed_kernels("float32", []) == set()
+    assert preparing.needed_kernels("bfloat16", []) == {"bfloat16", "products"}
+    assert preparing.needed_kernels("bfloat16", ["a.weight"], answers=True) == {"bfloat16", "sparse", "answering"}
