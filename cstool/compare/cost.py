@@ -10,7 +10,7 @@ from cstool.kernels.gemm_providers import FLOAT32
 from cstool.kernels.sparse import KernelChoice
 from cstool.kernels.sparse.ceiling import Ceiling
 from cstool.kernels.sparse.pattern import AHEAD, block_width
-from cstool.machine.precision import narrow_parts
+from cstool.machine.precision import narrow_in
 from cstool.models.statistics import Flops, inputs_with_delta, op_flops
 from cstool.optimizers import Optimizer, state_numbers
 from cstool.params import SparsityParams
@@ -70,7 +70,7 @@ def build_cost(
         ceiling_of: measures the kernels
         precision: of the products of both runs
     """
-    multiplied = narrow_parts(graph).weights if precision != FLOAT32 else frozenset()
+    narrow = narrow_in(precision, graph).weights
     weights = _sparse_weights(graph, groups, sparse, num_steps)
     products = op_products(graph)
     found: dict[_Key, list[Op]] = {}
@@ -82,7 +82,7 @@ def build_cost(
         weight = weights.get(key)
         amounts = [
             _amounts(graph, ops, products, of_run, kept, batch_size, optimizer, run, narrow)
-            for run, of_run, narrow in ((dense, None, multiplied), (sparse, weight, multiplied - groups.keys()))
+            for run, of_run in ((dense, None), (sparse, weight))
         ]
         kept.update(name for op in ops for name in op.weights)
         choice = None if weight is None else weight.kernels
@@ -196,6 +196,6 @@ def _amounts(
                 memory += (
                     _FLOAT_BYTES * ((room or weight.size) + state_numbers(optimizer, weight.shape, room)) + pattern
                 )
-                memory += _BFLOAT16_BYTES * weight.size if name in narrow else 0
+                memory += _BFLOAT16_BYTES * weight.size if name in narrow and sparse is None else 0
     seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
     return Amounts(round(flops * batch_size), streamed, memory, seconds)

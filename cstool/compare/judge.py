@@ -13,6 +13,7 @@ from cstool.compare.request import Request, check_params, run_params, sparse_gro
 from cstool.compare.verdict import Comparison, Quality, Setting, Verdict
 from cstool.errors import CstoolError
 from cstool.ir import Graph
+from cstool.kernels.gemm_providers import choose_gemm
 from cstool.kernels.sparse.ceiling import Ceiling, measure_ceiling
 from cstool.machine.data_sets import check_data
 from cstool.machine.grains import available_cores
@@ -126,6 +127,7 @@ def _compare(
 ) -> list[Comparison]:
     """Compare each sparse run with the dense one, and measure the kernels that it used."""
     tokens = dense.result.grain_samples * (graph.sequence_length or 1)
+    gemm = choose_gemm(params.host_precision)
     task, measured = "Measuring kernels", 0
     progress.start(task, None)
 
@@ -134,7 +136,7 @@ def _compare(
         nonlocal measured
         measured += 1
         progress.advance(task, measured, f"{rows} x {columns}")
-        return measure_ceiling(rows, columns, tokens, density)
+        return measure_ceiling(rows, columns, tokens, density, gemm)
 
     comparisons = []
     for runner, sparse in zip(points, found, strict=True):

@@ -81,7 +81,7 @@ class InferenceModel:
                 lanes=lanes,
                 seed=params.seed,
                 apart=1,
-                narrow=narrow_in(self.precision, self.graph, sparsity.groups).weights,
+                narrow=narrow_in(self.precision, self.graph).weights,
             )
             stack.callback(spread.close)
             self.memoryx = spread.memoryx

@@ -28,6 +28,7 @@ BYTE, INT16, INT32, INT64, FLOAT = (*map(ir.IntType, (8, 16, 32, 64)), ir.FloatT
 VECTOR = ir.VectorType(FLOAT, LANES)
 QUAD = ir.VectorType(FLOAT, FOUR)
 CONTRACT = ("contract",)
+_HALF_UNIT, _MAGNITUDE, _INFINITY, _QUIET = 0x7FFF, 0x7FFFFFFF, 0x7F800000, 0x40
 _PREFETCH_READ, _PREFETCH_NEAR, _PREFETCH_DATA = 0, 3, 1
 
 Builder = Any
@@ -88,6 +89,10 @@ class Memory:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)  # type: ignore[no-untyped-call]
         return self.builder.call(function, arguments)
 
+    def store_bfloat16(self, offset_bytes: Value, numbers: Value) -> None:
+        """Store floats, one or a vector of them, as bfloat16."""
+        self.store(offset_bytes, emit_narrow(self.builder, numbers), BFLOAT16_BYTES)
+
     def load_tile(self, vectors: int) -> list[Value]:
         """Return the tile's vectors of one feature, which is where this memory begins."""
         return [self.load(v * VECTOR_BYTES, align=VECTOR_BYTES) for v in range(vectors)]
@@ -99,6 +104,26 @@ class Memory:
 
 def _element_bytes(of: Any) -> int:
     return FLOAT_BYTES if of.element == FLOAT else int(of.element.width) // 8
+
+
+def emit_narrow(b: Builder, numbers: Value) -> Value:
+    """Round a float, or a vector of them, to the nearest bfloat16, of two to the even one; NaN stays NaN."""
+    vector = isinstance(numbers.type, ir.VectorType)
+
+    def of(kind: Any) -> Any:
+        return ir.VectorType(kind, numbers.type.count) if vector else kind
+
+    def every(number: int) -> Value:
+        one = ir.Constant(INT32, number)
+        return ir.Constant(of(INT32), [one] * numbers.type.count) if vector else one
+
+    bits, shift = b.bitcast(numbers, of(INT32)), every(16)
+    upper = b.lshr(bits, shift)
+    # Half a unit of what is kept, less one where that is even: what lies in the middle goes to the even one.
+    odd = b.and_(upper, every(1))
+    nearest = b.lshr(b.add(bits, b.add(odd, every(_HALF_UNIT))), shift)
+    is_nan = b.icmp_unsigned(">", b.and_(bits, every(_MAGNITUDE)), every(_INFINITY))
+    return b.trunc(b.select(is_nan, b.or_(upper, every(_QUIET)), nearest), of(INT16))
 
 
 def shuffle(b: Builder, first: Value, second: Value | None, lanes: Sequence[int]) -> Value:

@@ -14,14 +14,14 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from cstool.kernels._jit import CONTRACT, elementwise
+from cstool.kernels._vectors import emit_narrow
 
 Scratch = Callable[[str, tuple[int, ...]], np.ndarray]
 
 BFLOAT16 = np.dtype(np.uint16)
 """dtype of the arrays that hold bfloat16"""
 
-_INT16, _INT32, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
-_HALF_UNIT, _MAGNITUDE, _INFINITY, _QUIET = 0x7FFF, 0x7FFFFFFF, 0x7F800000, 0x40
+_INT32, _FLOAT = ir.IntType(32), ir.FloatType()
 
 
 def _emit_widen(_typing: Any, element: Any) -> Any:
@@ -37,15 +37,7 @@ def _emit_narrow(_typing: Any, number: Any, array: Any) -> Any:
     def generate(_context: Any, b: Any, _signature: Any, arguments: Any) -> Any:
         if isinstance(array.dtype, types.Float):
             return arguments[0]
-        bits, shift = b.bitcast(arguments[0], _INT32), ir.Constant(_INT32, 16)
-        upper = b.lshr(bits, shift)
-        # Half a unit of what is kept, less one where that is even: what lies in the middle goes to the even one.
-        odd = b.and_(upper, ir.Constant(_INT32, 1))
-        nearest = b.lshr(b.add(bits, b.add(odd, ir.Constant(_INT32, _HALF_UNIT))), shift)
-        magnitude = b.and_(bits, ir.Constant(_INT32, _MAGNITUDE))
-        is_nan = b.icmp_unsigned(">", magnitude, ir.Constant(_INT32, _INFINITY))
-        quiet = b.or_(upper, ir.Constant(_INT32, _QUIET))
-        return b.trunc(b.select(is_nan, quiet, nearest), _INT16)
+        return emit_narrow(b, arguments[0])
 
     if isinstance(array.dtype, types.Float):
         return number(number, array), generate

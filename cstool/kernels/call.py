@@ -122,7 +122,7 @@ class Call:
         """Forget weights and gradients, whose memory is somebody else's and may be wanted for others now."""
         self.weights, self.gradients = (), []
 
-    def gemm_for(self, x: Array) -> Gemm:
+    def gemm_for(self, x: Weights) -> Gemm:
         """The provider of products with an array as operand: that of the run, or NumPy for what stays float32 there."""
         return NUMPY if self.gemm.operands != x.dtype else self.gemm
 

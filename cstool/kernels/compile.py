@@ -94,17 +94,23 @@ def _magnitudes() -> None:
     magnitudes.first_non_finite(_float32(8))
 
 
-def _sparse_linear() -> None:
-    x = _float32(2, 8)
+def _sparse_linear(of: Callable[..., Array] = _float32) -> None:
     pattern, _ = sparse.make_pattern(np.arange(8), (4, 8))
     sparse.positions(pattern)
-    values, written = _float32(8), _float32(4, 8)
+    x, values, written = of(2, 8), of(8), of(4, 8)
+    sparse.transpose_values(pattern, values, of(8))
     sparse.expand(pattern, values, written)
-    sparse.collect(pattern, written, values)
-    # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
-    for y in (_float32(2, 4), _float32(2, 8)[:, :4]):
-        sparse.sparse_linear_forward(x, pattern, values, None, y, _lend)
-        sparse.sparse_linear_backward(x, y, pattern, values, _float32(2, 8), True, _float32(8), _lend)
+    sparse.expand(pattern, _float32(8), _float32(4, 8))
+    sparse.collect(pattern, _float32(4, 8), _float32(8))
+    # What a product writes may be float32 where operands are bfloat16.
+    for to in {of, _float32}:
+        sparse.sparse_linear_delta(of(2, 4), pattern.transposed, values, to(2, 8), True, _lend)
+        sparse.sparse_linear_forward(x, pattern, values, None, to(2, 4), _lend)
+        # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
+        sparse.sparse_linear_forward(x, pattern, values, None, to(2, 8)[:, :4], _lend)
+    for delta_y in (of(2, 4), of(2, 8)[:, :4]):
+        sparse.sparse_linear_delta(delta_y, pattern.transposed, values, _float32(2, 8), True, _lend)
+        sparse.sparse_linear_gradient(x, delta_y, pattern, _float32(8), _lend)
 
 
 def _rowwise(x: Array, weight: Array) -> None:
@@ -175,6 +181,11 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
     ("softmax loss", frozenset(), _loss),
     ("magnitudes", frozenset(), _magnitudes),
     ("sparse linear", frozenset({SPARSE_KERNELS}), _sparse_linear),
+    (
+        "sparse linear in bfloat16",
+        frozenset({SPARSE_KERNELS, BFLOAT16_KERNELS}),
+        partial(_sparse_linear, _bfloat16),
+    ),
     ("inference", frozenset({ANSWERING_KERNELS}), _inference),
     ("bfloat16", frozenset({BFLOAT16_KERNELS}), _of_bfloat16),
     # Who is tried is compiled, if it is a kernel of our own.

@@ -30,23 +30,24 @@ from cstool.kernels.sparse import SparseMatrix
 
 def _linear_forward(c: Call) -> None:
     weight, bias, y = c.weights[0], c.of_panel(c.vector(1)), c.outputs[0][:, c.start : c.stop]
+    x, gemm = operand(c.inputs[0], weight.dtype, "linear.x", c.scratch), c.gemm_for(weight)
     if isinstance(weight, SparseMatrix):
-        weight.forward(c.inputs[0], bias, y, c.scratch)
+        weight.forward(x, bias, y, c.scratch, gemm)
     else:
-        x = operand(c.inputs[0], weight.dtype, "linear.x", c.scratch)
-        linear_forward(x, weight, bias, y, c.gemm_for(weight))
+        linear_forward(x, weight, bias, y, gemm)
 
 
 def _linear_backward(c: Call) -> None:
-    part, delta_x, weight = c.delta_y[:, c.start : c.stop], c.delta_inputs[0], c.weights[0]
-    accumulate = c.accumulate[0] or not c.first
+    delta_x, weight = c.delta_inputs[0], c.weights[0]
+    accumulate, gemm = c.accumulate[0] or not c.first, c.gemm_for(weight)
+    x = operand(c.inputs[0], weight.dtype, "linear.x", c.scratch)
+    part = operand(c.delta_y[:, c.start : c.stop], weight.dtype, "linear.delta_y", c.scratch)
     if isinstance(weight, SparseMatrix):
-        weight.backward(c.inputs[0], part, delta_x, accumulate, c.grad(0), c.scratch)
+        weight.backward(x, part, delta_x, accumulate, c.grad(0), c.scratch, gemm)
     else:
-        gemm, part = c.gemm_for(weight), operand(part, weight.dtype, "linear.delta_y", c.scratch)
         if delta_x is not None:
             linear_backward_delta(part, weight, delta_x, accumulate, c.scratch, gemm)
-        linear_backward_weight(operand(c.inputs[0], weight.dtype, "linear.x", c.scratch), part, c.grad(0), gemm)
+        linear_backward_weight(x, part, c.grad(0), gemm)
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
         column_sum(c.delta_y, grad_bias)

@@ -111,7 +111,7 @@ class Appliance:
         self._lanes = lanes
         self._recompute = recompute
         self.precision = precision
-        self.narrow = narrow_in(precision, graph, sparsity.groups)
+        self.narrow = narrow_in(precision, graph)
         """what is bfloat16"""
         shards = shards or deal_panels(graph, optimizer, sparsity, 1)
         if memory_bytes is None:
@@ -295,7 +295,7 @@ class Appliance:
 
     def dense_streamed_bytes(self, cluster: Cluster) -> int:
         """What MemoryX would send out for one batch with the zeros of sparse weights [bytes]."""
-        narrow = self.narrow.multiplied
+        narrow = self.narrow.weights
         return sum((2 if panel.weight in narrow else 4) * panel.size for panel in cluster.stream)
 
     def multiply_with(self, gemm: Gemm) -> None:

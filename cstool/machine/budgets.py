@@ -54,10 +54,10 @@ def memoryx_bytes(
     """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes].
 
     Args:
-        narrow: matrices that stream as bfloat16: a copy is kept so, or where nothing is updated they are
+        narrow: matrices that stream as bfloat16: of dense ones a copy is kept so, or where nothing is updated they are
     """
     need_bytes = state_bytes(graph, optimizer, sparsity)
-    narrow_bytes = sum(2 * graph.weights[name].size for name in narrow)
+    narrow_bytes = sum(2 * graph.weights[name].size for name in narrow if name not in sparsity.groups)
     if optimizer is None:
         return need_bytes - narrow_bytes
     # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.

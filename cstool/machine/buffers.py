@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Graph, panels_of
-from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.kernels.call import Payload
 from cstool.store import aligned_empty
 
 Array = np.ndarray[Any, Any]
+FLOAT32 = np.dtype(np.float32)
 ROUNDING = 2**18
 """buffers above this size have a multiple of it [floats]"""
 PANELS_IN_FLIGHT = 4
@@ -39,19 +39,15 @@ class BufferPool:
         """How many buffers are out."""
         return len(self._out)
 
-    def take_bfloat16(self, shape: tuple[int, ...]) -> Array:
-        """Lend a bfloat16 buffer with arbitrary contents."""
-        size = math.prod(shape)
-        return self.take(((size + 1) // 2,)).view(BFLOAT16)[:size].reshape(shape)
-
-    def take(self, shape: tuple[int, ...], room: int = 0) -> Array:
-        """Lend a float32 buffer with arbitrary contents.
+    def take(self, shape: tuple[int, ...], room: int = 0, dtype: np.dtype = FLOAT32) -> Array:
+        """Lend a buffer with arbitrary contents.
 
         Args:
             room: numbers that whoever asks will want in it at the most, so that it is this buffer then, too
+            dtype: float32 or bfloat16
         """
         size = math.prod(shape)
-        most = max(size, room)
+        most = -(-max(size, room) * dtype.itemsize // 4)
         rounded = -(-most // ROUNDING) * ROUNDING if most > ROUNDING else most
         with self._lock:
             free = self._free[rounded]
@@ -62,7 +58,7 @@ class BufferPool:
                 whole = aligned_empty(4 * rounded).view(np.float32)
                 self.allocated_bytes += whole.nbytes
             self._out[whole.__array_interface__["data"][0]] = whole
-        return whole[:size].reshape(shape)
+        return whole.view(dtype)[:size].reshape(shape)
 
     def _make_room(self, size_bytes: int) -> None:
         while self.limit_bytes is not None and self.allocated_bytes + size_bytes > self.limit_bytes:

@@ -41,27 +41,20 @@ class Narrow:
     """activations"""
     deltas: frozenset[str] = frozenset()
     """activations whose deltas are"""
-    multiplied: frozenset[str] = frozenset()
-    """matrices that would be, if none had to stay float32"""
 
 
 ALL_FLOAT32 = Narrow()
 
 
-def narrow_in(precision: str, graph: Graph, float32_weights: Collection[str]) -> Narrow:
+def narrow_in(precision: str, graph: Graph) -> Narrow:
     """Say what of a model is bfloat16 in a run of some precision; see `narrow_parts`."""
-    return narrow_parts(graph, float32_weights) if precision == BFLOAT16_NAME else ALL_FLOAT32
+    return narrow_parts(graph) if precision == BFLOAT16_NAME else ALL_FLOAT32
 
 
-def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
-    """Say what of a model is bfloat16.
-
-    Args:
-        float32_weights: matrices that are multiplied in float32 all the same, as sparse ones are
-    """
+def narrow_parts(graph: Graph) -> Narrow:
+    """Say what of a model is bfloat16."""
     matrices = (matrix_of(op) for op in graph.ops if op.kind in _PRODUCTS)
-    multiplied = frozenset(name for name in matrices if name is not None)
-    weights = multiplied - frozenset(float32_weights)
+    weights = frozenset(name for name in matrices if name is not None)
     readers: dict[str, list[tuple[Op, int]]] = {}
     for op in graph.ops:
         for index, name in enumerate(op.inputs):
@@ -70,7 +63,7 @@ def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
     tensors = {
         name
         for name, maker in makers.items()
-        if _makes(maker, weights) and all(_reads(op, weights) for op, _ in readers.get(name, ()))
+        if maker.kind in _MAKERS and all(_reads(op) for op, _ in readers.get(name, ()))
     }
     for op in graph.ops:
         # The operands of attention meet in one product.
@@ -79,36 +72,31 @@ def narrow_parts(graph: Graph, float32_weights: Collection[str] = ()) -> Narrow:
     deltas = frozenset(
         name
         for name, maker in makers.items()
-        if _enters_products(maker, weights, tensors) and _is_written_once(readers.get(name, ()), graph, weights)
+        if _enters_products(maker, tensors) and _is_written_once(readers.get(name, ()), graph)
     )
-    return Narrow(weights, frozenset(tensors), deltas, multiplied)
+    return Narrow(weights, frozenset(tensors), deltas)
 
 
-def _makes(op: Op, weights: Collection[str]) -> bool:
-    """Whether an op can write bfloat16."""
-    return op.kind in _MAKERS and (op.kind is not OpKind.LINEAR or matrix_of(op) in weights)
-
-
-def _reads(op: Op, weights: Collection[str]) -> bool:
+def _reads(op: Op) -> bool:
     """Whether an op takes bfloat16 as what it reads."""
     if op.kind in _PRODUCTS:
-        return matrix_of(op) in weights
+        return matrix_of(op) is not None
     return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION
 
 
-def _enters_products(maker: Op, weights: Collection[str], tensors: Collection[str]) -> bool:
+def _enters_products(maker: Op, tensors: Collection[str]) -> bool:
     """Whether the delta of what an op makes is multiplied, by it or by those before it."""
     if maker.kind is OpKind.LINEAR:
-        return matrix_of(maker) in weights
+        return True
     return maker.kind in _BETWEEN | {OpKind.ATTENTION} and set(maker.inputs) <= set(tensors)
 
 
-def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph, weights: Collection[str]) -> bool:
+def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph) -> bool:
     """Whether a delta comes whole from one op, so that it need not be added up."""
     if len(readers) != 1:
         return False
     [(op, index)] = readers
     if op.kind is OpKind.LINEAR:
         matrix = matrix_of(op)
-        return matrix is not None and matrix in weights and len(panels_of(graph.weights[matrix])) == 1
+        return matrix is not None and len(panels_of(graph.weights[matrix])) == 1
     return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION or (op.kind is OpKind.RESIDUAL and index == 0)

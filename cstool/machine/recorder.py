@@ -218,7 +218,7 @@ class LaneTape(Tape):
         if isinstance(weights, np.ndarray):
             size_bytes = weights.nbytes
         else:
-            size_bytes = 4 * weights.pattern.count + weights.pattern.size_bytes
+            size_bytes = weights.values.nbytes + weights.pattern.size_bytes
         what: Arguments = {"step": recorder.step, "what": panel.weight, "panel": panel.index, "bytes": size_bytes}
         self._waited(began, what)
         if self.index == 0:  # every lane acquires every panel, which streams once

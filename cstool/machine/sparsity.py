@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from cstool.ir import Graph
+from cstool.kernels.gemm import Gemm
 from cstool.kernels.sparse import KernelChoice, Pattern
 from cstool.kernels.sparse.crossover import Crossover, choose, crossover
 from cstool.machine.memoryx.sparse_weights import SparsityRules
@@ -39,11 +40,12 @@ class KernelChooser:
         self.crossovers: dict[tuple[int, int], Crossover] = {}
         """up to which density sparse kernels pay, by the shape of a panel"""
 
-    def settle(self, shapes: Iterable[tuple[int, int]], tokens: int, kept: Any = None) -> None:
+    def settle(self, shapes: Iterable[tuple[int, int]], tokens: int, gemm: Gemm, kept: Any = None) -> None:
         """Measure where sparse kernels begin to pay, or take what an earlier run measured.
 
         Args:
             shapes: (rows, columns) of the sparse panels
+            gemm: provider of the products of dense kernels
             kept: what `as_dict` said in the run that this one continues; None where there is none
         """
         if self.mode in _FORCED:
@@ -54,7 +56,7 @@ class KernelChooser:
         began = time.perf_counter()
         for shape in dict.fromkeys(shapes):
             stored = _crossover(before.get(_written(shape)))
-            self.crossovers[shape] = stored or crossover(*shape, tokens, refresh=self.mode == "measure")
+            self.crossovers[shape] = stored or crossover(*shape, tokens, gemm, refresh=self.mode == "measure")
         seconds = time.perf_counter() - began
         if seconds > WORTH_SAYING_S:
             log.info(f"Measured up to which density sparse kernels pay here, in {seconds:.1f} seconds; it is kept.")

@@ -125,7 +125,8 @@ def settle_kernels(session: Session) -> None:
     if not shapes:
         return
     plan = max(session.appliance.clusters, key=lambda systems: systems.trains).plan
-    session.chooser.settle(shapes, plan.samples * plan.sequence, session.kept_choices.get("sparse_kernels"))
+    kept_kernels = session.kept_choices.get("sparse_kernels")
+    session.chooser.settle(shapes, plan.samples * plan.sequence, appliance.gemm, kept_kernels)
     session.appliance.others.order(SettleKernels(session.chooser.crossovers))
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 from numba.extending import intrinsic
 
 from cstool.kernels._vectors import (
+    BFLOAT16_BYTES,
     BYTE,
     CONTRACT,
     FLOAT,
@@ -90,17 +92,31 @@ def _opaque(b: Builder, number: Value) -> Value:
 
 
 def _row_intrinsic(emit: Callable[..., None]) -> Any:
-    def row(_typing: Any, _columns: Any, _numbers: Any, _count: Any, _tiles: Any, _tile: Any, _start: Any) -> Any:
-        return generated(emit, 6)
+    def row(
+        _typing: Any, _columns: Any, _at: Any, _count: Any, _tiles: Any, _tile: Any, _start: Any, numbers: Any
+    ) -> Any:
+        return _generated_for(emit, 6, numbers)
 
     return intrinsic(row)
 
 
 def _block_intrinsic(emit: Callable[..., None]) -> Any:
-    def block(_typing: Any, _source: Any, _source_stride: Any, _target: Any, _target_stride: Any) -> Any:
-        return generated(emit, 4)
+    def block(
+        _typing: Any, _source: Any, _source_stride: Any, _target: Any, _target_stride: Any, tokens: Any
+    ) -> Any:
+        return _generated_for(emit, 4, tokens)
 
     return intrinsic(block)
+
+
+def _generated_for(emit: Callable[..., None], addresses: int, array: Any) -> Any:
+    """What `generated` returns, where an array comes after the addresses that says whether numbers are bfloat16."""
+
+    def generate(context: Any, b: Builder, _signature: Any, values: Sequence[Value]) -> Any:
+        emit(b, *values[:addresses], not isinstance(array.dtype, types.Float))
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * addresses, array), generate
 
 
 def _type_prefetch(_typing: Any, _address: Any) -> Any:
@@ -115,22 +131,24 @@ def _tile_of(b: Builder, tiles: Value, columns: Value, position: Value, vectors:
 
 
 def make_gather_row(vectors: int, *, begins: bool) -> Any:
-    """Return gather(columns, values, count, x, y, start): y += value * x[column] over the non-zeros of a row.
+    """Return gather(columns, at, count, x, y, start, values): y += value * x[column] over the non-zeros of a row.
 
-    y, the tile of one output, stays in registers.
+    The row's values begin at `at`. y, the tile of one output, stays in registers.
 
     Args:
         vectors: of a tile
         begins: y begins with the number at `start` in place of what it holds
     """
 
-    def emit(b: Builder, columns: Value, values: Value, count: Value, x: Value, y: Value, start: Value) -> None:
-        output, weights = Memory(b, y), Memory(b, values)
+    def emit(
+        b: Builder, columns: Value, at: Value, count: Value, x: Value, y: Value, start: Value, narrow: bool
+    ) -> None:
+        output, weights = Memory(b, y), Memory(b, at)
         sums = [splat(b, Memory(b, start).load(0, FLOAT))] * vectors if begins else output.load_tile(vectors)
 
         def body(i: Value, *sums: Value) -> Sequence[Value]:
-            weight = splat(b, weights.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT))
             tile = _tile_of(b, x, columns, i, vectors).load_tile(vectors)
+            weight = splat(b, _load_number(b, weights, i, narrow))
             return [multiply_add(b, weight, t, total) for t, total in zip(tile, sums, strict=True)]
 
         output.store_tile(_unrolled(b, count, UNROLLED, sums, body))
@@ -138,35 +156,22 @@ def make_gather_row(vectors: int, *, begins: bool) -> Any:
     return _row_intrinsic(emit)
 
 
-def make_scatter_row(vectors: int) -> Any:
-    """Return scatter(columns, values, count, delta_x, delta_y, _): delta_x[column] += value * delta_y over a row.
-
-    delta_y, the tile of one output, stays in registers.
-    """
-
-    def emit(b: Builder, columns: Value, values: Value, count: Value, delta_x: Value, delta_y: Value, _: Value) -> None:
-        weights, deltas = Memory(b, values), Memory(b, delta_y).load_tile(vectors)
-
-        def body(i: Value) -> Sequence[Value]:
-            weight = splat(b, weights.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT))
-            target = _tile_of(b, delta_x, columns, i, vectors)
-            totals = target.load_tile(vectors)
-            target.store_tile([multiply_add(b, weight, d, t) for d, t in zip(deltas, totals, strict=True)])
-            return []
-
-        _unrolled(b, count, UNROLLED, [], body)
-
-    return _row_intrinsic(emit)
+def _load_number(b: Builder, numbers: Memory, i: Value, narrow: bool) -> Value:
+    if narrow:
+        return numbers.load_bfloat16(b.mul(i, ir.Constant(INT64, BFLOAT16_BYTES)), None)
+    return numbers.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT)
 
 
 def make_dot_row(vectors: int) -> Any:
-    """Return dot(columns, gradients, count, x, delta_y, _): gradient += sum over tokens of x[column] * delta_y.
+    """Return dot(columns, at, count, x, delta_y, _, gradients): gradient += sum over tokens of x[column] * delta_y.
 
     Four non-zeros at a time: their four vectors of partial sums are added up across lanes together.
     """
 
-    def emit(b: Builder, columns: Value, gradients: Value, count: Value, x: Value, delta_y: Value, _: Value) -> None:
-        sums, deltas = Memory(b, gradients), Memory(b, delta_y).load_tile(vectors)
+    def emit(
+        b: Builder, columns: Value, at: Value, count: Value, x: Value, delta_y: Value, _: Value, _narrow: bool
+    ) -> None:
+        sums, deltas = Memory(b, at), Memory(b, delta_y).load_tile(vectors)
 
         def dot(i: Value) -> Value:
             tile = _tile_of(b, x, columns, i, vectors).load_tile(vectors)
@@ -207,24 +212,38 @@ def make_dot_row(vectors: int) -> Any:
     return _row_intrinsic(emit)
 
 
-def _emit_transpose(b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value) -> None:
-    _store_rows(b, _transposed(b, _load_rows(b, source, source_stride)), target, target_stride)
+def _emit_pack(
+    b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool
+) -> None:
+    _store_rows(b, _transposed(b, _load_rows(b, source, source_stride, narrow)), target, target_stride)
 
 
-def _emit_add_transpose(b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value) -> None:
-    rows, before = _transposed(b, _load_rows(b, source, source_stride)), _load_rows(b, target, target_stride)
-    _store_rows(b, [b.fadd(x, y) for x, y in zip(before, rows, strict=True)], target, target_stride)
+def _emit_unpack(
+    b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool
+) -> None:
+    _store_rows(b, _transposed(b, _load_rows(b, source, source_stride)), target, target_stride, narrow)
 
 
-def _load_rows(b: Builder, address: Value, stride_bytes: Value) -> list[Value]:
+def _emit_add_unpack(
+    b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool
+) -> None:
+    rows, before = _transposed(b, _load_rows(b, source, source_stride)), _load_rows(b, target, target_stride, narrow)
+    _store_rows(b, [b.fadd(x, y) for x, y in zip(before, rows, strict=True)], target, target_stride, narrow)
+
+
+def _load_rows(b: Builder, address: Value, stride_bytes: Value, narrow: bool = False) -> list[Value]:
     memory = Memory(b, address)
-    return [memory.load(b.mul(stride_bytes, ir.Constant(INT64, i))) for i in range(LANES)]
+    load = memory.load_bfloat16 if narrow else memory.load
+    return [load(b.mul(stride_bytes, ir.Constant(INT64, i))) for i in range(LANES)]
 
 
-def _store_rows(b: Builder, rows: Sequence[Value], address: Value, stride_bytes: Value) -> None:
+def _store_rows(
+    b: Builder, rows: Sequence[Value], address: Value, stride_bytes: Value, narrow: bool = False
+) -> None:
     memory = Memory(b, address)
+    store = memory.store_bfloat16 if narrow else memory.store
     for i, row in enumerate(rows):
-        memory.store(b.mul(stride_bytes, ir.Constant(INT64, i)), row)
+        store(b.mul(stride_bytes, ir.Constant(INT64, i)), row)
 
 
 def _transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
@@ -242,7 +261,12 @@ def _transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
 
 prefetch: Any = intrinsic(_type_prefetch)
 """prefetch(address): ask for a cache line that will be read soon"""
-transpose: Any = _block_intrinsic(_emit_transpose)
-"""transpose(source, stride, target, stride): write a block of 16 x 16 floats transposed; strides in bytes"""
-add_transpose: Any = _block_intrinsic(_emit_add_transpose)
-"""add_transpose(source, stride, target, stride): likewise, added to what is there"""
+pack: Any = _block_intrinsic(_emit_pack)
+"""pack(source, stride, target, stride, tokens): write a block of 16 x 16 numbers of `tokens` transposed to a tile
+
+Strides are in bytes; tokens are float32 or bfloat16, tiles float32.
+"""
+unpack: Any = _block_intrinsic(_emit_unpack)
+"""unpack(source, stride, target, stride, tokens): likewise from a tile to tokens"""
+add_unpack: Any = _block_intrinsic(_emit_add_unpack)
+"""add_unpack(source, stride, target, stride, tokens): likewise, added to what is there"""

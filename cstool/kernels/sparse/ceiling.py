@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cstool.kernels.gemm import NUMPY, Gemm
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.kernels.sparse.crossover import calls_at_a_time, kernel_calls, time_s, timed_rows
 from cstool.kernels.sparse.matrix import KernelChoice
@@ -48,17 +49,18 @@ class Ceiling:
         return self.dense.total(with_delta) / chosen.total(with_delta)
 
 
-def measure_ceiling(rows: int, columns: int, tokens: int, density: float) -> Ceiling:
+def measure_ceiling(rows: int, columns: int, tokens: int, density: float, gemm: Gemm = NUMPY) -> Ceiling:
     """Time dense and sparse kernels in turns, all of them on one thread.
 
     Args:
         rows, columns: of the panel; of a very large one some rows are timed
         tokens: of a grain
         density: share of non-zeros, which lie at random
+        gemm: provider of the products of dense kernels
     """
     rows = timed_rows(rows, columns)
     calls = calls_at_a_time(rows, columns, tokens)
-    runs = _kernels(rows, columns, tokens, density)
+    runs = _kernels(rows, columns, tokens, density, gemm)
     found: list[list[float]] = [[] for _ in runs]
     with one_blas_thread():
         for _ in range(ROUNDS):
@@ -68,9 +70,10 @@ def measure_ceiling(rows: int, columns: int, tokens: int, density: float) -> Cei
     return Ceiling(dense, sparse)
 
 
-def _kernels(rows: int, columns: int, tokens: int, density: float) -> list[_Run]:
+def _kernels(rows: int, columns: int, tokens: int, density: float, gemm: Gemm) -> list[_Run]:
     """Return calls: forward, delta and gradient of dense kernels, then of sparse ones."""
     size = rows * columns
     places = np.random.default_rng(0).permutation(size)[: max(1, round(density * size))]
-    dense, sparse = kernel_calls(rows, columns, tokens, [make_pattern(np.sort(places), (rows, columns))[0]])
+    patterns = [make_pattern(np.sort(places), (rows, columns))[0]]
+    dense, sparse = kernel_calls(rows, columns, tokens, patterns, gemm)
     return [*dense, *(call for ((call, _),) in sparse)]

@@ -20,9 +20,16 @@ from threadpoolctl import threadpool_info
 
 from cstool.atomic_file import write_replacing
 from cstool.kernels._cache import kernel_folder
+from cstool.kernels.bfloat16 import BFLOAT16, narrowed
+from cstool.kernels.gemm import NUMPY, Gemm
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.one_thread import one_blas_thread
-from cstool.kernels.sparse.linear import TILE_TOKENS, sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse.linear import (
+    TILE_TOKENS,
+    sparse_linear_delta,
+    sparse_linear_forward,
+    sparse_linear_gradient,
+)
 from cstool.kernels.sparse.matrix import KernelChoice
 from cstool.kernels.sparse.pattern import Pattern, collect, make_pattern
 
@@ -58,7 +65,7 @@ def choose(crossover: Crossover, density: float) -> KernelChoice:
     return KernelChoice(**{product: density <= largest for product, largest in asdict(crossover).items()})
 
 
-def crossover(rows: int, columns: int, tokens: int, *, refresh: bool = False) -> Crossover:
+def crossover(rows: int, columns: int, tokens: int, gemm: Gemm = NUMPY, *, refresh: bool = False) -> Crossover:
     """Return the crossover of a panel: what an earlier call has measured, maybe in another process, or a new one.
 
     Measured is the nearest power of two of tokens, and what the last tile wastes of these and of those is put right.
@@ -66,14 +73,15 @@ def crossover(rows: int, columns: int, tokens: int, *, refresh: bool = False) ->
     Args:
         rows, columns: of the panel
         tokens: of a grain
+        gemm: provider of the products of dense kernels, in whose precision sparse ones compute, too
         refresh: measure again whatever is known
     """
     nearest = min(max(1 << round(math.log2(tokens)), FEWEST_TOKENS), MOST_TOKENS)
     timed = timed_rows(rows, columns)
-    path, key = _file(), f"{timed}x{columns}x{nearest}"
+    path, key = _file(), f"{timed}x{columns}x{nearest}" + f"@{gemm.name}" * (gemm.name != NUMPY.name)
     found = None if refresh else _read(path).get(key)
     if found is None:
-        found = measure_crossover(timed, columns, nearest)
+        found = measure_crossover(timed, columns, nearest, gemm)
         _write(path, _read(path) | {key: found})
     share = _used_of_tiles(tokens) / _used_of_tiles(nearest)
     return Crossover(**{product: round(min(1.0, largest * share), 3) for product, largest in asdict(found).items()})
@@ -93,18 +101,20 @@ def calls_at_a_time(rows: int, columns: int, tokens: int) -> int:
     return min(max(1, SHORT_CALL // (rows * columns * tokens)), MOST_CALLS)
 
 
-def measure_crossover(rows: int, columns: int, tokens: int) -> Crossover:
+def measure_crossover(rows: int, columns: int, tokens: int, gemm: Gemm = NUMPY) -> Crossover:
     """Time sparse kernels against dense ones, all of them on one thread.
 
     A layer that takes the dense gradient has to read it at the non-zeros; that counts. It has to write its weights out
-    for dense kernels, too: once for all grains, which does not count.
+    for dense kernels, too, or bring them into the transposed order for sparse ones: once for all grains, which does
+    not count.
 
     Args:
         rows, columns: of the panel
         tokens: of a grain
+        gemm: provider of the products of dense kernels
     """
     with one_blas_thread():
-        return Crossover(*map(find_crossover, _measure_ratios(timed_rows(rows, columns), columns, tokens)))
+        return Crossover(*map(find_crossover, _measure_ratios(timed_rows(rows, columns), columns, tokens, gemm)))
 
 
 def find_crossover(ratios: Sequence[float]) -> float:
@@ -124,7 +134,7 @@ def find_crossover(ratios: Sequence[float]) -> float:
     return round(min(1.0, DENSITIES[end] + (1 - ratios[end]) / slope), 3)
 
 
-def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[float]]:
+def _measure_ratios(rows: int, columns: int, tokens: int, gemm: Gemm) -> list[list[float]]:
     """Return for forward, delta and gradient the ratio at each of `DENSITIES`.
 
     The fastest call of each kernel counts: others on the machine only ever make one slower. So there are more rounds
@@ -132,7 +142,7 @@ def _measure_ratios(rows: int, columns: int, tokens: int) -> list[list[float]]:
     """
     chance = np.random.default_rng(0).random((rows, columns), dtype=np.float32)
     patterns = [make_pattern(np.flatnonzero(chance < density), chance.shape)[0] for density in DENSITIES]
-    dense, sparse = kernel_calls(rows, columns, tokens, patterns)
+    dense, sparse = kernel_calls(rows, columns, tokens, patterns, gemm)
     calls = calls_at_a_time(rows, columns, tokens)
     runs = [run for run_dense, kernels in zip(dense, sparse, strict=True) for run in (run_dense, *chain(*kernels))]
     times_s: list[list[float]] = [[] for _ in runs]
@@ -161,17 +171,20 @@ def time_s(run: Callable[[], None], calls: int) -> float:
 
 
 def kernel_calls(
-    rows: int, columns: int, tokens: int, patterns: Sequence[Pattern]
+    rows: int, columns: int, tokens: int, patterns: Sequence[Pattern], gemm: Gemm = NUMPY
 ) -> tuple[list[_Run], list[list[tuple[_Run, _Run]]]]:
     """Return calls for forward, delta and gradient: of the dense kernel; of the sparse ones, one for each pattern.
 
     With each sparse one comes what a layer does beside it that takes the dense kernel.
     """
     generator = np.random.default_rng(0)
-    x, weight, delta_y = (
-        random_aligned(generator, *shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows))
-    )
-    y, delta_x, grad_weight = (random_aligned(generator, *like.shape) for like in (delta_y, x, weight))
+
+    def random(*shape: int) -> np.ndarray:
+        numbers = random_aligned(generator, *shape)
+        return narrowed(numbers) if gemm.operands == BFLOAT16 else numbers
+
+    x, weight, delta_y = (random(*shape) for shape in ((tokens, columns), (rows, columns), (tokens, rows)))
+    y, delta_x, grad_weight = random(tokens, rows), random(tokens, columns), random_aligned(generator, rows, columns)
     lent: dict[str, np.ndarray] = {}
 
     def scratch(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -180,21 +193,20 @@ def kernel_calls(
         return lent[name]
 
     def of_pattern(pattern: Pattern) -> list[tuple[_Run, _Run]]:
-        values, grad = random_aligned(generator, pattern.count), random_aligned(generator, pattern.count)
-        given = x, delta_y, pattern, values
+        values, grad, transposed = random(pattern.count), random_aligned(generator, pattern.count), pattern.transposed
         return [
             (lambda: sparse_linear_forward(x, pattern, values, None, y, scratch), lambda: None),
-            (lambda: sparse_linear_backward(*given, delta_x, False, None, scratch), lambda: None),
+            (lambda: sparse_linear_delta(delta_y, transposed, values, delta_x, False, scratch), lambda: None),
             (
-                lambda: sparse_linear_backward(*given, None, False, grad, scratch),
+                lambda: sparse_linear_gradient(x, delta_y, pattern, grad, scratch),
                 lambda: collect(pattern, grad_weight, grad),
             ),
         ]
 
     dense: list[_Run] = [
-        lambda: linear_forward(x, weight, None, y),
-        lambda: linear_backward_delta(delta_y, weight, delta_x, False, scratch),
-        lambda: linear_backward_weight(x, delta_y, grad_weight),
+        lambda: linear_forward(x, weight, None, y, gemm),
+        lambda: linear_backward_delta(delta_y, weight, delta_x, False, scratch, gemm),
+        lambda: linear_backward_weight(x, delta_y, grad_weight, gemm),
     ]
     return dense, [list(kernels) for kernels in zip(*map(of_pattern, patterns), strict=True)]
 

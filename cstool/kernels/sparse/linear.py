@@ -11,15 +11,9 @@ import numpy as np
 
 from cstool.kernels._jit import elementwise, inlined
 from cstool.kernels._vectors import FLOAT_BYTES, LANES, LINE_BYTES
+from cstool.kernels.bfloat16 import narrow, widen
 from cstool.kernels.gemm import Scratch
-from cstool.kernels.sparse._vectors import (
-    add_transpose,
-    make_dot_row,
-    make_gather_row,
-    make_scatter_row,
-    prefetch,
-    transpose,
-)
+from cstool.kernels.sparse._vectors import add_unpack, make_dot_row, make_gather_row, pack, prefetch, unpack
 from cstool.kernels.sparse.pattern import AHEAD, CHUNK_ROWS, WIDE, Pattern
 
 VECTORS = 4
@@ -40,11 +34,11 @@ def _block_loop(name: str, row: Any) -> Any:
     two loops that were compiled in different processes must not be one.
     """
 
-    def loop(pattern, slot, here, columns, numbers, tiles, row_tiles, starts, starts_stride):  # type: ignore[no-untyped-def]
+    def loop(pattern, slot, here, columns, at, tiles, row_tiles, starts, starts_stride, numbers):  # type: ignore[no-untyped-def]
         """Number of non-zeros of the block.
 
-        `numbers` is the address of what each non-zero has one of, `tiles` that of the block's features, `row_tiles`
-        that of the chunk's rows, `starts` that of what their outputs begin with.
+        `at` is the address of what each non-zero has one of in `numbers`, `tiles` that of the block's features,
+        `row_tiles` that of the chunk's rows, `starts` that of what their outputs begin with.
         """
         order, counts = pattern
         column = columns
@@ -56,9 +50,9 @@ def _block_loop(name: str, row: Any) -> Any:
                 for v in range(VECTORS):
                     prefetch(ahead + v * LINE_BYTES)
             this = np.int64(order[s])
-            row(column, numbers, count, tiles, row_tiles + this * _TILE_BYTES, starts + this * starts_stride)
+            row(column, at, count, tiles, row_tiles + this * _TILE_BYTES, starts + this * starts_stride, numbers)
             column += count
-            numbers += count * FLOAT_BYTES
+            at += count * numbers.itemsize
         return column - columns
 
     loop.__qualname__ = name
@@ -67,7 +61,6 @@ def _block_loop(name: str, row: Any) -> Any:
 
 _begin_outputs: Any = _block_loop("_begin_outputs", make_gather_row(VECTORS, begins=True))
 _add_to_outputs: Any = _block_loop("_add_to_outputs", make_gather_row(VECTORS, begins=False))
-_add_to_deltas: Any = _block_loop("_add_to_deltas", make_scatter_row(VECTORS))
 _add_to_gradients: Any = _block_loop("_add_to_gradients", make_dot_row(VECTORS))
 
 
@@ -85,43 +78,44 @@ def _ask_for_block(address, stride):  # type: ignore[no-untyped-def]
 def _pack(x, first, tiles):  # type: ignore[no-untyped-def]
     """Turn tokens `first` to `first` + 64 of x into tiles, with zeros for tokens that are not there."""
     tokens, width = min(TILE_TOKENS, x.shape[0] - first), x.shape[1]
-    stride = x.strides[0]
+    stride, size = x.strides[0], x.itemsize
     blocks = width // LANES * LANES
     for t in range(0, TILE_TOKENS, LANES):
         full = blocks if t + LANES <= tokens else 0
         source = x.ctypes.data + (first + t) * stride
         target = tiles.ctypes.data + t * FLOAT_BYTES
         for f in range(0, full, LANES):
-            _ask_for_block(source + f * FLOAT_BYTES + READ_AHEAD * LINE_BYTES, stride)
-            transpose(source + f * FLOAT_BYTES, stride, target + f * _TILE_BYTES, _TILE_BYTES)
+            _ask_for_block(source + f * size + READ_AHEAD * LINE_BYTES, stride)
+            pack(source + f * size, stride, target + f * _TILE_BYTES, _TILE_BYTES, x)
         for f in range(full, width):
             for i in range(t, t + LANES):
-                tiles[f, i] = x[first + i, f] if i < tokens else 0.0
+                tiles[f, i] = widen(x[first + i, f]) if i < tokens else np.float32(0)
 
 
 @elementwise
 def _unpack(tiles, y, first, add):  # type: ignore[no-untyped-def]
     """Write tiles back to tokens `first` to `first` + 64 of y, or add them to what is there."""
     tokens, width = min(TILE_TOKENS, y.shape[0] - first), y.shape[1]
-    stride = y.strides[0]
+    stride, size = y.strides[0], y.itemsize
     blocks = width // LANES * LANES
     for t in range(0, tokens, LANES):
         full = blocks if t + LANES <= tokens else 0
         source = tiles.ctypes.data + t * FLOAT_BYTES
         target = y.ctypes.data + (first + t) * stride
         for f in range(0, full, LANES):
-            _ask_for_block(target + f * FLOAT_BYTES + WRITE_AHEAD * LINE_BYTES, stride)
+            _ask_for_block(target + f * size + WRITE_AHEAD * LINE_BYTES, stride)
             if add:
-                add_transpose(source + f * _TILE_BYTES, _TILE_BYTES, target + f * FLOAT_BYTES, stride)
+                add_unpack(source + f * _TILE_BYTES, _TILE_BYTES, target + f * size, stride, y)
             else:
-                transpose(source + f * _TILE_BYTES, _TILE_BYTES, target + f * FLOAT_BYTES, stride)
+                unpack(source + f * _TILE_BYTES, _TILE_BYTES, target + f * size, stride, y)
         for f in range(full, width):
             for i in range(t, min(t + LANES, tokens)):
-                y[first + i, f] = tiles[f, i] + (y[first + i, f] if add else 0.0)
+                before = widen(y[first + i, f]) if add else np.float32(0)
+                y[first + i, f] = narrow(tiles[f, i] + before, y)
 
 
 @elementwise
-def _forward(x, width, pattern, columns, values, starts, y, x_tiles, y_tiles):  # type: ignore[no-untyped-def]
+def _product(x, width, pattern, columns, values, starts, y, accumulate, x_tiles, y_tiles):  # type: ignore[no-untyped-def]
     rows, inputs = y.shape[1], x.shape[1]
     x_at, y_at, starts_at = x_tiles.ctypes.data, y_tiles.ctypes.data, starts.ctypes.data
     starts_stride = FLOAT_BYTES if starts.shape[0] == rows else 0
@@ -130,23 +124,20 @@ def _forward(x, width, pattern, columns, values, starts, y, x_tiles, y_tiles):  
         slot, placed = 0, 0
         for first in range(0, rows, CHUNK_ROWS):
             here = min(CHUNK_ROWS, rows - first)
-            begins = starts_at + first * starts_stride, starts_stride
+            begins = starts_at + first * starts_stride, starts_stride, values
             for start in range(0, inputs, width):
                 _pack(x[:, start : start + width], token, x_tiles)
-                block = pattern, slot, here, columns_at + placed, values_at + placed * FLOAT_BYTES, x_at, y_at
+                block = pattern, slot, here, columns_at + placed, values_at + placed * values.itemsize, x_at, y_at
                 placed += _begin_outputs(*block, *begins) if start == 0 else _add_to_outputs(*block, *begins)
                 slot += here
-            _unpack(y_tiles, y[:, first : first + here], token, False)
+            _unpack(y_tiles, y[:, first : first + here], token, accumulate)
 
 
 @elementwise
-def _backward(  # type: ignore[no-untyped-def]
-    x, delta_y, width, pattern, columns, values, delta_x, accumulate, grad, x_tiles, delta_y_tiles
-):
+def _gradient(x, delta_y, width, pattern, columns, grad, x_tiles, delta_y_tiles):  # type: ignore[no-untyped-def]
     rows, inputs = delta_y.shape[1], x.shape[1]
-    wants_delta, wants_grad = delta_x.shape[0] > 0, grad.shape[0] > 0
     x_at, delta_y_at = x_tiles.ctypes.data, delta_y_tiles.ctypes.data
-    columns_at, values_at, grad_at = columns.ctypes.data, values.ctypes.data, grad.ctypes.data
+    columns_at, grad_at = columns.ctypes.data, grad.ctypes.data
     grad[:] = 0
     for token in range(0, x.shape[0], TILE_TOKENS):
         slot, placed = 0, 0
@@ -154,16 +145,9 @@ def _backward(  # type: ignore[no-untyped-def]
             here = min(CHUNK_ROWS, rows - first)
             _pack(delta_y[:, first : first + here], token, delta_y_tiles)
             for start in range(0, inputs, width):
-                count, number = 0, placed * FLOAT_BYTES
-                block = pattern, slot, here, columns_at + placed
-                if wants_grad:
-                    _pack(x[:, start : start + width], token, x_tiles)
-                    count = _add_to_gradients(*block, grad_at + number, x_at, delta_y_at, x_at, 0)
-                if wants_delta:
-                    x_tiles[:] = 0
-                    count = _add_to_deltas(*block, values_at + number, x_at, delta_y_at, x_at, 0)
-                    _unpack(x_tiles, delta_x[:, start : start + width], token, accumulate or first > 0)
-                placed += count
+                _pack(x[:, start : start + width], token, x_tiles)
+                block = pattern, slot, here, columns_at + placed, grad_at + placed * FLOAT_BYTES
+                placed += _add_to_gradients(*block, x_at, delta_y_at, x_at, 0, grad)
                 slot += here
 
 
@@ -185,39 +169,50 @@ def sparse_linear_forward(
     """Compute y = x weight^T + bias for a range of outputs.
 
     Args:
-        x: (T, in) float32
+        x: (T, in) float32 or bfloat16
         pattern: where the non-zeros of (rows, in) are
-        values: (n,) float32, the non-zeros in the order of the pattern
+        values: (n,) float32 or bfloat16, the non-zeros in the order of the pattern
         bias: (rows,) float32 or None
-        y: (T, rows) float32, a column slice of the layer's output
+        y: (T, rows) float32 or bfloat16, a column slice of the layer's output
         scratch: lends 576 KiB for tiles
     """
     of_pattern = pattern.width, (pattern.rows, pattern.counts), pattern.columns
-    _forward(x, *of_pattern, values, _ZERO if bias is None else bias, y, *_lend_tiles(scratch))
+    _product(x, *of_pattern, values, _ZERO if bias is None else bias, y, False, *_lend_tiles(scratch))
 
 
-def sparse_linear_backward(
-    x: np.ndarray,
+def sparse_linear_delta(
     delta_y: np.ndarray,
-    pattern: Pattern,
+    transposed: Pattern,
     values: np.ndarray,
-    delta_x: np.ndarray | None,
+    delta_x: np.ndarray,
     accumulate: bool,
-    grad: np.ndarray | None,
     scratch: Scratch,
 ) -> None:
-    """Compute what a range of outputs contributes to the delta of x, and the gradient of its non-zeros.
+    """Compute what a range of outputs contributes to the delta of x: the product of forward, with the transposed weight.
 
     Args:
-        x: (T, in) float32
-        delta_y: (T, rows) float32
-        pattern: where the non-zeros of (rows, in) are
-        values: (n,) float32, the non-zeros in the order of the pattern
-        delta_x: (T, in) float32, or None where nobody wants it
+        delta_y: (T, rows) float32 or bfloat16
+        transposed: where the non-zeros of (in, rows) are
+        values: (n,) float32 or bfloat16, the non-zeros in that order
+        delta_x: (T, in) float32 or bfloat16
         accumulate: add to delta_x instead of overwriting it
-        grad: (n,) float32, written, in the order of the pattern; or None
+        scratch: lends 576 KiB for tiles
+    """
+    of_pattern = transposed.width, (transposed.rows, transposed.counts), transposed.columns
+    _product(delta_y, *of_pattern, values, _ZERO, delta_x, accumulate, *_lend_tiles(scratch))
+
+
+def sparse_linear_gradient(
+    x: np.ndarray, delta_y: np.ndarray, pattern: Pattern, grad: np.ndarray, scratch: Scratch
+) -> None:
+    """Compute the gradient of the non-zeros of a range of outputs.
+
+    Args:
+        x: (T, in) float32 or bfloat16
+        delta_y: (T, rows) float32 or bfloat16
+        pattern: where the non-zeros of (rows, in) are
+        grad: (n,) float32, written, in the order of the pattern
         scratch: lends 576 KiB for tiles
     """
     of_pattern = pattern.width, (pattern.rows, pattern.counts), pattern.columns
-    to = (x[:0] if delta_x is None else delta_x), accumulate, (values[:0] if grad is None else grad)
-    _backward(x, delta_y, *of_pattern, values, *to, *_lend_tiles(scratch))
+    _gradient(x, delta_y, *of_pattern, grad, *_lend_tiles(scratch))

@@ -38,8 +38,8 @@ class ModelArrays:
         shards: which node keeps which panels; None for one node
         node: which of them this is
         elsewhere: the others, at the first node
-        narrow: matrices that stream as bfloat16; in memory they are kept so, too: beside the float32 that is updated,
-            or alone where there is no optimizer
+        narrow: matrices that stream as bfloat16; in memory dense ones are kept so, too: beside the float32 that is
+            updated, or alone where there is no optimizer
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class ModelArrays:
                 continue
             if name in sparsity.groups:
                 self.dropped[name] = DroppedWeight(weight, self.panels[name], sparsity, buffers.take)
-            keeps_narrow = name in self.narrow and bool(self.own[name]) and not store.outlives
+            is_narrow = name in self.narrow and name not in self.dropped
+            keeps_narrow = is_narrow and bool(self.own[name]) and not store.outlives
             dtype = BFLOAT16.name if keeps_narrow and optimizer is None else "float32"
             for array, shape in self._shapes(name).items() if self.own[name] else ():
                 store.create(array, (ends[-1], *shape[1:]) if shape == weight.shape else shape, dtype)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.ir import Panel, Weight
-from cstool.kernels.sparse import Pattern, SparseMatrix, collect, expand, make_pattern
+from cstool.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.sparsity import dropconnect_mask
 
@@ -48,14 +48,17 @@ class DroppedWeight:
         self._drawn: Draw | None = None
         self._patterns: dict[Panel, Pattern] = {}
 
-    def as_streamed(self, panel: Panel, rows: Array, draw: Draw) -> SparseMatrix:
-        """A panel without the weights that are left out; its values are lent."""
+    def values(self, panel: Panel, rows: Array, draw: Draw) -> Array:
+        """The numbers of a panel that are not left out, (n,) float32 in the order of the pattern; they are lent."""
         pattern = self.pattern(panel, draw)
         values = self._lend((pattern.count,), panel.size)
         collect(pattern, rows.reshape(pattern.shape), values)
         values *= self._scale
-        choice = self._rules.choose(pattern)
-        return SparseMatrix(pattern, values, choice, False, panel.size, lambda shape: self._lend(shape, 0))
+        return values
+
+    def choice(self, panel: Panel, draw: Draw) -> KernelChoice:
+        """Kernels that compute with a panel."""
+        return self._rules.choose(self.pattern(panel, draw))
 
     def gradient(self, panel: Panel, numbers: Array, draw: Draw) -> Array:
         """The gradient of a panel from that of its streamed numbers: zero where the weight was left out; it is lent."""

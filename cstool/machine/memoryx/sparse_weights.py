@@ -98,8 +98,8 @@ class SparseWeight:
 
     @property
     def pattern_bytes(self) -> int:
-        """Of the patterns [bytes]."""
-        return sum(pattern.size_bytes for pattern in self._patterns.values())
+        """Of the patterns, and of those of the transposed panels that lanes have asked for [bytes]."""
+        return sum(pattern.kept_bytes for pattern in self._patterns.values())
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from cstool.kernels.call import Weights
 from cstool.kernels.sparse import Pattern, SparseMatrix
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.arrays import ModelArrays
-from cstool.machine.memoryx.dropconnect import Draw
+from cstool.machine.memoryx.dropconnect import Draw, DroppedWeight
 from cstool.machine.memoryx.step_statistics import StepStatistics
 
 Array = np.ndarray[Any, Any]
@@ -74,9 +74,8 @@ class WeightStream:
     def panel_bytes(self, panel: Panel) -> int:
         """What streams when a panel is sent out [bytes]."""
         pattern = self._pattern(panel)
-        if pattern is None:
-            return (2 if panel.weight in self._arrays.narrow else 4) * panel.size
-        return 4 * pattern.count + pattern.size_bytes
+        number_bytes = 2 if panel.weight in self._arrays.narrow else 4
+        return number_bytes * panel.size if pattern is None else number_bytes * pattern.count + pattern.size_bytes
 
     def gradient_bytes(self, panel: Panel) -> int:
         """A sum of gradients of a panel, where all rows have one and those of zeros are not asked for [bytes]."""
@@ -125,12 +124,10 @@ class WeightStream:
             if not self._returned(panel, loan):
                 return
         span, array, weights = loan.out.result()
-        if isinstance(weights, SparseMatrix) and weights.written_out is not None:
-            self._buffers.give_back(weights.written_out)
-        if isinstance(weights, SparseMatrix) and panel.weight in self._arrays.dropped:
-            self._buffers.give_back(weights.values)
-        if weights is not array and isinstance(weights, np.ndarray):
-            self._buffers.give_back(weights)
+        numbers, made = (weights.values, weights.made) if isinstance(weights, SparseMatrix) else (weights, {})
+        assert isinstance(numbers, np.ndarray)
+        for lent in (*made.values(), *(() if numbers is array else (numbers,))):
+            self._buffers.give_back(lent)
         self._arrays.store.give_back(self._arrays.streamed(panel.weight), *span, array, changed=False)
 
     def _returned(self, panel: Panel, loan: _Loan) -> bool:
@@ -142,20 +139,29 @@ class WeightStream:
 
     def _as_streamed(self, panel: Panel, array: Array) -> Weights:
         if self.draw is not None and panel.weight in self._arrays.dropped:
-            return self._arrays.dropped[panel.weight].as_streamed(panel, array, self.draw)
+            return self._without_dropped(self._arrays.dropped[panel.weight], panel, array, self.draw)
         sparse = self._arrays.sparse.get(panel.weight)
         if sparse is None:
             return self._narrowed(panel, array)
         wants_dense = self._trains and sparse.wants_dense_gradient(self.step)
         pattern, room = sparse.pattern(panel), sparse.room(panel)
-        return SparseMatrix(pattern, array, sparse.choice(panel), wants_dense, room, self._buffers.take)
+        values = self._narrowed(panel, array, room)
+        return SparseMatrix(pattern, values, sparse.choice(panel), wants_dense, room, self._buffers.take)
 
-    def _narrowed(self, panel: Panel, array: Array) -> Array:
-        """A dense panel in the precision in which it streams."""
+    def _without_dropped(self, dropped: DroppedWeight, panel: Panel, array: Array, draw: Draw) -> SparseMatrix:
+        """A panel without the weights that are left out; its values are lent."""
+        numbers = dropped.values(panel, array, draw)
+        values, pattern = self._narrowed(panel, numbers, panel.size), dropped.pattern(panel, draw)
+        if values is not numbers:
+            self._buffers.give_back(numbers)
+        return SparseMatrix(pattern, values, dropped.choice(panel, draw), False, panel.size, self._buffers.take)
+
+    def _narrowed(self, panel: Panel, array: Array, room: int = 0) -> Array:
+        """Numbers of a panel in the precision in which it streams: these, or rounded in memory that is lent."""
         if panel.weight not in self._arrays.narrow or array.dtype == BFLOAT16:
             return array
-        rounded = self._buffers.take_bfloat16(array.shape)
-        convert(array, rounded)
+        rounded = self._buffers.take(array.shape, room, BFLOAT16)
+        convert(array.reshape(-1, array.shape[-1]), rounded.reshape(-1, array.shape[-1]))
         return rounded
 
     def _look_at(self, panel: Panel, span: tuple[int, int], array: Array) -> None:

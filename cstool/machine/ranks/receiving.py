@@ -53,7 +53,7 @@ class ArrivingPanels:
 
     def _place(self, sent: PanelSent, forms: Sequence[Form]) -> Sequence[Array]:
         if np.dtype(forms[0].dtype) == BFLOAT16:
-            return [self.buffers.take_bfloat16(forms[0].shape)]
+            return [self.buffers.take(forms[0].shape, dtype=BFLOAT16)]
         room = 0 if sent.sparse is None else sent.sparse.room
         return [self.buffers.take(forms[0].shape, room), *(form.empty() for form in forms[1:])]
 
@@ -91,8 +91,8 @@ class ArrivingPanels:
             found.released += 1
             if found.released < self.lanes:
                 return
-        if isinstance(found.weights, SparseMatrix) and found.weights.written_out is not None:
-            self.buffers.give_back(found.weights.written_out)
+        for array in found.weights.made.values() if isinstance(found.weights, SparseMatrix) else ():
+            self.buffers.give_back(array)
         self.buffers.give_back(found.arrays[0])
         self._link.send(found.sender, "passed", found.sent.number)
 
