@@ -1,7 +1,8 @@
 """The inner loops of the sparse kernels, written in LLVM's own vectors of 16 floats (see `kernels._vectors`).
 
-All addresses are of float32 and on a multiple of 64 bytes where a loop reads or writes tiles. A tile holds for every
-feature `vectors` times 16 tokens.
+A tile holds for every feature `vectors` times 16 tokens, from an address on that is a multiple of 64 bytes: as float32,
+or as bfloat16, two vectors in one, whose lanes have 16 bits of the second above 16 bits of the first. So either is
+widened by one operation.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from cstool.kernels._vectors import (
     INT64,
     LANES,
     QUAD,
+    VECTOR,
     VECTOR_BYTES,
     Builder,
     Memory,
@@ -39,6 +41,9 @@ UNROLLED = 16
 """non-zeros of a row whose code follows one another without a branch; a power of two"""
 FOURS_UNROLLED = UNROLLED // FOUR
 """fours of non-zeros, whose gradients are summed up together, likewise"""
+_BITS = ir.VectorType(INT32, LANES)
+_UPPER = 0xFFFF0000
+"""half of the bits of a lane"""
 
 
 def _unrolled(
@@ -93,9 +98,9 @@ def _opaque(b: Builder, number: Value) -> Value:
 
 def _row_intrinsic(emit: Callable[..., None]) -> Any:
     def row(
-        _typing: Any, _columns: Any, _at: Any, _count: Any, _tiles: Any, _tile: Any, _start: Any, numbers: Any
+        _typing: Any, _columns: Any, _at: Any, _count: Any, _tiles: Any, _tile: Any, _start: Any, numbers: Any, like: Any
     ) -> Any:
-        return _generated_for(emit, 6, numbers)
+        return _generated_for(emit, 6, numbers, like)
 
     return intrinsic(row)
 
@@ -109,25 +114,45 @@ def _block_intrinsic(emit: Callable[..., None]) -> Any:
     return intrinsic(block)
 
 
-def _generated_for(emit: Callable[..., None], addresses: int, array: Any) -> Any:
-    """What `generated` returns, where an array comes after the addresses that says whether numbers are bfloat16."""
+def _type_pack(
+    _typing: Any, _source: Any, _source_stride: Any, _target: Any, _target_stride: Any, x: Any, tiles: Any
+) -> Any:
+    return _generated_for(_emit_pack, 4, x, tiles)
+
+
+def _generated_for(emit: Callable[..., None], addresses: int, *arrays: Any) -> Any:
+    """What `generated` returns, where arrays come after the addresses that say whether numbers are bfloat16."""
+    narrow = [not isinstance(array.dtype, types.Float) for array in arrays]
 
     def generate(context: Any, b: Builder, _signature: Any, values: Sequence[Value]) -> Any:
-        emit(b, *values[:addresses], not isinstance(array.dtype, types.Float))
+        emit(b, *values[:addresses], *narrow)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * addresses, array), generate
+    return types.void(*[types.int64] * addresses, *arrays), generate
 
 
 def _type_prefetch(_typing: Any, _address: Any) -> Any:
     return generated(emit_prefetch, 1)
 
 
-def _tile_of(b: Builder, tiles: Value, columns: Value, position: Value, vectors: int) -> Memory:
-    """Return the tile of the feature that a byte of `columns` names."""
+def _load_tile(
+    b: Builder, tiles: Value, columns: Value, position: Value, vectors: int, narrow: bool
+) -> list[Value]:
+    """Return the tile of the feature that a byte of `columns` names, as vectors of floats."""
     column = b.load(b.inttoptr(b.add(columns, position), BYTE.as_pointer()))
-    size = ir.Constant(INT64, vectors * VECTOR_BYTES)
-    return Memory(b, _opaque(b, b.add(tiles, b.mul(b.zext(column, INT64), size))))
+    size = ir.Constant(INT64, vectors * VECTOR_BYTES // (2 if narrow else 1))
+    tile = Memory(b, _opaque(b, b.add(tiles, b.mul(b.zext(column, INT64), size))))
+    return _widened(b, tile.load_tile(vectors // 2)) if narrow else tile.load_tile(vectors)
+
+
+def _widened(b: Builder, pairs: Sequence[Value]) -> list[Value]:
+    """Return the two vectors of floats that are in each one."""
+    half, upper = (ir.Constant(_BITS, [ir.Constant(INT32, number)] * LANES) for number in (16, _UPPER))
+    found = []
+    for pair in pairs:
+        bits = b.bitcast(pair, _BITS)
+        found += [b.bitcast(number, VECTOR) for number in (b.shl(bits, half), b.and_(bits, upper))]
+    return found
 
 
 def make_gather_row(vectors: int, *, begins: bool) -> Any:
@@ -141,15 +166,15 @@ def make_gather_row(vectors: int, *, begins: bool) -> Any:
     """
 
     def emit(
-        b: Builder, columns: Value, at: Value, count: Value, x: Value, y: Value, start: Value, narrow: bool
+        b: Builder, columns: Value, at: Value, count: Value, x: Value, y: Value, start: Value, narrow: bool, tile: bool
     ) -> None:
         output, weights = Memory(b, y), Memory(b, at)
         sums = [splat(b, Memory(b, start).load(0, FLOAT))] * vectors if begins else output.load_tile(vectors)
 
         def body(i: Value, *sums: Value) -> Sequence[Value]:
-            tile = _tile_of(b, x, columns, i, vectors).load_tile(vectors)
             weight = splat(b, _load_number(b, weights, i, narrow))
-            return [multiply_add(b, weight, t, total) for t, total in zip(tile, sums, strict=True)]
+            tokens = _load_tile(b, x, columns, i, vectors, tile)
+            return [multiply_add(b, weight, t, total) for t, total in zip(tokens, sums, strict=True)]
 
         output.store_tile(_unrolled(b, count, UNROLLED, sums, body))
 
@@ -169,14 +194,15 @@ def make_dot_row(vectors: int) -> Any:
     """
 
     def emit(
-        b: Builder, columns: Value, at: Value, count: Value, x: Value, delta_y: Value, _: Value, _narrow: bool
+        b: Builder, columns: Value, at: Value, count: Value, x: Value, delta_y: Value, _: Value, _narrow: bool, tile: bool
     ) -> None:
-        sums, deltas = Memory(b, at), Memory(b, delta_y).load_tile(vectors)
+        sums, of_output = Memory(b, at), Memory(b, delta_y)
+        deltas = _widened(b, of_output.load_tile(vectors // 2)) if tile else of_output.load_tile(vectors)
 
         def dot(i: Value) -> Value:
-            tile = _tile_of(b, x, columns, i, vectors).load_tile(vectors)
-            total = b.fmul(tile[0], deltas[0], flags=CONTRACT)
-            for t, delta in zip(tile[1:], deltas[1:], strict=True):
+            tokens = _load_tile(b, x, columns, i, vectors, tile)
+            total = b.fmul(tokens[0], deltas[0], flags=CONTRACT)
+            for t, delta in zip(tokens[1:], deltas[1:], strict=True):
                 total = multiply_add(b, t, delta, total)
             return total
 
@@ -213,9 +239,18 @@ def make_dot_row(vectors: int) -> Any:
 
 
 def _emit_pack(
-    b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool
+    b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool, pairs: bool
 ) -> None:
-    _store_rows(b, _transposed(b, _load_rows(b, source, source_stride, narrow)), target, target_stride)
+    rows = _transposed(b, _load_rows(b, source, source_stride, narrow))
+    if pairs:
+        second = b.add(source, b.mul(source_stride, ir.Constant(INT64, LANES)))
+        others = _transposed(b, _load_rows(b, second, source_stride, narrow))
+        half = ir.Constant(_BITS, [ir.Constant(INT32, 16)] * LANES)
+        rows = [
+            b.bitcast(b.or_(b.lshr(b.bitcast(first, _BITS), half), b.bitcast(other, _BITS)), VECTOR)
+            for first, other in zip(rows, others, strict=True)
+        ]
+    _store_rows(b, rows, target, target_stride)
 
 
 def _emit_unpack(
@@ -261,12 +296,12 @@ def _transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
 
 prefetch: Any = intrinsic(_type_prefetch)
 """prefetch(address): ask for a cache line that will be read soon"""
-pack: Any = _block_intrinsic(_emit_pack)
-"""pack(source, stride, target, stride, tokens): write a block of 16 x 16 numbers of `tokens` transposed to a tile
+pack: Any = intrinsic(_type_pack)
+"""pack(source, stride, target, stride, x, tiles): write 16 tokens of x and 16 features to tiles, to those of bfloat16 32
 
-Strides are in bytes; tokens are float32 or bfloat16, tiles float32.
+Strides are in bytes.
 """
 unpack: Any = _block_intrinsic(_emit_unpack)
-"""unpack(source, stride, target, stride, tokens): likewise from a tile to tokens"""
+"""unpack(source, stride, target, stride, y): write 16 features x 16 tokens of tiles of float32 to tokens of y"""
 add_unpack: Any = _block_intrinsic(_emit_add_unpack)
-"""add_unpack(source, stride, target, stride, tokens): likewise, added to what is there"""
+"""add_unpack(source, stride, target, stride, y): likewise, added to what is there"""

@@ -34,7 +34,9 @@ def _block_loop(name: str, row: Any) -> Any:
     two loops that were compiled in different processes must not be one.
     """
 
-    def loop(pattern, slot, here, columns, at, tiles, row_tiles, starts, starts_stride, numbers):  # type: ignore[no-untyped-def]
+    def loop(  # type: ignore[no-untyped-def]
+        pattern, slot, here, columns, at, tiles, row_tiles, starts, starts_stride, numbers, x_tiles
+    ):
         """Number of non-zeros of the block.
 
         `at` is the address of what each non-zero has one of in `numbers`, `tiles` that of the block's features,
@@ -50,7 +52,8 @@ def _block_loop(name: str, row: Any) -> Any:
                 for v in range(VECTORS):
                     prefetch(ahead + v * LINE_BYTES)
             this = np.int64(order[s])
-            row(column, at, count, tiles, row_tiles + this * _TILE_BYTES, starts + this * starts_stride, numbers)
+            tile = row_tiles + this * _TILE_BYTES
+            row(column, at, count, tiles, tile, starts + this * starts_stride, numbers, x_tiles)
             column += count
             at += count * numbers.itemsize
         return column - columns
@@ -79,17 +82,21 @@ def _pack(x, first, tiles):  # type: ignore[no-untyped-def]
     """Turn tokens `first` to `first` + 64 of x into tiles, with zeros for tokens that are not there."""
     tokens, width = min(TILE_TOKENS, x.shape[0] - first), x.shape[1]
     stride, size = x.strides[0], x.itemsize
+    tile, together = TILE_TOKENS * tiles.itemsize, LANES * FLOAT_BYTES // tiles.itemsize
     blocks = width // LANES * LANES
-    for t in range(0, TILE_TOKENS, LANES):
-        full = blocks if t + LANES <= tokens else 0
+    for t in range(0, TILE_TOKENS, together):
+        full = blocks if t + together <= tokens else 0
         source = x.ctypes.data + (first + t) * stride
-        target = tiles.ctypes.data + t * FLOAT_BYTES
+        target = tiles.ctypes.data + t * tiles.itemsize
         for f in range(0, full, LANES):
-            _ask_for_block(source + f * size + READ_AHEAD * LINE_BYTES, stride)
-            pack(source + f * size, stride, target + f * _TILE_BYTES, _TILE_BYTES, x)
+            for part in range(0, together, LANES):
+                _ask_for_block(source + part * stride + f * size + READ_AHEAD * LINE_BYTES, stride)
+            pack(source + f * size, stride, target + f * tile, tile, x, tiles)
         for f in range(full, width):
-            for i in range(t, t + LANES):
-                tiles[f, i] = widen(x[first + i, f]) if i < tokens else np.float32(0)
+            for i in range(together):
+                # Of bfloat16, 16 tokens and the 16 after them take turns.
+                place = t + i % LANES * (together // LANES) + i // LANES
+                tiles[f, place] = narrow(widen(x[first + t + i, f]), tiles) if t + i < tokens else 0
 
 
 @elementwise
@@ -124,7 +131,7 @@ def _product(x, width, pattern, columns, values, starts, y, accumulate, x_tiles,
         slot, placed = 0, 0
         for first in range(0, rows, CHUNK_ROWS):
             here = min(CHUNK_ROWS, rows - first)
-            begins = starts_at + first * starts_stride, starts_stride, values
+            begins = starts_at + first * starts_stride, starts_stride, values, x_tiles
             for start in range(0, inputs, width):
                 _pack(x[:, start : start + width], token, x_tiles)
                 block = pattern, slot, here, columns_at + placed, values_at + placed * values.itemsize, x_at, y_at
@@ -147,20 +154,23 @@ def _gradient(x, delta_y, width, pattern, columns, grad, x_tiles, delta_y_tiles)
             for start in range(0, inputs, width):
                 _pack(x[:, start : start + width], token, x_tiles)
                 block = pattern, slot, here, columns_at + placed, grad_at + placed * FLOAT_BYTES
-                placed += _add_to_gradients(*block, x_at, delta_y_at, x_at, 0, grad)
+                placed += _add_to_gradients(*block, x_at, delta_y_at, x_at, 0, grad, x_tiles)
                 slot += here
 
 
-def _lend_tiles(scratch: Scratch) -> tuple[np.ndarray, np.ndarray]:
-    """Return tiles for the inputs of a block and for the outputs of a chunk, both as many as there can be.
+def _lend_tiles(scratch: Scratch, dtype: np.dtype = _ZERO.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return tiles for the inputs of a block and for the rows of a chunk, both as many as there can be.
 
     Both have 64 columns and begin on a multiple of 64 bytes, wherever the memory begins that is lent.
+
+    Args:
+        dtype: of the tiles for inputs; those for rows are float32
     """
     features = WIDE + CHUNK_ROWS
     memory = scratch("sparse.tiles", (features * TILE_TOKENS + LANES,))
     start = -memory.ctypes.data % LINE_BYTES // FLOAT_BYTES
     tiles = memory[start : start + features * TILE_TOKENS].reshape(features, TILE_TOKENS)
-    return tiles[:WIDE], tiles[WIDE:]
+    return tiles[:WIDE].view(dtype).reshape(-1, TILE_TOKENS), tiles[WIDE:]
 
 
 def sparse_linear_forward(
@@ -177,7 +187,7 @@ def sparse_linear_forward(
         scratch: lends 576 KiB for tiles
     """
     of_pattern = pattern.width, (pattern.rows, pattern.counts), pattern.columns
-    _product(x, *of_pattern, values, _ZERO if bias is None else bias, y, False, *_lend_tiles(scratch))
+    _product(x, *of_pattern, values, _ZERO if bias is None else bias, y, False, *_lend_tiles(scratch, x.dtype))
 
 
 def sparse_linear_delta(
@@ -199,7 +209,7 @@ def sparse_linear_delta(
         scratch: lends 576 KiB for tiles
     """
     of_pattern = transposed.width, (transposed.rows, transposed.counts), transposed.columns
-    _product(delta_y, *of_pattern, values, _ZERO, delta_x, accumulate, *_lend_tiles(scratch))
+    _product(delta_y, *of_pattern, values, _ZERO, delta_x, accumulate, *_lend_tiles(scratch, delta_y.dtype))
 
 
 def sparse_linear_gradient(
