@@ -10,7 +10,15 @@ from numba import njit
 
 from cstool.ir import Initializer, Weight, panels_of
 from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
-from cstool.kernels.sparse import TILE_TOKENS, Pattern, make_pattern, sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse import (
+    TILE_TOKENS,
+    Pattern,
+    make_pattern,
+    sparse_linear_delta,
+    sparse_linear_forward,
+    sparse_linear_gradient,
+    transpose_values,
+)
 from cstool.kernels.sparse.crossover import random_aligned
 from cstool.kernels.sparse.linear import _pack, _unpack
 from cstool.kernels.sparse.pattern import CHUNK_ROWS
@@ -46,6 +54,8 @@ class SparsePanel:
     rows: slice
     pattern: Pattern
     values: np.ndarray
+    transposed: np.ndarray
+    """the same values in the order of the transposed pattern"""
 
 
 class Lane:
@@ -78,29 +88,31 @@ class Lane:
 
     def sparse(self, product: str) -> None:
         for number, (panel, gradients) in enumerate(zip(self.panels, self.grads, strict=True)):
-            weights = panel.pattern, panel.values
+            pattern, delta_y = panel.pattern, self.delta_y[:, panel.rows]
             if product == "forward":
-                sparse_linear_forward(self.x, *weights, None, self.y[:, panel.rows], self.scratch)
-            else:
-                delta_x = None if product == "gradient" else self.delta_x
-                grad = None if product == "delta" else gradients
-                delta_y = self.delta_y[:, panel.rows]
-                sparse_linear_backward(self.x, delta_y, *weights, delta_x, number > 0, grad, self.scratch)
+                sparse_linear_forward(self.x, pattern, panel.values, None, self.y[:, panel.rows], self.scratch)
+            if product in ("delta", "backward"):
+                to = self.delta_x, number > 0
+                sparse_linear_delta(delta_y, pattern.transposed, panel.transposed, *to, self.scratch)
+            if product in ("gradient", "backward"):
+                sparse_linear_gradient(self.x, delta_y, pattern, gradients, self.scratch)
 
     def turn(self, product: str) -> None:
         """Do what `sparse` does before and after its loops."""
         tiles = self.scratch("tiles", (CHUNK_ROWS, TILE_TOKENS))
         for number, panel in enumerate(self.panels):
-            width, chunks = panel.pattern.width, range(0, panel.pattern.shape[0], CHUNK_ROWS)
-            for chunk in chunks:
-                if product != "delta":
-                    _turn(self.x, tiles, width, False, False)
-                if product in ("delta", "backward"):
-                    _turn(self.delta_x, tiles, width, True, number > 0 or chunk > 0)
+            pattern, y, delta_y = panel.pattern, self.y[:, panel.rows], self.delta_y[:, panel.rows]
+            if product in ("forward", "gradient", "backward"):
+                for _ in range(0, pattern.shape[0], CHUNK_ROWS):
+                    _turn(self.x, tiles, pattern.width, False, False)
             if product == "forward":
-                _turn(self.y[:, panel.rows], tiles, CHUNK_ROWS, True, False)
-            else:
-                _turn(self.delta_y[:, panel.rows], tiles, CHUNK_ROWS, False, False)
+                _turn(y, tiles, CHUNK_ROWS, True, False)
+            if product in ("delta", "backward"):
+                for _ in range(0, pattern.shape[1], CHUNK_ROWS):
+                    _turn(delta_y, tiles, pattern.width, False, False)
+                _turn(self.delta_x, tiles, CHUNK_ROWS, True, number > 0)
+            if product in ("gradient", "backward"):
+                _turn(delta_y, tiles, CHUNK_ROWS, False, False)
 
 
 def make_weight(case: Case, sparsity_percent: int) -> tuple[np.ndarray, list[SparsePanel]]:
@@ -113,5 +125,8 @@ def make_weight(case: Case, sparsity_percent: int) -> tuple[np.ndarray, list[Spa
         rows = slice(panel.start, panel.stop)
         indices = np.flatnonzero(weight[rows])
         pattern, places = make_pattern(indices, (rows.stop - rows.start, case.columns))
-        panels.append(SparsePanel(rows, pattern, weight[rows].ravel()[indices[places]]))
+        values = weight[rows].ravel()[indices[places]]
+        transposed = np.empty_like(values)
+        transpose_values(pattern, values, transposed)
+        panels.append(SparsePanel(rows, pattern, values, transposed))
     return weight, panels

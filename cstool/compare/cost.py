@@ -1,5 +1,6 @@
 """What a step costs in a sparse run and in a dense one, op by op, those that are alike together."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -7,9 +8,8 @@ from cstool.compare.race import Finish
 from cstool.compare.verdict import Amounts, Cost, CostRow
 from cstool.ir import Graph, KernelKind, Op, panels_of, rules_of
 from cstool.kernels.gemm_providers import FLOAT32
-from cstool.kernels.sparse import KernelChoice
+from cstool.kernels.sparse import KernelChoice, pattern_bytes
 from cstool.kernels.sparse.ceiling import Ceiling
-from cstool.kernels.sparse.pattern import AHEAD, block_width
 from cstool.machine.precision import narrow_in
 from cstool.models.statistics import Flops, inputs_with_delta, op_flops
 from cstool.optimizers import Optimizer, state_numbers
@@ -47,6 +47,10 @@ class _SparseWeight:
     density: float
     room: int | None = None
     kernels: dict[str, str] | None = None
+
+    def pattern_bytes(self, shape: tuple[int, int]) -> int:
+        """Size of the pattern of a panel whose non-zeros lie evenly [bytes]."""
+        return pattern_bytes(shape, round(self.density * math.prod(shape)))
 
 
 def build_cost(
@@ -126,12 +130,6 @@ def op_products(graph: Graph) -> dict[str, tuple[Flops, bool]]:
     return found
 
 
-def pattern_bytes(rows: int, columns: int, count: int) -> int:
-    """Return the size of the pattern of a panel with `count` non-zeros [bytes], as `Pattern.size_bytes` has it."""
-    blocks = -(-columns // block_width(count / (rows * columns)))
-    return 2 * (rows * blocks + AHEAD) + 2 * rows * blocks + count
-
-
 def _key(graph: Graph, op: Op, groups: Mapping[str, SparsityParams]) -> _Key:
     for name in op.weights:
         if name in groups:
@@ -184,17 +182,19 @@ def _amounts(
         flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
         for number, name in enumerate(op.weights):
             weight = graph.weights[name]
-            numbers, room, pattern = weight.size, None, 0
+            numbers, room, pattern, transposed = weight.size, None, 0, 0
             if sparse is not None and number == 0 and sparse.room is not None:
                 numbers, room = round(sparse.density * weight.size), sparse.room
-                pattern = sum(
-                    pattern_bytes(panel.shape[0], panel.size // panel.shape[0], round(sparse.density * panel.size))
-                    for panel in panels_of(weight)
-                )
+                shapes = [(panel.shape[0], panel.size // panel.shape[0]) for panel in panels_of(weight)]
+                pattern = sum(map(sparse.pattern_bytes, shapes))
+                if sparse.kernels is not None and sparse.kernels["delta"] != "dense":
+                    transposed = sum(sparse.pattern_bytes((columns, rows)) for rows, columns in shapes)
             streamed += passes * ((_BFLOAT16_BYTES if name in narrow else _FLOAT_BYTES) * numbers + pattern)
             if name not in kept:
                 memory += (
-                    _FLOAT_BYTES * ((room or weight.size) + state_numbers(optimizer, weight.shape, room)) + pattern
+                    _FLOAT_BYTES * ((room or weight.size) + state_numbers(optimizer, weight.shape, room))
+                    + pattern
+                    + transposed
                 )
                 memory += _BFLOAT16_BYTES * weight.size if name in narrow and sparse is None else 0
     seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)

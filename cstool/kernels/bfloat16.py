@@ -154,7 +154,7 @@ def widened(bits: np.ndarray) -> np.ndarray:
 
 def narrowed(numbers: np.ndarray) -> np.ndarray:
     """float32 of any shape as bfloat16, a copy."""
-    rows = np.ascontiguousarray(numbers, np.float32).reshape(-1, numbers.shape[-1])
+    rows = np.ascontiguousarray(numbers, np.float32).reshape(math.prod(numbers.shape[:-1]), numbers.shape[-1])
     bits = np.empty(rows.shape, BFLOAT16)
     convert(rows, bits)
     return bits.reshape(numbers.shape)

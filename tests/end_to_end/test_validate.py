@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from cstool.kernels.gemm_providers import PRECISIONS
-from cstool.kernels.sparse import Pattern, matrix
-from cstool.kernels.sparse.linear import sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse import Pattern, matrix, sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params, run_file
 
@@ -91,25 +90,20 @@ def skipping_forward(x: Any, pattern: Pattern, values: np.ndarray, *rest: Any) -
     sparse_linear_forward(x, pattern, cut, *rest)
 
 
-def skipping_backward(x: Any, delta_y: Any, pattern: Pattern, values: np.ndarray, *rest: Any, of: str) -> None:
-    cut, grad = values.copy(), rest[2]
-    if of == "delta":
-        cut[last_of_rows(pattern)] = 0
-    sparse_linear_backward(x, delta_y, pattern, cut, *rest)
-    if of == "gradient" and grad is not None:
-        grad[last_of_rows(pattern)] = 0
+def skipping_delta(delta_y: Any, transposed: Pattern, values: np.ndarray, *rest: Any) -> None:
+    cut = values.copy()
+    cut[last_of_rows(transposed)] = 0
+    sparse_linear_delta(delta_y, transposed, cut, *rest)
 
 
-@pytest.mark.parametrize("product", ["forward", "delta", "gradient"])
-def test_a_kernel_that_skips_the_last_non_zero_of_each_row_is_caught(cstool, file, monkeypatch, product):
-    if product == "forward":
-        monkeypatch.setattr(matrix, "sparse_linear_forward", skipping_forward)
-    else:
+def skipping_gradient(x: Any, delta_y: Any, pattern: Pattern, grad: np.ndarray, *rest: Any) -> None:
+    sparse_linear_gradient(x, delta_y, pattern, grad, *rest)
+    grad[last_of_rows(pattern)] = 0
 
-        def backward(*arguments: Any) -> None:
-            skipping_backward(*arguments, of=product)
 
-        monkeypatch.setattr(matrix, "sparse_linear_backward", backward)
+@pytest.mark.parametrize("skipping", [skipping_forward, skipping_delta, skipping_gradient])
+def test_a_kernel_that_skips_the_last_non_zero_of_each_row_is_caught(cstool, file, monkeypatch, skipping):
+    monkeypatch.setattr(matrix, skipping.__name__.replace("skipping", "sparse_linear"), skipping)
     outcome = cstool("validate", "-p", file, "--num_steps", 4, "--max_loss_gap", 9)
     assert outcome.code == 1
     assert "\nnumerics  does not hold\n" in outcome.stdout
@@ -131,15 +125,16 @@ def test_kernels_that_round_otherwise_agree(cstool, file, monkeypatch, sparsity,
         sparse_linear_forward(x, pattern, values, bias, y, *rest)
         rounded(y)
 
-    def backward(x: Any, delta_y: Any, pattern: Pattern, values: Any, *rest: Any) -> None:
-        sparse_linear_backward(x, delta_y, pattern, values, *rest)
-        delta_x, _, grad = rest[:3]
-        for array in (delta_x, grad):
-            if array is not None:
-                rounded(array)
+    def delta(delta_y: Any, transposed: Pattern, values: Any, delta_x: np.ndarray, *rest: Any) -> None:
+        sparse_linear_delta(delta_y, transposed, values, delta_x, *rest)
+        rounded(delta_x)
 
-    monkeypatch.setattr(matrix, "sparse_linear_forward", forward)
-    monkeypatch.setattr(matrix, "sparse_linear_backward", backward)
+    def gradient(x: Any, delta_y: Any, pattern: Pattern, grad: np.ndarray, *rest: Any) -> None:
+        sparse_linear_gradient(x, delta_y, pattern, grad, *rest)
+        rounded(grad)
+
+    for kernel in (forward, delta, gradient):
+        monkeypatch.setattr(matrix, f"sparse_linear_{kernel.__name__}", kernel)
     asked = ("--set", f"trainer.init.sparsity={json.dumps(sparsity)}", f"trainer.init.seed={seed}", "--lanes", 1)
     found = document(cstool("validate", "-p", file, *asked, "--num_steps", 10, "--max_loss_gap", 9, "--json"))
     assert found["numerics"]["problems"] == []

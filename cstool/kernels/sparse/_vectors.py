@@ -98,7 +98,15 @@ def _opaque(b: Builder, number: Value) -> Value:
 
 def _row_intrinsic(emit: Callable[..., None]) -> Any:
     def row(
-        _typing: Any, _columns: Any, _at: Any, _count: Any, _tiles: Any, _tile: Any, _start: Any, numbers: Any, like: Any
+        _typing: Any,
+        _columns: Any,
+        _at: Any,
+        _count: Any,
+        _tiles: Any,
+        _tile: Any,
+        _start: Any,
+        numbers: Any,
+        like: Any,
     ) -> Any:
         return _generated_for(emit, 6, numbers, like)
 
@@ -106,9 +114,7 @@ def _row_intrinsic(emit: Callable[..., None]) -> Any:
 
 
 def _block_intrinsic(emit: Callable[..., None]) -> Any:
-    def block(
-        _typing: Any, _source: Any, _source_stride: Any, _target: Any, _target_stride: Any, tokens: Any
-    ) -> Any:
+    def block(_typing: Any, _source: Any, _source_stride: Any, _target: Any, _target_stride: Any, tokens: Any) -> Any:
         return _generated_for(emit, 4, tokens)
 
     return intrinsic(block)
@@ -135,9 +141,7 @@ def _type_prefetch(_typing: Any, _address: Any) -> Any:
     return generated(emit_prefetch, 1)
 
 
-def _load_tile(
-    b: Builder, tiles: Value, columns: Value, position: Value, vectors: int, narrow: bool
-) -> list[Value]:
+def _load_tile(b: Builder, tiles: Value, columns: Value, position: Value, vectors: int, narrow: bool) -> list[Value]:
     """Return the tile of the feature that a byte of `columns` names, as vectors of floats."""
     column = b.load(b.inttoptr(b.add(columns, position), BYTE.as_pointer()))
     size = ir.Constant(INT64, vectors * VECTOR_BYTES // (2 if narrow else 1))
@@ -194,7 +198,15 @@ def make_dot_row(vectors: int) -> Any:
     """
 
     def emit(
-        b: Builder, columns: Value, at: Value, count: Value, x: Value, delta_y: Value, _: Value, _narrow: bool, tile: bool
+        b: Builder,
+        columns: Value,
+        at: Value,
+        count: Value,
+        x: Value,
+        delta_y: Value,
+        _: Value,
+        _narrow: bool,
+        tile: bool,
     ) -> None:
         sums, of_output = Memory(b, at), Memory(b, delta_y)
         deltas = _widened(b, of_output.load_tile(vectors // 2)) if tile else of_output.load_tile(vectors)
@@ -272,9 +284,7 @@ def _load_rows(b: Builder, address: Value, stride_bytes: Value, narrow: bool = F
     return [load(b.mul(stride_bytes, ir.Constant(INT64, i))) for i in range(LANES)]
 
 
-def _store_rows(
-    b: Builder, rows: Sequence[Value], address: Value, stride_bytes: Value, narrow: bool = False
-) -> None:
+def _store_rows(b: Builder, rows: Sequence[Value], address: Value, stride_bytes: Value, narrow: bool = False) -> None:
     memory = Memory(b, address)
     store = memory.store_bfloat16 if narrow else memory.store
     for i, row in enumerate(rows):

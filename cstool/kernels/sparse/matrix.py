@@ -67,9 +67,7 @@ class SparseMatrix:
         write = partial(transpose_values, self.pattern, self.values)
         return self._make("transposed", self.values.shape, self.room, write)
 
-    def _make(
-        self, name: str, shape: tuple[int, ...], room: int, write: Callable[[np.ndarray], None]
-    ) -> np.ndarray:
+    def _make(self, name: str, shape: tuple[int, ...], room: int, write: Callable[[np.ndarray], None]) -> np.ndarray:
         """Have an array written by the first lane that asks for it."""
         with self._lock:
             if name not in self.made:

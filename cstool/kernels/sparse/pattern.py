@@ -57,10 +57,9 @@ class Pattern:
         return int(self.rows.nbytes + self.counts.nbytes + self.columns.nbytes)
 
     @property
-    def kept_bytes(self) -> int:
-        """The same, with the transposed pattern once somebody has asked for it [bytes]."""
-        transposed = self.__dict__.get("transposed")
-        return self.size_bytes + (0 if transposed is None else transposed.size_bytes)
+    def transposed_bytes(self) -> int:
+        """Of the arrays of the transposed pattern [bytes]."""
+        return _arrays_bytes(self.shape[::-1], self.width, self.count)
 
     @cached_property
     def transposed(self) -> "Pattern":
@@ -95,10 +94,14 @@ def pattern_bytes(shape: tuple[int, int], count: int) -> int:
         shape: (rows, columns) of the panel
         count: of non-zeros
     """
-    return 2 * (2 * _slots(shape, block_width(count / max(1, shape[0] * shape[1]))) + AHEAD) + count
+    return _arrays_bytes(shape, block_width(count / max(1, shape[0] * shape[1])), count)
 
 
-def _slots(shape: tuple[int, int], width: int) -> int:
+def _arrays_bytes(shape: tuple[int, ...], width: int, count: int) -> int:
+    return 2 * (2 * _slots(shape, width) + AHEAD) + count
+
+
+def _slots(shape: tuple[int, ...], width: int) -> int:
     """Rows of all blocks."""
     return shape[0] * -(-shape[1] // width)
 

@@ -228,7 +228,8 @@ class MemoryX:
         if arrays.file is not None:
             found = {"memoryx_buffers": arrays.file.allocated_bytes}
         if arrays.sparse:
-            found["sparse_patterns"] = sum(sparse.pattern_bytes for sparse in arrays.own_sparse())
+            trains = self.optimizer is not None
+            found["sparse_patterns"] = sum(sparse.pattern_bytes(trains) for sparse in arrays.own_sparse())
         return {**found, "gradients": self.buffers.allocated_bytes}
 
     def record(self, recorder: Recorder) -> None:

@@ -96,10 +96,10 @@ class SparseWeight:
         """Name of the array that says where the numbers of the others belong, in a store that outlives the process."""
         return f"{self.arrays[0]}{INDICES}"
 
-    @property
-    def pattern_bytes(self) -> int:
-        """Of the patterns, and of those of the transposed panels that lanes have asked for [bytes]."""
-        return sum(pattern.kept_bytes for pattern in self._patterns.values())
+    def pattern_bytes(self, trains: bool) -> int:
+        """Of the patterns, and of the transposed ones, which deltas that sparse kernels compute are for [bytes]."""
+        deltas = (p.transposed_bytes for panel, p in self._patterns.items() if trains and self.choice(panel).delta)
+        return sum(pattern.size_bytes for pattern in self._patterns.values()) + sum(deltas)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -161,7 +161,7 @@ class WeightStream:
         if panel.weight not in self._arrays.narrow or array.dtype == BFLOAT16:
             return array
         rounded = self._buffers.take(array.shape, room, BFLOAT16)
-        convert(array.reshape(-1, array.shape[-1]), rounded.reshape(-1, array.shape[-1]))
+        convert(np.atleast_2d(array), np.atleast_2d(rounded))
         return rounded
 
     def _look_at(self, panel: Panel, span: tuple[int, int], array: Array) -> None:

@@ -51,7 +51,13 @@ def test_progress_names_what_comes_next():
         ({ANSWERING_KERNELS}, ["inference"]),
         ({BFLOAT16_KERNELS}, ["bfloat16"]),
         ({PRODUCT_KERNELS}, ["products of bfloat16"]),
-        (EVERY, ["sparse linear", "inference", "bfloat16", "products of bfloat16", "inference in bfloat16"]),
+        (
+            EVERY,
+            [
+                *("sparse linear", "sparse linear in bfloat16", "inference", "bfloat16", "products of bfloat16"),
+                "inference in bfloat16",
+            ],
+        ),
     ],
 )
 def test_only_what_a_run_needs_is_compiled(needs, more):
@@ -137,8 +143,10 @@ for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:
     sparse.collect(made, whole, some)
     for bias in None, row[:rows]:
         sparse.sparse_linear_forward(x, made, some, bias, outputs, lend)
-    for delta_x, gradient in (x, None), (None, some), (one(6, 8), one(made.count)):
-        sparse.sparse_linear_backward(x, outputs, made, some, delta_x, delta_x is x, gradient, lend)
+    sparse.transpose_values(made, some, one(made.count))
+    for accumulate in True, False:
+        sparse.sparse_linear_delta(outputs, made.transposed, some, one(6, 8), accumulate, lend)
+    sparse.sparse_linear_gradient(x, outputs, made, some, lend)
 print(before, compiled() - before)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

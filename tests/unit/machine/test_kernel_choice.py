@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cstool.kernels.gemm import NUMPY, Gemm
 from cstool.kernels.sparse import KernelChoice, Pattern, make_pattern
 from cstool.kernels.sparse.crossover import Crossover
 from cstool.machine import sparsity as kernel_choice
@@ -23,7 +24,8 @@ def calls(monkeypatch) -> list[tuple[Any, ...]]:
     """What was measured: (rows, columns, tokens, anew)."""
     found: list[tuple[Any, ...]] = []
 
-    def measure(rows: int, columns: int, tokens: int, *, refresh: bool) -> Crossover:
+    def measure(rows: int, columns: int, tokens: int, gemm: Gemm, *, refresh: bool) -> Crossover:
+        assert gemm is NUMPY
         found.append((rows, columns, tokens, refresh))
         return MEASURED
 
@@ -33,7 +35,7 @@ def calls(monkeypatch) -> list[tuple[Any, ...]]:
 
 def settled(mode: str, *shapes: tuple[int, int], kept: Any = None) -> KernelChooser:
     chooser = KernelChooser(mode)
-    chooser.settle(shapes, 512, kept)
+    chooser.settle(shapes, 512, NUMPY, kept)
     return chooser
 
 
@@ -84,7 +86,7 @@ def test_a_run_that_goes_on_keeps_what_was_measured_and_measures_what_is_new(cal
     kept = settled(before, (8, 25)).as_dict()
     calls.clear()
     slower = Crossover(forward=0.0, delta=0.0, gradient=0.0)
-    monkeypatch.setattr(kernel_choice, "crossover", lambda *shape, **_: calls.append(shape) or slower)
+    monkeypatch.setattr(kernel_choice, "crossover", lambda *shape, **_: calls.append(shape[:3]) or slower)
     chooser = settled("auto", (8, 25), (4, 4), kept=kept)
     assert calls == [(4, 4, 512)]
     assert chooser(pattern(0.1)) == KernelChoice(True, True, True)

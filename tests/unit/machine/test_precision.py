@@ -1,7 +1,6 @@
 """What of a model is bfloat16, and that a step in it is a step of the model, but for rounding."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,14 +63,6 @@ def test_deltas_that_are_sums_of_several_panels_stay_float32(monkeypatch):
     assert f"{UP}.activation" not in found
     assert "self_attn.context" not in found
     assert f"{UP}.y" in found
-
-
-def test_what_sparse_weights_multiply_stays_float32():
-    found = narrow_parts(GPT, [f"{LAYER}{DOWN}.weight"])
-    assert f"{LAYER}{DOWN}.weight" not in found.weights
-    assert f"{UP}.activation" not in short(found.tensors)
-    assert f"{DOWN}.y" not in short(found.deltas)
-    assert narrow_parts(GPT, GPT.weights) == replace(ALL_FLOAT32, multiplied=narrow_parts(GPT).weights)
 
 
 def test_activations_between_products_take_half_the_memory():

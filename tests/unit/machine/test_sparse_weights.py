@@ -297,7 +297,9 @@ def test_numbers_go_in_and_out_in_the_order_of_the_weight(monkeypatch):
         expected[indices] = numbers
         np.testing.assert_array_equal(sparse.dense(f"model.{WIDE}").reshape(-1), expected)
         assert (sparse.count, sparse.density) == (1000, 1000 / (12 * 784))
-        assert sparse.pattern_bytes == sum(sparse.pattern(panel).size_bytes for panel in sparse.panels)
+        patterns = [sparse.pattern(panel) for panel in sparse.panels]
+        assert sparse.pattern_bytes(False) == sum(pattern.size_bytes for pattern in patterns)
+        assert sparse.pattern_bytes(True) == sum(p.size_bytes + p.transposed.size_bytes for p in patterns)
 
 
 @pytest.mark.parametrize(

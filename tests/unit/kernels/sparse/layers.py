@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cstool.kernels.sparse import Pattern, make_pattern, sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.sparse import (
+    Pattern,
+    make_pattern,
+    sparse_linear_delta,
+    sparse_linear_forward,
+    sparse_linear_gradient,
+    transpose_values,
+)
 from tests.unit.kernels.tolerances import TOLERANCE, Scratch
 
 AROUND = 3
@@ -32,6 +39,17 @@ class Layer:
     @property
     def values(self) -> np.ndarray:
         return self.weight[self.at]
+
+    @property
+    def transposed_values(self) -> np.ndarray:
+        return transposed(self.pattern, self.values)
+
+
+def transposed(pattern: Pattern, values: np.ndarray) -> np.ndarray:
+    """Values of a pattern in the order of the transposed one."""
+    out = np.empty_like(values)
+    transpose_values(pattern, values, out)
+    return out
 
 
 def make_layer(tokens: int, rows: int, columns: int, density: float, *, seed: int = 1, holes: bool = False) -> Layer:
@@ -99,10 +117,8 @@ def forward(layer: Layer, scratch: Scratch, *, bias: bool = True) -> np.ndarray:
     return y
 
 
-def backward(
-    layer: Layer, scratch: Scratch, *, delta: bool = True, gradient: bool = True, accumulate: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the delta of x and the gradient, those asked for; the others are full of NaN."""
+def backward(layer: Layer, scratch: Scratch, *, accumulate: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Return the delta of x and the gradient, after a look at what lies around them."""
     tokens, columns = layer.x.shape
     memory = np.full((tokens + 2 * AROUND, columns), UNTOUCHED)
     delta_x = memory[AROUND : AROUND + tokens]
@@ -110,8 +126,9 @@ def backward(
     grad, grads = framed(1, layer.pattern.count)
     delta_y, _ = framed(*layer.delta_y.shape)
     delta_y[:] = layer.delta_y
-    wanted = delta_x if delta else None, accumulate, grad[0] if gradient else None
-    sparse_linear_backward(layer.x, delta_y, layer.pattern, layer.values, *wanted, scratch)
+    values = layer.transposed_values
+    sparse_linear_delta(delta_y, layer.pattern.transposed, values, delta_x, accumulate, scratch)
+    sparse_linear_gradient(layer.x, delta_y, layer.pattern, grad[0], scratch)
     assert_framed(delta_x, memory)
     assert_framed(grad, grads)
     return delta_x, grad[0]

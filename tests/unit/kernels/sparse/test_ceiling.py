@@ -40,16 +40,15 @@ def test_it_times_the_kernels_at_the_shape_and_density(monkeypatch):
     seen: dict[str, list[object]] = {}
     for name in ("linear_forward", "linear_backward_delta", "linear_backward_weight"):
         monkeypatch.setattr(crossover, name, lambda *given, name=name: seen.setdefault(name, []).append(given[0].shape))
-    for name in ("sparse_linear_forward", "sparse_linear_backward"):
+    for name in ("sparse_linear_forward", "sparse_linear_delta", "sparse_linear_gradient"):
 
         def call(*given, name=name):
             pattern = next(each for each in given if hasattr(each, "count"))
-            wants = tuple(each is not None for each in given[4:7:2]) if "backward" in name else ()
-            seen.setdefault(name, []).append((pattern.shape, pattern.count, wants))
+            seen.setdefault(name, []).append((pattern.shape, pattern.count))
 
         monkeypatch.setattr(crossover, name, call)
     measure_ceiling(30, 20, 7, 0.1)
     assert set(seen["linear_forward"]) == {(7, 20)}
     assert set(seen["linear_backward_delta"]) == {(7, 30)}
-    assert set(seen["sparse_linear_forward"]) == {((30, 20), 60, ())}
-    assert set(seen["sparse_linear_backward"]) == {((30, 20), 60, (True, False)), ((30, 20), 60, (False, True))}
+    assert set(seen["sparse_linear_forward"]) == set(seen["sparse_linear_gradient"]) == {((30, 20), 60)}
+    assert set(seen["sparse_linear_delta"]) == {((20, 30), 60)}

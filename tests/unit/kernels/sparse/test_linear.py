@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.sparse import sparse_linear_backward, sparse_linear_forward
+from cstool.kernels.bfloat16 import narrowed, widened
+from cstool.kernels.sparse import sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient
 from cstool.kernels.sparse.pattern import CHUNK_ROWS
 from tests.unit.kernels.conftest import lender
 from tests.unit.kernels.sparse.layers import (
@@ -24,6 +25,7 @@ from tests.unit.kernels.sparse.layers import (
     gradients,
     make_layer,
     outputs,
+    transposed,
     with_pattern,
 )
 from tests.unit.kernels.tolerances import Scratch
@@ -45,24 +47,37 @@ def test_forward_is_the_product(layer, bias):
 
 @given(layer=LAYERS, accumulate=st.booleans())
 def test_delta_is_the_product(layer, accumulate):
-    delta_x, _ = backward(layer, lender(FLOAT32), gradient=False, accumulate=accumulate)
+    delta_x, _ = backward(layer, lender(FLOAT32), accumulate=accumulate)
     before = layer.before if accumulate else np.zeros_like(layer.before)
     assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
 
 
 @given(layer=LAYERS)
 def test_gradient_is_that_of_the_non_zeros(layer):
-    _, grad = backward(layer, lender(FLOAT32), delta=False)
+    _, grad = backward(layer, lender(FLOAT32))
     assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
 
 
-@given(layer=LAYERS, accumulate=st.booleans())
-def test_delta_and_gradient_have_the_same_bits_together_and_alone(layer, accumulate):
-    together = backward(layer, lender(FLOAT32), accumulate=accumulate)
-    delta_x, _ = backward(layer, lender(FLOAT32), accumulate=accumulate, gradient=False)
-    _, grad = backward(layer, lender(FLOAT32), accumulate=accumulate, delta=False)
-    np.testing.assert_array_equal(together[0], delta_x)
-    np.testing.assert_array_equal(together[1], grad)
+@given(layer=LAYERS, rounds=st.booleans(), accumulate=st.booleans())
+def test_of_bfloat16_they_are_the_products_of_the_same_numbers(layer, rounds, accumulate):
+    x, values, delta_y, before = map(narrowed, (layer.x, layer.values[None], layer.delta_y, layer.before))
+
+    def products(*operands: np.ndarray, out: bool) -> list[np.ndarray]:
+        """Forward, delta and gradient, the first two rounded if that is asked for."""
+        x, (values,), delta_y, pattern = *operands, layer.pattern
+        y, delta_x = np.empty_like(delta_y if out else layer.delta_y), before if out else widened(before)
+        delta_x, grad = delta_x.copy(), np.empty(pattern.count, np.float32)
+        sparse_linear_forward(x, pattern, values, layer.bias, y, lender(FLOAT32))
+        to = transposed(pattern, values), delta_x, accumulate
+        sparse_linear_delta(delta_y, pattern.transposed, *to, lender(FLOAT32))
+        sparse_linear_gradient(x, delta_y, pattern, grad, lender(FLOAT32))
+        return [y, delta_x, grad]
+
+    wide = products(*map(widened, (x, values, delta_y)), out=False)
+    if rounds:
+        wide[:2] = map(narrowed, wide[:2])
+    for actual, expected in zip(products(x, values, delta_y, out=rounds), wide, strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("density", [0.03, 0.3], ids=["wide blocks", "narrow blocks"])
@@ -83,7 +98,9 @@ def test_panels_add_up_to_the_layer(scratch32):
         part = with_pattern(layer.x, weight, layer.bias[rows], delta_y, layer.before, weight != 0)
         sparse_linear_forward(layer.x, part.pattern, part.values, part.bias, y[:, rows], scratch32)
         grad = np.full(part.pattern.count, np.nan, np.float32)
-        sparse_linear_backward(layer.x, delta_y, part.pattern, part.values, delta_x, number > 0, grad, scratch32)
+        values = part.transposed_values
+        sparse_linear_delta(delta_y, part.pattern.transposed, values, delta_x, number > 0, scratch32)
+        sparse_linear_gradient(layer.x, delta_y, part.pattern, grad, scratch32)
         grads[rows][part.at] = grad
     np.testing.assert_array_equal(y, forward(layer, scratch32))
     assert_sums(delta_x, deltas, layer.delta_y, layer.weight, np.zeros_like(layer.before))
@@ -111,8 +128,9 @@ def _misaligned(array: np.ndarray, by: int) -> np.ndarray:
 
 def _all(layer: Layer, misalignment: int, scratch: Scratch, *, slices: bool = False) -> list[np.ndarray]:
     """Return outputs, delta and gradient, all of whose arrays begin `misalignment` floats after a cache line."""
-    x, values, bias, delta_x = (
-        _misaligned(array, misalignment) for array in (layer.x, layer.values, layer.bias, layer.before)
+    x, values, turned, bias, delta_x = (
+        _misaligned(array, misalignment)
+        for array in (layer.x, layer.values, layer.transposed_values, layer.bias, layer.before)
     )
     if slices:
         y, delta_y = (framed(*layer.delta_y.shape, misalignment=misalignment)[0] for _ in range(2))
@@ -121,7 +139,8 @@ def _all(layer: Layer, misalignment: int, scratch: Scratch, *, slices: bool = Fa
         y, delta_y = np.empty_like(layer.delta_y), _misaligned(layer.delta_y, misalignment)
     grad = _misaligned(np.empty_like(values), misalignment)
     sparse_linear_forward(x, layer.pattern, values, bias, y, scratch)
-    sparse_linear_backward(x, delta_y, layer.pattern, values, delta_x, True, grad, scratch)
+    sparse_linear_delta(delta_y, layer.pattern.transposed, turned, delta_x, True, scratch)
+    sparse_linear_gradient(x, delta_y, layer.pattern, grad, scratch)
     return [y, delta_x, grad]
 
 
@@ -226,7 +245,7 @@ for density, tokens in (0.03, 70), (0.3, 133):
     delta_x, grad = backward(layer, scratch)
     assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
     assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
-code = "".join("".join(kernel.inspect_asm().values()) for kernel in (linear._forward, linear._backward))
+code = "".join("".join(kernel.inspect_asm().values()) for kernel in (linear._product, linear._gradient))
 print("ymm" in code, "zmm" in code, "vfmadd" in code)
 """
 

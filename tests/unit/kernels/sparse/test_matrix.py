@@ -1,14 +1,14 @@
 """A sparse panel, whichever kernels compute with it."""
 
 import itertools
+import math
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from cstool.kernels.sparse import KernelChoice, SparseMatrix
+from cstool.kernels.sparse import KernelChoice, Lend, SparseMatrix
 from tests.unit.kernels.sparse.layers import (
     Layer,
     assert_sums,
@@ -31,8 +31,9 @@ def layer() -> Layer:
     return make_layer(70, 40, 140, 0.2)
 
 
-def _lend(shape: tuple[int, int]) -> np.ndarray:
-    return np.full(shape, np.nan, np.float32)
+def _lend(shape: tuple[int, ...], room: int, dtype: np.dtype) -> np.ndarray:
+    assert room in (0, math.prod(shape))
+    return np.full(shape, np.nan, dtype)
 
 
 def _matrix(
@@ -40,7 +41,7 @@ def _matrix(
     choice: KernelChoice,
     *,
     dense_gradient: bool = False,
-    lend: Callable[[tuple[int, int]], np.ndarray] = _lend,
+    lend: Lend = _lend,
 ) -> SparseMatrix:
     return SparseMatrix(
         pattern=layer.pattern,
@@ -99,24 +100,27 @@ def test_a_choice_of_sparse_kernels_has_their_bits(layer, scratch32):
         (y, delta_x, grad), (forward(layer, scratch32), *backward(layer, scratch32)), strict=True
     ):
         np.testing.assert_array_equal(actual, expected)
-    assert matrix.written_out is None
+    np.testing.assert_array_equal(matrix.made.pop("transposed"), layer.transposed_values)
+    assert not matrix.made
 
 
-def test_lanes_that_ask_at_once_share_one_panel_written_out(layer):
+@pytest.mark.parametrize("what", ["dense", "transposed_values"])
+def test_lanes_that_ask_at_once_share_what_is_made_of_the_values(what, layer):
     lent, together = [], threading.Barrier(4)
 
-    def lend(shape: tuple[int, int]) -> np.ndarray:
-        lent.append(_lend(shape))
+    def lend(shape: tuple[int, ...], room: int, dtype: np.dtype) -> np.ndarray:
+        lent.append(_lend(shape, room, dtype))
         return lent[-1]
 
     matrix = _matrix(layer, KernelChoice(False, False, False), lend=lend)
 
     def ask(_lane: int) -> np.ndarray:
         together.wait()
-        return matrix.dense()
+        return getattr(matrix, what)()
 
     with ThreadPoolExecutor(4) as pool:
-        written = list(pool.map(ask, range(4)))
+        made = list(pool.map(ask, range(4)))
     assert len(lent) == 1
-    assert all(array is lent[0] for array in written)
-    np.testing.assert_array_equal(written[0], layer.weight)
+    assert all(array is lent[0] for array in (*made, *matrix.made.values()))
+    expected = {"dense": layer.weight, "transposed_values": layer.transposed_values}
+    np.testing.assert_array_equal(made[0], expected[what])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.sparse import Pattern, collect, expand, make_pattern, positions
+from cstool.kernels.sparse import Pattern, collect, expand, make_pattern, positions, transpose_values
 from cstool.kernels.sparse.pattern import AHEAD, CHUNK_ROWS, NARROW, WIDE, WIDE_BELOW, block_width
 
 ROWS = st.sampled_from([1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 1]) | st.integers(1, 40)
@@ -65,6 +65,29 @@ def test_a_panel_written_out_and_read_again_is_as_before(mask):
     np.testing.assert_array_equal(written, np.where(mask, weight, 0))
 
 
+@given(mask=MASKS)
+def test_the_transposed_pattern_has_the_transposed_panel(mask):
+    pattern, _ = _make(mask)
+    transposed = pattern.transposed
+    assert transposed is pattern.transposed, "it is kept"
+    assert (transposed.shape, transposed.width) == (mask.T.shape, pattern.width)
+    twin, _ = _make(mask.T)
+    if twin.width == pattern.width:
+        np.testing.assert_array_equal(transposed.rows, twin.rows)
+        np.testing.assert_array_equal(transposed.counts, twin.counts)
+    assert sorted(positions(transposed)) == np.flatnonzero(mask.T).tolist()
+    values = np.arange(1, 1 + pattern.count, dtype=np.float32)
+    turned, written, written_turned = np.empty_like(values), *(np.zeros(m.shape, np.float32) for m in (mask, mask.T))
+    transpose_values(pattern, values, turned)
+    expand(pattern, values, written)
+    expand(transposed, turned, written_turned)
+    np.testing.assert_array_equal(written_turned, written.T)
+    # Those of a row come as they do in the other stream.
+    ends = np.cumsum(transposed.counts)
+    for row in np.split(turned, ends[:-1]):
+        assert (np.diff(row) > 0).all()
+
+
 @pytest.mark.parametrize(
     ("density", "width"), [(0.0, WIDE), (0.99 * WIDE_BELOW, WIDE), (WIDE_BELOW, NARROW), (1, NARROW)]
 )
@@ -79,6 +102,8 @@ def test_a_pattern_says_its_size():
     assert (pattern.count, pattern.density) == (150, 0.25)
     # One byte for the column of each; for 3 rows in 2 blocks, and 2 more, two for the row, and two for its count.
     assert pattern.size_bytes == 150 + 2 * (6 + AHEAD) + 2 * 6
+    # Transposed it has 200 rows in one block.
+    assert pattern.transposed_bytes == pattern.transposed.size_bytes == 150 + 2 * (200 + AHEAD) + 2 * 200
 
 
 def test_a_panel_without_rows_has_no_non_zeros():
