@@ -34,6 +34,8 @@ SPARSE: dict[str, dict[str, Any]] = {
     "rigl": {"init__sparsity": SPARSITIES["rigl"], "init__model__dropout_rate": 0.1},
     "rigl, not clipped": {"init__sparsity": SPARSITIES["rigl"], "init__precision": {}},
     "dropconnect": {"init__sparsity": SPARSITIES["dropconnect"]},
+    "rigl, bfloat16": {"init__sparsity": SPARSITIES["rigl"], "init__precision__host": "bfloat16"},
+    "dropconnect, bfloat16": {"init__sparsity": SPARSITIES["dropconnect"], "init__precision__host": "bfloat16"},
 }
 
 

@@ -98,17 +98,9 @@ def _opaque(b: Builder, number: Value) -> Value:
 
 def _row_intrinsic(emit: Callable[..., None]) -> Any:
     def row(
-        _typing: Any,
-        _columns: Any,
-        _at: Any,
-        _count: Any,
-        _tiles: Any,
-        _tile: Any,
-        _start: Any,
-        numbers: Any,
-        like: Any,
+        _typing: Any, _columns: Any, _at: Any, _count: Any, _x: Any, _tile: Any, _start: Any, numbers: Any, tiles: Any
     ) -> Any:
-        return _generated_for(emit, 6, numbers, like)
+        return _generated_for(emit, 6, numbers, tiles)
 
     return intrinsic(row)
 
@@ -198,21 +190,12 @@ def make_dot_row(vectors: int) -> Any:
     """
 
     def emit(
-        b: Builder,
-        columns: Value,
-        at: Value,
-        count: Value,
-        x: Value,
-        delta_y: Value,
-        _: Value,
-        _narrow: bool,
-        tile: bool,
+        b: Builder, columns: Value, at: Value, count: Value, x: Value, delta_y: Value, _: Value, *narrow: bool
     ) -> None:
-        sums, of_output = Memory(b, at), Memory(b, delta_y)
-        deltas = _widened(b, of_output.load_tile(vectors // 2)) if tile else of_output.load_tile(vectors)
+        sums, deltas = Memory(b, at), Memory(b, delta_y).load_tile(vectors)
 
         def dot(i: Value) -> Value:
-            tokens = _load_tile(b, x, columns, i, vectors, tile)
+            tokens = _load_tile(b, x, columns, i, vectors, narrow[-1])
             total = b.fmul(tokens[0], deltas[0], flags=CONTRACT)
             for t, delta in zip(tokens[1:], deltas[1:], strict=True):
                 total = multiply_add(b, t, delta, total)
@@ -307,9 +290,9 @@ def _transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
 prefetch: Any = intrinsic(_type_prefetch)
 """prefetch(address): ask for a cache line that will be read soon"""
 pack: Any = intrinsic(_type_pack)
-"""pack(source, stride, target, stride, x, tiles): write 16 tokens of x and 16 features to tiles, to those of bfloat16 32
+"""pack(source, stride, target, stride, x, tiles): write 16 features of 16 tokens of x to tiles; strides are in bytes
 
-Strides are in bytes.
+Of 32 tokens, where tiles are bfloat16.
 """
 unpack: Any = _block_intrinsic(_emit_unpack)
 """unpack(source, stride, target, stride, y): write 16 features x 16 tokens of tiles of float32 to tokens of y"""

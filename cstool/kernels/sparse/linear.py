@@ -198,7 +198,7 @@ def sparse_linear_delta(
     accumulate: bool,
     scratch: Scratch,
 ) -> None:
-    """Compute what a range of outputs contributes to the delta of x: the product of forward, with the transposed weight.
+    """Compute what a range of outputs contributes to the delta of x: forward's product, with the transposed weight.
 
     Args:
         delta_y: (T, rows) float32 or bfloat16

@@ -295,21 +295,21 @@ def _transpose(  # type: ignore[no-untyped-def]
         for k in range(blocks):
             for _ in range(min(chunk, columns - first)):
                 at[k, first + np.int64(new_order[slot])] = placed
-                placed += np.int64(new_counts[slot])
+                placed += new_counts[slot]
                 slot += 1
     slot, placed = 0, 0
     for first in range(0, rows, chunk):
         for start in range(0, columns, width):
             for _ in range(min(chunk, rows - first)):
                 row = first + np.int64(order[slot])
-                k = row // width
-                block = at[k, start:]
+                own = row // width
+                block = at[own, start:]
                 for _ in range(counts[slot]):
                     column = np.int64(named[placed])
                     place = block[column]
                     block[column] = place + 1
                     if names:
-                        new_named[place] = row - k * width
+                        new_named[place] = row - own * width
                     if moves:
                         new_values[place] = values[placed]
                     placed += 1

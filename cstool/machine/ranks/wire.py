@@ -1,13 +1,13 @@
 """Weights and gradients as they travel between ranks: a body and arrays. Sparse weights travel without their zeros."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cstool.ir import Panel
 from cstool.kernels.call import Payload, Rows, Weights
-from cstool.kernels.sparse import KernelChoice, Pattern, SparseMatrix
+from cstool.kernels.sparse import KernelChoice, Lend, Pattern, SparseMatrix
 from cstool.machine.swarmx import Node
 
 Array = np.ndarray[Any, Any]
@@ -50,9 +50,7 @@ def pack_weights(weights: Weights) -> tuple[SparseForm | None, list[Array]]:
     return form, [weights.values, pattern.rows, pattern.counts, pattern.columns]
 
 
-def unpack_weights(
-    form: SparseForm | None, arrays: Sequence[Array], lend: Callable[[tuple[int, int]], Array]
-) -> Weights:
+def unpack_weights(form: SparseForm | None, arrays: Sequence[Array], lend: Lend) -> Weights:
     """A panel of which `pack_weights` made this.
 
     Args:

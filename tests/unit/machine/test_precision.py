@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cstool.errors import NonFiniteError
-from cstool.ir import Graph, OpKind, _graph
+from cstool.ir import Graph, OpKind, _graph, matrix_of
 from cstool.kernels.bfloat16 import narrowed
 from cstool.kernels.emulated import EMULATED
 from cstool.machine.plan import make_plan
@@ -96,12 +96,15 @@ def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, dic
         return trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
 
 
+@pytest.mark.parametrize("density", [None, 0.5], ids=["dense", "sparse"])
 @pytest.mark.parametrize("model", [*DECODERS, "fc_mnist"])
-def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
-    graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
+def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model, density):
     """A number passes a dozen roundings or two on its way there and back, each off by half a unit at the most."""
-    loss, exact = gradients(graph, "float32")
-    rounded_loss, found = gradients(graph, "bfloat16")
+    graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
+    matrices = [matrix_of(op) for op in graph.ops if op.kind is OpKind.LINEAR and density is not None]
+    settings = {"sparsity": rules(dict.fromkeys(matrices, group(1 - (density or 0))))}
+    loss, exact = gradients(graph, "float32", **settings)
+    rounded_loss, found = gradients(graph, "bfloat16", **settings)
     whole = math.sqrt(sum(float(np.sum(gradient**2)) for gradient in exact.values()))
     error = math.sqrt(sum(float(np.sum((found[name] - exact[name]) ** 2)) for name in exact))
     assert 0 < abs(rounded_loss / loss - 1) <= 2 * HALF_UNIT
