@@ -100,7 +100,8 @@ class Asked:
 def alone(optimizer: Optimizer) -> Cost:
     graph = fc_mnist()
     name = "fc_layers.1.weight"
-    table = [{"weights": name, "shape": [4, 6], "density": 0.5, "kernels": dict.fromkeys(("forward", "delta", "gradient"), "dense")}]
+    kernels = dict.fromkeys(("forward", "delta", "gradient"), "dense")
+    table = [{"weights": name, "shape": [4, 6], "density": 0.5, "kernels": kernels}]
     shares = {op.name: 0.01 for op in graph.ops}
     return build_cost(
         graph,

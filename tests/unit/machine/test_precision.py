@@ -10,12 +10,15 @@ from cstool.errors import NonFiniteError
 from cstool.ir import Graph, OpKind, _graph, matrix_of
 from cstool.kernels.bfloat16 import narrowed
 from cstool.kernels.emulated import EMULATED
+from cstool.kernels.sparse import KernelChoice
+from cstool.machine.appliance import Appliance
 from cstool.machine.plan import make_plan
 from cstool.machine.precision import ALL_FLOAT32, narrow_parts
 from cstool.optimizers import make_optimizer
-from cstool.params import AdamW
+from cstool.params import AdamW, SparsityParams
 from tests.models import FAMILIES, decoder, fc_mnist
-from tests.unit.machine.machines import array_of, arrays_of, machine, random_batch, set_array
+from tests.unit.machine.machines import USUAL, GradientKeeper, array_of, arrays_of, machine, random_batch, set_array
+from tests.unit.machine.sparse_machines import SEED, rules
 from tests.unit.machine.test_appliance import VARIANTS
 
 HALF_UNIT = 2.0**-8
@@ -84,7 +87,11 @@ def test_matrices_stream_with_half_the_bytes(precision, size_bytes):
         assert appliance.streamed_bytes(systems) == appliance.dense_streamed_bytes(systems) == expected
 
 
-def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, dict[str, np.ndarray]]:
+Arrays = dict[str, np.ndarray]
+CHOICES = [KernelChoice(forward=each, delta=each, gradient=each) for each in (True, False)]
+
+
+def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, Arrays]:
     batch = random_batch(graph, 8)
     with machine(graph, 8, precision=precision, **settings) as appliance:
         appliance.multiply_with(EMULATED if precision == "bfloat16" else appliance.gemm)
@@ -96,19 +103,40 @@ def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, dic
         return trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
 
 
-@pytest.mark.parametrize("density", [None, 0.5], ids=["dense", "sparse"])
 @pytest.mark.parametrize("model", [*DECODERS, "fc_mnist"])
-def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model, density):
-    """A number passes a dozen roundings or two on its way there and back, each off by half a unit at the most."""
+def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
     graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
-    matrices = [matrix_of(op) for op in graph.ops if op.kind is OpKind.LINEAR and density is not None]
-    settings = {"sparsity": rules(dict.fromkeys(matrices, group(1 - (density or 0))))}
-    loss, exact = gradients(graph, "float32", **settings)
-    rounded_loss, found = gradients(graph, "bfloat16", **settings)
-    whole = math.sqrt(sum(float(np.sum(gradient**2)) for gradient in exact.values()))
-    error = math.sqrt(sum(float(np.sum((found[name] - exact[name]) ** 2)) for name in exact))
-    assert 0 < abs(rounded_loss / loss - 1) <= 2 * HALF_UNIT
+    assert_rounded(gradients(graph, "bfloat16"), gradients(graph, "float32"))
+
+
+def assert_rounded(found: tuple[float, Arrays], exact: tuple[float, Arrays]) -> None:
+    """A number passes a dozen roundings or two on its way there and back, each off by half a unit at the most."""
+    whole = math.sqrt(sum(float(np.sum(gradient**2)) for gradient in exact[1].values()))
+    error = math.sqrt(sum(float(np.sum((found[1][name] - exact[1][name]) ** 2)) for name in exact[1]))
+    assert 0 < abs(found[0] / exact[0] - 1) <= 2 * HALF_UNIT
     assert 0 < error / whole <= 12 * HALF_UNIT
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama", "fc_mnist"])
+@pytest.mark.parametrize("choice", CHOICES, ids=["sparse kernels", "dense kernels"])
+def test_so_are_those_of_sparse_weights(model, choice):
+    graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(sequence=6, **FAMILIES[model])
+    matrices = [matrix_of(op) for op in graph.ops if op.kind is OpKind.LINEAR]
+    sparsity = rules(dict.fromkeys(matrices, SparsityParams(sparsity=0.5)), choose=lambda _: choice)
+    batch, found = random_batch(graph, 8), {}
+    for precision in ("float32", "bfloat16"):
+        settings = {**USUAL, "sparsity": sparsity, "precision": precision}
+        with Appliance(graph, optimizer=GradientKeeper(), **settings) as appliance:
+            appliance.prepare(8, trains=True)
+            appliance.memoryx.initialize(SEED)
+            for name in graph.weights:
+                if name not in matrices:
+                    continue
+                values = array_of(appliance, f"model.{name}") * 10
+                appliance.memoryx.arrays.sparse[name].write(f"model.{name}", values)
+            trained = appliance.train_step(batch, 1, 0.1)
+            found[precision] = trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
+    assert_rounded(found["bfloat16"], found["float32"])
 
 
 def test_what_streams_follows_every_update_and_every_load():
