@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -240,3 +244,19 @@ def torch_step_runner(
         optimizer.step()
 
     return step
+
+
+def gradients_of(name: str, tokens: Array, precision: str) -> dict[str, Array]:
+    """Return the gradients of a decoder at its first weights.
+
+    Args:
+        name: a key of `MODELS`
+        tokens: (B, S + 1) int32
+        precision: "float32", or "bfloat16" for autocast
+    """
+    torch.manual_seed(1)
+    model, ids = MODELS[name](), torch.from_numpy(tokens).long()
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        loss = functional.cross_entropy(model(ids[:, :-1]).flatten(0, -2), ids[:, 1:].flatten())
+    torch.autograd.backward(loss)
+    return {name: found.grad.numpy() for name, found in model.named_parameters() if found.grad is not None}
