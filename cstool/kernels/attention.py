@@ -12,7 +12,8 @@ appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of 
 et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,9 @@ import numpy as np
 from cstool.kernels.attention_rows import row_products, softmax_rows, softmax_rows_backward
 from cstool.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, narrowed, operand
 from cstool.kernels.call import Call
-from cstool.kernels.gemm import quiet
+from cstool.kernels.gemm import Gemm, Scratch, quiet
 from cstool.kernels.random import draws_of
+from cstool.kernels.shared_gemm import in_parts
 from cstool.kernels.tables import shared_tables
 
 BLOCK_ROWS = 128
@@ -58,6 +60,10 @@ class Attention(NamedTuple):
     def of(cls, attributes: Mapping[str, Any], sequence: int) -> "Attention":
         """Return the attention of an op."""
         return cls(**{name: attributes[name] for name in cls._fields if name != "sequence"}, sequence=sequence)
+
+    def flops(self, queries: np.ndarray) -> int:
+        """Of the two products of forward, about; queries is (T, A * D)."""
+        return 4 * queries.size * self.reach
 
     @property
     def reach(self) -> int:
@@ -96,18 +102,18 @@ class _Group(NamedTuple):
         return sizes[0], sizes[1], sizes[2]
 
 
-def _groups(samples: int, form: Attention, scores_per_pair: int) -> Iterator[_Group]:
+def _groups(samples: int, kv_heads: range, form: Attention, scores_per_pair: int) -> Iterator[_Group]:
     pairs = max(1, SCORES_PER_CALL // scores_per_pair)
     sharing = form.heads // form.kv_heads
     sample_step = max(1, pairs // form.heads)
     kv_step = min(max(1, pairs // sharing), form.kv_heads)
     sharing_step = min(sharing, pairs)
     for sample in range(0, samples, sample_step):
-        for kv in range(0, form.kv_heads, kv_step):
+        for kv in range(kv_heads.start, kv_heads.stop, kv_step):
             for head in range(0, sharing, sharing_step):
                 yield _Group(
                     slice(sample, min(sample + sample_step, samples)),
-                    slice(kv, min(kv + kv_step, form.kv_heads)),
+                    slice(kv, min(kv + kv_step, kv_heads.stop)),
                     slice(head, min(head + sharing_step, sharing)),
                     kv * sharing + head,
                 )
@@ -126,9 +132,15 @@ def attention_forward(c: Call) -> None:
     Inputs are q, (T, A * D), k and v, (T, kv_heads * D), rows grouped by sample; the output is the context, (T, A * D).
     Kept is logsumexp, (A, T): log of the sum of exp of a row's scores. Dropout is of the probabilities, element
     (head * S + query) * S + key of a sample. Scratch is up to `SCORES_PER_CALL` elements, or those of one block of one
-    pair; with sinks, a block's contexts in addition.
+    pair; with sinks, a block's contexts in addition; all that as often as there are parts.
     """
-    form, gemm = Attention.of(c.attributes, c.sequence), c.gemm_for(c.inputs[0])
+    form = Attention.of(c.attributes, c.sequence)
+    in_parts(c.gemm_for(c.inputs[0]), form.kv_heads, form.flops(c.inputs[0]), partial(_forward, c, form))
+
+
+def _forward(c: Call, form: Attention, part: int, kv_heads: range) -> None:
+    """Compute the contexts of a range of heads of keys and values."""
+    gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
     queries, contexts = _by_head(c.inputs[0], form, form.heads), _by_head(c.outputs[0], form, form.heads)
     keys, values = (_by_head(x, form, form.kv_heads) for x in c.inputs[1:])
     draws, numbers = draws_of(c.dropout), form.numbers(float_dtype(queries))
@@ -141,20 +153,20 @@ def attention_forward(c: Call) -> None:
         # Where the sinks lie apart from the window, they are `lead` columns of their own.
         apart = lead if shift > 0 else 0
         columns = apart + stop - first
-        for group in _groups(queries.shape[0], form, rows * columns):
+        for group in _groups(queries.shape[0], kv_heads, form, rows * columns):
             here, kv_here = group[:3], group[:2]
-            scores = c.scratch("attention.scores", (*group.size, rows, columns))
+            scores = scratch("attention.scores", (*group.size, rows, columns))
             gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, first:stop].swapaxes(3, 4), scores[..., apart:])
             if apart:
                 gemm.multiply(queries[*here, start:stop], keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
             pairs, place = scores.reshape(group.size[0], -1, rows, columns), (group.samples.start, group.first_head)
-            probabilities, rounded = _rounded("probabilities", scores, pairs, queries.dtype, c)
+            probabilities, rounded = _rounded("probabilities", scores, pairs, queries.dtype, scratch)
             softmax_rows(pairs, *place, start, lead, shift, *numbers, c.kept["logsumexp"], draws, rounded)
             target = contexts[*here, start:stop]
-            total = target if not apart or target.dtype == scores.dtype else c.scratch("attention.sum", target.shape)
+            total = target if not apart or target.dtype == scores.dtype else scratch("attention.sum", target.shape)
             gemm.multiply(probabilities[..., apart:], values[*kv_here, :, first:stop], total)
             if apart:
-                product = c.scratch("attention.context", target.shape)
+                product = scratch("attention.context", target.shape)
                 gemm.multiply_add(probabilities[..., :apart], values[*kv_here, :, :apart], total, product)
             if total is not target:
                 target[...] = narrowed(total)
@@ -167,7 +179,7 @@ def attention_backward(c: Call) -> None:
     Scratch is twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition; in bfloat16 also three times
     (T, A * D).
     """
-    form, gemm, scratch = Attention.of(c.attributes, c.sequence), c.gemm_for(c.inputs[0]), c.scratch
+    form, scratch = Attention.of(c.attributes, c.sequence), c.scratch
     tokens, width = c.inputs[0].shape
     delta_y = operand(c.delta_y, c.inputs[0].dtype, "attention.delta_y", scratch)
     # What is added up block by block, or head by head, is added up in float32.
@@ -176,22 +188,46 @@ def attention_backward(c: Call) -> None:
         for i, is_sum in enumerate((True, form.kv_heads < form.heads, form.kv_heads < form.heads))
         for delta in (c.delta_x(i),)
     ]
-    queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (c.inputs[0], delta_y, sums[0]))
-    keys, values, delta_keys, delta_values = (_by_head(x, form, form.kv_heads) for x in (*c.inputs[1:], *sums[1:]))
-    draws, numbers = draws_of(c.dropout), form.numbers(float_dtype(queries))
     by_token = (tokens, form.heads, width // form.heads)
     dots = scratch("attention.dots", (form.heads, tokens))
-    if queries.dtype == BFLOAT16:
+    if delta_y.dtype == BFLOAT16:
         row_products(delta_y, c.outputs[0], form.heads, dots)
     else:
         np.vecdot(delta_y.reshape(by_token), c.outputs[0].reshape(by_token), out=dots.T)
+    work = partial(_backward, c, form, delta_y, sums, dots)
+    in_parts(c.gemm_for(c.inputs[0]), form.kv_heads, 2 * form.flops(c.inputs[0]), work)
+    for i, total in enumerate(sums):
+        if total is not c.delta_x(i):
+            convert(total, c.delta_x(i))
+
+
+@quiet
+def _backward(
+    c: Call,
+    form: Attention,
+    delta_y: np.ndarray,
+    sums: Sequence[np.ndarray],
+    dots: np.ndarray,
+    part: int,
+    kv_heads: range,
+) -> None:
+    """Compute the deltas of a range of heads of keys and values, and of the queries that attend to them.
+
+    Args:
+        sums: where they are added up, of query, key and value
+        dots: (A, T) products of each row of contexts and its delta
+    """
+    gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
+    queries, deltas, delta_queries = (_by_head(x, form, form.heads) for x in (c.inputs[0], delta_y, sums[0]))
+    keys, values, delta_keys, delta_values = (_by_head(x, form, form.kv_heads) for x in (*c.inputs[1:], *sums[1:]))
+    draws, numbers = draws_of(c.dropout), form.numbers(float_dtype(queries))
     written = 0
     """rows of delta_q that have something already"""
     for start, stop in _blocks(form.sequence):
         lead = min(max(form.sinks - start, 0), stop - start)
         last = form.sequence if lead else min(form.sequence, stop - 1 + form.reach)
         keys_here, rows = stop - start, last - start
-        for group in _groups(queries.shape[0], form, rows * keys_here):
+        for group in _groups(queries.shape[0], kv_heads, form, rows * keys_here):
             below = (*group[:3], slice(start, last))
             here = (*group[:2], slice(None), slice(start, stop))
             shape = (*group.size, rows, keys_here)
@@ -200,37 +236,41 @@ def attention_backward(c: Call) -> None:
             gemm.multiply(deltas[below], values[here].swapaxes(3, 4), delta)
             pairs = [x.reshape(group.size[0], -1, rows, keys_here) for x in (scores, delta)]
             place = group.samples.start, group.first_head, start, lead
-            scores, rounded = _rounded("probabilities", scores, pairs[0], queries.dtype, c)
-            delta, rounded_delta = _rounded("rounded_delta", delta, pairs[1], queries.dtype, c)
+            scores, rounded = _rounded("probabilities", scores, pairs[0], queries.dtype, scratch)
+            delta, rounded_delta = _rounded("rounded_delta", delta, pairs[1], queries.dtype, scratch)
             known = *place, *numbers, c.kept["logsumexp"], dots, draws
             softmax_rows_backward(*pairs, *known, rounded, rounded_delta)
             is_first = group.sharing.start == 0
-            _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, c)
-            _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, c)
+            _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, gemm, scratch)
+            _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, gemm, scratch)
             old = min(max(written - start, 0), rows)
             target = delta_queries[below]
             if old:
-                product = scratch("attention.delta_q", (*group.size, old, by_token[2]))
+                product = scratch("attention.delta_q", (*group.size, old, queries.shape[-1]))
                 gemm.multiply_add(delta[..., :old, :], keys[here], target[..., :old, :], product)
             if old < rows:
                 gemm.multiply(delta[..., old:, :], keys[here], target[..., old:, :])
         written = max(written, last)
-    for i, total in enumerate(sums):
-        if total is not c.delta_x(i):
-            convert(total, c.delta_x(i))
+
+
+def _scratch_of(part: int, scratch: Scratch) -> Scratch:
+    """Work space of a part of the heads, beside which others are computed."""
+    return (lambda name, shape: scratch(f"{name} {part}", shape)) if part else scratch
 
 
 def _rounded(
-    name: str, numbers: np.ndarray, pairs: np.ndarray, dtype: np.dtype, c: Call
+    name: str, numbers: np.ndarray, pairs: np.ndarray, dtype: np.dtype, scratch: Scratch
 ) -> tuple[np.ndarray, np.ndarray]:
     """What takes part in products for some float numbers, and where kernels write it: nowhere if it is the same."""
     if dtype == numbers.dtype:
         return numbers, pairs[:0]
-    lent = lend_bfloat16(c.scratch, f"attention.{name}", numbers.shape)
+    lent = lend_bfloat16(scratch, f"attention.{name}", numbers.shape)
     return lent, lent.reshape(pairs.shape)
 
 
-def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, c: Call) -> None:
+def _sum_over_sharing(
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, gemm: Gemm, scratch: Scratch
+) -> None:
     """Write a^T b, summed over the heads that share a head of keys and values, or add it if others came first.
 
     Args:
@@ -238,11 +278,10 @@ def _sum_over_sharing(a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: b
         b: (B, kv heads, sharing, rows, D) float32
         out: (B, kv heads, 1, keys, D) float32
     """
-    gemm = c.gemm_for(a)
     if is_first and a.shape[2] == 1:
         gemm.multiply(a.swapaxes(3, 4), b, out)
         return
-    product = c.scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
+    product = scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
     gemm.multiply(a.swapaxes(3, 4), b, product)
     if is_first:
         np.add.reduce(product, axis=2, keepdims=True, out=out)

@@ -1,25 +1,21 @@
-"""Large products computed by several threads: those of a grain that is alone in its batch, and so has one lane.
+"""Work that threads share: large products, and attention, of a grain that is alone in its batch and so has one lane.
 
-The result is cut into four parts, halves of its rows by halves of its columns, whoever computes them: so its bits
-depend on its shape, not on the number of threads. Each part packs half of either operand.
+The result of a product is cut into four parts, halves of its rows by halves of its columns, whoever computes them: so
+its bits depend on its shape, not on the number of threads. Each part packs half of either operand. Attention is cut by
+heads, which know nothing of each other.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
 
 from cstool.kernels.gemm import Array, Gemm
 
 SHARED_FLOPS = 64_000_000
 """of a product, from which it is cut: half a millisecond of a thread; to tell another takes a tenth of that"""
 PARTS = 4
-"""of a product"""
-
-
-class _Part(NamedTuple):
-    rows: slice
-    columns: slice
+"""of what is shared"""
 
 
 class SharedGemm:
@@ -44,7 +40,7 @@ class SharedGemm:
             self._gemm.multiply(a[rows], b[:, columns], out[rows, columns], of_bias)
 
         if _is_shared(a, out):
-            self._share(part, out)
+            self.run(_parts(part, out))
         else:
             self._gemm.multiply(a, b, out, bias)
 
@@ -55,7 +51,7 @@ class SharedGemm:
             self._gemm.multiply_add(a[rows], b[:, columns], out[rows, columns], product[rows, columns])
 
         if _is_shared(a, out):
-            self._share(part, out)
+            self.run(_parts(part, out))
         else:
             self._gemm.multiply_add(a, b, out, product)
 
@@ -63,9 +59,9 @@ class SharedGemm:
         """End the threads."""
         self._pool.shutdown()
 
-    def _share(self, compute: Callable[[slice, slice], None], out: Array) -> None:
-        """Have all parts of a result computed, by whoever is free."""
-        left, lock = _parts(out), threading.Lock()
+    def run(self, parts: Sequence[Callable[[], None]]) -> None:
+        """Have all parts of some work done, by whoever is free."""
+        left, lock = iter(parts), threading.Lock()
 
         def work() -> None:
             while True:
@@ -73,7 +69,7 @@ class SharedGemm:
                     part = next(left, None)
                 if part is None:
                     return
-                compute(part.rows, part.columns)
+                part()
 
         helping = [self._pool.submit(work) for _ in range(self._others)]
         try:
@@ -90,8 +86,28 @@ def _is_shared(a: Array, out: Array) -> bool:
     return out.ndim == 2 and 2 * out.size * a.shape[1] >= SHARED_FLOPS
 
 
-def _parts(out: Array) -> Iterator[_Part]:
+def _parts(compute: Callable[[slice, slice], None], out: Array) -> list[Callable[[], None]]:
     rows, columns = out.shape
-    for row in (slice(0, rows // 2), slice(rows // 2, rows)):
-        for column in (slice(0, columns // 2), slice(columns // 2, columns)):
-            yield _Part(row, column)
+    return [
+        partial(compute, row, column)
+        for row in (slice(0, rows // 2), slice(rows // 2, rows))
+        for column in (slice(0, columns // 2), slice(columns // 2, columns))
+    ]
+
+
+def in_parts(gemm: Gemm, count: int, flops: int, compute: Callable[[int, range], None]) -> None:
+    """Compute something for each of a few that know nothing of each other, in parts where threads share the work.
+
+    Args:
+        gemm: provider of its products: whether there are threads
+        count: how many there are
+        flops: of the work as a whole
+        compute: called with the number of the part, from 0, and those that are in it
+    """
+    parts = min(count, PARTS) if isinstance(gemm, SharedGemm) and flops >= SHARED_FLOPS else 1
+    edges = [count * part // parts for part in range(parts + 1)]
+    works = [partial(compute, part, range(edges[part], edges[part + 1])) for part in range(parts)]
+    if isinstance(gemm, SharedGemm) and parts > 1:
+        gemm.run(works)
+    else:
+        works[0]()

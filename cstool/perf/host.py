@@ -128,7 +128,7 @@ class HostSetup:
         past_cache: whether that file is read and written past the system's page cache
         commits: whether every step is committed to it
         buffer_bytes: of weights and state that are held in memory, where they are in a file
-        sharing: host threads that share the products of a grain which is alone in its batch
+        sharing: host threads that share the products, and attention, of a grain which is alone in its batch
         lanes_beside: host threads of other ranks on this host
         memoryx_share: of MemoryX, what is kept on this host
     """
@@ -289,7 +289,9 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         times = {}
         for direction in PASSES:
             cost = rates.costs[f"{kind} {direction}"]
-            if matrix_of(op) is not None:
+            if op.kind is OpKind.ATTENTION:
+                cost = Cost(cost.call_s, cost.shared_s, *(each / setup.sharing for each in cost.row[2:]))
+            elif matrix_of(op) is not None:
                 cost = dataclasses.replace(cost, flop_s=cost.flop_s / setup.sharing)
             work = work_on_host(
                 op,

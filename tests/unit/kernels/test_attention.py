@@ -8,14 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import OpKind
-from cstool.kernels import attention
+from cstool.kernels import attention, shared_gemm
 from cstool.kernels.attention import Attention
+from cstool.kernels.gemm import NUMPY
 from cstool.kernels.random import Dropout
+from cstool.kernels.shared_gemm import SharedGemm
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, forward
+from tests.unit.kernels.conftest import lender
 from tests.unit.kernels.tolerances import assert_close, assert_derivative
 
 with_and_without_dropout = pytest.mark.parametrize("rate", [0.0, 0.25], ids=["keep", "drop"])
+
+FLOAT32 = np.dtype(np.float32)
 
 # B, S, A, D, rows of a block, scores per call: one block; blocks of unequal size; a pair per call; samples together.
 CUTS = {
@@ -97,6 +102,23 @@ def test_forward(shape, keys, rate, dtype, rng, scratch):
     expected = reference.attention(*(array.astype(np.float64) for array in (q, k, v)), form, dropout)
     for actual, array in zip(_forward(q, k, v, form, dropout, scratch), expected, strict=True):
         assert_close(actual, array, max(1.0, np.abs(array).max()))
+
+
+@in_every_form
+@with_and_without_dropout
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_that_share_the_heads_have_the_same_bits(keys, rate, threads, rng, monkeypatch):
+    monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
+    shape = 1, 30, 6, 4
+    form = _form(shape, **keys)
+    *arrays, delta = _arrays(shape, form, FLOAT32, rng)
+    found = []
+    for gemm in (NUMPY, shared := SharedGemm(NUMPY, threads)):
+        of_call = {"dropout": _dropout(rate, form), "gemm": gemm, "scratch": lender(FLOAT32)}
+        found.append(backward(OpKind.ATTENTION, arrays, [], delta, of_call=of_call, **form._asdict()))
+    shared.close()
+    for actual, expected in zip(*found, strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @in_every_form
