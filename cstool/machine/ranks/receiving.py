@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import Panel
-from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.kernels.call import Payload, Weights
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.buffers import BufferPool
@@ -52,10 +51,9 @@ class ArrivingPanels:
         link.on_failure(self._fail)
 
     def _place(self, sent: PanelSent, forms: Sequence[Form]) -> Sequence[Array]:
-        if np.dtype(forms[0].dtype) == BFLOAT16:
-            return [self.buffers.take(forms[0].shape, dtype=BFLOAT16)]
         room = 0 if sent.sparse is None else sent.sparse.room
-        return [self.buffers.take(forms[0].shape, room), *(form.empty() for form in forms[1:])]
+        numbers = self.buffers.take(forms[0].shape, room, np.dtype(forms[0].dtype))
+        return [numbers, *(form.empty() for form in forms[1:])]
 
     def _hear(self, sender: int, sent: PanelSent, arrays: Sequence[Array]) -> None:
         weights = unpack_weights(sent.sparse, arrays, self.buffers.take)
