@@ -30,6 +30,11 @@ def inlined(function: Kernel) -> Kernel:
     return _compiled(function, fastmath=CONTRACT, forceinline=True)
 
 
+def pasted(function: Kernel) -> Kernel:
+    """Let a part of a kernel be compiled as if it were written there: faster to compile than one that LLVM inlines."""
+    return _compiled(function, fastmath=CONTRACT, inline="always")
+
+
 def reduction(function: Kernel) -> Kernel:
     """Compile a kernel with sums along rows, whose order LLVM chooses, once, to vectorise them."""
     return _compiled(function, fastmath=FREE_SUMS)

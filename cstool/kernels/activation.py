@@ -10,7 +10,7 @@ import numpy as np
 
 from cstool.activations import ACTIVATIONS
 from cstool.kernels import exponential  # noqa: F401  (what formulas call compiles to its polynomials)
-from cstool.kernels._jit import Kernel, elementwise, inlined
+from cstool.kernels._jit import Kernel, elementwise, inlined, pasted
 from cstool.kernels.bfloat16 import finish, narrow, numbers, target, widen
 from cstool.kernels.call import Call
 from cstool.kernels.random import draws_of, mask_memory, mask_row
@@ -42,7 +42,7 @@ def _no_function(*_arguments):  # type: ignore[no-untyped-def]
 
 
 def _value_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
-    @inlined
+    @pasted
     def value_part(function, x, bias, factor, y):  # type: ignore[no-untyped-def]
         if function == number:
             for j in range(x.shape[0]):
@@ -54,7 +54,7 @@ def _value_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
 
 
 def _slope_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
-    @inlined
+    @pasted
     def slope_part(function, x, bias, factor, delta, y):  # type: ignore[no-untyped-def]
         if function == number:
             for j in range(x.shape[0]):
@@ -140,7 +140,7 @@ def _gated_forward(function, x, gate, bias, gate_bias, y, draws):  # type: ignor
 
 
 def _deltas_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
-    @inlined
+    @pasted
     def deltas_part(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate):  # type: ignore[no-untyped-def]
         if function == number:
             for j in range(x.shape[0]):
