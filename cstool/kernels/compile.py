@@ -1,7 +1,7 @@
 """Compile every kernel ahead of the run, or load it from the cache."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -167,19 +167,19 @@ BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16
 """what a run may need beside what every run does; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 
 _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
-    ("random numbers", frozenset(), _random),
-    ("norms", frozenset(), _norms),
     ("activations", frozenset(), _activations),
+    ("random numbers", frozenset(), _random),
     ("residual", frozenset(), partial(_run, OpKind.RESIDUAL, inputs=(_float32(2, 8), _float32(2, 8)))),
-    ("attention", frozenset(), _attention),
     (
         "rotary positions",
         frozenset(),
         partial(_run, OpKind.ROTARY, head_width=4, frequencies=(1.0,), amplitude=1.0),
     ),
-    ("embeddings", frozenset(), _embeddings),
-    ("softmax loss", frozenset(), _loss),
     ("magnitudes", frozenset(), _magnitudes),
+    ("softmax loss", frozenset(), _loss),
+    ("embeddings", frozenset(), _embeddings),
+    ("norms", frozenset(), _norms),
+    ("attention", frozenset(), _attention),
     ("sparse linear", frozenset({SPARSE_KERNELS}), _sparse_linear),
     (
         "sparse linear in bfloat16",
@@ -196,16 +196,18 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
         partial(_rowwise, _float32(2, 8), _bfloat16(4, 8)),
     ),
 )
-"""name of a group, all that a run must need for it, and what calls all of it"""
+"""name of a group, all that a run must need for it, and what calls all of it
+
+Two processes compile them, from both ends: those that take long come first and last, so that both end at once.
+"""
 
 
 _NO_OTHERS: Mapping[str, Callable[[], None]] = MappingProxyType({})
 
 
-def kernels_cached(needs: Collection[str] = ()) -> bool:
+def kernels_cached(needs: Collection[str] = (), others: Iterable[str] = ()) -> bool:
     """Say whether earlier calls of `compile_kernels` have left all kernels that a run needs in the cache."""
-    folder = kernel_folder().path
-    return folder is not None and all((folder / _mark(name)).exists() for name in _needed(needs))
+    return not _missing([*_needed(needs), *others])
 
 
 def compile_kernels(
@@ -220,15 +222,32 @@ def compile_kernels(
         others: groups of kernels that other rooms have, and what calls all of such a group
         needs: `BFLOAT16_KERNELS`, `PRODUCT_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`
     """
-    own = _needed(needs)
-    groups = {**own, **others}
+    groups = {**_needed(needs), **others}
     for done, (name, call) in enumerate(groups.items()):
         progress(name, done, len(groups))
         call()
+        _set_mark(name)
+
+
+def compile_from_the_end(others: Mapping[str, Callable[[], None]] = _NO_OTHERS, needs: Collection[str] = ()) -> None:
+    """Compile into the cache what `compile_kernels` of another process has not come to, the last group first."""
+    groups = {**_needed(needs), **others}
+    # The other process compiles the first.
+    for name in reversed(_missing(groups)[1:]):
+        if _missing([name]):
+            groups[name]()
+            _set_mark(name)
+
+
+def _missing(groups: Iterable[str]) -> list[str]:
+    folder = kernel_folder().path
+    return [name for name in groups if folder is None or not (folder / _mark(name)).exists()]
+
+
+def _set_mark(group: str) -> None:
     if (folder := kernel_folder().path) is not None:
         with contextlib.suppress(OSError):  # it is told where a kernel cannot be written
-            for name in own:
-                (folder / _mark(name)).touch()
+            (folder / _mark(group)).touch()
 
 
 def _needed(needs: Collection[str]) -> dict[str, Callable[[], object]]:

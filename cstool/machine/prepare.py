@@ -1,8 +1,14 @@
 """What must be there before a machine is: its kernels compiled, and the folder that its files go to."""
 
 import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from cstool.errors import CheckpointError
@@ -12,10 +18,12 @@ from cstool.kernels.compile import (
     BFLOAT16_KERNELS,
     PRODUCT_KERNELS,
     SPARSE_KERNELS,
+    compile_from_the_end,
     compile_kernels,
     kernels_cached,
 )
 from cstool.kernels.gemm_providers import BFLOAT16_NAME
+from cstool.machine.grains import available_cores
 from cstool.optimizers import compile_updates
 from cstool.progress import Progress
 from cstool.store import sweep_temporary
@@ -23,6 +31,7 @@ from cstool.store import sweep_temporary
 log = logging.getLogger("cstool")
 COMPILING = "Compiling kernels"
 _OTHERS = {"updates": compile_updates}
+_WATCH_S = 0.2
 
 
 def prepare_model_dir(folder: Path) -> None:
@@ -58,13 +67,14 @@ def needed_kernels(precision: str, sparse: Collection[str], *, answers: bool = F
     return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 
 
-def prepare_kernels(progress: Progress, needs: Collection[str] = ()) -> None:
+def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: bool = False) -> None:
     """Compile the kernels for this machine, or load what an earlier run compiled.
 
     Args:
         needs: see `needed_kernels`
+        alone: no second process compiles a part of them
     """
-    if kernels_cached(needs):
+    if kernels_cached(needs, _OTHERS):
         compile_kernels(lambda name, done, total: None, _OTHERS, needs)
         return
     began = time.perf_counter()
@@ -82,6 +92,44 @@ def prepare_kernels(progress: Progress, needs: Collection[str] = ()) -> None:
             progress.start(COMPILING, total)
         progress.advance(COMPILING, done, name)
 
-    compile_kernels(show, _OTHERS, needs)
+    with nullcontext() if alone or problem is not None else _second_process(needs):
+        compile_kernels(show, _OTHERS, needs)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")
+
+
+@contextmanager
+def _second_process(needs: Collection[str]) -> Iterator[None]:
+    """Within the context, where a core is free for it, another process compiles what this one has not come to.
+
+    A thread would not do: compiling holds Python's lock. Where the process fails, this one compiles all.
+    """
+    process = None
+    if sys.executable and available_cores() > 1:
+        code = f"import sys; sys.path[:] = sys.argv[1:]; import {__name__} as it; it.follow({os.getpid()}, {[*needs]})"
+        path = [folder or os.getcwd() for folder in sys.path]
+        nowhere = subprocess.DEVNULL
+        with suppress(OSError, ValueError):
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, *path], stdin=nowhere, stdout=nowhere, stderr=nowhere
+            )
+    try:
+        yield
+    finally:
+        if process is not None:
+            # At most it compiles what is here by now.
+            process.kill()
+            process.wait()
+
+
+def follow(parent: int, needs: Collection[str]) -> None:
+    """Be the second process of the process `parent`, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends this one
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    compile_from_the_end(_OTHERS, needs)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
+    os._exit(1)

@@ -97,7 +97,8 @@ class Worker:
         follow: dict[type, Callable[[Any], None]] = {
             Identify: self._identify,
             Begin: self._begin,
-            CompileKernels: lambda order: prepare_kernels(Silent(), order.needs),
+            # Ranks of a host do this at once: a second process of each would only be in their way.
+            CompileKernels: lambda order: prepare_kernels(Silent(), order.needs, alone=True),
             Prepare: self._prepare,
             SetGemm: self._multiply_with,
             SettleKernels: self._settle_kernels,

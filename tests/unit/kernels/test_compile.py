@@ -12,20 +12,21 @@ from cstool.kernels.compile import (
     BFLOAT16_KERNELS,
     PRODUCT_KERNELS,
     SPARSE_KERNELS,
+    compile_from_the_end,
     compile_kernels,
     kernels_cached,
 )
 
 GROUPS = [
-    "random numbers",
-    "norms",
     "activations",
+    "random numbers",
     "residual",
-    "attention",
     "rotary positions",
-    "embeddings",
-    "softmax loss",
     "magnitudes",
+    "softmax loss",
+    "embeddings",
+    "norms",
+    "attention",
 ]
 EVERY = {BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS}
 
@@ -73,6 +74,28 @@ def test_kernels_are_cached_after_they_were_compiled():
     assert (before, kernels_cached(), kernels_cached(EVERY)) == (False, True, False)
     compile_kernels(lambda name, done, total: None, needs=EVERY)
     assert kernels_cached(EVERY)
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_the_second_process_compiles_from_the_end_what_is_not_there(monkeypatch, tmp_path):
+    called: list[str] = []
+
+    def group(name):
+        def call():
+            called.append(name)
+            if name == "last":  # the other process has meanwhile come to that
+                (tmp_path / "complete.third").touch()
+
+        return name, frozenset(), call
+
+    monkeypatch.setattr(compiling, "_GROUPS", [group(name) for name in ("there", "first", "second", "third", "last")])
+    (tmp_path / "complete.there").touch()
+    compile_from_the_end({"other": lambda: called.append("other")})
+    assert called == ["other", "last", "second"]
+    assert not kernels_cached()
+    compile_kernels(lambda *_: None)
+    assert kernels_cached(others=["other"])
+    assert not kernels_cached(others=["another"])
 
 
 def test_without_a_folder_kernels_are_not_cached(monkeypatch):

@@ -1,7 +1,13 @@
 """What a run says of its kernels before it begins."""
 
 import logging
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +39,79 @@ def test_kernels_are_compiled_once(said, tmp_path):  # type: ignore[no-untyped-d
         "Compile was successful! It took N seconds.",
     ]
     assert said(folder) == []
+
+
+@pytest.mark.parametrize("executable", [None, "/bin/false", "/is/not/there"])
+def test_a_second_process_that_fails_does_no_harm(said, monkeypatch, tmp_path, capfd, executable):  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(preparing, "available_cores", lambda: 2)
+    monkeypatch.setattr(sys, "executable", executable)
+    assert len(said(KernelFolder(tmp_path))) == 2
+    assert capfd.readouterr() == ("", "")
+    assert said(KernelFolder(tmp_path)) == []
+
+
+def test_one_core_ranks_and_no_folder_have_no_second_process(said, monkeypatch, tmp_path):  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(preparing.subprocess, "Popen", lambda *_, **__: pytest.fail("there is one"))
+    monkeypatch.setattr(preparing, "available_cores", lambda: 2)
+    said(KernelFolder(None, "it is shared"))
+    monkeypatch.setattr(preparing, "kernel_folder", lambda: KernelFolder(tmp_path))
+    preparing.prepare_kernels(Silent(), alone=True)
+    monkeypatch.setattr(preparing, "available_cores", lambda: 1)
+    said(KernelFolder(tmp_path / "none"))
+
+
+SECOND = """
+import os, signal, sys, time
+from pathlib import Path
+from cstool.kernels import kernel_folder
+from cstool.machine import prepare
+
+folder = kernel_folder().path
+prepare.available_cores = lambda: 2
+if sys.argv[1] == "works":  # but for the first group and two cheap ones, all is there
+    for name in ("random_numbers", "residual", "rotary_positions", "softmax_loss", "embeddings", "norms", "attention"):
+        (folder / f"complete.{name}").touch()
+with prepare._second_process([]):
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    print(children.read_text(), flush=True)
+    if sys.argv[1] == "lives":
+        time.sleep(60)
+    wanted = [folder / f"complete.{name}" for name in ("magnitudes", "updates")]
+    while sys.argv[1] == "works" and not all(mark.exists() for mark in wanted):
+        time.sleep(0.05)
+print(len(list(folder.glob("*.kernel"))), (folder / "complete.activations").exists(), children.read_text())
+"""
+
+
+def _begin(tmp_path: Path, how: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SECOND, how]
+    env = {**os.environ, "CSTOOL_CACHE_DIR": str(tmp_path)}
+    return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_a_second_process_compiles_into_the_same_cache(tmp_path):  # type: ignore[no-untyped-def]
+    out, err = _begin(tmp_path, "works").communicate(timeout=60)
+    first, has_activations = out.splitlines()[1].split()
+    assert (int(first) >= 8, has_activations, err) == (True, "False", "")
+
+
+def test_a_second_process_that_is_not_done_ends_with_the_first_part(tmp_path):  # type: ignore[no-untyped-def]
+    out, err = _begin(tmp_path, "leaves").communicate(timeout=60)
+    child, after = out.splitlines()
+    assert (int(child) > 0, after.split(), err) == (True, ["0", "False"], "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_second_process_ends_with_the_first(tmp_path, number):  # type: ignore[no-untyped-def]
+    with _begin(tmp_path, "lives") as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        time.sleep(1)
+        process.send_signal(number)
+    until = time.monotonic() + 30
+    while os.path.exists(f"/proc/{child}") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{child}")
 
 
 def test_why_they_are_not_kept_is_said_in_each_run(said):  # type: ignore[no-untyped-def]
