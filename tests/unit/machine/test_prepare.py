@@ -51,7 +51,7 @@ def test_a_second_process_that_fails_does_no_harm(said, monkeypatch, tmp_path, c
 
 
 def test_one_core_ranks_and_no_folder_have_no_second_process(said, monkeypatch, tmp_path):  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(preparing.subprocess, "Popen", lambda *_, **__: pytest.fail("there is one"))
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("there is one"))
     monkeypatch.setattr(preparing, "available_cores", lambda: 2)
     said(KernelFolder(None, "it is shared"))
     monkeypatch.setattr(preparing, "kernel_folder", lambda: KernelFolder(tmp_path))
@@ -89,20 +89,20 @@ def _begin(tmp_path: Path, how: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_a_second_process_compiles_into_the_same_cache(tmp_path):  # type: ignore[no-untyped-def]
+def test_a_second_process_compiles_into_the_same_cache(tmp_path: Path) -> None:
     out, err = _begin(tmp_path, "works").communicate(timeout=60)
     first, has_activations = out.splitlines()[1].split()
     assert (int(first) >= 8, has_activations, err) == (True, "False", "")
 
 
-def test_a_second_process_that_is_not_done_ends_with_the_first_part(tmp_path):  # type: ignore[no-untyped-def]
+def test_a_second_process_that_is_not_done_ends_with_the_first_part(tmp_path: Path) -> None:
     out, err = _begin(tmp_path, "leaves").communicate(timeout=60)
     child, after = out.splitlines()
     assert (int(child) > 0, after.split(), err) == (True, ["0", "False"], "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_a_second_process_ends_with_the_first(tmp_path, number):  # type: ignore[no-untyped-def]
+def test_a_second_process_ends_with_the_first(tmp_path: Path, number: signal.Signals) -> None:
     with _begin(tmp_path, "lives") as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
@@ -123,7 +123,7 @@ def test_why_they_are_not_kept_is_said_in_each_run(said):  # type: ignore[no-unt
         ]
 
 
-def test_a_model_that_answers_needs_no_provider_of_products():
+def test_a_model_that_answers_needs_no_provider_of_products() -> None:
     assert preparing.needed_kernels("float32", []) == set()
     assert preparing.needed_kernels("bfloat16", []) == {"bfloat16", "products"}
     assert preparing.needed_kernels("bfloat16", ["a.weight"], answers=True) == {"bfloat16", "sparse", "answering"}
