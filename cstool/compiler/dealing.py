@@ -23,7 +23,7 @@ class Dealer:
             each = self.stages[stage]
             alike = each.alike, width, len(self._rows)
             if alike not in self._columns:
-                self._columns[alike] = either_way(each, np.int64(width), self._rows)
+                self._columns[alike] = either_way(each, width, self._rows)
             table = fitting_cycles(each, self._columns[alike], width * self._rows)
             self._known[stage, width] = np.minimum.accumulate(table)
         return self._known[stage, width]
@@ -43,18 +43,20 @@ class Dealer:
         if any(table[-1] >= NEVER for table in tables) or sum(rows) > self.height:
             return None
         free = self.height - sum(rows)
-        slowest = [(-int(table[count - 1]), n) for n, (table, count) in enumerate(zip(tables, rows, strict=True))]
+        # Negated, they rise.
+        rising = [-table for table in tables]
+        slowest = [(int(table[count - 1]), n) for n, (table, count) in enumerate(zip(rising, rows, strict=True))]
         heapq.heapify(slowest)
         while slowest:
             cycles, number = slowest[0]
-            table = tables[number]
+            table = rising[number]
             # The fewest rows with which it is faster than now.
-            more = int(np.searchsorted(-table, cycles, side="right")) + 1 - rows[number]
+            more = int(table.searchsorted(cycles, side="right")) + 1 - rows[number]
             if more > free or rows[number] + more > self.height:
                 break
             rows[number] += more
             free -= more
-            heapq.heapreplace(slowest, (-int(table[rows[number] - 1]), number))
+            heapq.heapreplace(slowest, (int(table[rows[number] - 1]), number))
         return rows
 
     def slowest(self, column: Column) -> int:

@@ -146,7 +146,7 @@ class PipelineStage:
         The texts are for plain numbers.
         """
         pe, operand = self.system.pe, self.operand_bits // 8
-        area, written = width * height, isinstance(width, int)
+        area, written = width * height, isinstance(width, int) and isinstance(height, int)
         entries: list[tuple[str, Any, str]] = [
             ("code", pe.code_bytes, "as the system file says"),
             ("stack", pe.stack_bytes, "as the system file says"),
