@@ -1,8 +1,10 @@
 """Compiled kernels in files that are whole, or are not used."""
 
+import functools
 import hashlib
 import logging
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ class KernelCache(_Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the form for the types of `sig`, or None where there is no file of it that is whole."""
+        _import_without_scipy()
         target_context.refresh()
         key, path = self._find(sig, target_context.codegen())
         try:
@@ -72,6 +75,25 @@ class KernelCache(_Cache):
     def _find(self, sig: Any, codegen: Any) -> tuple[bytes, Path]:
         key = f"{self._name} {sig!r} {codegen.magic_tuple()!r}".encode()
         return key, self._folder / f"{self._name.removeprefix('cstool.')}-{_digest(key).hex()}.kernel"
+
+
+@functools.cache
+def _import_without_scipy() -> None:
+    """Import a part of Numba that would import SciPy only to see whether it is there: a tenth of a second.
+
+    What needs SciPy's functions, which no kernel does, asks again when it is compiled.
+    """
+    if "numba.np.arraymath" in sys.modules:
+        return
+    from numba.np import linalg
+
+    ask = linalg.ensure_blas
+    linalg.ensure_blas = lambda: None
+    try:
+        from numba.np import arraymath
+    finally:
+        linalg.ensure_blas = ask
+    arraymath.ensure_blas = ask  # type: ignore[attr-defined]
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -109,3 +109,17 @@ def test_numbas_own_settings_stay_as_they_are(tmp_path):
     environment = {"PATH": "", "HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "'' False\n"
+
+
+def test_the_first_kernel_imports_no_linear_algebra_of_scipy_but_lets_others_have_it():
+    script = """
+import sys
+import numpy as np
+from numba import njit
+from cstool.kernels import magnitudes
+magnitudes.sum_squares(np.ones(8, np.float32))
+print("scipy.linalg" in sys.modules)
+print(njit(lambda x: np.dot(x, x)[1, 1])(2 * np.eye(2)), "scipy.linalg" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "4.0", "True"]
