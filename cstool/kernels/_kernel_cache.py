@@ -83,11 +83,11 @@ def _import_without_scipy() -> None:
 
     What needs SciPy's functions, which no kernel does, asks again when it is compiled.
     """
-    if "numba.np.arraymath" in sys.modules:
-        return
     from numba.np import linalg
 
-    ask = linalg.ensure_blas
+    ask = getattr(linalg, "ensure_blas", None)
+    if ask is None or "numba.np.arraymath" in sys.modules:
+        return
     linalg.ensure_blas = lambda: None
     try:
         from numba.np import arraymath
