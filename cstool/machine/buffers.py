@@ -30,7 +30,7 @@ class BufferPool:
         self.limit_bytes = limit_bytes
         self._free: defaultdict[int, list[Array]] = defaultdict(list)
         self._out: dict[int, Array] = {}
-        """buffers that are out, by where they begin"""
+        """buffers that are out, by the identity of the array that owns their memory, as that of all its views"""
         self._lock = threading.Lock()
         self.allocated_bytes = 0
 
@@ -57,7 +57,7 @@ class BufferPool:
                 self._make_room(4 * rounded)
                 whole = aligned_empty(4 * rounded).view(np.float32)
                 self.allocated_bytes += whole.nbytes
-            self._out[whole.__array_interface__["data"][0]] = whole
+            self._out[id(whole.base)] = whole
         return whole.view(dtype)[:size].reshape(shape)
 
     def _make_room(self, size_bytes: int) -> None:
@@ -70,9 +70,8 @@ class BufferPool:
     def give_back(self, payload: Payload) -> None:
         """Take a buffer back; sparse payloads are not pooled."""
         if isinstance(payload, np.ndarray):
-            address = payload.__array_interface__["data"][0]
             with self._lock:
-                whole = self._out.pop(address)
+                whole = self._out.pop(id(payload.base))
                 self._free[whole.size].append(whole)
 
 

@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 
 from cstool.ir import Panel, rules_of
 from cstool.kernels.call import Payload, Weights
@@ -32,6 +31,8 @@ class Pace:
         self._apart = [apart] * lanes + ([] if feeder_apart is None else [feeder_apart])
         self._at = [0] * len(self._apart)
         self._moved = threading.Condition()
+        self._waiting = 0
+        """lanes that wait for others, or are about to"""
         self._broken = False
 
     def step(self, lane: int) -> None:
@@ -42,12 +43,22 @@ class Pace:
         """
         if len(self._at) == 1:
             return
-        with self._moved:
-            self._at[lane] += 1
-            self._moved.notify_all()
-            self._moved.wait_for(lambda: self._broken or self._at[lane] - min(self._at) <= self._apart[lane])
-            if self._broken:
-                raise LaneStopped
+        self._at[lane] += 1
+        # Each lane says where it is before it looks whether anybody waits, and who waits says so before it looks where
+        # the others are: so of two lanes one sees the other, without a lock where nobody has to wait.
+        if self._waiting:
+            with self._moved:
+                self._moved.notify_all()
+        if not self._may_go(lane):
+            with self._moved:
+                self._waiting += 1
+                self._moved.wait_for(lambda: self._may_go(lane))
+                self._waiting -= 1
+        if self._broken:
+            raise LaneStopped
+
+    def _may_go(self, lane: int) -> bool:
+        return self._broken or self._at[lane] - min(self._at) <= self._apart[lane]
 
     def leave(self, lane: int) -> None:
         """Say that a lane is through."""
@@ -105,12 +116,12 @@ class Lane:
         planned, backward = self.plan.ops[position], phase == "backward"
         kernel = planned.kernel.backward if backward else planned.kernel.forward
         slots = [slot for slot in self.slots if slot.grain is not None]
-        with self._held(planned.vector_panels) as vectors:
+        with _Held(self, planned.vector_panels) as vectors:
             owed = planned.vector_panels if backward else ()
             of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in owed] for _ in slots]
             for panel, is_first, is_last in stages(planned.matrix_panels[:: -1 if backward else 1]):
                 self.tape.keep(pace.step)
-                with self._held([] if panel is None else [panel]) as matrix:
+                with _Held(self, () if panel is None else (panel,)) as matrix:
                     for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
@@ -127,16 +138,6 @@ class Lane:
                         call.let_go()
         self.seconds[phase][position] += time.perf_counter() - began
 
-    @contextmanager
-    def _held(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
-        """Hold panels for the length of a context, however it ends: others may wait for the room that they take."""
-        with ExitStack() as held:
-            weights = []
-            for panel in panels:
-                weights.append(self.tape.acquire(self.swarmx.acquire, panel))
-                held.callback(self.swarmx.release, panel)
-            yield weights
-
     def _matrix_gradient(
         self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None
     ) -> list[Payload | None]:
@@ -149,6 +150,39 @@ class Lane:
     def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:
         assert gradient is not None and slot.grain is not None
         self.swarmx.reduce(panel, planned.op.name, Node(0, slot.grain), gradient, self.tape)
+
+
+class _Held:
+    """Panels that a lane holds for the length of a context, however it ends: others may wait for their room.
+
+    A class, since a step of a small model enters so many that generators would be a good part of it.
+    """
+
+    __slots__ = ("_held", "_lane", "_panels")
+
+    def __init__(self, lane: Lane, panels: Sequence[Panel]) -> None:
+        self._lane, self._panels = lane, panels
+        self._held = 0
+
+    def __enter__(self) -> list[Weights]:
+        lane, weights = self._lane, []
+        try:
+            for panel in self._panels:
+                weights.append(lane.tape.acquire(lane.swarmx.acquire, panel))
+                self._held += 1
+        except BaseException:
+            self.__exit__()
+            raise
+        return weights
+
+    def __exit__(self, *exc: object) -> None:
+        while self._held:
+            self._held -= 1
+            try:
+                self._lane.swarmx.release(self._panels[self._held])
+            except BaseException:
+                self.__exit__()
+                raise
 
 
 def stages(panels: Sequence[Panel]) -> Iterator[tuple[Panel | None, bool, bool]]:

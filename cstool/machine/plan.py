@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
@@ -83,6 +84,11 @@ class PlannedOp:
     delta_outputs: tuple[str | None, ...] = ()
     """buffers of the deltas of the outputs; None for a loss, where backward begins, and for what nobody reads"""
     delta_inputs: tuple[InputDelta | None, ...] = ()
+
+    @cached_property
+    def settles(self) -> bool:
+        """Whether a delta is copied or added once the kernel has run."""
+        return any(delta is not None and delta.after is not After.NOTHING for delta in self.delta_inputs)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from cstool.ir import Panel
 from cstool.kernels.call import Weights
 from cstool.machine.csx import GrainSlot
-from cstool.machine.plan import After, PlannedOp
+from cstool.machine.plan import PlannedOp
 
 FIRST, LAST = 2, 4
 """steps of a run that are recorded, if it has that many: kernels and buffers are there from the first one on"""
@@ -197,9 +197,9 @@ class LaneTape(Tape):
 
     def settle(self, planned: PlannedOp, slot: GrainSlot) -> None:
         """Settle the deltas of an op, and take that down if there is anything to do."""
-        is_work = any(delta is not None and delta.after is not After.NOTHING for delta in planned.delta_inputs)
-        with self.kernel(planned, "settle", slot, None) if is_work else NOTHING:
-            slot.settle(planned)
+        if planned.settles:
+            with self.kernel(planned, "settle", slot, None):
+                slot.settle(planned)
 
     def keep(self, call: Callable[[int], None]) -> None:
         """Call what waits for other lanes with the number of this one; take down how long it did."""

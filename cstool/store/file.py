@@ -56,6 +56,7 @@ class FileStore:
     """
 
     outlives = True
+    in_place = False
 
     def __init__(
         self,

@@ -16,6 +16,8 @@ class Store(Protocol):
 
     outlives: bool
     """whether the arrays may outlive the process, so that whatever is needed to understand them must be in them"""
+    in_place: bool
+    """whether what is lent is the array itself, which stays where it is until the store is closed"""
 
     def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:
         """Create an array of at least one dimension, full of zeros; `scratch` is lost when the run is interrupted.

@@ -26,6 +26,7 @@ class RamStore:
     """A `Store` whose arrays are in main memory: borrowing hands out a view."""
 
     outlives = False
+    in_place = True
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

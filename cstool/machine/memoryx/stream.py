@@ -57,6 +57,8 @@ class WeightStream:
         self._arrays, self._updates, self._buffers, self._trains = arrays, updates, buffers, trains
         self._statistics = statistics
         self._loans: dict[Panel, _Loan] = {}
+        self._standing: dict[Panel, Array | None] = {}
+        """panels so far, with the array of the store where it streams as it stands: lanes are pointed at it"""
         self._lock = threading.Lock()
 
     def expect(self, stream: Sequence[Panel], apart: int) -> None:
@@ -94,6 +96,29 @@ class WeightStream:
         began = time.perf_counter()
         if (update := self._updates.get(panel)) is not None:
             update.result()
+        if panel not in self._standing:
+            self._standing[panel] = self._where_it_stands(panel)
+        standing = self._standing[panel]
+        if standing is None:
+            weights = self._lend(panel)
+        else:
+            self._look_at(panel, standing)
+            weights = standing
+        with self._lock:
+            self.waited_s += time.perf_counter() - began
+        return weights
+
+    def _where_it_stands(self, panel: Panel) -> Array | None:
+        """The array of the store that a panel streams as; None where it is fetched, or made from what is stored."""
+        arrays, name = self._arrays, self._arrays.streamed(panel.weight)
+        if not arrays.store.in_place or panel.weight in arrays.sparse or panel.weight in arrays.dropped:
+            return None
+        array = arrays.store.borrow(name, *arrays.span(panel))
+        arrays.store.give_back(name, *arrays.span(panel), array, changed=False)
+        return array if panel.weight not in arrays.narrow or array.dtype == BFLOAT16 else None
+
+    def _lend(self, panel: Panel) -> Weights:
+        """Lend a panel to all lanes that ask before the last of them has given it back."""
         with self._lock:
             loan = self._loans.setdefault(panel, _Loan())
             loan.users += 1
@@ -103,7 +128,7 @@ class WeightStream:
             try:
                 span = self._arrays.span(panel)
                 array = self._arrays.store.borrow(self._arrays.streamed(panel.weight), *span)
-                self._look_at(panel, span, array)
+                self._look_at(panel, array)
                 loan.out.set_result((span, array, self._as_streamed(panel, array)))
             except BaseException as error:
                 loan.out.set_exception(error)
@@ -113,12 +138,12 @@ class WeightStream:
             with self._lock:
                 self._returned(panel, loan)
             raise
-        with self._lock:
-            self.waited_s += time.perf_counter() - began
         return weights
 
     def release(self, panel: Panel) -> None:
         """Give a panel back."""
+        if self._standing.get(panel) is not None:
+            return
         with self._lock:
             loan = self._loans[panel]
             if not self._returned(panel, loan):
@@ -164,12 +189,14 @@ class WeightStream:
         convert(np.atleast_2d(array), np.atleast_2d(rounded))
         return rounded
 
-    def _look_at(self, panel: Panel, span: tuple[int, int], array: Array) -> None:
+    def _look_at(self, panel: Panel, array: Array) -> None:
         """Have a panel counted; what is known of its numbers is known of those that are updated."""
+        if not self._statistics.looks:
+            return
         if array.dtype != BFLOAT16 or not self._statistics.looks_at_norms:
             self._statistics.add_weights(panel, array)
             return
-        name, store = f"model.{panel.weight}", self._arrays.store
+        name, store, span = f"model.{panel.weight}", self._arrays.store, self._arrays.span(panel)
         numbers = store.borrow(name, *span)
         self._statistics.add_weights(panel, numbers)
         store.give_back(name, *span, numbers, changed=False)
