@@ -212,6 +212,10 @@ class Panel:
     stop: int
     shape: tuple[int, ...]
 
+    def __hash__(self) -> int:
+        # Panels are looked up all through a step; these two tell those of a model apart.
+        return hash((self.weight, self.index))
+
     @property
     def size(self) -> int:
         return math.prod(self.shape)

@@ -7,7 +7,6 @@ from cstool.kernels.bfloat16 import BFLOAT16, widen
 from cstool.kernels.gemm import NUMPY, Gemm, Scratch, quiet
 
 
-@quiet
 def linear_forward(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, gemm: Gemm = NUMPY
 ) -> None:

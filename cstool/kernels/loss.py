@@ -156,7 +156,6 @@ def _place(c: Call, chunk: slice) -> np.ndarray:
     return kept.reshape(-1)[start : start + tokens * classes].reshape(shape)
 
 
-@quiet
 def _logits(c: Call, bias: np.ndarray | None, chunk: slice) -> np.ndarray:
     logits = _place(c, chunk)
     gemm = c.gemm_for(c.weight(0))

@@ -24,8 +24,10 @@ matrix from main memory and writes a gradient of its size (measured: a step of 2
 of 64, MemoryX in a file, takes 1.5 s in grains of 16 and 1.25 s in grains of 32)"""
 CACHE_BYTES = 2**21
 """a core's own cache, about [bytes]"""
-LANE_WORTH_FLOPS = 4_000_000
-"""arithmetic of a mean matrix op on one grain from which a second lane pays (measured: below it, threads lose)"""
+LANE_WORTH_FLOPS = 6_000_000
+"""arithmetic of a mean matrix op on one grain from which a second lane pays: below it lanes lose what they gain, by
+taking turns at the interpreter (measured: at 4.7 million a step takes 2.9 ms with one lane as with two that have a core
+each, and a third less CPU time)"""
 
 
 def grain_samples(graph: Graph, batch_size: int) -> int:

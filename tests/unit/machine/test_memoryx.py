@@ -12,10 +12,12 @@ import pytest
 from cstool.errors import NonFiniteError
 from cstool.ir import Graph, _graph
 from cstool.kernels.call import Rows
+from cstool.machine.memoryx import updates
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.optimizers import Optimizer, Step, make_optimizer
 from cstool.params import SGD, AdamW
 from cstool.params.sections.optimizers import Adafactor
+from cstool.store import RamStore
 from tests.models import decoder, fc_mnist
 from tests.reference import kernels as reference
 from tests.unit.machine.machines import GradientKeeper, values_of
@@ -213,6 +215,13 @@ class Held(GradientKeeper):
         weight[:] = 5.0
 
 
+@pytest.fixture
+def workers_update(monkeypatch):
+    """Have panels updated by workers, however small they are."""
+    monkeypatch.setattr(updates, "AT_ONCE_SIZE", 0)
+
+
+@pytest.mark.usefixtures("workers_update")
 def test_acquire_waits_for_the_update_of_its_panel():
     optimizer, acquired = Held(), threading.Event()
     graph = fc_mnist(3, use_bias=False)
@@ -235,6 +244,7 @@ def test_acquire_waits_for_the_update_of_its_panel():
     assert memoryx.lanes_waited_s >= 0.04
 
 
+@pytest.mark.usefixtures("workers_update")
 def test_acquire_does_not_wait_for_the_update_of_another_panel():
     optimizer = Held()
     with memory(fc_mnist(3, use_bias=False), optimizer) as memoryx:
@@ -259,6 +269,7 @@ def test_lanes_share_a_panel_and_the_last_gives_it_back():
             memoryx.arrays.store.give_back("model.last_layer.weight", 0, 10, first, changed=False)
 
 
+@pytest.mark.usefixtures("workers_update")
 def test_drain_raises_what_went_wrong_in_an_update(monkeypatch):
     monkeypatch.setattr(GradientKeeper, "update", Mock(side_effect=OSError("disk full")))
     with memory(fc_mnist(3, use_bias=False), GradientKeeper()) as memoryx:
@@ -266,6 +277,40 @@ def test_drain_raises_what_went_wrong_in_an_update(monkeypatch):
         memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
         with pytest.raises(OSError, match=r"^disk full$"):
             memoryx.drain()
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_who_brings_the_last_gradient_of_a_small_panel_in_memory_updates_it(monkeypatch, room):
+    threads = []
+    monkeypatch.setattr(GradientKeeper, "update", lambda *_: threads.append(threading.current_thread()))
+    graph = fc_mnist(3, use_bias=False)
+    with MemoryX(graph, GradientKeeper(), store=RamStore()) as memoryx:
+        [panel] = memoryx.arrays.panels["last_layer.weight"]
+        monkeypatch.setattr(updates, "AT_ONCE_SIZE", panel.size - 1 + room)
+        memoryx.begin_step(1, 0.1)
+        memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
+        memoryx.drain()
+    assert [thread is threading.current_thread() for thread in threads] == [bool(room)]
+
+
+def test_what_goes_wrong_in_such_an_update_is_the_error_of_who_brings_the_gradient(monkeypatch):
+    monkeypatch.setattr(GradientKeeper, "update", Mock(side_effect=OSError("no memory")))
+    with MemoryX(fc_mnist(3, use_bias=False), GradientKeeper(), store=RamStore()) as memoryx:
+        [panel] = memoryx.arrays.panels["last_layer.weight"]
+        with pytest.raises(OSError, match=r"^no memory$"):
+            memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
+
+
+def test_lanes_are_pointed_at_a_panel_in_memory_which_is_lent_to_nobody():
+    with MemoryX(fc_mnist(3, use_bias=False), None, store=RamStore()) as memoryx:
+        memoryx.initialize(1)
+        [panel] = memoryx.arrays.panels["last_layer.weight"]
+        first = memoryx.acquire(panel)
+        memoryx.release(panel)
+        assert memoryx.acquire(panel) is first
+        with pytest.raises(ValueError, match="must be given back as they were borrowed"):
+            memoryx.arrays.store.give_back("model.last_layer.weight", 0, 10, first, changed=False)
+        np.testing.assert_array_equal(first, values_of(memoryx, "model.last_layer.weight"))
 
 
 @pytest.mark.parametrize("initializer", ["normal", "truncated_normal", "uniform"])
