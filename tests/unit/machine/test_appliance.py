@@ -158,12 +158,12 @@ def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(monkeypatch
     graph = MODELS[model]()
     with machine(graph, 8, recompute="always", lanes=3) as appliance:
         memoryx, events = appliance.memoryx, []
-        acquire, begin_update = memoryx.acquire, memoryx._updates._begin
+        acquire, take = memoryx.acquire, memoryx._updates.take
         monkeypatch.setattr(memoryx, "acquire", lambda panel: (events.append(("read", panel)), acquire(panel))[1])
         monkeypatch.setattr(
             memoryx._updates,
-            "_begin",
-            lambda panel, *rest: (events.append(("update", panel)), begin_update(panel, *rest)),
+            "take",
+            lambda panel, gradient: (events.append(("update", panel)), take(panel, gradient)),
         )
         appliance.train_step(random_batch(graph, 8), 1, 0.1)
     updates = {panel: at for at, (event, panel) in enumerate(events) if event == "update"}
