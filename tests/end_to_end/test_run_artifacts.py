@@ -18,11 +18,12 @@ import pytest
 from cstool.machine.appliance import Appliance
 from cstool.machine.data_sets import check_data
 from cstool.machine.inputs import InputWorker
+from cstool.machine.memoryx.stream import WeightStream
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
 from cstool.run.report import host_rates
 from cstool.run.run import run as run_module
-from cstool.store import RamStore, list_checkpoints
+from cstool.store import list_checkpoints
 from tests.end_to_end.pages import without_numbers
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params, run_file
@@ -248,7 +249,7 @@ def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(tmp_path, da
 
     slower(run_module_of(), "choose_start", 0.2)
     slower(InputWorker, "_read", 0.05)
-    slower(RamStore, "borrow", 0.001)
+    slower(WeightStream, "_look_at", 0.001)
     slower(Appliance, "evaluate", 0.15)
     monkeypatch.setattr("cstool.run.checkpoints.save_state", slow_save(0.25))
     began = time.perf_counter()

@@ -282,7 +282,7 @@ def test_a_step_on_several_ranks(cstool, monkeypatch):
         "on_one_host": False,
         "num_csx": 2,
         "grains": [2, 2],
-        "lanes": [2, 2],
+        "lanes": [1, 1],
         "link": {"bytes_per_s": 1.25e8, "latency_s": 5e-3, "both_ways": True},
     }
     first, others = 4 * 784 * 256, 4 * (235_146 - 784 * 256)
