@@ -93,11 +93,13 @@ def errors(found: Gradients, exact: Gradients) -> tuple[float, list[float]]:
     """Relative errors: of all numbers together, and of each matrix alone; those that PyTorch packs are one."""
     of: defaultdict[str, float] = defaultdict(float)
     sizes: defaultdict[str, float] = defaultdict(float)
+    matrices = set()
     for name, gradient in exact.items():
         packed = re.sub("proj_[qkv]_|_for_glu", "", name)
+        if gradient.ndim > 1:
+            matrices.add(packed)
         of[packed] += float(np.sum((found[name] - gradient) ** 2, dtype=np.float64))
         sizes[packed] += float(np.sum(gradient**2, dtype=np.float64))
-    matrices = {re.sub("proj_[qkv]_|_for_glu", "", name) for name, gradient in exact.items() if gradient.ndim > 1}
     each = [math.sqrt(of[name] / sizes[name]) for name in sorted(matrices) if sizes[name]]
     return math.sqrt(sum(of.values()) / sum(sizes.values())), each
 

@@ -203,3 +203,19 @@ def sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:
     for distance in (2, 1):
         four = b.fadd(four, shuffle(b, four, None, [lane ^ distance for lane in range(LANES)]))
     return shuffle(b, four, None, [0, 4, 8, 12])
+
+
+def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
+    """Return the transposed block of up to 16 vectors, what is missing of 16 with any content.
+
+    Its quarters change places, then theirs, down to single numbers.
+    """
+    block = [*rows, *[ir.Constant(VECTOR, ir.Undefined)] * (LANES - len(rows))]
+    for distance in (8, 4, 2, 1):
+        upper = [lane if not lane & distance else LANES + (lane ^ distance) for lane in range(LANES)]
+        lower = [lane ^ distance if not lane & distance else LANES + lane for lane in range(LANES)]
+        for i in range(LANES):
+            if not i & distance:
+                first, second = block[i], block[i + distance]
+                block[i], block[i + distance] = shuffle(b, first, second, upper), shuffle(b, first, second, lower)
+    return block

@@ -44,6 +44,7 @@ from cstool.kernels._vectors import (
     loop,
     shuffle,
     splat,
+    transposed,
 )
 from cstool.kernels.bfloat16 import BFLOAT16, narrowed
 from cstool.kernels.gemm import Array
@@ -176,7 +177,7 @@ def _make_pack_turned(lines: int, step_bytes: int) -> Any:
             mask, offset = first_lanes(b, b.sub(terms, i), 2 * LANES), b.mul(i, _number(BFLOAT16_BYTES))
             loaded = [b.bitcast(memory.load_where(offset, mask, _BITS), VECTOR) for memory in sources]
             out = Memory(b, b.add(target, b.mul(i, _number(step_bytes // 2))))
-            for pair, vector in enumerate(_turned(b, loaded)):
+            for pair, vector in enumerate(transposed(b, loaded)):
                 out.store(pair * step_bytes, vector)
             return []
 
@@ -186,19 +187,6 @@ def _make_pack_turned(lines: int, step_bytes: int) -> Any:
         return generated(emit, 5)
 
     return intrinsic(pack)
-
-
-def _turned(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """Transpose up to 16 vectors: of 2 x 2 lanes, then of 2 x 2 such squares, and so on."""
-    found = [*rows, *[ir.Constant(VECTOR, ir.Undefined)] * (LANES - len(rows))]
-    for distance in (1, 2, 4, 8):
-        upper = [lane + (LANES - distance if lane & distance else 0) for lane in range(LANES)]
-        lower = [lane + (LANES if lane & distance else distance) for lane in range(LANES)]
-        found = [
-            shuffle(b, found[r & ~distance], found[r | distance], lower if r & distance else upper)
-            for r in range(LANES)
-        ]
-    return found
 
 
 def _make_pack_paired(lanes: int, step_bytes: int) -> Any:

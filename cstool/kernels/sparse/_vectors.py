@@ -32,9 +32,9 @@ from cstool.kernels._vectors import (
     generated,
     loop,
     multiply_add,
-    shuffle,
     splat,
     sums_of_four,
+    transposed,
 )
 
 UNROLLED = 16
@@ -236,10 +236,10 @@ def make_dot_row(vectors: int) -> Any:
 def _emit_pack(
     b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool, pairs: bool
 ) -> None:
-    rows = _transposed(b, _load_rows(b, source, source_stride, narrow))
+    rows = transposed(b, _load_rows(b, source, source_stride, narrow))
     if pairs:
         second = b.add(source, b.mul(source_stride, ir.Constant(INT64, LANES)))
-        others = _transposed(b, _load_rows(b, second, source_stride, narrow))
+        others = transposed(b, _load_rows(b, second, source_stride, narrow))
         half = ir.Constant(_BITS, [ir.Constant(INT32, 16)] * LANES)
         rows = [
             b.bitcast(b.or_(b.lshr(b.bitcast(first, _BITS), half), b.bitcast(other, _BITS)), VECTOR)
@@ -251,13 +251,13 @@ def _emit_pack(
 def _emit_unpack(
     b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool
 ) -> None:
-    _store_rows(b, _transposed(b, _load_rows(b, source, source_stride)), target, target_stride, narrow)
+    _store_rows(b, transposed(b, _load_rows(b, source, source_stride)), target, target_stride, narrow)
 
 
 def _emit_add_unpack(
     b: Builder, source: Value, source_stride: Value, target: Value, target_stride: Value, narrow: bool
 ) -> None:
-    rows, before = _transposed(b, _load_rows(b, source, source_stride)), _load_rows(b, target, target_stride, narrow)
+    rows, before = transposed(b, _load_rows(b, source, source_stride)), _load_rows(b, target, target_stride, narrow)
     _store_rows(b, [b.fadd(x, y) for x, y in zip(before, rows, strict=True)], target, target_stride, narrow)
 
 
@@ -272,19 +272,6 @@ def _store_rows(b: Builder, rows: Sequence[Value], address: Value, stride_bytes:
     store = memory.store_bfloat16 if narrow else memory.store
     for i, row in enumerate(rows):
         store(b.mul(stride_bytes, ir.Constant(INT64, i)), row)
-
-
-def _transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """Return the transposed 16 x 16 block: its quarters change places, then theirs, down to single numbers."""
-    block = list(rows)
-    for distance in (8, 4, 2, 1):
-        upper = [lane if not lane & distance else LANES + (lane ^ distance) for lane in range(LANES)]
-        lower = [lane ^ distance if not lane & distance else LANES + lane for lane in range(LANES)]
-        for i in range(LANES):
-            if not i & distance:
-                first, second = block[i], block[i + distance]
-                block[i], block[i + distance] = shuffle(b, first, second, upper), shuffle(b, first, second, lower)
-    return block
 
 
 prefetch: Any = intrinsic(_type_prefetch)
