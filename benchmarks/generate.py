@@ -53,8 +53,6 @@ class Ours:
             self.graph,
             optimizer=None,
             max_gradient_norm=None,
-            loss_scaling="num_tokens",
-            loss_weight=1.0,
             seed=1,
             lanes=threads,
             memory_bytes=0,

@@ -60,8 +60,6 @@ def own_gradients(model: str, tokens: np.ndarray, precision: str) -> Gradients:
         graph,
         optimizer=Keeper(),
         max_gradient_norm=None,
-        loss_scaling="num_tokens",
-        loss_weight=1.0,
         seed=1,
         precision=precision,
     ) as appliance:

@@ -68,8 +68,6 @@ def cstool_side(
         graph,
         optimizer=make_optimizer(params.optimizer, None),
         max_gradient_norm=params.precision.max_gradient_norm,
-        loss_scaling="num_tokens",
-        loss_weight=1.0,
         seed=1,
         sparsity=sparsity_rules(params, graph, chooser),
         precision=precision,

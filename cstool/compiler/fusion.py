@@ -5,7 +5,7 @@ Linear ops that read the same activation are one anchor (query, key and value; a
 the anchor that follows if that reads it; whatever else has no product joins the kernel before it that made its input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cstool.compiler.program import Program, op_of, outer_reads
@@ -15,8 +15,9 @@ from cstool.ir import FusedKernel, KernelKind, Op, Segment, rules_of
 def fuse_kernels(program: Program) -> Program:
     """Cut every segment into kernels, all of kind elementwise so far."""
     graph = program.graph
+    losses = {loss.tensor for loss in graph.losses}
     kernels = tuple(
-        tuple(_kernel(segment, ops, outer, graph.loss) for ops in group_ops(segment.ops))
+        tuple(_kernel(segment, ops, outer, losses) for ops in group_ops(segment.ops))
         for segment, outer in zip(graph.segments, outer_reads(graph), strict=True)
     )
     return replace(program, kernels=kernels)
@@ -64,7 +65,7 @@ def _takes_anchor(group: Sequence[Op], op: Op) -> bool:
     return rules_of(op).anchor is rules_of(last).anchor is KernelKind.MATMUL and op.inputs == last.inputs
 
 
-def _kernel(segment: Segment, ops: Sequence[Op], outer: frozenset[str], loss: str) -> FusedKernel:
+def _kernel(segment: Segment, ops: Sequence[Op], outer: frozenset[str], losses: Collection[str]) -> FusedKernel:
     made = [name for op in ops for name in op.outputs]
     own = {op.name for op in ops}
     beside = {name for op in segment.ops if op.name not in own for name in op.inputs}
@@ -73,7 +74,7 @@ def _kernel(segment: Segment, ops: Sequence[Op], outer: frozenset[str], loss: st
         kind=KernelKind.ELEMENTWISE,
         ops=tuple(op.name for op in ops),
         reads=tuple(dict.fromkeys(name for op in ops for name in op.inputs if name not in made)),
-        makes=tuple(name for name in made if name in outer or name in beside or name == loss),
+        makes=tuple(name for name in made if name in outer or name in beside or name in losses),
         weights=tuple(dict.fromkeys(name for op in ops for name in op.weights)),
     )
 

@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from cstool.compiler.program import Life, Program, op_of, outer_reads, segment_tensors
+from cstool.compiler.program import Life, Program, op_of, outer_reads, segment_tensors, width_per_token
 from cstool.ir import (
     Delta,
     FusedKernel,
@@ -116,7 +116,7 @@ class _SegmentLives:
         self.ops = segment.ops
         self.count = len(segment.ops)
         self.inputs = {tensor.name for tensor in graph.inputs}
-        self.loss_rank = len(graph.tensors[graph.loss].shape)
+        self.tokens = graph.tokens
         self.tensors = segment_tensors(graph, segment)
         self.kept = {name for kernel in kernels for name in kernel.keeps}
         self.stored = self.kept | {name for kernel in kernels for name in kernel.makes}
@@ -140,7 +140,7 @@ class _SegmentLives:
         return 2 * self.count - 1 - now
 
     def _width(self, name: str) -> int:
-        return math.prod(self.tensors[name].shape[self.loss_rank :])
+        return width_per_token(self.tensors[name], self.tokens)
 
     def _activation(self, name: str) -> Life | None:
         if name not in self.stored:

@@ -1,5 +1,6 @@
 """The program: a model while it is compiled. Every pass adds what it knows."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -152,7 +153,7 @@ class Program:
     @property
     def tokens(self) -> int:
         """Of a sample; 1 for models without a sequence."""
-        return self.graph.sequence_length or 1
+        return self.graph.tokens
 
     @property
     def zeros(self) -> int:
@@ -172,6 +173,11 @@ class Program:
 
 Pass = Callable[[Program], Program]
 """a step of the compiler, which returns the program with what it adds; `--print_after` calls it by its name"""
+
+
+def width_per_token(tensor: Tensor, tokens: int) -> int:
+    """Elements of a tensor for each of so many tokens of a sample, where it may have rows for fewer."""
+    return -(-math.prod(tensor.shape) // tokens)
 
 
 def segment_tensors(graph: Graph, segment: Segment) -> dict[str, Tensor]:

@@ -4,14 +4,13 @@ A PE holds t tokens of ceil(width / columns) elements of every activation that i
 one that grows with t, and the most tokens that fit follow by division.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
-from cstool.compiler.program import Life, Program
+from cstool.compiler.program import Life, Program, width_per_token
 from cstool.ir import Pairs, Recompute, SramEntry
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
 from cstool.perf.region import key_block
@@ -180,10 +179,10 @@ class StreamMemory:
             fixed["biases and norms"] = (held, f"({sizes}) x {SUM_BYTES} B")
         if (pairs := work.pairs) is not None:
             fixed.update(self._attention_buffers(pairs))
-        graph, rank = self.program.graph, len(self.program.graph.tensors[self.program.graph.loss].shape)
+        graph = self.program.graph
         # The model's inputs stay for the whole micro-batch.
         for tensor in graph.inputs:
-            width = math.prod(tensor.shape[rank:])
+            width = width_per_token(tensor, graph.tokens)
             element = input_element_bytes(tensor, self.program.request.operand_bits)
             text = f"ceil({width:,} / {columns}) x {element} B"
             growing[tensor.name] = int(ceil_div(width, columns)) * element, text

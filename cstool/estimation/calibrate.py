@@ -191,8 +191,6 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tu
             graph,
             optimizer=_NoUpdate() if lanes >= available_cores() else make_optimizer(params.trained_by, None),
             max_gradient_norm=None,
-            loss_scaling="num_tokens",
-            loss_weight=1.0,
             seed=0,
             sparsity=sparsity_rules(params, graph, KernelChooser("always")),
         ) as appliance,

@@ -16,13 +16,41 @@ class Tensor:
 
     Args:
         name: as ops read and produce it
-        shape: of one sample, for example (S, H)
+        shape: of one sample: its tokens, then what each of them has, for example (S, H), or (1,) for a number a sample
         dtype: of its elements on the host
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
+
+    @property
+    def tokens(self) -> int:
+        """Rows of one sample."""
+        return self.shape[0]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A number that training makes smaller: a sum over a batch, divided by a count.
+
+    Args:
+        tensor: that has its terms, one for each token or sample
+        scaling: what the sum is divided by: "num_tokens", the terms that count, or "batch_size", the samples
+        weight: what its share of the whole loss is multiplied by
+        accuracy: what evaluations call the share of correct predictions
+        perplexity: what they call the exponential of the mean; None where that is of no use
+    """
+
+    tensor: str
+    scaling: str = "num_tokens"
+    weight: float = 1.0
+    accuracy: str = "accuracy"
+    perplexity: str | None = None
+
+    def scale(self, tokens: int, samples: int) -> float:
+        """What each term is multiplied by in a batch with so many terms that count, and so many samples."""
+        return self.weight / max(1, tokens if self.scaling == "num_tokens" else samples)
 
 
 @dataclass(frozen=True)
@@ -138,14 +166,14 @@ class Graph:
         name: of the model family
         inputs: what input workers deliver, in the shape of one sample
         segments: in execution order
-        loss: name of the tensor that holds the loss of a sample's tokens
+        losses: what training makes smaller, together, in execution order; evaluations count the tokens of the first
         aliases: other names under which a checkpoint has a weight, too -> the weight
     """
 
     name: str
     inputs: tuple[Tensor, ...]
     segments: tuple[Segment, ...]
-    loss: str
+    losses: tuple[Loss, ...]
     aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
@@ -185,9 +213,14 @@ class Graph:
 
     @property
     def sequence_length(self) -> int | None:
-        """Tokens of a sample, for each of which the loss is a number; None where a sample is not a sequence."""
-        shape = next(tensor.shape for s in self.segments for tensor in s.tensors if tensor.name == self.loss)
-        return shape[0] if shape else None
+        """Tokens of a sample, whose ids are the first input; None where a sample is not a sequence of ids."""
+        shape = self.inputs[0].shape
+        return shape[0] if len(shape) == 1 else None
+
+    @cached_property
+    def tokens(self) -> int:
+        """Most rows that any tensor of a sample has: its tokens, patches, or 1."""
+        return max(tensor.tokens for segment in self.segments for tensor in segment.tensors)
 
     @property
     def parameter_count(self) -> int:

@@ -35,7 +35,7 @@ def _first_difference(compiled: Graph, own: Graph) -> str:
     for number, (one, other) in enumerate(zip(compiled.segments, own.segments, strict=True)):
         if one != other:
             return f"{_segment(one, other)} in segment {number}"
-    return _field(compiled, own, ("loss", "aliases"))
+    return _field(compiled, own, ("losses", "aliases"))
 
 
 def _segment(compiled: Segment, own: Segment) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from cstool.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, Region, SramEntry, Stage, StreamingPlan
 from cstool.ir._graph import Graph
+from cstool.ir._op_kinds import losses_of
 
 
 def verify(graph: Graph) -> None:
@@ -39,8 +40,9 @@ def verify(graph: Graph) -> None:
     for alias, name in graph.aliases.items():
         if name not in graph.weights or alias in graph.weights:
             raise ValueError(f"{alias!r} must be another name of a weight, got {name!r}")
-    if graph.loss not in available:
-        raise ValueError(f"no op produces the loss {graph.loss!r}")
+    made, losses = [name for op in graph.ops for name in losses_of(op)], [loss.tensor for loss in graph.losses]
+    if made != losses or not made:
+        raise ValueError(f"the losses are {losses}, those that ops produce {made}")
 
 
 def verify_artifact(artifact: Artifact) -> None:

@@ -5,7 +5,8 @@ per panel of that matrix, in order, with rows `start` to `stop` of it. Weights o
 its gradient is dense, the few `Rows` that are not zero, or, of sparse weights, the numbers of the non-zeros.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -73,16 +74,24 @@ class LossResult(NamedTuple):
     """unmasked tokens whose label is the likeliest class"""
 
 
+def sum_losses(parts: Iterable[tuple[LossResult, ...]]) -> tuple[LossResult, ...]:
+    """Sum what several grains or batches have of each loss, in the same bits whatever their order."""
+    return tuple(
+        LossResult(math.fsum(loss.total for loss in found), sum(loss.correct for loss in found))
+        for found in zip(*parts, strict=True)
+    )
+
+
 @dataclass(slots=True)
 class Call:
-    """One op on one grain. T is the tokens of the grain; every activation is (T, width) or (T,).
+    """One op on one grain. T is the tokens of the grain; an activation is (T, width) or (T,).
 
     Arrays are float32 or bfloat16, as the plan of the slot has them, but for ids and labels, which are int32.
     """
 
     attributes: Mapping[str, Any]
     sequence: int
-    """tokens per sample"""
+    """tokens per sample of the first input"""
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     kept: Mapping[str, Array]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from cstool.data import Dataset, Sampler
 from cstool.errors import NonFiniteError
 from cstool.ir import Graph
-from cstool.kernels.call import LossResult
+from cstool.kernels.call import LossResult, sum_losses
 from cstool.kernels.gemm import Gemm
 from cstool.kernels.gemm_providers import FLOAT32, choose_gemm
 from cstool.kernels.one_thread import one_blas_thread
@@ -62,9 +62,7 @@ class Appliance:
 
     Args:
         optimizer, max_gradient_norm, learning_rate_scales, sparsity, store, waiting_bytes: see `MemoryX`
-        loss_scaling: what the loss is divided by: "num_tokens" or "batch_size"
-        loss_weight: what it is multiplied by
-        loss_scale: what it is multiplied by beside that, where the gradients are divided by that again
+        loss_scale: what the loss is multiplied by beside its weight, where the gradients are divided by that again
         lanes: host threads; None to choose
         memory_bytes: what activations may take; None for a share of what the rest leaves
         recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
@@ -84,8 +82,6 @@ class Appliance:
         *,
         optimizer: Optimizer | None,
         max_gradient_norm: float | None,
-        loss_scaling: str,
-        loss_weight: float,
         seed: int,
         loss_scale: LossScaling = UNSCALED,
         learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
@@ -104,8 +100,6 @@ class Appliance:
         self.graph = graph
         self.seed = seed
         self.num_csx = num_csx
-        self.loss_scaling = loss_scaling
-        self.loss_weight = loss_weight
         self.loss_scale = LossScale(loss_scale)
         """of the step that comes next"""
         self._lanes = lanes
@@ -168,13 +162,13 @@ class Appliance:
                 of the loss may still be made smaller: then the step is skipped
         """
         cluster = self._cluster_for(batch, trains=True)
-        scale = self.loss_weight / max(1, batch.tokens if self.loss_scaling == "num_tokens" else batch.samples)
+        scales = [loss.scale(batch.tokens, batch.samples) for loss in self.graph.losses]
         loss_scale, skipped = self.loss_scale.value, self.loss_scale.skipped
         self.memoryx.begin_step(step, learning_rate, loss_scale, skipped)
         go = Go(
             batch.stream,
             step,
-            scale * loss_scale,
+            tuple(scale * loss_scale for scale in scales),
             learning_rate,
             loss_scale=loss_scale,
             skipped=skipped,
@@ -182,21 +176,22 @@ class Appliance:
             with_norms=self.memoryx.statistics.with_norms,
         )
         self._begin_batch(cluster, go)
-        losses: dict[int, LossResult] = {}
+        losses: dict[int, tuple[LossResult, ...]] = {}
         for wave in range(cluster.waves):
-            cluster.load(batch, wave, step, go.scale)
+            cluster.load(batch, wave, step, go.scales)
             # Panels stream from MemoryX through SwarmX to all lanes.
             losses |= self._forward(cluster, step)
             # They stream again in reverse. SwarmX sums gradients, and MemoryX updates a panel once its own is complete.
             cluster.backward()
             self.others.finish_backward(len(cluster.lanes))
         # Where gradients have waited, updates begin here; the next step waits for them panel by panel.
-        trained = TrainStep(_sum(losses).total * scale, self.memoryx.finish_step())
+        loss = sum(found.total * scale for found, scale in zip(sum_losses(losses.values()), scales, strict=True))
+        trained = TrainStep(loss, self.memoryx.finish_step())
         self.loss_scale.finish_step(is_skipped=trained.is_skipped)
         return trained
 
-    def evaluate(self, batch: Batch, step: int, sample: int | None = None) -> LossResult:
-        """Run one batch forward, without dropout.
+    def evaluate(self, batch: Batch, step: int, sample: int | None = None) -> tuple[LossResult, ...]:
+        """Run one batch forward, without dropout, and return its losses.
 
         Args:
             step: after which it is
@@ -204,25 +199,26 @@ class Appliance:
         """
         cluster = self._cluster_for(batch, trains=False)
         self.memoryx.begin_evaluation(step, sample)
-        self._begin_batch(cluster, Go(batch.stream, step, 1.0, None, sample=sample))
-        losses: dict[int, LossResult] = {}
+        scales = (1.0,) * len(self.graph.losses)
+        self._begin_batch(cluster, Go(batch.stream, step, scales, None, sample=sample))
+        losses: dict[int, tuple[LossResult, ...]] = {}
         for wave in range(cluster.waves):
-            cluster.load(batch, wave, step, scale=1.0)
+            cluster.load(batch, wave, step, scales)
             losses |= self._forward(cluster, step)
-        return _sum(losses)
+        return sum_losses(losses.values())
 
     def _begin_batch(self, cluster: Cluster, go: Go) -> None:
         cluster.expect_stream()
         self.others.begin(cluster.swarmx, go)
 
-    def _forward(self, cluster: Cluster, step: int) -> dict[int, LossResult]:
+    def _forward(self, cluster: Cluster, step: int) -> dict[int, tuple[LossResult, ...]]:
         """Run a wave forward at all ranks: losses by the number of the grain.
 
         Raises:
             NonFiniteError: a loss is NaN or infinite; nothing has been updated
         """
         losses = cluster.forward() | self.others.losses()
-        if all(math.isfinite(loss.total) for loss in losses.values()):
+        if all(math.isfinite(loss.total) for found in losses.values() for loss in found):
             self.others.say(Next.ON)
             return losses
         self.others.say(Next.DIAGNOSE)
@@ -347,8 +343,3 @@ class Appliance:
             "scratch": sum(cluster.scratch_bytes for cluster in self._clusters.values()),
             "tables": table_bytes(),
         }
-
-
-def _sum(losses: Mapping[int, LossResult]) -> LossResult:
-    """Sum the losses of grains, in the same bits whatever their order."""
-    return LossResult(math.fsum(loss.total for loss in losses.values()), sum(loss.correct for loss in losses.values()))

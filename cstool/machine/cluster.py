@@ -145,12 +145,12 @@ class Cluster:
         apart = self._apart if len(self._walkers) > 1 else 0
         self.swarmx.expect(self.stream, apart, len(self.lanes))
 
-    def load(self, batch: Batch, wave: int, step: int, scale: float) -> None:
+    def load(self, batch: Batch, wave: int, step: int, scales: Sequence[float]) -> None:
         """Hand each slot its grain of a wave, if there is one for it.
 
         Args:
             batch: its arrays have the samples of the grains of this rank
-            scale: what each token's loss is multiplied by
+            scales: what each term of a loss is multiplied by, loss by loss
         """
         samples = self.plan.samples
         for csx, share in zip(self.csx, self.layout.wave(wave, self.rank), strict=True):
@@ -161,17 +161,17 @@ class Cluster:
                 place = self._places[grain]
                 part = slice(place * samples, (place + 1) * samples)
                 arrays = {name: array[part] for name, array in batch.arrays.items()}
-                slot.load(grain, arrays, step, scale, dropout=self.trains)
+                slot.load(grain, arrays, step, scales, dropout=self.trains)
 
     @property
     def filled_slots(self) -> list[GrainSlot]:
         """The slots that hold a grain."""
         return [slot for slot in self.slots if slot.grain is not None]
 
-    def forward(self) -> dict[int, LossResult]:
-        """Run a wave forward: losses by the number of the grain, which may be NaN or infinite."""
+    def forward(self) -> dict[int, tuple[LossResult, ...]]:
+        """Run a wave forward: losses by the number of the grain, each of which may be NaN or infinite."""
         self._on_all_lanes(Lane.forward)
-        return {slot.grain: slot.loss for slot in self.filled_slots if slot.grain is not None}
+        return {slot.grain: slot.losses for slot in self.filled_slots if slot.grain is not None}
 
     def first_bad_tensor(self) -> BadTensor:
         """Run the wave forward once more, to find out where its losses stopped being finite."""

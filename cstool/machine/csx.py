@@ -1,7 +1,7 @@
 """CSX: one system. It holds the activations of its grains, runs the ops on them, and never holds a weight."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class GrainSlot:
         deltas = planned.delta_inputs
         return Call(
             attributes=planned.op.attributes,
-            sequence=self.plan.sequence,
+            sequence=len(self.arrays[planned.op.inputs[0]]) // self.plan.samples,
             inputs=tuple(self.arrays[name] for name in planned.op.inputs),
             outputs=tuple(self.arrays[name] for name in planned.op.outputs),
             kept={part: self.arrays[name] for part, name in planned.kept.items()},
@@ -70,12 +70,12 @@ class GrainSlot:
             accumulate=tuple(d is not None and d.accumulate for d in deltas),
         )
 
-    def load(self, grain: int, inputs: Mapping[str, Array], step: int, scale: float, dropout: bool) -> None:
+    def load(self, grain: int, inputs: Mapping[str, Array], step: int, scales: Sequence[float], dropout: bool) -> None:
         """Take the samples of a grain.
 
         Args:
             inputs: by name, (samples, ...)
-            scale: what each token's loss is multiplied by
+            scales: what each term of a loss is multiplied by, loss by loss
             dropout: False for evaluation
         """
         self.grain = grain
@@ -83,15 +83,14 @@ class GrainSlot:
             np.copyto(self.arrays[name], value.reshape(self.arrays[name].shape))
         sample = grain * self.plan.samples
         for call, rate, key in self._dropouts:
-            call.dropout = Dropout(rate, key, step, sample, self.plan.sequence) if dropout else None
-        for call in self._loss_calls:
+            call.dropout = Dropout(rate, key, step, sample, call.sequence) if dropout else None
+        for call, scale in zip(self._loss_calls, scales, strict=True):
             call.scale = scale
 
     @property
-    def loss(self) -> LossResult:
-        """Sum of the losses of the grain, once its forward pass is over; the tokens counted are those of the last."""
-        found = [call.loss for call in self._loss_calls if call.loss is not None]
-        return LossResult(math.fsum(loss.total for loss in found), found[-1].correct)
+    def losses(self) -> tuple[LossResult, ...]:
+        """The losses of the grain, once its forward pass is over."""
+        return tuple(call.loss for call in self._loss_calls if call.loss is not None)
 
     def settle(self, planned: PlannedOp) -> None:
         """Copy or add the deltas that an op's kernel wrote to where they belong."""

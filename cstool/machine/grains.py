@@ -32,13 +32,13 @@ each, and a third less CPU time)"""
 
 def grain_samples(graph: Graph, batch_size: int) -> int:
     """Samples of a grain: the largest divisor of the batch within the limits above."""
-    sequence = graph.sequence_length or 1
+    tokens = graph.tokens
     fewest = min(batch_size, FEWEST_GRAINS)
     if 4 * _mean_matrix(graph) > CACHE_BYTES:
-        fewest = min(fewest, max(2, batch_size * sequence // FEWEST_TOKENS))
+        fewest = min(fewest, max(2, batch_size * tokens // FEWEST_TOKENS))
     fitting = [
         samples
-        for samples in range(1, min(batch_size, GRAIN_TOKENS // sequence) + 1)
+        for samples in range(1, min(batch_size, GRAIN_TOKENS // tokens) + 1)
         if batch_size % samples == 0 and batch_size // samples >= fewest
     ]
     return max(fitting, default=1)
@@ -151,7 +151,7 @@ def lanes_for(graph: Graph, grain: int, grains: int, ranks: int = 1) -> int:
         grains: that there are to work on
         ranks: processes that share the cores
     """
-    mean_flops = 2 * grain * (graph.sequence_length or 1) * _mean_matrix(graph)
+    mean_flops = 2 * grain * graph.tokens * _mean_matrix(graph)
     return 1 if mean_flops < LANE_WORTH_FLOPS else min(cores_of_rank(ranks), max(1, grains))
 
 

@@ -87,7 +87,7 @@ def lay_out(
     deal = deal_grains(grains, num_csx, [size // plan.slot_bytes for size in memory_bytes])
     if deal is None:
         raise ClusterError(
-            f"the activations of one grain ({grain} x {plan.sequence} tokens) need {plan.slot_bytes:,} bytes of "
+            f"the activations of one grain ({grain} x {plan.tokens} tokens) need {plan.slot_bytes:,} bytes of "
             f"memory, {min(memory_bytes):,} are free for them",
             f"{'activation_checkpointing: auto or ' if trains and recompute == 'never' else ''}"
             "a smaller max_sequence_length needs less",

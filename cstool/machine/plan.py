@@ -101,8 +101,8 @@ class Plan:
     slot_bytes: int
     samples: int
     """samples of a grain"""
-    sequence: int
-    """tokens of a sample"""
+    tokens: int
+    """most rows that a tensor has for a sample"""
     keeps: bool = False
     """whether ops keep all that they can, so that nothing is computed twice"""
 
@@ -159,9 +159,7 @@ def make_plan(
         recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
         narrow: what is bfloat16
     """
-    per_sample = graph.tensors[graph.loss].shape
-    sequence = math.prod(per_sample)
-    shapes = {t.name: (samples * sequence, *t.shape[len(per_sample) :]) for t in graph.tensors.values()}
+    shapes = {t.name: (samples * t.tokens, *t.shape[1:]) for t in graph.tensors.values()}
     weight_shapes = {name: weight.shape for name, weight in graph.weights.items()}
     timeline = make_timeline(graph, trains=trains, recomputes=recomputes)
     lives = {t.name: _Life(shapes[t.name], t.dtype, [(0, len(timeline.visits) - 1)]) for t in graph.inputs}
@@ -173,8 +171,9 @@ def make_plan(
             lives[name] = _Life(shapes[name], _dtype(name in narrow.tensors, graph.tensors[name].dtype))
         rules = rules_of(op)
         keepable = rules.keepable(op, weight_shapes) if keeps else {}
-        left = {part: (*shape, samples * sequence) for part, shape in keepable.items()}
-        for part, shape in (rules.statistics_shapes(op.attributes, samples * sequence) | left).items():
+        rows = shapes[op.outputs[0]][0]
+        left = {part: (*shape, rows) for part, shape in keepable.items()}
+        for part, shape in (rules.statistics_shapes(op.attributes, rows) | left).items():
             kept[part] = f"{op.name}/{part}"
             lives[kept[part]] = _Life(shape, "float32")
         matrix = matrix_of(op)
@@ -185,7 +184,7 @@ def make_plan(
     if trains:
         planned = _Backward(graph, planned, timeline, lives, shapes, narrow.deltas).plan()
     buffers, slot_bytes = _place(lives)
-    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, sequence, keeps)
+    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, graph.tokens, keeps)
 
 
 def _dtype(is_narrow: bool, otherwise: str = "float32") -> str:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
+from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 
 WORD_EMBEDDINGS = "embedding_layer.word_embeddings.weight"
@@ -22,7 +22,8 @@ def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
     aliases = {name.replace("transformer_decoder.norm", "ln_f"): name for name in norm}
     if model.share_embedding_weights:
         aliases["lm_head.weight"] = WORD_EMBEDDINGS
-    return Graph(model.name, inputs, segments, "loss", aliases)
+    loss = Loss("loss", model.loss_scaling, model.loss_weight, perplexity="lm_perplexity")
+    return Graph(model.name, inputs, segments, (loss,), aliases)
 
 
 @dataclass

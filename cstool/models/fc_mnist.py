@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
+from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight
 from cstool.params import FcMnistParams
 
 PIXELS, CLASSES = 28 * 28, 10
@@ -19,7 +19,7 @@ def fc_mnist_graph(model: FcMnistParams) -> Graph:
         layer = f"fc_layers.{n}"
         matrix, bias = _linear_weights(layer, hidden, width, model.use_bias)
         weights += [matrix, *bias]
-        tensors += [Tensor(f"{layer}.y", (hidden,)), Tensor(f"{layer}.activation", (hidden,))]
+        tensors += [Tensor(f"{layer}.y", (1, hidden)), Tensor(f"{layer}.activation", (1, hidden))]
         ops.append(Op(OpKind.LINEAR, layer, (x,), (f"{layer}.y",), (matrix.name,)))
         x, width = f"{layer}.activation", hidden
         attributes: dict[str, Any] = {"function": model.activation_fn, "dropout": model.dropout}
@@ -27,12 +27,12 @@ def fc_mnist_graph(model: FcMnistParams) -> Graph:
         ops.append(Op(OpKind.ACTIVATION, f"{layer}.activation", (f"{layer}.y",), (x,), bias_name, attributes))
     matrix, bias = _linear_weights("last_layer", CLASSES, width, model.use_bias)
     weights += [matrix, *bias]
-    tensors.append(Tensor("loss", ()))
+    tensors.append(Tensor("loss", (1,)))
     names = (matrix.name, *(b.name for b in bias))
     attributes = {"logits_scale": 1.0, "logits_softcap": None}
     ops.append(Op(OpKind.SOFTMAX_LOSS, "last_layer", (x, "labels", "mask"), ("loss",), names, attributes))
-    inputs = (Tensor("x", (PIXELS,)), Tensor("labels", (), "int32"), Tensor("mask", ()))
-    return Graph("fc_mnist", inputs, (Segment(tuple(ops), tuple(tensors), tuple(weights)),), "loss")
+    inputs = (Tensor("x", (1, PIXELS)), Tensor("labels", (1,), "int32"), Tensor("mask", (1,)))
+    return Graph("fc_mnist", inputs, (Segment(tuple(ops), tuple(tensors), tuple(weights)),), (Loss("loss"),))
 
 
 def _linear_weights(name: str, rows: int, columns: int, use_bias: bool) -> tuple[Weight, list[Weight]]:

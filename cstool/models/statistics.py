@@ -94,7 +94,6 @@ class Statistics:
 
 def count_statistics(graph: Graph) -> Statistics:
     """Count parameters and floating-point operations of a graph."""
-    tokens = next(math.prod(t.shape) for s in graph.segments for t in s.tensors if t.name == graph.loss)
     shapes = {weight.name: weight.shape for segment in graph.segments for weight in segment.weights}
     without_delta = {tensor.name for tensor in graph.inputs}
     flops: dict[OpKind, Flops] = {}
@@ -105,7 +104,7 @@ def count_statistics(graph: Graph) -> Statistics:
             counted = op_flops(op, shapes, inputs_with_delta(op, without_delta))
             if counted.total:
                 flops[op.kind] = flops.get(op.kind, Flops()) + counted * segment.count
-    return Statistics(_parts(graph), flops, tokens)
+    return Statistics(_parts(graph), flops, graph.tokens)
 
 
 def _parts(graph: Graph) -> tuple[Part, ...]:

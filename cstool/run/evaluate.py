@@ -4,12 +4,14 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from cstool.data import Sampler, batches_per_epoch
+from cstool.ir import Loss
+from cstool.kernels.call import LossResult, sum_losses
 from cstool.machine.data_sets import DataSet
 from cstool.run.report.time_split import Rates
 from cstool.run.session import Session
@@ -28,11 +30,10 @@ class Evaluation:
     """its name"""
     step: int
     """after which it was made"""
-    loss: float
-    """mean over the unmasked tokens [nats]"""
-    accuracy: float
-    """share of the unmasked tokens whose label is the likeliest class"""
+    means: tuple["MeanLoss", ...]
+    """of the model's losses; its own is their sum"""
     tokens: int
+    """unmasked ones"""
     samples: int
     seconds: float
     masks: int = 0
@@ -41,40 +42,80 @@ class Evaluation:
     """standard deviation of the loss over the masks"""
 
     @property
-    def perplexity(self) -> float:
-        """What the loss comes to; of a hopeless model, a number all the same."""
-        return math.exp(min(self.loss, 700.0))
+    def loss(self) -> float:
+        """Sum of the means of all losses [nats]."""
+        return math.fsum(mean.mean for mean in self.means)
 
-    def metrics(self, *, is_text: bool, several: bool) -> dict[str, float]:
+    @property
+    def accuracy(self) -> float:
+        """That of the first loss."""
+        return self.means[0].accuracy
+
+    def metrics(self, *, several: bool) -> dict[str, float]:
         """Return the metrics by the vendor's tags, which name the data set where there are several.
 
         Args:
-            is_text: whether it is of a language model
             several: whether other data sets are evaluated, too
         """
         prefix = f"eval/{self.data_set}" if several else "eval"
-        found = {f"{prefix}/loss": self.loss, f"{prefix}/accuracy": self.accuracy}
-        if is_text:
-            found[f"{prefix}/lm_perplexity"] = self.perplexity
+        found = {f"{prefix}/loss": self.loss}
+        for mean in self.means:
+            found[f"{prefix}/{mean.loss.accuracy}"] = mean.accuracy
+            if mean.loss.perplexity is not None:
+                found[f"{prefix}/{mean.loss.perplexity}"] = mean.perplexity
         if self.masks:
             found[f"{prefix}/loss_deviation"] = self.loss_deviation
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON, with the perplexity; without what belongs to masks where there are none."""
-        found = {**asdict(self), "perplexity": self.perplexity}
-        if not self.masks:
-            del found["masks"], found["loss_deviation"]
-        return found
+        """Return it ready for JSON; accuracy and perplexity are those of the first loss, masks only where there are."""
+        first, *others = self.means
+        found = {
+            "data_set": self.data_set,
+            "step": self.step,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "tokens": self.tokens,
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "perplexity": first.perplexity,
+        }
+        if others:
+            found["losses"] = {mean.loss.tensor: mean.mean for mean in self.means}
+            found |= {mean.loss.accuracy: mean.accuracy for mean in self.means}
+        return found | ({"masks": self.masks, "loss_deviation": self.loss_deviation} if self.masks else {})
+
+
+@dataclass(frozen=True)
+class MeanLoss:
+    """One loss of a model over a data set."""
+
+    loss: Loss
+    mean: float
+    """over the terms that count: unmasked tokens, or samples [nats]"""
+    accuracy: float
+    """share of them whose label is the likeliest class"""
+
+    @property
+    def perplexity(self) -> float:
+        """What the mean comes to; of a hopeless model, a number all the same."""
+        return math.exp(min(self.mean, 700.0))
 
 
 class _Totals(NamedTuple):
     """Of one pass over the data set."""
 
-    loss: float
-    correct: int
+    losses: Sequence[LossResult]
     tokens: int
     samples: int
+
+    def means(self) -> list[tuple[float, float]]:
+        """Of each loss the mean and the accuracy: over the tokens of the first, over the samples of others."""
+        terms = [self.tokens, *[self.samples] * (len(self.losses) - 1)]
+        return [
+            (found.total / max(1, count), found.correct / max(1, count))
+            for found, count in zip(self.losses, terms, strict=True)
+        ]
 
 
 def evaluate_sets(
@@ -102,7 +143,7 @@ def evaluate_sets(
         result = evaluate(session, found, stop, several=several, masks=masks)
         if result is None:
             return time.perf_counter() - began
-        metrics |= result.metrics(is_text=session.is_text, several=several)
+        metrics |= result.metrics(several=several)
         evaluations.append({"checkpoint": source, **result.as_dict()})
     session.evaluations += evaluations
     session.metrics, session.evaluated_step = metrics, session.position.step
@@ -145,14 +186,17 @@ def evaluate(
         if found is None:
             return None
         passes.append(found)
-    losses = [found.loss / max(1, found.tokens) for found in passes]
-    tokens, samples = passes[0].tokens, passes[0].samples
+    by_pass = [found.means() for found in passes]
+    losses = [math.fsum(mean for mean, _ in found) for found in by_pass]
+    samples = passes[0].samples
     result = Evaluation(
         data.name,
         session.position.step,
-        fmean(losses),
-        sum(found.correct for found in passes) / max(1, tokens * len(passes)),
-        tokens,
+        tuple(
+            MeanLoss(loss, *map(fmean, zip(*found, strict=True)))
+            for loss, found in zip(session.graph.losses, zip(*by_pass, strict=True), strict=True)
+        ),
+        passes[0].tokens,
         samples,
         time.perf_counter() - began,
         masks,
@@ -160,7 +204,7 @@ def evaluate(
     )
     log.info(f"Avg Eval Loss: {result.loss:.5f}")
     log.info("Evaluation metrics:")
-    for tag, value in result.metrics(is_text=session.is_text, several=several).items():
+    for tag, value in result.metrics(several=several).items():
         if tag.endswith("/loss"):
             continue
         note = f" (over {masks} masks of DropConnect)" if tag.endswith("/loss_deviation") else ""
@@ -177,8 +221,8 @@ def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: S
     sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, drop_last=False)
     batches = batches_per_epoch(count, loader.batch_size, drop_last=False)
     batches = batches if steps is None else min(steps, batches)
-    losses: list[float] = []
-    correct = tokens = samples = 0
+    totals: list[tuple[LossResult, ...]] = []
+    tokens = samples = 0
     rates = Rates()
     session.progress.start(TASK, batches)
     with session.appliance.reading(data.where, data.samples, sampler, 0, batches, trains=False) as worker:
@@ -187,17 +231,17 @@ def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: S
                 session.progress.finish(TASK)
                 return None
             batch = worker.next()
-            loss = session.appliance.evaluate(batch, step, mask)
-            losses.append(loss.total)
-            correct, tokens, samples = correct + loss.correct, tokens + batch.tokens, samples + batch.samples
+            found = session.appliance.evaluate(batch, step, mask)
+            totals.append(found)
+            tokens, samples = tokens + batch.tokens, samples + batch.samples
             rates.add(batch.samples)
             session.progress.advance(TASK, number)
             if number % log_steps == 0 or number == batches:
                 rate, global_rate = rates.look()
-                mean = loss.total / max(1, batch.tokens)
+                loss = math.fsum(mean for mean, _ in _Totals(found, batch.tokens, batch.samples).means())
                 log.info(
-                    f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={mean:.5f}, "
+                    f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={loss:.5f}, "
                     f"Rate={rate_text(rate)} samples/sec, GlobalRate={rate_text(global_rate)} samples/sec{shown}"
                 )
     session.progress.finish(TASK)
-    return _Totals(math.fsum(losses), correct, tokens, samples)
+    return _Totals(sum_losses(totals), tokens, samples)

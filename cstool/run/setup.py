@@ -66,8 +66,6 @@ def open_session(
             graph,
             optimizer=optimizer,
             max_gradient_norm=params.precision.max_gradient_norm,
-            loss_scaling=getattr(params.model, "loss_scaling", "num_tokens"),
-            loss_weight=getattr(params.model, "loss_weight", 1.0),
             loss_scale=params.precision.loss_scaling,
             seed=params.seed,
             learning_rate_scales={
@@ -92,10 +90,10 @@ def open_session(
     appliance.memoryx.statistics.with_norms = params.computes_norms
     if trains and params.early_stopping is not None:
         session.patience = Patience(params.early_stopping)
-    if trains and appliance.loss_scaling == "batch_size":
+    if trains and (loss := graph.losses[0]).scaling == "batch_size":
         log.info(
             "Losses of training steps are as the file scales them: the sum over the tokens of a sample, times "
-            f"loss_weight ({appliance.loss_weight:g}). Those of evaluations are nats per token."
+            f"loss_weight ({loss.weight:g}). Those of evaluations are nats per token."
         )
     sizes = {found.loader.batch_size: found for found in reversed(data.held_out)}
     for found in reversed(sizes.values()):
@@ -126,7 +124,7 @@ def settle_kernels(session: Session) -> None:
         return
     plan = max(session.appliance.clusters, key=lambda systems: systems.trains).plan
     kept_kernels = session.kept_choices.get("sparse_kernels")
-    session.chooser.settle(shapes, plan.samples * plan.sequence, appliance.gemm, kept_kernels)
+    session.chooser.settle(shapes, plan.samples * plan.tokens, appliance.gemm, kept_kernels)
     session.appliance.others.order(SettleKernels(session.chooser.crossovers))
 
 

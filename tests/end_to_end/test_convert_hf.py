@@ -62,7 +62,7 @@ def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: A
     """
     graph = build_graph(DecoderParams.model_validate(dict(section)), SEQUENCE)
     head = graph.ops[-1].weights[0]
-    usual = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1, "lanes": 1}
+    usual = {"max_gradient_norm": None, "seed": 1, "lanes": 1}
     with Appliance(graph, optimizer=None, **usual) as appliance, CheckpointReader(checkpoint) as reader:
         systems = appliance.prepare(len(ids), trains=False)
         load_state(reader, appliance.memoryx, states=ALL_STATES, strict=True)

@@ -49,8 +49,6 @@ def after_the_demo(tmp_path_factory) -> Path:
         build_graph(params.model, 128),
         optimizer=make_optimizer(params.optimizer, None),
         max_gradient_norm=1.0,
-        loss_scaling="num_tokens",
-        loss_weight=1.0,
         seed=1,
     ) as appliance:
         appliance.memoryx.initialize(1)

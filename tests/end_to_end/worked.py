@@ -43,7 +43,7 @@ def save_checkpoints(file: Path, model_dir: Path, steps: tuple[int, ...]) -> Non
     """Save what a run would have saved after these steps, the weights as they are at first."""
     params = load_params(file)
     graph, optimizer = build_graph(params.model, 128), make_optimizer(params.optimizer, None)
-    settings: dict[str, Any] = {"max_gradient_norm": 1.0, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 1}
+    settings: dict[str, Any] = {"max_gradient_norm": 1.0, "seed": 1}
     with Appliance(graph, optimizer=optimizer, **settings) as appliance:
         appliance.memoryx.initialize(1)
         model_dir.mkdir(parents=True)

@@ -3,7 +3,7 @@
 There are no grains, lanes, panels or buffers here, and no backward pass: derivatives are taken by differences.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,14 @@ STEP = 1e-5
 """of the central differences: the series cut off leaves about 1e-10 of the derivative, rounding 1e-11"""
 
 
-def loss(graph: Graph, weights: Mapping[str, Array], batch: Mapping[str, Array], seed: int, step: int | None) -> float:
+def loss(
+    graph: Graph,
+    weights: Mapping[str, Array],
+    batch: Mapping[str, Array],
+    seed: int,
+    step: int | None,
+    scales: Sequence[float] = (1.0,),
+) -> float:
     """Return the sum of the losses of the unmasked tokens.
 
     Args:
@@ -27,19 +34,23 @@ def loss(graph: Graph, weights: Mapping[str, Array], batch: Mapping[str, Array],
         batch: the arrays of a global batch
         seed: of the dropout
         step: of training; None for no dropout
+        scales: what the terms of each of the model's losses are multiplied by
     """
-    per_sample = graph.tensors[graph.loss].shape
-    sequence = per_sample[0] if per_sample else 1
     values: dict[str, Array] = {}
+    masks: dict[str, str] = {}
     for tensor in graph.inputs:
-        array = batch[tensor.name].reshape(-1, *tensor.shape[len(per_sample) :])
+        array = batch[tensor.name].reshape(-1, *tensor.shape[1:])
         values[tensor.name] = array.astype(np.float64) if tensor.dtype == "float32" else array
     for op in graph.ops:
+        sequence = graph.tensors[op.inputs[0]].tokens
         rate = op.attributes.get("dropout", 0.0)
         dropout = Dropout(rate, key_of(seed, op.name), step, 0, sequence) if rate and step is not None else None
         inputs = [values[name] for name in op.inputs]
         values[op.outputs[0]] = output(op, inputs, [weights[name] for name in op.weights], sequence, dropout)
-    return float(np.sum(values[graph.loss] * values["mask"]))
+        if op.kind is OpKind.SOFTMAX_LOSS:
+            masks[op.outputs[0]] = op.inputs[2]
+    found = [np.sum(values[name] * values[mask]) for name, mask in masks.items()]
+    return float(sum(scale * total for scale, total in zip(scales, found, strict=True)))
 
 
 def output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dropout: Dropout | None) -> Array:
@@ -90,9 +101,11 @@ def slope(
     step: int | None,
     name: str,
     direction: Array,
+    scales: Sequence[float] = (1.0,),
 ) -> float:
     """Return the derivative of `loss` when one weight moves along a direction."""
     ahead, behind = (
-        loss(graph, {**weights, name: weights[name] + sign * STEP * direction}, batch, seed, step) for sign in (1, -1)
+        loss(graph, {**weights, name: weights[name] + sign * STEP * direction}, batch, seed, step, scales)
+        for sign in (1, -1)
     )
     return (ahead - behind) / (2 * STEP)

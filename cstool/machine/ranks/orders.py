@@ -113,7 +113,7 @@ class Go(NamedTuple):
 
     stream: int
     step: int
-    scale: float
+    scales: tuple[float, ...]
     learning_rate: float | None
     """None for an evaluation"""
     loss_scale: float = 1.0
@@ -272,9 +272,9 @@ class OtherRanks:
         """Tell them how it goes on after a wave went forward."""
         self._tell("next", what)
 
-    def losses(self) -> dict[int, LossResult]:
+    def losses(self) -> dict[int, tuple[LossResult, ...]]:
         """Wait for their losses of a wave; by the number of the grain."""
-        found: dict[int, LossResult] = {}
+        found: dict[int, tuple[LossResult, ...]] = {}
         began = time.perf_counter()
         for losses in self.answers("losses"):
             found |= losses

@@ -219,7 +219,7 @@ class Worker:
         self._exchange.begin(cluster.swarmx)
         cluster.expect_stream()
         for wave in range(cluster.waves):
-            cluster.load(batch, wave, go.step, go.scale)
+            cluster.load(batch, wave, go.step, go.scales)
             self._link.send(0, "losses", cluster.forward())
             if self._link.receive(0, "next") is Next.DIAGNOSE:
                 self._link.send(0, "bad tensor", cluster.first_bad_tensor())

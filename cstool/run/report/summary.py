@@ -156,7 +156,8 @@ def _trained(session: Session, result: RunResult) -> str:
 
 
 def _held_out(session: Session, found: Mapping[str, Any]) -> str:
-    perplexity = f", lm_perplexity {found['perplexity']:.5f}" if session.is_text else ""
+    first = session.graph.losses[0]
+    perplexity = "" if first.perplexity is None else f", {first.perplexity} {found['perplexity']:.5f}"
     amount = f"{counted(found['samples'], 'sample')}, after step {found['step']}"
     return f"loss {found['loss']:.5f}, accuracy {found['accuracy']:.5f}{perplexity} ({amount})"
 

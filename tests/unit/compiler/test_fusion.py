@@ -11,7 +11,7 @@ from cstool.compiler.compile import KERNEL_PASSES
 from cstool.compiler.fusion import group_ops, match_kernels
 from cstool.compiler.program import op_of, outer_reads
 from cstool.compiler.text import program_text
-from cstool.ir import Graph, KernelKind, Op, OpKind, Segment, Tensor, rules_of
+from cstool.ir import Graph, KernelKind, Loss, Op, OpKind, Segment, Tensor, rules_of
 from tests.unit.compiler.programs import FAMILY_NAMES, compiled, every_family
 
 
@@ -94,7 +94,7 @@ def test_what_others_read_is_found_whichever_repetition_reads_it():
     )
     start = Segment((op("state.0", "x"),), (Tensor("state.0", (4,)),))
     end = Segment((op("loss", "late.2"),), (Tensor("loss", ()),))
-    graph = Graph("blocks", (Tensor("x", (4,)),), (start, blocks, end), "loss")
+    graph = Graph("blocks", (Tensor("x", (4,)),), (start, blocks, end), (Loss("loss"),))
     assert [set(names) for names in outer_reads(graph)] == [{"state.0"}, {"state.{n+1}", "late.{n}"}, set()]
 
 

@@ -9,7 +9,7 @@ from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import MOST_LEVELS, live_at, recompute_options, statistics_width
 from cstool.compiler.program import Life, Program
 from cstool.compiler.stream_memory import StreamMemory
-from cstool.ir import Graph, Initializer, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
+from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import FAMILY_NAMES, MEMORY_PASSES, compiled, every_family
 
@@ -149,7 +149,7 @@ def test_a_delta_for_the_segment_before_waits_until_this_one_is_through():
     )
     last = segment(op(OpKind.SOFTMAX_LOSS, "loss", ("e.y", "labels", "mask"), ("head",)))
     inputs = tuple(Tensor(name, (3,), "int32") for name in ("input_ids", "labels", "mask"))
-    program = compiled(Graph("two", inputs, (first, middle, last), "loss.y"), MEMORY_PASSES)
+    program = compiled(Graph("two", inputs, (first, middle, last), (Loss("loss.y"),)), MEMORY_PASSES)
     deltas = {life.name: (life.start, life.stop) for life in program.lives[1] if life.name.startswith("delta")}
     # Moments 3, 4, 5 are backward of e, d, c. Deltas of c and d are that of e.
     assert deltas == {"delta e.y": (3, 5), "delta b.y": (4, 5), "delta a.y": (5, 5)}

@@ -49,8 +49,6 @@ def walking(
         graph,
         optimizer=None,
         max_gradient_norm=None,
-        loss_scaling="num_tokens",
-        loss_weight=1.0,
         seed=3,
         memory_bytes=0,
         precision=precision,

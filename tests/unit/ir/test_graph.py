@@ -1,6 +1,6 @@
 """A graph writes repeated blocks once and reads as if they were written out."""
 
-from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight
+from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight
 
 ZEROS = Initializer("constant")
 
@@ -19,7 +19,7 @@ def chain(count: int = 2) -> Graph:
         weights=(Weight("last.weight", (5, 3), ZEROS),),
     )
     inputs = (Tensor("h.0", (3,)), Tensor("labels", (), "int32"), Tensor("mask", ()))
-    return Graph("chain", inputs, (block, last), "loss")
+    return Graph("chain", inputs, (block, last), (Loss("loss"),))
 
 
 def test_ops_are_written_out_in_execution_order():
@@ -59,7 +59,7 @@ def pairs(*segments: tuple[int, int]) -> Graph:
     tensors = (Tensor("h.{n+1}", (3,)), Tensor("h.{n+2}", (3,)))
     weights = tuple(Weight(op.weights[0], (3, 3), ZEROS) for op in ops)
     written = (Segment(ops, tensors, weights, count, first, stride=2) for count, first in segments)
-    return Graph("pairs", (Tensor("h.0", (3,)),), tuple(written), "loss")
+    return Graph("pairs", (Tensor("h.0", (3,)),), tuple(written), (Loss("loss"),))
 
 
 def test_a_segment_may_begin_anywhere_and_go_by_any_stride():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, verify
+from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
 
 ZEROS = Initializer("constant")
 FIRST = Op(OpKind.LINEAR, "first", ("x",), ("y",), ("first.weight",))
@@ -15,7 +15,7 @@ INPUTS = (Tensor("x", (2,)), Tensor("labels", (), "int32"), Tensor("mask", ()))
 
 
 def graph(*ops: Op, tensors: tuple[Tensor, ...] = TENSORS, weights: tuple[Weight, ...] = WEIGHTS) -> Graph:
-    return Graph("net", INPUTS, (Segment(ops, tensors, weights),), "loss")
+    return Graph("net", INPUTS, (Segment(ops, tensors, weights),), (Loss("loss"),))
 
 
 def test_a_legal_graph_passes():
@@ -79,7 +79,7 @@ def test_names_are_compared_after_repetitions_are_written_out(repeated, name, ti
         for op, count, first in repeated
     )
     with pytest.raises(ValueError, match=rf"^op name '{name}' is used {times} times$"):
-        verify(Graph("net", INPUTS, segments, "y.0"))
+        verify(Graph("net", INPUTS, segments, (Loss("y.0"),)))
 
 
 @pytest.mark.parametrize("aliases", [{"other": "none"}, {"w": "w"}])
@@ -88,4 +88,4 @@ def test_an_alias_is_another_name_of_a_weight(aliases):
     segment = Segment((op,), (Tensor("y", (3,)),), (Weight("w", (3, 2), ZEROS),))
     [(alias, name)] = aliases.items()
     with pytest.raises(ValueError, match=f"^'{alias}' must be another name of a weight, got '{name}'$"):
-        verify(Graph("net", INPUTS, (segment,), "y", aliases))
+        verify(Graph("net", INPUTS, (segment,), (Loss("y"),), aliases))

@@ -35,7 +35,7 @@ class GradientKeeper:
         np.multiply(gradient, np.float32(step.gradient_scale), out=states[0])
 
 
-USUAL: Any = {"max_gradient_norm": None, "loss_scaling": "num_tokens", "loss_weight": 1.0, "seed": 3, "lanes": 1}
+USUAL: Any = {"max_gradient_norm": None, "seed": 3, "lanes": 1}
 """of an appliance"""
 
 
@@ -125,7 +125,7 @@ def check_gradients(graph: Graph, batch_size: int, step: int, directions: int = 
     """Run a step, and compare every gradient with the slopes of the slow twin along a few random directions.
 
     Returns:
-        the relative error of its loss, a mean over the unmasked tokens
+        the relative error of its loss
     """
     batch = random_batch(graph, batch_size)
     with machine(graph, batch_size, **settings) as appliance:
@@ -134,12 +134,13 @@ def check_gradients(graph: Graph, batch_size: int, step: int, directions: int = 
     rng = np.random.default_rng(2)
     whole = float(np.sqrt(sum(np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values())))
     exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
+    scales = [loss.scale(batch.tokens, batch.samples) for loss in graph.losses]
     for name, gradient in gradients.items():
         length = float(np.linalg.norm(gradient.astype(np.float64)))
         for _ in range(directions):
             direction = rng.standard_normal(gradient.shape)
-            expected = reference.slope(graph, exact, batch.arrays, 3, step, name, direction) / batch.tokens
+            expected = reference.slope(graph, exact, batch.arrays, 3, step, name, direction, scales)
             error = abs(float(np.sum(gradient * direction)) - expected)
             # Beside its own length that of all: a gradient may vanish, as that of a bias of keys does without dropout.
             assert error <= GRADIENT_TOLERANCE * (length + 0.01 * whole), f"{name}: error {error / length:.1e}"
-    return abs(trained.loss * batch.tokens / reference.loss(graph, exact, batch.arrays, 3, step) - 1)
+    return abs(trained.loss / reference.loss(graph, exact, batch.arrays, 3, step, scales) - 1)

@@ -1,12 +1,13 @@
 """The appliance as a whole: its losses and its gradients are those of the model, computed slowly."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cstool.ir import Graph, _graph
+from cstool.ir import Graph, Loss, _graph
 from cstool.kernels.tables import table_bytes
 from cstool.machine import appliance as appliance_module
 from cstool.machine.appliance import Appliance
@@ -178,7 +179,7 @@ def test_evaluation_has_no_dropout_and_sums_the_losses():
     graph = decoder(dropout=0.5)
     batch = random_batch(graph, 4)
     with machine(graph, 4) as appliance:
-        found = appliance.evaluate(batch, 0)
+        [found] = appliance.evaluate(batch, 0)
         weights = {name: weight.astype(np.float64) for name, weight in arrays_of(appliance, "model.").items()}
     assert found.total == pytest.approx(reference.loss(graph, weights, batch.arrays, 3, None), rel=LOSS)
 
@@ -201,18 +202,16 @@ def test_the_norm_is_the_length_of_all_gradients_which_are_clipped_to_what_was_a
 
 
 @pytest.mark.parametrize(
-    ("settings", "divisor"),
-    [
-        ({"loss_scaling": "batch_size", "loss_weight": 0.5}, 8.0),
-        ({"loss_scaling": "num_tokens", "loss_weight": 0.5}, 2.0 * 25),
-    ],
+    ("scaling", "divisor"),
+    [("batch_size", 8.0), ("num_tokens", 2.0 * 25)],
 )
-def test_a_loss_is_scaled_as_the_params_ask(settings, divisor):
+def test_a_loss_is_scaled_as_the_graph_says(scaling, divisor):
     batch = random_batch(GRAPH, 4, masked=0.2)
     assert batch.tokens == 25
-    with machine(GRAPH, 4, **settings) as appliance:
+    graph = replace(GRAPH, losses=(Loss("loss", scaling, 0.5),))
+    with machine(graph, 4) as appliance:
         loss = appliance.train_step(batch, 1, 0.1).loss
-        assert loss == pytest.approx(appliance.evaluate(batch, 0).total / divisor, rel=LOSS)
+        assert loss == pytest.approx(appliance.evaluate(batch, 0)[0].total / divisor, rel=LOSS)
 
 
 def test_a_batch_whose_tokens_are_all_masked_has_no_loss_and_no_gradient():

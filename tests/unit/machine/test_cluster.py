@@ -8,7 +8,7 @@ import pytest
 
 from cstool.errors import ClusterError, NonFiniteError
 from cstool.ir import Panel
-from cstool.kernels.call import LossResult, Weights
+from cstool.kernels.call import LossResult, Weights, sum_losses
 from cstool.machine.cluster import Cluster
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import Lane, Pace
@@ -56,13 +56,14 @@ def systems(
 def run(found: Cluster, batch: Batch, *, step: int, scale: float) -> LossResult:
     """Run a batch as the appliance does."""
     found.expect_stream()
-    losses: dict[int, LossResult] = {}
+    losses: dict[int, tuple[LossResult, ...]] = {}
     for wave in range(found.waves):
-        found.load(batch, wave, step, scale)
+        found.load(batch, wave, step, (scale,))
         losses |= found.forward()
         if found.trains:
             found.backward()
-    return LossResult(sum(loss.total for loss in losses.values()), sum(loss.correct for loss in losses.values()))
+    [whole] = sum_losses(losses.values())
+    return whole
 
 
 Waves = list[list[list[int | None]]]

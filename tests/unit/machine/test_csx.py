@@ -62,7 +62,7 @@ def test_every_array_of_a_slot_is_where_the_plan_says():
 
 def loaded(plan: Plan, *, grain: int = 3, dropout: bool = True, seed: int = 7) -> GrainSlot:
     slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), seed)
-    slot.load(grain, random_batch(decoder(), 2).arrays, 9, 0.5, dropout=dropout)
+    slot.load(grain, random_batch(decoder(), 2).arrays, 9, (0.5,), dropout=dropout)
     return slot
 
 
@@ -89,7 +89,7 @@ def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample():
 
 def test_evaluation_drops_nothing():
     slot = loaded(plan_of(dropout=0.25), dropout=True)
-    slot.load(3, random_batch(decoder(), 2).arrays, 9, 0.5, dropout=False)
+    slot.load(3, random_batch(decoder(), 2).arrays, 9, (0.5,), dropout=False)
     assert [call.dropout for call in slot.calls] == [None] * len(slot.calls)
 
 

@@ -31,14 +31,14 @@ def look_in(
     """Return what is found when one element of a weight, or of the input, has a value."""
     batch = random_batch(graph, 4)
     if "x" in batch.arrays:
-        batch.arrays["x"][3, 7] = pixel
+        batch.arrays["x"][3, 0, 7] = pixel
     with machine(graph, 4, recompute=recompute) as appliance:
         if poison is not None:
             values = array_of(appliance, f"model.{poison}")
             values.reshape(-1)[at] = value
             set_array(appliance, f"model.{poison}", values)
         systems = appliance.prepare(4, trains=True)
-        systems.load(batch, 0, 1, 1.0)
+        systems.load(batch, 0, 1, (1.0,))
         return str(systems.first_bad_tensor())
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cstool.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
+from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.machine.machines import arrays_of, check_gradients, machine, random_batch
@@ -245,7 +245,7 @@ def wire(steps: list[tuple[OpKind, list[int], float]]) -> Graph:
     weights.append(Weight("last.weight", (10, WIDTH), CONSTANT))
     shape = (SEQUENCE,)
     inputs = (Tensor("h", (SEQUENCE, WIDTH)), Tensor("labels", shape, "int32"), Tensor("mask", shape))
-    graph = Graph("wired", inputs, (Segment(tuple(ops), tuple(tensors), tuple(weights)),), "loss")
+    graph = Graph("wired", inputs, (Segment(tuple(ops), tuple(tensors), tuple(weights)),), (Loss("loss"),))
     verify(graph)
     return graph
 

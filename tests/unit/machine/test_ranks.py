@@ -147,7 +147,7 @@ def train(
                 came.tokens.append(batch.tokens)
         if evaluates:
             with appliance.reading(WHERE, samples[0], sampler, 0, 2, trains=False) as worker:
-                came.evaluated = [tuple(appliance.evaluate(worker.next(), steps)) for _ in range(2)]
+                came.evaluated = [tuple(appliance.evaluate(worker.next(), steps)[0]) for _ in range(2)]
         came.waves = appliance.training_cluster.waves
         came.weights = arrays_of(appliance, "model.")
         layout = appliance.training_cluster.layout

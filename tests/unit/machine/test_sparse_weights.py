@@ -331,5 +331,5 @@ def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value):
         numbers[-1] = value
         sparse.write(f"model.{SMALL}", numbers)
         systems = machine.prepare(4, trains=False)
-        systems.load(random_batch(GRAPH, 4), 0, 1, 1.0)
+        systems.load(random_batch(GRAPH, 4), 0, 1, (1.0,))
         assert str(systems.first_bad_tensor()) == f"weight {SMALL}"
