@@ -37,7 +37,7 @@ import numpy as np
 import yaml
 
 from cstool.data import write_hdf5_text
-from cstool.models import build_graph, declared_sequence_length
+from cstool.models import build_graph, declared_form
 from cstool.params import load_params
 from cstool.perf.host import HostRates
 from cstool.perf.ranks import Link, RanksSetup, predict_ranks
@@ -179,7 +179,7 @@ def planned(file: Path, rates: HostRates, link: Link) -> RanksSetup:
     params = load_params(file)
     loader = params.train_dataloader
     assert loader is not None
-    graph = build_graph(params.model, declared_sequence_length(params))
+    graph = build_graph(params.model, declared_form(params))
     setup = planned_ranks(params, graph, loader.batch_size, RANKS, rates, link)
     lanes = tuple(replace(own, lanes=1, lanes_beside=RANKS - 1) for own in setup.setups)
     return replace(setup, setups=lanes, hosts=(0,) * RANKS)

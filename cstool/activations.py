@@ -120,6 +120,11 @@ def _linear(u: Any, like: Any) -> tuple[Any, Any]:
     return u, like.dtype.type(1)
 
 
+def _tanh(u: Any, like: Any) -> tuple[Any, Any]:
+    value = tanh(u)
+    return value, like.dtype.type(1) - value * value
+
+
 _ROWS = (
     Activation("gelu", _gelu, _NONLINEAR_OPS, ("gelu",), "geglu", ("gelu",)),
     Activation("relu", _relu, 2, ("relu",), "reglu", ("relu",)),
@@ -133,6 +138,7 @@ _ROWS = (
         hf_names=("gelu_new", "gelu_fast", "gelu_pytorch_tanh"),
     ),
     Activation("quick_gelu", _quick_gelu, _NONLINEAR_OPS, ("quick_gelu",), hf_names=("quick_gelu",)),
+    Activation("tanh", _tanh, _NONLINEAR_OPS, ("tanh",), hf_names=("tanh",)),
     Activation("linear", _linear, 2, ("linear",), "liglu", ("linear",)),
 )
 ACTIVATIONS = {row.name: row for row in _ROWS}

@@ -13,6 +13,7 @@ from cstool.compare.request import run_params
 from cstool.compiler import compile_model
 from cstool.errors import Interrupted, NonFiniteError
 from cstool.machine.data_sets import check_data
+from cstool.models import SampleForm
 from cstool.params import Params, SparsityParams
 from cstool.progress import Progress
 from cstool.run.result import RunResult
@@ -117,8 +118,8 @@ def turn_ends(num_steps: int) -> list[int]:
 
 
 def _run(runner: Runner, params: Params, mode: str, lanes: int | None, progress: Progress) -> RunResult:
-    length = check_data(params, mode).sequence_length
-    artifact = compile_model(params, load_system(system_names()[0]), sequence_length=length)
+    form = SampleForm.of(check_data(params, mode))
+    artifact = compile_model(params, load_system(system_names()[0]), form=form)
     try:
         return run(params, artifact, RunOrder(mode, lanes=lanes, sparse_kernels=runner.sparse_kernels), progress)
     except NonFiniteError as error:

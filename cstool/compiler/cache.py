@@ -12,7 +12,7 @@ import cstool
 from cstool.compiler.program import Program
 from cstool.errors import ArtifactError
 from cstool.ir import SCHEMA, Artifact, plain_data, plain_digest, read_artifact, write_artifact
-from cstool.params import DecoderParams, FcMnistParams
+from cstool.params import ModelParams
 
 log = logging.getLogger("cstool")
 
@@ -28,7 +28,7 @@ _ANOTHER_FOLDER = "name another folder with --compile_dir"
 _FIRST = ("name", "num_hidden_layers", "hidden_size", "num_heads", "filter_size", "vocab_size")
 
 
-def compile_inputs(model: FcMnistParams | DecoderParams, program: Program) -> Mapping[str, str]:
+def compile_inputs(model: ModelParams, program: Program) -> Mapping[str, str]:
     """Return everything that an artifact depends on: dotted key -> short value.
 
     Args:

@@ -19,9 +19,9 @@ from cstool.compiler.program import Pass, Program, Request, memoryx_need, shapes
 from cstool.compiler.streaming import plan_streaming
 from cstool.errors import ArtifactError, CompileError
 from cstool.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify_artifact
-from cstool.models import build_graph, declared_sequence_length
+from cstool.models import SampleForm, build_graph, declared_form
 from cstool.optimizers import costed_optimizer
-from cstool.params import DecoderParams, Params
+from cstool.params import Params
 from cstool.system import System, load_system, system_names
 
 log = logging.getLogger("cstool")
@@ -60,13 +60,13 @@ class Options(TypedDict, total=False):
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
         micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
-        sequence_length: tokens of a sample; None for what the params say
+        form: of samples; None for what the params say
     """
 
     execution_mode: str
     recompute: str
     micro_batch_size: int | None
-    sequence_length: int | None
+    form: SampleForm | None
 
 
 def compile_model(
@@ -112,11 +112,11 @@ def compile_or_load(
 
 def _compile(params: Params, program: Program, inputs: Mapping[str, str], after_pass: AfterPass | None) -> Artifact:
     """Run all passes, and say what would fit where this does not."""
-    request, length = program.request, program.graph.sequence_length
+    request = program.request
     try:
         program = run_passes(program, PASSES, after_pass)
     except NothingFits as error:
-        changes = _changes_that_fit(params, request, length)
+        changes = _changes_that_fit(params, request, SampleForm.of(program.graph))
         hint = "either of these fits: " if len(changes) > 1 else "this fits: "
         raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
     assert program.mode is not None
@@ -164,7 +164,7 @@ def make_program(
     execution_mode: str = "auto",
     recompute: str = "fastest",
     micro_batch_size: int | None = None,
-    sequence_length: int | None = None,
+    form: SampleForm | None = None,
 ) -> Program:
     """The model of a params file, and what it is compiled for, before all passes; `Options` has the arguments.
 
@@ -199,12 +199,11 @@ def make_program(
         recompute=recompute,
         waits_for_norm=params.precision.gradients_wait,
     )
-    length = declared_sequence_length(params) if sequence_length is None else sequence_length
-    return _program(params, request, length)
+    return _program(params, request, form or declared_form(params))
 
 
-def _program(params: Params, request: Request, length: int | None) -> Program:
-    graph = build_graph(params.model, length)
+def _program(params: Params, request: Request, form: SampleForm) -> Program:
+    graph = build_graph(params.model, form)
     return Program(graph, request, count_nonzeros(params, graph))
 
 
@@ -217,19 +216,19 @@ def run_passes(program: Program, passes: tuple[Pass, ...], after_pass: AfterPass
     return program
 
 
-def _changes_that_fit(params: Params, request: Request, length: int | None) -> list[str]:
+def _changes_that_fit(params: Params, request: Request, form: SampleForm) -> list[str]:
     """Return up to two changes with which the model compiles; each has been tried.
 
     None is named beside a better one: of systems the newest, and shorter samples, which are another training, only
     where nothing else fits.
     """
     found: list[str] = []
-    for text, changed, changed_length in _changes(params, request, length):
+    for text, changed, changed_form in _changes(request, form):
         is_newest = changed.system == request.system or all("--system" not in other for other in found)
-        if not is_newest or (changed_length != length and found):
+        if not is_newest or (changed_form != form and found):
             continue
         try:
-            program = run_passes(_program(params, changed, changed_length), PASSES)
+            program = run_passes(_program(params, changed, changed_form), PASSES)
         except CompileError:
             continue
         if request.is_micro_batch_exact and not changed.is_micro_batch_exact:
@@ -241,19 +240,19 @@ def _changes_that_fit(params: Params, request: Request, length: int | None) -> l
     return found
 
 
-def _changes(params: Params, request: Request, length: int | None) -> Iterator[tuple[str, Request, int | None]]:
-    """Yield what may be changed, in words, and the request and length of samples with it."""
+def _changes(request: Request, form: SampleForm) -> Iterator[tuple[str, Request, SampleForm]]:
+    """Yield what may be changed, in words, and the request and form of samples with it."""
     if request.is_micro_batch_exact:
-        yield "another micro_batch_size", replace(request, is_micro_batch_exact=False), length
+        yield "another micro_batch_size", replace(request, is_micro_batch_exact=False), form
     if request.execution_mode != "auto":
         other = "pipelined" if request.execution_mode == "weight_streaming" else "weight_streaming"
-        yield f"--execution_mode {other}", replace(request, execution_mode=other), length
+        yield f"--execution_mode {other}", replace(request, execution_mode=other), form
     for name in reversed(system_names()):
         system = load_system(name)
         if system != request.system and system.max_systems >= request.num_csx:
-            yield f"--system {name}", replace(request, system=system), length
-    if isinstance(params.model, DecoderParams) and length is not None:
-        shorter = length // 2
-        while shorter >= max(1, length // SHORTEST):
-            yield f"max_sequence_length {shorter}", request, shorter
+            yield f"--system {name}", replace(request, system=system), form
+    if form.tokens is not None:
+        shorter = form.tokens // 2
+        while shorter >= max(1, form.tokens // SHORTEST):
+            yield f"max_sequence_length {shorter}", request, replace(form, tokens=shorter)
             shorter //= 2

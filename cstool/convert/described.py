@@ -17,7 +17,7 @@ from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
 from cstool.models import build_graph
-from cstool.params import DecoderParams, FcMnistParams, Params, parse_params
+from cstool.params import DecoderParams, ModelParams, Params, parse_params
 from cstool.params.sections.model import MODELS
 from cstool.store import CheckpointReader
 
@@ -34,7 +34,7 @@ class Described:
         data_folders: of the data sets of its run, as far as they are known
     """
 
-    model: FcMnistParams | DecoderParams
+    model: ModelParams
     place: str
     document: Mapping[str, Any]
     is_new: bool = False

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cstool.activations import ACTIVATIONS
 from cstool.errors import CheckpointError
-from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, FcMnistParams
+from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, ModelParams
 
 CLASSES = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 """model type -> class there"""
@@ -104,7 +104,7 @@ _OF_FAMILY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def family_of(where: str | Path, model: DecoderParams | FcMnistParams) -> str:
+def family_of(where: str | Path, model: ModelParams) -> str:
     """Name of their class with the tensors of a model, that computes the same: gpt2 or llama.
 
     A model that is called mistral is a Llama with these tensors that may have a window.
@@ -266,9 +266,7 @@ def make_model(path: Path, section: Any) -> DecoderParams:
         ) from (error)
 
 
-def check_config(
-    path: Path, config: Mapping[str, Any], params: str | Path, model: DecoderParams | FcMnistParams
-) -> None:
+def check_config(path: Path, config: Mapping[str, Any], params: str | Path, model: ModelParams) -> None:
     """Check that a config and the params are of one model, or raise CheckpointError that names all that differs."""
     family = family_of(params, model)
     assert isinstance(model, DecoderParams)

@@ -14,7 +14,7 @@ from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.models.decoder import alibi_slopes
-from cstool.params import DecoderParams, FcMnistParams
+from cstool.params import DecoderParams, ModelParams
 
 _STATES = ("exp_avg", "exp_avg_sq")
 """arrays that Adam and AdamW keep of each weight, under the same names there"""
@@ -39,9 +39,7 @@ class VendorSource(Source):
         CheckpointError: it is damaged, or of another model
     """
 
-    def __init__(
-        self, path: Path, model: DecoderParams | FcMnistParams, graph: Graph, values: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, path: Path, model: ModelParams, graph: Graph, values: Mapping[str, Any]) -> None:
         self.path = path
         self.notes = []
         self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
@@ -72,7 +70,7 @@ class VendorSource(Source):
         for start, stop in row_ranges(shape, multiple):
             yield self._reader.rows(key, start, stop)
 
-    def _find_weights(self, model: DecoderParams | FcMnistParams, graph: Graph) -> dict[str, str]:
+    def _find_weights(self, model: ModelParams, graph: Graph) -> dict[str, str]:
         """Return the key under which each weight is stored, by our names of them."""
         found: dict[str, str] = {}
         keys = self._reader.keys()

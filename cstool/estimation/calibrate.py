@@ -31,7 +31,7 @@ from cstool.machine.grains import available_cores, grain_samples, lanes_for
 from cstool.machine.inputs import InputWorker
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.state import environment
-from cstool.models import build_graph, declared_sequence_length
+from cstool.models import build_graph, declared_form
 from cstool.optimizers import Optimizer, Step, WholeOptimizer, compile_updates, forms, make_optimizer
 from cstool.params import Params, parse_params
 from cstool.perf.host import (
@@ -183,7 +183,7 @@ def _params(probe: _Probe) -> Params:
 def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tuple[Any, float, float]:
     """Train a model for its times; add those of its ops, and return what a step takes beside them, and in all."""
     params = _params(probe)
-    graph = build_graph(params.model, declared_sequence_length(params))
+    graph = build_graph(params.model, declared_form(params))
     samples = grain_samples(graph, probe.batch)
     lanes = lanes_for(graph, samples, probe.batch // samples)
     with (

@@ -6,7 +6,7 @@ from math import isfinite
 from cstool.errors import EstimateError
 from cstool.estimation.request import loader_of
 from cstool.machine.grains import check_systems, grain_count
-from cstool.models import build_graph, declared_sequence_length
+from cstool.models import build_graph, declared_form
 from cstool.params import Params
 from cstool.perf.ranks import Link
 from cstool.words import counted
@@ -58,7 +58,7 @@ def check_ranks(params: Params, ranks: int) -> None:
             f"--ranks: must be at most {params.num_csx:,}, the num_csx of {params.path}, got {ranks:,}",
             f"--set trainer.init.backend.cluster_config.num_csx=N, where N divides the batch_size, {batch_size:,}",
         )
-    graph = build_graph(params.model, declared_sequence_length(params))
+    graph = build_graph(params.model, declared_form(params))
     grains = grain_count(graph, batch_size)
     if ranks > grains:
         raise EstimateError(

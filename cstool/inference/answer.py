@@ -12,7 +12,7 @@ from cstool.inference.model import InferenceModel
 from cstool.inference.sampling import Sampling
 from cstool.inference.text_stream import TextStream
 from cstool.inference.walk import cache_bytes
-from cstool.params import DecoderParams, FcMnistParams, Params
+from cstool.params import DecoderParams, ModelParams, Params
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""
@@ -169,7 +169,7 @@ def make_request(
     )
 
 
-def decoder_of(model: FcMnistParams | DecoderParams) -> DecoderParams:
+def decoder_of(model: ModelParams) -> DecoderParams:
     """The model section of params, where it is of a model that generates text.
 
     Raises:

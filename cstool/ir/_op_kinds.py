@@ -35,8 +35,14 @@ class OpKind(StrEnum):
     """x -> dropout(x + row of its position)"""
     FIXED_POSITION_EMBEDDING = "fixed_position_embedding"
     """x -> dropout(x + sinusoids of its position)"""
+    GATHER = "gather"
+    """x, positions -> the tokens of x at these positions of their sample"""
+    FIRST_TOKEN = "first_token"
+    """x -> the first token of each sample"""
     SCALE = "scale"
     """x -> dropout(x * factor)"""
+    TOKEN_DROPOUT = "token_dropout"
+    """x, ids, mask -> x, 0 where the token is masked, and larger elsewhere by what that takes away"""
     LAYER_NORM = "layer_norm"
     """x -> mean taken away, normalised, scaled, shifted"""
     RMS_NORM = "rms_norm"
@@ -213,8 +219,19 @@ def _embedding_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 def _position_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     (sequence, width), table = shapes[op.inputs[0]], _matrix_shape(op, shapes)
-    _require(table[1] == width and table[0] >= sequence, op, f"table {table} does not fit {sequence} positions")
+    last = sequence + op.attributes.get("offset", 0)
+    _require(table[1] == width and table[0] >= last, op, f"table {table} does not fit {last} positions")
     return ((sequence, width),)
+
+
+def _gather_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    (_, width), positions = shapes[op.inputs[0]], shapes[op.inputs[1]]
+    _require(len(positions) == 1, op, f"positions must be (M,), got {positions}")
+    return ((*positions, width),)
+
+
+def _first_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    return ((1, *shapes[op.inputs[0]][1:]),)
 
 
 def _same_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
@@ -223,6 +240,13 @@ def _same_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
         _require(shapes[name] == first, op, f"inputs differ in shape, {first} and {shapes[name]}")
     for name in op.weights:
         _require(shapes[name] == first[-1:], op, f"weight {shapes[name]} does not fit inputs {first}")
+    return (first,)
+
+
+def _first_input_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    first = shapes[op.inputs[0]]
+    for name in op.inputs[1:]:
+        _require(shapes[name] == first[:1], op, f"inputs {shapes[name]} do not fit {first}")
     return (first,)
 
 
@@ -338,7 +362,13 @@ OP_RULES: Mapping[OpKind, OpRules] = {
     OpKind.FIXED_POSITION_EMBEDDING: OpRules(
         _same_shape, _elements(1, 0), deltas=(Delta.MASKED,), measured_as=OpKind.POSITION_EMBEDDING
     ),
+    # Rows moved; backward they are added where they came from.
+    OpKind.GATHER: OpRules(_gather_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
+    OpKind.FIRST_TOKEN: OpRules(_first_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
     OpKind.SCALE: OpRules(_same_shape, _elements(1, 1), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL),
+    OpKind.TOKEN_DROPOUT: OpRules(
+        _first_input_shape, _elements(1, 1), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL
+    ),
     # Sum, sum of squares, minus mean, times 1/std, times weight, plus bias; backward twice that but for one.
     # Two sums over the token either way: of x and x^2, of what comes back and of that times x.
     OpKind.LAYER_NORM: OpRules(

@@ -14,7 +14,7 @@ def verify(graph: Graph) -> None:
     Raises:
         ValueError: naming the op, when a tensor is used before it is produced, is produced twice or not
             declared, a weight is not declared or never used, an op name (the key of its random numbers)
-            is used twice, or an alias is none.
+            is used twice, an alias is none, or the losses are not those that ops produce.
     """
     names = Counter(op.name for op in graph.ops)
     if repeated := [name for name, count in names.items() if count > 1]:
@@ -40,9 +40,12 @@ def verify(graph: Graph) -> None:
     for alias, name in graph.aliases.items():
         if name not in graph.weights or alias in graph.weights:
             raise ValueError(f"{alias!r} must be another name of a weight, got {name!r}")
-    made, losses = [name for op in graph.ops for name in losses_of(op)], [loss.tensor for loss in graph.losses]
-    if made != losses or not made:
-        raise ValueError(f"the losses are {losses}, those that ops produce {made}")
+    losses = [loss.tensor for loss in graph.losses]
+    for name in losses:
+        if name not in available:
+            raise ValueError(f"no op produces the loss {name!r}")
+    if (made := [name for op in graph.ops for name in losses_of(op)]) not in ([], losses):
+        raise ValueError(f"the losses that ops produce are {made}, and the graph has {losses}")
 
 
 def verify_artifact(artifact: Artifact) -> None:

@@ -1,4 +1,4 @@
-"""Tables of vectors, by panels: that of tokens, and that of positions, which may be fixed sinusoids instead."""
+"""Rows by number: of tables of tokens and of positions, by panels, or of sinusoids; and of the tokens themselves."""
 
 import math
 
@@ -75,9 +75,12 @@ def embedding_forward(c: Call) -> None:
 
 
 def embedding_backward(c: Call) -> None:
-    """Compute the gradient of a panel, only the rows that were looked up: each the sum over its tokens in order."""
+    """Compute the gradient of a panel, only the rows that were looked up: each the sum over its tokens in order.
+
+    The row of `padding` gets none, where the op has such an id.
+    """
     ids, delta_y = c.inputs[0], c.delta_y
-    tokens = np.flatnonzero((ids >= c.start) & (ids < c.stop))
+    tokens = np.flatnonzero((ids >= c.start) & (ids < c.stop) & (ids != c.attributes.get("padding", -1)))
     rows, slots = np.unique(ids[tokens], return_inverse=True)
     values = np.zeros((len(rows), delta_y.shape[1]), delta_y.dtype)
     _scatter_add(delta_y, tokens, slots, values)
@@ -101,16 +104,18 @@ def add_positions(
 
 
 def position_forward(c: Call) -> None:
-    """Add the positions of a panel (rows, H) of their table; see `add_positions`."""
-    add_positions(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.dropout, c.start)
+    """Add the positions of a panel (rows, H) of their table, the first at row `offset`; see `add_positions`."""
+    first = c.start - c.attributes.get("offset", 0)
+    add_positions(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.dropout, first)
 
 
 def position_backward(c: Call) -> None:
     """Compute the delta of x for the tokens of a panel, and its gradient, the sum over samples in their order.
 
-    The gradient is 0 for positions from S on.
+    The gradient is 0 for rows of no position.
     """
-    _position_backward(c.delta_y, c.start, c.sequence, c.delta_x(0), c.grad(0), draws_of(c.dropout))
+    first = c.start - c.attributes.get("offset", 0)
+    _position_backward(c.delta_y, first, c.sequence, c.delta_x(0), c.grad(0), draws_of(c.dropout))
 
 
 def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -148,3 +153,35 @@ def fixed_position_forward(c: Call) -> None:
 def fixed_position_backward(c: Call) -> None:
     """Compute the delta of x; without dropout it equals that of y."""
     dropout_apply(c.dropout, c.delta_y, c.delta_x(0))
+
+
+def _gathered(c: Call) -> np.ndarray:
+    """Rows of x that are gathered, (samples * M,)."""
+    positions = c.inputs[1].reshape(len(c.inputs[0]) // c.sequence, -1)
+    return (positions + c.sequence * np.arange(len(positions))[:, None]).reshape(-1)
+
+
+def gather_forward(c: Call) -> None:
+    """Copy the tokens of x, (T, H), at positions (samples * M,) int32 of their samples to (samples * M, H)."""
+    np.take(c.inputs[0], _gathered(c), axis=0, out=c.outputs[0])
+
+
+def gather_backward(c: Call) -> None:
+    """Add the deltas to those of the tokens that were gathered, in order; those of all others are 0."""
+    delta_x, rows = c.delta_x(0), _gathered(c)
+    if not c.accumulate[0]:
+        delta_x.fill(0)
+    _scatter_add(c.delta_y, np.arange(len(rows)), rows, delta_x)
+
+
+def first_token_forward(c: Call) -> None:
+    """Copy the first token of each sample of x, (T, H), to (samples, H)."""
+    c.outputs[0][...] = c.inputs[0][:: c.sequence]
+
+
+def first_token_backward(c: Call) -> None:
+    """Add the deltas to those of the first tokens; those of all others are 0."""
+    delta_x = c.delta_x(0)
+    if not c.accumulate[0]:
+        delta_x.fill(0)
+    delta_x[:: c.sequence] += c.delta_y

@@ -15,15 +15,26 @@ from cstool.kernels.call import Call, Kernel
 from cstool.kernels.embedding import (
     embedding_backward,
     embedding_forward,
+    first_token_backward,
+    first_token_forward,
     fixed_position_backward,
     fixed_position_forward,
+    gather_backward,
+    gather_forward,
     position_backward,
     position_forward,
 )
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
 from cstool.kernels.norm import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
-from cstool.kernels.residual import residual_backward, residual_forward, scale_backward, scale_forward
+from cstool.kernels.residual import (
+    residual_backward,
+    residual_forward,
+    scale_backward,
+    scale_forward,
+    token_dropout_backward,
+    token_dropout_forward,
+)
 from cstool.kernels.rotary import rotary_backward, rotary_forward
 from cstool.kernels.sparse import SparseMatrix
 
@@ -57,7 +68,10 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.EMBEDDING: Kernel(embedding_forward, embedding_backward),
     OpKind.POSITION_EMBEDDING: Kernel(position_forward, position_backward),
     OpKind.FIXED_POSITION_EMBEDDING: Kernel(fixed_position_forward, fixed_position_backward),
+    OpKind.GATHER: Kernel(gather_forward, gather_backward, accumulates=True),
+    OpKind.FIRST_TOKEN: Kernel(first_token_forward, first_token_backward, accumulates=True),
     OpKind.SCALE: Kernel(scale_forward, scale_backward),
+    OpKind.TOKEN_DROPOUT: Kernel(token_dropout_forward, token_dropout_backward),
     OpKind.LAYER_NORM: Kernel(layer_norm_forward, layer_norm_backward, accumulates=True),
     OpKind.RMS_NORM: Kernel(rms_norm_forward, rms_norm_backward, accumulates=True),
     OpKind.LINEAR: Kernel(_linear_forward, _linear_backward, accumulates=True),

@@ -74,13 +74,14 @@ class GrainSlot:
         """Take the samples of a grain.
 
         Args:
-            inputs: by name, (samples, ...)
+            inputs: by name, (samples, ...); what the model does not read is left
             scales: what each term of a loss is multiplied by, loss by loss
             dropout: False for evaluation
         """
         self.grain = grain
         for name, value in inputs.items():
-            np.copyto(self.arrays[name], value.reshape(self.arrays[name].shape))
+            if name in self.arrays:
+                np.copyto(self.arrays[name], value.reshape(self.arrays[name].shape))
         sample = grain * self.plan.samples
         for call, rate, key in self._dropouts:
             call.dropout = Dropout(rate, key, step, sample, call.sequence) if dropout else None

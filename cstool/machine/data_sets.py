@@ -1,6 +1,7 @@
 """The data sets of a run: opened, and held against the model and against each other."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -15,9 +16,34 @@ from cstool.data import (
 from cstool.errors import DataError
 from cstool.ir import Graph
 from cstool.machine.grains import check_grains, check_ranks, check_systems, grain_count
-from cstool.models import build_graph
-from cstool.params import DataloaderParams, DecoderParams, Params, data_set_names
+from cstool.models import GATHERED, SampleForm, build_graph
+from cstool.params import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DataloaderParams,
+    DecoderParams,
+    Esm2Params,
+    FcMnistParams,
+    ModelParams,
+    ParallelDecoderParams,
+    Params,
+    data_set_names,
+)
 from cstool.sparsity import assign_groups
+
+_PROCESSORS: Mapping[type[ModelParams], str] = {
+    FcMnistParams: MNIST_PROCESSOR,
+    DecoderParams: HDF5_TEXT_PROCESSORS[0],
+    ParallelDecoderParams: HDF5_TEXT_PROCESSORS[0],
+    BertParams: "BertCSVDynamicMaskDataProcessor",
+    Esm2Params: "BertHDF5DataProcessor",
+    BertClassifierParams: "SST2DataProcessor",
+    BertTokenClassifierParams: "BertTokenClassifierDataProcessor",
+    BertSummarizationParams: "BertSumCSVDataProcessor",
+}
+"""a processor that delivers what a model reads"""
 
 
 @dataclass(frozen=True)
@@ -42,12 +68,12 @@ class DataSets:
     Args:
         train: None for a run that only evaluates
         held_out: what is evaluated; none for a run that only trains
-        sequence_length: tokens of a sample; None where a sample is not a sequence
+        form: of their samples
     """
 
     train: DataSet | None
     held_out: tuple[DataSet, ...]
-    sequence_length: int | None
+    form: SampleForm
 
     @property
     def all(self) -> tuple[DataSet, ...]:
@@ -65,7 +91,7 @@ def check_data(params: Params, mode: str, ranks: int = 1) -> Graph:
     """
     with ExitStack() as stack:
         data = open_data_sets(params, mode, stack)
-    graph = build_graph(params.model, data.sequence_length)
+    graph = build_graph(params.model, data.form)
     for found in data.all:
         check_systems(params.num_csx, found.loader.batch_size, found.where)
     check_ranks(ranks, params.num_csx)
@@ -85,7 +111,7 @@ def most_ranks(params: Params, mode: str) -> int:
         data = open_data_sets(params, mode, stack)
     if data.train is None:
         return params.num_csx
-    graph = build_graph(params.model, data.sequence_length)
+    graph = build_graph(params.model, data.form)
     return min(params.num_csx, grain_count(graph, data.train.loader.batch_size))
 
 
@@ -109,8 +135,8 @@ def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:
             DataSet(name, params.place_of(loaders, index), loader, open_samples(params, loader, stack))
             for index, (name, loader) in enumerate(zip(data_set_names(loaders), loaders, strict=True))
         )
-    found = DataSets(train, held_out, None)
-    return replace(found, sequence_length=_sequence_length(params, found.all))
+    found = DataSets(train, held_out, SampleForm(None))
+    return replace(found, form=_form(params, found.all))
 
 
 def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> Dataset:
@@ -135,27 +161,22 @@ def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> 
     return dataset
 
 
-def _sequence_length(params: Params, data: Sequence[DataSet]) -> int | None:
-    """Tokens of a sample, or None where a sample is not a sequence.
+def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
+    """The form of the samples of all data sets.
 
     Raises:
         DataError: a data set is for another kind of model, too long for it, or two differ in length
     """
     model = params.model
-    is_text = isinstance(model, DecoderParams)
-    lengths = []
+    forms = []
     for found in data:
-        shape = found.samples.fields["labels"].shape
-        length = shape[0] if shape else None
-        lengths.append(length)
-        if is_text != (length is not None):
-            wanted = "input_ids, labels, mask" if is_text else "x, labels, mask"
-            raise DataError(
-                f"{found.where}.data_processor must deliver {wanted} for the model {model.name}, got one with "
-                f"{', '.join(found.samples.fields)}",
-                f"{HDF5_TEXT_PROCESSORS[0] if is_text else MNIST_PROCESSOR} does",
-            )
-        if isinstance(model, DecoderParams) and length is not None and length > model.max_position_embeddings:
+        form = _form_of(found)
+        _check_fields(found, model, form)
+        forms.append(form)
+        if isinstance(model, FcMnistParams):
+            continue
+        length = form.tokens or 1
+        if length > model.max_position_embeddings:
             sinks = (each.samples for each in data if isinstance(each.samples, SinkTokensDataset))
             most = model.max_position_embeddings - max((samples.added_tokens for samples in sinks), default=0)
             cut = f"max_sequence_length: {most} in the dataloader cuts them"
@@ -164,11 +185,45 @@ def _sequence_length(params: Params, data: Sequence[DataSet]) -> int | None:
                 f"({model.max_position_embeddings}) tokens, got {length}",
                 cut if most > 0 else "the positions must suffice for the sink tokens, too",
             )
-        if length != lengths[0]:
+        if length != forms[0].tokens:
             raise DataError(
                 f"{found.where}: the samples must have as many tokens as those of {data[0].where.rpartition(' ')[2]} "
-                f"({lengths[0]}), got {length}",
-                f"max_sequence_length: {min(n for n in (lengths[0], length) if n is not None)} in every dataloader "
-                "makes them alike",
+                f"({forms[0].tokens}), got {length}",
+                f"max_sequence_length: {min(length, forms[0].tokens or 1)} in every dataloader makes them alike",
             )
-    return lengths[0]
+        if form.predictions != forms[0].predictions:
+            raise DataError(
+                f"{found.where}: the samples must have places for as many labels as those of "
+                f"{data[0].where.rpartition(' ')[2]} ({forms[0].predictions}), got {form.predictions}",
+                "the same max_predictions_per_seq, or max_cls_tokens, in every dataloader",
+            )
+    return forms[0]
+
+
+def _form_of(data: DataSet) -> SampleForm:
+    """The form of a data set's samples, as its fields say it."""
+    fields = data.samples.fields
+    tokens = fields["input_ids"].shape[0] if "input_ids" in fields else None
+    gathered = next((fields[name] for name in GATHERED if name in fields), None)
+    return SampleForm(
+        tokens, None if gathered is None else gathered.shape[0], getattr(data.loader, "dynamic_mlm_scale", False)
+    )
+
+
+def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:
+    """Check that a data set has what a model reads.
+
+    Raises:
+        DataError: it has not, or not as many of something
+    """
+    inputs = build_graph(model, replace(form, tokens=form.tokens or 1, predictions=form.predictions or 1)).inputs
+    fields = data.samples.fields
+    sizes = {tensor.name: math.prod(tensor.shape) for tensor in inputs}
+    found = {name: math.prod(field.shape) for name, field in fields.items()}
+    if all(found.get(name) == size for name, size in sizes.items()):
+        return
+    raise DataError(
+        f"{data.where}.data_processor must deliver {', '.join(sizes)} for the model {model.name}, got one with "
+        f"{', '.join(fields)}",
+        f"{_PROCESSORS[type(model)]} does",
+    )

@@ -2,39 +2,42 @@
 
 from cstool.ir import Graph, verify
 from cstool.models.decoder import decoder_graph
+from cstool.models.encoder import encoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
-from cstool.params import DecoderParams, FcMnistParams, Params
+from cstool.models.form import GATHERED, SampleForm
+from cstool.params import EncoderParams, FcMnistParams, ModelParams, Params
 
-__all__ = ["build_graph", "declared_sequence_length"]
+__all__ = ["GATHERED", "SampleForm", "build_graph", "declared_form"]
 
 
-def build_graph(model: FcMnistParams | DecoderParams, sequence_length: int | None) -> Graph:
+def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
     """Build the graph of a model.
 
     Args:
-        sequence_length: S, tokens per sample of the data set; None for models without a sequence
+        form: of its samples; a number where tokens are all that there is to it, None for models without a sequence
 
     Returns:
         a verified graph
     """
+    form = form if isinstance(form, SampleForm) else SampleForm(form)
     if isinstance(model, FcMnistParams):
         graph = fc_mnist_graph(model)
+    elif form.tokens is None:
+        raise ValueError(f"{model.name} needs a sequence length")
+    elif isinstance(model, EncoderParams):
+        graph = encoder_graph(model, form)
     else:
-        if sequence_length is None:
-            raise ValueError(f"{model.name} needs a sequence length")
-        graph = decoder_graph(model, sequence_length)
+        graph = decoder_graph(model, form.tokens)
     verify(graph)
     return graph
 
 
-def declared_sequence_length(params: Params) -> int | None:
-    """Return S as a file says it: a max_sequence_length of its data, else as long as the model takes.
-
-    None for models without a sequence.
-    """
-    if not isinstance(params.model, DecoderParams):
-        return None
+def declared_form(params: Params) -> SampleForm:
+    """Return the form of samples as a file says it: that of its data, else as long as the model takes."""
+    if isinstance(params.model, FcMnistParams):
+        return SampleForm(None)
     train = () if params.train_dataloader is None else (params.train_dataloader,)
     loaders = (*train, *params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)
     lengths = [loader.sample_length for loader in loaders]
-    return next((length for length in lengths if length is not None), params.model.max_position_embeddings)
+    tokens = next((length for length in lengths if length is not None), params.model.max_position_embeddings)
+    return SampleForm(tokens)

@@ -1,15 +1,14 @@
 """GPT-2, Llama, Falcon, Bloom, GPT-J, Gemma 2 and their kin: one graph, whose parts follow from the params."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
-from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight
-from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
+from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
+from cstool.models.parts import Parts
+from cstool.params import AttentionRules, DecoderParams
 
 WORD_EMBEDDINGS = "embedding_layer.word_embeddings.weight"
 
-_ONES, _ZEROS = Initializer("constant", mean=1.0), Initializer("constant", mean=0.0)
 _INPUTS = (("input_ids", "int32"), ("labels", "int32"), ("mask", "float32"))
 
 
@@ -26,65 +25,13 @@ def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
     return Graph(model.name, inputs, segments, (loss,), aliases)
 
 
-@dataclass
-class _Parts:
-    """Ops, tensors and weights of one segment while they are put together."""
-
-    model: DecoderParams
-    sequence_length: int
-    ops: list[Op] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
-    weights: list[Weight] = field(default_factory=list)
-
-    def segment(self, count: int = 1, first: int = 0, stride: int = 1) -> Segment:
-        return Segment(tuple(self.ops), tuple(self.tensors), tuple(self.weights), count, first, stride)
-
-    def op(
-        self,
-        kind: OpKind,
-        name: str,
-        inputs: tuple[str, ...],
-        output: str,
-        width: int,
-        weights: tuple[str, ...] = (),
-        **attributes: Any,
-    ) -> str:
-        """Add an op with its only output, (S, width), and return the output's name."""
-        self.tensors.append(Tensor(output, (self.sequence_length, width)))
-        self.ops.append(Op(kind, name, inputs, (output,), weights, attributes))
-        return output
-
-    def matrix(self, layer: str, name: str, rows: int, columns: int) -> str:
-        initializer = matrix_initializer(self.model, layer, rows, columns)
-        self.weights.append(Weight(name, (rows, columns), initializer))
-        return name
-
-    def bias(self, name: str, width: int, wanted: bool) -> tuple[str, ...]:
-        if not wanted:
-            return ()
-        self.weights.append(Weight(f"{name}.bias", (width,), _ZEROS, decays=False))
-        return (f"{name}.bias",)
-
-    def norm(self, name: str, x: str, output: str | None = None) -> str:
-        model = self.model
-        self.weights.append(Weight(f"{name}.weight", (model.hidden_size,), _ONES, decays=False))
-        weights = (f"{name}.weight", *self.bias(name, model.hidden_size, model.norm_type == "layernorm"))
-        kind = OpKind.RMS_NORM if model.norm_type == "rmsnorm" else OpKind.LAYER_NORM
-        output = output or f"{name}.y"
-        return self.op(kind, name, (x,), output, model.hidden_size, weights, epsilon=model.layer_norm_epsilon)
-
-    def linear(self, layer: str, name: str, x: str, rows: int, columns: int, bias: bool = False) -> str:
-        """Add x weight^T, with the bias only where nothing that follows could take it along."""
-        weights = (self.matrix(layer, f"{name}.weight", rows, columns), *self.bias(name, rows, bias))
-        return self.op(OpKind.LINEAR, name, (x,), f"{name}.y", rows, weights)
-
-    def scale(self, name: str, x: str, output: str, factor: float, dropout: float) -> str:
-        return self.op(OpKind.SCALE, name, (x,), output, self.model.hidden_size, factor=factor, dropout=dropout)
+def _parts(model: DecoderParams, sequence_length: int) -> Parts:
+    return Parts(model, sequence_length, partial(matrix_initializer, model))
 
 
 def _embedding(model: DecoderParams, sequence_length: int) -> Segment:
     """From token ids to residual.0: words, positions, norm, scale, dropout, as far as they are wanted."""
-    parts = _Parts(model, sequence_length)
+    parts = _parts(model, sequence_length)
     hidden, dropout = model.hidden_size, model.embedding_dropout_rate
     adds_positions = model.position_embedding_type in ("learned", "fixed")
     scales = model.embeddings_scale != 1.0 or (dropout > 0 and (model.embedding_layer_norm or not adds_positions))
@@ -123,37 +70,46 @@ def _layers(model: DecoderParams, sequence_length: int) -> list[Segment]:
         units = [(0, 2, count // 2), *([(count - 1, 1, 1)] if count % 2 else [])]
     segments = []
     for first, period, repetitions in units:
-        parts = _Parts(model, sequence_length)
+        parts = _parts(model, sequence_length)
         for offset in range(period):
-            _add_layer(parts, first + offset, offset)
+            _add_layer(parts, model, first + offset, offset)
         segments.append(parts.segment(repetitions, first, period))
     return segments
 
 
-def _add_layer(parts: _Parts, number: int, offset: int) -> None:
+def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int) -> None:
     """Add the layer from residual.{n + offset} to the next; `number` is that of the first one built from it."""
-    model = parts.model
     before, after = (f"{{n+{k}}}" if k else "{n}" for k in (offset, offset + 1))
     layer = f"transformer_decoder.layers.{before}"
     before, middle, after = f"residual.{before}", f"{layer}.residual", f"residual.{after}"
     x = parts.norm(f"{layer}.norm1", before)
     name = f"{layer}.self_attn.proj_output_dense_layer"
     bias = model.use_ffn_bias_in_attention
-    context = _attention(parts, layer, x, number)
-    _join(parts, "attention_output", name, context, model.inner_size, bias, before, middle, f"{layer}.norm1_post")
+    context = _attention(parts, model, layer, x, number)
+    _join(
+        parts, model, "attention_output", name, context, model.inner_size, bias, before, middle, f"{layer}.norm1_post"
+    )
     if not model.is_parallel:
         x = parts.norm(f"{layer}.norm3", middle)
     elif model.norms_per_layer == 2:
         x = parts.norm(f"{layer}.norm3", before)
     name = f"{layer}.ffn.ffn.1.linear_layer"
-    y = _feed_forward(parts, f"{layer}.ffn.ffn.0", x)
+    y = parts.activated(
+        "ffn",
+        f"{layer}.ffn.ffn.0",
+        x,
+        model.filter_size,
+        model.hidden_size,
+        model.nonlinearity,
+        bias=model.use_ffn_bias,
+    )
     bias = model.use_ffn_bias
-    _join(parts, "ffn_output", name, y, model.filter_size, bias, middle, after, f"{layer}.norm3_post")
+    _join(parts, model, "ffn_output", name, y, model.filter_size, bias, middle, after, f"{layer}.norm3_post")
 
 
-def _attention(parts: _Parts, layer: str, x: str, number: int) -> str:
+def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int) -> str:
     """Add query, key and value, what positions do to them, and attention; return the context (S, inner_size)."""
-    model, attention = parts.model, f"{layer}.self_attn"
+    attention = f"{layer}.self_attn"
     widths = {"q": model.inner_size, "k": model.kv_heads * model.head_width, "v": model.kv_heads * model.head_width}
     qkv = {
         part: parts.linear(
@@ -197,26 +153,20 @@ def _attention(parts: _Parts, layer: str, x: str, number: int) -> str:
     )
 
 
-def _feed_forward(parts: _Parts, name: str, x: str) -> str:
-    """Add the first linear layer (and the gate) and the nonlinearity; return (S, filter_size)."""
-    model = parts.model
-    names = [f"{name}.linear_layer"]
-    if model.nonlinearity in GATED_NONLINEARITIES:
-        names.append(f"{name}.linear_layer_for_glu")
-    ys = tuple(parts.linear("ffn", linear, x, model.filter_size, model.hidden_size) for linear in names)
-    biases = tuple(b for linear in names for b in parts.bias(linear, model.filter_size, model.use_ffn_bias))
-    is_gated = len(ys) > 1
-    kind = OpKind.GATED_ACTIVATION if is_gated else OpKind.ACTIVATION
-    function = (GATED_NONLINEARITIES if is_gated else NONLINEARITIES)[model.nonlinearity]
-    output = f"{names[0]}.activation"
-    return parts.op(kind, output, ys, output, model.filter_size, biases, function=function, dropout=0.0)
-
-
 def _join(
-    parts: _Parts, layer: str, name: str, x: str, columns: int, bias: bool, before: str, after: str, post_norm: str
+    parts: Parts,
+    model: DecoderParams,
+    layer: str,
+    name: str,
+    x: str,
+    columns: int,
+    bias: bool,
+    before: str,
+    after: str,
+    post_norm: str,
 ) -> None:
     """Add the linear layer that ends a part, and the residual connection around the part."""
-    model, hidden, dropout = parts.model, parts.model.hidden_size, parts.model.residual_dropout_rate
+    hidden, dropout = model.hidden_size, model.residual_dropout_rate
     y = parts.linear(layer, name, x, hidden, columns, bias and model.norm_first_sandwich)
     biases = parts.bias(name, hidden, bias and not model.norm_first_sandwich)
     if model.norm_first_sandwich:
@@ -228,15 +178,14 @@ def _join(
 
 def _output(model: DecoderParams, sequence_length: int) -> Segment:
     """The last norm, then the output layer with its loss, by panels of the vocabulary."""
-    parts = _Parts(model, sequence_length)
+    parts = _parts(model, sequence_length)
     x = parts.norm("transformer_decoder.norm", f"residual.{model.num_hidden_layers}", "final")
     head = WORD_EMBEDDINGS
     if not model.share_embedding_weights:
         head = parts.matrix("lm_head", "lm_head.weight", model.vocab_size, model.hidden_size)
     weights = (head, *parts.bias("lm_head", model.vocab_size, model.use_bias_in_output))
-    attributes = {"logits_scale": model.logits_scale, "logits_softcap": model.final_logit_softcapping}
-    parts.tensors.append(Tensor("loss", (sequence_length,)))
-    parts.ops.append(Op(OpKind.SOFTMAX_LOSS, "lm_head", (x, "labels", "mask"), ("loss",), weights, attributes))
+    bends = model.logits_scale, model.final_logit_softcapping
+    parts.loss("lm_head", (x, "labels", "mask"), "loss", weights, *bends)
     return parts.segment()
 
 
@@ -262,7 +211,7 @@ def matrix_initializer(model: DecoderParams, layer: str, rows: int, columns: int
     return params.scaled(factor).initializer(columns, rows)
 
 
-def rotary_frequencies(model: DecoderParams) -> tuple[tuple[float, ...], float]:
+def rotary_frequencies(model: AttentionRules) -> tuple[tuple[float, ...], float]:
     """Angle per position of each pair [radians], and the factor of the turned pairs.
 
     Source: Su et al., "RoFormer", 2021, section 3.2.2. Scalings: Chen et al., "Extending context window of large

@@ -17,11 +17,20 @@ from cstool.params.load import (
 from cstool.params.params import Params
 from cstool.params.paths import resolve_path
 from cstool.params.rewrite import with_paths_from, with_values
+from cstool.params.sections.attention_rules import AttentionRules
 from cstool.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
+from cstool.params.sections.encoder import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    EncoderParams,
+    Esm2Params,
+)
 from cstool.params.sections.initializers import InitializerParams
-from cstool.params.sections.model import FcMnistParams, ParallelDecoderParams
+from cstool.params.sections.model import FcMnistParams, ModelParams, ParallelDecoderParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import UNSCALED, EarlyStopping, LoopParams, LossScaling

@@ -15,7 +15,7 @@ from cstool.params.params import Params
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections import trainer
 from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import MODELS, OTHER_FAMILIES, FcMnistParams
+from cstool.params.sections.model import MODELS, OTHER_FAMILIES, ModelParams
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.words import did_you_mean
@@ -175,7 +175,7 @@ class TrainerCheck:
         typed = {name for name, key in lengths.items() if name in raw and self.document.place(key).key is not None}
         return {name: value for name, value in raw.items() if not typed or name in typed or name not in lengths}
 
-    def _model(self, raw: Any) -> FcMnistParams | DecoderParams | None:
+    def _model(self, raw: Any) -> ModelParams | None:
         key: Key = (*_INIT, "model")
         if raw is None:
             return None
@@ -202,9 +202,7 @@ class TrainerCheck:
             self.problems.add((*key, "name"), f"must be one of {', '.join(MODELS)}", name, hint)
         return None
 
-    def _counting_loss_weight(
-        self, model: FcMnistParams | DecoderParams | None, key: Key
-    ) -> FcMnistParams | DecoderParams | None:
+    def _counting_loss_weight(self, model: ModelParams | None, key: Key) -> ModelParams | None:
         """Return the model with the loss_weight that counts: a loss per token has none, as with the vendor.
 
         Notes the keys of the model that then have no effect, sink tokens that are not attended to among them.

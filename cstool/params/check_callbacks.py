@@ -8,7 +8,7 @@ from cstool.params.checkpoint_states import ALL_STATES, STATES
 from cstool.params.sections import trainer
 from cstool.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.model import ModelParams
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems
@@ -46,7 +46,7 @@ def check_callbacks(
     problems: Problems,
     loop: trainer.LoopParams,
     checkpoint: trainer.CheckpointParams,
-    model: FcMnistParams | DecoderParams | None,
+    model: ModelParams | None,
     val: Sequence[DataloaderParams],
     sparsity: Sequence[SparsityParams] | None,
 ) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _check_stopping(
     key: Key,
     problems: Problems,
     loop: trainer.LoopParams,
-    model: FcMnistParams | DecoderParams | None,
+    model: ModelParams | None,
     val: Sequence[DataloaderParams],
 ) -> None:
     if not val:

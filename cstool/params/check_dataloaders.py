@@ -6,7 +6,7 @@ from typing import Any
 from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
 from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.model import FcMnistParams, ModelParams
 from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems
 
@@ -23,7 +23,7 @@ class DataloaderCheck:
 
     problems: Problems
     micro_batch: MicroBatchChoice
-    model: FcMnistParams | DecoderParams | None
+    model: ModelParams | None
     seed: int
 
     def training(self, raw: Any, key: Key) -> DataloaderParams | None:

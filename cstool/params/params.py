@@ -10,8 +10,7 @@ from cstool.params.micro_batch import MICRO_BATCH_FLAG
 from cstool.params.paths import ResolvedPath, resolve_path
 from cstool.params.sections import trainer
 from cstool.params.sections.dataloader import DataloaderParams
-from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.model import ModelParams
 from cstool.params.sections.optimizers import Optimizer, learning_rate_scale
 from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
@@ -48,7 +47,7 @@ class Params:
         computes_norms: whether they have the norms of weights and gradients
     """
 
-    model: FcMnistParams | DecoderParams
+    model: ModelParams
     optimizer: Optimizer | None
     schedulers: tuple[Schedule, ...]
     precision: trainer.PrecisionParams

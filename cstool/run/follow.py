@@ -16,10 +16,11 @@ from cstool.machine.ranks.link import Link
 from cstool.machine.ranks.orders import Identify
 from cstool.machine.ranks.worker import Opened, Worker
 from cstool.machine.state import environment
+from cstool.models import SampleForm
 from cstool.params import Params
 
 log = logging.getLogger("cstool")
-NO_DATA = DataSets(None, (), None)
+NO_DATA = DataSets(None, (), SampleForm(None))
 """what a model that answers reads at rank 0 alone"""
 SAMPLES_COMPARED = 16
 """how many samples of each data set are compared between ranks, evenly spread"""

@@ -47,7 +47,7 @@ def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress)
         data = open_data_sets(params, mode, stack)
         for found in data.all:
             log.info(found.samples.describe())
-        require_model(artifact, build_graph(params.model, data.sequence_length))
+        require_model(artifact, build_graph(params.model, data.form))
         check_alike(params, data, order.trainer, order.link)
         trains = data.train is not None
         if trains and params.early_stopping is not None and not data.held_out:

@@ -205,9 +205,9 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 def _graph(params: Params) -> Graph:
     """Build the graph for samples as long as the file says, or as long as the model takes."""
-    from cstool.models import build_graph, declared_sequence_length
+    from cstool.models import build_graph, declared_form
 
-    return build_graph(params.model, declared_sequence_length(params))
+    return build_graph(params.model, declared_form(params))
 
 
 def _with_absolute_paths(value: Any, folder: Path, is_path: bool = False) -> Any:

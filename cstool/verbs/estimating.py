@@ -282,13 +282,13 @@ def _calibrated(begin: Callable[[], None], progress: Progress) -> HostRates:
 def _predicted(params: Params, rates: HostRates, tokens: int | None, ranks: int, link: Link | None) -> HostPrediction:
     from cstool.estimation.point import DAY_S
     from cstool.estimation.request import loader_of
-    from cstool.models import build_graph, declared_sequence_length
+    from cstool.models import build_graph, declared_form
     from cstool.perf.host import predict_step
     from cstool.perf.ranks import predict_ranks
     from cstool.run.report.host_prediction import planned_ranks, planned_setup
 
     batch_size = loader_of(params).batch_size
-    graph = build_graph(params.model, declared_sequence_length(params))
+    graph = build_graph(params.model, declared_form(params))
     shared = None
     if ranks == 1:
         setup = planned_setup(params, graph, batch_size)

@@ -346,6 +346,7 @@ def _compiled(params: Params, request: RunRequest, ranks: int) -> Artifact | Non
     from cstool.compiler.density import sparsity_notes
     from cstool.ir import require_model
     from cstool.machine.data_sets import check_data
+    from cstool.models import SampleForm
     from cstool.system import load_system
     from cstool.verbs.run_log import LOG
 
@@ -366,7 +367,7 @@ def _compiled(params: Params, request: RunRequest, ranks: int) -> Artifact | Non
         params.artifacts_dir,
         execution_mode=request.execution_mode,
         recompute=request.recompute,
-        sequence_length=None if graph is None else graph.sequence_length,
+        form=None if graph is None else SampleForm.of(graph),
     )
     machine = f"{params.num_csx} x {compiled.system.name}"
     LOG.info(f"Modelled for {machine}: {compiled.mode}, {compiled.step_s:.3g} s per step.")

@@ -52,23 +52,23 @@ def stock_model(name: str) -> StockModel:
     Raises:
         ParamsError: there is none of that name
     """
-    from cstool.models import build_graph, declared_sequence_length
+    from cstool.models import build_graph, declared_form
     from cstool.models.statistics import FLOAT32_BYTES
     from cstool.optimizers import costed_optimizer, whole_arrays
-    from cstool.params import DecoderParams, load_params, stock_description, stock_file
+    from cstool.params import FcMnistParams, load_params, stock_description, stock_file
 
     params = load_params(stock_file(name))
     model, loader = params.model, params.train_dataloader
-    graph = build_graph(model, declared_sequence_length(params))
+    graph = build_graph(model, declared_form(params))
     arrays = 2 + whole_arrays(costed_optimizer(params.optimizer))
-    if isinstance(model, DecoderParams):
+    if not isinstance(model, FcMnistParams):
         shape: dict[str, Any] = {
             "layers": model.num_hidden_layers,
             "width": model.hidden_size,
             "heads": model.num_heads,
             "feed_forward": model.filter_size,
             "vocabulary": model.vocab_size,
-            "tokens": declared_sequence_length(params),
+            "tokens": declared_form(params).tokens,
         }
     else:
         nothing = dict.fromkeys(("heads", "feed_forward", "vocabulary", "tokens"))

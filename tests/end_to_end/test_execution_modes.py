@@ -9,6 +9,7 @@ import pytest
 from cstool.compiler import compile_model
 from cstool.ir import Artifact, ExecutionMode, Panel
 from cstool.machine.memoryx import memoryx
+from cstool.models import SampleForm
 from cstool.params import load_params
 from cstool.progress import Silent
 from cstool.run.result import RunResult
@@ -27,7 +28,7 @@ def data(tmp_path_factory) -> Path:
 def compile_and_run(file: Path, system: str, mode: str, **asked: Any) -> tuple[Artifact, RunResult]:
     flags = {f"trainer.{key.replace('__', '.')}": (f"--{key}", value) for key, value in asked.items()}
     params = load_params(file, flags=flags)
-    artifact = compile_model(params, load_system(system), execution_mode=mode, sequence_length=SEQUENCE)
+    artifact = compile_model(params, load_system(system), execution_mode=mode, form=SampleForm(SEQUENCE))
     return artifact, run(params, artifact, RunOrder("train", lanes=2), Silent())
 
 
@@ -66,7 +67,7 @@ def test_weights_stream_in_the_order_of_the_artifact(tmp_path, data, monkeypatch
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 4}
     changes = {"init__loop": {"max_steps": 1}, "init__model__share_embedding_weights": False}
     file = gpt_params(tmp_path, data, **changes, fit={"train_dataloader": loader})
-    artifact = compile_model(load_params(file), load_system("cs2"), sequence_length=SEQUENCE)
+    artifact = compile_model(load_params(file), load_system("cs2"), form=SampleForm(SEQUENCE))
     run(load_params(file), artifact, RunOrder("train", lanes=1), Silent())
     kernel_of = {
         segment.name_of(weight, repetition): segment.name_of(kernel.name, repetition)

@@ -50,6 +50,7 @@ def activation(function: str, x: Array) -> Array:
         "squared_relu": np.maximum(x, 0.0) ** 2,
         "gelu_new": 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))),
         "quick_gelu": x * expit(1.702 * x),
+        "tanh": np.tanh(x),
         "linear": x,
     }
     return values[function]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from cstool.batch_split import nearest_divisors
+from cstool.params.sections.attention_rules import AttentionRules, truncated_normal
 from cstool.params.sections.decoder_parts import (
     GATED_NONLINEARITIES,
     NONLINEARITIES,
@@ -23,7 +23,6 @@ from cstool.yaml_lines.section import (
     NotNegative,
     Positive,
     Rate,
-    Section,
     Whole,
     beside,
     filled,
@@ -61,7 +60,7 @@ def as_rate(other: str) -> BeforeValidator:
     return filled(lambda data: data.get(other, 0.0))
 
 
-class DecoderParams(Section):
+class DecoderParams(AttentionRules):
     """A decoder in which the feed-forward part follows attention.
 
     `attention_sink_tokens` acts where `apply_attention_sinks` says so, by default as at the vendor: in its release 2.10
@@ -165,82 +164,6 @@ class DecoderParams(Section):
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
     supported: ClassVar[dict[str, tuple[Any, ...]]] = SUPPORTED
 
-    @field_validator("hidden_size", "attention_inner_dim")
-    @classmethod
-    def _heads_divide_width(cls, width: int | None, info: ValidationInfo) -> int | None:
-        heads = info.data.get("num_heads", 1)
-        if width is not None and width % heads:
-            below = width // heads * heads
-            near = [str(size) for size in (below, below + heads) if size > 0]
-            raise rule_error(f"must be a multiple of num_heads ({heads})", _nearest(near))
-        return width
-
-    @field_validator("extra_attention_params")
-    @classmethod
-    def _kv_groups_divide_heads(cls, extra: AttentionExtraParams, info: ValidationInfo) -> AttentionExtraParams:
-        groups, heads = extra.num_kv_groups, info.data.get("num_heads")
-        if groups is None or heads is None:
-            return extra
-        if info.data.get("attention_module") == "aiayn_attention":
-            raise rule_error("needs attention_module multiquery_attention for its num_kv_groups")
-        if heads % groups:
-            rule = f"must have num_kv_groups that divide num_heads ({heads}), not {groups}"
-            raise rule_error(rule, nearest_divisors(heads, groups))
-        return extra
-
-    @field_validator("rotary_dim", mode="before")
-    @classmethod
-    def _fill_rotary_dim(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is None and info.data.get("position_embedding_type") == "rotary":
-            # Source: the vendor's default, a quarter of a head.
-            width = info.data.get("hidden_size", 8) // info.data.get("num_heads", 1)
-            if (quarter := int(width * 0.25)) % 2 or quarter == 0:
-                raise rule_error(f"must be given: a quarter of the width of a head ({width}) is no even number")
-            return quarter
-        return value
-
-    @field_validator("rotary_dim")
-    @classmethod
-    def _rotary_dim_fits_a_head(cls, rotary_dim: int | None, info: ValidationInfo) -> int | None:
-        if rotary_dim is None or not {"position_embedding_type", "num_heads", "hidden_size"} <= info.data.keys():
-            return rotary_dim
-        if (kind := info.data["position_embedding_type"]) != "rotary":
-            written = "null" if kind is None else kind
-            raise rule_error(f"needs position_embedding_type rotary, and that is {written}", "leave one of them out")
-        width = (info.data.get("attention_inner_dim") or info.data["hidden_size"]) // info.data["num_heads"]
-        if rotary_dim % 2 or rotary_dim > width:
-            raise rule_error(f"must be an even number up to the width of a head ({width})")
-        return rotary_dim
-
-    @field_validator("pos_scaling_type", "pos_scaling_factor")
-    @classmethod
-    def _scaling_fits_positions(cls, value: Any, info: ValidationInfo) -> Any:
-        kind = info.data.get("position_embedding_type", "rotary")
-        fitting = ("rotary", "alibi") if info.field_name == "pos_scaling_factor" else ("rotary",)
-        if value not in (1.0, "linear") and kind not in fitting:
-            written = "null" if kind is None else kind
-            raise rule_error(f"needs position_embedding_type {' or '.join(fitting)}, and that is {written}")
-        return value
-
-    @field_validator("pos_scaling_extra_args")
-    @classmethod
-    def _scaling_knows_the_original_length(
-        cls, extra: PositionScalingParams | None, info: ValidationInfo
-    ) -> PositionScalingParams | None:
-        kind = info.data.get("pos_scaling_type", "linear")
-        if extra is None or kind == "linear" or extra.original_max_position_embeddings is not None:
-            return extra
-        if kind == "yarn":
-            raise rule_error("must give original_max_position_embeddings for pos_scaling_type yarn")
-        return extra.model_copy(update={"original_max_position_embeddings": 8192})
-
-    @field_validator("mup_base_filter_size")
-    @classmethod
-    def _mup_has_both_sizes(cls, filter_size: float | None, info: ValidationInfo) -> float | None:
-        if "mup_base_hidden_size" in info.data and (filter_size is None) != (info.data["mup_base_hidden_size"] is None):
-            raise rule_error("must be given together with mup_base_hidden_size")
-        return filter_size
-
     @model_validator(mode="before")
     @classmethod
     def _one_initializer_is_for_all(cls, data: Any) -> Any:
@@ -309,17 +232,6 @@ class DecoderParams(Section):
         """Width of all heads together."""
         return self.hidden_size if self.attention_inner_dim is None else self.attention_inner_dim
 
-    @property
-    def head_width(self) -> int:
-        """D."""
-        return self.inner_size // self.num_heads
-
-    @property
-    def kv_heads(self) -> int:
-        """Heads of keys and values."""
-        is_shared = self.attention_module == "multiquery_attention"
-        return (self.extra_attention_params.num_kv_groups or 1) if is_shared else self.num_heads
-
     def window(self, layer: int) -> int | None:
         """Tokens that a token of a layer sees, itself included; None for all before it."""
         if self.sliding_window_every_other_decoder_layer:
@@ -330,9 +242,7 @@ class DecoderParams(Section):
 
     def attention_scale(self, layer: int) -> float:
         """Factor of the products of queries and keys."""
-        scale = self.attention_logits_alpha
-        if self.attention_type == "scaled_dot_product":
-            scale *= 1 / self.head_width if self.scale_qk_dot_by_d else self.head_width**-0.5
+        scale = super().attention_scale(layer)
         return scale / (layer + 1) if self.scale_qk_dot_by_layer_idx else scale
 
     @property
@@ -345,19 +255,3 @@ class DecoderParams(Section):
             return self.output_logits_scale or 1.0
         shrink = self.mup_base_hidden_size / self.hidden_size
         return (self.output_logits_alpha or 1.0) * (shrink if self.scale_output_logits_by_d else shrink**0.5)
-
-    @property
-    def mup_width_factors(self) -> tuple[float, float]:
-        """1 over how many times wider than muP's base model the residual stream and the feed-forward layer are."""
-        if self.mup_base_hidden_size is None or self.mup_base_filter_size is None:
-            return 1.0, 1.0
-        return self.mup_base_hidden_size / self.hidden_size, self.mup_base_filter_size / self.filter_size
-
-
-def truncated_normal(std: float) -> dict[str, Any]:
-    """Return the vendor's default initializer, cut off at two standard deviations."""
-    return {"name": "truncated_normal", "mean": 0.0, "std": std, "a": -2 * std, "b": 2 * std}
-
-
-def _nearest(near: list[str]) -> str:
-    return f"{' and '.join(near)} {'are' if len(near) > 1 else 'is'} the nearest"

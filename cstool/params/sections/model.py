@@ -4,8 +4,17 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams, as_rate, truncated_normal
+from cstool.params.sections.attention_rules import truncated_normal
+from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams, as_rate
 from cstool.params.sections.decoder_parts import PRECISION_KEYS
+from cstool.params.sections.encoder import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    EncoderParams,
+    Esm2Params,
+)
 from cstool.yaml_lines.section import Count, List, Rate, Section
 
 
@@ -62,13 +71,23 @@ class FcMnistParams(Section):
         return (self.hidden_size,) * self.depth if self.hidden_sizes is None else self.hidden_sizes
 
 
-MODELS: dict[str, type[FcMnistParams] | type[DecoderParams]] = {
-    name: section
-    for section in (FcMnistParams, DecoderParams, ParallelDecoderParams)
-    for name in get_args(section.model_fields["name"].annotation)
+ModelParams = FcMnistParams | DecoderParams | EncoderParams
+
+_SECTIONS: tuple[type[ModelParams], ...] = (
+    FcMnistParams,
+    DecoderParams,
+    ParallelDecoderParams,
+    BertParams,
+    Esm2Params,
+    BertClassifierParams,
+    BertTokenClassifierParams,
+    BertSummarizationParams,
+)
+MODELS: dict[str, type[ModelParams]] = {
+    name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
 }
 _OTHER_KINDS = {
-    "an encoder": "bert bert/classifier bert/extractive_summarization bert/token_classifier roberta esm2 dpr",
+    "two encoders": "dpr",
     "an encoder with a decoder": "t5 transformer T5ForConditionalGeneration",
     "a recipe with two models": "dpo",
     "a vision model": "dino dit generic_image_encoders ijepa resnet unet vision_transformer vit vit_classification",

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import FcMnistParams
+from cstool.params.sections.model import ModelParams
 from cstool.yaml_lines.section import NotNegative, Positive, Rate, Section, rule_error
 
 _VENDORS = ("form", "vendor")
@@ -138,7 +138,7 @@ class Adafactor(Optimizer):
     }
 
 
-def learning_rate_scale(model: FcMnistParams | DecoderParams, adjusted: Mapping[str, float], weight: str) -> float:
+def learning_rate_scale(model: ModelParams, adjusted: Mapping[str, float], weight: str) -> float:
     """Factor of the learning rate of a weight.
 
     Args:

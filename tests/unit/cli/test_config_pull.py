@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.models import build_graph, declared_sequence_length
+from cstool.models import build_graph, declared_form
 from cstool.params import load_params, stock_names, stock_text
 
 
@@ -65,7 +65,7 @@ def test_models_are_listed_with_their_parameters_the_smallest_first(cstool):
     counts = [model["parameters"] for model in listed]
     assert counts == sorted(counts)
     tiny = load_params("gpt_tiny")
-    assert build_graph(tiny.model, declared_sequence_length(tiny)).parameter_count == next(
+    assert build_graph(tiny.model, declared_form(tiny)).parameter_count == next(
         model["parameters"] for model in listed if model["name"] == "gpt_tiny"
     )
     lines = cstool("model", "list").stdout.splitlines()

@@ -14,6 +14,7 @@ import pytest
 from cstool.compiler import compile_model
 from cstool.errors import CompileError
 from cstool.ir import Artifact, ExecutionMode, SramEntry, verify_artifact
+from cstool.models import SampleForm
 from cstool.params import Params, load_params
 from cstool.system import load_system, system_names
 from tests.unit.compiler.programs import SMALL_GPT, written_params
@@ -207,4 +208,4 @@ def test_the_changes_that_an_error_names_do_fit(file, system, asked, hint):
         changed: dict[str, Any] = {"system": system, **asked, name: int(value) if value.isdigit() else value}
         length = changed.pop("max_sequence_length", None)
         machine = load_system(changed.pop("system"))
-        assert compile_model(params, machine, sequence_length=length, **changed).sram_used_bytes <= 49152
+        assert compile_model(params, machine, form=length and SampleForm(length), **changed).sram_used_bytes <= 49152

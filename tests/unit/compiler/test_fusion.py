@@ -53,7 +53,8 @@ def test_what_kernels_read_and_make_is_what_crosses_between_them(family):
                 incoming.setdefault(kernel_of[op.name], set()).add(name)
                 if name in maker:
                     crossing.setdefault(maker[name], set()).add(name)
-    crossing.setdefault(maker[graph.loss], set()).add(graph.loss)
+    for loss in graph.losses:
+        crossing.setdefault(maker[loss.tensor], set()).add(loss.tensor)
     for number, (segment, kernels) in enumerate(zip(graph.segments, program.kernels, strict=True)):
         for repetition in range(segment.count):
             for kernel in kernels:

@@ -7,7 +7,7 @@ from cstool.estimation import calibrate as module
 from cstool.estimation.calibrate import calibrate
 from cstool.ir import OP_RULES
 from cstool.machine.grains import available_cores
-from cstool.models import build_graph, declared_sequence_length
+from cstool.models import build_graph, declared_form
 from cstool.perf.host import KINDS, PASSES, SPARSE
 
 PROBES = module.PROBES
@@ -53,7 +53,7 @@ def test_the_models_that_a_user_waits_for_have_every_kind_of_op():
     kinds = set()
     for probe in PROBES:
         params = module._params(probe)
-        graph = build_graph(params.model, declared_sequence_length(params))
+        graph = build_graph(params.model, declared_form(params))
         kinds |= {str(op.kind.value) for op in graph.ops} | ({SPARSE} if probe.sparsity else set())
     alike = {kind.value for kind, rules in OP_RULES.items() if rules.measured_as is not None}
     assert kinds | alike == set(KINDS)

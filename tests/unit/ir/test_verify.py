@@ -47,6 +47,10 @@ ILLEGAL = {
     ),
     "two ops have one name": (graph(FIRST, replace(LAST, name="first")), "op name 'first' is used 2 times"),
     "no op produces the loss": (graph(FIRST, weights=WEIGHTS[:1]), "no op produces the loss 'loss'"),
+    "a loss is forgotten": (
+        replace(graph(FIRST, replace(LAST, kind=OpKind.SOFTMAX_LOSS)), losses=()),
+        "the losses that ops produce are ['loss'], and the graph has []",
+    ),
 }
 
 

@@ -51,7 +51,7 @@ LAYOUT = STREAMING.streaming.layout
 @pytest.mark.parametrize(
     ("artifact", "message"),
     [
-        (replace(STREAMING, graph=replace(STREAMING.graph, loss="none")), "no op produces the loss 'none'"),
+        (replace(STREAMING, graph=replace(STREAMING.graph, losses=(Loss("none"),))), "no op produces the loss 'none'"),
         (replace(STREAMING, num_csx=3), "num_csx 3 does not divide batch_size 16"),
         (replace(STREAMING, num_csx=0), "num_csx 0 does not divide batch_size 16"),
         (replace(STREAMING, micro_batch_size=3), "2 micro-batches of at most 3 are not 8 samples"),

@@ -42,12 +42,10 @@ def test_backward_reads_only_what_the_table_says_it_reads(model):
 def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) -> list[np.ndarray]:
     """Run an op forward and backward on random arrays and return its deltas and gradients."""
     op, kernel = planned.op, planned.kernel
-    loss = graph.tensors[graph.loss].shape
-    tokens = 2 * int(np.prod(loss))
 
     def array(name: str) -> np.ndarray:
         tensor = graph.tensors[name]
-        shape = (tokens, *tensor.shape[len(loss) :])
+        shape = (2 * tensor.tokens, *tensor.shape[1:])
         if tensor.dtype == "int32":
             return rng.integers(0, 4, shape).astype(np.int32)
         return np.ones(shape, np.float32) if name == "mask" else rng.standard_normal(shape).astype(np.float32)
@@ -56,10 +54,13 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
     weights = [rng.standard_normal(graph.weights[name].shape).astype(np.float32) for name in op.weights]
     call = Call(
         attributes=op.attributes,
-        sequence=int(np.prod(loss)),
+        sequence=graph.tensors[op.inputs[0]].tokens,
         inputs=inputs,
         outputs=outputs,
-        kept={k: np.zeros(s, np.float32) for k, s in rules_of(op).statistics_shapes(op.attributes, tokens).items()},
+        kept={
+            k: np.zeros(s, np.float32)
+            for k, s in rules_of(op).statistics_shapes(op.attributes, len(outputs[0])).items()
+        },
         weights=weights,
         stop=weights[0].shape[0] if weights else 0,
     )

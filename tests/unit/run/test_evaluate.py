@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cstool.ir import Loss
 from cstool.machine.data_sets import DataSet
 from cstool.machine.state import Position
 from cstool.params import DataloaderParams
-from cstool.run.evaluate import Evaluation, evaluate, evaluate_sets, evaluation_table
+from cstool.run.evaluate import Evaluation, MeanLoss, evaluate, evaluate_sets, evaluation_table
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
 from tests.reference import models as reference
@@ -27,6 +28,10 @@ EVAL_LINE = (
 @pytest.fixture(autouse=True)
 def _log_everything(caplog):
     caplog.set_level("INFO", "cstool")
+
+
+def mean_of(loss: float, of: Loss = Loss("loss")) -> MeanLoss:  # noqa: B008  (frozen)
+    return MeanLoss(of, loss, 0.25)
 
 
 def look(
@@ -103,19 +108,30 @@ def test_one_of_several_data_sets_is_named_in_every_line(tmp_path, caplog):
     ]
 
 
+WORDS = mean_of(2.0, Loss("loss", perplexity="lm_perplexity"))
+PAIRS = mean_of(0.5, Loss("pairs", "batch_size", accuracy="accuracy_cls"))
+
+
 @pytest.mark.parametrize(
-    ("keys", "expected"),
+    ("means", "several", "expected"),
     [
-        ({"is_text": False, "several": False}, {"eval/loss": 2.0, "eval/accuracy": 0.25}),
+        ((mean_of(2.0),), False, {"eval/loss": 2.0, "eval/accuracy": 0.25}),
+        ((WORDS,), False, {"eval/loss": 2.0, "eval/accuracy": 0.25, "eval/lm_perplexity": math.exp(2.0)}),
+        ((mean_of(2.0),), True, {"eval/wiki/loss": 2.0, "eval/wiki/accuracy": 0.25}),
         (
-            {"is_text": True, "several": False},
-            {"eval/loss": 2.0, "eval/accuracy": 0.25, "eval/lm_perplexity": math.exp(2.0)},
+            (WORDS, PAIRS),
+            False,
+            {
+                "eval/loss": 2.5,
+                "eval/accuracy": 0.25,
+                "eval/lm_perplexity": math.exp(2.0),
+                "eval/accuracy_cls": 0.25,
+            },
         ),
-        ({"is_text": False, "several": True}, {"eval/wiki/loss": 2.0, "eval/wiki/accuracy": 0.25}),
     ],
 )
-def test_metrics_have_tags_that_name_the_data_set_where_there_are_several(keys, expected):
-    assert Evaluation("wiki", 7, 2.0, 0.25, 40, 10, 1.5).metrics(**keys) == expected
+def test_metrics_have_tags_that_name_the_data_set_where_there_are_several(means, several, expected):
+    assert Evaluation("wiki", 7, means, 40, 10, 1.5).metrics(several=several) == expected
 
 
 def sets(found: Session, *counts: int) -> list[DataSet]:
@@ -155,7 +171,7 @@ def test_an_evaluation_that_was_given_up_does_not_count(tmp_path):
 
 def test_a_table_has_a_line_for_every_evaluation():
     found = [
-        {"checkpoint": f"/a/checkpoint_{step}.mdl", **Evaluation(name, step, loss, 0.25, 4000, 10, 1.5).as_dict()}
+        {"checkpoint": f"/a/checkpoint_{step}.mdl", **Evaluation(name, step, (mean_of(loss),), 4000, 10, 1.5).as_dict()}
         for step, name, loss in ((5, "wiki", 12.5), (10, "books_val", 2.0))
     ]
     assert evaluation_table(found) == [
@@ -178,7 +194,7 @@ def test_progress_counts_the_batches(tmp_path):
 
 @pytest.mark.parametrize(("loss", "perplexity"), [(2.0, math.exp(2.0)), (5000.0, math.exp(700.0))])
 def test_as_a_dictionary_it_has_the_perplexity_that_of_a_hopeless_model_too(loss, perplexity):
-    assert Evaluation("digits", 7, loss, 0.25, 40, 10, 1.5).as_dict() == {
+    assert Evaluation("digits", 7, (mean_of(loss),), 40, 10, 1.5).as_dict() == {
         "data_set": "digits",
         "step": 7,
         "loss": loss,

@@ -1,0 +1,284 @@
+"""BERT, RoBERTa, ESM-2 and the heads of BERT: one encoder, and what reads its tokens."""
+
+from functools import partial
+
+from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
+from cstool.models.decoder import alibi_slopes, rotary_frequencies
+from cstool.models.form import SampleForm
+from cstool.models.parts import Parts
+from cstool.params import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    EncoderParams,
+    Esm2Params,
+)
+
+_MASK_SHARE = 0.15 * 0.8
+"""of the tokens of ESM-2's training data are masked: what its token dropout makes up for. Source: Lin et al.,
+"Evolutionary-scale prediction of atomic-level protein structure", 2023, as released."""
+_HEAD = Initializer("normal", std=0.02)
+"""of the classifiers of fine-tuned models"""
+
+
+def encoder_graph(model: EncoderParams, form: SampleForm) -> Graph:
+    """Build the graph of an encoder and its heads for samples of a form. Weight names are the vendor's."""
+    if isinstance(model, BertParams):
+        return _pretraining(model, form)
+    return _fine_tuning(model, form)
+
+
+def _pretraining(model: BertParams, form: SampleForm) -> Graph:
+    """Masked tokens first: their loss is the one whose terms are counted."""
+    assert form.predictions is not None
+    prefix, hidden = "bert_encoder.", model.hidden_size
+    inputs = [
+        *_inputs(model, form),
+        Tensor("masked_lm_positions", (form.predictions,), "int32"),
+        Tensor("labels", (form.predictions,), "int32"),
+        Tensor("mask", (form.predictions,)),
+    ]
+    segments, encoded = _encoder(model, form, prefix)
+
+    words = f"{prefix}embedding_layer.word_embeddings.weight"
+    tokens = _parts(model, form.predictions)
+    gathered = tokens.op(OpKind.GATHER, "bert_mlm_head.gather", (encoded, "masked_lm_positions"), "masked", hidden)
+    head = "bert_mlm_head.mlm_transform.ffn.ffn.0"
+    bias = model.use_ffn_bias_in_mlm
+    x = tokens.activated("head", head, gathered, hidden, hidden, model.mlm_nonlinearity, bias=bias)
+    x = tokens.norm("bert_mlm_head.mlm_transform.ln", x)
+    output = "bert_mlm_head.classifier.ffn.0.linear_layer"
+    table = words
+    if not model.share_embedding_weights:
+        table = tokens.matrix("head", f"{output}.weight", model.vocab_size, hidden)
+    weights = (table, *tokens.bias(output, model.vocab_size, model.use_output_bias_in_mlm))
+    tokens.loss(output, (x, "labels", "mask"), "mlm_loss", weights, model.logits_scale)
+    segments.append(tokens.segment())
+    scaling = ("num_tokens", 1.0) if form.scales_by_predictions else ("batch_size", model.mlm_loss_weight)
+    losses = [Loss("mlm_loss", *scaling, accuracy="accuracy_masked_lm", perplexity="mlm_perplexity")]
+
+    if not model.disable_nsp:
+        inputs += [Tensor("next_sentence_label", (1,), "int32"), Tensor("sample_mask", (1,))]
+        pair = _parts(model, 1)
+        x = _pooled(pair, model, encoded, prefix)
+        output = "bert_cls_head.classifier.ffn.0.linear_layer"
+        weights = (pair.matrix("head", f"{output}.weight", 2, hidden), *pair.bias(output, 2, model.use_ffn_bias))
+        pair.loss(output, (x, "next_sentence_label", "sample_mask"), "nsp_loss", weights, model.logits_scale)
+        segments.append(pair.segment())
+        losses.append(Loss("nsp_loss", "batch_size", accuracy="accuracy_cls"))
+    aliases = {"bert_mlm_head.classifier.ffn.0.linear_layer.weight": words} if model.share_embedding_weights else {}
+    return Graph(model.name, tuple(inputs), tuple(segments), tuple(losses), aliases)
+
+
+def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:
+    prefix, hidden, weight, bias = "bert.", model.hidden_size, 1.0, True
+    segments, x = _encoder(model, form, prefix)
+    inputs, rows = _inputs(model, form), 1
+    if isinstance(model, BertClassifierParams):
+        parts, classes, dropout = _parts(model, 1), model.num_labels, model.task_dropout
+        x = _pooled(parts, model, x, prefix)
+    elif isinstance(model, BertTokenClassifierParams):
+        assert form.tokens is not None
+        rows, classes, dropout = form.tokens, model.num_classes, model.encoder_output_dropout_rate
+        parts, weight = _parts(model, rows), model.loss_weight / (rows if model.include_padding_in_loss else 1)
+    else:
+        assert isinstance(model, BertSummarizationParams)
+        assert form.predictions is not None
+        rows, classes, dropout = form.predictions, model.num_labels, 0.0
+        parts, weight, bias = _parts(model, rows), model.loss_weight, model.use_cls_bias
+        inputs.append(Tensor("cls_positions", (rows,), "int32"))
+        x = parts.op(OpKind.GATHER, "classifier.gather", (x, "cls_positions"), "sentences", hidden)
+    if dropout:
+        x = parts.scale("classifier.dropout", x, "classifier.dropout.y", 1.0, dropout)
+    names = (parts.matrix("classifier", "classifier.weight", classes, hidden), *parts.bias("classifier", classes, bias))
+    parts.loss("classifier", (x, "labels", "mask"), "loss", names)
+    inputs += [Tensor("labels", (rows,), "int32"), Tensor("mask", (rows,))]
+    return Graph(model.name, tuple(inputs), (*segments, parts.segment()), (Loss("loss", "batch_size", weight),))
+
+
+def _inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
+    """What the encoder reads."""
+    assert form.tokens is not None
+    shape = (form.tokens,)
+    names = ["input_ids", *(["token_type_ids"] if model.num_segments else []), "attention_mask"]
+    return [Tensor(name, shape, "int32") for name in names]
+
+
+def _parts(model: EncoderParams, tokens: int) -> Parts:
+    return Parts(model, tokens, partial(encoder_initializer, model))
+
+
+def _pooled(parts: Parts, model: EncoderParams, encoded: str, prefix: str) -> str:
+    """Add the first token of each sample, a linear layer and its nonlinearity; return (1, H)."""
+    x = parts.op(OpKind.FIRST_TOKEN, f"{prefix}pooler.first_token", (encoded,), "first_token", model.hidden_size)
+    sizes = model.hidden_size, model.hidden_size
+    name = f"{prefix}pooler.pooler.ffn.0"
+    return parts.activated("pooler", name, x, *sizes, model.pooler_nonlinearity, bias=model.use_ffn_bias)
+
+
+def _encoder(model: EncoderParams, form: SampleForm, prefix: str) -> tuple[list[Segment], str]:
+    """Build the embeddings and all layers; return them, and the name of the encoded tokens, (S, H)."""
+    assert form.tokens is not None
+    layers = _parts(model, form.tokens)
+    _add_layer(layers, model, prefix)
+    segments = [_embedding(model, form.tokens, prefix), layers.segment(model.num_hidden_layers)]
+    encoded = f"residual.{model.num_hidden_layers}"
+    if model.use_final_layer_norm:
+        last = _parts(model, form.tokens)
+        encoded = last.norm(f"{prefix}transformer_encoder.norm", encoded, "encoded")
+        segments.append(last.segment())
+    return segments, encoded
+
+
+def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
+    """From token ids to residual.0: words, positions, segments, scale, norm, dropout, as far as they are wanted."""
+    parts, hidden, layer = _parts(model, tokens), model.hidden_size, f"{prefix}embedding_layer"
+    wanted = {
+        "words": True,
+        "unmasked": isinstance(model, Esm2Params) and model.token_dropout,
+        "positioned": model.position_embedding_type in ("learned", "fixed"),
+        "segmented": bool(model.num_segments),
+        "scaled": model.embeddings_scale != 1.0,
+        "normed": model.embedding_layer_norm,
+        "dropped": model.embedding_dropout_rate > 0,
+    }
+    outputs = {step: step for step, is_wanted in wanted.items() if is_wanted}
+    outputs[list(outputs)[-1]] = "residual.0"
+
+    name = f"{layer}.word_embeddings"
+    table = parts.matrix("embeddings", f"{name}.weight", model.vocab_size, hidden)
+    ids = ("input_ids",)
+    x = parts.op(OpKind.EMBEDDING, name, ids, outputs["words"], hidden, (table,), padding=model.pad_token_id)
+    if isinstance(model, Esm2Params) and "unmasked" in outputs:
+        inputs, token = (x, "input_ids", "attention_mask"), model.mask_token_id
+        name, kept = f"{layer}.token_dropout", 1.0 - _MASK_SHARE
+        x = parts.op(OpKind.TOKEN_DROPOUT, name, inputs, outputs["unmasked"], hidden, mask_token=token, kept=kept)
+    if "positioned" in outputs:
+        name, output = f"{layer}.position_embeddings", outputs["positioned"]
+        if model.position_embedding_type == "fixed":
+            x = parts.op(OpKind.FIXED_POSITION_EMBEDDING, name, (x,), output, hidden, dropout=0.0)
+        else:
+            offset = model.position_offset
+            rows = model.max_position_embeddings + offset
+            table = parts.matrix("position_embeddings", f"{name}.embed.weight", rows, hidden)
+            kind = OpKind.POSITION_EMBEDDING
+            x = parts.op(kind, name, (x,), output, hidden, (table,), dropout=0.0, offset=offset)
+    if model.num_segments:
+        name = f"{layer}.segment_embeddings"
+        table = parts.matrix("segment_embeddings", f"{name}.weight", model.num_segments, hidden)
+        y = parts.op(OpKind.EMBEDDING, name, ("token_type_ids",), "segments", hidden, (table,))
+        x = parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, x), outputs["segmented"], hidden, dropout=0.0)
+    if "scaled" in outputs:
+        x = parts.scale(f"{layer}.scale", x, outputs["scaled"], model.embeddings_scale, 0.0)
+    if "normed" in outputs:
+        x = parts.norm(f"{prefix}embed_ln_f", x, outputs["normed"])
+    if "dropped" in outputs:
+        parts.scale(f"{prefix}dropout_embd", x, outputs["dropped"], 1.0, model.embedding_dropout_rate)
+    return parts.segment()
+
+
+def _add_layer(parts: Parts, model: EncoderParams, prefix: str) -> None:
+    """Add the layer from residual.{n} to the next, norms before its parts or after them."""
+    layer = f"{prefix}transformer_encoder.layers.{{n}}"
+    before, after, middle = "residual.{n}", "residual.{n+1}", f"{layer}.residual"
+    x = parts.norm(f"{layer}.norm1", before) if model.norm_first else before
+    context = _attention(parts, model, f"{layer}.self_attn", x)
+    name = f"{layer}.self_attn.proj_output_dense_layer"
+    bias = model.use_ffn_bias_in_attention
+    _join(parts, model, "attention_output", name, context, model.hidden_size, bias, before, middle)
+    x = middle
+    if model.norm_first:
+        x = parts.norm(f"{layer}.norm2", middle)
+    else:
+        middle = x = parts.norm(f"{layer}.norm1", middle)
+    sizes = model.filter_size, model.hidden_size
+    name, bias = f"{layer}.ffn.ffn.0", model.use_ffn_bias
+    x = parts.activated("ffn", name, x, *sizes, model.encoder_nonlinearity, bias=bias, dropout=model.dropout_rate)
+    name, last = f"{layer}.ffn.ffn.1.linear_layer", after if model.norm_first else f"{layer}.ffn.residual"
+    _join(parts, model, "ffn_output", name, x, model.filter_size, bias, middle, last)
+    if not model.norm_first:
+        parts.norm(f"{layer}.norm2", last, after)
+
+
+def _attention(parts: Parts, model: EncoderParams, attention: str, x: str) -> str:
+    """Add query, key and value, what positions do to them, and attention; return the context (S, H)."""
+    kv_width = model.kv_heads * model.head_width
+    widths = {"q": model.hidden_size, "k": kv_width, "v": kv_width}
+    bias = model.use_projection_bias_in_attention
+    qkv = {
+        part: parts.linear("attention", f"{attention}.proj_{part}_dense_layer", x, width, model.hidden_size, bias)
+        for part, width in widths.items()
+    }
+    if model.position_embedding_type == "rotary":
+        frequencies, amplitude = rotary_frequencies(model)
+        for part in "qk":
+            name = f"{attention}.rotary_{part}"
+            qkv[part] = parts.op(
+                OpKind.ROTARY,
+                name,
+                (qkv[part],),
+                f"{name}.y",
+                widths[part],
+                head_width=model.head_width,
+                frequencies=frequencies,
+                amplitude=amplitude,
+            )
+    uses_alibi = model.position_embedding_type == "alibi"
+    return parts.op(
+        OpKind.ATTENTION,
+        attention,
+        (*qkv.values(), "attention_mask"),
+        f"{attention}.context",
+        model.hidden_size,
+        heads=model.num_heads,
+        kv_heads=model.kv_heads,
+        causal=False,
+        scale=model.attention_scale(0),
+        softcap=None,
+        slopes=alibi_slopes(model.num_heads, model.pos_scaling_factor) if uses_alibi else (),
+        window=None,
+        sinks=0,
+        dropout=model.attention_dropout_rate,
+    )
+
+
+def _join(
+    parts: Parts,
+    model: EncoderParams,
+    layer: str,
+    name: str,
+    x: str,
+    columns: int,
+    bias: bool,
+    before: str,
+    after: str,
+) -> None:
+    """Add the linear layer that ends a part, and the residual connection around the part."""
+    hidden = model.hidden_size
+    y = parts.linear(layer, name, x, hidden, columns)
+    biases = parts.bias(name, hidden, bias)
+    parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, before), after, hidden, biases, dropout=model.dropout_rate)
+
+
+def encoder_initializer(model: EncoderParams, layer: str, rows: int, columns: int) -> Initializer:
+    """Initializer of a matrix: as the params say, and with muP narrower, the wider it is.
+
+    Source: the vendor's BERT models, 2.10.
+
+    Args:
+        layer: `embeddings`, `position_embeddings`, `segment_embeddings`, `attention`, `attention_output`, `ffn`,
+            `ffn_output`, `pooler`, `head` (of pre-training) or `classifier`
+    """
+    if layer == "classifier":
+        return _HEAD
+    if layer == "head":
+        return Initializer("truncated_normal", 0.0, std := model.initializer_range, -2 * std, 2 * std)
+    if layer.endswith("embeddings"):
+        params = getattr(model, f"{layer}_initializer")
+        found: Initializer = params.initializer(columns, rows)
+        return found
+    by_width, by_filter = (factor**0.5 for factor in model.mup_width_factors)
+    by_depth = 1.0 if model.mup_base_hidden_size is None else (2 * model.num_hidden_layers) ** -0.5
+    factor = {"attention_output": by_width * by_depth, "ffn_output": by_filter * by_depth}.get(layer, by_width)
+    return model.default_initializer.scaled(factor).initializer(columns, rows)

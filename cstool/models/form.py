@@ -1,0 +1,31 @@
+"""What the data of a model say of its graph."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from cstool.ir import Graph
+
+GATHERED = ("masked_lm_positions", "cls_positions")
+"""inputs that say which tokens have a label"""
+
+
+@dataclass(frozen=True)
+class SampleForm:
+    """How large a sample is, in tokens.
+
+    Args:
+        tokens: S, of its text; None where a sample is not a sequence of tokens
+        predictions: M, tokens whose label is learned, where these are gathered: masked ones, or the first of sentences
+        scales_by_predictions: whether the loss of masked tokens is divided by how many there are in the batch
+    """
+
+    tokens: int | None
+    predictions: int | None = None
+    scales_by_predictions: bool = False
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """The form that a graph was built for."""
+        gathered = next((tensor for tensor in graph.inputs if tensor.name in GATHERED), None)
+        predictions = None if gathered is None else gathered.tokens
+        return cls(graph.sequence_length, predictions, bool(gathered) and graph.losses[0].scaling == "num_tokens")
