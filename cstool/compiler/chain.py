@@ -165,7 +165,7 @@ class Chain:
                 elements = math.prod(tensors[name].shape)
                 yield Held(f"delta {name}", elements, operand_bytes, min(samples, readers[-1] - readers[0]))
         if (pairs := link.work.pairs) is not None:
-            elements = pairs.tokens * (pairs.width + 2 * pairs.kv_width)
+            elements = pairs.tokens * pairs.width + 2 * pairs.key_tokens * pairs.kv_width
             yield Held("deltas of queries, keys and values", elements, SUM_BYTES, 1)
 
     def _kept(self, link: _Link, is_recomputed: bool) -> tuple[str, ...]:

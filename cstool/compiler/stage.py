@@ -169,7 +169,7 @@ class PipelineStage:
                 entries.append(("table, master copy, optimizer state, gradient", size, text))
             elif isinstance(item, Pairs):
                 d = ceil_div(item.kv_width, width)
-                keys = key_block(self._pe, item.tokens, d)
+                keys = key_block(self._pe, item.key_tokens, d)
                 text = (
                     f"{keys} keys x {key_bytes(self._pe, d)} B + 2 x {keys} scores x {SUM_BYTES} B" if written else ""
                 )

@@ -195,7 +195,7 @@ class StreamMemory:
 
     def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, tuple[int, str]]]:
         d, operand = int(ceil_div(pairs.kv_width, self.columns)), self.operand_bytes
-        keys = int(key_block(Pe(self.system, self.program.request.operand_bits), pairs.tokens, d))
+        keys = int(key_block(Pe(self.system, self.program.request.operand_bits), pairs.key_tokens, d))
         tile = f"{keys} keys x ceil({pairs.kv_width:,} / {self.columns})"
         yield "keys and values passing by", (2 * 2 * keys * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
         yield "their deltas", (2 * keys * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")

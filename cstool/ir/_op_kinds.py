@@ -52,7 +52,7 @@ class OpKind(StrEnum):
     ROTARY = "rotary"
     """query or key -> turned by the angle of its position, pair by pair of each head"""
     ATTENTION = "attention"
-    """query, key, value -> context; a key and value head may serve several query heads"""
+    """query, key, value (, segments of keys (, of queries)) -> context; a head of keys may serve several of queries"""
     ACTIVATION = "activation"
     """x -> dropout(function(x + bias))"""
     GATED_ACTIVATION = "gated_activation"
@@ -258,13 +258,38 @@ def _linear_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 
 def _attention_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
-    query, key, value = (shapes[name] for name in op.inputs)
-    heads, kv_heads = op.attributes["heads"], op.attributes["kv_heads"]
-    _require(key == value and query[:-1] == key[:-1], op, f"keys {key} and values {value} do not fit queries {query}")
+    query, key, value, *segments = (shapes[name] for name in op.inputs)
+    heads, kv_heads, form = op.attributes["heads"], op.attributes["kv_heads"], _attention_form(op)
+    fits = key == value and len(query) == len(key) and (query[:-1] == key[:-1] or not op.attributes["causal"])
+    _require(fits, op, f"keys {key} and values {value} do not fit queries {query}")
     _require(
         query[-1] % heads == 0 and key[-1] == query[-1] // heads * kv_heads, op, f"{heads} heads, {kv_heads} of keys"
     )
+    of_tokens = [key[:-1], query[:-1]][: len(segments)]
+    _require(segments == of_tokens, op, f"segments {segments} do not fit keys {key} and queries {query}")
+    _require(op.attributes["causal"] or not any(form.values()), op, f"{form} is of causal attention alone")
+    _require(not form["chunk"] or not (form["window"] or form["sinks"]), op, "a chunk has neither window nor sinks")
+    _require_biases(op, [shapes[name] for name in op.weights])
     return (query,)
+
+
+def _require_biases(op: Op, weights: list[Shape]) -> None:
+    """Require the weights of attention: a table of biases, slopes, which may be a column, both or none."""
+    heads, buckets = op.attributes["heads"], op.attributes.get("buckets", 0)
+    table = [(buckets, heads)] if buckets else []
+    fitting = [table]
+    if op.attributes.get("slope_scale") is not None:
+        fitting = [[*table, (heads,)], [*table, (heads, 1)]]
+    _require(weights in fitting, op, f"weights {weights} do not fit {buckets} buckets and {heads} heads")
+    ways = 2 if op.attributes.get("bidirectional", True) else 1
+    exact, most = buckets // ways // 2, op.attributes.get("max_distance", 128)
+    _require(not buckets or most > exact > 0, op, f"{buckets} buckets cannot hold distances up to {most}")
+
+
+def _attention_form(op: Op) -> dict[str, Any]:
+    """What of the keys before it a token of causal attention sees, by name as `visible_pairs` has it."""
+    unset = {"window": None, "sinks": 0, "chunk": None, "columns": None}
+    return {name: op.attributes.get(name, default) for name, default in unset.items()}
 
 
 def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
@@ -319,9 +344,10 @@ def _linear_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
 
 def _attention_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     tokens, width = _tokens_width(op, shapes)
-    pairs = visible_pairs(tokens, op.attributes["window"], op.attributes["sinks"])
+    keys = math.prod(shapes[op.inputs[1]][:-1])
+    pairs = visible_pairs(tokens, **_attention_form(op)) if op.attributes["causal"] else tokens * keys
     head_width = width // op.attributes["heads"]
-    return (Pairs(tokens, pairs, width, head_width * op.attributes["kv_heads"], head_width),)
+    return (Pairs(tokens, keys, pairs, width, head_width * op.attributes["kv_heads"], head_width),)
 
 
 def _activation_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:

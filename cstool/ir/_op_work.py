@@ -34,12 +34,13 @@ class MatMul:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Attention of queries (tokens, width) to keys and values (tokens, kv_width), `heads` of `head_width`.
+    """Attention of queries (tokens, width) to keys and values (key_tokens, kv_width), `heads` of `head_width`.
 
-    `pairs` counts query and key pairs that the mask lets through, per head.
+    `pairs` counts query and key pairs that positions let through, per head; what segments leave of them is not known.
     """
 
     tokens: int
+    key_tokens: int
     pairs: int
     width: int
     kv_width: int
@@ -77,15 +78,43 @@ class Lookup:
 OpWork = MatMul | Pairs | Lookup | VectorOps | RowSums
 
 
-def visible_pairs(tokens: int, window: int | None = None, sinks: int = 0) -> int:
-    """Pairs of query and key that the mask of attention lets through, per head of one sample.
+def visible_pairs(
+    tokens: int,
+    window: int | None = None,
+    sinks: int = 0,
+    chunk: int | None = None,
+    columns: tuple[int, int] | None = None,
+) -> int:
+    """Pairs of query and key that the mask of causal attention lets through, per head of one sample.
 
-    A token sees itself and what came before it: all of it, or the last `window` tokens, itself included, and the first
-    `sinks` of the sample.
+    A token sees itself and what came before it: all of it, or what is in its chunk, or the last `window` tokens, itself
+    included, and the first `sinks` of the sample; and the columns before it, of some spacing and width.
+
+    >>> visible_pairs(6), visible_pairs(6, window=2), visible_pairs(6, chunk=3), visible_pairs(6, chunk=3, columns=(3, 1))
+    (21, 11, 12, 15)
     """
-    if window is None:
-        return _capped_sum(tokens, tokens)
-    return _capped_sum(tokens, window) + _capped_sum(tokens - window, sinks)
+    if chunk is not None:
+        found = tokens // chunk * _capped_sum(chunk, chunk) + _capped_sum(tokens % chunk, chunk)
+    elif window is None:
+        found = _capped_sum(tokens, tokens)
+    else:
+        found = _capped_sum(tokens, window) + _capped_sum(tokens - window, sinks)
+    for key in () if columns is None else column_keys(tokens, *columns):
+        if key >= sinks:
+            near = tokens if window is None else window
+            found += max(0, tokens - (key + near if chunk is None else (key // chunk + 1) * chunk))
+    return found
+
+
+def column_keys(tokens: int, spacing: int, width: int) -> list[int]:
+    """Keys of a sample that are seen from wherever: the last `width` of each full `spacing` tokens, ascending.
+
+    >>> column_keys(10, 4, 2)
+    [2, 3, 6, 7]
+    """
+    return sorted(
+        {key for end in range(spacing, tokens + 1, spacing) for key in range(max(0, end - width), end)}
+    )
 
 
 def _capped_sum(last: int, cap: int) -> int:

@@ -4,6 +4,9 @@ Source: as `attention.py`.
 """
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from cstool.activations import exp
 from cstool.kernels._jit import inlined, reduction
@@ -12,41 +15,125 @@ from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.random import mask_elements, mask_memory
 
 
+class Rules(NamedTuple):
+    """An `Attention` as kernels take it: which keys a query sees, and what becomes of a score.
+
+    The query at position p sees keys p + 1 - `reach` to p + `ahead`, none before the chunk of p, and the sinks; of
+    these the keys of its own segment.
+
+    Args:
+        queries, keys: tokens of a sample
+        reach, ahead: see above
+        chunk: tokens of a chunk
+        scale: of the products of queries and keys
+        cap: of scores, 0 for none
+        biases: (heads, distances) float, what is added to scores: that of key k and query p is at k - p + queries - 1.
+            (0, 0) where there is nothing to add: no cap, no bias, no segments, no columns
+        query_segments: (T,) int32, empty for none
+        key_segments: (tokens of keys,) int32, empty for none
+        columns: (keys,) bool, keys that are seen from further away, too; empty for none
+    """
+
+    queries: int
+    keys: int
+    reach: int
+    ahead: int
+    chunk: int
+    scale: float
+    cap: float
+    biases: np.ndarray
+    query_segments: np.ndarray
+    key_segments: np.ndarray
+    columns: np.ndarray
+
+
 @inlined
-def bend(row, factor, cap, slope, distance):  # type: ignore[no-untyped-def]
-    """Scale scores, cap them, and take away what distance costs: `distance` for the first, one less for each next."""
+def bend(row, factor, cap, bias):  # type: ignore[no-untyped-def]
+    """Scale scores, cap them, and add what there is to add."""
     if cap > 0:
         top = row.dtype.type(cap)
         share = factor / top
         for j in range(row.shape[0]):
-            row[j] = top * bent_tanh(row[j], share) - slope * row.dtype.type(distance - j)
+            row[j] = top * bent_tanh(row[j], share) + bias[j]
     else:
         for j in range(row.shape[0]):
-            row[j] = row[j] * factor - slope * row.dtype.type(distance - j)
+            row[j] = row[j] * factor + bias[j]
 
 
 @inlined
-def _delta_of_scores(row, delta, factor, cap, slope, distance, total, dot):  # type: ignore[no-untyped-def]
-    """Turn scores into probabilities, and the deltas of these into those of q k^T; see `bend`."""
+def _ranges(rules, position, shift, lead, columns):  # type: ignore[no-untyped-def]
+    """Say what a query sees of some columns: the first so many, and a range; and from which key on it sees all.
+
+    Columns below `lead` are sinks; from there on column j is key j + `shift`.
+    """
+    own = position + 1 - shift
+    seen = max(min(lead, own), 0)
+    stop = max(min(own + rules.ahead, columns), 0)
+    near = max(position + 1 - rules.reach, position // rules.chunk * rules.chunk)
+    begin = lead if rules.columns.shape[0] > 0 else max(near - shift, lead)
+    return seen, min(begin, max(stop, seen)), stop, near
+
+
+@inlined
+def _bias(rules, memory, head, sample, position, near, key, count):  # type: ignore[no-untyped-def]
+    """Return what is added to the scores of a query and `count` keys from `key` on: -inf for those that it does not see.
+
+    The result is only to be read, before the next call with this memory.
+    """
+    bias = rules.biases[head][key - position + rules.queries - 1 :][:count]
+    if rules.key_segments.shape[0] == 0 and rules.columns.shape[0] == 0:
+        return bias
+    unseen = memory.dtype.type(-np.inf)
+    hidden = memory[:count]
+    for j in range(count):
+        hidden[j] = bias[j]
+    if rules.key_segments.shape[0] > 0:
+        segment = rules.query_segments[sample * rules.queries + position]
+        segments = rules.key_segments[sample * rules.keys + key :][:count]
+        for j in range(count):
+            hidden[j] = hidden[j] if segments[j] == segment else unseen
+    if rules.columns.shape[0] > 0:
+        columns = rules.columns[key:][: max(0, min(near - key, count))]
+        for j in range(columns.shape[0]):
+            hidden[j] = hidden[j] if columns[j] else unseen
+    return hidden
+
+
+@inlined
+def _delta_of_scores(row, delta, factor, total, dot):  # type: ignore[no-untyped-def]
+    """Turn products of a query and keys into probabilities, and the deltas of these into those of the products."""
+    for j in range(row.shape[0]):
+        probability = exp(row[j] * factor - total)
+        row[j] = probability
+        delta[j] = probability * (delta[j] - dot) * factor
+
+
+@inlined
+def _delta_of_bent_scores(row, delta, factor, cap, bias, total, dot, slopes, sums):  # type: ignore[no-untyped-def]
+    """Likewise where something is added to scores, or they are capped: see `bend`.
+
+    `slopes` is memory for as many numbers. The deltas of what is added are added to `sums`, if that has room for any.
+    """
     if cap > 0:
         one = row.dtype.type(1)
         top = row.dtype.type(cap)
         share = factor / top
         for j in range(row.shape[0]):
             bent = bent_tanh(row[j], share)
-            probability = exp(top * bent - slope * row.dtype.type(distance - j) - total)
+            probability = exp(top * bent + bias[j] - total)
             row[j] = probability
-            delta[j] = probability * (delta[j] - dot) * (factor * (one - bent * bent))
-    elif slope == 0:
-        for j in range(row.shape[0]):
-            probability = exp(row[j] * factor - total)
-            row[j] = probability
-            delta[j] = probability * (delta[j] - dot) * factor
+            delta[j] = probability * (delta[j] - dot)
+            slopes[j] = factor * (one - bent * bent)
     else:
         for j in range(row.shape[0]):
-            probability = exp(row[j] * factor - slope * row.dtype.type(distance - j) - total)
+            probability = exp(row[j] * factor + bias[j] - total)
             row[j] = probability
-            delta[j] = probability * (delta[j] - dot) * factor
+            delta[j] = probability * (delta[j] - dot)
+            slopes[j] = factor
+    for j in range(sums.shape[0]):
+        sums[j] += delta[j]
+    for j in range(row.shape[0]):
+        delta[j] *= slopes[j]
 
 
 @inlined
@@ -57,38 +144,47 @@ def _round_row(row, rounded):  # type: ignore[no-untyped-def]
 
 @reduction
 def softmax_rows(  # type: ignore[no-untyped-def]
-    scores, sample, head, first_row, lead, shift, reach, sequence, scale, cap, slopes, logsumexp, draws, rounded
+    scores, sample, head, first_row, lead, shift, rules, logsumexp, draws, rounded
 ):
-    """Turn the scores of a block of queries into probabilities, dropped ones included; 0 where nothing is seen.
+    """Turn the products of a block of queries and keys into probabilities, dropped ones included; 0 where none is seen.
 
     Columns below `lead` are the first keys, which all may see; from there on column j is key j + `shift`. The
-    probabilities are in `rounded`, too, if that has room for any.
+    probabilities are in `rounded`, too, if that has room for any. The log-sum-exp of a query that sees nothing is
+    infinity, so that its probabilities are 0 backward as well.
     """
     samples, heads, rows, columns = scores.shape
     zero, one = scores.dtype.type(0), scores.dtype.type(1)
-    factor = scores.dtype.type(scale)
+    nothing = scores.dtype.type(-np.inf)
+    factor = scores.dtype.type(rules.scale)
     memory = mask_memory(columns, scores)
+    hidden = np.empty(columns, scores.dtype)
     for b in range(samples):
         for h in range(heads):
             for i in range(rows):
                 row = scores[b, h, i]
                 position = first_row + i
-                seen = min(lead, position + 1)
-                stop = position + 1 - shift
-                start = min(max(position + 1 - reach - shift, lead), max(stop, seen))
+                seen, start, stop, near = _ranges(rules, position, shift, lead, columns)
                 # Views of what is seen: loops from 0 vectorise; in others an index may be negative, for all LLVM knows.
                 sinks, window = row[:seen], row[start:stop]
                 unit = factor
-                if cap > 0 or slopes.shape[0] > 0:
+                if rules.biases.shape[0] > 0:
                     unit = one
-                    slope = slopes[head + h] if slopes.shape[0] > 0 else zero
-                    bend(sinks, factor, cap, slope, position)
-                    bend(window, factor, cap, slope, position - shift - start)
-                largest = sinks[0] if seen > 0 else window[0]
+                    bias = _bias(rules, hidden, head + h, sample + b, position, near, 0, seen)
+                    bend(sinks, factor, rules.cap, bias)
+                    key = start + shift
+                    bias = _bias(rules, hidden, head + h, sample + b, position, near, key, window.shape[0])
+                    bend(window, factor, rules.cap, bias)
+                largest = nothing
                 for j in range(sinks.shape[0]):
                     largest = maximum(largest, sinks[j])
                 for j in range(window.shape[0]):
                     largest = maximum(largest, window[j])
+                if largest == nothing and (rules.key_segments.shape[0] > 0):
+                    row[:] = zero
+                    logsumexp[head + h, (sample + b) * rules.queries + position] = -nothing
+                    if rounded.shape[0] > 0:
+                        _round_row(row, rounded[b, h, i])
+                    continue
                 total = zero
                 for j in range(sinks.shape[0]):
                     sinks[j] = exp((sinks[j] - largest) * unit)
@@ -96,10 +192,10 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                 for j in range(window.shape[0]):
                     window[j] = exp((window[j] - largest) * unit)
                     total += window[j]
-                logsumexp[head + h, (sample + b) * sequence + position] = largest * unit + math.log(total)
+                logsumexp[head + h, (sample + b) * rules.queries + position] = largest * unit + math.log(total)
                 probability = one / total
                 if draws[0] > 0:
-                    element = ((head + h) * sequence + position) * sequence
+                    element = ((head + h) * rules.queries + position) * rules.keys
                     mask = mask_elements(memory, draws, sample + b, element, sinks.shape[0])
                     for j in range(sinks.shape[0]):
                         sinks[j] *= probability * mask[j]
@@ -123,55 +219,59 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
     delta,
     sample,
     head,
-    first_key,
+    first_row,
     lead,
-    reach,
-    sequence,
-    scale,
-    cap,
-    slopes,
+    first_key,
+    rules,
     logsumexp,
     dots,
     draws,
     rounded,
     rounded_delta,
+    sums,
 ):
-    """Turn scores into dropped probabilities, and the deltas of these into those of q k^T.
+    """Turn products of queries and keys into dropped probabilities, and the deltas of these into those of the products.
 
-    Both are (samples, heads, rows, keys): the block of keys from `first_key` on, of which the first `lead` are seen
-    by all, and the queries from there on. Both are in `rounded` and `rounded_delta`, too, if these have room for any.
+    Both are (samples, heads, rows, keys): the queries from `first_row` on, and the block of keys from `first_key` on,
+    of which the first `lead` are seen by all. Both are in `rounded` and `rounded_delta`, too, if these have room for
+    any. `sums` is of the shape of the biases: their deltas are added there, if there is room for any.
     """
     samples, heads, rows, keys = scores.shape
     zero = scores.dtype.type(0)
-    factor = scores.dtype.type(scale)
+    factor = scores.dtype.type(rules.scale)
     memory = mask_memory(keys, scores)
+    hidden, slopes = np.empty(keys, scores.dtype), np.empty(keys, scores.dtype)
     for b in range(samples):
         for h in range(heads):
-            slope = slopes[head + h] if slopes.shape[0] > 0 else zero
             for i in range(rows):
                 row = scores[b, h, i]
                 delta_row = delta[b, h, i]
-                position = first_key + i
-                seen = min(lead, i + 1)
-                stop = min(i + 1, keys)
-                start = min(max(i + 1 - reach, lead), max(stop, seen))
-                token = (sample + b) * sequence + position
+                position = first_row + i
+                seen, start, stop, near = _ranges(rules, position, first_key, lead, keys)
+                token = (sample + b) * rules.queries + position
                 total = logsumexp[head + h, token]
                 dot = dots[head + h, token]
-                element = ((head + h) * sequence + position) * sequence + first_key
+                element = ((head + h) * rules.queries + position) * rules.keys + first_key
                 for first, last in ((0, seen), (start, stop)):
                     if last <= first:
                         continue
                     part, part_delta = row[first:last], delta_row[first:last]
+                    mask = mask_elements(memory, draws, sample + b, element + first, part.shape[0])
                     if draws[0] > 0:
-                        mask = mask_elements(memory, draws, sample + b, element + first, part.shape[0])
                         for j in range(part.shape[0]):
                             part_delta[j] *= mask[j]
-                        _delta_of_scores(part, part_delta, factor, cap, slope, i - first, total, dot)
+                    if rules.biases.shape[0] > 0:
+                        key, count = first_key + first, part.shape[0]
+                        bias = _bias(rules, hidden, head + h, sample + b, position, near, key, count)
+                        part_sums = slopes[:0]
+                        if sums.shape[0] > 0:
+                            part_sums = sums[head + h][key - position + rules.queries - 1 :][:count]
+                        _delta_of_bent_scores(part, part_delta, factor, rules.cap, bias, total, dot, slopes, part_sums)
+                    else:
+                        _delta_of_scores(part, part_delta, factor, total, dot)
+                    if draws[0] > 0:
                         for j in range(part.shape[0]):
                             part[j] *= mask[j]
-                    else:
-                        _delta_of_scores(part, part_delta, factor, cap, slope, i - first, total, dot)
                 row[seen:start] = zero
                 delta_row[seen:start] = zero
                 row[max(stop, start) :] = zero

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.activations import exp
-from cstool.kernels._jit import elementwise, reduction
+from cstool.kernels._jit import elementwise, inlined, reduction
 from cstool.kernels._vectors import FLOAT_BYTES
 from cstool.kernels.attention import Attention
 from cstool.kernels.attention_rows import bend
@@ -61,14 +61,18 @@ def append(x, news, cache):  # type: ignore[no-untyped-def]
 
 
 @reduction
-def _soften(sinks, window, factor, cap, slope, sinks_distance, window_distance):  # type: ignore[no-untyped-def]
-    """Turn the scores of two ranges of keys into probabilities over both."""
+def _soften(sinks, window, factor, cap, biases):  # type: ignore[no-untyped-def]
+    """Turn the scores of two ranges of keys into probabilities over both.
+
+    Args:
+        biases: what is added to the scores of either range; empty for nothing
+    """
     one = factor * 0 + 1
     unit = factor
-    if cap > 0 or slope != 0:
+    if biases[1].shape[0] > 0:
         unit = one
-        bend(sinks, factor, cap, slope, sinks_distance)
-        bend(window, factor, cap, slope, window_distance)
+        bend(sinks, factor, cap, biases[0])
+        bend(window, factor, cap, biases[1])
     largest = window[0]
     for j in range(sinks.shape[0]):
         largest = maximum(largest, sinks[j])
@@ -88,24 +92,29 @@ def _soften(sinks, window, factor, cap, slope, sinks_distance, window_distance):
         window[j] *= share
 
 
+@inlined
+def _first_seen(rules, position):  # type: ignore[no-untyped-def]
+    """Return the first key that a token sees beside sinks."""
+    return max(0, position + 1 - rules.reach, position // rules.chunk * rules.chunk)
+
+
 @elementwise
 def _attend(  # type: ignore[no-untyped-def]
-    q, news, keys, values, pairs, heads, sharing, reach, sinks, scale, cap, slopes, context, scores
+    q, news, keys, values, pairs, heads, sharing, sinks, rules, context, scores
 ):
     width = q.shape[1] // heads
-    factor, zero = q.dtype.type(scale), q.dtype.type(0)
+    factor, zero = q.dtype.type(rules.scale), q.dtype.type(0)
     q_stride, key_stride, score_stride = q.strides[0], keys.strides[2], scores.strides[0]
     for pair in range(pairs[0], pairs[1]):
         k, head = pair // heads, pair % heads
         b, count, start_row, had = news.slots[k], news.counts[k], news.starts[k], news.before[k]
-        slope = slopes[head] if slopes.shape[0] > 0 else zero
         head_keys = keys.ctypes.data + b * keys.strides[0] + head // sharing * keys.strides[1]
         head_values = values[b, head // sharing]
         for block in range(0, count, BLOCK_TOKENS):
             tokens = min(BLOCK_TOKENS, count - block)
             row, position = start_row + block, had + block
             # Of the columns of scores, `lead` are sinks, the others the keys from the first that this block sees.
-            begin = max(0, position + 1 - reach)
+            begin = _first_seen(rules, position)
             lead = min(sinks, begin)
             queries = q.ctypes.data + row * q_stride + head * width * FLOAT_BYTES
             columns = scores.ctypes.data
@@ -115,11 +124,15 @@ def _attend(  # type: ignore[no-untyped-def]
             dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width, window_keys)
             for i in range(tokens):
                 here = position + i
-                start = max(0, here + 1 - reach)
+                start = _first_seen(rules, here)
                 # Sinks that its own window has not are the first columns in either case: keys from 0 on.
                 apart = scores[i, : min(sinks, start)]
                 window = scores[i, start - begin + lead : here + 1 - begin + lead]
-                _soften(apart, window, factor, cap, slope, here, here - start)
+                biases = apart[:0], apart[:0]
+                if rules.biases.shape[0] > 0:
+                    of_head = rules.biases[head, rules.queries - 1 - here :]
+                    biases = of_head[: apart.shape[0]], of_head[start : here + 1]
+                _soften(apart, window, factor, rules.cap, biases)
                 target = context[row + i, head * width : (head + 1) * width]
                 for d in range(width):
                     target[d] = zero
@@ -147,7 +160,12 @@ def cached_attention(
         pairs: which of the pairs of sequence and head, those of a sequence after one another
         context: (T, A * D) float32; the columns of the pairs' heads are written
         scores: (BLOCK_TOKENS, capacity) float32, scratch
+
+    Raises:
+        ValueError: for what a cache of one sequence of tokens, and an op without weights, do not have
     """
-    reach, _, *numbers = form.numbers(q.dtype)
+    if not form.causal or form.columns is not None or form.buckets or form.slope_scale is not None:
+        raise ValueError("with a cache, attention is causal, without columns, and its biases are not weights")
+    rules = form.rules(form.biases(q.dtype, needed=False))
     heads = form.heads, form.heads // form.kv_heads
-    _attend(q, news, keys, values, pairs, *heads, reach, form.sinks, *numbers, context, scores)
+    _attend(q, news, keys, values, pairs, *heads, form.sinks, rules, context, scores)

@@ -67,14 +67,19 @@ def narrow_parts(graph: Graph) -> Narrow:
     }
     for op in graph.ops:
         # The operands of attention meet in one product.
-        if op.kind is OpKind.ATTENTION and not tensors.issuperset(op.inputs):
-            tensors.difference_update(op.inputs)
+        if op.kind is OpKind.ATTENTION and not tensors.issuperset(_operands(op)):
+            tensors.difference_update(_operands(op))
     deltas = frozenset(
         name
         for name, maker in makers.items()
         if _enters_products(maker, tensors) and _is_written_once(readers.get(name, ()), graph)
     )
     return Narrow(weights, frozenset(tensors), deltas)
+
+
+def _operands(op: Op) -> tuple[str, ...]:
+    """Inputs of an op that are activations: of attention query, key and value, not the segments of tokens."""
+    return op.inputs[:3] if op.kind is OpKind.ATTENTION else op.inputs
 
 
 def _reads(op: Op) -> bool:
@@ -88,7 +93,7 @@ def _enters_products(maker: Op, tensors: Collection[str]) -> bool:
     """Whether the delta of what an op makes is multiplied, by it or by those before it."""
     if maker.kind is OpKind.LINEAR:
         return True
-    return maker.kind in _BETWEEN | {OpKind.ATTENTION} and set(maker.inputs) <= set(tensors)
+    return maker.kind in _BETWEEN | {OpKind.ATTENTION} and set(_operands(maker)) <= set(tensors)
 
 
 def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph) -> bool:

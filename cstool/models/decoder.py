@@ -149,6 +149,7 @@ def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: i
         slopes=alibi_slopes(model.num_heads, model.pos_scaling_factor) if uses_alibi else (),
         window=window,
         sinks=model.sinks if window is not None else 0,
+        causal=True,
         dropout=model.attention_dropout_rate,
     )
 

@@ -160,6 +160,6 @@ def op_flops(op: Op, shapes: Mapping[str, tuple[int, ...]], with_delta: Collecti
         elif isinstance(item, Pairs):
             # query key^T and scores value, for the pairs that the mask lets through; backward each gives two deltas.
             product = 2 * item.pairs * item.width
-            query, key, value = (name in with_delta for name in op.inputs)
+            query, key, value = (name in with_delta for name in op.inputs[:3])
             found += Flops(2 * product, product * (query + key + value + (query or key)))
     return found

@@ -62,7 +62,7 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
             case Pairs():
                 queries, (forward, delta) = ceil_div(item.tokens, height), query_cycles(pe, item, width)
                 # Keys and values pass by; backward, their deltas come back.
-                passing = item.tokens * pe.wavelets(2 * ceil_div(item.kv_width, width)) * (height > 1)
+                passing = item.key_tokens * pe.wavelets(2 * ceil_div(item.kv_width, width)) * (height > 1)
                 phases.forward.add(compute=queries * forward, link=passing)
                 phases.delta.add(compute=queries * delta, link=2 * passing)
             case Lookup():
@@ -124,7 +124,7 @@ def query_cycles(pe: Pe, item: Pairs, columns: Any) -> tuple[Any, Any]:
     """
     d, keys = ceil_div(item.width, columns), ceil_div(item.pairs, item.tokens)
     heads = ceil_div(d, item.head_width)
-    product = pair_cycles(pe, keys, d, key_block(pe, item.tokens, ceil_div(item.kv_width, columns)))
+    product = pair_cycles(pe, keys, d, key_block(pe, item.key_tokens, ceil_div(item.kv_width, columns)))
     softmax = heads * pe.vector_cycles(keys, SOFTMAX_OPS)
     # Where a head lies over several columns, its scores are partial sums.
     scores = heads * pe.partial_sum_cycles(keys, 1 + (d % item.head_width > 0))

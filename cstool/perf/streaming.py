@@ -107,7 +107,7 @@ def streamed_phases(
                 t, (forward, delta) = layout.tokens_per_pe, query_cycles(pe, item, layout.columns)
                 # Keys and values of the samples of a group pass by all its rows.
                 kv = pe.wavelets(2 * ceil_div(item.kv_width, layout.columns))
-                passing = item.tokens * ceil_div(samples, layout.groups) * kv
+                passing = item.key_tokens * ceil_div(samples, layout.groups) * kv
                 phases.forward.add(compute=t * forward, link=passing)
                 phases.delta.add(compute=t * delta, link=2 * passing)
             case Lookup():

@@ -1,5 +1,8 @@
 """The kernels once more, slow and obvious, in float64 NumPy: no blocks, no panels, no state."""
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.special import expit, ndtr
 
@@ -85,61 +88,142 @@ def softmax(x: Array) -> Array:
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def attention(q: Array, k: Array, v: Array, form: Attention, dropout: Dropout | None) -> tuple[Array, Array]:
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    form: Attention,
+    dropout: Dropout | None,
+    segments: Sequence[Array] = (),
+    weights: Sequence[Array] = (),
+) -> tuple[Array, Array]:
     """Return the context (T, A * D) and the log-sum-exp (A, T), sample by sample and head by head."""
     context = np.zeros(q.shape)
     logsumexp = np.zeros((form.heads, q.shape[0]))
     for head, here, kv_here, mask in _pairs(q, form, dropout):
-        scores, _ = _scores(q[here], k[kv_here], form, head)
-        context[here] = (softmax(scores) * mask) @ v[kv_here]
-        logsumexp[head, here[0]] = np.log(np.exp(scores).sum(axis=1))
+        scores, _ = _scores(q[here], k[kv_here], form, head, _added(form, head, weights))
+        scores[_unseen(form, here[0], kv_here[0], segments)] = -np.inf
+        context[here] = (_probabilities(scores) * mask) @ v[kv_here]
+        with np.errstate(divide="ignore"):
+            total = np.log(np.exp(scores).sum(axis=1))
+        logsumexp[head, here[0]] = np.where(np.isneginf(total), np.inf, total)
     return context, logsumexp
 
 
 def attention_deltas(
-    q: Array, k: Array, v: Array, delta: Array, form: Attention, dropout: Dropout | None
-) -> tuple[Array, Array, Array]:
-    """Return the deltas of q, k and v, each of the shape of what it is of."""
-    delta_q, delta_k, delta_v = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
+    q: Array,
+    k: Array,
+    v: Array,
+    delta: Array,
+    form: Attention,
+    dropout: Dropout | None,
+    segments: Sequence[Array] = (),
+    weights: Sequence[Array] = (),
+) -> list[Array]:
+    """Return the deltas of q, k and v, and the gradients of the weights, each of the shape of what it is of."""
+    delta_q, delta_k, delta_v, *gradients = found = [np.zeros(x.shape) for x in (q, k, v, *weights)]
     for head, here, kv_here, mask in _pairs(q, form, dropout):
-        scores, slope = _scores(q[here], k[kv_here], form, head)
-        p = softmax(scores)
+        scores, slope = _scores(q[here], k[kv_here], form, head, _added(form, head, weights))
+        scores[_unseen(form, here[0], kv_here[0], segments)] = -np.inf
+        p = _probabilities(scores)
         delta_v[kv_here] += (p * mask).T @ delta[here]
         delta_p = (delta[here] @ v[kv_here].T) * mask
-        delta_scores = p * (delta_p - (delta_p * p).sum(axis=1, keepdims=True)) * slope
-        delta_q[here] = delta_scores @ k[kv_here]
-        delta_k[kv_here] += delta_scores.T @ q[here]
-    return delta_q, delta_k, delta_v
+        delta_scores = p * (delta_p - (delta_p * p).sum(axis=1, keepdims=True))
+        delta_q[here] = (delta_scores * slope) @ k[kv_here]
+        delta_k[kv_here] += (delta_scores * slope).T @ q[here]
+        if form.buckets:
+            np.add.at(gradients[0][:, head], _buckets(form), delta_scores)
+        if form.slope_scale is not None:
+            gradients[-1][head] -= form.slope_scale * np.sum(np.abs(_ahead(form)) * delta_scores)
+    return found
 
 
-def _scores(q: Array, k: Array, form: Attention, head: int) -> tuple[Array, Array]:
+def _probabilities(scores: Array) -> Array:
+    """Return the softmax of each row, 0 where there is nothing but -inf."""
+    seen = np.isfinite(scores).any(axis=1)
+    p = np.zeros(scores.shape)
+    p[seen] = softmax(scores[seen])
+    return p
+
+
+def _scores(q: Array, k: Array, form: Attention, head: int, added: Array) -> tuple[Array, Array]:
     """Return the scores of a head, and their derivatives with respect to the products of queries and keys."""
     scores, slope = q @ k.T * form.scale, np.full((len(q), len(k)), form.scale)
     if form.softcap is not None:
         capped = np.tanh(scores / form.softcap)
         scores, slope = form.softcap * capped, slope * (1 - capped**2)
-    distance = np.arange(len(q))[:, None] - np.arange(len(k))
+    return scores + added, slope
+
+
+def _ahead(form: Attention) -> Array:
+    """Return by how much each key comes after each query, (S, keys)."""
+    return np.arange(form.key_count) - np.arange(form.sequence)[:, None]
+
+
+def _added(form: Attention, head: int, weights: Sequence[Array]) -> Array:
+    """Return what is added to the scores of a head."""
+    added = np.zeros((form.sequence, form.key_count))
     if form.slopes:
-        scores = scores - form.slopes[head] * distance
-    near = distance < (len(q) if form.window is None else form.window)
-    seen = (distance >= 0) & (near | (np.arange(len(k)) < form.sinks))
-    return np.where(seen, scores, -np.inf), slope
+        added -= form.slopes[head] * np.abs(_ahead(form))
+    if form.buckets:
+        added += weights[0][_buckets(form), head]
+    if form.slope_scale is not None:
+        added -= form.slope_scale * float(weights[-1][head].item()) * np.abs(_ahead(form))
+    return added
+
+
+def _buckets(form: Attention) -> Array:
+    """Return the bucket of each query and key, by the text of the paper: exact distances, then ever wider ranges."""
+    return np.array([[bucket(form, int(ahead)) for ahead in row] for row in _ahead(form)])
+
+
+def bucket(form: Attention, ahead: int) -> int:
+    """Return the bucket of a key that comes so much after its query."""
+    count = form.buckets // 2 if form.bidirectional else form.buckets
+    distance = abs(ahead) if form.bidirectional else max(0, -ahead)
+    exact = count // 2
+    found = distance
+    if distance >= exact:
+        share = math.log(distance / exact) / math.log(form.max_distance / exact)
+        # A distance that begins a range is in it, whatever its logarithm is rounded to.
+        found = min(count - 1, exact + math.floor(share * (count - exact) + 1e-9))
+    return found + (count if form.bidirectional and ahead > 0 else 0)
+
+
+def _unseen(form: Attention, here: slice, kv_here: slice, segments: Sequence[Array]) -> Array:
+    """Return which keys a query does not see, (S, keys), of the sample whose queries and keys are at these places."""
+    key, query = np.arange(form.key_count), np.arange(form.sequence)[:, None]
+    seen = np.ones((form.sequence, form.key_count), bool)
+    if form.causal:
+        if form.window is not None:
+            seen = (query - key < form.window) | (key < form.sinks)
+        if form.chunk is not None:
+            seen = key // form.chunk == query // form.chunk
+        if form.columns is not None:
+            spacing, width = form.columns
+            for end in range(spacing - 1, form.sequence, spacing):
+                seen = seen | ((key > end - width) & (key <= end))
+        seen = seen & (key <= query)
+    if segments:
+        own = segments[1][here][:, None] if segments[1:] else 1
+        seen = seen & (segments[0][kv_here] == own)
+    return ~seen
 
 
 def _pairs(q: Array, form: Attention, dropout: Dropout | None):  # type: ignore[no-untyped-def]
     """Yield each head of each sample: its number, where its queries are, where its keys are, its dropout mask."""
-    width, sequence = q.shape[1] // form.heads, form.sequence
-    square = sequence * sequence
+    width, sequence, keys = q.shape[1] // form.heads, form.sequence, form.key_count
+    square = sequence * keys
     for sample in range(q.shape[0] // sequence):
         for head in range(form.heads):
-            mask = np.ones((sequence, sequence))
+            mask = np.ones((sequence, keys))
             if dropout is not None:
                 mask = elements_mask(dropout, sample, form.heads * square)[head * square : (head + 1) * square]
-                mask = mask.reshape(sequence, sequence)
-            rows = slice(sample * sequence, (sample + 1) * sequence)
+                mask = mask.reshape(sequence, keys)
+            rows, kv_rows = (slice(sample * count, (sample + 1) * count) for count in (sequence, keys))
             kv = head * form.kv_heads // form.heads
             columns = slice(head * width, (head + 1) * width), slice(kv * width, (kv + 1) * width)
-            yield head, (rows, columns[0]), (rows, columns[1]), mask
+            yield head, (rows, columns[0]), (kv_rows, columns[1]), mask
 
 
 def embedding_gradient(ids: Array, delta_y: Array, vocabulary: int) -> Array:

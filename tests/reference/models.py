@@ -75,7 +75,8 @@ def output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dro
             turn = attributes["head_width"], sequence, attributes["frequencies"], attributes["amplitude"]
             return kernels.rotary(x, *turn)
         case OpKind.ATTENTION:
-            return kernels.attention(*inputs, Attention.of(attributes, sequence), dropout)[0]
+            form = Attention.of(attributes, sequence, len(inputs[1]) * sequence // len(x))
+            return kernels.attention(*inputs[:3], form, dropout, inputs[3:], weights)[0]
         case OpKind.ACTIVATION:
             return _dropped(kernels.activation(attributes["function"], x + sum(weights)), dropout)
         case OpKind.GATED_ACTIVATION:
