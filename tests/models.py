@@ -3,8 +3,8 @@
 from typing import Any
 
 from cstool.ir import Graph
-from cstool.models import build_graph
-from cstool.params import DecoderParams, FcMnistParams
+from cstool.models import SampleForm, build_graph
+from cstool.params import DecoderParams, EncoderParams, FcMnistParams
 from cstool.params.sections.model import MODELS
 
 
@@ -113,3 +113,77 @@ def fc_mnist(*sizes: int, **keys: Any) -> Graph:
     """A fully connected network, by default 784 - 6 - 4 - 10."""
     model = FcMnistParams.model_validate({"name": "fc_mnist", "hidden_sizes": list(sizes or (6, 4)), **keys})
     return build_graph(model, None)
+
+
+_HEAD = {"task_dropout": 0.0, "num_labels": 3}
+ENCODERS: dict[str, dict[str, Any]] = {
+    "bert": {"mlm_loss_weight": 0.5},
+    "bert, pad 1, no ties": {
+        "share_embedding_weights": False,
+        "pad_token_id": 1,
+        "mask_padding_in_positional_embed": True,
+        "use_output_bias_in_mlm": False,
+        "use_ffn_bias_in_mlm": False,
+        "encoder_nonlinearity": "relu",
+        "embedding_layer_norm": False,
+        "extra_attention_params": {"num_kv_groups": 2},
+        **_FEW_KEYS,
+    },
+    "bert, muP": {
+        "mup_base_hidden_size": 4.0,
+        "mup_base_filter_size": 4.0,
+        "embeddings_scale": 3.0,
+        "output_logits_alpha": 2.0,
+    },
+    "roberta": {"disable_nsp": True, "mask_padding_in_positional_embed": True},
+    "esm2": {
+        "name": "esm2",
+        "disable_nsp": True,
+        "embedding_layer_norm": False,
+        "position_embedding_type": "rotary",
+        "rotary_dim": 4,
+        "use_final_layer_norm": True,
+        "token_dropout": True,
+        "mask_token_id": 4,
+        "pad_token_id": 1,
+    },
+    "bert, alibi": {"position_embedding_type": "alibi", "use_projection_bias_in_attention": False},
+    "bert, gates, norms first": {"encoder_nonlinearity": "swiglu", "use_ffn_bias": False, "norm_first": True},
+    "bert, fixed positions": {"position_embedding_type": "fixed", "num_segments": 0},
+    "classifier": {"name": "bert/classifier", **_HEAD},
+    "token classifier": {
+        "name": "bert/token_classifier",
+        "num_classes": 5,
+        "encoder_output_dropout_rate": 0.0,
+        "include_padding_in_loss": True,
+    },
+    "summarization": {"name": "bert/extractive_summarization", "loss_weight": 0.25},
+}
+"""encoders, by what sets them apart"""
+
+
+def encoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> EncoderParams:
+    """The params of an encoder of width 8 with 2 heads over 11 tokens."""
+    settings = {
+        "name": "bert",
+        "num_hidden_layers": layers,
+        "vocab_size": 11,
+        "hidden_size": 8,
+        "num_heads": 2,
+        "filter_size": 16,
+        "max_position_embeddings": sequence,
+        "dropout_rate": dropout,
+        "attention_dropout_rate": dropout,
+        "pooler_nonlinearity": "tanh",
+        **keys,
+    }
+    if dropout and "task_dropout" in settings:
+        settings["task_dropout"] = dropout
+    model = MODELS[settings["name"]].model_validate(settings)
+    assert isinstance(model, EncoderParams)
+    return model
+
+
+def encoder(*, sequence: int = 8, predictions: int = 3, **keys: Any) -> Graph:
+    """An encoder of width 8 with 2 heads over 11 tokens, and its heads."""
+    return build_graph(encoder_params(sequence=sequence, **keys), SampleForm(sequence, predictions))

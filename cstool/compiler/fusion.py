@@ -15,7 +15,7 @@ from cstool.ir import FusedKernel, KernelKind, Op, Segment, rules_of
 def fuse_kernels(program: Program) -> Program:
     """Cut every segment into kernels, all of kind elementwise so far."""
     graph = program.graph
-    losses = {loss.tensor for loss in graph.losses}
+    losses = {loss.name for loss in graph.losses}
     kernels = tuple(
         tuple(_kernel(segment, ops, outer, losses) for ops in group_ops(segment.ops))
         for segment, outer in zip(graph.segments, outer_reads(graph), strict=True)

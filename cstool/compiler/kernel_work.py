@@ -51,9 +51,7 @@ class KernelWork:
                 case MatMul():
                     return f"({tokens}{item.inputs:,} inputs, {item.outputs:,} outputs)"
                 case Pairs() if item.key_tokens != item.tokens:
-                    return (
-                        f"({tokens}queries of {item.width:,}; {item.key_tokens:,} tokens, keys of {item.kv_width:,})"
-                    )
+                    return f"({tokens}queries of {item.width:,}; {item.key_tokens:,} tokens, keys of {item.kv_width:,})"
                 case Pairs():
                     return f"({tokens}queries of {item.width:,}, keys of {item.kv_width:,})"
                 case Lookup():

@@ -14,7 +14,7 @@ def program_text(program: Program) -> str:
 def _lines(program: Program) -> Iterator[str]:
     graph = program.graph
     inputs = ", ".join(f"{tensor.name} {_shape(tensor.shape)} {tensor.dtype}" for tensor in graph.inputs)
-    yield f"graph {graph.name}: {inputs} -> {', '.join(loss.tensor for loss in graph.losses)}"
+    yield f"graph {graph.name}: {inputs} -> {', '.join(loss.name for loss in graph.losses)}"
     for number, segment in enumerate(graph.segments):
         yield f"segment {number} x {segment.count}"
         shapes = {tensor.name: tensor.shape for tensor in segment.tensors}

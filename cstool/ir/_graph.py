@@ -35,14 +35,14 @@ class Loss:
     """A number that training makes smaller: a sum over a batch, divided by a count.
 
     Args:
-        tensor: that has its terms, one for each token or sample
+        name: of the tensor that has its terms, one for each token or sample
         scaling: what the sum is divided by: "num_tokens", the terms that count, or "batch_size", the samples
         weight: what its share of the whole loss is multiplied by
         accuracy: what evaluations call the share of correct predictions
         perplexity: what they call the exponential of the mean; None where that is of no use
     """
 
-    tensor: str
+    name: str
     scaling: str = "num_tokens"
     weight: float = 1.0
     accuracy: str = "accuracy"

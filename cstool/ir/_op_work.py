@@ -112,9 +112,7 @@ def column_keys(tokens: int, spacing: int, width: int) -> list[int]:
     >>> column_keys(10, 4, 2)
     [2, 3, 6, 7]
     """
-    return sorted(
-        {key for end in range(spacing, tokens + 1, spacing) for key in range(max(0, end - width), end)}
-    )
+    return sorted({key for end in range(spacing, tokens + 1, spacing) for key in range(max(0, end - width), end)})
 
 
 def _capped_sum(last: int, cap: int) -> int:

@@ -48,14 +48,14 @@ def _segment(compiled: Segment, own: Segment) -> str:
     return _field(compiled, own, ("first", "stride"))
 
 
-def _named(what: str, compiled: Sequence[Any], own: Sequence[Any]) -> str:
+def _named(what: str, compiled: Sequence[Any], own: Sequence[Any], plural: str | None = None) -> str:
     """Return the first difference of two sequences of things with names."""
     for one, other in zip(compiled, own, strict=False):
         if one.name != other.name:
             return _instead(what, one.name, other.name)
         if one != other:
             return f"{what} {one.name} with {_field(one, other, tuple(field.name for field in fields(one)))}"
-    return _instead(f"{what}s", len(compiled), len(own))
+    return _instead(plural or f"{what}s", len(compiled), len(own))
 
 
 def _field(compiled: Any, own: Any, names: tuple[str, ...]) -> str:
@@ -65,6 +65,8 @@ def _field(compiled: Any, own: Any, names: tuple[str, ...]) -> str:
         key = min(key for key, _ in one.items() ^ other.items())
         what = f"alias {key}" if name == "aliases" else key
         return _instead(what, one.get(key, "none"), other.get(key, "none"))
+    if name == "losses":
+        return _named("loss", one, other, "losses")
     if hasattr(one, "__dataclass_fields__"):
         return _field(one, other, tuple(field.name for field in fields(one)))
     return _instead(name, one, other)

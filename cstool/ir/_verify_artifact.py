@@ -40,7 +40,7 @@ def verify(graph: Graph) -> None:
     for alias, name in graph.aliases.items():
         if name not in graph.weights or alias in graph.weights:
             raise ValueError(f"{alias!r} must be another name of a weight, got {name!r}")
-    losses = [loss.tensor for loss in graph.losses]
+    losses = [loss.name for loss in graph.losses]
     for name in losses:
         if name not in available:
             raise ValueError(f"no op produces the loss {name!r}")

@@ -165,9 +165,7 @@ class Attention(NamedTuple):
 
         return shared_tables(key, make)[0]
 
-    def rules(
-        self, biases: np.ndarray, queries: np.ndarray = _NO_SEGMENTS, keys: np.ndarray = _NO_SEGMENTS
-    ) -> Rules:
+    def rules(self, biases: np.ndarray, queries: np.ndarray = _NO_SEGMENTS, keys: np.ndarray = _NO_SEGMENTS) -> Rules:
         """As kernels take it.
 
         Args:

@@ -5,7 +5,7 @@ the same layout. A buffer has one place, however often its contents are made.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -129,9 +129,14 @@ class _Life:
         return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Sorts buffers: those that live longest first, those that are born first among equals."""
-        return -sum(stop - start + 1 for start, stop in self.spans), self.spans[0][0]
+    def moments(self) -> int:
+        """How long its contents count."""
+        return sum(stop - start + 1 for start, stop in self.spans)
+
+    @property
+    def born(self) -> int:
+        """When its contents count first."""
+        return self.spans[0][0]
 
     def begin(self, moment: int) -> None:
         """Begin a span."""
@@ -313,12 +318,24 @@ class _Backward:
 
 
 def _place(lives: Mapping[str, _Life]) -> tuple[dict[str, Buffer], int]:
-    """Give every buffer an offset so that those alive together do not overlap: first fit, the longest-lived first."""
+    """Give every buffer an offset so that those alive together do not overlap: the longest-lived first, or the largest.
+
+    The former wastes nothing where all tokens of a model are in most buffers, the latter where few tokens are read.
+    """
+    by_life = _place_in_order(lives, lambda life: (-life.moments, life.born))
+    by_size = _place_in_order(lives, lambda life: (-life.size_bytes, life.born))
+    return min(by_life, by_size, key=lambda placed: placed[1])
+
+
+def _place_in_order(
+    lives: Mapping[str, _Life], order: Callable[[_Life], tuple[int, int]]
+) -> tuple[dict[str, Buffer], int]:
+    """Give every buffer the first offset where it fits, in an order, those that are born first among equals."""
     buffers: dict[str, Buffer] = {}
     spans = np.array([(*span, i) for i, life in enumerate(lives.values()) for span in life.spans])
     places = np.zeros((len(lives), 2), np.int64)
     """offset and end of those that have been placed"""
-    for i, (name, life) in sorted(enumerate(lives.items()), key=lambda item: item[1][1].order):
+    for i, (name, life) in sorted(enumerate(lives.items()), key=lambda item: order(item[1][1])):
         meets = np.zeros(len(lives), bool)
         for start, stop in life.spans:
             meets[spans[(spans[:, 0] <= stop) & (spans[:, 1] >= start), 2]] = True

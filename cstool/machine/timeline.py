@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cstool.ir import Graph, Op, read_backward, rules_of
 
-_NUMBERED = re.compile(r".*?\.\d+(?=\.|$)")
+_NUMBERED = re.compile(r".*?layers\.\d+(?=\.|$)")
 
 
 class Visit(NamedTuple):
@@ -72,7 +72,7 @@ def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
 
 
 def layers_of(ops: Sequence[Op]) -> list[range]:
-    """Layers of a model, as ranges of positions: consecutive ops whose names begin with the same number."""
+    """Layers of a model, as ranges of positions: consecutive ops whose names begin with the same `layers.` and number."""
 
     def layer(position: int) -> str | None:
         found = _NUMBERED.match(ops[position].name)

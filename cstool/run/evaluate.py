@@ -81,7 +81,7 @@ class Evaluation:
             "perplexity": first.perplexity,
         }
         if others:
-            found["losses"] = {mean.loss.tensor: mean.mean for mean in self.means}
+            found["losses"] = {mean.loss.name: mean.mean for mean in self.means}
             found |= {mean.loss.accuracy: mean.accuracy for mean in self.means}
         return found | ({"masks": self.masks, "loss_deviation": self.loss_deviation} if self.masks else {})
 

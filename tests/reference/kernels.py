@@ -59,6 +59,19 @@ def activation(function: str, x: Array) -> Array:
     return values[function]
 
 
+def token_dropout(x: Array, ids: Array, mask: Array, sequence: int, mask_token: int, kept: float) -> Array:
+    """Return x without masked tokens, sample by sample."""
+    y = np.zeros_like(x)
+    for start in range(0, len(x), sequence):
+        own = slice(start, start + sequence)
+        masked = np.count_nonzero(ids[own] == mask_token)
+        length = np.count_nonzero(mask[own])
+        for t in range(start, start + sequence):
+            if ids[t] != mask_token:
+                y[t] = x[t] * kept / (1 - masked / length)
+    return y
+
+
 def rotary(x: Array, head_width: int, sequence: int, frequencies: tuple[float, ...], amplitude: float) -> Array:
     """Return x with the pairs of each head turned, as complex numbers."""
     y = x.copy()

@@ -60,9 +60,17 @@ def output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dro
         case OpKind.EMBEDDING:
             return weights[0][x]
         case OpKind.POSITION_EMBEDDING:
-            return _dropped(x + np.tile(weights[0][:sequence], (len(x) // sequence, 1)), dropout)
+            first = attributes.get("offset", 0)
+            return _dropped(x + np.tile(weights[0][first : first + sequence], (len(x) // sequence, 1)), dropout)
         case OpKind.FIXED_POSITION_EMBEDDING:
             return _dropped(x + np.tile(kernels.sinusoids(sequence, x.shape[1]), (len(x) // sequence, 1)), dropout)
+        case OpKind.GATHER:
+            positions = inputs[1].reshape(len(x) // sequence, -1)
+            return np.concatenate([x[i * sequence : (i + 1) * sequence][own] for i, own in enumerate(positions)])
+        case OpKind.FIRST_TOKEN:
+            return x[::sequence]
+        case OpKind.TOKEN_DROPOUT:
+            return kernels.token_dropout(*inputs, sequence, attributes["mask_token"], attributes["kept"])
         case OpKind.SCALE:
             return _dropped(x * attributes["factor"], dropout)
         case OpKind.LAYER_NORM:

@@ -54,7 +54,7 @@ def test_what_kernels_read_and_make_is_what_crosses_between_them(family):
                 if name in maker:
                     crossing.setdefault(maker[name], set()).add(name)
     for loss in graph.losses:
-        crossing.setdefault(maker[loss.tensor], set()).add(loss.tensor)
+        crossing.setdefault(maker[loss.name], set()).add(loss.name)
     for number, (segment, kernels) in enumerate(zip(graph.segments, program.kernels, strict=True)):
         for repetition in range(segment.count):
             for kernel in kernels:

@@ -37,7 +37,7 @@ def test_lives_of_activations_against_a_step_executed_op_by_op(family):
     made: dict[str, int] = {}
     needed: dict[str, int] = {}
     kernel_of = _kernel_of(program)
-    crossing: set[str] = {loss.tensor for loss in graph.losses}
+    crossing: set[str] = {loss.name for loss in graph.losses}
     for now, op in enumerate(ops):
         for name in op.inputs:
             needed[name] = now

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cstool.errors import ArtifactError
-from cstool.ir import Graph, require_model
+from cstool.ir import Graph, Loss, require_model
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.ir.artifacts import streaming_artifact
 
@@ -73,7 +73,7 @@ ACTIVATION = "transformer_decoder.layers.{n}.ffn.ffn.0.linear_layer.activation"
             segment(1, ops=(replace(OP, attributes={}), *LAYER.ops[1:])),
             f"op {OP.name} with epsilon 1e-05 instead of none in segment 1",
         ),
-        (replace(GRAPH, losses=(Loss("other"),)), "tensor loss instead of other"),
+        (replace(GRAPH, losses=(Loss("other"),)), "loss loss instead of other"),
         (replace(GRAPH, aliases={}), "alias lm_head.weight embedding_layer.word_embeddings.weight instead of none"),
     ],
 )

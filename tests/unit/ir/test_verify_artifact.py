@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import Artifact, Region, SramEntry, verify_artifact
+from cstool.ir import Artifact, Loss, Region, SramEntry, verify_artifact
 from tests.unit.ir.artifacts import SRAM, SRAM_BYTES, pipelined_artifact, plan, streaming_artifact
 
 STREAMING = streaming_artifact()

@@ -202,7 +202,9 @@ def test_no_cut_changes_what_is_seen(data, samples, sequence, block):
         keys["keys"] = data.draw(st.none() | st.integers(1, 30))
     else:
         kind = data.draw(st.sampled_from(["all", "window", "chunk"]))
-        keys |= {"window": data.draw(st.integers(1, 35)), "sinks": data.draw(st.integers(0, 5))} if kind == "window" else {}
+        keys |= (
+            {"window": data.draw(st.integers(1, 35)), "sinks": data.draw(st.integers(0, 5))} if kind == "window" else {}
+        )
         keys |= {"chunk": data.draw(st.integers(1, 35))} if kind == "chunk" else {}
         keys["columns"] = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9)))
     keys["segments"] = data.draw(st.sampled_from([None, "padded", "packed", "mixed"]))

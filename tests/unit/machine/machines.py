@@ -1,13 +1,13 @@
 """Small appliances for tests: random weights, random batches, and gradients that can be looked at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cstool.ir import Graph
+from cstool.ir import Graph, losses_of
 from cstool.machine.appliance import Appliance
 from cstool.machine.inputs import Batch
 from cstool.machine.memoryx.memoryx import MemoryX
@@ -83,18 +83,45 @@ def arrays_of(appliance: Appliance, prefix: str, suffix: str = "") -> dict[str, 
     return {name: array_of(appliance, f"{prefix}{name}{suffix}") for name in appliance.graph.weights}
 
 
+def _some_padding(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """1 for the first tokens of each sample, two at least, 0 for the rest."""
+    return (np.arange(shape[1]) < rng.integers(2, shape[1] + 1, (shape[0], 1))).astype(np.int32)
+
+
+CHOICES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
+    "attention_mask": _some_padding,
+    "token_type_ids": lambda rng, shape: rng.integers(0, 2, shape, dtype=np.int32),
+    "next_sentence_label": lambda rng, shape: rng.integers(0, 2, shape, dtype=np.int32),
+    "masked_lm_positions": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
+    "cls_positions": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
+    "sample_mask": lambda _, shape: np.ones(shape, np.float32),
+}
+"""what is not just any numbers, by input"""
+
+
 def random_batch(graph: Graph, batch_size: int, *, seed: int = 1, masked: float = 0.2) -> Batch:
     """Return random inputs for a graph, a share of the tokens masked; ids and labels are below 10."""
     rng = np.random.default_rng(seed)
+    classes = {op.inputs[1]: graph.weights[op.weights[0]].shape[0] for op in graph.ops if losses_of(op)}
+    pads = any(tensor.name == "attention_mask" for tensor in graph.inputs)
     arrays: dict[str, Array] = {}
     for tensor in graph.inputs:
         shape = (batch_size, *tensor.shape)
         if tensor.name == "mask":
             arrays["mask"] = (rng.random(shape) >= masked).astype(np.float32)
+        elif tensor.name in CHOICES:
+            arrays[tensor.name] = CHOICES[tensor.name](rng, shape)
         elif tensor.dtype == "int32":
-            arrays[tensor.name] = rng.integers(0, 10, shape, dtype=np.int32)
+            # Where there is padding, its ids (0 or 1) are embedded, and learn nothing.
+            least = 2 if (tensor.name, pads) == ("input_ids", True) else 0
+            most = min(10, classes[tensor.name]) if tensor.name in classes else 10
+            arrays[tensor.name] = rng.integers(least, most, shape, dtype=np.int32)
         else:
             arrays[tensor.name] = rng.standard_normal(shape).astype(np.float32)
+    if pads:
+        # No token of padding is masked, or learns nothing; no sample is masked throughout.
+        arrays["input_ids"][arrays["attention_mask"] == 0] = 3
+        arrays["input_ids"][:, 0] = 2
     return Batch(0, arrays, batch_size, int(np.count_nonzero(arrays["mask"])), batch_size)
 
 
@@ -121,7 +148,14 @@ def rewrite(original: Path, path: Path, **changes: Any) -> Path:
     return path
 
 
-def check_gradients(graph: Graph, batch_size: int, step: int, directions: int = 3, **settings: Any) -> float:
+def check_gradients(
+    graph: Graph,
+    batch_size: int,
+    step: int,
+    directions: int = 3,
+    tolerance: float = GRADIENT_TOLERANCE,
+    **settings: Any,
+) -> float:
     """Run a step, and compare every gradient with the slopes of the slow twin along a few random directions.
 
     Returns:
@@ -142,5 +176,5 @@ def check_gradients(graph: Graph, batch_size: int, step: int, directions: int = 
             expected = reference.slope(graph, exact, batch.arrays, 3, step, name, direction, scales)
             error = abs(float(np.sum(gradient * direction)) - expected)
             # Beside its own length that of all: a gradient may vanish, as that of a bias of keys does without dropout.
-            assert error <= GRADIENT_TOLERANCE * (length + 0.01 * whole), f"{name}: error {error / length:.1e}"
+            assert error <= tolerance * (length + 0.01 * whole), f"{name}: error {error / length:.1e}"
     return abs(trained.loss / reference.loss(graph, exact, batch.arrays, 3, step, scales) - 1)

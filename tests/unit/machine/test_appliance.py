@@ -15,9 +15,17 @@ from cstool.machine.grains import grain_samples
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
-from tests.models import FAMILIES, decoder, fc_mnist
+from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
 from tests.reference import models as reference
-from tests.unit.machine.machines import USUAL, array_of, arrays_of, check_gradients, machine, random_batch
+from tests.unit.machine.machines import (
+    GRADIENT_TOLERANCE,
+    USUAL,
+    array_of,
+    arrays_of,
+    check_gradients,
+    machine,
+    random_batch,
+)
 
 MODELS: dict[str, Callable[[], Graph]] = {
     "decoder": lambda: decoder(layers=2),
@@ -120,14 +128,25 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
     assert check_gradients(graph, 5, 5, directions=1, lanes=2, **in_waves) <= LOSS
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("model", ENCODERS)
+def test_losses_and_gradients_of_any_encoder_are_right_with_padding_and_in_lanes(model, dropout):
+    graph = encoder(dropout=dropout, **ENCODERS[model])
+    # Norms follow each other without a residual past them: each makes errors larger by 1 / deviation of 8 numbers.
+    assert check_gradients(graph, 6, 5, 1, 4 * GRADIENT_TOLERANCE, lanes=2, num_csx=2) <= LOSS
+
+
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
-@pytest.mark.parametrize("model", [*FAMILIES, "every other window", "scores by layer", "fc_mnist"])
+@pytest.mark.parametrize("model", [*FAMILIES, *ENCODERS, "every other window", "scores by layer", "fc_mnist"])
 def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatch, model, max_gradient_norm):
     """Weights are in several panels, and learn between steps. There are 4 grains, so half of 8 systems get none."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
     layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
-    graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
+    if model in ENCODERS:
+        graph = encoder(dropout=0.1, layers=3, **ENCODERS[model])
+    else:
+        graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
     grain = grain_samples(graph, 8)
     slot_bytes = make_plan(graph, grain, trains=True, recomputes=True).slot_bytes
     expected = None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
-from tests.models import FAMILIES, decoder, fc_mnist
+from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
 from tests.unit.machine.machines import arrays_of, check_gradients, machine, random_batch
 
 lives = st.lists(
@@ -52,6 +52,7 @@ GRAPHS: dict[str, Graph] = {
     "gpt2, dropout": decoder(layers=4, dropout=0.1),
     "one layer": decoder(),
     **{name: decoder(layers=4, **keys) for name, keys in FAMILIES.items()},
+    **{name: encoder(layers=4, **keys) for name, keys in ENCODERS.items()},
 }
 
 
