@@ -72,7 +72,7 @@ def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
 
 
 def layers_of(ops: Sequence[Op]) -> list[range]:
-    """Layers of a model, as ranges of positions: consecutive ops whose names begin with the same `layers.` and number."""
+    """Layers of a model, as ranges of positions: consecutive ops whose names begin with the same layer and number."""
 
     def layer(position: int) -> str | None:
         found = _NUMBERED.match(ops[position].name)

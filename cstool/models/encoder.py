@@ -101,7 +101,7 @@ def _inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
     """What the encoder reads."""
     assert form.tokens is not None
     shape = (form.tokens,)
-    names = ["input_ids", *(["token_type_ids"] if model.num_segments else []), "attention_mask"]
+    names = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
     return [Tensor(name, shape, "int32") for name in names]
 
 
@@ -138,7 +138,7 @@ def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
         "words": True,
         "unmasked": isinstance(model, Esm2Params) and model.token_dropout,
         "positioned": model.position_embedding_type in ("learned", "fixed"),
-        "segmented": bool(model.num_segments),
+        "segmented": model.segments > 0,
         "scaled": model.embeddings_scale != 1.0,
         "normed": model.embedding_layer_norm,
         "dropped": model.embedding_dropout_rate > 0,
@@ -164,9 +164,9 @@ def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
             table = parts.matrix("position_embeddings", f"{name}.embed.weight", rows, hidden)
             kind = OpKind.POSITION_EMBEDDING
             x = parts.op(kind, name, (x,), output, hidden, (table,), dropout=0.0, offset=offset)
-    if model.num_segments:
+    if model.segments:
         name = f"{layer}.segment_embeddings"
-        table = parts.matrix("segment_embeddings", f"{name}.weight", model.num_segments, hidden)
+        table = parts.matrix("segment_embeddings", f"{name}.weight", model.segments, hidden)
         y = parts.op(OpKind.EMBEDDING, name, ("token_type_ids",), "segments", hidden, (table,))
         x = parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, x), outputs["segmented"], hidden, dropout=0.0)
     if "scaled" in outputs:

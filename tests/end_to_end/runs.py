@@ -15,6 +15,7 @@ from cstool.compiler.compile import make_program
 from cstool.data import write_hdf5_text
 from cstool.ir import Artifact, plain_digest
 from cstool.machine.data_sets import check_data
+from cstool.models import SampleForm
 from cstool.params import Params, load_params
 from cstool.progress import Silent
 from cstool.run.result import RunResult
@@ -103,16 +104,12 @@ def run_file(
 
 def compiled(params: Params, mode: str, execution_mode: str = "auto") -> Artifact:
     """Compile for the data of a run, as `cstool run` does; the same input is compiled once."""
-    length = check_data(params, mode).sequence_length
-    program = make_program(
-        params, load_system("cs2"), execution_mode=execution_mode, recompute="needed", sequence_length=length
-    )
+    form = SampleForm.of(check_data(params, mode))
+    program = make_program(params, load_system("cs2"), execution_mode=execution_mode, recompute="needed", form=form)
     inputs = compile_inputs(params.model, program)
     key = plain_digest(dict(inputs))
     if key not in _COMPILED:
-        _COMPILED[key] = compile_model(
-            params, program.request.system, execution_mode=execution_mode, sequence_length=length
-        )
+        _COMPILED[key] = compile_model(params, program.request.system, execution_mode=execution_mode, form=form)
     return _COMPILED[key]
 
 

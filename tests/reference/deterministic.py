@@ -96,3 +96,55 @@ def _generator(seed: int, name: str) -> np.random.Generator:
 def _integers(generator: np.random.Generator, bound: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return integers in [0, bound), from `random` alone, whose stream is the least likely to change with NumPy."""
     return (generator.random(shape) * bound).astype(np.int64)
+
+
+def encoder_batches(
+    *,
+    batch_size: int,
+    sequence_length: int,
+    predictions: int,
+    vocab_size: int,
+    classes: int,
+    mask_token: int,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Return the batches of ten steps for any encoder, by the name of its input, (10, B, ...).
+
+    Texts are those of `text_batches`, the second half of each from another one where `next_sentence_label` is 1, ids
+    from 5 on. They end at a length of their own, and are padded with 1. Of the masked places eight in ten have the
+    mask token; `masked_lm_positions` are not in order, and those that do not count are 0.
+    """
+    generator, shape = _generator(seed, "encoder"), (STEPS, batch_size)
+    texts = text_batches(batch_size=batch_size, sequence_length=sequence_length, vocab_size=vocab_size - 5, seed=seed)
+    ids = texts[:, :, 0] + 5
+    lengths = sequence_length // 2 + _integers(generator, sequence_length // 2 + 1, (*shape, 1))
+    places = np.arange(sequence_length)
+    is_second = places >= sequence_length // 2
+    follows = _integers(generator, 2, (*shape, 1))
+    ids = np.where(is_second & (follows == 1), np.roll(ids, 1, axis=1), ids)
+    is_real = places < lengths
+    ids = np.where(is_real, ids, 1)
+    order = np.argsort(generator.random((*shape, sequence_length)) + ~is_real, axis=-1)[..., :predictions]
+    counts = np.arange(predictions) < 1 + _integers(generator, predictions, (*shape, 1))
+    positions = np.where(counts, order, 0)
+    labels = np.where(counts, np.take_along_axis(ids, positions, axis=-1), 0)
+    hidden = counts & (generator.random((*shape, predictions)) < 0.8)
+    masked = ids.copy()
+    for step, sample, place in np.argwhere(hidden):
+        masked[step, sample, positions[step, sample, place]] = mask_token
+    integers = {
+        "input_ids": masked,
+        "token_type_ids": np.broadcast_to(is_second, ids.shape),
+        "attention_mask": is_real,
+        "masked_lm_positions": positions,
+        "masked_lm_labels": labels,
+        "next_sentence_label": follows,
+        "cls_positions": np.sort(positions, axis=-1),
+        "cls_labels": ids[..., :predictions] % 2,
+        "token_labels": ids % classes,
+        "class_labels": ids[..., :1] % classes,
+    }
+    return {name: array.astype(np.int32) for name, array in integers.items()} | {
+        "prediction_mask": counts.astype(np.float32),
+        "token_mask": is_real.astype(np.float32),
+    }

@@ -109,6 +109,11 @@ class EncoderParams(AttentionRules):
         return "layernorm"
 
     @property
+    def segments(self) -> int:
+        """Kinds of token in the table of segments; 0 for no such table."""
+        return self.num_segments or 0
+
+    @property
     def position_offset(self) -> int:
         """Row of the first position in the table of positions: before it come the rows of padding."""
         return self.pad_token_id + 1 if self.mask_padding_in_positional_embed else 0
@@ -129,9 +134,7 @@ class BertParams(EncoderParams):
     vocab_size: _Vocabulary = 50257
     share_embedding_weights: bool = True
     disable_nsp: bool = False
-    num_segments: Annotated[Whole | None, filled(lambda data: None if data.get("disable_nsp") else 2)] = Field(
-        None, validate_default=True
-    )
+    num_segments: Whole | None = None
     mlm_nonlinearity: Annotated[_Nonlinearity, filled(lambda data: data.get("encoder_nonlinearity", "gelu"))] = Field(
         None, validate_default=True
     )
@@ -146,6 +149,13 @@ class BertParams(EncoderParams):
         "num_classes": (2,),
         "add_pooling_layer": (True, False),
     }
+
+    @property
+    def segments(self) -> int:
+        """Kinds of token in the table of segments: two where nothing is said, if there are two texts."""
+        if self.num_segments is None:
+            return 0 if self.disable_nsp else 2
+        return self.num_segments
 
 
 class Esm2Params(BertParams):
