@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cstool.ir import OpKind
 from cstool.kernels import attention, shared_gemm
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY
@@ -155,7 +155,7 @@ def shape(request, monkeypatch) -> tuple[int, int]:
 
 
 def assert_as_expected(found: list[Array], expected: list[Array]) -> None:
-    """Compare with the slow twin. Deltas may be 0 up to rounding where the sums for them are not: the largest counts."""
+    """Compare with the slow twin. Deltas may be 0 up to rounding where what is summed up for them is not."""
     largest = max(1.0, *(np.abs(array[np.isfinite(array)]).max(initial=0.0) for array in expected))
     for actual, array in zip(found, expected, strict=True):
         finite = np.isfinite(array)
@@ -202,7 +202,9 @@ def test_no_cut_changes_what_is_seen(data, samples, sequence, block):
         keys["keys"] = data.draw(st.none() | st.integers(1, 30))
     else:
         kind = data.draw(st.sampled_from(["all", "window", "chunk"]))
-        keys |= {"window": data.draw(st.integers(1, 35)), "sinks": data.draw(st.integers(0, 5))} if kind == "window" else {}
+        keys |= (
+            {"window": data.draw(st.integers(1, 35)), "sinks": data.draw(st.integers(0, 5))} if kind == "window" else {}
+        )
         keys |= {"chunk": data.draw(st.integers(1, 35))} if kind == "chunk" else {}
         keys["columns"] = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9)))
     keys["segments"] = data.draw(st.sampled_from([None, "padded", "packed", "mixed"]))
