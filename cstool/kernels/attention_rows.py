@@ -19,7 +19,7 @@ class Rules(NamedTuple):
     """An `Attention` as kernels take it: which keys a query sees, and what becomes of a score.
 
     The query at position p sees keys p + 1 - `reach` to p + `ahead`, none before the chunk of p, and the sinks; of
-    these the keys of its own segment.
+    these the keys of its own segment, none if that is negative.
 
     Args:
         queries, keys: tokens of a sample
@@ -84,7 +84,7 @@ def _hide(row, unseen, rules, sample, position, near, key):  # type: ignore[no-u
         segment, first = rules.query_segments[sample * rules.queries + position], sample * rules.keys + key
         segments = rules.key_segments[first : first + count]
         for j in range(count):
-            row[j] = row[j] if segments[j] == segment else unseen
+            row[j] = row[j] if segments[j] == segment and segment >= 0 else unseen
     if rules.columns.shape[0] > 0:
         columns = rules.columns[key : key + max(0, min(near - key, count))]
         for j in range(columns.shape[0]):

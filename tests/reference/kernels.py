@@ -205,7 +205,7 @@ def _unseen(form: Attention, here: slice, kv_here: slice, segments: Sequence[Arr
         seen = seen & (key <= query)
     if segments:
         own = segments[1][here][:, None] if segments[1:] else 1
-        seen = seen & (segments[0][kv_here] == own)
+        seen = seen & (segments[0][kv_here] == own) & (np.asarray(own) >= 0)
     return ~seen
 
 
