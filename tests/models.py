@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cstool.ir import Graph
+from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
 from cstool.models import SampleForm, build_graph
 from cstool.params import DecoderParams, EncoderParams, FcMnistParams
 from cstool.params.sections.model import MODELS
@@ -187,3 +187,33 @@ def encoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, 
 def encoder(*, sequence: int = 8, predictions: int = 3, **keys: Any) -> Graph:
     """An encoder of width 8 with 2 heads over 11 tokens, and its heads."""
     return build_graph(encoder_params(sequence=sequence, **keys), SampleForm(sequence, predictions))
+
+
+def attentive() -> Graph:
+    """Two layers of attention, in both directions and by segments, that share a table of biases; trained slopes."""
+    tokens, wide = (6,), (6, 4)
+    form = {"heads": 2, "kv_heads": 2, "scale": 0.5, "causal": False, "slope_scale": 1.0}
+    form |= {"buckets": 4, "max_distance": 5}
+    loss = {"logits_scale": 0.5, "logits_softcap": 3.0}
+    ops = [Op(OpKind.LINEAR, part, ("h",), (part,), (f"{part}.weight",)) for part in "qkv"]
+    ops += [
+        Op(OpKind.ATTENTION, "one", ("q", "k", "v", "segments"), ("x",), ("table", "slopes.0"), form),
+        Op(
+            OpKind.ATTENTION,
+            "two",
+            ("x", "k", "v", "segments", "segments"),
+            ("y",),
+            ("table", "slopes.1"),
+            {**form, "dropout": 0.3},
+        ),
+        Op(OpKind.SOFTMAX_LOSS, "last", ("y", "labels", "mask"), ("loss",), ("last.weight",), loss),
+    ]
+    shapes = {"table": (4, 2), "slopes.0": (2,), "slopes.1": (2, 1), "last.weight": (10, 4)}
+    shapes |= {f"{part}.weight": (4, 4) for part in "qkv"}
+    weights = tuple(Weight(name, shape, Initializer("constant")) for name, shape in shapes.items())
+    tensors = (*(Tensor(name, wide) for name in "qkvxy"), Tensor("loss", tokens))
+    ids = (Tensor(name, tokens, "int32") for name in ("labels", "segments"))
+    inputs = Tensor("h", wide), Tensor("mask", tokens), *ids
+    graph = Graph("attentive", inputs, (Segment(tuple(ops), tensors, weights),), (Loss("loss"),))
+    verify(graph)
+    return graph

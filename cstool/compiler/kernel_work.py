@@ -17,7 +17,7 @@ class KernelWork:
         work: of its ops, in order; products of the same activations as one
         needs_delta: whether a delta flows on to what it reads
         matrix_elements: of all its matrices and tables
-        vectors: elements of each of its biases, and weights of norms
+        vectors: elements of each of its other weights: biases, weights of norms
     """
 
     kernel: FusedKernel
@@ -120,7 +120,7 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
             else:
                 work.append(item)
     weights = segment_weights(program.graph, segment)
-    used = [weights[name] for name in kernel.weights]
-    matrices = sum(weight.size for weight in used if len(weight.shape) > 1)
-    vectors = tuple(weight.size for weight in used if len(weight.shape) == 1)
+    streamed = {matrix_of(op_of(segment, name)) for name in kernel.ops}
+    matrices = sum(weights[name].size for name in kernel.weights if name in streamed)
+    vectors = tuple(weights[name].size for name in kernel.weights if name not in streamed)
     return KernelWork(kernel, tuple(work), not inputs.issuperset(kernel.reads), matrices, vectors)

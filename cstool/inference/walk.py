@@ -14,7 +14,7 @@ import numpy as np
 
 from cstool.inference.team import Team
 from cstool.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
 from cstool.kernels.call import Call, Weights
 from cstool.kernels.embedding import add_positions, sinusoids
@@ -325,7 +325,9 @@ class Walk:
 
     def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
         assert self.cache is not None
-        q, k, v = call.inputs
+        q, k, v, *segments = call.inputs
+        if segments:
+            raise ValueError(f"{planned.op.name}: with a cache, all tokens of a sequence are of one segment")
         keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
         append(k, news, keys)
         append(v, news, values)

@@ -277,7 +277,7 @@ def _require_biases(op: Op, weights: list[Shape]) -> None:
     """Require the weights of attention: a table of biases, slopes, which may be a column, both or none."""
     heads, buckets = op.attributes["heads"], op.attributes.get("buckets", 0)
     table = [(buckets, heads)] if buckets else []
-    fitting = [table]
+    fitting: list[list[Shape]] = [[*table]]
     if op.attributes.get("slope_scale") is not None:
         fitting = [[*table, (heads,)], [*table, (heads, 1)]]
     _require(weights in fitting, op, f"weights {weights} do not fit {buckets} buckets and {heads} heads")

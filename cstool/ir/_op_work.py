@@ -90,8 +90,10 @@ def visible_pairs(
     A token sees itself and what came before it: all of it, or what is in its chunk, or the last `window` tokens, itself
     included, and the first `sinks` of the sample; and the columns before it, of some spacing and width.
 
-    >>> visible_pairs(6), visible_pairs(6, window=2), visible_pairs(6, chunk=3), visible_pairs(6, chunk=3, columns=(3, 1))
-    (21, 11, 12, 15)
+    >>> visible_pairs(6), visible_pairs(6, window=2), visible_pairs(6, chunk=3)
+    (21, 11, 12)
+    >>> visible_pairs(6, chunk=3, columns=(3, 1))
+    15
     """
     if chunk is not None:
         found = tokens // chunk * _capped_sum(chunk, chunk) + _capped_sum(tokens % chunk, chunk)

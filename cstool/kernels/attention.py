@@ -5,186 +5,41 @@ key rows, so that the deltas of keys and values need no accumulation. Small (sam
 together. Heads of queries that share a head of keys and values follow each other; nothing is repeated in memory for
 them.
 
-`Attention` says which keys a query may see by their positions; segments, which are an input, which of these it does
-see. A block's keys are a range, `Attention.keys_of`, or no more of it than its sample's segments leave (`_runs`). With
-a window a block of queries sees the first few keys (the sinks) and a range that ends with its last row. Its scores then
-have these two side by side.
+An `Attention` says which keys a query may see by their positions; segments, which are an input, which of these it does
+see. A block's keys are a range, or no more of it than the segments of its sample leave. With a window a block of
+queries sees the first few keys (the sinks) and a range that ends with its last row. Its scores then have these two side
+by side.
 
 Source: Vaswani et al., "Attention is all you need", 2017; Dao et al., "FlashAttention", 2022, section 3 and
 appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of those of delta x probability); Ainslie
-et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023; Press et al., "Train
-short, test long", 2021 (ALiBi); Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text
-transformer", 2020, section 2.1 (relative positions); Child et al., "Generating long sequences with sparse
-transformers", 2019 (chunks and columns).
+et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cstool.ir import column_keys
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.attention_rows import Rules, row_products, softmax_rows, softmax_rows_backward
 from cstool.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, narrowed, operand
 from cstool.kernels.call import Call
 from cstool.kernels.gemm import Gemm, Scratch, quiet
 from cstool.kernels.random import draws_of
 from cstool.kernels.shared_gemm import in_parts
-from cstool.kernels.tables import shared_tables
 
 BLOCK_ROWS = 128
 """most rows of a block of queries or keys"""
 
+_Block: TypeAlias = tuple[int, int, int, int]
+"""of queries: first and last + 1, and of the keys that any of them sees; or of keys, and of the queries that see any"""
+_Run: TypeAlias = tuple[slice, list[_Block]]
+"""samples that follow each other, and their blocks"""
+
 SCORES_PER_CALL = 256 * 1024
 """scores of the pairs that go through one call together: 1 MiB, so that they stay in a core's L2 cache"""
-
-_NO_SEGMENTS, _NO_COLUMNS = np.empty(0, np.int32), np.empty(0, np.bool_)
-
-
-class Attention(NamedTuple):
-    """What is attended to, and how scores are made.
-
-    Args:
-        heads: A, of queries
-        kv_heads: heads of keys and values, a divisor of A
-        sequence: S, queries of a sample
-        scale: of the products of queries and keys, positive
-        softcap: scores stay below it: softcap * tanh(score / softcap); None for no cap
-        slopes: for each head, what a score falls per token of distance (ALiBi); empty for none
-        window: tokens that a token sees, itself included; None for all before it
-        sinks: first tokens that are seen whatever the window
-        causal: whether a token sees no later one; if not, it sees all, and there is no window, chunk or column
-        chunk: tokens of a chunk, of which none sees those of an earlier one; None for one chunk
-        columns: spacing and width: the last `width` tokens of each full `spacing` are seen from wherever; None for none
-        buckets: rows of a table of biases by distance (heads wide), the first weight; 0 for none
-        max_distance: from which on all distances are in one bucket
-        bidirectional: whether half of the buckets are for later keys; if not, these are in the bucket of distance 0
-        slope_scale: where slopes are the last weight: a score falls by slope_scale * slope per token; None where not
-        keys: of a sample; None for as many as queries
-    """
-
-    heads: int
-    kv_heads: int
-    sequence: int
-    scale: float
-    softcap: float | None = None
-    slopes: tuple[float, ...] = ()
-    window: int | None = None
-    sinks: int = 0
-    causal: bool = True
-    chunk: int | None = None
-    columns: tuple[int, int] | None = None
-    buckets: int = 0
-    max_distance: int = 128
-    bidirectional: bool = True
-    slope_scale: float | None = None
-    keys: int | None = None
-
-    @classmethod
-    def of(cls, attributes: Mapping[str, Any], sequence: int, keys: int | None = None) -> "Attention":
-        """Return the attention of an op, by its attributes; those that have a default may be left out."""
-        given = {name: attributes[name] for name in cls._fields if name in attributes}
-        return cls(**{**given, "sequence": sequence, "keys": keys})
-
-    def flops(self, queries: np.ndarray) -> int:
-        """Of the two products of forward, about; queries is (T, A * D)."""
-        return 4 * queries.size * (self.reach if self.causal else self.key_count)
-
-    @property
-    def reach(self) -> int:
-        """Tokens that a token sees, itself included."""
-        return self.sequence if self.window is None else min(self.window, self.sequence)
-
-    @property
-    def key_count(self) -> int:
-        """Keys of a sample."""
-        return self.sequence if self.keys is None else self.keys
-
-    @property
-    def sinks_apart(self) -> int:
-        """First tokens that are seen whatever the window; 0 where they are among the columns."""
-        return self.sinks if self.columns is None else 0
-
-    def keys_of(self, start: int, stop: int) -> tuple[int, int]:
-        """First and last + 1 of the keys, beside sinks, that any of some queries sees."""
-        if not self.causal:
-            return 0, self.key_count
-        if self.columns is not None:
-            return 0, stop
-        return max(0, start + 1 - self.reach, start - start % (self.chunk or self.sequence)), stop
-
-    def queries_of(self, start: int, stop: int) -> tuple[int, int]:
-        """First and last + 1 of the queries that see any of some keys."""
-        if not self.causal:
-            return 0, self.sequence
-        if self.columns is not None or start < self.sinks:
-            return start, self.sequence
-        chunk = self.chunk or self.sequence
-        return start, min(self.sequence, stop - 1 + self.reach, -(-stop // chunk) * chunk)
-
-    def biases(self, dtype: np.dtype, needed: bool = True) -> np.ndarray:
-        """What is added to scores, but for weights, as `Rules` has it; nothing if not `needed` and there is none."""
-        if not (needed or self.slopes or self.softcap or self.columns):
-            return np.empty((0, 0), dtype)
-
-        def make() -> tuple[np.ndarray]:
-            slopes = np.array(self.slopes or (0.0,) * self.heads, dtype)
-            return (-slopes[:, None] * self.distances().astype(dtype),)
-
-        return shared_tables(("biases", self.slopes, self.heads, self.sequence, self._later, dtype), make)[0]
-
-    @property
-    def _later(self) -> int:
-        """Keys that come after a query, at most."""
-        return 0 if self.causal else self.key_count - 1
-
-    def distances(self) -> np.ndarray:
-        """How far apart key and query are, (distances,) int64, in the order of `biases`."""
-        return np.abs(np.arange(1 - self.sequence, self._later + 1))
-
-    def bucket_numbers(self) -> np.ndarray:
-        """Row of the table of biases for each distance, (distances,) int64, in the order of `biases`.
-
-        Half of the buckets are for one distance each, the others grow with it by a constant factor. Source: Raffel et
-        al., 2020, section 2.1, and the code released with it. In float32, as that computes it.
-        """
-        key = ("buckets", self.buckets, self.max_distance, self.bidirectional, self.sequence, self._later)
-
-        def make() -> tuple[np.ndarray]:
-            later = np.arange(1 - self.sequence, self._later + 1) > 0
-            count = self.buckets // 2 if self.bidirectional else self.buckets
-            distance = self.distances() * (self.bidirectional | ~later)
-            exact = count // 2
-            share = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
-            share = share / np.float32(math.log(self.max_distance / exact)) * np.float32(count - exact)
-            coarse = np.minimum(exact + share.astype(np.int64), count - 1)
-            return (np.where(distance < exact, distance, coarse) + count * (self.bidirectional & later),)
-
-        return shared_tables(key, make)[0]
-
-    def rules(self, biases: np.ndarray, queries: np.ndarray = _NO_SEGMENTS, keys: np.ndarray = _NO_SEGMENTS) -> Rules:
-        """As kernels take it.
-
-        Args:
-            biases: with those of weights
-            queries, keys: segments
-        """
-        reach = self.reach if self.causal else self.sequence + self.key_count
-        ahead = 0 if self.causal else self.key_count
-        chunk = self.chunk or max(self.sequence, self.key_count)
-        numbers = self.sequence, self.key_count, reach, ahead, chunk, float(self.scale), float(self.softcap or 0.0)
-        return Rules(*numbers, biases, queries, keys, self._column_mask())
-
-    def _column_mask(self) -> np.ndarray:
-        if self.columns is None:
-            return _NO_COLUMNS
-        mask = np.zeros(self.sequence, np.bool_)
-        mask[list(column_keys(self.sequence, *self.columns))] = True
-        mask[: self.sinks] = True
-        return mask
 
 
 def _blocks(sequence: int) -> Iterator[tuple[int, int]]:
@@ -267,18 +122,18 @@ class _Work(NamedTuple):
         """View what has a row for each key by head."""
         return _by_head(x, self.form.key_count, self.form.kv_heads, self.form.kv_heads)
 
-    def runs_of_queries(self) -> Iterator[tuple[slice, list[tuple[int, int, int, int]]]]:
-        """Samples that follow each other, their blocks of queries, and the keys that each of these sees: see `_runs`."""
+    def runs_of_queries(self) -> Iterator[_Run]:
+        """Samples that follow each other, and their blocks of queries: see `_runs`."""
         return self._runs(self.form.sequence, self.form.keys_of, self.rules.query_segments, self.rules.key_segments)
 
-    def runs_of_keys(self) -> Iterator[tuple[slice, list[tuple[int, int, int, int]]]]:
-        """Samples that follow each other, their blocks of keys, and the queries that see each of these: see `_runs`."""
+    def runs_of_keys(self) -> Iterator[_Run]:
+        """Samples that follow each other, and their blocks of keys: see `_runs`."""
         return self._runs(self.form.key_count, self.form.queries_of, self.rules.key_segments, self.rules.query_segments)
 
     def _runs(
         self, count: int, meets: Callable[[int, int], tuple[int, int]], own: np.ndarray, others: np.ndarray
-    ) -> Iterator[tuple[slice, list[tuple[int, int, int, int]]]]:
-        """Yield samples whose blocks meet the same ranges, and for each block its start, stop and range.
+    ) -> Iterator[_Run]:
+        """Yield samples whose blocks meet the same ranges.
 
         A range depends on the segments of its own sample alone, so a sample has the same bits whatever is beside it.
         """
@@ -289,7 +144,7 @@ class _Work(NamedTuple):
             return
         own, others = own.reshape(samples, -1), others.reshape(samples, -1)
 
-        def ranges(sample: int) -> list[tuple[int, int, int, int]]:
+        def ranges(sample: int) -> list[_Block]:
             return [
                 (start, stop, *_narrowed_range(first, last, own[sample, start:stop], others[sample]))
                 for start, stop, first, last in blocks
@@ -302,7 +157,7 @@ class _Work(NamedTuple):
 
 def _narrowed_range(first: int, last: int, own: np.ndarray, others: np.ndarray) -> tuple[int, int]:
     """Cut off the ends of a range of `others` where none is of a segment that is among `own`; (0, 0) for nothing."""
-    found = np.flatnonzero(np.isin(others[first:last], own))
+    found = np.flatnonzero(np.isin(others[first:last], own[own >= 0]))
     return (first + int(found[0]), first + int(found[-1]) + 1) if found.size else (0, 0)
 
 
@@ -339,8 +194,9 @@ def attention_forward(c: Call) -> None:
 
     Inputs are q, (T, A * D), k and v, (keys' T, kv_heads * D), rows grouped by sample; then, if tokens have segments,
     those of keys, (keys' T,) int32, and of queries, (T,) int32, or else all queries are in segment 1. A query sees keys
-    of its own segment only. Weights are a table of biases, (buckets, A), if there are buckets, and slopes, (A,) or
-    (A, 1), if these are trained. The output is the context, (T, A * D), 0 where a query sees nothing.
+    of its own segment only, and nothing in a negative one. Weights are a table of biases, (buckets, A), if there are
+    buckets, and slopes, (A,) or (A, 1), if these are trained. The output is the context, (T, A * D), 0 where a query
+    sees nothing.
 
     Kept is logsumexp, (A, T): log of the sum of exp of a row's scores, infinity where nothing is seen. Dropout is of
     the probabilities, element (head * S + query) * keys + key of a sample. Scratch is up to `SCORES_PER_CALL` elements,
@@ -357,13 +213,13 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
     gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
     form, rules, queries, keys, values = work
     contexts, draws = work.of_queries(c.outputs[0]), draws_of(c.dropout)
-    logsumexp = c.kept["logsumexp"].reshape(form.kv_heads, -1, len(queries), form.sequence)
     of_part = slice(kv_heads.start, kv_heads.stop)
     for samples, blocks in work.runs_of_queries():
         for start, stop, first, last in blocks:
             if first >= last:
                 contexts[samples, of_part, :, start:stop] = 0
-                logsumexp[of_part, :, samples, start:stop] = np.inf
+                by_sample = c.kept["logsumexp"].reshape(form.kv_heads, -1, len(queries), form.sequence)
+                by_sample[of_part, :, samples, start:stop] = np.inf
                 continue
             lead = min(form.sinks_apart, stop)
             rows, shift = stop - start, first - lead
@@ -457,8 +313,9 @@ def _backward(
                 delta_keys[samples, of_part, :, start:stop] = 0
                 delta_values[samples, of_part, :, start:stop] = 0
                 continue
-            # Queries between what was seen and what is seen now see nothing so far.
-            delta_queries[samples, of_part, :, written:first] = 0
+            if first > written:
+                # Queries between those so far and those now see nothing yet.
+                delta_queries[samples, of_part, :, written:first] = 0
             lead = min(max(form.sinks_apart - start, 0), stop - start)
             keys_here, rows = stop - start, last - first
             for group in _groups(samples, kv_heads, form, rows * keys_here):
@@ -485,7 +342,8 @@ def _backward(
                 if old < rows:
                     gemm.multiply(delta[..., old:, :], keys[here], target[..., old:, :])
             written = max(written, last)
-        delta_queries[samples, of_part, :, written:] = 0
+        if written < form.sequence:
+            delta_queries[samples, of_part, :, written:] = 0
 
 
 def _scratch_of(part: int, scratch: Scratch) -> Scratch:

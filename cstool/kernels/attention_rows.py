@@ -19,12 +19,12 @@ class Rules(NamedTuple):
     """An `Attention` as kernels take it: which keys a query sees, and what becomes of a score.
 
     The query at position p sees keys p + 1 - `reach` to p + `ahead`, none before the chunk of p, and the sinks; of
-    these the keys of its own segment.
+    these the keys of its own segment, none if that is negative.
 
     Args:
         queries, keys: tokens of a sample
         reach, ahead: see above
-        chunk: tokens of a chunk
+        chunk: tokens of a chunk, 0 where there is but one
         scale: of the products of queries and keys
         cap: of scores, 0 for none
         biases: (heads, distances) float, what is added to scores: that of key k and query p is at k - p + queries - 1.
@@ -69,34 +69,26 @@ def _ranges(rules, position, shift, lead, columns):  # type: ignore[no-untyped-d
     own = position + 1 - shift
     seen = max(min(lead, own), 0)
     stop = max(min(own + rules.ahead, columns), 0)
-    near = max(position + 1 - rules.reach, position // rules.chunk * rules.chunk)
+    near = position + 1 - rules.reach
+    if rules.chunk > 0:
+        near = max(near, position // rules.chunk * rules.chunk)
     begin = lead if rules.columns.shape[0] > 0 else max(near - shift, lead)
     return seen, min(begin, max(stop, seen)), stop, near
 
 
 @inlined
-def _bias(rules, memory, head, sample, position, near, key, count):  # type: ignore[no-untyped-def]
-    """Return what is added to the scores of a query and `count` keys from `key` on: -inf for those that it does not see.
-
-    The result is only to be read, before the next call with this memory.
-    """
-    bias = rules.biases[head][key - position + rules.queries - 1 :][:count]
-    if rules.key_segments.shape[0] == 0 and rules.columns.shape[0] == 0:
-        return bias
-    unseen = memory.dtype.type(-np.inf)
-    hidden = memory[:count]
-    for j in range(count):
-        hidden[j] = bias[j]
+def _hide(row, unseen, rules, sample, position, near, key):  # type: ignore[no-untyped-def]
+    """Write `unseen` for those keys, from `key` on, that a query does not see though they are in its range."""
+    count = row.shape[0]
     if rules.key_segments.shape[0] > 0:
-        segment = rules.query_segments[sample * rules.queries + position]
-        segments = rules.key_segments[sample * rules.keys + key :][:count]
+        segment, first = rules.query_segments[sample * rules.queries + position], sample * rules.keys + key
+        segments = rules.key_segments[first : first + count]
         for j in range(count):
-            hidden[j] = hidden[j] if segments[j] == segment else unseen
+            row[j] = row[j] if segments[j] == segment and segment >= 0 else unseen
     if rules.columns.shape[0] > 0:
-        columns = rules.columns[key:][: max(0, min(near - key, count))]
+        columns = rules.columns[key : key + max(0, min(near - key, count))]
         for j in range(columns.shape[0]):
-            hidden[j] = hidden[j] if columns[j] else unseen
-    return hidden
+            row[j] = row[j] if columns[j] else unseen
 
 
 @inlined
@@ -109,10 +101,10 @@ def _delta_of_scores(row, delta, factor, total, dot):  # type: ignore[no-untyped
 
 
 @inlined
-def _delta_of_bent_scores(row, delta, factor, cap, bias, total, dot, slopes, sums):  # type: ignore[no-untyped-def]
-    """Likewise where something is added to scores, or they are capped: see `bend`.
+def _bent_probabilities(row, factor, cap, bias, total, slopes):  # type: ignore[no-untyped-def]
+    """Turn products into probabilities where something is added to scores, or they are capped: see `bend`.
 
-    `slopes` is memory for as many numbers. The deltas of what is added are added to `sums`, if that has room for any.
+    With a cap the slopes of scores in the products are written, too.
     """
     if cap > 0:
         one = row.dtype.type(1)
@@ -120,20 +112,22 @@ def _delta_of_bent_scores(row, delta, factor, cap, bias, total, dot, slopes, sum
         share = factor / top
         for j in range(row.shape[0]):
             bent = bent_tanh(row[j], share)
-            probability = exp(top * bent + bias[j] - total)
-            row[j] = probability
-            delta[j] = probability * (delta[j] - dot)
+            row[j] = exp(top * bent + bias[j] - total)
             slopes[j] = factor * (one - bent * bent)
     else:
         for j in range(row.shape[0]):
-            probability = exp(row[j] * factor + bias[j] - total)
-            row[j] = probability
-            delta[j] = probability * (delta[j] - dot)
-            slopes[j] = factor
-    for j in range(sums.shape[0]):
-        sums[j] += delta[j]
-    for j in range(row.shape[0]):
-        delta[j] *= slopes[j]
+            row[j] = exp(row[j] * factor + bias[j] - total)
+
+
+@inlined
+def _delta_of_bent_scores(row, delta, factor, cap, dot, slopes):  # type: ignore[no-untyped-def]
+    """Turn the deltas of such probabilities into those of products."""
+    if cap > 0:
+        for j in range(row.shape[0]):
+            delta[j] = row[j] * (delta[j] - dot) * slopes[j]
+    else:
+        for j in range(row.shape[0]):
+            delta[j] = row[j] * (delta[j] - dot) * factor
 
 
 @inlined
@@ -157,7 +151,7 @@ def softmax_rows(  # type: ignore[no-untyped-def]
     nothing = scores.dtype.type(-np.inf)
     factor = scores.dtype.type(rules.scale)
     memory = mask_memory(columns, scores)
-    hidden = np.empty(columns, scores.dtype)
+    is_masked = rules.key_segments.shape[0] > 0 or rules.columns.shape[0] > 0
     for b in range(samples):
         for h in range(heads):
             for i in range(rows):
@@ -169,17 +163,18 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                 unit = factor
                 if rules.biases.shape[0] > 0:
                     unit = one
-                    bias = _bias(rules, hidden, head + h, sample + b, position, near, 0, seen)
+                    bias = rules.biases[head + h, rules.queries - 1 - position :]
                     bend(sinks, factor, rules.cap, bias)
-                    key = start + shift
-                    bias = _bias(rules, hidden, head + h, sample + b, position, near, key, window.shape[0])
-                    bend(window, factor, rules.cap, bias)
+                    bend(window, factor, rules.cap, bias[start + shift :])
+                    if is_masked:
+                        _hide(sinks, nothing, rules, sample + b, position, near, 0)
+                        _hide(window, nothing, rules, sample + b, position, near, start + shift)
                 largest = nothing
                 for j in range(sinks.shape[0]):
                     largest = maximum(largest, sinks[j])
                 for j in range(window.shape[0]):
                     largest = maximum(largest, window[j])
-                if largest == nothing and (rules.key_segments.shape[0] > 0):
+                if largest == nothing and is_masked:
                     row[:] = zero
                     logsumexp[head + h, (sample + b) * rules.queries + position] = -nothing
                     if rounded.shape[0] > 0:
@@ -240,7 +235,8 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
     zero = scores.dtype.type(0)
     factor = scores.dtype.type(rules.scale)
     memory = mask_memory(keys, scores)
-    hidden, slopes = np.empty(keys, scores.dtype), np.empty(keys, scores.dtype)
+    slopes = np.empty(keys, scores.dtype)
+    is_masked = rules.key_segments.shape[0] > 0 or rules.columns.shape[0] > 0
     for b in range(samples):
         for h in range(heads):
             for i in range(rows):
@@ -256,20 +252,27 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
                     if last <= first:
                         continue
                     part, part_delta = row[first:last], delta_row[first:last]
-                    mask = mask_elements(memory, draws, sample + b, element + first, part.shape[0])
                     if draws[0] > 0:
+                        mask = mask_elements(memory, draws, sample + b, element + first, part.shape[0])
                         for j in range(part.shape[0]):
                             part_delta[j] *= mask[j]
                     if rules.biases.shape[0] > 0:
-                        key, count = first_key + first, part.shape[0]
-                        bias = _bias(rules, hidden, head + h, sample + b, position, near, key, count)
-                        part_sums = slopes[:0]
+                        key = first_key + first
+                        nearest = key - position + rules.queries - 1
+                        bias = rules.biases[head + h, nearest:]
+                        _bent_probabilities(part, factor, rules.cap, bias, total, slopes)
+                        if is_masked:
+                            _hide(part, zero, rules, sample + b, position, near, key)
                         if sums.shape[0] > 0:
-                            part_sums = sums[head + h][key - position + rules.queries - 1 :][:count]
-                        _delta_of_bent_scores(part, part_delta, factor, rules.cap, bias, total, dot, slopes, part_sums)
+                            of_head = sums[head + h, nearest:]
+                            for j in range(part.shape[0]):
+                                of_head[j] += part[j] * (part_delta[j] - dot)
+                        _delta_of_bent_scores(part, part_delta, factor, rules.cap, dot, slopes)
                     else:
                         _delta_of_scores(part, part_delta, factor, total, dot)
                     if draws[0] > 0:
+                        # The memory has it still.
+                        mask = memory[(element + first) % 4 :]
                         for j in range(part.shape[0]):
                             part[j] *= mask[j]
                 row[seen:start] = zero

@@ -15,7 +15,7 @@ import numpy as np
 from cstool.activations import exp
 from cstool.kernels._jit import elementwise, inlined, reduction
 from cstool.kernels._vectors import FLOAT_BYTES
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.attention_rows import bend
 from cstool.kernels.exponential import maximum
 from cstool.kernels.rowwise import add_weighted, dots
@@ -95,7 +95,8 @@ def _soften(sinks, window, factor, cap, biases):  # type: ignore[no-untyped-def]
 @inlined
 def _first_seen(rules, position):  # type: ignore[no-untyped-def]
     """Return the first key that a token sees beside sinks."""
-    return max(0, position + 1 - rules.reach, position // rules.chunk * rules.chunk)
+    first = max(0, position + 1 - rules.reach)
+    return max(first, position // rules.chunk * rules.chunk) if rules.chunk > 0 else first
 
 
 @elementwise

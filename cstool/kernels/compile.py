@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import OP_RULES, OpKind
-from cstool.kernels import attention, cached_attention, linear, loss, magnitudes, random, rowwise, sparse, spin
+from cstool.kernels import cached_attention, linear, loss, magnitudes, random, rowwise, sparse, spin
 from cstool.kernels._cache import kernel_folder
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.bfloat16 import BFLOAT16, convert
 from cstool.kernels.call import Array, Call
 from cstool.kernels.emulated import EMULATED
@@ -74,7 +75,7 @@ def _activations() -> None:
 
 def _attention() -> None:
     inputs = _float32(2, 8), _float32(2, 8), _float32(2, 8)
-    _run(OpKind.ATTENTION, inputs=inputs, **attention.Attention(2, 2, 2, 0.5)._asdict())
+    _run(OpKind.ATTENTION, inputs=inputs, **Attention(2, 2, 2, 0.5)._asdict())
 
 
 def _embeddings() -> None:
@@ -128,7 +129,7 @@ def _inference() -> None:
     news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 2, 4, 4)
     cached_attention.append(x, news, cache)
     scores = _float32(cached_attention.BLOCK_TOKENS, 4)
-    form = attention.Attention(2, 2, 4, 0.5)
+    form = Attention(2, 2, 4, 0.5)
     cached_attention.cached_attention(x, news, cache, cache, form, (0, 2), _float32(2, 8), scores)
     loss.bend_logits(x, 2.0, None)
     spin.publish(one, 0, 1)
@@ -151,7 +152,7 @@ def _of_bfloat16() -> None:
         _run(OpKind.ACTIVATION, inputs=(bits,), y=_bfloat16(2, 8), function="gelu", **own)
         _run(OpKind.GATED_ACTIVATION, inputs=(bits, bits), y=_bfloat16(2, 8), function="silu", **own)
         _run(OpKind.ROTARY, inputs=(bits,), y=bits, head_width=4, frequencies=(1.0,), amplitude=1.0, **own)
-    form = attention.Attention(2, 2, 2, 0.5)._asdict()
+    form = Attention(2, 2, 2, 0.5)._asdict()
     _run(OpKind.ATTENTION, inputs=(bits, bits, bits), y=_bfloat16(2, 8), delta_y=bits, delta_x=bits, **form)
     _run(OpKind.RESIDUAL, inputs=(wide, wide), delta_x=bits)
     _run(OpKind.EMBEDDING, _bfloat16(4, 8), inputs=(np.zeros(2, np.int32),))

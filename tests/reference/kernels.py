@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import expit, ndtr
 
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.random import Dropout
 from cstool.random_keys import philox4x32
 
@@ -219,7 +219,7 @@ def _unseen(form: Attention, here: slice, kv_here: slice, segments: Sequence[Arr
         seen = seen & (key <= query)
     if segments:
         own = segments[1][here][:, None] if segments[1:] else 1
-        seen = seen & (segments[0][kv_here] == own)
+        seen = seen & (segments[0][kv_here] == own) & (np.asarray(own) >= 0)
     return ~seen
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cstool.ir import Graph, Op, OpKind
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.random import Dropout
 from cstool.random_keys import key_of
 from tests.reference import kernels

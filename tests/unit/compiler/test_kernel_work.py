@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from cstool.compiler.compile import KERNEL_PASSES, run_passes
+from cstool.compiler.compile import KERNEL_PASSES, PASSES, run_passes
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.program import Program, segment_weights
 from cstool.ir import FusedKernel, Graph, KernelKind, Lookup, MatMul, Pairs, VectorOps
@@ -14,7 +14,7 @@ from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
 from cstool.params import FcMnistParams
 from cstool.perf.streaming import Stream
-from tests.models import decoder, fc_mnist
+from tests.models import attentive, decoder, fc_mnist
 from tests.unit.compiler.programs import FAMILY_NAMES, a_request, compiled, every_family
 
 KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), makes=("y",), weights=())
@@ -44,6 +44,11 @@ def test_kernels_together_hold_each_weight_where_it_is_used(program):
             assert work.inputs == max((shape[1] for shape in shapes if len(shape) == 2), default=0)
 
 
+def test_what_is_added_to_scores_is_no_matrix_of_the_wafer():
+    ((_, *attention, _),) = kernel_works(compiled(attentive(), PASSES))
+    assert [(work.matrix_elements, work.vectors) for work in attention] == [(0, (8, 2))] * 2
+
+
 def test_putting_products_together_leaves_their_sum(program):
     flops = 0
     for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
@@ -70,7 +75,9 @@ def test_shapes_in_words():
 
     vector = VectorOps(5, 12, 3, 4)
     assert text(vector, MatMul(2048, 768, 3072)) == "(2,048 tokens, 768 inputs, 3,072 outputs)"
-    assert text(Pairs(2048, 9, 4096, 1024, 128)) == "(2,048 tokens, queries of 4,096, keys of 1,024)"
+    assert text(Pairs(2048, 2048, 9, 4096, 1024, 128)) == "(2,048 tokens, queries of 4,096, keys of 1,024)"
+    cross = "(2,048 tokens, queries of 4,096; 77 tokens, keys of 1,024)"
+    assert text(Pairs(2048, 77, 9, 4096, 1024, 128)) == cross
     assert text(Lookup(2048, 50257, 768), vector) == "(2,048 tokens, a table of 50,257 x 768)"
     assert text(vector) == "(no products)"
 
@@ -78,7 +85,7 @@ def test_shapes_in_words():
 def test_what_a_kernel_without_products_has():
     work = KernelWork(KERNEL, (VectorOps(5, 12, 3, 4),), True, 0, (12, 12))
     assert (work.inputs, work.outputs, work.weight_elements, work.pairs) == (0, 0, 24, None)
-    pairs = Pairs(4, 10, 8, 4, 4)
+    pairs = Pairs(4, 4, 10, 8, 4, 4)
     assert KernelWork(KERNEL, (VectorOps(5, 12, 3, 4), pairs), True, 0, ()).pairs is pairs
 
 

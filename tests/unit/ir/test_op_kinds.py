@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.ir import OP_RULES, Delta, OpKind
+from cstool.ir import OP_RULES, Delta, Op, OpKind
 
 
 @pytest.mark.parametrize("kind", OpKind)
@@ -14,6 +14,53 @@ def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind):
         OpKind.SOFTMAX_LOSS: {"state": (4, 24)},
     }
     assert OP_RULES[kind].statistics_shapes({"heads": 2, "kv_heads": 1}, 24) == expected.get(kind, {})
+
+
+ATTENTION = {"heads": 2, "kv_heads": 1, "causal": False}
+TABLE = {"buckets": 8, "max_distance": 20}
+SHAPES = {"q": (6, 8), "k": (5, 4), "short": (5,), "long": (6,), "table": (8, 2), "slopes": (2,), "column": (2, 1)}
+
+
+def shapes_of(inputs: str, weights: str = "", **attributes: object) -> tuple[tuple[int, ...], ...]:
+    op = Op(OpKind.ATTENTION, "op", (*inputs.split(),), ("y",), (*weights.split(),), {**ATTENTION, **attributes})
+    return OP_RULES[OpKind.ATTENTION].shapes(op, SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "weights", "attributes"),
+    [
+        ("q k k", "", {}),
+        ("q k k short", "", {}),
+        ("q k k short long", "", {}),
+        ("q k k", "table", TABLE),
+        ("q k k", "slopes", {"slope_scale": 1.0}),
+        ("q k k", "table column", {**TABLE, "slope_scale": 1.0}),
+        ("q q q long long", "", {"causal": True, "kv_heads": 2, "chunk": 3, "columns": (3, 1)}),
+    ],
+)
+def test_attention_makes_what_its_queries_are(inputs, weights, attributes):
+    assert shapes_of(inputs, weights, **attributes) == ((6, 8),)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "weights", "attributes", "message"),
+    [
+        ("q k k", "", {"causal": True}, r"keys \(5, 4\) and values \(5, 4\) do not fit queries \(6, 8\)"),
+        ("q k q", "", {}, r"keys \(5, 4\) and values \(6, 8\) do not fit"),
+        ("q k k long", "", {}, r"segments \[\(6,\)\] do not fit keys"),
+        ("q k k short short", "", {}, "segments .* do not fit keys"),
+        ("q k k", "table", {}, r"weights \[\(8, 2\)\] do not fit 0 buckets and 2 heads"),
+        ("q k k", "slopes", TABLE, "do not fit 8 buckets"),
+        ("q k k", "", TABLE, "do not fit 8 buckets"),
+        ("q k k", "table", {**TABLE, "max_distance": 2}, "8 buckets cannot hold distances up to 2"),
+        ("q k k", "", {"window": 3}, "'window': 3.* is of causal attention alone"),
+        ("q k k", "", {"chunk": 3}, "is of causal attention alone"),
+        ("q q q", "", {"causal": True, "kv_heads": 2, "chunk": 3, "window": 2}, "a chunk has neither window nor sinks"),
+    ],
+)
+def test_attention_that_does_not_go_together_is_named(inputs, weights, attributes, message):
+    with pytest.raises(ValueError, match=message):
+        shapes_of(inputs, weights, **attributes)
 
 
 def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped():

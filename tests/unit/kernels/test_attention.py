@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cstool.ir import OpKind
 from cstool.kernels import attention, shared_gemm
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.gemm import NUMPY
 from cstool.kernels.random import Dropout
 from cstool.kernels.shared_gemm import SharedGemm

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cstool.ir import OpKind
 from cstool.kernels import attention, shared_gemm
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY
@@ -36,6 +36,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "padded": {**BOTH, "segments": "padded"},
     "other tokens, padded": {**BOTH, "keys": 17, "segments": "padded", "softcap": 0.8, "slopes": SLOPES},
     "packed": {**BOTH, "segments": "packed"},
+    "packed, nobody's padding": {**BOTH, "segments": "ending"},
+    "causal, packed, nobody's padding": {"segments": "ending"},
     "packed anyhow": {**BOTH, "segments": "mixed", "kv_heads": 1},
     "causal, padded": {"segments": "padded"},
     "causal, packed": {"segments": "packed", "kv_heads": 2},
@@ -120,14 +122,16 @@ def case(keys: dict[str, Any], samples: int, sequence: int, rng: np.random.Gener
 
 
 def segments_of(kind: str, samples: int, form: Attention, rng: np.random.Generator) -> list[Array]:
-    """Return segments: real tokens, then padding; several runs, of queries as of keys; or any numbers."""
+    """Return segments: real tokens, then padding; runs, of queries as of keys, perhaps then nobody's; any numbers."""
     count = form.key_count
     if kind == "padded":
         real = rng.integers(0, count + 1, samples)
         return [(np.arange(count) < real[:, None]).astype(np.int32).reshape(-1)]
     numbers = rng.integers(0, 3, (samples, max(count, form.sequence)))
-    if kind == "packed":
+    if kind in ("packed", "ending"):
         numbers = np.cumsum(numbers == 0, axis=1)
+    if kind == "ending":
+        numbers[:, -(count // 3) :] = -1
     return [np.ascontiguousarray(numbers[:, :n]).astype(np.int32).reshape(-1) for n in (count, form.sequence)]
 
 
@@ -155,7 +159,7 @@ def shape(request, monkeypatch) -> tuple[int, int]:
 
 
 def assert_as_expected(found: list[Array], expected: list[Array]) -> None:
-    """Compare with the slow twin. Deltas may be 0 up to rounding where the sums for them are not: the largest counts."""
+    """Compare with the slow twin. Deltas may be 0 up to rounding where what is summed up for them is not."""
     largest = max(1.0, *(np.abs(array[np.isfinite(array)]).max(initial=0.0) for array in expected))
     for actual, array in zip(found, expected, strict=True):
         finite = np.isfinite(array)
@@ -207,7 +211,7 @@ def test_no_cut_changes_what_is_seen(data, samples, sequence, block):
         )
         keys |= {"chunk": data.draw(st.integers(1, 35))} if kind == "chunk" else {}
         keys["columns"] = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9)))
-    keys["segments"] = data.draw(st.sampled_from([None, "padded", "packed", "mixed"]))
+    keys["segments"] = data.draw(st.sampled_from([None, "padded", "packed", "ending", "mixed"]))
     keys |= data.draw(st.sampled_from([{}, TABLE, {**TABLE, "bidirectional": False}]))
     keys["slope_scale"] = data.draw(st.none() | st.just(0.5))
     given_case = case(keys, samples, sequence, np.random.default_rng(sequence), FLOAT64)
@@ -237,7 +241,9 @@ def test_other_samples_in_another_order_are_the_same_samples(keys, rng):
     np.testing.assert_array_equal(given_case.samples(*order).forward()[0], found)
 
 
-@pytest.mark.parametrize("name", ["padded", "causal, padded", "other tokens, padded", "packed", "causal, packed"])
+@pytest.mark.parametrize(
+    "name", ["padded", "causal, padded", "other tokens, padded", "packed", "causal, packed, nobody's padding"]
+)
 @pytest.mark.parametrize("sequence", [9, 300])
 def test_what_stands_in_other_segments_does_not_matter(name, sequence, rng):
     given_case = case(FORMS[name], 2, sequence, rng)
@@ -290,6 +296,10 @@ def test_keys_that_nobody_sees_are_not_multiplied(rng):
     packed = given_case._replace(segments=[np.repeat(np.arange(8, dtype=np.int32), 125)] * 2)
     packed.forward(gemm=Counting())
     assert sum(multiplied) == 2 * HEADS * 8 * 125 * 125 * WIDTH
+    multiplied.clear()
+    nobody = given_case._replace(segments=[np.where(np.arange(1000) < 125, 0, -1).astype(np.int32)] * 2)
+    nobody.backward(gemm=Counting())
+    assert sum(multiplied) == (2 + 5) * HEADS * 125 * 125 * WIDTH
 
 
 @in_every_form

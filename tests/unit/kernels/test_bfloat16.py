@@ -55,7 +55,16 @@ def test_convert_goes_both_ways_and_between_slices(rng):
     assert not bits[:, 11:].any()
 
 
-ATTENTION = {"heads": 4, "kv_heads": 2, "scale": 0.5, "softcap": None, "slopes": (), "window": None, "sinks": 0}
+ATTENTION = {
+    "heads": 4,
+    "kv_heads": 2,
+    "scale": 0.5,
+    "softcap": None,
+    "slopes": (),
+    "window": None,
+    "sinks": 0,
+    "causal": True,
+}
 ROTARY = {"head_width": 4, "frequencies": (1.0, 0.1), "amplitude": 1.0}
 CASES: dict[str, tuple[OpKind, str, dict[str, Any]]] = {
     **{f"activation {name}": (OpKind.ACTIVATION, "b", {"function": name}) for name in FUNCTIONS},

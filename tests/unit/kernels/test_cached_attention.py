@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.attention import Attention
+from cstool.kernels.attention_form import Attention
 from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
 from tests.reference import kernels as reference
 from tests.unit.kernels.tolerances import assert_close
@@ -21,6 +21,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "window": {"window": 7},
     "window and sinks": {"window": 7, "sinks": 3},
     "window of one": {"window": 1, "sinks": 2},
+    "chunks": {"chunk": 4},
     "all of it": {"window": 5, "sinks": 2, "softcap": 2.0, "slopes": (0.5, 0.25, 0.125, 0.0625)},
 }
 
@@ -87,3 +88,10 @@ def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name, data):
         found.append(contexts[0 if number % 2 else 1])
         start = stop
     np.testing.assert_array_equal(np.concatenate(found), whole)
+
+
+@pytest.mark.parametrize("keys", [{"causal": False}, {"columns": (4, 1)}, {"buckets": 4}, {"slope_scale": 1.0}])
+def test_what_a_cache_does_not_have_is_refused(keys, rng):
+    form = Attention(HEADS, KV_HEADS, 5, 0.3, **keys)
+    with pytest.raises(ValueError, match="with a cache, attention is causal"):
+        Caches(form, 1).attend([(0, tokens(rng, 5))])

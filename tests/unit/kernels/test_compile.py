@@ -109,6 +109,7 @@ def test_after_compilation_a_run_compiles_nothing_more():
 import numpy as np
 from cstool.ir import OpKind
 from cstool.kernels import activation, attention, embedding, loss, magnitudes, norm, random, residual
+from cstool.kernels.attention_form import Attention
 from cstool.kernels import rotary, sparse
 from cstool.kernels.sparse import linear, pattern
 from cstool.kernels.compile import compile_kernels
@@ -147,8 +148,13 @@ for function in activation.GATES:
 run(OpKind.SCALE, factor=2)
 run(OpKind.RESIDUAL, row, inputs=(x, x))
 for kv_heads, more in (2, {}), (1, {"softcap": 2, "slopes": (1, 2), "window": 2, "sinks": 1}):
-    form, kv = attention.Attention(2, kv_heads, 3, 1, **more), one(6, 4 * kv_heads)
+    form, kv = Attention(2, kv_heads, 3, 1, **more), one(6, 4 * kv_heads)
     run(OpKind.ATTENTION, inputs=(x, kv, kv), **form._asdict())
+more = {"causal": False, "buckets": 4, "max_distance": 9, "slope_scale": 1, "slopes": (1, 2)}
+given = x, one(4, 8), one(4, 8), ids[:4]
+run(OpKind.ATTENTION, one(4, 2), one(2), inputs=given, heads=2, kv_heads=2, scale=1, **more)
+more = {"chunk": 2, "columns": (2, 1)}
+run(OpKind.ATTENTION, inputs=(x, x, x, ids, ids), heads=2, kv_heads=2, scale=1, **more)
 run(OpKind.ROTARY, head_width=4, frequencies=(1, 2), amplitude=1)
 run(OpKind.POSITION_EMBEDDING, one(5, 8))
 run(OpKind.FIXED_POSITION_EMBEDDING)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
-from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
+from cstool.machine.precision import narrow_parts
+from tests.models import ENCODERS, FAMILIES, attentive, decoder, encoder, fc_mnist
 from tests.unit.machine.machines import arrays_of, check_gradients, machine, random_batch
 
 lives = st.lists(
@@ -186,7 +187,7 @@ def test_graph_inputs_get_no_delta():
 
 
 WIDTH, SEQUENCE, LAYER_OPS = 4, 2, 3
-ATTENTION = {"heads": 2, "kv_heads": 2, "scale": 0.5, "softcap": 2.0, "slopes": (0.5, 0.25), "window": None, "sinks": 0}
+ATTENTION = {"heads": 2, "kv_heads": 2, "scale": 0.5, "softcap": 2.0, "slopes": (0.5, 0.25), "causal": True}
 ATTRIBUTES: dict[OpKind, dict[str, object]] = {
     OpKind.LINEAR: {},
     OpKind.FIXED_POSITION_EMBEDDING: {},
@@ -307,6 +308,17 @@ def test_a_chain_of_ops_in_place_has_one_buffer_for_its_deltas():
     assert len(chain) == 3
     assert places == {"delta/t3"}
     check_gradients(graph, 2, 1)
+
+
+@pytest.mark.parametrize("recompute", ["never", "always"])
+def test_what_is_added_to_scores_is_learned(recompute):
+    check_gradients(attentive(), 4, 1, recompute=recompute)
+
+
+def test_segments_are_no_operands_of_products():
+    narrow = narrow_parts(attentive())
+    assert narrow.tensors == {"q", "k", "v", "x", "y"}
+    assert narrow.weights == {"q.weight", "k.weight", "v.weight", "last.weight"}
 
 
 steps = st.tuples(

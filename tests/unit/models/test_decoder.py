@@ -108,6 +108,7 @@ def test_attention_divides_by_the_root_of_the_width_of_a_head():
         "slopes": (),
         "window": None,
         "sinks": 0,
+        "causal": True,
         "dropout": 0.1,
     }
 

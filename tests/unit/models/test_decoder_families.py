@@ -209,7 +209,7 @@ def test_queries_and_keys_are_turned_and_values_are_not():
 )
 def test_attention_is_that_of_the_family(name, attributes):
     [attention] = attentions(family(name, dropout=0.2))
-    plain = {"softcap": None, "slopes": (), "window": None, "sinks": 0, "dropout": 0.2}
+    plain = {"softcap": None, "slopes": (), "window": None, "sinks": 0, "causal": True, "dropout": 0.2}
     assert attention.attributes == {**plain, **attributes}
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import Graph, OpKind, visible_pairs
+from cstool.ir import Graph, Op, OpKind, Pairs, visible_pairs, work_of
 from cstool.models.decoder import decoder_graph
-from cstool.models.statistics import Flops, Statistics, count_statistics
+from cstool.models.statistics import Flops, Statistics, count_statistics, op_flops
 from cstool.params import DecoderParams
 from tests.models import FAMILIES, decoder, fc_mnist
 
@@ -33,9 +33,22 @@ def gpt2_small() -> Statistics:
     return count_statistics(decoder_graph(DecoderParams.model_validate({"name": "gpt2"}), 1024))
 
 
-def visible_by_mask(tokens: int, window: int | None, sinks: int) -> int:
+def visible_by_mask(
+    tokens: int,
+    window: int | None,
+    sinks: int,
+    chunk: int | None = None,
+    columns: tuple[int, int] | None = None,
+) -> int:
     reach = tokens if window is None else window
-    return sum(q - k < reach or k < sinks for q in range(tokens) for k in range(q + 1))
+    spacing, width = columns or (tokens + 1, 0)
+    ends = range(spacing - 1, tokens, spacing)
+
+    def sees(q: int, k: int) -> bool:
+        near = q - k < reach or k < sinks if chunk is None else q // chunk == k // chunk
+        return near or any(end - width < k <= end for end in ends)
+
+    return sum(sees(q, k) for q in range(tokens) for k in range(q + 1))
 
 
 def products_written_out(graph: Graph) -> dict[OpKind, int]:
@@ -133,6 +146,26 @@ def test_nobody_needs_the_delta_of_the_pixels():
 @given(st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 50))
 def test_visible_pairs_are_those_of_the_mask(tokens, window, sinks):
     assert visible_pairs(tokens, window, 0 if window is None else sinks) == visible_by_mask(tokens, window, sinks)
+
+
+@given(
+    st.integers(1, 40), st.none() | st.integers(1, 50), st.tuples(st.integers(1, 12), st.integers(1, 12)), st.booleans()
+)
+def test_visible_pairs_of_chunks_and_columns_are_those_of_the_mask(tokens, size, columns, is_chunk):
+    form = {"chunk": size, "window": None} if is_chunk else {"chunk": None, "window": size}
+    for given_columns in (None, columns):
+        more = {**form, "columns": given_columns, "sinks": 2 if form["window"] else 0}
+        assert visible_pairs(tokens, **more) == visible_by_mask(tokens, **more)
+
+
+def test_attention_to_other_tokens_counts_all_pairs():
+    shapes = {"q": (6, 8), "k": (5, 4), "v": (5, 4), "mask": (5,), "y": (6, 8)}
+    form = {"heads": 4, "kv_heads": 2, "causal": False}
+    op = Op(OpKind.ATTENTION, "cross", ("q", "k", "v", "mask"), ("y",), (), form)
+    product = 2 * 6 * 5 * 8
+    assert work_of(op, shapes) == (Pairs(tokens=6, key_tokens=5, pairs=30, width=8, kv_width=4, head_width=2),)
+    assert op_flops(op, shapes, {"q", "k", "v"}) == Flops(2 * product, 4 * product)
+    assert op_flops(op, shapes, {"q"}) == Flops(2 * product, 2 * product)
 
 
 def test_layers_that_are_alike_are_not_written_out():

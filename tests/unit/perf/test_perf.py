@@ -21,7 +21,7 @@ CS2 = load_system("cs2")
 PE = Pe(CS2, 16)
 SIDES = st.integers(1, 40)
 PRODUCT = MatMul(tokens=5, inputs=8, outputs=12)
-ATTENTION = Pairs(tokens=4, pairs=10, width=8, kv_width=4, head_width=4)
+ATTENTION = Pairs(tokens=4, key_tokens=4, pairs=10, width=8, kv_width=4, head_width=4)
 
 
 def limits(phases: Phases) -> list[tuple[int, int]]:

@@ -127,7 +127,7 @@ def test_streamed_attention():
     """A head of 4 elements on each of 2 columns, 3 keys to a query: 3 AXPYs of 4 elements are 21 cycles, and no scores
     are partial; softmax is 12 instructions on 3 scores. A key and value pass by in 2 wavelets.
     """
-    pairs = Pairs(tokens=4, pairs=10, width=8, kv_width=4, head_width=4)
+    pairs = Pairs(tokens=4, key_tokens=4, pairs=10, width=8, kv_width=4, head_width=4)
     one, two = (streamed_phases(PE, [pairs], Layout(g, 2, 3, 4), 6, STREAM) for g in (1, 2))
     assert limits(one)[0] == (4 * (2 * 21 + 12 * 2), 4 * 6 * 2, 0, 0)
     assert limits(one)[1] == (4 * (5 * 21 + 2 * 12 * 2), 2 * 4 * 6 * 2, 0, 0)
