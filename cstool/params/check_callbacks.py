@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from cstool.params.checkpoint_states import ALL_STATES, STATES
 from cstool.params.sections import trainer
+from cstool.params.sections.attention_rules import METRICS
 from cstool.params.sections.dataloader import DataloaderParams, data_set_names
-from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import ModelParams
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.yaml_lines.document import Key
@@ -110,7 +110,7 @@ def _check_stopping(
             f"needs evaluations on the way, and loop.eval_frequency is {got}",
             hint="eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run",
         )
-    metrics = ["loss", "accuracy", *(["lm_perplexity"] if isinstance(model, DecoderParams) else [])]
+    metrics = METRICS if model is None else model.metrics
     names = data_set_names(val)
     prefixes = [""] if len(names) == 1 else [f"{name}/" for name in names]
     known = [f"eval/{prefix}{metric}" for prefix in prefixes for metric in metrics]

@@ -20,12 +20,14 @@ from cstool.run.result import RunResult
 from cstool.run.run import run
 from cstool.run.session import RunOrder
 from tests.end_to_end.runs import bits, compiled
-from tests.end_to_end.test_loss_curves import RELATIVE, write_weights
+from tests.end_to_end.test_loss_curves import RELATIVE, VENDOR_RELATIVE, write_weights
 from tests.reference import deterministic
 from tests.reference.curve_file import read_curves
-from tests.reference.encoder_curve_cases import CASES, CLASSES, MASK_TOKEN, PREDICTIONS, RENAMED, SEQUENCE
+from tests.reference.encoder_curve_cases import CASES, PREDICTIONS, RENAMED, SEQUENCE, arrays_of
+from tests.reference.vendor_curve_cases import ENCODER_CASES
 
 CURVES = read_curves("encoder_curves.json", CASES)
+VENDOR_CURVES = read_curves("vendor_encoder_curves.json", ENCODER_CASES)
 
 
 class Samples:
@@ -56,6 +58,12 @@ def test_the_loss_curve_is_that_of_transformers(tmp_path, monkeypatch, case):
     np.testing.assert_allclose(result.losses, CURVES[case]["losses"], rtol=RELATIVE)
 
 
+@pytest.mark.parametrize("case", VENDOR_CURVES)
+def test_the_loss_curve_is_that_of_the_vendors_trainer(tmp_path, monkeypatch, case):
+    result = run_case(tmp_path, monkeypatch, case, VENDOR_CURVES, lanes=1)
+    np.testing.assert_allclose(result.losses, VENDOR_CURVES[case]["losses"], rtol=VENDOR_RELATIVE)
+
+
 @pytest.mark.parametrize("case", CURVES)
 def test_the_bits_do_not_depend_on_num_csx(tmp_path, monkeypatch, case):
     expected = bits(run_case(tmp_path / "1", monkeypatch, case, lanes=1))
@@ -64,19 +72,10 @@ def test_the_bits_do_not_depend_on_num_csx(tmp_path, monkeypatch, case):
         assert found == expected, f"num_csx {num_csx}"
 
 
-def samples_of(case: str) -> Samples:
+def samples_of(case: str, curve: dict[str, Any]) -> Samples:
     """The samples of a case, under the names that its model reads."""
-    curve = CURVES[case]
     config = curve["config"]
-    made = deterministic.encoder_batches(
-        batch_size=config["batch_size"],
-        sequence_length=SEQUENCE,
-        predictions=PREDICTIONS,
-        vocab_size=config["model"]["vocab_size"],
-        classes=CLASSES,
-        mask_token=MASK_TOKEN,
-        seed=config["seed"],
-    )
+    made = arrays_of(config)
     assert deterministic.digest(made) == curve["data_digest"]
     made["sample_mask"] = np.ones(made["class_labels"].shape, np.float32)
     names = {"mask": "sample_mask", **{name: name for name in made}, **RENAMED[case]}
@@ -84,12 +83,14 @@ def samples_of(case: str) -> Samples:
     return Samples({name: flat[theirs] for name, theirs in names.items()})
 
 
-def run_case(folder: Path, monkeypatch: Any, case: str, *, lanes: int, num_csx: int = 1) -> RunResult:
+def run_case(
+    folder: Path, monkeypatch: Any, case: str, curves: Mapping[str, Any] = CURVES, *, lanes: int, num_csx: int = 1
+) -> RunResult:
     """Train the model of a case from its own weights on its own data, and leave a checkpoint of the last step."""
-    curve = CURVES[case]
+    curve = curves[case]
     config, steps = curve["config"], len(curve["losses"])
     folder.mkdir(exist_ok=True)
-    samples = samples_of(case)
+    samples = samples_of(case, curve)
     monkeypatch.setattr(data_sets, "open_samples", lambda *_: samples)
     init = {key: value for key, value in config.items() if key not in ("batch_size", "seed")}
     init["loop"] = {"max_steps": steps}

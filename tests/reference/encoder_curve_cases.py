@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from tests.reference.deterministic import encoder_batches
+
 Config = Mapping[str, Any]
 
 SEQUENCE, PREDICTIONS, CLASSES = 24, 5, 3
@@ -91,3 +95,16 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "summarization": {"labels": "cls_labels", "mask": "prediction_mask"},
 }
 """case -> input of the model -> which of the arrays of `encoder_batches` it is, where that has another name"""
+
+
+def arrays_of(config: Config) -> dict[str, np.ndarray]:
+    """Return the batches of a case by name, (10, B, ...)."""
+    return encoder_batches(
+        batch_size=config["batch_size"],
+        sequence_length=SEQUENCE,
+        predictions=PREDICTIONS,
+        vocab_size=config["model"]["vocab_size"],
+        classes=CLASSES,
+        mask_token=MASK_TOKEN,
+        seed=config["seed"],
+    )

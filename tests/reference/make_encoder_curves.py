@@ -23,8 +23,8 @@ import transformers
 from torch.nn import functional
 
 from tests.reference.curve_file import nine_digits, write_curves
-from tests.reference.deterministic import STEPS, digest, encoder_batches, weights
-from tests.reference.encoder_curve_cases import CASES, CLASSES, MASK_TOKEN, PREDICTIONS, SEQUENCE, Config
+from tests.reference.deterministic import STEPS, digest, weights
+from tests.reference.encoder_curve_cases import CASES, Config, arrays_of
 
 OUTPUT = Path(__file__).with_name("encoder_curves.json")
 
@@ -168,19 +168,6 @@ def _in_halves(name: str, array: np.ndarray, heads: int) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(by_head, 2, 1)).reshape(array.shape)
 
 
-def make_arrays(config: Config) -> dict[str, np.ndarray]:
-    """Return the batches of a case by name."""
-    return encoder_batches(
-        batch_size=config["batch_size"],
-        sequence_length=SEQUENCE,
-        predictions=PREDICTIONS,
-        vocab_size=config["model"]["vocab_size"],
-        classes=CLASSES,
-        mask_token=MASK_TOKEN,
-        seed=config["seed"],
-    )
-
-
 def losses_of_steps(model: Model, arrays: Mapping[str, np.ndarray], dtype: torch.dtype) -> Iterator[torch.Tensor]:
     """Yield the loss of each step's batch, computed from the weights as they are when it is asked for."""
     for step in range(STEPS):
@@ -203,7 +190,7 @@ def train(config: Config, dtype: torch.dtype) -> tuple[list[float], str]:
     groups = [{"params": [w], "weight_decay": keys["weight_decay"] if w.ndim == 2 else 0.0} for w in named.values()]
     optimizer = torch.optim.AdamW(groups, lr=0.1, betas=tuple(keys["betas"]), eps=keys["eps"])
     losses = []
-    for loss in losses_of_steps(model, make_arrays(config), dtype):
+    for loss in losses_of_steps(model, arrays_of(config), dtype):
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(named.values(), config["precision"].get("max_gradient_norm", math.inf))
@@ -220,7 +207,7 @@ def record(config: Config) -> dict[str, Any]:
     return {
         "config": config,
         "weights_digest": weights_digest,
-        "data_digest": digest(make_arrays(config)),
+        "data_digest": digest(arrays_of(config)),
         "losses": nine_digits(losses),
         "losses_float64": nine_digits(train(config, torch.float64)[0]),
     }

@@ -31,9 +31,11 @@ import torch
 from tests.reference import vendor_trainer
 from tests.reference.curve_file import nine_digits, write_curves
 from tests.reference.deterministic import digest, text_batches, weights
-from tests.reference.vendor_curve_cases import CASES, STEPS, Config
+from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE, arrays_of
+from tests.reference.vendor_curve_cases import CASES, ENCODER_CASES, STEPS, VENDOR_NAMES, VENDOR_PROCESSORS, Config
 
 OUTPUT = Path(__file__).with_name("vendor_curves.json")
+ENCODER_OUTPUT = OUTPUT.with_name("vendor_encoder_curves.json")
 
 
 def params_of(config: Config, folder: Path) -> dict[str, Any]:
@@ -51,6 +53,8 @@ def params_of(config: Config, folder: Path) -> dict[str, Any]:
 def record(config: Config) -> dict[str, Any]:
     """Return what the file holds of a case."""
     model = config["model"]
+    if model["name"] in VENDOR_NAMES:
+        return record_encoder(config)
     batches = text_batches(
         batch_size=config["batch_size"],
         sequence_length=model["max_position_embeddings"],
@@ -74,17 +78,52 @@ def record(config: Config) -> dict[str, Any]:
     return {"config": config, **digests, "losses": nine_digits(losses)}
 
 
+def record_encoder(config: Config) -> dict[str, Any]:
+    """Return what the file holds of the case of an encoder, which is given its batches as they are."""
+    arrays = arrays_of(config)
+    names = VENDOR_NAMES[config["model"]["name"]]
+    batches = [
+        {theirs: np.ascontiguousarray(arrays[ours][step]) for theirs, ours in names.items()} for step in range(STEPS)
+    ]
+    for batch in batches:
+        if config["model"]["name"] == "bert/classifier":
+            batch["labels"] = batch["labels"].reshape(-1)
+    drawn: dict[str, np.ndarray] = {}
+
+    def draw(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, np.ndarray]:
+        drawn.update(weights(shapes, config["seed"]))
+        return drawn
+
+    with tempfile.TemporaryDirectory() as name:
+        params, folder = params_of(config, Path(name)), Path(name)
+        (folder / "vocab.txt").write_text("[PAD]\n")
+        # Nothing is read by it, but the vendor wants one that fits the model.
+        processor, keys = VENDOR_PROCESSORS[config["model"]["name"]]
+        loader = {"data_processor": processor, "data_dir": str(folder), "batch_size": config["batch_size"]}
+        known = {
+            "vocab_file": str(folder / "vocab.txt"),
+            "max_sequence_length": SEQUENCE,
+            "max_cls_tokens": PREDICTIONS,
+            "is_training": True,
+        }
+        params["trainer"]["fit"]["train_dataloader"] = {**loader, **{key: known[key] for key in keys}}
+        losses = vendor_trainer.train(params, draw, batches)
+    digests = {"weights_digest": digest(drawn), "data_digest": digest(arrays)}
+    return {"config": config, **digests, "losses": nine_digits(losses)}
+
+
 def main() -> None:
     """Write vendor_curves.json."""
     parser = argparse.ArgumentParser(description="Record losses of the vendor's own Trainer.")
     parser.add_argument("model_zoo", type=Path, help="folder of a checkout of the Model Zoo")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
-    parser.add_argument("--cases", nargs="*", default=list(CASES))
+    parser.add_argument("--encoders", action="store_true", help="encoders, to vendor_encoder_curves.json")
+    parser.add_argument("--cases", nargs="*")
     asked = parser.parse_args()
     version = vendor_trainer.import_vendor(asked.model_zoo)
     torch.set_num_threads(1)
     made_by = f"cerebras_pytorch {version}, Model Zoo of the same release, torch {torch.__version__}"
-    write_curves(asked.output, made_by, {name: record(CASES[name]) for name in asked.cases})
+    cases, output = (ENCODER_CASES, ENCODER_OUTPUT) if asked.encoders else (CASES, OUTPUT)
+    write_curves(output, made_by, {name: record(cases[name]) for name in asked.cases or cases})
 
 
 if __name__ == "__main__":

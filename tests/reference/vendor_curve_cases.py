@@ -7,6 +7,7 @@ something. Source of optimizers: the files of the Model Zoo, release 2.10.0.
 
 from typing import Any
 
+from tests.reference.encoder_curve_cases import CASES as ENCODERS
 from tests.reference.loss_curve_cases import CASES as MODELS
 from tests.reference.loss_curve_cases import (
     FALCON_TWO_NORMS,
@@ -76,4 +77,56 @@ CASES: dict[str, Config] = {
     "no_bias_correction": _case(47, GPT2, _adamw(correct_bias=False), max_gradient_value=0.01),
     # Momentum starts from nothing, so that dampening counts from the first step on.
     "momentum_dampened": _case(48, GPT2, {"SGD": {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1}}),
+}
+
+VENDOR_NAMES: dict[str, dict[str, str]] = {
+    "bert": {
+        "input_ids": "input_ids",
+        "token_type_ids": "token_type_ids",
+        "attention_mask": "attention_mask",
+        "masked_lm_positions": "masked_lm_positions",
+        "labels": "masked_lm_labels",
+        "masked_lm_mask": "prediction_mask",
+        "next_sentence_label": "next_sentence_label",
+    },
+    "esm2": {
+        "input_ids": "input_ids",
+        "attention_mask": "attention_mask",
+        "masked_lm_positions": "masked_lm_positions",
+        "labels": "masked_lm_labels",
+        "masked_lm_mask": "prediction_mask",
+    },
+    "bert/classifier": {
+        "input_ids": "input_ids",
+        "token_type_ids": "token_type_ids",
+        "attention_mask": "attention_mask",
+        "labels": "class_labels",
+    },
+    "bert/token_classifier": {
+        "input_ids": "input_ids",
+        "token_type_ids": "token_type_ids",
+        "attention_mask": "attention_mask",
+        "labels": "token_labels",
+        "loss_mask": "token_mask",
+    },
+    "bert/extractive_summarization": {
+        "input_ids": "input_ids",
+        "token_type_ids": "token_type_ids",
+        "attention_mask": "attention_mask",
+        "cls_indices": "cls_positions",
+        "labels": "cls_labels",
+        "cls_weights": "prediction_mask",
+    },
+}
+"""model -> what the vendor calls its inputs -> which of the arrays of `encoder_batches` they are"""
+VENDOR_PROCESSORS = {
+    **dict.fromkeys(("bert", "esm2"), ("BertHDF5DataProcessor", ())),
+    "bert/classifier": ("SST2DataProcessor", ("vocab_file", "max_sequence_length", "is_training")),
+    "bert/token_classifier": ("BertTokenClassifierDataProcessor", ("vocab_file", "max_sequence_length")),
+    "bert/extractive_summarization": ("BertSumCSVDataProcessor", ("max_sequence_length", "max_cls_tokens")),
+}
+"""model -> a processor that the vendor takes beside it, and the keys that this must have"""
+ENCODER_CASES: dict[str, Config] = {
+    name: {**_case(seed, ENCODERS[name]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0), "batch_size": 8}
+    for seed, name in enumerate(ENCODERS, start=71)
 }

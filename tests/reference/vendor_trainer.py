@@ -13,7 +13,7 @@ import importlib.machinery
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +93,16 @@ def _replaced(spec: Any, *, type: type, children_specs: list[Any]) -> Any:
 
 
 def train(
-    params: Mapping[str, Any], draw: Callable[[Mapping[str, tuple[int, ...]]], Mapping[str, Array]]
+    params: Mapping[str, Any],
+    draw: Callable[[Mapping[str, tuple[int, ...]]], Mapping[str, Array]],
+    batches: Sequence[Mapping[str, Array]] | None = None,
 ) -> list[float]:
     """Train with the params of one trainer from weights of the caller's, and return the loss of every step.
 
     Args:
         params: what a params file holds
         draw: shapes of the weights by name -> the weights; a tied weight counts once
+        batches: what the model is called with, step by step; None for what the data loader of the params reads
     """
     from cerebras.modelzoo.trainer import utils
     from cerebras.modelzoo.trainer.validate import validate_trainer_params
@@ -113,7 +116,13 @@ def train(
             parameter.copy_(torch.from_numpy(initial[name]))
     losses: list[float] = []
     trainer.model.register_forward_hook(lambda model, inputs, outputs: losses.append(outputs.item()))
-    trainer.fit(utils.create_dataloader_from_config(config.fit.train_dataloader), None, None)
+    if batches is None:
+        trainer.fit(utils.create_dataloader_from_config(config.fit.train_dataloader), None, None)
+    else:
+        from cerebras.pytorch.utils.data.dataloader import DataLoader
+
+        tensors = [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in batches]
+        trainer.fit(DataLoader(lambda: tensors), None, None)
     return losses
 
 

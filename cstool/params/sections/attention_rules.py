@@ -1,6 +1,7 @@
 """Rules and quantities of self-attention that the sections of decoders and of encoders share."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationInfo, field_validator
 
@@ -8,9 +9,15 @@ from cstool.batch_split import nearest_divisors
 from cstool.params.sections.decoder_parts import AttentionExtraParams, PositionScalingParams
 from cstool.yaml_lines.section import Section, rule_error
 
+METRICS = ("loss", "accuracy")
+"""of a classifier"""
+
 
 class AttentionRules(Section):
     """What is so of heads, positions and muP wherever tokens attend to tokens; the keys are those of the sections."""
+
+    stack: ClassVar[str] = "decoder"
+    """what the groups of its weights begin with"""
 
     if TYPE_CHECKING:  # the sections have them as fields, each in an order of its own
 
@@ -111,6 +118,11 @@ class AttentionRules(Section):
         return filter_size
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return METRICS
+
+    @property
     def inner_size(self) -> int:
         """Width of all heads together."""
         return self.hidden_size
@@ -132,6 +144,13 @@ class AttentionRules(Section):
         if self.attention_type == "scaled_dot_product":
             scale *= 1 / self.head_width if self.scale_qk_dot_by_d else self.head_width**-0.5
         return scale
+
+    @property
+    def rate_factors(self) -> Mapping[str, float]:
+        """By group of weights what muP multiplies the learning rate by."""
+        by_width, by_filter = self.mup_width_factors
+        kind = self.stack
+        return {f"{kind}_attention": by_width, f"{kind}_input_ffn": by_width, f"{kind}_output_ffn": by_filter}
 
     @property
     def mup_width_factors(self) -> tuple[float, float]:

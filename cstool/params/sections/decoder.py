@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from cstool.params.sections.attention_rules import AttentionRules, truncated_normal
+from cstool.params.sections.attention_rules import METRICS, AttentionRules, truncated_normal
 from cstool.params.sections.decoder_parts import (
     GATED_NONLINEARITIES,
     NONLINEARITIES,
@@ -211,6 +211,11 @@ class DecoderParams(AttentionRules):
         if self.apply_attention_sinks == type(self).model_fields["apply_attention_sinks"].default:
             del data["apply_attention_sinks"]
         return data
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return (*METRICS, "lm_perplexity")
 
     @property
     def is_parallel(self) -> bool:

@@ -3,6 +3,7 @@
 Keys, defaults and rules are the vendor's. Source: its BERT and ESM-2 models, 2.10.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -78,6 +79,7 @@ class EncoderParams(AttentionRules):
     position_embeddings_initializer: InitializerParams = Field(None, validate_default=True)
     segment_embeddings_initializer: InitializerParams = Field(None, validate_default=True)
 
+    stack: ClassVar[str] = "encoder"
     null_counts: ClassVar[frozenset[str]] = frozenset({"position_embedding_type"})
     other_names: ClassVar[dict[str, str]] = {"embedding_pad_token_id": "pad_token_id"}
     without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS.union(
@@ -119,6 +121,11 @@ class EncoderParams(AttentionRules):
         return self.pad_token_id + 1 if self.mask_padding_in_positional_embed else 0
 
     @property
+    def rate_factors(self) -> Mapping[str, float]:
+        """By group of weights what muP multiplies the learning rate by."""
+        return {**super().rate_factors, "pooler": self.mup_width_factors[0]}
+
+    @property
     def logits_scale(self) -> float:
         """What output logits are multiplied by. Source: Yang et al., "Tensor Programs V", 2022, table 8."""
         if self.mup_base_hidden_size is None:
@@ -149,6 +156,12 @@ class BertParams(EncoderParams):
         "num_classes": (2,),
         "add_pooling_layer": (True, False),
     }
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        pairs = () if self.disable_nsp else ("accuracy_cls",)
+        return ("loss", "accuracy_masked_lm", "mlm_perplexity", *pairs)
 
     @property
     def segments(self) -> int:

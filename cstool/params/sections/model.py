@@ -1,10 +1,11 @@
 """The `model` section: fc_mnist, GPT-J and its kin here, other decoders in `decoder.py`; which name means what."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cstool.params.sections.attention_rules import truncated_normal
+from cstool.params.sections.attention_rules import METRICS, truncated_normal
 from cstool.params.sections.decoder import MAX_LAYERS, DecoderParams, as_rate
 from cstool.params.sections.decoder_parts import PRECISION_KEYS
 from cstool.params.sections.encoder import (
@@ -64,6 +65,16 @@ class FcMnistParams(Section):
 
     without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS | {"compute_eval_metrics"}
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"activation_fn": ("relu", "gelu"), "disable_softmax": ()}
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return METRICS
+
+    @property
+    def rate_factors(self) -> Mapping[str, float]:
+        """By group of weights what muP multiplies the learning rate by: it has no muP."""
+        return {}
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import ModelParams
 from cstool.yaml_lines.section import NotNegative, Positive, Rate, Section, rule_error
 
@@ -22,8 +21,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "decoder_attention": ("*decoder*attn*dense*weight",),
     "decoder_input_ffn": ("*decoder*ffn.ffn.[!1]*weight",),
     "decoder_output_ffn": ("*decoder*ffn.ffn.[1]*weight",),
+    "encoder_attention": ("*transformer_encoder*attn*dense*weight",),
+    "encoder_input_ffn": ("*transformer_encoder*ffn.ffn.[!1]*weight",),
+    "encoder_output_ffn": ("*transformer_encoder*ffn.ffn.[1]*weight",),
+    "pooler": ("*pooler*weight",),
 }
-"""the groups by name, and the names of their weights. Source: the vendor's GPT-2 model, 2.10."""
+"""the groups by name, and the names of their weights. Source: the vendor's GPT-2 and BERT models, 2.10."""
 
 
 class Optimizer(Section):
@@ -150,9 +153,7 @@ def learning_rate_scale(model: ModelParams, adjusted: Mapping[str, float], weigh
     Returns:
         that of the first group, in the order of `GROUPS`, that has the weight and a factor other than 1
     """
-    by_width, by_filter = model.mup_width_factors if isinstance(model, DecoderParams) else (1.0, 1.0)
-    factors = {"decoder_attention": by_width, "decoder_input_ffn": by_width, "decoder_output_ffn": by_filter}
-    factors.update(adjusted)
+    factors = {**model.rate_factors, **adjusted}
     for group, patterns in GROUPS.items():
         factor = factors.get(group, 1.0)
         if factor != 1.0 and any(fnmatchcase(weight, pattern) for pattern in patterns):
