@@ -75,7 +75,7 @@ def cstool_side(
     )
     appliance.memoryx.initialize(seed=1)
     plan = appliance.prepare(batch_size, trains=True).plan
-    chooser.settle(appliance.memoryx.arrays.sparse_shapes(), plan.samples * plan.sequence, appliance.gemm)
+    chooser.settle(appliance.memoryx.arrays.sparse_shapes(), plan.samples * plan.tokens, appliance.gemm)
     batch = random_batch(graph, batch_size)
     steps = itertools.count(1)
 

@@ -141,7 +141,7 @@ def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
         "segmented": model.segments > 0,
         "scaled": model.embeddings_scale != 1.0,
         "normed": model.embedding_layer_norm,
-        "dropped": model.embedding_dropout_rate > 0,
+        "dropped": model.embedding_dropout > 0,
     }
     outputs = {step: step for step, is_wanted in wanted.items() if is_wanted}
     outputs[list(outputs)[-1]] = "residual.0"
@@ -174,7 +174,7 @@ def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
     if "normed" in outputs:
         x = parts.norm(f"{prefix}embed_ln_f", x, outputs["normed"])
     if "dropped" in outputs:
-        parts.scale(f"{prefix}dropout_embd", x, outputs["dropped"], 1.0, model.embedding_dropout_rate)
+        parts.scale(f"{prefix}dropout_embd", x, outputs["dropped"], 1.0, model.embedding_dropout)
     return parts.segment()
 
 

@@ -28,6 +28,9 @@ from tests.reference.vendor_curve_cases import ENCODER_CASES
 
 CURVES = read_curves("encoder_curves.json", CASES)
 VENDOR_CURVES = read_curves("vendor_encoder_curves.json", ENCODER_CASES)
+VENDOR_TOLERANCES = {**dict.fromkeys(VENDOR_CURVES, VENDOR_RELATIVE), "summarization": 4 * VENDOR_RELATIVE}
+"""A summary's loss is a sum over some three sentences of two classes, near the least that float32 tells from 0 there:
+it is rounded by more of itself than a mean over many words"""
 
 
 class Samples:
@@ -61,7 +64,7 @@ def test_the_loss_curve_is_that_of_transformers(tmp_path, monkeypatch, case):
 @pytest.mark.parametrize("case", VENDOR_CURVES)
 def test_the_loss_curve_is_that_of_the_vendors_trainer(tmp_path, monkeypatch, case):
     result = run_case(tmp_path, monkeypatch, case, VENDOR_CURVES, lanes=1)
-    np.testing.assert_allclose(result.losses, VENDOR_CURVES[case]["losses"], rtol=VENDOR_RELATIVE)
+    np.testing.assert_allclose(result.losses, VENDOR_CURVES[case]["losses"], rtol=VENDOR_TOLERANCES[case])
 
 
 @pytest.mark.parametrize("case", CURVES)

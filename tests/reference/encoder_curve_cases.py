@@ -74,7 +74,13 @@ CASES: Mapping[str, Config] = {
         },
     },
     "classifier": _case(
-        304, name="bert/classifier", num_labels=CLASSES, task_dropout=0.0, pooler_nonlinearity="tanh", pad_token_id=1
+        304,
+        name="bert/classifier",
+        problem_type="single_label_classification",
+        num_labels=CLASSES,
+        task_dropout=0.0,
+        pooler_nonlinearity="tanh",
+        embedding_pad_token_id=1,
     ),
     "token_classifier": _case(
         305,
@@ -82,9 +88,9 @@ CASES: Mapping[str, Config] = {
         num_classes=CLASSES,
         encoder_output_dropout_rate=0.0,
         include_padding_in_loss=True,
-        pad_token_id=1,
+        embedding_pad_token_id=1,
     ),
-    "summarization": _case(306, name="bert/extractive_summarization", loss_weight=0.25, pad_token_id=1),
+    "summarization": _case(306, name="bert/extractive_summarization", loss_weight=0.25, embedding_pad_token_id=1),
 }
 """case -> what is trained; ten steps"""
 

@@ -63,7 +63,7 @@ class Model(torch.nn.Module):
             "hidden_dropout_prob": 0.0,
             "attention_probs_dropout_prob": 0.0,
             "layer_norm_eps": model["layer_norm_epsilon"],
-            "pad_token_id": model.get("pad_token_id", 0),
+            "pad_token_id": model.get("pad_token_id", model.get("embedding_pad_token_id", 0)),
             "attn_implementation": "eager",
         }
         self.keys, self.name = model, model["name"]

@@ -32,7 +32,7 @@ from tests.reference import vendor_trainer
 from tests.reference.curve_file import nine_digits, write_curves
 from tests.reference.deterministic import digest, text_batches, weights
 from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE, arrays_of
-from tests.reference.vendor_curve_cases import CASES, ENCODER_CASES, STEPS, VENDOR_NAMES, VENDOR_PROCESSORS, Config
+from tests.reference.vendor_curve_cases import CASES, ENCODER_CASES, STEPS, VENDOR_NAMES, VENDOR_WANTS, Config
 
 OUTPUT = Path(__file__).with_name("vendor_curves.json")
 ENCODER_OUTPUT = OUTPUT.with_name("vendor_encoder_curves.json")
@@ -98,15 +98,21 @@ def record_encoder(config: Config) -> dict[str, Any]:
         params, folder = params_of(config, Path(name)), Path(name)
         (folder / "vocab.txt").write_text("[PAD]\n")
         # Nothing is read by it, but the vendor wants one that fits the model.
-        processor, keys = VENDOR_PROCESSORS[config["model"]["name"]]
-        loader = {"data_processor": processor, "data_dir": str(folder), "batch_size": config["batch_size"]}
-        known = {
+        known: dict[str, Any] = {
             "vocab_file": str(folder / "vocab.txt"),
+            "label_vocab_file": str(folder / "vocab.txt"),
             "max_sequence_length": SEQUENCE,
             "max_cls_tokens": PREDICTIONS,
             "is_training": True,
         }
-        params["trainer"]["fit"]["train_dataloader"] = {**loader, **{key: known[key] for key in keys}}
+        wanted = VENDOR_WANTS[config["model"]["name"]]
+        params["trainer"]["init"]["model"] |= {key: known[key] for key in wanted.model_keys}
+        params["trainer"]["fit"]["train_dataloader"] = {
+            "data_processor": wanted.processor,
+            "data_dir": str(folder),
+            "batch_size": config["batch_size"],
+            **{key: known[key] for key in wanted.loader_keys},
+        }
         losses = vendor_trainer.train(params, draw, batches)
     digests = {"weights_digest": digest(drawn), "data_digest": digest(arrays)}
     return {"config": config, **digests, "losses": nine_digits(losses)}

@@ -5,7 +5,7 @@ weight decay, whether gradients are clipped. Rates are ten times those of stock 
 something. Source of optimizers: the files of the Model Zoo, release 2.10.0.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.reference.encoder_curve_cases import CASES as ENCODERS
 from tests.reference.loss_curve_cases import CASES as MODELS
@@ -119,13 +119,29 @@ VENDOR_NAMES: dict[str, dict[str, str]] = {
     },
 }
 """model -> what the vendor calls its inputs -> which of the arrays of `encoder_batches` they are"""
-VENDOR_PROCESSORS = {
-    **dict.fromkeys(("bert", "esm2"), ("BertHDF5DataProcessor", ())),
-    "bert/classifier": ("SST2DataProcessor", ("vocab_file", "max_sequence_length", "is_training")),
-    "bert/token_classifier": ("BertTokenClassifierDataProcessor", ("vocab_file", "max_sequence_length")),
-    "bert/extractive_summarization": ("BertSumCSVDataProcessor", ("max_sequence_length", "max_cls_tokens")),
+
+
+class Wanted(NamedTuple):
+    """What the vendor wants to see in a file beside a model, even where nothing is read by it."""
+
+    processor: str
+    loader_keys: tuple[str, ...] = ()
+    model_keys: tuple[str, ...] = ()
+
+
+VENDOR_WANTS = {
+    **dict.fromkeys(("bert", "esm2"), Wanted("BertHDF5DataProcessor")),
+    "bert/classifier": Wanted("SST2DataProcessor", ("vocab_file", "max_sequence_length", "is_training")),
+    "bert/token_classifier": Wanted(
+        "BertTokenClassifierDataProcessor",
+        ("vocab_file", "label_vocab_file", "max_sequence_length"),
+        ("label_vocab_file",),
+    ),
+    "bert/extractive_summarization": Wanted(
+        "BertSumCSVDataProcessor", ("vocab_file", "max_sequence_length", "max_cls_tokens"), ("vocab_file",)
+    ),
 }
-"""model -> a processor that the vendor takes beside it, and the keys that this must have"""
+"""by model"""
 ENCODER_CASES: dict[str, Config] = {
     name: {**_case(seed, ENCODERS[name]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0), "batch_size": 8}
     for seed, name in enumerate(ENCODERS, start=71)

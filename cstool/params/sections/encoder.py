@@ -59,7 +59,6 @@ class EncoderParams(AttentionRules):
     )
     dropout_rate: Rate = 0.1
     attention_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
-    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
     use_projection_bias_in_attention: bool = True
     use_ffn_bias_in_attention: bool = True
     use_ffn_bias: bool = True
@@ -109,6 +108,11 @@ class EncoderParams(AttentionRules):
     def norm_type(self) -> str:
         """Norms take the mean away, and have biases."""
         return "layernorm"
+
+    @property
+    def embedding_dropout(self) -> float:
+        """Rate of the dropout of embedded tokens."""
+        return self.dropout_rate
 
     @property
     def segments(self) -> int:
@@ -190,7 +194,18 @@ class Esm2Params(BertParams):
         return token
 
 
-class BertClassifierParams(EncoderParams):
+class FineTunedParams(EncoderParams):
+    """BERT with a head of its own for one task."""
+
+    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+
+    @property
+    def embedding_dropout(self) -> float:
+        """Rate of the dropout of embedded tokens."""
+        return self.embedding_dropout_rate
+
+
+class BertClassifierParams(FineTunedParams):
     """BERT that tells the class of a text."""
 
     name: Literal["bert/classifier"]
@@ -205,7 +220,7 @@ class BertClassifierParams(EncoderParams):
     }
 
 
-class BertTokenClassifierParams(EncoderParams):
+class BertTokenClassifierParams(FineTunedParams):
     """BERT that tells the class of each token."""
 
     name: Literal["bert/token_classifier"]
@@ -219,11 +234,12 @@ class BertTokenClassifierParams(EncoderParams):
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}
 
 
-class BertSummarizationParams(EncoderParams):
+class BertSummarizationParams(FineTunedParams):
     """BERT that tells which sentences of a text make a summary."""
 
     name: Literal["bert/extractive_summarization"]
     num_labels: Literal[2] = 2
+    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = 0.1
     loss_weight: Positive = 1.0
     use_cls_bias: bool = True
 

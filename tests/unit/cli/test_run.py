@@ -175,7 +175,7 @@ def test_an_artifact_runs_that_was_compiled_before(cstool, called):
     assert (outcome.code, outcome.stderr) == (2, error(f"{path}: {rule}", hint))
     wider = ("--set", "trainer.init.model.hidden_sizes=[9]")
     outcome = cstool("run", "--params", "x.yaml", "--artifact", str(path), *wider)
-    got = "got one with tensor fc_layers.0.y with shape (8,) instead of (9,) in segment 0"
+    got = "got one with tensor fc_layers.0.y with shape (1, 8) instead of (1, 9) in segment 0"
     assert (outcome.code, outcome.stderr) == (2, error(f"{path}: must be of this model, {got}", "compile this model"))
 
 

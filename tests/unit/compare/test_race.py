@@ -13,6 +13,7 @@ from cstool.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_end
 from cstool.errors import Interrupted
 from cstool.progress import Silent
 from cstool.run.result import RunResult
+from tests.models import decoder
 
 
 @given(st.integers(1, 10_000))
@@ -92,7 +93,7 @@ def test_an_interruption_leaves_no_verdict(monkeypatch, tmp_path):
     def run(*_: object, **__: object) -> None:
         raise Interrupted("stopped by SIGINT after step 3; it is saved", "the same command continues")
 
-    monkeypatch.setattr(module, "check_data", lambda *_: type("Graph", (), {"sequence_length": 8}))
+    monkeypatch.setattr(module, "check_data", lambda *_: decoder())
     monkeypatch.setattr(module, "compile_model", lambda *_, **__: None)
     monkeypatch.setattr(module, "run", run)
     monkeypatch.setattr(module, "run_params", lambda params, groups, folder, last: Params(folder, last))

@@ -92,7 +92,7 @@ def test_other_names_of_functions_are_known():
         ({"model_type": None}, "model_type must be one of gpt2, llama, mistral, got null"),
         ({"model_type": ["gpt2"]}, "model_type must be one of gpt2, llama, mistral, got ['gpt2']"),
         ({"hidden_act": "mish"}, "the activation must be one of gelu, relu, silu, swish, relu2, gelu_new, "
-         "gelu_fast, gelu_pytorch_tanh, quick_gelu, linear, got mish"),
+         "gelu_fast, gelu_pytorch_tanh, quick_gelu, tanh, linear, got mish"),
         ({"hidden_act": "quick_gelu"}, "hidden_act must be one of gelu, relu, silu, linear, got quick_gelu"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling must be of type default, linear, "
          "llama3, got yarn"),

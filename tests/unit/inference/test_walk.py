@@ -51,7 +51,8 @@ def test_logits_give_the_loss_of_the_slow_twin(name, precision):
 
 def test_every_kind_of_op_is_met_by_these_models():
     graphs = [decoder(**keys) for keys in DECODERS.values()]
-    assert {op.kind for graph in graphs for op in graph.ops} == set(OpKind)
+    of_encoders = {OpKind.GATHER, OpKind.FIRST_TOKEN, OpKind.TOKEN_DROPOUT}
+    assert {op.kind for graph in graphs for op in graph.ops} == set(OpKind) - of_encoders
 
 
 def test_a_classifier_gives_the_loss_of_the_slow_twin():

@@ -9,7 +9,7 @@ from cstool.ir import OpKind, losses_of, read_backward, rules_of
 from cstool.kernels.call import Call
 from cstool.kernels.table import KERNELS
 from cstool.machine.plan import make_plan
-from tests.models import FAMILIES, decoder, fc_mnist
+from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
 
 GRAPHS = {
     "fc_mnist": fc_mnist(),
@@ -18,6 +18,7 @@ GRAPHS = {
     "gpt2, dropout": decoder(dropout=0.2),
     "gemma2, dropout": decoder(dropout=0.2, **FAMILIES["gemma2"]),
     **{name: decoder(layers=2, **keys) for name, keys in FAMILIES.items()},
+    **{name: encoder(dropout=0.1, **keys) for name, keys in ENCODERS.items()},
 }
 
 

@@ -9,6 +9,10 @@ import yaml
 
 from cstool.errors import ParamsError
 from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
+from cstool.params.sections.attention_rules import AttentionRules
+from cstool.params.sections.decoder import DecoderParams
+from cstool.params.sections.encoder import EncoderParams, FineTunedParams
+from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import Optimizer
 from cstool.params.sections.schedules import Schedule, _Cosine, _Decay
 from cstool.params.sections.sparsity import CyclingShare
@@ -38,6 +42,10 @@ def file_with(place: str, name: str, value: Any) -> str:
     for part in reversed(where.split(".")):
         content = [content] if part == "*" else {part: content}
     data = copy.deepcopy(SMALL)
+    section = where.removeprefix("trainer.init.model.").partition(".")[0]
+    if "." not in section and section not in DecoderParams.field_keys():
+        owners = (name for name, model in MODELS.items() if section in model.field_keys())
+        data["trainer"]["init"]["model"]["name"] = next(owners, SMALL["trainer"]["init"]["model"]["name"])
     if where.startswith("trainer.init.optimizer"):
         del data["trainer"]["init"]["optimizer"]
     return yaml.safe_dump(merged(data, content))
@@ -106,7 +114,7 @@ def test_another_name_leads_to_a_field(section):
     assert set(section.other_names.values()) <= set(section.field_keys())
 
 
-NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare}
+NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare, AttentionRules, EncoderParams, FineTunedParams}
 """bases of others, and what is a list in the file"""
 
 

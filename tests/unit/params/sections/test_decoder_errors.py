@@ -137,12 +137,12 @@ def test_a_shared_expert_is_refused(failure):
 
 
 FUNCTIONS = (
-    "gelu, relu, silu, swish, squared_relu, gelu_new, gelu_fast, quick_gelu, linear, geglu, reglu, swiglu, liglu"
+    "gelu, relu, silu, swish, squared_relu, gelu_new, gelu_fast, quick_gelu, tanh, linear, geglu, reglu, swiglu, liglu"
 )
 
 
 VENDORS = cases("""\
-nonlinearity: tanh => nonlinearity: tanh\nhint: supported: FUNCTIONS
+nonlinearity: mish => nonlinearity: mish\nhint: supported: FUNCTIONS
 norm_type: batchnorm => norm_type: batchnorm\nhint: supported: layernorm, biasless-layernorm, rmsnorm
 position_embedding_type: relative => position_embedding_type: relative
     hint: supported: learned, fixed, rotary, alibi, null

@@ -51,6 +51,10 @@ def test_these_are_all_groups():
         "decoder_attention",
         "decoder_input_ffn",
         "decoder_output_ffn",
+        "encoder_attention",
+        "encoder_input_ffn",
+        "encoder_output_ffn",
+        "pooler",
     ]
 
 

@@ -9,17 +9,19 @@ from cstool.params.sections.model import MODELS, OTHER_FAMILIES, ParallelDecoder
 from tests.unit.params.conftest import cases, told
 
 M = "trainer.init.model"
-NAMES = (
-    "fc_mnist, gpt2, gpt3, llama, LlamaModel, mistral, mixtral, bloom, btlm, jais, starcoder, santacoder, gemma2, "
+DECODERS = (
+    "gpt2, gpt3, llama, LlamaModel, mistral, mixtral, bloom, btlm, jais, starcoder, santacoder, gemma2, "
     "gptj, gpt-neox, falcon"
 )
+ENCODERS = "bert, esm2, bert/classifier, bert/token_classifier, bert/extractive_summarization"
+NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}"
 
 
 def fc(**keys: Any) -> dict[str, Any]:
     return {"init.model": {"name": "fc_mnist", **keys}}
 
 
-@pytest.mark.parametrize("name", NAMES.split(", ")[1:])
+@pytest.mark.parametrize("name", DECODERS.split(", "))
 def test_a_decoder_of_any_name_is_read_as_what_its_parts_are(load, name):
     model = load({"init.model": {"name": name}}).model
     parallel = {"gptj", "gpt-neox", "falcon"}
@@ -70,9 +72,7 @@ def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("bert", "an encoder"),
-        ("roberta", "an encoder"),
-        ("esm2", "an encoder"),
+        ("dpr", "two encoders"),
         ("t5", "an encoder with a decoder"),
         ("transformer", "an encoder with a decoder"),
         ("dpo", "a recipe with two models"),
