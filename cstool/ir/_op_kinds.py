@@ -111,6 +111,7 @@ class OpRules:
         keepable: what forward can leave beside these where memory allows it, so that backward need not compute it
             again: name -> its shape per token, from an op and the shapes of its weights
         reads_inputs: whether backward reads the inputs
+        reads: the places of those that it reads where it does not read all
         reads_outputs: whether backward reads the outputs
         deltas: how the deltas of the first inputs come from that of the output at the same place, or of the last
             output; those of all others are computed
@@ -131,6 +132,7 @@ class OpRules:
     statistics: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     keepable: Callable[[Op, Shapes], Mapping[str, Shape]] = lambda _op, _shapes: {}
     reads_inputs: bool = False
+    reads: tuple[int, ...] = ()
     reads_outputs: bool = False
     deltas: tuple[Delta, ...] = ()
     losses: tuple[int, ...] = ()
@@ -166,7 +168,8 @@ def rules_of(op: Op) -> OpRules:
 def read_backward(op: Op) -> tuple[str, ...]:
     """Names of the inputs and outputs that the backward pass of an op reads."""
     rules = rules_of(op)
-    return (*op.inputs * rules.reads_inputs, *op.outputs * rules.reads_outputs)
+    inputs = (name for i, name in enumerate(op.inputs) if rules.reads_inputs or i in rules.reads)
+    return (*inputs, *op.outputs * rules.reads_outputs)
 
 
 def matrix_of(op: Op) -> str | None:
@@ -389,11 +392,11 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         _same_shape, _elements(1, 0), deltas=(Delta.MASKED,), measured_as=OpKind.POSITION_EMBEDDING
     ),
     # Rows moved; backward they are added where they came from.
-    OpKind.GATHER: OpRules(_gather_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
+    OpKind.GATHER: OpRules(_gather_shapes, _elements(1, 1), reads=(1,), measured_as=OpKind.RESIDUAL),
     OpKind.FIRST_TOKEN: OpRules(_first_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
     OpKind.SCALE: OpRules(_same_shape, _elements(1, 1), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL),
     OpKind.TOKEN_DROPOUT: OpRules(
-        _first_input_shape, _elements(1, 1), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL
+        _first_input_shape, _elements(1, 1), reads=(1, 2), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL
     ),
     # Sum, sum of squares, minus mean, times 1/std, times weight, plus bias; backward twice that but for one.
     # Two sums over the token either way: of x and x^2, of what comes back and of that times x.
