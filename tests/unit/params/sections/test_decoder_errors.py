@@ -142,7 +142,7 @@ FUNCTIONS = (
 
 
 VENDORS = cases("""\
-nonlinearity: sine => nonlinearity: sine\nhint: supported: FUNCTIONS
+nonlinearity: hardtop => nonlinearity: hardtop\nhint: supported: FUNCTIONS
 norm_type: batchnorm => norm_type: batchnorm\nhint: supported: layernorm, biasless-layernorm, rmsnorm
 position_embedding_type: relative => position_embedding_type: relative
     hint: supported: learned, fixed, rotary, alibi, null
