@@ -116,6 +116,17 @@ def fc_mnist(*sizes: int, **keys: Any) -> Graph:
 
 
 _HEAD = {"task_dropout": 0.0, "num_labels": 3}
+_ESM2 = {
+    "name": "esm2",
+    "disable_nsp": True,
+    "embedding_layer_norm": False,
+    "position_embedding_type": "rotary",
+    "rotary_dim": 4,
+    "use_final_layer_norm": True,
+    "token_dropout": True,
+    "mask_token_id": 4,
+    "pad_token_id": 1,
+}
 ENCODERS: dict[str, dict[str, Any]] = {
     "bert": {"mlm_loss_weight": 0.5},
     "bert, pad 1, no ties": {
@@ -136,17 +147,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "output_logits_alpha": 2.0,
     },
     "roberta": {"disable_nsp": True, "mask_padding_in_positional_embed": True},
-    "esm2": {
-        "name": "esm2",
-        "disable_nsp": True,
-        "embedding_layer_norm": False,
-        "position_embedding_type": "rotary",
-        "rotary_dim": 4,
-        "use_final_layer_norm": True,
-        "token_dropout": True,
-        "mask_token_id": 4,
-        "pad_token_id": 1,
-    },
+    "esm2": _ESM2,
+    "esm2, packed": {**_ESM2, "packed": True},
     "bert, alibi": {"position_embedding_type": "alibi", "use_projection_bias_in_attention": False},
     "bert, gates, norms first": {"encoder_nonlinearity": "swiglu", "use_ffn_bias": False, "norm_first": True},
     "bert, fixed positions": {"position_embedding_type": "fixed", "num_segments": 0},
@@ -184,9 +186,10 @@ def encoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, 
     return model
 
 
-def encoder(*, sequence: int = 8, predictions: int = 3, **keys: Any) -> Graph:
+def encoder(*, sequence: int = 8, predictions: int = 3, packed: bool = False, **keys: Any) -> Graph:
     """An encoder of width 8 with 2 heads over 11 tokens, and its heads."""
-    return build_graph(encoder_params(sequence=sequence, **keys), SampleForm(sequence, predictions))
+    form = SampleForm(sequence, predictions, is_packed=packed)
+    return build_graph(encoder_params(sequence=sequence, **keys), form)
 
 
 def attentive() -> Graph:

@@ -102,6 +102,7 @@ def _inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
     assert form.tokens is not None
     shape = (form.tokens,)
     names = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
+    names += ["segments"] if form.is_packed else []
     return [Tensor(name, shape, "int32") for name in names]
 
 
@@ -121,7 +122,9 @@ def _encoder(model: EncoderParams, form: SampleForm, prefix: str) -> tuple[list[
     """Build the embeddings and all layers; return them, and the name of the encoded tokens, (S, H)."""
     assert form.tokens is not None
     layers = _parts(model, form.tokens)
-    _add_layer(layers, model, prefix)
+    # Of rotary positions and distances the difference counts: they need not begin anew with each text of a sample.
+    seen = ("segments", "segments") if form.is_packed else ("attention_mask",)
+    _add_layer(layers, model, prefix, seen)
     segments = [_embedding(model, form.tokens, prefix), layers.segment(model.num_hidden_layers)]
     encoded = f"residual.{model.num_hidden_layers}"
     if model.use_final_layer_norm:
@@ -178,12 +181,16 @@ def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
     return parts.segment()
 
 
-def _add_layer(parts: Parts, model: EncoderParams, prefix: str) -> None:
-    """Add the layer from residual.{n} to the next, norms before its parts or after them."""
+def _add_layer(parts: Parts, model: EncoderParams, prefix: str, seen: tuple[str, ...]) -> None:
+    """Add the layer from residual.{n} to the next, norms before its parts or after them.
+
+    Args:
+        seen: inputs that say which tokens see each other
+    """
     layer = f"{prefix}transformer_encoder.layers.{{n}}"
     before, after, middle = "residual.{n}", "residual.{n+1}", f"{layer}.residual"
     x = parts.norm(f"{layer}.norm1", before) if model.norm_first else before
-    context = _attention(parts, model, f"{layer}.self_attn", x)
+    context = _attention(parts, model, f"{layer}.self_attn", x, seen)
     name = f"{layer}.self_attn.proj_output_dense_layer"
     bias = model.use_ffn_bias_in_attention
     _join(parts, model, "attention_output", name, context, model.hidden_size, bias, before, middle)
@@ -201,7 +208,7 @@ def _add_layer(parts: Parts, model: EncoderParams, prefix: str) -> None:
         parts.norm(f"{layer}.norm2", last, after)
 
 
-def _attention(parts: Parts, model: EncoderParams, attention: str, x: str) -> str:
+def _attention(parts: Parts, model: EncoderParams, attention: str, x: str, seen: tuple[str, ...]) -> str:
     """Add query, key and value, what positions do to them, and attention; return the context (S, H)."""
     kv_width = model.kv_heads * model.head_width
     widths = {"q": model.hidden_size, "k": kv_width, "v": kv_width}
@@ -228,7 +235,7 @@ def _attention(parts: Parts, model: EncoderParams, attention: str, x: str) -> st
     return parts.op(
         OpKind.ATTENTION,
         attention,
-        (*qkv.values(), "attention_mask"),
+        (*qkv.values(), *seen),
         f"{attention}.context",
         model.hidden_size,
         heads=model.num_heads,

@@ -17,15 +17,19 @@ class SampleForm:
         tokens: S, of its text; None where a sample is not a sequence of tokens
         predictions: M, tokens whose label is learned, where these are gathered: masked ones, or the first of sentences
         scales_by_predictions: whether the loss of masked tokens is divided by how many there are in the batch
+        is_packed: whether a sample is several texts that do not see each other, told apart by `segments`
     """
 
     tokens: int | None
     predictions: int | None = None
     scales_by_predictions: bool = False
+    is_packed: bool = False
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
         """The form that a graph was built for."""
         gathered = next((tensor for tensor in graph.inputs if tensor.name in GATHERED), None)
         predictions = None if gathered is None else gathered.tokens
-        return cls(graph.sequence_length, predictions, bool(gathered) and graph.losses[0].scaling == "num_tokens")
+        scales = gathered is not None and graph.losses[0].scaling == "num_tokens"
+        is_packed = any(tensor.name == "segments" for tensor in graph.inputs)
+        return cls(graph.sequence_length, predictions, scales, is_packed)
