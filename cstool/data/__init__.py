@@ -3,7 +3,7 @@
 from cstool.data.batches import Sampler, batches_per_epoch
 from cstool.data.bigram import bigram_loss
 from cstool.data.check import DataCheck, check_data
-from cstool.data.dataset import Dataset, Field, allocate
+from cstool.data.dataset import MASKS, Dataset, Field, allocate
 from cstool.data.digits import DigitsSummary, prepare_digits
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.info import DataInfo, PartInfo, data_info

@@ -47,6 +47,10 @@ class Sampler:
         # Another process makes the order anew: it is as long as the data set.
         return Sampler, (self.sample_count, self.batch_size, self.shuffle, self.seed, self.drop_last)
 
+    def epoch(self, batch_number: int) -> int:
+        """Return how often all samples have been gone through before a batch."""
+        return batch_number // self.batches_per_epoch
+
     def indices(self, batch_number: int) -> Array:
         """Return the samples of a batch, numbered from 0 over all epochs: (batch_size,) int64.
 

@@ -12,6 +12,9 @@ from cstool.errors import DataError
 
 Array = np.ndarray[Any, Any]
 
+MASKS = ("mask", "sample_mask")
+"""fields that are 0 where nothing counts: in places of a batch beyond the samples, all of them are"""
+
 
 @dataclass(frozen=True)
 class Field:
@@ -26,7 +29,7 @@ class Dataset(Protocol):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """The arrays of a sample by name; `labels` and `mask` are always among them."""
+        """The arrays of a sample by name; `labels` and `mask` are always among them, `MASKS` say what counts."""
 
     @property
     def sample_count(self) -> int:
@@ -35,8 +38,11 @@ class Dataset(Protocol):
     def describe(self) -> str:
         """Say in one line where the samples come from and how many there are."""
 
-    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
         """Fill arrays of `allocate` with the samples of (n,) indices in any order, repetitions allowed.
+
+        Args:
+            epoch: how often the data set has been gone through; what is drawn at random is drawn anew in each
 
         Raises:
             DataError: a file is damaged, or holds values that the model cannot take.

@@ -7,10 +7,8 @@ Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing and data/
 """
 
 import os
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,15 +16,13 @@ import h5py
 import numpy as np
 
 from cstool.atomic_file import sync_folder
-from cstool.data.dataset import Array, Field, is_special, names_in_folder
+from cstool.data.dataset import Array, Field
+from cstool.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.errors import DataError
 
 INPUT_IDS, MASK, LABELS = range(3)
 FEATURES = ("input_ids", "attention_mask", "labels")
 _TOKEN_LIMIT = 2**31
-
-OPEN_FILES_LIMIT = 64
-"""handles kept open; below the usual limit of 1024 per process by far"""
 
 _PREPARE_HINT = "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
 
@@ -54,35 +50,24 @@ class Hdf5TextDataset:
             }
         )
         self._folders = tuple(folders)
-        self._paths = tuple(file.path for file in files)
-        self._edges = np.cumsum([0, *(file.sample_count for file in files)])
-        self.sample_count = int(self._edges[-1])
+        self._rows = Hdf5Rows([file.path for file in files], [file.sample_count for file in files])
+        self.sample_count = self._rows.count
         self._sequence_length = sequence_length
         self._token_limit = _TOKEN_LIMIT if vocab_size is None else vocab_size
-        self._open: OrderedDict[int, h5py.Dataset] = OrderedDict()
 
     def describe(self) -> str:
         """Say in one line where the samples come from and how many there are."""
         more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
         return f"{self._folders[0]}{more}: {self.sample_count:,} samples of {self._sequence_length:,} tokens"
 
-    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
         """Fill `input_ids`, `mask` and `labels`, 0 where they do not count; see `Dataset.read`."""
         order = np.argsort(indices, kind="stable")
         rows = indices[order]
         if len(rows) == 0:
             return
-        if not 0 <= rows[0] <= rows[-1] < self.sample_count:
-            raise IndexError(f"samples are numbered from 0 to {self.sample_count - 1}, got {rows[0]} to {rows[-1]}")
-        file_of_row = np.searchsorted(self._edges, rows, side="right") - 1
         samples = np.empty((len(rows), 3, self._sequence_length), np.int32)
-        # A run ends where the next row is neither the same nor the one after it, or lies in another file.
-        ends = np.flatnonzero((np.diff(rows) > 1) | (np.diff(file_of_row) > 0)) + 1
-        for start, stop in pairwise([0, *ends.tolist(), len(rows)]):
-            file = int(file_of_row[start])
-            first, last = (int(rows[i] - self._edges[file]) for i in (start, stop - 1))
-            run = self._read_run(file, first, last + 1)
-            samples[start:stop] = run if len(run) == stop - start else run[rows[start:stop] - rows[start]]
+        self._rows.read(rows, {"data": samples})
         samples[:, LABELS] *= samples[:, MASK] == 1
         for feature, limit in ((INPUT_IDS, self._token_limit), (MASK, 2), (LABELS, self._token_limit)):
             self._check_range(samples, feature, limit, rows)
@@ -92,38 +77,19 @@ class Hdf5TextDataset:
 
     def close(self) -> None:
         """Close all files. May be called twice."""
-        while self._open:
-            self._open.popitem()[1].file.close()
-
-    def _read_run(self, file: int, start: int, stop: int) -> Array:
-        try:
-            samples: Array = self._data_of(file)[start:stop, :, : self._sequence_length]
-            return samples
-        except (OSError, KeyError, ValueError) as error:
-            raise DataError(
-                f"{self._paths[file]}: samples {start} to {stop - 1} must be readable, got a damaged or missing file",
-                "the file changed after it was opened, or is damaged; make or copy it again",
-            ) from error
+        self._rows.close()
 
     def _check_range(self, samples: Array, feature: int, limit: int, rows: Array) -> None:
         values = samples[:, feature]
         if values.min() >= 0 and values.max() < limit:
             return
         i, position = (int(found) for found in np.argwhere((values < 0) | (values >= limit))[0])
-        file = int(np.searchsorted(self._edges, rows[i], side="right")) - 1
+        path, row = self._rows.place(int(rows[i]))
         raise DataError(
-            f"{self._paths[file]}: {FEATURES[feature]} must be in [0, {limit}), "
-            f"got {values[i, position]} in sample {rows[i] - self._edges[file]:,} at position {position:,}",
+            f"{path}: {FEATURES[feature]} must be in [0, {limit}), "
+            f"got {values[i, position]} in sample {row:,} at position {position:,}",
             None if feature == MASK else "vocab_size of the model must be that of the data set",
         )
-
-    def _data_of(self, file: int) -> h5py.Dataset:
-        if file not in self._open:
-            if len(self._open) >= OPEN_FILES_LIMIT:
-                self._open.popitem(last=False)[1].file.close()
-            self._open[file] = h5py.File(self._paths[file], "r", locking="best-effort")["data"]
-        self._open.move_to_end(file)
-        return self._open[file]
 
 
 def open_hdf5_text(
@@ -140,7 +106,7 @@ def open_hdf5_text(
     Raises:
         DataError: files are missing, damaged or do not fit.
     """
-    files = [inspect_file(path) for folder in folders for path in _files_of(folder, tried)]
+    files = [inspect_file(path) for folder in folders for path in sample_files(folder, tried, _PREPARE_HINT)]
     length = files[0].sequence_length
     for file in files:
         if file.sequence_length != length:
@@ -225,72 +191,18 @@ def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
         return int(dataset.get_offset())
 
 
-def _files_of(folder: Path, tried: str) -> Sequence[Path]:
-    names = names_in_folder(folder, "files *.h5", tried, _PREPARE_HINT)
-    if found := [folder / name for name in names if is_sample_file(name)]:
-        return found
-    inside = next((folder / name for name in names if any((folder / name).glob("*.h5"))), None)
-    hint = _PREPARE_HINT if inside is None else f"{inside} has some"
-    raise DataError(f"{folder}: must be a folder with files *.h5, got none among its entries ({len(names):,})", hint)
-
-
-def is_sample_file(name: str) -> bool:
-    """Tell whether a file of this name belongs to a data set."""
-    return name.endswith(".h5") and not name.startswith(".")
-
-
 def inspect_file(path: Path) -> SampleFileInfo:
     """Check a file, all but the values of its samples, or raise DataError."""
-    try:
-        # A pipe would keep whoever opens it waiting.
-        if is_special(path):
-            raise DataError(f"{path}: must be an HDF5 file, got a pipe or a device", "remove it")
-        with path.open("rb"):
-            pass
-        if not h5py.is_hdf5(path):
-            raise DataError(f"{path}: must be an HDF5 file, got something else", "remove it, or make it again")
-        with h5py.File(path, "r", locking="best-effort") as file:
-            return _inspect_content(path, file)
-    except IsADirectoryError:
-        raise DataError(f"{path}: must be an HDF5 file, got a folder", "rename the folder") from None
-    except PermissionError as error:
-        raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
-    except BlockingIOError:
-        raise DataError(
-            f"{path}: must not be written to while it is read, another process has it open for that",
-            "wait until the file is finished",
-        ) from None
-    except (OSError, RuntimeError, KeyError) as error:
-        raise DataError(
-            f"{path}: must be a whole HDF5 file, got a truncated or damaged one", "make or copy it again"
-        ) from error
 
+    def inspect(file: h5py.File) -> SampleFileInfo:
+        data = dataset_in(path, file, "data", _PREPARE_HINT)
+        if data.ndim != 3 or data.shape[1] != 3 or data.shape[2] == 0:
+            raise DataError(
+                f'{path}: dataset "data" must have the shape (samples, 3, tokens), got {data.shape}',
+                f"the three are {', '.join(FEATURES)}",
+            )
+        check_numbers(path, data, "data")
+        check_count(path, file, len(data))
+        return SampleFileInfo(path, len(data), data.shape[2])
 
-def _inspect_content(path: Path, file: h5py.File) -> SampleFileInfo:
-    if isinstance(file.get("data", getlink=True), h5py.ExternalLink):
-        raise DataError(f'{path}: dataset "data" must be in the file itself, it is a link to another')
-    # `get` would take a damaged dataset for a missing one.
-    data = file["data"] if "data" in file else None  # noqa: SIM401
-    if not isinstance(data, h5py.Dataset):
-        names = ", ".join(f'"{name}"' for name in file) or "nothing"
-        found = names if data is None else "a group of this name"
-        raise DataError(f'{path}: must hold a dataset "data", got {found}', _PREPARE_HINT)
-    if data.is_virtual or data.id.get_create_plist().get_external_count():
-        raise DataError(f'{path}: dataset "data" must be in the file itself, its samples are in another')
-    if data.ndim != 3 or data.shape[1] != 3 or data.shape[2] == 0:
-        raise DataError(
-            f'{path}: dataset "data" must have the shape (samples, 3, tokens), got {data.shape}',
-            f"the three are {', '.join(FEATURES)}",
-        )
-    if data.dtype != np.int32:
-        raise DataError(f'{path}: dataset "data" must be int32, got {data.dtype}')
-    count = len(data)
-    if count == 0:
-        raise DataError(f"{path}: must hold at least one sample, got 0", "remove the file")
-    announced = file.attrs.get("n_examples", count)
-    if np.size(announced) != 1 or announced != count:
-        raise DataError(
-            f"{path}: attribute n_examples must be the number of samples ({count:,}), got {announced}",
-            "the file was not written to its end, or was changed; make it again",
-        )
-    return SampleFileInfo(path, count, data.shape[2])
+    return inspected(path, inspect)

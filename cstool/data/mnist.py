@@ -53,7 +53,7 @@ class MnistDataset:
         """Say in one line where the samples come from and how many there are."""
         return f"{self._origin}: {self.sample_count:,} samples"
 
-    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
         """Fill `x` (n, 784) with normalised pixels, `labels` (n,) with classes, `mask` (n,) with 1."""
         out["x"][...] = self._normalised[self._pixels[indices]]
         out["labels"][...] = self._labels[indices]

@@ -45,10 +45,10 @@ class SinkTokensDataset:
         count = self._sinks.stop - self._sinks.start
         return f"{self._dataset.describe()}, with {count:,} sink tokens in each: {length:,} tokens"
 
-    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
         """Fill `input_ids`, `mask` and `labels`; see `Dataset.read`."""
         inner = allocate(self._dataset.fields, len(indices))
-        self._dataset.read(indices, inner)
+        self._dataset.read(indices, inner, epoch)
         start, stop = self._sinks.start, self._sinks.stop
         for name, values in inner.items():
             target = out[name]

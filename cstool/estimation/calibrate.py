@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cstool.data import Sampler
+from cstool.data import MASKS, Sampler
 from cstool.data.dataset import Field
 from cstool.errors import EstimateError
 from cstool.ir import OP_RULES, Graph, matrix_of
@@ -245,7 +245,7 @@ class _Numbers:
         self._arrays: dict[str, Any] = {}
         for name, field in self.fields.items():
             shape = (SAMPLES, *field.shape)
-            if name == "mask":
+            if name in MASKS:
                 self._arrays[name] = np.ones(shape, np.float32)
             elif field.dtype == "int32":
                 self._arrays[name] = rng.integers(0, 10, shape, dtype=np.int32)
@@ -255,7 +255,7 @@ class _Numbers:
     def describe(self) -> str:
         return "random numbers"
 
-    def read(self, indices: np.ndarray[Any, Any], out: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    def read(self, indices: np.ndarray[Any, Any], out: Mapping[str, np.ndarray[Any, Any]], _epoch: int = 0, /) -> None:
         for name, array in out.items():
             np.take(self._arrays[name], indices, axis=0, out=array)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.data import Dataset, Sampler
+from cstool.data import MASKS, Dataset, Sampler
 from cstool.machine.recorder import OFF, Recorder
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ class Batch:
     number: int
     """from 0, over all epochs"""
     arrays: Mapping[str, Array]
-    """by name, (B, ...), or of a share its samples alone; places beyond `samples` repeat the last sample with mask 0"""
+    """by name, (B, ...), or of a share its samples alone; places beyond `samples` repeat the last one, masks 0"""
     samples: int
     """real samples"""
     tokens: int
@@ -127,8 +127,10 @@ class InputWorker:
         fields = self.dataset.fields.items()
         arrays = {name: np.empty((len(places), *field.shape), field.dtype) for name, field in fields}
         if len(places):
-            self.dataset.read(padded[places], arrays)
-        arrays["mask"][places >= samples] = 0
+            self.dataset.read(padded[places], arrays, self.sampler.epoch(number))
+        for name in MASKS:
+            if name in arrays:
+                arrays[name][places >= samples] = 0
         tokens = int(np.count_nonzero(arrays["mask"]))
         if self._share is None:
             return Batch(number, arrays, samples, tokens, size)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cstool.data import allocate, hdf5_text, open_hdf5_text, write_hdf5_text
+from cstool.data import allocate, hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
 
 
@@ -91,7 +91,7 @@ def test_reading_is_indexing_the_whole_content(three_files, indices):
 
 
 def test_few_open_files_are_enough_for_many(three_files, monkeypatch):
-    monkeypatch.setattr(hdf5_text, "OPEN_FILES_LIMIT", 1)
+    monkeypatch.setattr(hdf5_rows, "OPEN_FILES_LIMIT", 1)
     folder, content = three_files
     dataset = open_hdf5_text([folder])
     before = len(os.listdir("/proc/self/fd"))
@@ -101,12 +101,10 @@ def test_few_open_files_are_enough_for_many(three_files, monkeypatch):
 
 def test_runs_of_rows_are_read_at_once(three_files, monkeypatch):
     runs = []
-    original = hdf5_text.Hdf5TextDataset._read_run
-    monkeypatch.setattr(
-        hdf5_text.Hdf5TextDataset, "_read_run", lambda self, *run: runs.append(run) or original(self, *run)
-    )
+    original = hdf5_rows.Hdf5Rows._read_run
+    monkeypatch.setattr(hdf5_rows.Hdf5Rows, "_read_run", lambda self, *run: runs.append(run) or original(self, *run))
     read(open_hdf5_text([three_files[0]]), [4, 3, 5, 0, 3, 12])
-    assert runs == [(0, 0, 1), (0, 3, 5), (1, 0, 1), (2, 6, 7)]
+    assert [(file, start, stop) for file, _, start, stop, _ in runs] == [(0, 0, 1), (0, 3, 5), (1, 0, 1), (2, 6, 7)]
 
 
 def test_fields_are_tokens_mask_and_labels(three_files):

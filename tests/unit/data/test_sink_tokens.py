@@ -25,7 +25,7 @@ class Three:
     def describe(self) -> str:
         return "three: 3 samples of 4 tokens"
 
-    def read(self, indices: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
+    def read(self, indices: np.ndarray, out: Mapping[str, np.ndarray], epoch: int = 0) -> None:
         out["input_ids"][:] = 10 * indices[:, None] + np.arange(4)
         out["labels"][:] = out["input_ids"] + 1
         out["mask"][:] = [1, 1, 1, 0]

@@ -27,13 +27,15 @@ class Numbers:
         self.fails_at = fails_at
         self.gate: threading.Event | None = None
         self.reads = 0
+        self.epochs: list[int] = []
 
-    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0) -> None:
         if self.gate is not None:
             assert self.gate.wait(PATIENCE_S)
         if self.fails_at is not None and self.fails_at in indices:
             raise DataError(f"sample {self.fails_at}: must be whole, got half of it")
         self.reads += 1
+        self.epochs.append(epoch)
         out["x"][:] = indices[:, None]
         out["mask"][:] = indices != 0
 
@@ -64,6 +66,31 @@ def test_a_part_of_a_batch_is_filled_with_its_last_sample_masked():
     assert batch.arrays["x"][:, 0].tolist() == [4, 5, 5, 5]
     assert batch.arrays["mask"].tolist() == [1, 1, 0, 0]
     assert (batch.samples, batch.tokens) == (2, 2)
+
+
+class Pairs(Numbers):
+    """Samples that count by a mask of their own, too."""
+
+    fields = {**Numbers.fields, "sample_mask": Field((1,), "float32")}
+
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0) -> None:
+        super().read(indices, out, epoch)
+        out["sample_mask"][:] = 1
+
+
+def test_every_mask_is_zero_in_places_beyond_the_samples():
+    with worker(Pairs(6), first=1) as found:
+        arrays = found.next().arrays
+    assert (arrays["mask"].tolist(), arrays["sample_mask"].tolist()) == ([1, 1, 0, 0], [[1], [1], [0], [0]])
+
+
+@pytest.mark.parametrize("first", [0, 3, 4])
+def test_a_data_set_is_told_how_often_it_was_gone_through(first):
+    dataset = Numbers(9)  # 3 batches, the last one not full
+    with worker(dataset, first=first, count=5) as found:
+        for _ in range(5):
+            found.next()
+    assert dataset.epochs == [number // 3 for number in range(first, first + 5)]
 
 
 def test_tokens_are_those_that_the_mask_counts_and_arrays_have_the_types_of_the_data_set():

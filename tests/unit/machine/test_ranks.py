@@ -60,7 +60,7 @@ class Samples:
         }
         self.read_samples: set[int] = set()
 
-    def read(self, indices: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
+    def read(self, indices: np.ndarray, out: Mapping[str, np.ndarray], epoch: int = 0) -> None:
         self.read_samples |= set(indices.tolist())
         for name, array in self.arrays.items():
             out[name][:] = array[indices]

@@ -37,7 +37,7 @@ class Digits:
         self.seen: list[list[int]] = []
         """the samples of each batch that was read"""
 
-    def read(self, indices: Array, out: Mapping[str, Array]) -> None:
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0) -> None:
         self.seen.append(indices.tolist())
         out["x"][:] = self.x[indices]
         out["labels"][:] = indices % 10

@@ -244,7 +244,7 @@ def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path):
 class Damaged(Digits):
     """A data set whose third batch cannot be read."""
 
-    def read(self, indices: Any, out: Any) -> None:
+    def read(self, indices: Any, out: Any, epoch: int = 0) -> None:
         super().read(indices, out)
         if len(self.seen) == 3:
             raise DataError("digits: must be readable, got noise")
