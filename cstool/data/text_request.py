@@ -10,7 +10,7 @@ from typing import Any
 from cstool.data.json_lines import has_json_lines
 from cstool.data.samples import BLOCK_TOKENS, Packing
 from cstool.data.sources import SourceFile, source_roots
-from cstool.data.tokenizer import BYTE_VALUES, BYTES
+from cstool.data.tokenizer import BYTE_VALUES, BYTES, load_tokenizer
 from cstool.data.tokenizing import LEAST_VOCAB, MOST_VOCAB
 from cstool.errors import DataError
 
@@ -105,6 +105,11 @@ class TextRequest:
         """Whether bytes are the tokens."""
         return self.tokenizer == BYTES and self.train_vocab is None
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether the tokenizer is trained on the train part."""
+        return self.train_vocab is not None
+
     def check(self) -> None:
         """Check the values, one by one and together, or raise DataError."""
         length = self.sequence_length
@@ -128,6 +133,7 @@ class TextRequest:
             raise DataError(
                 "--allow_unknown: must stand beside --tokenizer FILE; bytes stand for all there is", "leave it out"
             )
+        load_tokenizer(self.tokenizer)
 
     def digest(self, files: Sequence[SourceFile]) -> str:
         """Digest that tells data sets apart: of the text and all that is asked for, the tokenizer's file included."""

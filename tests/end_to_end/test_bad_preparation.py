@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from cstool.data import text
+from cstool.data import text_work
 from tests.end_to_end.refusals import Outcome, error
 
 Cstool = Callable[..., Outcome]
@@ -27,7 +27,7 @@ WORDS = [b"weights", b"stream", b"gradients", b"return", b"while", b"activations
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch):
     """Make files of 64 samples, so that a small text makes several."""
-    monkeypatch.setattr(text, "FILE_SAMPLES", 64)
+    monkeypatch.setattr(text_work, "FILE_SAMPLES", 64)
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_full_disk_is_no_loss(cstool, tmp_path, source, make_disk, flags, page
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_preparation_that_is_killed_goes_on(cstool, tmp_path, source, monkeypatch, processes):
-    monkeypatch.setattr(text, "FILE_SAMPLES", 1)
+    monkeypatch.setattr(text_work, "FILE_SAMPLES", 1)
     flags = ("--train_tokenizer", 300, "--processes", processes)
     assert prepare(cstool, source, tmp_path / "straight", *flags).code == 0
     # It says of each file that it is there, and waits to be killed after the second.
@@ -158,14 +158,14 @@ def test_a_preparation_that_is_killed_goes_on(cstool, tmp_path, source, monkeypa
     script = (
         "import pathlib, sys, time\n"
         "from cstool.cli import main\n"
-        "from cstool.data import text\n"
-        "text.FILE_SAMPLES = 1\n"
-        "tell = text._Work._tell\n"
+        "from cstool.data import text_work\n"
+        "text_work.FILE_SAMPLES = 1\n"
+        "tell = text_work.TextWork._tell\n"
         "def told(*arguments):\n"
         "    tell(*arguments)\n"
         f"    if len(list(pathlib.Path({str(partial)!r}).glob('train/data_*.h5'))) > 1:\n"
         "        time.sleep(600)\n"
-        "text._Work._tell = told\n"
+        "text_work.TextWork._tell = told\n"
         "sys.exit(main())\n"
     )
     command = ["data", "prepare", "text", source, "--output", output, "--sequence_length", 64, *flags]

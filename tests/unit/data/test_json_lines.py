@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer as Loaded
 from tokenizers import models, pre_tokenizers
 
-from cstool.data import TextPart, TextRequest, check_data, data_info, json_lines, prepare_text, text
+from cstool.data import TextPart, TextRequest, check_data, data_info, json_lines, prepare_text, text_work
 from cstool.data.json_lines import cut_lines, documents_of, has_json_lines, text_key, write_texts
 from cstool.data.sources import find_files, read_bytes, split_text
 from cstool.errors import Interrupted
@@ -325,7 +325,7 @@ def test_an_interrupted_preparation_goes_on_from_its_texts(tmp_path, prepare, mo
     ]
     damage(texts / f"00000_00000.{suffix}")
     written = []
-    monkeypatch.setattr(text, "write_texts", lambda run: written.append(run.path.stem) or write_texts(run))
+    monkeypatch.setattr(text_work, "write_texts", lambda run: written.append(run.path.stem) or write_texts(run))
     prepare()
     assert written == [*([] if damage is leave else ["00000_00000"]), "00000_00002", "00000_00003"]
     assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text
+from cstool.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
 from cstool.errors import Interrupted
 from tests.unit.data.made import content_of, read_all, text_of
 
@@ -58,7 +58,7 @@ def test_the_summary_counts_both_parts(tmp_path, prepare):
 
 def test_long_parts_are_cut_into_files_of_bounded_size(tmp_path, prepare, monkeypatch):
     prepare(output=tmp_path / "one")
-    monkeypatch.setattr(text, "FILE_SAMPLES", 2)
+    monkeypatch.setattr(text_work, "FILE_SAMPLES", 2)
     prepare()
     names = sorted(path.name for path in (tmp_path / "text" / "train").iterdir())
     assert (names, text_of(tmp_path / "text" / "train")) == (
@@ -249,7 +249,7 @@ def test_what_another_command_began_is_not_gone_on_with(tmp_path, prepare, inter
 
 
 def test_what_was_begun_with_files_of_another_length_is_not_gone_on_with(tmp_path, prepare, interrupt, monkeypatch):
-    monkeypatch.setattr(text, "FILE_SAMPLES", 1)
+    monkeypatch.setattr(text_work, "FILE_SAMPLES", 1)
     interrupt(0.4)
     monkeypatch.undo()
     assert prepare().continued is None
@@ -269,7 +269,7 @@ def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, pr
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(text, "do_each", stop)
+    monkeypatch.setattr(text_work, "do_each", stop)
     with pytest.raises(Interrupted):
         prepare()
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
