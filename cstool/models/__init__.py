@@ -5,7 +5,15 @@ from cstool.models.decoder import decoder_graph
 from cstool.models.encoder import encoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
 from cstool.models.form import GATHERED, SampleForm
-from cstool.params import EncoderParams, FcMnistParams, ModelParams, Params
+from cstool.params import (
+    BertParams,
+    BertSummarizationParams,
+    EncoderParams,
+    FcMnistParams,
+    ModelParams,
+    Params,
+    usual_predictions,
+)
 
 __all__ = ["GATHERED", "SampleForm", "build_graph", "declared_form"]
 
@@ -40,4 +48,7 @@ def declared_form(params: Params) -> SampleForm:
     loaders = (*train, *params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)
     lengths = [loader.sample_length for loader in loaders]
     tokens = next((length for length in lengths if length is not None), params.model.max_position_embeddings)
-    return SampleForm(tokens)
+    if not isinstance(params.model, BertParams | BertSummarizationParams):
+        return SampleForm(tokens)
+    predictions = next((loader.predictions for loader in loaders if loader.predictions), usual_predictions(tokens))
+    return SampleForm(tokens, min(predictions, tokens), any(loader.scales_by_predictions for loader in loaders))

@@ -18,7 +18,7 @@ from cstool.params.params import Params
 from cstool.params.paths import resolve_path
 from cstool.params.rewrite import with_paths_from, with_values
 from cstool.params.sections.attention_rules import AttentionRules
-from cstool.params.sections.dataloader import DataloaderParams, data_set_names
+from cstool.params.sections.dataloader import DataloaderParams, StockLoaderParams, data_set_names
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.params.sections.encoder import (
@@ -28,6 +28,15 @@ from cstool.params.sections.encoder import (
     BertTokenClassifierParams,
     EncoderParams,
     Esm2Params,
+)
+from cstool.params.sections.encoder_loaders import (
+    DrawnMasksParams,
+    Hdf5MasksParams,
+    MaskedTextParams,
+    SentencesParams,
+    SummariesParams,
+    TokenClassesParams,
+    usual_predictions,
 )
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import FcMnistParams, ModelParams, ParallelDecoderParams

@@ -4,11 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.params.micro_batch import MicroBatchChoice
-from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams
-from cstool.params.sections.decoder import DecoderParams
+from cstool.params.paths import ResolvedPath
+from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams, StockLoaderParams
+from cstool.params.sections.encoder_loaders import LOADERS
 from cstool.params.sections.model import FcMnistParams, ModelParams
+from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems
+
+_OF_MODEL = ("disable_nsp", "include_padding_in_loss", "label_vocab_file", "vocab_file")
+"""keys that the vendor takes from the model section, where that has them"""
 
 
 @dataclass
@@ -56,21 +61,46 @@ class DataloaderCheck:
                 below: Key = (*key, "data_transforms")
                 checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
                 raw["data_transforms"] = [each for each in checked if each is not None]
-        return self._fitting(self.problems.check(DataloaderParams, raw, key), key)
+        section: type[DataloaderParams] = StockLoaderParams
+        if isinstance(raw, dict) and isinstance(name := raw.get("data_processor"), str):
+            if name not in LOADERS:
+                rule = f"must be one of {', '.join(LOADERS)}"
+                self.problems.add((*key, "data_processor"), rule, name, did_you_mean(name, LOADERS))
+                return None
+            section = LOADERS[name]
+            raw = self._with_model(section, raw, key)
+        return self._fitting(self.problems.check(section, raw, key), key)
+
+    def _with_model(self, section: type[DataloaderParams], raw: dict[str, Any], key: Key) -> dict[str, Any]:
+        """Return a section with what the model says of its data."""
+        found = dict(raw)
+        for name in _OF_MODEL:
+            value = getattr(self.model, name, None)
+            if value is None or name not in section.model_fields:
+                continue
+            if isinstance(value, ResolvedPath):
+                if raw.get(name) is None:
+                    found[name] = str(value.path)
+            elif raw.get(name) in (None, value):
+                found[name] = value
+            else:
+                self.problems.add((*key, name), f"must be as in the model ({str(value).lower()})", raw[name])
+        return found
 
     def _fitting(self, loader: DataloaderParams | None, key: Key) -> DataloaderParams | None:
         """Check that the samples of a dataloader fit the positions of the model."""
-        if loader is None or not isinstance(self.model, DecoderParams):
+        if loader is None or self.model is None or isinstance(self.model, FcMnistParams):
             return loader
         positions = self.model.max_position_embeddings
-        longest = positions - loader.added_tokens
-        sinks = f" less {loader.added_tokens} sink tokens" if loader.added_tokens else ""
+        added = loader.added_tokens if isinstance(loader, StockLoaderParams) else 0
+        longest = positions - added
+        sinks = f" less {added} sink tokens" if added else ""
         if loader.max_sequence_length is not None and loader.max_sequence_length > longest:
             rule = f"must be at most the max_position_embeddings of the model ({positions}){sinks}"
             self.problems.add((*key, "max_sequence_length"), rule, loader.max_sequence_length)
         elif longest < 1:
             rule = f"must leave tokens of the max_position_embeddings of the model ({positions}), and add"
-            self.problems.add((*key, "data_transforms"), f"{rule} {loader.added_tokens}")
+            self.problems.add((*key, "data_transforms"), f"{rule} {added}")
         return loader
 
     def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:

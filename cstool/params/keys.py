@@ -10,7 +10,15 @@ from pydantic.fields import FieldInfo
 from cstool.params import legacy_keys
 from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, MICRO_BATCH_VALUES
 from cstool.params.sections import trainer
-from cstool.params.sections.dataloader import DataloaderParams
+from cstool.params.sections.dataloader import StockLoaderParams
+from cstool.params.sections.encoder import BertSummarizationParams, BertTokenClassifierParams
+from cstool.params.sections.encoder_loaders import (
+    LOADER_SECTIONS,
+    MaskedTextParams,
+    SentencesParams,
+    SummariesParams,
+    TokenClassesParams,
+)
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
@@ -56,10 +64,27 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (trainer.InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
     (trainer.MemoryxParams, "store"): (f"auto, ram, file ({_A_FILE})", "auto"),
     (trainer.MemoryxParams, "memory"): ("a size from 1MiB, such as 512MiB", "2GiB"),
-    (DataloaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
-    (DataloaderParams, "data_dir"): ("a folder or a list of folders", "must be given"),
-    (DataloaderParams, "shuffle_seed"): ("a whole number from 0", "that of trainer.init"),
-    (DataloaderParams, "split"): ("train, val", "by where it stands"),
+    (StockLoaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
+    **{
+        (section, name): words
+        for section in LOADER_SECTIONS
+        for name, words in {
+            "data_dir": ("a folder or a list of folders", "must be given"),
+            "shuffle_seed": ("a whole number from 0", "that of trainer.init"),
+            "split": ("train, val", "by where it stands"),
+            "disable_nsp": ("", "that of the model"),
+            "include_padding_in_loss": ("", "that of the model"),
+            "is_training": ("", "by split"),
+        }.items()
+    },
+    **{
+        (section, "vocab_file"): ("a path", "must be given")
+        for section in (MaskedTextParams, SentencesParams, TokenClassesParams)
+    },
+    (SummariesParams, "vocab_file"): ("a path", "that of the model"),
+    (BertSummarizationParams, "vocab_file"): ("a path", ""),
+    (TokenClassesParams, "label_vocab_file"): ("a path", "that of the model"),
+    (BertTokenClassifierParams, "label_vocab_file"): ("a path", ""),
     (trainer.PrecisionParams, "enabled"): (f"true, false ({trainer.FOR_THE_COMPILER})", "true"),
     (trainer.PrecisionParams, "fp16_type"): (f"float16, bfloat16, cbfloat16 ({trainer.FOR_THE_HOST})", ""),
     (trainer.PrecisionParams, "host"): (
@@ -92,7 +117,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
 
 
-BY_PLACE = {(DataloaderParams, "micro_batch_size")}
+BY_PLACE: set[tuple[type[Section], str]] = {(section, "micro_batch_size") for section in LOADER_SECTIONS}
 """keys without effect at some of the places of a section, and with one at others"""
 
 
@@ -204,7 +229,9 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     yield [("trainer.fit", trainer.FitKeys), ("trainer.validate", trainer.ValidateKeys)]
     yield [("trainer.validate_all", trainer.ValidateAllKeys)]
     loaders = ("fit.train_dataloader", "fit.val_dataloader", "validate.val_dataloader", "validate_all.val_dataloaders")
-    yield [(f"trainer.{loader}", DataloaderParams) for loader in loaders]
+    for loader_section in LOADER_SECTIONS:
+        processors = ", ".join(get_args(loader_section.model_fields["data_processor"].annotation))
+        yield [(f"trainer.{loader} (data_processor: {processors})", loader_section) for loader in loaders]
     for_training, *others = (f"trainer.{loader}" for loader in loaders)
     yield [(for_training, [KeyFate("micro_batch_size", "acted on", MICRO_BATCH_VALUES, "the largest that fits")])]
     yield [(loader, [KeyFate("micro_batch_size", "noted", "any")]) for loader in others]

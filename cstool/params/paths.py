@@ -36,6 +36,10 @@ def resolve_path(written: str | Path, folder: Path) -> ResolvedPath:
     return ResolvedPath(next(filter(_is_there, tried), tried[0]), tried)
 
 
+def _expand(written: Any) -> Any:
+    return os.path.expandvars(written) if isinstance(written, str) else written
+
+
 def _resolve(written: Any, info: ValidationInfo) -> Any:
     if not isinstance(written, str) or not written:
         raise rule_error("must be a path")
@@ -44,6 +48,8 @@ def _resolve(written: Any, info: ValidationInfo) -> Any:
 
 WrittenPath = Annotated[ResolvedPath, BeforeValidator(_resolve), PlainSerializer(lambda found: str(found.path))]
 """of a section"""
+AliasedPath = Annotated[WrittenPath, BeforeValidator(_expand)]
+"""of a section, in which $NAME stands for a variable of the environment, such as MODELZOO_ROOT in the vendor's files"""
 
 
 def _is_there(path: Path) -> bool:

@@ -25,9 +25,9 @@ class SinkTokensParams(Section):
 
 
 class DataloaderParams(Section):
-    """A data set and the order in which it is read. `batch_size` is the global batch."""
+    """A data set and the order in which it is read, whatever it is of. `batch_size` is the global batch."""
 
-    data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"]
+    data_processor: str
     folders: tuple[WrittenPath, ...] = Field(alias="data_dir", min_length=1)
     batch_size: Count
     shuffle: bool = False
@@ -35,20 +35,12 @@ class DataloaderParams(Section):
     drop_last: bool = True
     split: Literal["train", "val"]
     max_sequence_length: Count | None = None
-    data_transforms: Annotated[tuple[SinkTokensParams, ...], List] = ()
 
     other_names: ClassVar[dict[str, str]] = {"drop_last_batch": "drop_last"}
     without_effect: ClassVar[frozenset[str]] = frozenset(
-        "fake_data_seed micro_batch_size mixed_precision num_examples num_workers persistent_workers pin_memory "
-        "prefetch_factor repeat to_float16 use_multiple_workers use_worker_cache vocab_size".split()
+        "micro_batch_size mixed_precision num_examples num_workers persistent_workers pin_memory prefetch_factor "
+        "to_float16 use_multiple_workers vocab_size".split()
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **dict.fromkeys(
-            "data_subset dataset_map_fn mixture num_samples pad_last sampler use_fake_data use_vsl".split(), ()
-        ),
-        "features_list": (["input_ids", "attention_mask", "labels"],),
-        "sort_files": (True,),
-    }
 
     @field_validator("folders", mode="before")
     @classmethod
@@ -68,19 +60,68 @@ class DataloaderParams(Section):
         return tuple(folder.path for folder in self.folders)
 
     @property
+    def sample_length(self) -> int | None:
+        """S, tokens of a sample, as far as the file says it."""
+        return self.max_sequence_length
+
+    @property
+    def predictions(self) -> int | None:
+        """Places for labels of a sample, where these are gathered: M masked tokens, or C sentences.
+
+        None where the files say it, and where no labels are gathered.
+        """
+        return None
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether samples of masked text say if its second part follows the first: next sentence prediction."""
+        return False
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a sample of masked text is several sequences that do not see each other."""
+        return False
+
+    @property
+    def scales_by_predictions(self) -> bool:
+        """Whether the loss of masked tokens is their mean over the batch, and its weight in the model is not applied.
+
+        Else it is their sum over the batch, divided by the samples, times that weight.
+        """
+        return False
+
+    @property
+    def tried(self) -> str:
+        """All places where the folders were looked for, for messages."""
+        return ", ".join(str(path) for folder in self.folders for path in folder.tried)
+
+
+class StockLoaderParams(DataloaderParams):
+    """A data set of text for a decoder, or of pictures of digits."""
+
+    data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"]
+    data_transforms: Annotated[tuple[SinkTokensParams, ...], List] = ()
+
+    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | frozenset(
+        "fake_data_seed repeat use_worker_cache".split()
+    )
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **dict.fromkeys(
+            "data_subset dataset_map_fn mixture num_samples pad_last sampler use_fake_data use_vsl".split(), ()
+        ),
+        "features_list": (["input_ids", "attention_mask", "labels"],),
+        "sort_files": (True,),
+    }
+
+    @property
     def added_tokens(self) -> int:
         """By how many tokens sinks make a sample longer."""
         return sum(0 if sinks.truncate_to_original_length else sinks.num_sink_tokens for sinks in self.data_transforms)
 
     @property
     def sample_length(self) -> int | None:
-        """Tokens of a sample, sinks included, as far as the file says it."""
+        """S, tokens of a sample, sinks included, as far as the file says it."""
         return None if self.max_sequence_length is None else self.max_sequence_length + self.added_tokens
-
-    @property
-    def tried(self) -> str:
-        """All places where the folders were looked for, for messages."""
-        return ", ".join(str(path) for folder in self.folders for path in folder.tried)
 
 
 def data_set_names(loaders: Sequence[DataloaderParams]) -> tuple[str, ...]:

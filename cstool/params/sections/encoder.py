@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from cstool.params.paths import AliasedPath
 from cstool.params.sections.attention_rules import AttentionRules, truncated_normal
 from cstool.params.sections.decoder import MAX_LAYERS, MAX_VOCAB_SIZE, as_rate
 from cstool.params.sections.decoder_parts import (
@@ -229,8 +230,8 @@ class BertTokenClassifierParams(FineTunedParams):
     dropout_rate: Rate = 0.0
     loss_weight: Positive = 1.0
     include_padding_in_loss: bool = False
+    label_vocab_file: AliasedPath | None = None
 
-    without_effect: ClassVar[frozenset[str]] = EncoderParams.without_effect | {"label_vocab_file"}
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}
 
 
@@ -242,6 +243,6 @@ class BertSummarizationParams(FineTunedParams):
     embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = 0.1
     loss_weight: Positive = 1.0
     use_cls_bias: bool = True
+    vocab_file: AliasedPath | None = None
 
-    without_effect: ClassVar[frozenset[str]] = EncoderParams.without_effect | {"vocab_file"}
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}

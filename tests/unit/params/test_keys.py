@@ -10,8 +10,10 @@ import yaml
 from cstool.errors import ParamsError
 from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
 from cstool.params.sections.attention_rules import AttentionRules
+from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.encoder import EncoderParams, FineTunedParams
+from cstool.params.sections.encoder_loaders import EncoderLoaderParams
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import Optimizer
 from cstool.params.sections.schedules import Schedule, _Cosine, _Decay
@@ -115,6 +117,7 @@ def test_another_name_leads_to_a_field(section):
 
 
 NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare, AttentionRules, EncoderParams, FineTunedParams}
+NO_MAPPINGS |= {DataloaderParams, EncoderLoaderParams}
 """bases of others, and what is a list in the file"""
 
 

@@ -66,8 +66,12 @@ data_dir: [] => 15: @.data_dir must hold at least 1, got []
 data_dir: 5 => 15: @.data_dir must be a folder or a list of folders, got 5
 data_dir: [a, ''] => 15: @.data_dir must be a folder or a list of folders, got ['a', '']
 data_processor: GptHDF5MapDataProcesor =>
-    14: @.data_processor must be GptHDF5MapDataProcessor, GptHDF5DataProcessor or MNISTDataProcessor, got
-        'GptHDF5MapDataProcesor'
+    14: @.data_processor must be one of GptHDF5MapDataProcessor, GptHDF5DataProcessor, MNISTDataProcessor,
+        BertCSVDynamicMaskDataProcessor, BertCSVDataProcessor, BertHDF5DataProcessor, MNLIDataProcessor,
+        SST2DataProcessor, BertTokenClassifierDataProcessor, BertSumCSVDataProcessor, got 'GptHDF5MapDataProcesor'
+    hint: did you mean GptHDF5MapDataProcessor?
+data_processor: 5 =>
+    14: @.data_processor must be GptHDF5MapDataProcessor, GptHDF5DataProcessor or MNISTDataProcessor, got 5
 split: test => 17: @.split must be train or val, got 'test'
 max_sequence_length: 0 => 17: @.max_sequence_length must be at least 1, got 0
 shuffle_seed: -1 => 17: @.shuffle_seed must be at least 0, got -1

@@ -1,0 +1,229 @@
+"""The dataloader sections of encoders."""
+
+import re
+
+import pytest
+
+from cstool.models import SampleForm, declared_form
+from cstool.params.sections.encoder_loaders import LOADERS, usual_predictions
+from tests.unit.params.conftest import cases, put, told
+
+TRAIN = "fit.train_dataloader"
+BERT = {"name": "bert", "hidden_size": 64, "num_heads": 4, "num_hidden_layers": 1, "max_position_embeddings": 64}
+CLASSIFIER = {**BERT, "name": "bert/classifier", "num_labels": 3, "task_dropout": 0.1}
+TOKENS = {**BERT, "name": "bert/token_classifier", "num_classes": 7, "encoder_output_dropout_rate": 0.0}
+SUMMARY = {**BERT, "name": "bert/extractive_summarization"}
+
+COMMON = {"data_dir": "data", "batch_size": 8}
+WORKERS = {"num_workers": 8, "prefetch_factor": 10, "persistent_workers": True, "vocab_size": 30522}
+MASKED = {"max_sequence_length": 32, "max_predictions_per_seq": 5, "vocab_file": "vocab.txt"}
+SECTIONS = {
+    "BertCSVDynamicMaskDataProcessor": (
+        BERT,
+        MASKED,
+        {
+            "disable_nsp": False,
+            "dynamic_mlm_scale": True,
+            "mask_whole_word": True,
+            "do_lower": True,
+            "oov_token": "<unk>",
+            "mask_token": "<mask>",
+            "exclude_from_masking": ["<pad>"],
+            "masked_lm_prob": 0.2,
+            "input_pad_id": 1,
+        },
+        {"gather_mlm_labels": True, "attn_mask_pad_id": 0, "segment_pad_id": 0},
+        {"buckets": [4], "document_separator_token": "</s>", "labels_pad_id": 0, "shuffle_buffer": 9, "steps": 1}
+        | {"num_examples": 5, "whole_word_masking": True},
+    ),
+    "BertCSVDataProcessor": (
+        BERT,
+        {},
+        {"disable_nsp": False, "dynamic_mlm_scale": True, "max_predictions_per_seq": 9},
+        {},
+        {"buckets": [4], "shuffle_buffer": 9, "vocab_file": "x", "whole_word_masking": True, "do_lower": True}
+        | {"masked_lm_prob": 0.1, "max_position_embeddings": 64},
+    ),
+    "BertHDF5DataProcessor": (
+        {**BERT, "name": "esm2"},
+        {},
+        {"use_vsl": True, "max_predictions_per_seq": 9, "max_sequence_length": 32},
+        {"sort_files": True, "pad_last": False, "data_subset": None, "mixture": None, "num_samples": None},
+        {"use_worker_cache": True},
+    ),
+    "MNLIDataProcessor": (
+        CLASSIFIER,
+        {"max_sequence_length": 32, "vocab_file": "vocab.txt"},
+        {"is_training": False, "do_lower": True, "input_pad_id": 1},
+        {"attn_mask_pad_id": 0},
+        {"labels_pad_id": 0},
+    ),
+    "BertTokenClassifierDataProcessor": (
+        TOKENS,
+        {"max_sequence_length": 32, "vocab_file": "vocab.txt", "label_vocab_file": "label2id.json"},
+        {"do_lower": True, "labels_pad_id": 2, "input_pad_id": 1},
+        {"attn_mask_pad_id": 0},
+        {"mask_whole_word": True, "shuffle_buffer": 9},
+    ),
+    "BertSumCSVDataProcessor": (
+        SUMMARY,
+        {"max_sequence_length": 32, "max_cls_tokens": 5},
+        {"vocab_file": "vocab.txt", "pad_id": 0, "do_lower": True},
+        {},
+        {"mask_whole_word": True, "shuffle_buffer": 9},
+    ),
+}
+SECTIONS["SST2DataProcessor"] = SECTIONS["MNLIDataProcessor"]
+"""name -> a model, keys that must be there, keys that are acted on, keys of one value, keys without effect"""
+
+
+def section(name: str, **keys):
+    """Changes of the small file to a model and its data."""
+    model, needed, *_ = SECTIONS[name]
+    return {"init.model": model, TRAIN: {"data_processor": name, **COMMON, **needed, **keys}}
+
+
+@pytest.fixture
+def loader(load):
+    """Load one dataloader; keys may be added, of the model, too."""
+
+    def call(name: str, model=None, **keys):
+        changes = section(name, **keys)
+        changes["init.model"] = {**changes["init.model"], **(model or {})}
+        return load(changes).dataloaders("train")[0]
+
+    return call
+
+
+def test_all_processors_of_encoders_are_tried_here():
+    assert {*SECTIONS} == {*LOADERS} - {"GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_has_the_keys_of_the_vendor(load, folder, name):
+    _, needed, acted_on, one_value, noted = SECTIONS[name]
+    written = {**needed, **acted_on, "shuffle": True, "shuffle_seed": 3, "drop_last": False}
+    params = load(
+        section(name, **acted_on, **one_value, **noted, **WORKERS, shuffle=True, shuffle_seed=3, drop_last=False)
+    )
+    [found] = params.dataloaders("train")
+    paths = {key: str(folder / value) for key, value in written.items() if key.endswith("_file")}
+    assert found.dump().items() >= {"data_processor": name, "batch_size": 8, **written, **paths}.items()
+    assert set(params.notes) == {
+        f"trainer.fit.train_dataloader.{key}: accepted, no effect" for key in {**noted, **WORKERS}
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "shuffle"), [(name, name not in ("BertCSVDataProcessor", "BertHDF5DataProcessor")) for name in SECTIONS]
+)
+def test_what_is_left_out_is_the_vendors(loader, name, shuffle):
+    found = loader(name)
+    assert (found.shuffle, found.drop_last, found.shuffle_seed) == (shuffle, True, 1)
+
+
+def test_what_the_graph_needs_is_there(loader):
+    def said(name, model=None, **keys):
+        found = loader(name, model, **keys)
+        return found.sample_length, found.predictions, found.has_pairs, found.is_packed, found.scales_by_predictions
+
+    dynamic, drawn, hdf5 = list(SECTIONS)[:3]
+    assert said(dynamic) == (32, 5, True, False, False)
+    assert said(dynamic, {"disable_nsp": True}, dynamic_mlm_scale=True) == (32, 5, False, False, True)
+    assert said(drawn) == (None, None, True, False, False)
+    assert said(drawn, dynamic_mlm_scale=True, max_predictions_per_seq=7)[1:] == (7, True, False, True)
+    assert said(hdf5) == (None, None, False, False, False)
+    assert said(hdf5, use_vsl=True, max_sequence_length=16) == (16, None, False, True, False)
+    assert said("SST2DataProcessor") == (32, None, False, False, False)
+    assert said("BertSumCSVDataProcessor") == (32, 5, False, False, False)
+
+
+def test_the_form_of_samples_is_known_before_there_are_any(load):
+    forms = [declared_form(load(section(name))) for name in SECTIONS]
+    assert forms == [
+        SampleForm(32, 5),
+        SampleForm(64, usual_predictions(64)),
+        SampleForm(64, usual_predictions(64)),
+        SampleForm(32),
+        SampleForm(32),
+        SampleForm(32, 5),
+        SampleForm(32),
+    ]
+    assert declared_form(load(section(next(iter(SECTIONS)), dynamic_mlm_scale=True))).scales_by_predictions
+
+
+@pytest.mark.parametrize(("length", "most"), [(1, 1), (20, 3), (128, 20), (512, 77)])
+def test_usually_fifteen_of_a_hundred_are_masked(length, most):
+    assert usual_predictions(length) == most
+
+
+@pytest.mark.parametrize(("key", "part"), [({}, "train"), ({"is_training": False}, "val"), ({"split": "val"}, "val")])
+def test_the_part_is_that_of_is_training_or_of_the_place(loader, key, part):
+    assert loader("SST2DataProcessor", **key).part == part
+
+
+def test_the_model_says_whether_there_are_pairs(loader, load, failure):
+    name = "BertCSVDynamicMaskDataProcessor"
+    assert not loader(name, {"disable_nsp": True}).has_pairs
+    assert not loader("BertCSVDataProcessor", {"disable_nsp": True}).has_pairs
+    changes = section(name, disable_nsp=True)
+    changes["init.model"] = {**BERT, "disable_nsp": False}
+    assert load(section(name, disable_nsp=False)).dataloaders("train")[0].has_pairs
+
+
+def test_the_model_has_files_that_the_data_leaves_out(loader, folder):
+    found = loader("BertSumCSVDataProcessor", {"vocab_file": "a.txt"})
+    assert found.vocab_file.path == folder / "a.txt"
+    assert (
+        loader("BertSumCSVDataProcessor", {"vocab_file": "a.txt"}, vocab_file="b.txt").vocab_file.path.name == "b.txt"
+    )
+    found = loader("BertTokenClassifierDataProcessor", {"label_vocab_file": "x.json"}, label_vocab_file=None)
+    assert found.label_vocab_file.path == folder / "x.json"
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_model_says_whether_padding_counts(loader, counts):
+    found = loader("BertTokenClassifierDataProcessor", {"include_padding_in_loss": counts})
+    assert found.include_padding_in_loss is counts
+
+
+def test_variables_stand_in_paths_of_vocabularies(loader, folder, monkeypatch):
+    monkeypatch.setenv("MODELZOO_ROOT", str(folder / "zoo"))
+    found = loader("SST2DataProcessor", vocab_file="$MODELZOO_ROOT/vocab/a.txt")
+    assert found.vocab_file.path == folder / "zoo/vocab/a.txt"
+    monkeypatch.delenv("MODELZOO_ROOT")
+    found = loader("SST2DataProcessor", vocab_file="$MODELZOO_ROOT/vocab/a.txt")
+    assert found.vocab_file.path == folder / "$MODELZOO_ROOT/vocab/a.txt"
+
+
+REFUSED = cases("""\
+{max_predictions_per_seq: 33} => FILE: @.max_predictions_per_seq must be at most 32, got 33
+{max_sequence_length: 65} =>
+    FILE: @.max_sequence_length must be at most the max_position_embeddings of the model (64), got 65
+{max_sequence_length: 3} => FILE: @.max_sequence_length must be at least 4, got 3
+{max_predictions_per_seq: null} => FILE: @.max_predictions_per_seq is missing
+{vocab_file: null} => FILE: @.vocab_file is missing
+{vocab_file: 5} => FILE: @.vocab_file must be a path, got 5
+{masked_lm_prob: 0} => FILE: @.masked_lm_prob must be greater than 0, got 0
+{gather_mlm_labels: false} => FILE: not supported: @.gather_mlm_labels: false\nhint: supported: true
+{attn_mask_pad_id: 1} => FILE: not supported: @.attn_mask_pad_id: 1\nhint: supported: 0
+{exclude_from_masking: "[PAD]"} => FILE: @.exclude_from_masking must be a list, got '[PAD]'
+{mask_tokens: x} => FILE: @.mask_tokens is not a known key\nhint: did you mean mask_token?
+{use_vsl: true} => FILE: @.use_vsl is not a known key
+{disable_nsp: true} => FILE: @.disable_nsp must be as in the model (false), got true
+""")
+
+
+@pytest.mark.parametrize(("keys", "message"), REFUSED)
+def test_a_section_that_makes_no_sense_is_an_error(failure, keys, message):
+    changes = section("BertCSVDynamicMaskDataProcessor")
+    changes[TRAIN] = {**changes[TRAIN], **keys}
+    found = re.sub(r"x.yaml:\d+", "FILE", failure(changes))
+    assert found == told(message, f"trainer.{TRAIN}")
+
+
+def test_what_the_hdf5_reader_of_the_vendor_can_beyond_this_is_refused(failure):
+    for key, value in {"data_subset": "0.0-0.5", "mixture": [{}], "num_samples": 5, "pad_last": True}.items():
+        changes: dict = {}
+        put(changes, "x", section("BertHDF5DataProcessor", **{key: value}))
+        assert f"not supported: trainer.{TRAIN}.{key}" in failure(changes["x"])
