@@ -5,9 +5,11 @@ from cstool.data.bigram import bigram_loss
 from cstool.data.check import DataCheck, check_data
 from cstool.data.dataset import MASKS, Dataset, Field, allocate
 from cstool.data.digits import DigitsSummary, prepare_digits
+from cstool.data.encoder_data import open_loader
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.info import DataInfo, PartInfo, data_info
 from cstool.data.mnist import open_mnist
+from cstool.data.one_sequence import OneSequenceDataset
 from cstool.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of
 from cstool.data.record import read_record
 from cstool.data.sink_tokens import SinkTokensDataset

@@ -9,9 +9,10 @@ from cstool.data import (
     HDF5_TEXT_PROCESSORS,
     MNIST_PROCESSOR,
     Dataset,
+    OneSequenceDataset,
     SinkTokensDataset,
     batches_per_epoch,
-    open_dataset,
+    open_loader,
 )
 from cstool.errors import DataError
 from cstool.ir import Graph
@@ -29,6 +30,7 @@ from cstool.params import (
     ModelParams,
     ParallelDecoderParams,
     Params,
+    StockLoaderParams,
     data_set_names,
 )
 from cstool.sparsity import assign_groups
@@ -141,16 +143,14 @@ def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:
 
 def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> Dataset:
     """Open the data set of a dataloader, with its transforms; the stack closes it."""
-    dataset: Dataset = open_dataset(
-        loader.data_processor,
-        loader.data_dir,
-        split=loader.split,
-        max_sequence_length=loader.max_sequence_length,
-        vocab_size=getattr(params.model, "vocab_size", None),
-        tried=loader.tried,
-    )
+    model = params.model
+    classes = getattr(model, "num_labels", getattr(model, "num_classes", None))
+    dataset = open_loader(loader, vocab_size=getattr(model, "vocab_size", None), classes=classes)
     stack.callback(dataset.close)
-    for sinks in loader.data_transforms:
+    # A graph of packed samples reads where each sequence begins, of others, too.
+    if _packs(params) and not loader.is_packed and "attention_mask" in dataset.fields:
+        dataset = OneSequenceDataset(dataset)
+    for sinks in loader.data_transforms if isinstance(loader, StockLoaderParams) else ():
         dataset = SinkTokensDataset(
             dataset,
             token=sinks.sink_token_id,
@@ -159,6 +159,13 @@ def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> 
             keep_length=sinks.truncate_to_original_length,
         )
     return dataset
+
+
+def _packs(params: Params) -> bool:
+    """Tell whether samples of a data set of a run are several sequences each."""
+    train = () if params.train_dataloader is None else (params.train_dataloader,)
+    held_out = (*params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)
+    return any(loader.is_packed for loader in (*train, *held_out))
 
 
 def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
@@ -205,9 +212,7 @@ def _form_of(data: DataSet) -> SampleForm:
     fields = data.samples.fields
     tokens = fields["input_ids"].shape[0] if "input_ids" in fields else None
     gathered = next((fields[name] for name in GATHERED if name in fields), None)
-    return SampleForm(
-        tokens, None if gathered is None else gathered.shape[0], getattr(data.loader, "dynamic_mlm_scale", False)
-    )
+    return SampleForm(tokens, None if gathered is None else gathered.shape[0], data.loader.scales_by_predictions)
 
 
 def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:

@@ -1,0 +1,118 @@
+"""The data set that a dataloader section of an encoder asks for."""
+
+from cstool.data.dataset import Dataset
+from cstool.data.drawn_masks import open_drawn_masks
+from cstool.data.hdf5_masks import open_hdf5_masks
+from cstool.data.masked_text import MaskedTextRequest, open_masked_text
+from cstool.data.parts import open_dataset
+from cstool.data.sentences import MNLI, SST2, open_sentences
+from cstool.data.summaries import open_summaries
+from cstool.data.token_classes import open_token_classes
+from cstool.params import (
+    DataloaderParams,
+    DrawnMasksParams,
+    Hdf5MasksParams,
+    MaskedTextParams,
+    SentencesParams,
+    SummariesParams,
+    TokenClassesParams,
+)
+
+
+def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, classes: int | None = None) -> Dataset:
+    """Open the data set of a dataloader, without its transforms.
+
+    Args:
+        loader: checked
+        vocab_size: how many tokens the model has; None for no limit
+        classes: how many classes the model tells apart; None where it does not tell classes
+
+    Raises:
+        DataError: files are missing, damaged or do not fit.
+    """
+    folders, tried = loader.data_dir, loader.tried
+    match loader:
+        case MaskedTextParams():
+            request = MaskedTextRequest(
+                sequence_length=loader.max_sequence_length,
+                predictions=loader.max_predictions_per_seq,
+                has_pairs=loader.has_pairs,
+                probability=loader.masked_lm_prob,
+                whole_words=loader.mask_whole_word,
+                mask=loader.mask_token,
+                unknown=loader.oov_token,
+                excluded=loader.exclude_from_masking,
+                padding=loader.input_pad_id,
+                seed=loader.shuffle_seed,
+            )
+            return open_masked_text(
+                folders,
+                request,
+                loader.vocab_file.path,
+                do_lower=loader.do_lower,
+                vocab_size=vocab_size,
+                tried=tried,
+            )
+        case DrawnMasksParams():
+            return open_drawn_masks(
+                folders,
+                has_pairs=loader.has_pairs,
+                predictions=loader.predictions,
+                vocab_size=vocab_size,
+                tried=tried,
+            )
+        case Hdf5MasksParams():
+            return open_hdf5_masks(
+                folders,
+                is_packed=loader.is_packed,
+                max_sequence_length=loader.max_sequence_length,
+                predictions=loader.predictions,
+                vocab_size=vocab_size,
+                tried=tried,
+            )
+        case SentencesParams():
+            return open_sentences(
+                folders,
+                MNLI if loader.data_processor == "MNLIDataProcessor" else SST2,
+                loader.vocab_file.path,
+                split=loader.part,
+                max_sequence_length=loader.max_sequence_length,
+                do_lower=loader.do_lower,
+                padding=loader.input_pad_id,
+                classes=classes,
+                vocab_size=vocab_size,
+                tried=tried,
+            )
+        case TokenClassesParams():
+            return open_token_classes(
+                folders,
+                loader.vocab_file.path,
+                loader.label_vocab_file.path,
+                max_sequence_length=loader.max_sequence_length,
+                do_lower=loader.do_lower,
+                padding=loader.input_pad_id,
+                label_padding=loader.labels_pad_id,
+                counts_padding=loader.include_padding_in_loss,
+                classes=classes,
+                vocab_size=vocab_size,
+                tried=tried,
+            )
+        case SummariesParams():
+            return open_summaries(
+                folders,
+                max_sequence_length=loader.max_sequence_length,
+                sentences=loader.max_cls_tokens,
+                vocabulary=None if loader.vocab_file is None else loader.vocab_file.path,
+                do_lower=loader.do_lower,
+                padding=loader.pad_id,
+                vocab_size=vocab_size,
+                tried=tried,
+            )
+    return open_dataset(
+        loader.data_processor,
+        folders,
+        split=loader.split,
+        max_sequence_length=loader.max_sequence_length,
+        vocab_size=vocab_size,
+        tried=tried,
+    )

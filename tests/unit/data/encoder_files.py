@@ -1,0 +1,53 @@
+"""Small files of data sets of encoders."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from cstool.data import allocate
+from cstool.data.dataset import Dataset
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "on", "a", "mat", ".", "dog", "'")
+
+
+def write_vocabulary(folder: Path, words: Sequence[str] = WORDS) -> Path:
+    """Write a vocabulary; return its path."""
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{word}\n" for word in words))
+    return path
+
+
+def write_rows(folder: Path, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], **meta: int) -> Path:
+    """Write a file of CSV, and list it in the meta.dat of its folder; return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    with (folder / "meta.dat").open("a") as listed:
+        listed.write(f"{name} {meta.get('count', len(rows))}\n")
+    return folder / name
+
+
+def write_masks(path: Path, data: Any, labels: Any, **attributes: int) -> None:
+    """Write an HDF5 file of samples with masks."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for name, values in (("data", data), ("labels", labels)):
+            array = np.array(values, np.int32)
+            file.create_dataset(name, data=array, chunks=(1, *array.shape[1:]), compression="gzip")
+        file.attrs.update({"n_examples": len(data), **attributes})
+
+
+def read(dataset: Dataset, indices: Sequence[int], epoch: int = 0) -> dict[str, Any]:
+    """Read samples as lists."""
+    out = allocate(dataset.fields, len(indices))
+    dataset.read(np.array(indices, np.int64), out, epoch)
+    return {name: array.tolist() for name, array in out.items()}
+
+
+def shapes(dataset: Dataset) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return shape and type of each field."""
+    return {name: (field.shape, field.dtype) for name, field in dataset.fields.items()}
