@@ -13,7 +13,7 @@ from cstool.cli.command import command, new_group
 from cstool.cli.options import JsonOption, argument, flag, option
 from cstool.cli.render import print_facts, print_json, print_line, print_table
 from cstool.cli.screen import bars_in_bytes
-from cstool.verbs.data import bigram_baseline, check_data, data_info, prepare_digits, prepare_text
+from cstool.verbs.data import bigram_baseline, check_data, data_info, prepare_digits, prepare_mlm, prepare_text
 from cstool.words import bytes_text, counted
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ data_app = new_group(
 prepare_app = new_group(
     "Make a data set.",
     "cstool data prepare text --output datasets/text --sequence_length 128",
+    "cstool data prepare mlm --output datasets/mlm --sequence_length 128",
     "cstool data prepare digits --output datasets/mnist",
 )
 data_app.add_typer(prepare_app, name="prepare")
@@ -108,6 +109,74 @@ def text(
         _print_text_summary(made, val_fraction)
 
 
+@command(
+    prepare_app,
+    "mlm",
+    "cstool data prepare mlm --output datasets/mlm --sequence_length 128",
+    "cstool data prepare mlm books/ --output datasets/pairs --sequence_length 128 --vocab_size 30522 --do_lower --nsp",
+)
+def mlm(
+    output: Annotated[Path, option("--output", "DIR", "Folder of the data set.")],
+    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample, special ones included.")],
+    sources: Annotated[
+        list[Path] | None,
+        argument("SOURCES", "Files and folders; without any, the sources of the running Python's standard library."),
+    ] = None,
+    vocab_size: Annotated[
+        int, option("--vocab_size", "N", "Tokens of the WordPiece vocabulary that is trained on the train part.")
+    ] = 8192,
+    vocab_file: Annotated[
+        Path | None, option("--vocab_file", "FILE", "Take a vocabulary instead, a token on each line; it is copied.")
+    ] = None,
+    do_lower: Annotated[bool, flag("--do_lower", "Take text in lower case.")] = False,
+    nsp: Annotated[bool, flag("--nsp", "Make pairs of texts, of which half follow each other.")] = False,
+    jsonl_key: Annotated[
+        str | None,
+        option(
+            "--jsonl_key",
+            "KEY",
+            "Where each line of a .jsonl or .ndjson has its text.",
+            show_default="text, content, ...",
+        ),
+    ] = None,
+    packing: Annotated[
+        Literal["stream", "documents"],
+        flag("--packing", "Documents back to back, or each the begin of a sample, its end padded."),
+    ] = "stream",
+    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of the text that is held out.")] = 0.05,
+    seed: Annotated[int, option("--seed", "N", "Seed of the choice of what is held out, and of the pairs.")] = 1,
+    processes: Annotated[int, option("--processes", "N", "Processes that do the work; the files are the same.")] = 1,
+    overwrite: Annotated[bool, flag("--overwrite", "Replace a different data set.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a data set for masked language models: tokens of WordPiece, whose masks are drawn when it is read.
+
+    For BertCSVDynamicMaskDataProcessor, in the vendor's layout: vocab.txt, and files of CSV. Text is found and held out
+    as by `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
+    """
+    with bars_in_bytes() as progress:
+        made = prepare_mlm(
+            sources or None,
+            output,
+            sequence_length=sequence_length,
+            vocab_size=vocab_size,
+            vocab_file=vocab_file,
+            do_lower=do_lower,
+            nsp=nsp,
+            packing=packing,
+            val_fraction=val_fraction,
+            seed=seed,
+            jsonl_key=jsonl_key,
+            processes=processes,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        print_json(made)
+    else:
+        _print_text_summary(made, val_fraction, unknown="words")
+
+
 @command(prepare_app, "digits", "cstool data prepare digits --output datasets/mnist")
 def digits(
     output: Annotated[Path, option("--output", "DIR", "Folder of the data set.")],
@@ -136,7 +205,7 @@ FolderArgument = Annotated[Path, argument("DIR", "Folder of a data set.")]
 def info(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
 
-    Of folders with the vendor's HDF5 files and with the files of MNIST, too.
+    Of folders with the vendor's files of HDF5 or CSV, with tables of GLUE and with the files of MNIST, too.
     """
     found = data_info(folder)
     if as_json:
@@ -186,7 +255,7 @@ def baseline(
         print_line(f"Held-out loss of a bigram model of {folder}: {found.loss:.5f} nats per {unit}")
 
 
-def _print_text_summary(made: TextSummary, val_fraction: float) -> None:
+def _print_text_summary(made: TextSummary, val_fraction: float, unknown: str = "characters") -> None:
     how = "already prepared" if made.already_prepared else f"prepared in {made.duration_s:.1f} s"
     print_line(f"{made.path}: {how}")
     if (continued := made.continued) is not None:
@@ -215,7 +284,7 @@ def _print_text_summary(made: TextSummary, val_fraction: float) -> None:
         ratio = (made.train.size_bytes + made.val.size_bytes) / (made.train.tokens + made.val.tokens)
         print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens, {ratio:.2f} bytes to each")
     if made.unknown_characters:
-        print(f"Unknown: no token stands for {made.unknown_characters:,} characters")
+        print(f"Unknown: no token stands for {made.unknown_characters:,} {unknown}")
     if (binary := made.binary) is not None:
         print(
             f"Not text: {counted(binary.files, 'file')} with zero bytes, {bytes_text(binary.size_bytes)}, such as "
@@ -232,7 +301,9 @@ def _print_data_info(info: DataInfo) -> None:
         "tokenizer": None if info.tokenizer is None else f"{info.tokenizer}, {info.vocab_size:,} tokens",
         "packing": info.packing,
         "shuffled with seed": _count(info.shuffle_seed),
-        "unknown characters": _count(info.unknown_characters or None),
+        "unknown words" if info.format.startswith("CSV") else "unknown characters": _count(
+            info.unknown_characters or None
+        ),
         "begins with": repr(info.first_text) if info.first_text is not None else _listed(info.first_tokens),
     }
     print_facts({name: value for name, value in facts.items() if value is not None})
@@ -252,6 +323,8 @@ def _sizes(name: str, part: PartInfo) -> tuple[str, ...]:
 
 
 def _padding(part: PartInfo) -> str:
+    if part.padding is None:
+        return "-"
     share = f"{part.padding:.2%}"
     return share if part.read_samples == part.samples else f"{share} of the first {part.read_samples:,}"
 

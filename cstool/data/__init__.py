@@ -8,6 +8,7 @@ from cstool.data.digits import DigitsSummary, prepare_digits
 from cstool.data.encoder_data import open_loader
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.info import DataInfo, PartInfo, data_info
+from cstool.data.masked_preparation import MaskedTextPlan, prepare_masked_text
 from cstool.data.mnist import open_mnist
 from cstool.data.one_sequence import OneSequenceDataset
 from cstool.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of

@@ -1,6 +1,7 @@
 """Everything of a data set read, and everything that is wrong with it."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,28 @@ from typing import Any
 import h5py
 import numpy as np
 
-from cstool.data.dataset import Array
-from cstool.data.hdf5_text import FEATURES, INPUT_IDS, LABELS, MASK, SampleFileInfo, inspect_file, is_sample_file
+from cstool.data.dataset import Array, read_blocks
+from cstool.data.hdf5_masks import FEATURES as MASK_FEATURES
+from cstool.data.hdf5_masks import Hdf5MasksDataset, inspect_masks
+from cstool.data.hdf5_rows import is_sample_file
+from cstool.data.hdf5_text import FEATURES, INPUT_IDS, LABELS, MASK, SampleFileInfo, inspect_file
+from cstool.data.masked_text import TOKENS
 from cstool.data.mnist import open_mnist
-from cstool.data.parts import PICTURES, DataFolder, find_parts, vocab_size_of
+from cstool.data.parts import MASKS, PICTURES, ROWS, DataFolder, find_parts, vocab_size_of
+from cstool.data.row_dataset import texts
+from cstool.data.row_files import Row
+from cstool.data.row_kinds import rows_of
 from cstool.data.text_request import digest_of
 from cstool.data.tokenizer import FileTokenizer
+from cstool.data.vocabulary import VOCABULARY_FILE, Vocabulary
 from cstool.errors import DataError
+from cstool.params import usual_predictions
 
 _BLOCK_TOKENS = 2**20
+_ROWS_TOLD = 2**12
+"""after how many rows it is told how far it is"""
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass
@@ -30,9 +44,7 @@ class DataCheck:
     findings: list[str] = field(default_factory=list)
 
 
-def check_data(
-    folder: Path, *, vocab_size: int | None = None, progress: Callable[[int, int], None] | None = None
-) -> DataCheck:
+def check_data(folder: Path, *, vocab_size: int | None = None, progress: Progress | None = None) -> DataCheck:
     """Read all of a data set and list what is wrong with it.
 
     Args:
@@ -49,6 +61,12 @@ def check_data(
         return check
     if found.record is not None:
         vocab_size = _check_tokenizer(found, check) if vocab_size is None else vocab_size
+    if found.kind == ROWS:
+        _check_rows(found, check, progress)
+        return check
+    if found.kind == MASKS:
+        _check_masks(found, check, vocab_size, progress)
+        return check
     paths = {
         name: sorted(path for path in part.iterdir() if is_sample_file(path.name)) if part.is_dir() else []
         for name, part in found.parts.items()
@@ -89,8 +107,9 @@ def _check_files(folder: Path, record: Mapping[str, Any], check: DataCheck) -> N
         elif (found_bytes := path.stat().st_size) != size_bytes:
             check.findings.append(f"{path}: must have {size_bytes:,} bytes as it was made, got {found_bytes:,}")
     for part in record["parts"]:
-        for path in sorted((folder / part).glob("*.h5")):
-            if is_sample_file(path.name) and f"{part}/{path.name}" not in record["files"]:
+        for path in sorted((folder / part).glob("*.*")):
+            is_sample = path.suffix in (".h5", ".csv") and not path.name.startswith(".")
+            if is_sample and f"{part}/{path.name}" not in record["files"]:
                 check.findings.append(f"{path}: must not be there, it is none of the files that were made")
 
 
@@ -150,6 +169,77 @@ def _blocks(info: SampleFileInfo) -> Iterator[Array]:
                 yield file["data"][start : start + step]
     except (OSError, RuntimeError, KeyError) as error:
         raise DataError(f"{info.path}: must be a whole HDF5 file, got a truncated or damaged one") from error
+
+
+def _check_rows(found: DataFolder, check: DataCheck, progress: Progress | None) -> None:
+    """Check every row of tables; of each file the first that is wrong is told."""
+    record, words = found.record, None
+    if record is not None:
+        try:
+            words = Vocabulary(found.path / VOCABULARY_FILE, do_lower=record.get("do_lower", False))
+        except DataError as error:
+            check.findings.append(error.message)
+    opened = []
+    for name, part in found.parts.items():
+        try:
+            opened.append((name, *rows_of(part, name)))
+        except DataError as error:
+            check.findings.append(error.message)
+    total_bytes = sum(file.path.stat().st_size for _, _, rows in opened for file in rows.files)
+    for name, kind, rows in opened:
+        wrong: dict[str, tuple[str, int]] = {}
+        """file -> the first finding, and how many more there are"""
+        with closing(rows):
+            for number in range(rows.count):
+                try:
+                    row = rows.read(number)
+                    kind.tokens(row)
+                    if record is not None:
+                        _check_texts(row, record["sequence_length"], words)
+                except DataError as error:
+                    path = error.message.partition(": ")[0].rpartition(":")[0]
+                    first, more = wrong.get(path, (error.message, -1))
+                    wrong[path] = (first, more + 1)
+                if progress is not None and number % _ROWS_TOLD == 0:
+                    progress(total_bytes * check.samples // sum(each.count for _, _, each in opened), total_bytes)
+                check.samples += 1
+        check.findings += [f"{first}, and {more:,} more rows" if more else first for first, more in wrong.values()]
+        check.files += len(rows.files)
+        check.size_bytes += sum(file.path.stat().st_size for file in rows.files)
+        if record is not None and rows.count != (recorded := record["parts"][name]["samples"]):
+            rule = f"must have {recorded:,} samples as it was made"
+            check.findings.append(f"{found.parts[name]}: {rule}, got {rows.count:,}")
+
+
+def _check_texts(row: Row, length: int, words: Vocabulary | None) -> None:
+    tokens = texts(row, TOKENS)
+    if len(tokens) > length:
+        raise DataError(f"{row.where}: {TOKENS} must be at most {length:,} as it was made, got {len(tokens):,}")
+    if words is not None and (unknown := [token for token in tokens if token not in words]):
+        raise DataError(f"{row.where}: {TOKENS} must be in the vocabulary, {unknown[0]!r:.60} is not")
+
+
+def _check_masks(found: DataFolder, check: DataCheck, vocab_size: int | None, progress: Progress | None) -> None:
+    """Read every sample of HDF5 files with masks; of each file the first that is wrong is told."""
+    paths = [path for part in found.parts.values() for path in sorted(part.iterdir()) if is_sample_file(path.name)]
+    total_bytes = sum(path.stat().st_size for path in paths)
+    for path in paths:
+        check.files += 1
+        check.size_bytes += path.stat().st_size
+        try:
+            info = inspect_masks(path)
+            most = usual_predictions(info.sequence_length) if info.predictions is None else info.predictions
+            is_packed = info.features >= len(MASK_FEATURES)
+            dataset = Hdf5MasksDataset(
+                [path.parent], [info], predictions=most, is_packed=is_packed, vocab_size=vocab_size
+            )
+            with closing(dataset):
+                for block in read_blocks(dataset, max(1, _BLOCK_TOKENS // info.sequence_length), info.sample_count):
+                    check.samples += len(block["mask"])
+        except DataError as error:
+            check.findings.append(error.message)
+        if progress is not None:
+            progress(check.size_bytes, total_bytes)
 
 
 def _check_pictures(found: DataFolder, check: DataCheck) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from cstool.data.dataset import Dataset, read_blocks
-from cstool.data.hdf5_text import is_sample_file, open_hdf5_text
+from cstool.data.hdf5_rows import is_sample_file
+from cstool.data.masked_text import TOKENS
 from cstool.data.mnist import CLASS_COUNT, open_mnist
-from cstool.data.parts import PICTURES, DataFolder, find_parts
+from cstool.data.parts import PICTURES, ROWS, DataFolder, find_parts, open_part
+from cstool.data.row_dataset import texts
+from cstool.data.row_kinds import MASKED, rows_of
 from cstool.data.tokenizer import tokenizer_of
 
 SHOWN_TOKENS = 48
@@ -63,14 +67,16 @@ def data_info(folder: Path) -> DataInfo:
         DataError: there is none, or it is damaged.
     """
     found = find_parts(folder)
-    return _pictures(found) if found.kind == PICTURES else _text(found)
+    if found.kind == PICTURES:
+        return _pictures(found)
+    return _rows(found) if found.kind == ROWS else _text(found)
 
 
 def _text(found: DataFolder) -> DataInfo:
     record = found.record or {}
     parts, lengths, first = {}, [], None
     for name, path in found.parts.items():
-        dataset = open_hdf5_text([path])
+        dataset = open_part(found.path, name)
         try:
             (length,) = dataset.fields["input_ids"].shape
             lengths.append(length)
@@ -107,6 +113,44 @@ def _text(found: DataFolder) -> DataInfo:
     )
 
 
+def _rows(found: DataFolder) -> DataInfo:
+    """Tables: what rows say without other files."""
+    record = found.record or {}
+    parts, kinds, longest, first = {}, [], 0, None
+    length = record.get("sequence_length")
+    for name, path in found.parts.items():
+        kind, rows = rows_of(path, name)
+        with closing(rows):
+            counted = min(rows.count, COUNTED_SAMPLES)
+            tokens = [kind.tokens(rows.read(number)) or 0 for number in range(counted)]
+            if first is None and kind is MASKED:
+                first = " ".join(texts(rows.read(0), TOKENS)[:SHOWN_TOKENS])
+        kinds.append(kind.name)
+        longest = max(longest, *tokens)
+        has_tokens = max(tokens) > 0
+        parts[name] = PartInfo(
+            len(rows.files),
+            sum(file.path.stat().st_size for file in rows.files),
+            rows.count,
+            sum(tokens) if has_tokens and counted == rows.count else None,
+            1 - sum(tokens) / (counted * length) if length else None,
+            counted,
+        )
+    tokenizer = tokenizer_of(found.path)
+    return DataInfo(
+        found.path,
+        ", ".join(dict.fromkeys(kinds)),
+        parts,
+        sequence_length=length or longest or None,
+        tokenizer=None if tokenizer is None else tokenizer.name,
+        vocab_size=None if tokenizer is None else tokenizer.vocab_size,
+        packing=None if not record else "pairs" if record["has_pairs"] else record["packing"],
+        unknown_characters=record.get("unknown_characters", 0) if record else None,
+        source=_source(record) if record else None,
+        first_text=first,
+    )
+
+
 def _source(record: Mapping[str, Any]) -> str:
     names = record.get("sources", ["text"])
     more = f" and {len(names) - SHOWN_SOURCES:,} more" if len(names) > SHOWN_SOURCES else ""
@@ -124,9 +168,11 @@ def _count(dataset: Dataset) -> tuple[int, int, list[int]]:
     tokens = 0
     begins: list[int] = []
     for out in read_blocks(dataset, max(1, 2**20 // dataset.fields["input_ids"].shape[0]), counted):
-        tokens += int(np.count_nonzero(out["mask"]))
+        # Masks of masked text are of labels.
+        mask = out.get("attention_mask", out["mask"])
+        tokens += int(np.count_nonzero(mask))
         if not begins:
-            begins = out["input_ids"][0, : max(1, int(np.count_nonzero(out["mask"][0])))][:SHOWN_TOKENS].tolist()
+            begins = out["input_ids"][0, : max(1, int(np.count_nonzero(mask[0])))][:SHOWN_TOKENS].tolist()
     return counted, tokens, begins
 
 

@@ -6,16 +6,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cstool.data import drawn_masks
 from cstool.data.dataset import Dataset, names_in_folder
-from cstool.data.hdf5_text import is_sample_file, open_hdf5_text
+from cstool.data.drawn_masks import open_drawn_masks
+from cstool.data.hdf5_masks import open_hdf5_masks
+from cstool.data.hdf5_rows import inspected, is_sample_file
+from cstool.data.hdf5_text import open_hdf5_text
+from cstool.data.masked_text import MaskedTextRequest, open_masked_text
 from cstool.data.mnist import MNIST_PARTS, open_mnist
 from cstool.data.record import read_record
+from cstool.data.row_files import META
+from cstool.data.row_kinds import MASKED, rows_of, task_of
 from cstool.data.tokenizer import BYTE_VALUES
+from cstool.data.vocabulary import VOCABULARY_FILE
 from cstool.errors import DataError
+from cstool.params import usual_predictions
 from cstool.words import nearest
 
-TEXT, PICTURES = "HDF5 text", "MNIST IDX"
-_HINT = "give a folder of `cstool data prepare`, one with files *.h5, or one with the files of MNIST"
+TEXT, PICTURES, MASKS, ROWS = "HDF5 text", "MNIST IDX", "HDF5 with masks", "rows"
+_HINT = (
+    "give a folder of `cstool data prepare`, one with files *.h5, with a meta.dat that lists files of CSV, or with the "
+    "files of MNIST"
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +36,7 @@ class DataFolder:
 
     Args:
         path: its folder
-        kind: `TEXT` or `PICTURES`
+        kind: `TEXT`, `PICTURES`, `MASKS`, or `ROWS` of tables
         parts: the folder of each part; that of the data set itself where it has no others
         record: how it was made, if this program did
     """
@@ -45,26 +57,44 @@ def find_parts(folder: Path) -> DataFolder:
     record = read_record(folder)
     if record is not None and "sequence_length" in record:
         made = {name: folder / name for name, part in record["parts"].items() if part.get("samples")}
-        return DataFolder(folder, TEXT, made, record)
+        return DataFolder(folder, ROWS if "has_pairs" in record else TEXT, made, record)
     if (
         any(name.startswith(tuple(f"{part}-images-idx3" for part in MNIST_PARTS.values())) for name in names)
         or (folder / "MNIST" / "raw").is_dir()
     ):
         return DataFolder(folder, PICTURES, dict.fromkeys(MNIST_PARTS, folder), record)
+    alone = {os.path.basename(os.path.realpath(folder)): folder}
+    if META in names:
+        return DataFolder(folder, ROWS, alone, None)
+    if (task := task_of(folder)) is not None:
+        there = {part: files for part, files in task.files.items() if any((folder / name).is_file() for name in files)}
+        return DataFolder(folder, ROWS, dict.fromkeys(there, folder), None)
     if any(is_sample_file(name) for name in names):
-        return DataFolder(folder, TEXT, {os.path.basename(os.path.realpath(folder)): folder}, None)
+        return DataFolder(folder, _kind_of_samples(folder), alone, None)
+    inside = {name: folder / name for name in names if (folder / name / META).is_file()}
+    if inside:
+        return DataFolder(folder, ROWS, inside, None)
     inside = {name: folder / name for name in names if _has_samples(folder / name)}
     if not inside:
         raise DataError(
             f"{folder}: must be a folder with a data set, got none among its entries ({len(names):,})", _HINT
         )
-    return DataFolder(folder, TEXT, inside, None)
+    return DataFolder(folder, _kind_of_samples(next(iter(inside.values()))), inside, None)
 
 
 def vocab_size_of(record: Mapping[str, Any]) -> int:
     """Vocabulary size of a text data set, as its record says."""
     vocab_size: int = record["tokenizer"]["vocab_size"] if "tokenizer" in record else BYTE_VALUES
     return vocab_size
+
+
+def _kind_of_samples(folder: Path) -> str:
+    """Tell text from masked text: that has labels in a dataset of their own."""
+    first = min(entry for entry in folder.iterdir() if is_sample_file(entry.name))
+    try:
+        return inspected(first, lambda file: MASKS if "labels" in file else TEXT)
+    except DataError:
+        return TEXT
 
 
 def _has_samples(folder: Path) -> bool:
@@ -119,4 +149,25 @@ def open_part(folder: Path, part: str) -> Dataset:
         raise DataError(f"{folder}: must have a part {part}, has {', '.join(found.parts) or 'none'}")
     if found.kind == PICTURES:
         return open_mnist([folder], split=part)
+    if found.kind == MASKS:
+        return open_hdf5_masks([found.parts[part]])
+    if found.kind == ROWS:
+        return _open_rows(found, part)
     return open_hdf5_text([found.parts[part]])
+
+
+def _open_rows(found: DataFolder, part: str) -> Dataset:
+    """Open the tables of a part, as far as no other files are needed for it."""
+    kind, rows = rows_of(found.parts[part], part)
+    rows.close()
+    if kind is MASKED and found.record is not None:
+        length = found.record["sequence_length"]
+        request = MaskedTextRequest(length, usual_predictions(length), found.record["has_pairs"])
+        vocabulary = found.path / VOCABULARY_FILE
+        return open_masked_text([found.parts[part]], request, vocabulary, do_lower=found.record.get("do_lower", False))
+    if set(drawn_masks.NEEDED) <= set(kind.columns):
+        return open_drawn_masks([found.parts[part]], has_pairs=False)
+    raise DataError(
+        f"{found.parts[part]}: samples of {kind.name} are made with a vocabulary, which the folder does not name",
+        "`cstool data info` and `cstool data check` look at its rows",
+    )

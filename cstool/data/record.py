@@ -90,6 +90,11 @@ class _TextRecord(_Section):
     jsonl_keys: list[str] = []
 
 
+class _MaskedTextRecord(_TextRecord):
+    has_pairs: bool
+    do_lower: bool = False
+
+
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
 
@@ -105,6 +110,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         return None
     problems = Problems(Document(str(path), text, record), folder)
     kind: type[_Section] = _TextRecord if "sequence_length" in record else _Record
+    kind = _MaskedTextRecord if "has_pairs" in record else kind
     checked = problems.check(kind, record, ())
     try:
         problems.raise_found()

@@ -81,6 +81,69 @@ def prepare_text(
         return prepare(paths, Path(output), request, processes=processes, overwrite=overwrite, progress=tell)
 
 
+def prepare_mlm(
+    sources: str | Path | Sequence[str | Path] | None,
+    output: str | Path,
+    *,
+    sequence_length: int,
+    vocab_size: int = 8192,
+    vocab_file: str | Path | None = None,
+    do_lower: bool = False,
+    nsp: bool = False,
+    packing: Literal["stream", "documents"] = "stream",
+    val_fraction: float = 0.05,
+    seed: int = 1,
+    jsonl_key: str | None = None,
+    processes: int = 1,
+    overwrite: bool = False,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> TextSummary:
+    """Make a data set of masked text: tokens of WordPiece, whose masks are drawn when it is read.
+
+    One that was made before from the same text with the same arguments is kept; one that was begun is gone on with.
+
+    Args:
+        sources: a file or folder, or several; None for the running Python's standard library
+        output: a folder that does not exist, is empty, or was made by this function
+        sequence_length: tokens of a sample, special ones included
+        vocab_size: of the vocabulary that is trained on the train part
+        vocab_file: a vocabulary to take instead
+        do_lower: take text in lower case
+        nsp: samples are pairs of texts, of which half follow each other: next sentence prediction
+        packing: documents back to back, or each the begin of a sample
+        val_fraction: share of the text that is held out, in [0, 1)
+        seed: of the choice of held-out files, and of the pairs
+        jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or that of the only text
+        processes: that do the work; the files are the same
+        overwrite: replace a different data set
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Returns:
+        How much text, how many samples and tokens each part has
+
+    Raises:
+        DataError: an argument is out of range, the text cannot be read, or the data set not be written
+        Interrupted: Ctrl-C, when something was finished
+    """
+    from cstool.data import MaskedTextPlan, prepare_masked_text
+
+    plan = MaskedTextPlan(
+        sequence_length=sequence_length,
+        vocab_size=vocab_size,
+        vocab_file=None if vocab_file is None else Path(vocab_file),
+        do_lower=do_lower,
+        has_pairs=nsp,
+        packing=packing,
+        val_fraction=val_fraction,
+        seed=seed,
+        jsonl_key=jsonl_key,
+    )
+    named = [sources] if isinstance(sources, str | Path) else sources
+    paths = None if named is None else [Path(source) for source in named]
+    with told_in_bytes("Preparing text", progress) as tell:
+        return prepare_masked_text(paths, Path(output), plan, processes=processes, overwrite=overwrite, progress=tell)
+
+
 def prepare_digits(
     output: str | Path, *, val_fraction: float = 0.2, seed: int = 1, overwrite: bool = False
 ) -> DigitsSummary:
@@ -107,7 +170,8 @@ def data_info(folder: str | Path) -> DataInfo:
     """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
 
     Args:
-        folder: of a data set made here, of the vendor's HDF5 files, or of the files of MNIST
+        folder: of a data set made here, of the vendor's files of HDF5 or CSV, of tables of GLUE, or of the files of
+            MNIST
 
     Returns:
         What is known of it; what is not, is None
@@ -153,8 +217,9 @@ def read_samples(
         part: of the data set
 
     Returns:
-        An array for each field. Of text: input_ids and labels (n, S) int32, mask (n, S) float32; of pictures:
-        x (n, 784) float32, mask (n,) float32, labels (n,) int32
+        An array for each field. Of text: input_ids and labels (n, S) int32, mask (n, S) float32; of masked text:
+        input_ids and attention_mask (n, S) int32, masked_lm_positions and labels (n, M) int32, mask (n, M) float32; of
+        pictures: x (n, 784) float32, mask (n,) float32, labels (n,) int32
 
     Raises:
         DataError: there is no such part or sample, or a file is damaged

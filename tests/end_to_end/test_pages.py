@@ -155,7 +155,9 @@ def test_data(cstool):
     assert (outcome.code, f"$ cstool data check datasets/license\n{outcome.stdout}") == (1, damaged)
     shown += check_console(cstool, digits)
     verbs = [re.split(r" (?=\S*[/A-Z-])", command)[0] for command in shown]
-    assert verbs == ["data prepare text"] * 2 + ["data info", "data check", "data prepare digits", "data info"]
+    of_text, of_masked_text = ["data prepare text"] * 2, ["data prepare mlm"] * 2
+    looked_at = ["data info", "data check"]
+    assert verbs == [*of_text, *of_masked_text, *looked_at, *looked_at, "data prepare digits", "data info"]
 
 
 def test_the_digits_are_learnt_as_the_page_says(cstool):
@@ -168,7 +170,12 @@ def test_the_digits_are_learnt_as_the_page_says(cstool):
 
 def test_every_flag_of_text_is_explained(cstool):
     listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", "text", "--help").stdout, re.MULTILINE))
-    assert {flag for flag in listed if flag not in page("data")} == {"--debug", "--seed"}
+    assert {flag for flag in listed if flag not in page("data")} == {"--debug"}
+
+
+def test_every_flag_of_masked_text_is_explained(cstool):
+    listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", "mlm", "--help").stdout, re.MULTILINE))
+    assert {flag for flag in listed if flag not in page("data")} == {"--debug"}
 
 
 # Estimates

@@ -184,3 +184,29 @@ def test_a_baseline_of_nothing_says_how_to_make_a_data_set(cstool, tmp_path):
         "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files\n"
     )
     assert cstool("data", "baseline", str(tmp_path)) == (2, "", message)
+
+
+MLM = ("--sequence_length", "16", "--vocab_size", "40", "--val_fraction", "0.3")
+
+
+@pytest.mark.parametrize(("flags", "name"), [((), "mlm"), (("--nsp", "--do_lower"), "pairs")])
+def test_masked_text_is_told_like_text(cstool, sources, golden, tmp_path, flags, name):
+    command = ("data", "prepare", "mlm", str(sources), "--output", str(tmp_path / "made"), *MLM, *flags)
+    stdout = cstool(*command).said.replace(str(tmp_path), "DIR")
+    golden(f"cli/prepare_{name}.txt", re.sub(r"in \d+\.\d s", "in S s", stdout))
+    assert cstool(*command, "--json").document["already_prepared"]
+    told = cstool("data", "info", str(tmp_path / "made")).said.replace(str(tmp_path), "DIR")
+    golden(f"cli/data_info_{name}.txt", told)
+    assert cstool("data", "check", str(tmp_path / "made")).code == 0
+
+
+def test_masked_text_is_refused_like_text(cstool, sources, tmp_path):
+    command = ("data", "prepare", "mlm", str(sources), "--output", str(tmp_path / "made"), *MLM)
+    assert cstool(*command, "--packing", "documents", "--nsp").refusal == (
+        "error: --packing: must be left out beside --nsp, got documents\n"
+        "hint: the texts of a pair never cross documents\n"
+    )
+    assert cstool(*command, "--vocab_file", str(tmp_path / "none")).refusal == (
+        f"error: {tmp_path}/none: must be a vocabulary, a token on each line, found nothing there\n"
+        "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`\n"
+    )

@@ -175,7 +175,10 @@ def test_digits_are_compared_with_their_record(tmp_path):
 
 @pytest.mark.parametrize("ask", [data_info, check_data])
 def test_a_folder_without_data_is_refused(tmp_path, error_of, ask):
-    hint = "\nhint: give a folder of `cstool data prepare`, one with files *.h5, or one with the files of MNIST"
+    hint = (
+        "\nhint: give a folder of `cstool data prepare`, one with files *.h5, with a meta.dat that lists files of CSV, "
+        "or with the files of MNIST"
+    )
     (tmp_path / "a").touch()
     (tmp_path / "empty").mkdir()
     for name, got in {
