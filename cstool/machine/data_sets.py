@@ -212,7 +212,8 @@ def _form_of(data: DataSet) -> SampleForm:
     fields = data.samples.fields
     tokens = fields["input_ids"].shape[0] if "input_ids" in fields else None
     gathered = next((fields[name] for name in GATHERED if name in fields), None)
-    return SampleForm(tokens, None if gathered is None else gathered.shape[0], data.loader.scales_by_predictions)
+    predictions = None if gathered is None else gathered.shape[0]
+    return SampleForm(tokens, predictions, data.loader.scales_by_predictions, "segments" in fields)
 
 
 def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:

@@ -51,4 +51,5 @@ def declared_form(params: Params) -> SampleForm:
     if not isinstance(params.model, BertParams | BertSummarizationParams):
         return SampleForm(tokens)
     predictions = next((loader.predictions for loader in loaders if loader.predictions), usual_predictions(tokens))
-    return SampleForm(tokens, min(predictions, tokens), any(loader.scales_by_predictions for loader in loaders))
+    scales = any(loader.scales_by_predictions for loader in loaders)
+    return SampleForm(tokens, min(predictions, tokens), scales, any(loader.is_packed for loader in loaders))

@@ -150,6 +150,7 @@ def test_the_form_of_samples_is_known_before_there_are_any(load):
         SampleForm(32),
     ]
     assert declared_form(load(section(next(iter(SECTIONS)), dynamic_mlm_scale=True))).scales_by_predictions
+    assert declared_form(load(section("BertHDF5DataProcessor", use_vsl=True))).is_packed
 
 
 @pytest.mark.parametrize(("length", "most"), [(1, 1), (20, 3), (128, 20), (512, 77)])
