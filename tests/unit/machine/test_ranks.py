@@ -83,6 +83,19 @@ class Came:
 
 
 @contextmanager
+def heard_by_all(links: list[ThreadLink]) -> Iterator[None]:
+    """Have all ranks hear what goes wrong at one of them, as where its process ends: nobody waits for it."""
+    try:
+        yield
+    except ToldElsewhere:
+        raise
+    except Exception as error:
+        for link in links:
+            link.fail(error)
+        raise
+
+
+@contextmanager
 def others(links: list[ThreadLink], samples: list[Samples], lanes: int) -> Iterator[None]:
     """Have the other ranks work, and let them go."""
 
@@ -90,7 +103,7 @@ def others(links: list[ThreadLink], samples: list[Samples], lanes: int) -> Itera
         def open_trainer(_: int, __: ExitStack) -> Opened:
             return Opened({WHERE: samples[rank]}, {})
 
-        with Worker(links[rank], open_trainer, lanes) as worker, pytest.raises(ToldElsewhere):
+        with Worker(links[rank], open_trainer, lanes) as worker, pytest.raises(ToldElsewhere), heard_by_all(links):
             worker.serve()
 
     with ThreadPoolExecutor(max(1, len(links) - 1)) as threads:
@@ -131,6 +144,7 @@ def train(
         appliance.memoryx.statistics.with_norms = looks
         for trains in (True, False) if evaluates else (True,):
             appliance.prepare(BATCH, trains=trains)
+        appliance.multiply_with(appliance.gemm)
         appliance.memoryx.initialize(1)
         appliance.memoryx.reserve()
         if not appliance.memoryx.arrays.sparse:
@@ -187,6 +201,7 @@ def test_ranks_learn_as_one(ranks, num_csx, lanes):
     [
         pytest.param({"max_gradient_norm": 0.5}, id="clipped"),
         pytest.param({"recompute": "always"}, id="recomputed"),
+        pytest.param({"precision": "bfloat16"}, id="bfloat16"),
         pytest.param({"sparsity": SparsityRules({LINEAR: group(0.75)}, 3)}, id="sparse"),
         pytest.param(
             {"sparsity": SparsityRules({LINEAR: group(0.75, algorithm="rigl", update={"freq": 2})}, 3)}, id="rigl"
