@@ -56,19 +56,21 @@ def memoryx_bytes(
     Args:
         narrow: matrices that stream as bfloat16: of dense ones a copy is kept so, or where nothing is updated they are
     """
-    need_bytes = state_bytes(graph, optimizer, sparsity)
-    narrow_bytes = sum(2 * graph.weights[name].size for name in narrow if name not in sparsity.groups)
+    need_bytes = state_bytes(graph, optimizer, sparsity, narrow)
     if optimizer is None:
-        return need_bytes - narrow_bytes
+        return need_bytes
+    narrow_bytes = sum(2 * graph.weights[name].size for name in narrow if name not in sparsity.groups)
     # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
     rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
     gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
     return need_bytes + narrow_bytes + gradients_bytes + gradients_bytes // 4
 
 
-def state_bytes(graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE) -> int:
-    """Size of weights and optimizer state [bytes]."""
-    return sum(weight_bytes(weight, optimizer, sparsity) for weight in graph.weights.values())
+def state_bytes(
+    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, narrow: Collection[str] = ()
+) -> int:
+    """Size of weights and optimizer state [bytes]; for `narrow` see `weight_bytes`."""
+    return sum(weight_bytes(weight, optimizer, sparsity, narrow) for weight in graph.weights.values())
 
 
 def streamed_activation_bytes(params: Params, graph: Graph, nodes: int = 1) -> int:

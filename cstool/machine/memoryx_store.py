@@ -17,6 +17,7 @@ from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.precision import narrow_in
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.start import Start, is_whole, way_on_from_damage
 from cstool.optimizers import Optimizer, whole_arrays
@@ -112,9 +113,12 @@ def open_backing(
     """
     nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
     goes_on = start.committed if start.states == ALL_STATES else None
-    adopted = goes_on if goes_on is not None and goes_on.is_in_place(nodes) else None
+    narrow = narrow_in(params.host_precision, graph).weights
+    # Who only reads the weights, over and over, has them in a file of their own, where they have half the bytes.
+    rounds = optimizer is None and not narrow <= sparsity.groups.keys()
+    adopted = goes_on if goes_on is not None and goes_on.is_in_place(nodes) and not rounds else None
     name = secrets.token_hex(16) if adopted is None else adopted.name
-    shards = deal_panels(graph, optimizer, sparsity, nodes, name)
+    shards = deal_panels(graph, optimizer, sparsity, nodes, name, narrow)
     here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])
     chosen = params.memoryx.store
     if chosen == "auto":

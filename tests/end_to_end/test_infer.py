@@ -64,6 +64,10 @@ def test_weights_may_be_bfloat16(cstool, ready):
     assert said[0]["completions"] == said[1]["completions"]
     assert [each["host"]["precision"] for each in said] == ["float32", "bfloat16"]
     assert said[1]["host"]["streamed_bytes"] < 0.6 * said[0]["host"]["streamed_bytes"]
+    in_file = infer(
+        cstool, ready, "--prompt", "the abc", *GREEDY, "--json", "--precision", "bfloat16", "--memoryx", "file"
+    )
+    assert json.loads(in_file.stdout)["completions"] == said[1]["completions"]
     outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY, "--precision", "bfloat16")
     assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
     assert "; bfloat16 weights in memory, " in outcome.stderr

@@ -27,7 +27,8 @@ ROOM_BYTES = 5 * 2**14
 """for weights: five of the largest panels [bytes]"""
 UNCLIPPED = {"init__precision__max_gradient_norm": None}
 SPARSE = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.5, "update": {"freq": 2}}}
-VARIANTS = {"clipped": {}, "unclipped": UNCLIPPED, "sparse": SPARSE}
+BFLOAT16 = {"init__precision__host": "bfloat16"}
+VARIANTS = {"clipped": {}, "unclipped": UNCLIPPED, "sparse": SPARSE, "bfloat16": BFLOAT16}
 EACH = pytest.mark.parametrize("variant", VARIANTS)
 
 

@@ -60,6 +60,21 @@ def test_an_interruption_changes_no_bit_and_the_store_neither(tmp_path, data, st
     assert (resumed.losses, bits(resumed)[1]) == (straight.losses[2:], bits(straight)[1])
 
 
+@pytest.mark.parametrize("start", ["commit", "checkpoint"])
+def test_an_evaluation_has_the_weights_in_a_file_as_they_stream(tmp_path, data, start):
+    """One of a commit in float32 reads it where it is."""
+    file = gpt_params(tmp_path, data, **BFLOAT16, **IN_FILE)
+    trained = run_file(file, **{STEPS: 1})
+    if start == "checkpoint":
+        file = gpt_params(tmp_path, data, **BFLOAT16, **IN_FILE, fit__ckpt_path=trained.checkpoints[-1])
+    rounded, exact = (run_file(file, mode="eval", **{PRECISION: each}) for each in ("bfloat16", "float32"))
+    in_memory = run_file(file, mode="eval", trainer__init__memoryx__store="ram")
+    assert rounded.evaluations[0]["loss"] == in_memory.evaluations[0]["loss"]
+    assert exact.memoryx.written_bytes == (0 if start == "commit" else 4 * trained.parameters)
+    assert 2 * trained.parameters < rounded.memoryx.written_bytes < 3 * trained.parameters
+    assert Path(rounded.memoryx.path).name == "memoryx_evaluation.h5"
+
+
 def test_a_checkpoint_says_the_precision_and_who_multiplied(tmp_path, data, monkeypatch):
     monkeypatch.setattr(gemm_providers, "found_providers", only_emulated)
     result = run_file(gpt_params(tmp_path, data, **BFLOAT16, init__loop={"max_steps": 1}))

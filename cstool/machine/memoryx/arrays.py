@@ -38,8 +38,8 @@ class ModelArrays:
         shards: which node keeps which panels; None for one node
         node: which of them this is
         elsewhere: the others, at the first node
-        narrow: matrices that stream as bfloat16; in memory dense ones are kept so, too: beside the float32 that is
-            updated, or alone where there is no optimizer
+        narrow: matrices that stream as bfloat16. Dense ones are kept so alone where nothing updates them and no commit
+            has them, and beside the float32 that is updated in memory. From a file they are rounded as they are lent
     """
 
     def __init__(
@@ -74,6 +74,8 @@ class ModelArrays:
         self.narrow = frozenset(narrow)
         self._narrow_copies: dict[str, str] = {}
         """array of a weight as it streams, where that is kept"""
+        self._number_bytes: dict[str, int] = {}
+        """of a weight's number, with its copy, where it is not float32 alone"""
         self.dropped: dict[str, DroppedWeight] = {}
         """weights of which another part streams at every step"""
         for name, weight in graph.weights.items():
@@ -91,13 +93,15 @@ class ModelArrays:
                 continue
             if name in sparsity.groups:
                 self.dropped[name] = DroppedWeight(weight, self.panels[name], sparsity, buffers.take)
-            is_narrow = name in self.narrow and name not in self.dropped
-            keeps_narrow = is_narrow and bool(self.own[name]) and not store.outlives
-            dtype = BFLOAT16.name if keeps_narrow and optimizer is None else "float32"
+            is_narrow = name in self.narrow and name not in self.dropped and bool(self.own[name])
+            is_committed = self.file is not None and self.file.record is not None
+            dtype = "float32"
+            if is_narrow and optimizer is None and not is_committed:
+                dtype, self._number_bytes[name] = BFLOAT16.name, BFLOAT16.itemsize
             for array, shape in self._shapes(name).items() if self.own[name] else ():
                 store.create(array, (ends[-1], *shape[1:]) if shape == weight.shape else shape, dtype)
-            if keeps_narrow and optimizer is not None:
-                self._narrow_copies[name] = f"stream.{name}"
+            if is_narrow and optimizer is not None and store.in_place:
+                self._narrow_copies[name], self._number_bytes[name] = f"stream.{name}", 4 + BFLOAT16.itemsize
                 store.create(self._narrow_copies[name], (ends[-1], *weight.shape[1:]), BFLOAT16.name)
 
     def streamed(self, weight: str) -> str:
@@ -168,9 +172,9 @@ class ModelArrays:
         return sum(4 * state_numbers(self._optimizer, shape, room) for shape, room in kept)
 
     @property
-    def copies_bytes(self) -> int:
-        """Size of the copies that stream as bfloat16 and are kept here [bytes]."""
-        return sum(2 * self.room(name) for name in self._narrow_copies)
+    def weights_bytes(self) -> int:
+        """Size of the weights kept here, with the room that is made for more and the copies that stream [bytes]."""
+        return sum(self._number_bytes.get(name, 4) * self.room(name) for name in self.graph.weights)
 
     @property
     def kept_bytes(self) -> int:

@@ -223,8 +223,7 @@ class MemoryX:
     def memory_account(self) -> dict[str, int]:
         """Memory by purpose, of this node [bytes]."""
         arrays = self.arrays
-        weights = 4 * sum(map(arrays.room, arrays.graph.weights)) + arrays.copies_bytes
-        found = {"weights": weights, "optimizer_state": arrays.state_bytes}
+        found = {"weights": arrays.weights_bytes, "optimizer_state": arrays.state_bytes}
         if arrays.file is not None:
             found = {"memoryx_buffers": arrays.file.allocated_bytes}
         if arrays.sparse:

@@ -1,9 +1,10 @@
 """The shards of MemoryX: which of its nodes keeps which panels. A node is the MemoryX of one rank."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cstool.ir import Graph, Panel, Weight, panels_of
+from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.optimizers import Optimizer, WholeOptimizer, state_numbers
 from cstool.sparsity import most_kept
@@ -32,16 +33,21 @@ class Shards:
 
 
 def deal_panels(
-    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules, nodes: int, name: str = ""
+    graph: Graph,
+    optimizer: Optimizer | None,
+    sparsity: SparsityRules,
+    nodes: int,
+    name: str = "",
+    narrow: Collection[str] = (),
 ) -> Shards:
     """Deal the panels of a model to nodes: the largest first, each to the node that has the fewest bytes so far.
 
     Large panels that stream one after the other are mostly alike, so they leave from different hosts. All panels of a
-    weight go to one node where an update or a mask needs all of the weight.
+    weight go to one node where an update or a mask needs all of the weight. For `narrow` see `weight_bytes`.
     """
     units: list[tuple[int, Sequence[Panel]]] = []
     for weight in graph.weights.values():
-        panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity)
+        panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity, narrow)
         stays_whole = _stays_whole(weight, optimizer, sparsity)
         cut: Iterable[Sequence[Panel]] = [panels] if stays_whole else [(panel,) for panel in panels]
         for unit in cut:
@@ -98,8 +104,16 @@ def is_sparse(weight: str, sparsity: SparsityRules) -> bool:
     return group is not None and group.algorithm != "dropconnect"
 
 
-def weight_bytes(weight: Weight, optimizer: Optimizer | None, sparsity: SparsityRules) -> int:
-    """Size of a weight and its optimizer state [bytes]."""
+def weight_bytes(
+    weight: Weight, optimizer: Optimizer | None, sparsity: SparsityRules, narrow: Collection[str] = ()
+) -> int:
+    """Size of a weight and its optimizer state, as they are kept [bytes].
+
+    Args:
+        narrow: matrices that stream as bfloat16; where nothing is updated, dense ones are kept so alone
+    """
     group = sparsity.groups.get(weight.name)
     kept = weight.size if group is None else most_kept(group, weight.matrix_shape, sparsity.last_step)
+    if optimizer is None and group is None and weight.name in narrow:
+        return BFLOAT16.itemsize * kept
     return 4 * (kept + state_numbers(optimizer, weight.shape, kept))

@@ -12,12 +12,25 @@ from cstool.kernels.bfloat16 import narrowed
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.sparse import KernelChoice
 from cstool.machine.appliance import Appliance
+from cstool.machine.budgets import memoryx_bytes
+from cstool.machine.memoryx.shards import deal_panels
+from cstool.machine.memoryx.sparse_weights import DENSE
 from cstool.machine.plan import make_plan
 from cstool.machine.precision import ALL_FLOAT32, narrow_parts
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW, SparsityParams
+from cstool.store import FileStore, RamStore
 from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
-from tests.unit.machine.machines import USUAL, GradientKeeper, array_of, arrays_of, machine, random_batch, set_array
+from tests.unit.machine.machines import (
+    USUAL,
+    GradientKeeper,
+    array_of,
+    arrays_of,
+    machine,
+    random_batch,
+    randomize,
+    set_array,
+)
 from tests.unit.machine.sparse_machines import SEED, rules
 from tests.unit.machine.test_appliance import VARIANTS
 
@@ -156,6 +169,26 @@ def test_what_streams_follows_every_update_and_every_load():
             np.testing.assert_array_equal(bits, narrowed(weights))
             seen.append(weights)
         assert not np.array_equal(*seen)
+
+
+def test_what_nothing_updates_is_kept_as_it_streams(tmp_path):
+    """In memory as in a file: numbers of matrices have two bytes there."""
+    matrices = narrow_parts(GPT).weights
+    kept_bytes = sum((2 if name in matrices else 4) * weight.size for name, weight in GPT.weights.items())
+    assert memoryx_bytes(GPT, None, narrow=matrices) == kept_bytes
+    assert deal_panels(GPT, None, DENSE, 1, narrow=matrices).shard_bytes == (kept_bytes,)
+    batch, found = random_batch(GPT, 8), []
+    for store in (RamStore(), FileStore(tmp_path / "m.h5", 2**20, slots=1)):
+        with Appliance(GPT, optimizer=None, **USUAL, precision="bfloat16", store=store) as appliance:
+            appliance.prepare(8, trains=False)
+            randomize(appliance)
+            found.append((appliance.evaluate(batch, 1), arrays_of(appliance, "model.")))
+            assert {store.dtype(f"model.{name}") for name in matrices} == {"uint16"}
+            assert appliance.memoryx.arrays.weights_bytes == kept_bytes
+    assert store.traffic.written_bytes == kept_bytes
+    assert found[0][0] == found[1][0]
+    for name, values in found[0][1].items():
+        np.testing.assert_array_equal(found[1][1][name], values)
 
 
 def test_the_norms_of_a_step_are_those_of_the_weights_that_are_updated():
