@@ -122,7 +122,8 @@ def test_the_nonlinearity_is_that_of_the_feed_forward_layer(name, function):
 
 
 @pytest.mark.parametrize(
-    ("name", "function"), [("swiglu", "silu"), ("geglu", "gelu"), ("reglu", "relu"), ("liglu", "linear")]
+    ("name", "function"),
+    [("swiglu", "silu"), ("geglu", "gelu"), ("geglu_new", "gelu_new"), ("reglu", "relu"), ("liglu", "linear")],
 )
 def test_a_gated_nonlinearity_has_a_gate_and_its_bias(name, function):
     graph = decoder(nonlinearity=name)

@@ -294,7 +294,13 @@ def test_a_name_of_a_function_means_one_of_the_kernels():
         "swish": "silu",
         "gelu_fast": "gelu_new",
     }
-    assert GATED_NONLINEARITIES == {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "liglu": "linear"}
+    assert GATED_NONLINEARITIES == {
+        "swiglu": "silu",
+        "geglu": "gelu",
+        "reglu": "relu",
+        "liglu": "linear",
+        "geglu_new": "gelu_new",
+    }
 
 
 INITIALIZERS: st.SearchStrategy[Any] = st.one_of(

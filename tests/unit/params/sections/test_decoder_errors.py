@@ -137,7 +137,8 @@ def test_a_shared_expert_is_refused(failure):
 
 
 FUNCTIONS = (
-    "gelu, relu, silu, swish, squared_relu, gelu_new, gelu_fast, quick_gelu, tanh, linear, geglu, reglu, swiglu, liglu"
+    "gelu, relu, silu, swish, squared_relu, gelu_new, gelu_fast, quick_gelu, tanh, linear, geglu, reglu, swiglu, "
+    "geglu_new, liglu"
 )
 
 
