@@ -39,6 +39,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "compiler/memory": ("tests/unit/compiler/test_memory.py", "tests/unit/compiler/test_streaming.py"),
     "compiler/streaming": ("tests/unit/compiler/test_streaming.py", "tests/unit/compiler/test_compile.py"),
     "convert/hf_config": ("tests/unit/convert", "tests/end_to_end/test_convert_hf.py"),
+    "convert/hf_keys": ("tests/unit/convert", "tests/end_to_end/test_convert_hf_families.py"),
+    "convert/hf_names": ("tests/unit/convert", "tests/end_to_end/test_convert_hf_families.py"),
     "data/batches": ("tests/unit/data/test_batches.py", "tests/unit/machine/test_inputs.py"),
     "yaml_lines/compose": ("tests/unit/yaml_lines", "tests/unit/params/test_load.py"),
     "inference/sampling": ("tests/unit/inference",),

@@ -48,17 +48,23 @@ def convert(
         str | None,
         option("--tokenizer", "bytes|FILE", "With --to hf: the tokenizer, if not that of the training data."),
     ] = None,
+    model_type: Annotated[
+        str | None,
+        option("--model_type", "NAME", "With --to hf: which of those that compute the same; else the first that fits."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a checkpoint: dense and sparse, Hugging Face's GPT-2 and Llama, the vendor's own files.
+    """Convert a checkpoint: dense and sparse, Hugging Face's decoders, the vendor's own files.
 
-    It streams: no model is ever in memory. Nothing is overwritten.
+    It streams: no model is ever in memory. Nothing is overwritten. Hugging Face's are those with the model_type gpt2,
+    llama, mistral, qwen2, phi3, phi, gptj, gpt_neox, falcon, bloom, gpt_bigcode, starcoder2 or gemma2.
     """
     for name, target_format, value in (
         ("sparsity", "sparse", sparsity),
         ("param_filter", "sparse", param_filter or None),
         ("shard_size", "hf", shard_size),
         ("tokenizer", "hf", tokenizer),
+        ("model_type", "hf", model_type),
     ):
         if value is not None and to != target_format:
             got = f"--to {to}" if to else "no --to"
@@ -79,6 +85,7 @@ def convert(
             param_filter=param_filter or (),
             shard_bytes=None if shard_size is None else _bytes_of(shard_size),
             tokenizer=tokenizer,
+            model_type=model_type,
             progress=progress,
         )
     if as_json:

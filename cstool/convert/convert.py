@@ -41,6 +41,7 @@ class Request:
         param_filter: names of the weights to make sparse; None for those of the params
         shard_bytes: most of a file of `hf` [bytes]; None for one file
         tokenizer: for `hf`, "bytes" or a tokenizers JSON file; None for that of the training data, if that says it
+        model_type: for `hf`, that of the config.json to write; None for that of the source, or the first that fits
     """
 
     source: Path
@@ -52,6 +53,7 @@ class Request:
     param_filter: tuple[str, ...] | None = None
     shard_bytes: int | None = None
     tokenizer: str | None = None
+    model_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,19 +101,20 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
     described = None
     if (source_format, to) != ("cstool", "dense") or request.params is not None:
         described = describe(request.source, source_format, request.params)
-    if "hf" in (source_format, to):
-        assert described is not None
-        described.as_hf()
+    for form, named in ((source_format, None), (to, request.model_type)):
+        if form == "hf":
+            assert described is not None
+            described.as_hf(named)
     config = _config_path(request.target, to, described)
     _check_new(request.target, to, config)
     with _open(request.source, source_format, described) as source:
         if described is not None:
             check_weights(source, described.graph)
         kept: dict[str, Kept] = {}
-        notes: list[str] = []
+        notes = [] if described is None else list(described.notes)
         if to == "hf":
             assert described is not None
-            (family, model), graph = described.as_hf(), described.graph
+            (family, model), graph = described.as_hf(request.model_type), described.graph
             chosen = choose_tokenizer(request.tokenizer, described.data_folders, notes)
             tokenizer = None if chosen is None else describe_tokenizer(chosen, model)
             size_bytes = write_hf(

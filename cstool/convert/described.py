@@ -10,7 +10,15 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from cstool.convert.hf_config import check_config, family_of, make_model, model_section
+from cstool.convert.hf_config import (
+    check_config,
+    config_family,
+    family_of,
+    make_model,
+    model_section,
+    unknown_keys,
+)
+from cstool.convert.hf_families import Family
 from cstool.convert.hf_source import config_path
 from cstool.convert.safetensors_reader import read_json
 from cstool.convert.vendor_reader import VendorReader
@@ -32,6 +40,8 @@ class Described:
         document: the params that a checkpoint keeps
         is_new: whether no params file says it yet
         data_folders: of the data sets of its run, as far as they are known
+        family: that its config.json names; None where it has none
+        notes: what of its config.json is passed over
     """
 
     model: ModelParams
@@ -39,15 +49,23 @@ class Described:
     document: Mapping[str, Any]
     is_new: bool = False
     data_folders: tuple[Path, ...] = ()
+    family: Family | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def graph(self) -> Graph:
         """The graph; its weights do not depend on the length of samples."""
         return build_graph(self.model, getattr(self.model, "max_position_embeddings", None))
 
-    def as_hf(self) -> tuple[str, DecoderParams]:
-        """Return the family of the model at Hugging Face, and its section of the params, or raise CheckpointError."""
-        family = family_of(self.place, self.model)
+    def as_hf(self, named: str | None = None) -> tuple[Family, DecoderParams]:
+        """Return the family of the model at Hugging Face, and its section of the params, or raise CheckpointError.
+
+        Args:
+            named: model_type that the family must have; None for that of its config.json, or the first that fits
+        """
+        family = self.family if named is None else None
+        if family is None:
+            family = family_of(self.place, self.model, named)
         assert isinstance(self.model, DecoderParams)
         return family, self.model
 
@@ -70,14 +88,21 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     """
     beside = config_path(path)
     has_config = source_format == "hf" and os.path.lexists(beside)
+    config = read_json(beside) if has_config else {}
+    family = config_family(beside, config) if has_config else None
     if params is not None:
         if has_config:
-            check_config(beside, read_json(beside), params.path, params.model)
-        return Described(params.model, str(params.path), params.resolved(), data_folders=params.data_folders)
+            check_config(beside, config, params.path, params.model)
+        return Described(
+            params.model, str(params.path), params.resolved(), data_folders=params.data_folders, family=family
+        )
     if has_config:
-        section = model_section(beside, read_json(beside))
+        section = model_section(beside, config)
         document = {"trainer": {"init": {"model": section}}}
-        return Described(make_model(beside, section), str(beside), document, is_new=True)
+        unknown = unknown_keys(beside, config)
+        notes = (f"{beside.name} has keys that are passed over: {', '.join(unknown)}",) if unknown else ()
+        model = make_model(beside, section)
+        return Described(model, str(beside), document, is_new=True, family=family, notes=notes)
     if source_format == "cstool":
         return _described_by_itself(path)
     if source_format == "vendor" and (found := _described_by_vendor(path)) is not None:

@@ -1,62 +1,29 @@
-"""Where the weights of a decoder are in a checkpoint with Hugging Face's names: `GPT2LMHeadModel`, `LlamaForCausalLM`.
+"""Where the weights of a decoder are in the tensors of a checkpoint of Hugging Face's, as `hf_families.py` says it.
 
-Two layouts differ beside the names. GPT-2's matrices are (in, out) there, query, key and value side by side in one;
-ours are (out, in), and apart. And where positions turn pairs of a head's elements, ours are neighbours, 2i and 2i + 1,
-as the vendor's; a Llama's there are i and i + D/2, so rows of query and key change places within their head.
+Beside the names, layouts differ. One tensor may hold query, key and value, or the gate too, one after the other or
+head by head. GPT-2's matrices are (in, out) there. And where positions turn pairs of a head's elements, ours are
+neighbours, 2i and 2i + 1, as the vendor's and GPT-J's; others there are half of the turned width apart, so rows of
+query and key change places within their head.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from cstool.convert.hf_families import Family
 from cstool.ir import Graph
 from cstool.params import DecoderParams
 
 Array = np.ndarray[Any, Any]
 
-PREFIXES = {"gpt2": "transformer.", "llama": "model."}
-"""before the names of all tensors but those of the output layer; input may lack them"""
-
-NAMES: Mapping[str, Mapping[str, str]] = {
-    "gpt2": {
-        "embedding_layer.word_embeddings": "wte",
-        "embedding_layer.position_embeddings.embed": "wpe",
-        "transformer_decoder.layers.N.norm1": "h.N.ln_1",
-        "transformer_decoder.layers.N.self_attn.proj_q_dense_layer": "h.N.attn.c_attn",
-        "transformer_decoder.layers.N.self_attn.proj_k_dense_layer": "h.N.attn.c_attn",
-        "transformer_decoder.layers.N.self_attn.proj_v_dense_layer": "h.N.attn.c_attn",
-        "transformer_decoder.layers.N.self_attn.proj_output_dense_layer": "h.N.attn.c_proj",
-        "transformer_decoder.layers.N.norm3": "h.N.ln_2",
-        "transformer_decoder.layers.N.ffn.ffn.0.linear_layer": "h.N.mlp.c_fc",
-        "transformer_decoder.layers.N.ffn.ffn.1.linear_layer": "h.N.mlp.c_proj",
-        "transformer_decoder.norm": "ln_f",
-        "lm_head": "lm_head",
-    },
-    "llama": {
-        "embedding_layer.word_embeddings": "embed_tokens",
-        "transformer_decoder.layers.N.norm1": "layers.N.input_layernorm",
-        "transformer_decoder.layers.N.self_attn.proj_q_dense_layer": "layers.N.self_attn.q_proj",
-        "transformer_decoder.layers.N.self_attn.proj_k_dense_layer": "layers.N.self_attn.k_proj",
-        "transformer_decoder.layers.N.self_attn.proj_v_dense_layer": "layers.N.self_attn.v_proj",
-        "transformer_decoder.layers.N.self_attn.proj_output_dense_layer": "layers.N.self_attn.o_proj",
-        "transformer_decoder.layers.N.norm3": "layers.N.post_attention_layernorm",
-        "transformer_decoder.layers.N.ffn.ffn.0.linear_layer": "layers.N.mlp.up_proj",
-        "transformer_decoder.layers.N.ffn.ffn.0.linear_layer_for_glu": "layers.N.mlp.gate_proj",
-        "transformer_decoder.layers.N.ffn.ffn.1.linear_layer": "layers.N.mlp.down_proj",
-        "transformer_decoder.norm": "norm",
-        "lm_head": "lm_head",
-    },
-}
-"""family -> our name -> Hugging Face's, `.weight` and `.bias` and prefixes left out; N is the number of the layer"""
-
-OUTPUT_LAYER = "lm_head.weight"
-
-BUFFERS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
+HEAD = "lm_head"
+"""our name of the output layer"""
+BUFFERS = re.compile(r"(.+\.)?(attn|attention)\.(bias|masked_bias)|(.+\.)?rotary(_emb)?\.(inv_freq|(cos|sin)_cached)")
 """tensors, prefix left out, that the library fills in itself and only older ones saved"""
-_THIRDS = ("proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer")
+_PARTS = ("proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer")
 _LAYER = re.compile(r"(?<=layers\.)\d+")
 
 
@@ -67,19 +34,50 @@ class Place:
     Args:
         tensor: its name, without prefix
         start: first of its rows there; of its columns, where it is transposed
+        run: how many of its rows lie together there
+        stride: rows from the first of a run to the first of the next
         transposed: whether its rows are columns there
         head_width: D, where the rows of each head are in the other order of pairs; 1 elsewhere
+        rotary_width: how many rows of a head that is about
+        offset: what is added to the numbers that are there
     """
 
     tensor: str
-    start: int = 0
+    start: int
+    run: int
+    stride: int
     transposed: bool = False
     head_width: int = 1
+    rotary_width: int = 0
+    offset: float = 0.0
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield where rows from `start` to `stop` of the weight are there: the first row of each run, and how many."""
+        while start < stop:
+            number, within = divmod(start, self.run)
+            count = min(self.run - within, stop - start)
+            yield self.start + number * self.stride + within, count
+            start += count
+
+    def from_there(self, rows: Array) -> Array:
+        """Return rows of whole heads as they are here, float32."""
+        if self.rotary_width:
+            rows = _moved(rows, self.head_width, (2, self.rotary_width // 2))
+        return rows + np.float32(self.offset) if self.offset else rows
+
+    def to_there(self, rows: Array) -> Array:
+        """Undo `from_there`."""
+        if self.rotary_width:
+            rows = _moved(rows, self.head_width, (self.rotary_width // 2, 2))
+        return rows - np.float32(self.offset) if self.offset else rows
 
 
-def places_of(family: str, model: DecoderParams, graph: Graph) -> dict[str, Place]:
+def places_of(family: Family, model: DecoderParams, graph: Graph) -> dict[str, Place]:
     """Return the place of each weight of a model of a family, in the order of the graph."""
-    return {name: _place(family, model, name, weight.shape) for name, weight in graph.weights.items()}
+    names = dict(family.names)
+    if model.is_parallel and model.norms_per_layer == 2:
+        names |= family.norms_if_parallel or {}
+    return {name: _place(family, names, model, graph, name) for name in graph.weights}
 
 
 def tensor_shapes(places: Mapping[str, Place], graph: Graph) -> dict[str, tuple[int, ...]]:
@@ -87,38 +85,51 @@ def tensor_shapes(places: Mapping[str, Place], graph: Graph) -> dict[str, tuple[
     shapes: dict[str, tuple[int, ...]] = {}
     for name, place in places.items():
         shape = graph.weights[name].shape
-        rows = max(place.start + shape[0], *shapes.get(place.tensor, (0,))[-1:])
+        rows = shape[0] + shapes.get(place.tensor, (0,))[-1 if place.transposed else 0]
         shapes[place.tensor] = (shape[1], rows) if place.transposed else (rows, *shape[1:])
     return shapes
 
 
-def with_prefix(family: str, tensor: str) -> str:
+def with_prefix(family: Family, tensor: str) -> str:
     """Return the whole name of a tensor."""
-    return tensor if tensor.startswith("lm_head.") else f"{PREFIXES[family]}{tensor}"
+    return tensor if tensor.startswith(f"{family.names[HEAD]}.") else f"{family.prefix}{tensor}"
 
 
-def split_pairs(rows: Array, head_width: int) -> Array:
-    """Move the rows of whole heads from pairs of neighbours to pairs half a head apart."""
-    heads = rows.reshape(-1, head_width // 2, 2, *rows.shape[1:])
-    split: Array = heads.swapaxes(1, 2).reshape(rows.shape)
-    return split
+def _moved(rows: Array, head_width: int, pairs: tuple[int, int]) -> Array:
+    """Return rows of whole heads, the first ones of each as a matrix of so many rows and columns, transposed."""
+    heads = rows.reshape(-1, head_width, *rows.shape[1:])
+    width = pairs[0] * pairs[1]
+    moved = heads.copy()
+    turned = heads[:, :width].reshape(-1, *pairs, *rows.shape[1:]).swapaxes(1, 2)
+    moved[:, :width] = turned.reshape(-1, width, *rows.shape[1:])
+    return moved.reshape(rows.shape)
 
 
-def join_pairs(rows: Array, head_width: int) -> Array:
-    """Undo `split_pairs`."""
-    heads = rows.reshape(-1, 2, head_width // 2, *rows.shape[1:])
-    joined: Array = heads.swapaxes(1, 2).reshape(rows.shape)
-    return joined
-
-
-def _place(family: str, model: DecoderParams, name: str, shape: tuple[int, ...]) -> Place:
+def _place(family: Family, names: Mapping[str, str], model: DecoderParams, graph: Graph, name: str) -> Place:
     stem, _, kind = name.rpartition(".")
     number = _LAYER.search(stem)
-    tensor = NAMES[family][_LAYER.sub("N", stem, count=1)]
-    tensor = f"{tensor if number is None else tensor.replace('.N.', f'.{number[0]}.')}.{kind}"
+
+    def in_layer(known: str) -> str:
+        return known if number is None else known.replace(".N.", f".{number[0]}.")
+
+    ours = _LAYER.sub("N", stem, count=1)
+    theirs = names[ours]
+    tensor, shape = f"{in_layer(theirs)}.{kind}", graph.weights[name].shape
     part = stem.rpartition(".")[2]
-    if family == "llama":
-        turns = part in _THIRDS[:2]
-        return Place(tensor, head_width=model.head_width if turns else 1)
-    is_linear = number is not None and ".norm" not in stem and kind == "weight"
-    return Place(tensor, _THIRDS.index(part) * shape[0] if part in _THIRDS else 0, is_linear)
+    turns = family.halves and part in _PARTS[:2] and model.position_embedding_type == "rotary"
+    head_width = model.head_width if turns else 1
+    rotary_width = (model.rotary_dim or 0) if turns else 0
+    # What has the same name stands in the order of the table.
+    together = [known for known in names if names[known] == theirs]
+    if family.by_groups and part in _PARTS:
+        per_group = model.num_heads // model.kv_heads
+        before = (0, per_group, per_group + 1)[_PARTS.index(part)]
+        run = (per_group if part == _PARTS[0] else 1) * model.head_width
+        stride = (per_group + 2) * model.head_width
+        return Place(tensor, before * model.head_width, run, stride, False, head_width, rotary_width)
+    ahead = together[: together.index(ours)]
+    start = sum(graph.weights[f"{in_layer(known)}.{kind}"].shape[0] for known in ahead)
+    is_norm = ".norm" in stem or stem == "embedding_ln_f"
+    transposed = family.is_transposed and number is not None and not is_norm and kind == "weight"
+    offset = family.norm_offset if is_norm and kind == "weight" else 0.0
+    return Place(tensor, start, shape[0], shape[0], transposed, head_width, rotary_width, offset)

@@ -6,20 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from cstool.convert.hf_names import BUFFERS, OUTPUT_LAYER, PREFIXES, join_pairs, places_of, tensor_shapes
+from cstool.convert.hf_families import Family
+from cstool.convert.hf_names import BUFFERS, HEAD, places_of, tensor_shapes
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
 from cstool.params import DecoderParams
 
+_WORDS = "embedding_layer.word_embeddings"
 _TABLES = {
-    "wte.weight": "vocab_size",
-    "embed_tokens.weight": "vocab_size",
-    "lm_head.weight": "vocab_size",
-    "wpe.weight": "max_position_embeddings",
+    _WORDS: "vocab_size",
+    HEAD: "vocab_size",
+    "embedding_layer.position_embeddings.embed": "max_position_embeddings",
 }
-"""tensors whose rows a key of the params counts"""
+"""our names of the tensors whose rows a key of the params counts"""
 
 
 def config_path(path: Path) -> Path:
@@ -34,16 +35,19 @@ class HfSource(Source):
         CheckpointError: they are damaged, or of another model
     """
 
-    def __init__(self, path: Path, family: str, model: DecoderParams, graph: Graph, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, family: Family, model: DecoderParams, graph: Graph, values: Mapping[str, Any]
+    ) -> None:
         self.path = path
         self.values = values
         self.notes = []
         self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
         self.shapes = {f"model.{name}": weight.shape for name, weight in graph.weights.items()}
         self._places = places_of(family, model, graph)
+        self._family = family
         self._reader: SafetensorsReader = SafetensorsReader(path)
         with self._or_closed():
-            self._names = self._find_names(family)
+            self._names = self._find_names()
             self._check(tensor_shapes(self._places, graph), model)
 
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
@@ -51,18 +55,17 @@ class HfSource(Source):
         place, shape = self._places[array.removeprefix("model.")], self.shapes[array]
         tensor = self._names[place.tensor]
         for start, stop in row_ranges(shape, max(multiple, place.head_width)):
-            first, last = place.start + start, place.start + stop
             if place.transposed:
-                yield np.ascontiguousarray(self._reader.columns(tensor, first, last).T)
+                yield np.ascontiguousarray(self._reader.columns(tensor, place.start + start, place.start + stop).T)
                 continue
-            rows = self._reader.rows(tensor, first, last)
-            yield rows if place.head_width == 1 else join_pairs(rows, place.head_width)
+            parts = [self._reader.rows(tensor, first, first + count) for first, count in place.runs(start, stop)]
+            yield place.from_there(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
-    def _find_names(self, family: str) -> dict[str, str]:
+    def _find_names(self) -> dict[str, str]:
         """Return the whole names of the tensors by those without prefix."""
         names: dict[str, str] = {}
         for name in self._reader.names():
-            tensor = name.removeprefix(PREFIXES[family])
+            tensor = name.removeprefix(self._family.prefix)
             if BUFFERS.fullmatch(tensor):
                 continue
             if tensor in names:
@@ -72,12 +75,16 @@ class HfSource(Source):
 
     def _check(self, shapes: Mapping[str, tuple[int, ...]], model: DecoderParams) -> None:
         """Compare names, shapes and dtypes with the model."""
+        tables = {
+            f"{self._family.names[ours]}.weight": key for ours, key in _TABLES.items() if ours in self._family.names
+        }
+        head = f"{self._family.names[HEAD]}.weight"
         for tensor, shape in shapes.items():
             if tensor not in self._names:
                 raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", HINT)
             found = self._reader.shape(self._names[tensor])
             if found != shape:
-                key = _TABLES.get(tensor)
+                key = tables.get(tensor)
                 same_width = key is not None and found[1:] == shape[1:]
                 raise CheckpointError(
                     f"{self.path}: {tensor} must be {written(shape)}, as in this model, got {written(found)}",
@@ -87,14 +94,14 @@ class HfSource(Source):
         for tensor in self._names:
             if tensor in shapes:
                 continue
-            if tensor != OUTPUT_LAYER or not model.share_embedding_weights:
+            if tensor != head or not model.share_embedding_weights:
                 raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", HINT)
-            self._check_tie()
+            self._check_tie(head)
 
-    def _check_tie(self) -> None:
+    def _check_tie(self, stored: str) -> None:
         """Check that a tied output layer that is stored all the same is the table of words."""
-        words = next(place.tensor for name, place in self._places.items() if name.endswith("word_embeddings.weight"))
-        head, table = self._names[OUTPUT_LAYER], self._names[words]
+        words = self._places[f"{_WORDS}.weight"].tensor
+        head, table = self._names[stored], self._names[words]
         shape = self._reader.shape(table)
         same = self._reader.shape(head) == shape
         if same:
@@ -103,6 +110,6 @@ class HfSource(Source):
         ranges = row_ranges(shape) if same else iter(())
         if not same or not all(np.array_equal(read(head, *place), read(table, *place)) for place in ranges):
             raise CheckpointError(
-                f"{self.path}: {OUTPUT_LAYER} must equal {words}, since the model ties them, it does not",
+                f"{self.path}: {stored} must equal {words}, since the model ties them, it does not",
                 "share_embedding_weights: false in the params keeps both",
             )

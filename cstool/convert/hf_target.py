@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
-from cstool.convert.hf_names import places_of, split_pairs, tensor_shapes, with_prefix
+from cstool.convert.hf_families import Family
+from cstool.convert.hf_names import places_of, tensor_shapes, with_prefix
 from cstool.convert.hf_tokenizer import HfTokenizer
 from cstool.convert.safetensors_reader import INDEX_NAME, SINGLE_NAME
 from cstool.convert.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
@@ -37,7 +38,7 @@ def check_free(folder: Path) -> None:
 def write_hf(
     source: Source,
     folder: Path,
-    family: str,
+    family: Family,
     model: DecoderParams,
     graph: Graph,
     tokenizer: HfTokenizer | None,
@@ -78,14 +79,17 @@ def write_hf(
             }
             owner = {tensor: writers[name] for name, of in shards.items() for tensor in of}
             for weight, place in places.items():
-                tensor, start = with_prefix(family, place.tensor), place.start
+                tensor, start = with_prefix(family, place.tensor), 0
+                writer = owner[tensor]
                 for rows in source.rows(f"model.{weight}", place.head_width):
                     if place.transposed:
-                        owner[tensor].write_columns(tensor, start, rows.T)
+                        writer.write_columns(tensor, place.start + start, rows.T)
                     else:
-                        split = rows if place.head_width == 1 else split_pairs(rows, place.head_width)
-                        owner[tensor].write_rows(tensor, start, split)
-                    start += rows.shape[0]
+                        there, done = place.to_there(rows), 0
+                        for first, count in place.runs(start, start + len(rows)):
+                            writer.write_rows(tensor, first, there[done : done + count])
+                            done += count
+                    start += len(rows)
                     done_bytes += rows.nbytes
                     progress(done_bytes, total_bytes)
         if len(shards) > 1:

@@ -15,6 +15,7 @@ import pytest
 
 from cstool.convert import Request, convert
 from cstool.convert import source as source_module
+from cstool.convert.hf_families import HF_FAMILIES
 from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.convert.source import CstoolSource
 from cstool.store import CheckpointWriter
@@ -53,7 +54,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-WHICH = "Hugging Face's GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM can be had"
+KNOWN = ", ".join(HF_FAMILIES)
+WHICH = f"these of Hugging Face can be had: {KNOWN}"
 TAKEN = "delete it or choose another name"
 
 
@@ -110,6 +112,10 @@ TAKEN = "delete it or choose another name"
                "--params names the file of the model")),
         ("dense.mdl a --to hf -p alibi.yaml",
          error("TMP/alibi.yaml: position_embedding_type must be learned for GPT2LMHeadModel, got alibi", WHICH)),
+        ("dense.mdl a --to hf --model_type bloom",
+         error("TMP/dense.mdl: embedding_layer_norm must be true for BloomForCausalLM, got false")),
+        ("dense.mdl a --to hf --model_type gpt5", error(f"--model_type: must be one of {KNOWN}, got gpt5")),
+        ("hf a.mdl --model_type gpt2", error("--model_type: must stand beside --to hf, got no --to")),
         ("nameless.mdl a.mdl --to sparse --sparsity 0.5",
          error("TMP/nameless.mdl: must say which model it is of, it does not",
                "--params names the file of the model")),
@@ -194,7 +200,7 @@ def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(cs
         ("[" * 10**5, error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
         ('{"a": 1, "a": 2}', error("TMP/hf/config.json: must be a JSON file with a mapping, got a twice",
                                    "get or write the file anew")),
-        ("{}", error("TMP/hf/config.json: model_type must be one of gpt2, llama, mistral, got null")),
+        ("{}", error(f"TMP/hf/config.json: model_type must be one of {KNOWN}, got null")),
         (json.dumps({**hf.GPT2_CONFIG, "n_head": 5}),
          error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),
     ],
@@ -215,8 +221,9 @@ def test_without_config_and_params_nobody_says_the_model(cstool, tmp_path):
 
 def test_params_of_another_model_than_config_json_are_refused(cstool, here, data):
     outcome = cstool("checkpoint", "convert", here / "hf", here / "a.mdl", "-p", gpt_params(here, data))
-    differs = "vocab_size 64, got 100; n_positions 128, got 24; n_embd 32, got 48; n_layer 2, got 3; n_head 2, got 4"
-    differs += "; n_inner 64, got 192; activation_function gelu, got gelu_new"
+    differs = "vocab_size 64, got 100; max_position_embeddings 128, got 24; num_hidden_layers 2, got 3; "
+    differs += "num_heads 2, got 4; hidden_size 32, got 48; filter_size 64, got 192; nonlinearity gelu, got gelu_new; "
+    differs += "kv_heads 2, got 4; head_width 16, got 12"
     message = error(
         f"TMP/hf/config.json: must be of the model of TMP/params.yaml: {differs}",
         "without --params the model is the one that config.json describes",

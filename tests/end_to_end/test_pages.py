@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool.convert.hf_names import NAMES
+from cstool.convert.hf_families import HF_FAMILIES
 from cstool.models import build_graph
 from cstool.params import load_params
 from cstool.run.report import host_rates
@@ -136,10 +136,26 @@ def test_convert(cstool):
 
 def test_the_table_of_names_has_those_of_the_code():
     lines = page("convert").partition("| here, and the vendor's |")[2].partition("\n\n")[0].splitlines()[2:]
-    table = {ours: theirs for ours, *theirs in ([cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines)}
-    assert table == {
-        ours: [NAMES[family].get(ours, "") for family in ("gpt2", "llama")]
-        for ours in [*NAMES["gpt2"], *NAMES["llama"]]
+    table: dict[str, dict[str, str]] = {family: {} for family in HF_FAMILIES}
+    for line in lines:
+        (ours, _), *named = re.findall(r"`([^`]+)`(?: \(([^)]*)\))?", line)
+        for theirs, families in named:
+            for family in families.split(", "):
+                table[family][ours] = theirs
+    assert table == {name: dict(family.names) for name, family in HF_FAMILIES.items()}
+
+
+def test_the_table_of_families_has_those_of_the_code():
+    lines = page("convert").partition("| `model_type` |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert f"| `hf`: {len(lines)} families" in page("convert")
+    assert [re.findall(r"`([^`]+)`", line)[:3] for line in lines] == [
+        [family.model_type, family.class_name, family.fixed.get("name", family.called[0])]
+        for family in HF_FAMILIES.values()
+    ]
+    prefixes = re.findall(r"`(\w+\.)` \(([^)]*)\)", page("convert").partition("## Names")[2].partition("\n\n| ")[0])
+    known = {family: prefix for prefix, families in prefixes for family in families.split(", ")}
+    assert {name: known.get(name, known["the others"]) for name in HF_FAMILIES} == {
+        name: family.prefix for name, family in HF_FAMILIES.items()
     }
 
 

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.convert.hf_config import check_config, config_of, family_of, make_model, model_section
+from cstool.convert.hf_config import check_config, config_of, family_of, make_model, model_section, unknown_keys
+from cstool.convert.hf_families import HF_FAMILIES
 from cstool.errors import CheckpointError
 from cstool.params import load_params
 from tests.contract.refusal import refusal
 from tests.models import FAMILIES, decoder_params
+from tests.reference.hf_cases import CASES
 from tests.reference.hf_models import GPT2_CONFIG, LLAMA_CONFIG
 
 PATH = Path("config.json")
@@ -42,19 +44,39 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def config(name: str, **changes: Any) -> dict[str, Any]:
+    if name in CASES:
+        return {**CASES[name], **changes}
     return {**(GPT2_CONFIG if name.startswith("gpt2") else LLAMA_CONFIG), **CONFIGS[name], **changes}
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+SAID_OTHERWISE = {"llama_yarn_mscale": {"rope_scaling"}}
+"""where what the library was asked for is written in other words"""
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *CASES])
 def test_a_model_made_from_a_config_has_that_config(name):
     asked = config(name)
     section = model_section(PATH, asked)
     model = make_model(PATH, yaml.safe_load(yaml.safe_dump(section)))
-    family = family_of("here", model)
+    family = family_of("here", model, asked["model_type"])
     made = config_of(family, model)
-    assert {key: made[key] for key in asked} == asked
+    told = asked.keys() - SAID_OTHERWISE.get(name, set())
+    assert {key: made[key] for key in told if key != "rope_scaling"} == {
+        key: asked[key] for key in told if key != "rope_scaling"
+    }
+    if asked.get("rope_scaling") and "rope_scaling" in told:
+        assert asked["rope_scaling"].items() <= made["rope_scaling"].items()
+    assert make_model(PATH, model_section(PATH, made)) == model
     check_config(PATH, asked, "p.yaml", model)
     check_config(PATH, made, "p.yaml", model)
+    assert unknown_keys(PATH, {**made, "use_cache": True}) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_is_written_as_the_family_that_it_came_from(name):
+    kind = CASES[name]["model_type"]
+    model = make_model(PATH, model_section(PATH, CASES[name]))
+    assert family_of("here", model).model_type == kind
 
 
 def test_a_config_that_says_little_is_of_the_librarys_defaults():
@@ -79,98 +101,197 @@ def test_older_and_newer_spellings_of_positions_are_the_same(kind):
 
 
 def test_other_names_of_functions_are_known():
-    for name, ours in (("swish", "swiglu"), ("relu", "reglu"), ("linear", "liglu")):
+    for name, ours in (("swish", "swiglu"), ("relu", "reglu"), ("linear", "liglu"), ("gelu_pytorch_tanh", "geglu_new")):
         assert model_section(PATH, config("llama", hidden_act=name))["nonlinearity"] == ours
     section = model_section(PATH, config("gpt2", activation_function="gelu_pytorch_tanh"))
     assert section["nonlinearity"] == "gelu_new"
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("name", "older", "newer"),
     [
-        ({"model_type": "mixtral"}, "model_type must be one of gpt2, llama, mistral, got mixtral"),
-        ({"model_type": None}, "model_type must be one of gpt2, llama, mistral, got null"),
-        ({"model_type": ["gpt2"]}, "model_type must be one of gpt2, llama, mistral, got ['gpt2']"),
-        ({"hidden_act": "mish"}, "the activation must be one of gelu, relu, silu, swish, relu2, gelu_new, "
-         "gelu_fast, gelu_pytorch_tanh, quick_gelu, tanh, linear, got mish"),
-        ({"hidden_act": "quick_gelu"}, "hidden_act must be one of gelu, relu, silu, linear, got quick_gelu"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling must be of type default, linear, "
-         "llama3, got yarn"),
-        ({"rope_scaling": "twice"}, "rope_scaling must be of type default, linear, llama3, got twice"),
-        ({"quantization_config": {"bits": 4}}, "must be without quantization_config: quantized weights cannot be read"),
-        ({"num_attention_heads": 7}, "hidden_size must be a multiple of num_attention_heads"),
-        ({"num_attention_heads": 0}, "hidden_size must be a multiple of num_attention_heads"),
-        ({"add_cross_attention": True}, "add_cross_attention must be false, got true"),
-        ({"vocab_size": "many"}, "must describe a model: vocab_size input should be a valid integer"),
-        ({"vocab_size": 10**9}, "must describe a model: vocab_size input should be less than or equal to 512000"),
-        ({"num_key_value_heads": 3}, "must describe a model: extra_attention_params must have num_kv_groups that "
-         "divide num_heads (8), not 3"),
+        ("gpt2", "n_embd", "hidden_size"),
+        ("gptj", "n_head", "num_attention_heads"),
+        ("bloom", "n_layer", "num_hidden_layers"),
+        ("falcon_7b", "n_head", "num_attention_heads"),
+        ("gpt_neox_in_turn", "rotary_emb_base", "rope_theta"),
+    ],
+)
+def test_sizes_are_known_by_their_other_names(name, older, newer):
+    asked = config(name)
+    sizes = [asked.pop(key) for key in (older, newer) if key in asked]
+    assert model_section(PATH, {**asked, older: sizes[0]}) == model_section(PATH, {**asked, newer: sizes[0]})
+
+
+def test_what_nothing_here_looks_at_is_listed():
+    assert unknown_keys(PATH, config("gpt2", use_cache=True, n_ctx=1024, adapters=3, alpha=1)) == ["adapters", "alpha"]
+
+
+KNOWN = ", ".join(HF_FAMILIES)
+WHICH = f"these of Hugging Face can be had: {KNOWN}"
+SCALINGS = "default, linear, llama3, yarn"
+GATES = "gelu, relu, silu, swish, gelu_new, gelu_fast, gelu_pytorch_tanh, linear"
+
+
+def test_the_families_are_these():
+    names = "gpt2 llama mistral qwen2 phi3 phi gptj gpt_neox falcon bloom gpt_bigcode starcoder2 gemma2"
+    assert " ".join(HF_FAMILIES) == names
+
+
+def yarn(**keys: Any) -> dict[str, Any]:
+    return {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, **keys}}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message", "hint"),
+    [
+        ("llama", {"model_type": "mixtral"}, f"model_type must be one of {KNOWN}, got mixtral", None),
+        ("llama", {"model_type": None}, f"model_type must be one of {KNOWN}, got null", None),
+        ("llama", {"model_type": ["gpt2"]}, f"model_type must be one of {KNOWN}, got a list", None),
+        ("llama", {"hidden_act": "mish"}, f"hidden_act must be one of {GATES}, got mish", None),
+        ("llama", {"hidden_act": "quick_gelu"}, f"hidden_act must be one of {GATES}, got quick_gelu", None),
+        ("phi", {"hidden_act": "mish"}, "hidden_act must be one of gelu, relu, silu, swish, relu2, gelu_new, "
+         "gelu_fast, gelu_pytorch_tanh, quick_gelu, linear, got mish", None),
+        ("llama", {"hidden_act": None}, "hidden_act must be a word, got null", None),
+        ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
+         f"rope_scaling must be of type {SCALINGS}, got dynamic",
+         "its positions change with the length of a text, here they do not"),
+        ("llama", {"rope_scaling": {"type": "longrope", "factor": 4.0}},
+         f"rope_scaling must be of type {SCALINGS}, got longrope",
+         "it has a factor for each pair of a head, here there is one for all"),
+        ("llama", {"rope_scaling": "twice"}, f"rope_scaling must be of type {SCALINGS}, got twice", None),
+        ("llama", {"rope_scaling": {"rope_type": "linear"}},
+         "rope_scaling.factor must be a number greater than 0, got null", None),
+        ("llama", yarn(attention_factor="x"), "rope_scaling.attention_factor must be a number from 0, got x", None),
+        ("llama", yarn(mscale=-1), "rope_scaling.mscale must be a number from 0, got -1", None),
+        ("llama", yarn(factor=1.0, attention_factor=2.0),
+         "rope_scaling.attention_factor must be 1 beside a factor of 1, got 2", None),
+        ("llama", yarn(beta=2.0),
+         "rope_scaling must have no beta beside type yarn", None),
+        ("gemma2", {"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000, got 1000000000", None),
+        ("gpt2", {"n_embd": 10**400}, f"n_embd must be a whole number from 1 to 1000000000, got {10**400}", None),
+        ("gpt2", {"layer_norm_epsilon": 10**400}, f"layer_norm_epsilon must be a number, got {10**400}", None),
+        ("llama", {"quantization_config": {"bits": 4}},
+         "must be without quantization_config: quantized weights cannot be read", None),
+        ("llama", {"num_attention_heads": 7},
+         "hidden_size must be a multiple of num_attention_heads (7), got 48", None),
+        ("llama", {"num_attention_heads": 0},
+         "num_attention_heads must be a whole number from 1 to 1000000000, got 0", None),
+        ("llama", {"vocab_size": "many"}, "vocab_size must be a whole number from 1 to 1000000000, got many", None),
+        ("llama", {"vocab_size": 10**9},
+         "must describe a model: vocab_size input should be less than or equal to 512000", None),
+        ("llama", {"num_key_value_heads": 4}, "must describe a model: extra_attention_params must have "
+         "num_kv_groups that divide num_heads (6), not 4", None),
+        ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps must be a number, got nan", None),
+        ("llama", {"tie_word_embeddings": None}, "tie_word_embeddings must be true or false, got null", None),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be false, got true",
+         "a decoder here reads no other text"),
+        ("mistral", {"attention_bias": True}, "attention_bias must be false, got true", "a Mistral has none"),
+        ("mistral", {"layer_types": ["full_attention"]}, "layer_types must be null, got a list",
+         "all layers of a Mistral are alike"),
+        ("qwen2_window", {"num_hidden_layers": 3, "max_window_layers": 1},
+         "layer_types must be the same for all layers, or in turns", None),
+        ("qwen2", {"layer_types": ["full_attention", "chunked_attention"]},
+         "layer_types must be sliding_attention or full_attention for each of 2 layers", None),
+        ("qwen2", {"layer_types": "full_attention"}, "layer_types must be a list, got full_attention", None),
+        ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+         "rope_scaling must be of type default, got longrope",
+         "it has a factor for each pair of a head, here there is one for all"),
+        ("phi", {"qk_layernorm": True}, "qk_layernorm must be false, got true",
+         "norms of queries and keys cannot be had"),
+        ("gptj", {"rotary_dim": None}, "rotary_dim must be a whole number from 1 to 1000000000, got null", None),
+        ("gpt_neox", {"rotary_pct": 0.0}, "rotary_pct must be greater than 0 and at most 1, got 0", None),
+        ("gpt_neox", {"rotary_pct": 0.1},
+         "must describe a model: rotary_dim input should be greater than or equal to 1", None),
+        ("falcon_40b", {"parallel_attn": False},
+         "parallel_attn must be true beside new_decoder_architecture, got false", None),
+        ("falcon_40b", {"num_ln_in_parallel_attn": 3}, "num_ln_in_parallel_attn must be 1 or 2, got 3", None),
+        ("falcon_7b", {"num_ln_in_parallel_attn": 2},
+         "num_ln_in_parallel_attn must be 1 without new_decoder_architecture, got 2", None),
+        ("bloom", {"apply_residual_connection_post_layernorm": True},
+         "apply_residual_connection_post_layernorm must be false, got true",
+         "the residual stream has no norm here"),
+        ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be greater than 0, got 0", None),
     ],
 )  # fmt: skip
-def test_a_config_that_cannot_be_had_is_refused(changes, message):
-    name = "gpt2" if "add_cross_attention" in changes else "llama"
-    with refusal(CheckpointError, f"config.json: {message}"):
+def test_a_config_that_cannot_be_had_is_refused(name, changes, message, hint):
+    with refusal(CheckpointError, f"config.json: {message}", hint):
         make_model(PATH, model_section(PATH, config(name, **changes)))
 
 
-def test_a_window_is_for_a_mistral_and_biases_for_a_llama():
-    windowed = model_section(PATH, config("mistral, window"))
-    message = "here: attention_sliding_window_length must be null for LlamaForCausalLM, got 12"
-    with refusal(CheckpointError, message, HINT):
-        family_of("here", make_model(PATH, {**windowed, "name": "llama"}))
-    message = "here: use_ffn_bias must be false for MistralForCausalLM, got true"
-    with refusal(CheckpointError, message, HINT):
-        family_of("here", make_model(PATH, {**windowed, "use_ffn_bias": True}))
-    model = make_model(PATH, windowed)
-    message = "config.json: model_type must be mistral, as p.yaml describes it, got llama"
+def test_biases_of_keys_or_a_window_make_a_llama_another_family():
+    for changes, kind in (
+        ({}, "llama"),
+        ({"attention_sliding_window_length": 5}, "qwen2_window"),
+        ({"use_projection_bias_in_attention": True}, "qwen2"),
+        ({"rotary_dim": 2}, "phi3"),
+    ):
+        model = decoder_params(**{**FAMILIES["llama"], **changes})
+        found = family_of("here", model).model_type
+        assert found == {"qwen2_window": "phi3"}.get(kind, kind)
+
+
+def test_a_family_can_be_named_where_several_compute_the_same():
+    model = make_model(PATH, model_section(PATH, config("llama")))
+    assert [family_of("p.yaml", model, kind).model_type for kind in (None, "llama", "mistral", "phi3")] == [
+        *("llama", "llama", "mistral", "phi3")
+    ]
+    message = "p.yaml: use_projection_bias_in_attention must be true for Qwen2ForCausalLM, got false"
     with refusal(CheckpointError, message):
-        check_config(PATH, config("llama"), "p.yaml", model)
-
-
-HINT = "Hugging Face's GPT2LMHeadModel, LlamaForCausalLM and MistralForCausalLM can be had"
+        family_of("p.yaml", model, "qwen2")
+    with refusal(CheckpointError, f"--model_type: must be one of {KNOWN}, got gpt5"):
+        family_of("p.yaml", model, "gpt5")
+    one_layer_after_another = decoder_params(**{**FAMILIES["llama"], "nonlinearity": "gelu", "norm_type": "layernorm"})
+    with refusal(CheckpointError, "p.yaml: parallel_attn must be true beside new_decoder_architecture, got false"):
+        family_of("p.yaml", one_layer_after_another, "falcon")
 
 
 YARN = {
     "pos_scaling_type": "yarn",
     "pos_scaling_factor": 4.0,
-    "pos_scaling_extra_args": {"original_max_position_embeddings": 8},
+    "pos_scaling_extra_args": {"original_max_position_embeddings": 8, "extrapolation_factor": 0.5},
 }
 
 
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
-        ("falcon, one norm", {}, "norms_per_layer must be 2 for LlamaForCausalLM, got 1"),
-        ("bloom", {}, "embedding_layer_norm must be false for GPT2LMHeadModel, got true"),
-        ("gptj", {}, "norms_per_layer must be 2 for LlamaForCausalLM, got 1"),
-        ("gpt-neox", {}, "is_parallel must be false for LlamaForCausalLM, got true"),
-        ("gemma2", {}, "norm_first_sandwich must be false for LlamaForCausalLM, got true"),
-        ("jais", {}, "scale_qk_dot_by_d must be false for GPT2LMHeadModel, got true"),
-        ("starcoder", {}, "attention_module must be aiayn_attention for GPT2LMHeadModel, got multiquery_attention"),
-        ("llama", {"rotary_dim": 2}, "rotary_dim must be 4 for LlamaForCausalLM, got 2"),
-        ("llama", {"use_projection_bias_in_attention": True},
-         "use_ffn_bias_in_attention must be true for LlamaForCausalLM, got false"),
-        ("llama", {"nonlinearity": "gelu"},
-         "nonlinearity must be one of geglu, reglu, swiglu, liglu for LlamaForCausalLM, got gelu"),
+        ("bloom", {}, "filter_size must be 32 for BloomForCausalLM, got 16"),
+        ("gpt-neox", {}, "use_ffn_bias must be true for GPTNeoXForCausalLM, got false"),
+        ("jais", {}, "position_embedding_type must be learned for GPT2LMHeadModel, got alibi"),
+        ("gpt2", {"position_embedding_type": "fixed"},
+         "position_embedding_type must be learned for GPT2LMHeadModel, got fixed"),
+        ("gemma2", {"embeddings_scale": 1.0}, "embeddings_scale must be 4.0 for Gemma2ForCausalLM, got 1.0"),
+        ("mistral", {"use_ffn_bias": True}, "use_ffn_bias must be false for MistralForCausalLM, got true"),
+        ("mistral", {"attention_sink_tokens": 1, "apply_attention_sinks": True},
+         "sinks must be 0 for MistralForCausalLM, got 1"),
+        ("llama", {"use_ffn_bias_in_attention": True},
+         "use_ffn_bias_in_attention must be false for LlamaForCausalLM, got true"),
+        ("llama", {"nonlinearity": "gelu"}, "nonlinearity must be geglu for LlamaForCausalLM, got gelu"),
         ("llama", {"use_bias_in_output": True}, "use_bias_in_output must be false for LlamaForCausalLM, got true"),
         ("llama", {"output_logits_scale": 2.0}, "logits_scale must be 1.0 for LlamaForCausalLM, got 2.0"),
-        ("llama", YARN, "pos_scaling_type must be linear or llama3, got yarn"),
+        ("llama", YARN, "pos_scaling_extra_args.extrapolation_factor must be 1.0 for LlamaForCausalLM, got 0.5"),
     ],
 )  # fmt: skip
-def test_models_that_hugging_face_lacks_are_refused_by_what_sets_them_apart(family, changes, message):
-    with refusal(CheckpointError, f"p.yaml: {message}", None if changes is YARN else HINT):
+def test_models_that_hugging_face_lacks_are_refused_by_what_sets_them_apart_from_the_nearest(family, changes, message):
+    with refusal(CheckpointError, f"p.yaml: {message}", WHICH):
         family_of("p.yaml", decoder_params(**{**FAMILIES[family], **changes}))
 
 
 def test_a_config_may_differ_from_the_params_in_dropout_alone():
     model = load_params(PROJECT / "params" / "gpt2_small.yaml").model
     check_config(PATH, {"model_type": "gpt2", "activation_function": "gelu", "resid_pdrop": 0.3}, "p.yaml", model)
-    rule = "must be of the model of p.yaml: n_layer 12, got 24; activation_function gelu, got gelu_new"
+    rule = "must be of the model of p.yaml: num_hidden_layers 12, got 24; nonlinearity gelu, got gelu_new"
     hint = "without --params the model is the one that config.json describes"
     with refusal(CheckpointError, f"config.json: {rule}", hint):
         check_config(PATH, {"model_type": "gpt2", "n_layer": 24}, "p.yaml", model)
-    with refusal(CheckpointError, "config.json: model_type must be gpt2, as p.yaml describes it, got llama"):
-        check_config(PATH, {"model_type": "llama"}, "p.yaml", model)
+    every_other = make_model(PATH, model_section(PATH, config("gemma2")))
+    rule = "must be of the model of p.yaml: attention_sliding_window_length 5 and null, got 6 and null"
+    with refusal(CheckpointError, f"config.json: {rule}", hint):
+        check_config(PATH, config("gemma2", sliding_window=6), "p.yaml", every_other)
+    digits = load_params(PROJECT / "params" / "fc_mnist.yaml").model
+    with refusal(CheckpointError, "config.json: must be of the model of p.yaml, fc_mnist, got gpt2"):
+        check_config(PATH, {"model_type": "gpt2"}, "p.yaml", digits)
 
 
 def test_the_stock_llama_is_hugging_faces():
