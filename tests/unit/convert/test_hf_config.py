@@ -151,7 +151,7 @@ def yarn(**keys: Any) -> dict[str, Any]:
         ("llama", {"hidden_act": "mish"}, f"hidden_act must be one of {GATES}, got mish", None),
         ("llama", {"hidden_act": "quick_gelu"}, f"hidden_act must be one of {GATES}, got quick_gelu", None),
         ("phi", {"hidden_act": "mish"}, "hidden_act must be one of gelu, relu, silu, swish, relu2, gelu_new, "
-         "gelu_fast, gelu_pytorch_tanh, quick_gelu, linear, got mish", None),
+         "gelu_fast, gelu_pytorch_tanh, quick_gelu, tanh, linear, got mish", None),
         ("llama", {"hidden_act": None}, "hidden_act must be a word, got null", None),
         ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
          f"rope_scaling must be of type {SCALINGS}, got dynamic",
