@@ -24,7 +24,7 @@ from cstool.convert.safetensors_reader import read_json
 from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
-from cstool.models import build_graph
+from cstool.models import SampleForm, build_graph
 from cstool.params import DecoderParams, ModelParams, Params, parse_params
 from cstool.params.sections.model import MODELS
 from cstool.store import CheckpointReader
@@ -55,7 +55,7 @@ class Described:
     @cached_property
     def graph(self) -> Graph:
         """The graph; its weights do not depend on the length of samples."""
-        return build_graph(self.model, getattr(self.model, "max_position_embeddings", None))
+        return build_graph(self.model, SampleForm(getattr(self.model, "max_position_embeddings", None), 1))
 
     def as_hf(self, named: str | None = None) -> tuple[Family, DecoderParams]:
         """Return the family of the model at Hugging Face, and its section of the params, or raise CheckpointError.

@@ -12,7 +12,7 @@ from cstool.inference.model import InferenceModel
 from cstool.inference.sampling import Sampling
 from cstool.inference.text_stream import TextStream
 from cstool.inference.walk import cache_bytes
-from cstool.params import DecoderParams, ModelParams, Params
+from cstool.params import DecoderParams, EncoderParams, ModelParams, Params
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""
@@ -176,9 +176,10 @@ def decoder_of(model: ModelParams) -> DecoderParams:
         InferenceError: it is not
     """
     if not isinstance(model, DecoderParams):
+        hint = "without a prompt it predicts the classes of its validation data"
         raise InferenceError(
             f"prompt: must be for a model that generates text, got {model.name}",
-            "without a prompt it predicts the classes of its validation data",
+            None if isinstance(model, EncoderParams) else hint,
         )
     return model
 

@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from cstool.errors import ClusterError
+from cstool.errors import ClusterError, InferenceError
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.kernels.one_thread import one_blas_thread
@@ -21,7 +21,7 @@ from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.spread import spread_memoryx
 from cstool.machine.start import choose_start, restore
 from cstool.models import build_graph
-from cstool.params import DecoderParams, Params
+from cstool.params import DecoderParams, EncoderParams, Params
 from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
@@ -54,6 +54,11 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         self.params = params
+        if isinstance(params.model, EncoderParams):
+            raise InferenceError(
+                f"{params.path}: the model must be a decoder or fc_mnist, got {params.model.name}, an encoder",
+                "--mode eval says how well it does on its validation data",
+            )
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
         self.graph = build_graph(params.model, 1 if isinstance(params.model, DecoderParams) else None)
         # Which kernel computes with a sparse weight is for the walk to say.

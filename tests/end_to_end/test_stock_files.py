@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cstool.ir import Graph
-from cstool.models import build_graph
-from cstool.params import FcMnistParams, Params, load_params
+from cstool.models import build_graph, declared_form
+from cstool.params import EncoderParams, FcMnistParams, Params, load_params
 from cstool.sparsity import assign_groups, most_kept
 
 PROJECT = Path(__file__).parents[2]
@@ -37,6 +37,8 @@ SMALL_FC = (784 * 50 + 50) + 9 * (50 * 50 + 50) + (50 * 10 + 10)
 PARAMETERS = {
     "params/fc_mnist": (784 * 256 + 256) + (256 * 128 + 128) + (128 * 10 + 10),
     "params/gpt_tiny": gpt(4, 128, 128, 256),
+    # Words and positions (or none, as they are turned), and a norm; layers; last norm; the head: a layer, a norm, biases.
+    "params/bert_tiny": 4096 * 128 + 128 * 128 + 256 + 4 * 198272 + 256 + (128 * 128 + 128) + 256 + 4096,
     "params/gpt2_small": gpt(12, 768, 1024),
     "params/gpt3_xl": gpt(24, 2048, 2048),
     "params/gpt3_2p7b": gpt(32, 2560, 2048),
@@ -67,7 +69,7 @@ TRILLIONS = {"msft_1t": 1, "gpt_120t": 120}
 
 
 def graph_of(params: Params) -> Graph:
-    return build_graph(params.model, getattr(params.model, "max_position_embeddings", None))
+    return build_graph(params.model, declared_form(params))
 
 
 @pytest.mark.parametrize("name", TRILLIONS)
@@ -137,8 +139,12 @@ def test_a_row_of_the_table_agrees_with_its_file(file):
     assert [layers, width, heads] == [f"{n:,}" for n in (model.num_hidden_layers, model.hidden_size, model.num_heads)]
     sizes = {name: weight.size for name, weight in graph.weights.items()}
     of_layer = sum(size for name, size in sizes.items() if ".layers.0." in name)
-    of_norm = sum(size for name, size in sizes.items() if name.startswith("transformer_decoder.norm."))
-    of_embeddings = sum(size for name, size in sizes.items() if not name.startswith("transformer_decoder."))
+    if isinstance(model, EncoderParams):
+        of_embeddings = sum(size for name, size in sizes.items() if "embed" in name)
+        of_norm = sum(size for name, size in sizes.items() if "embed" not in name and ".layers." not in name)
+    else:
+        of_norm = sum(size for name, size in sizes.items() if name.startswith("transformer_decoder.norm."))
+        of_embeddings = sum(size for name, size in sizes.items() if not name.startswith("transformer_decoder."))
     assert [embeddings, layer, last_norm] == [f"{size:,}" for size in (of_embeddings, of_layer, of_norm)]
     assert of_embeddings + model.num_hidden_layers * of_layer + of_norm == graph.parameter_count
 

@@ -9,7 +9,7 @@ from typing import Any
 from cstool.data import tokenizer_of
 from cstool.errors import DataError
 from cstool.machine.cluster import Cluster
-from cstool.params import Params
+from cstool.params import DecoderParams, Params
 from cstool.run.report.file_traffic import traffic_of
 from cstool.run.report.performance import write_performance
 from cstool.run.report.sparsity_table import sparsity_table
@@ -196,7 +196,7 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
 def _knows_its_text(session: Session) -> bool:
     """Say whether the model makes text, and its data set says how."""
     loader = session.params.train_dataloader
-    if loader is None or not session.is_text:
+    if loader is None or not isinstance(session.params.model, DecoderParams):
         return False
     with suppress(DataError):
         return any(tokenizer_of(folder) is not None for folder in loader.data_dir)
