@@ -19,8 +19,8 @@ from cstool.kernels.exponential import maximum
 from cstool.kernels.gemm import NUMPY
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 
-_SOFTMAX, _SIGMOID = 0, 1
-ROUTER_FUNCTIONS = {"softmax": _SOFTMAX, "sigmoid": _SIGMOID}
+SOFTMAX, SIGMOID = 0, 1
+ROUTER_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
 """how the logits of a router become probabilities, with the numbers by which the kernels know them"""
 
 
@@ -29,7 +29,7 @@ def _probabilities(function, logits, t, row):  # type: ignore[no-untyped-def]
     """Write the probabilities of token t to a row."""
     experts = row.shape[0]
     one = row.dtype.type(1)
-    if function == _SIGMOID:
+    if function == SIGMOID:
         for e in range(experts):
             row[e] = one / (one + exp(-logits[e, t]))
         return
@@ -48,7 +48,7 @@ def _probabilities(function, logits, t, row):  # type: ignore[no-untyped-def]
 def _delta_of_logits(function, row, delta):  # type: ignore[no-untyped-def]
     """Turn the deltas of the probabilities in a row into those of the logits, in place."""
     experts = row.shape[0]
-    if function == _SIGMOID:
+    if function == SIGMOID:
         for e in range(experts):
             delta[e] *= row[e] * (row.dtype.type(1) - row[e])
         return
@@ -60,7 +60,8 @@ def _delta_of_logits(function, row, delta):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def _route(logits, selection, weighting, null_bias, weights, choices, probabilities):  # type: ignore[no-untyped-def]
+def route(logits, selection, weighting, null_bias, weights, choices, probabilities):  # type: ignore[no-untyped-def]
+    """Choose experts by logits (E, T) float32; see `router_forward`. A `null_bias` below 0 is for weights as they are."""
     experts, tokens = logits.shape
     row = np.empty(experts, logits.dtype)
     taken = np.empty(experts, np.bool_)
@@ -89,8 +90,8 @@ def _route(logits, selection, weighting, null_bias, weights, choices, probabilit
 
 
 @elementwise
-def _route_back(logits, selection, weighting, null_bias, choices, delta_weights, delta_probabilities):  # type: ignore[no-untyped-def]
-    """Write the deltas of the logits over them."""
+def route_back(logits, selection, weighting, null_bias, choices, delta_weights, delta_probabilities):  # type: ignore[no-untyped-def]
+    """Write the deltas of the logits (E, T) over them; (0, E) deltas of the probabilities for none."""
     experts, tokens = logits.shape
     row, delta, chosen = np.empty(experts, logits.dtype), np.empty(experts, logits.dtype), choices.shape[1]
     for t in range(tokens):
@@ -144,7 +145,7 @@ def router_forward(c: Call) -> None:
         rows += bias[:, None]
     if c.last:
         weights, choices, probabilities = c.outputs
-        _route(logits, *_router(c), weights, choices, probabilities)
+        route(logits, *_router(c), weights, choices, probabilities)
 
 
 def router_backward(c: Call) -> None:
@@ -155,7 +156,7 @@ def router_backward(c: Call) -> None:
         assert delta_weights is not None
         if delta_probabilities is None:
             delta_probabilities = np.empty((0, len(logits)), logits.dtype)
-        _route_back(logits, *_router(c), c.outputs[1], delta_weights, delta_probabilities)
+        route_back(logits, *_router(c), c.outputs[1], delta_weights, delta_probabilities)
     rows = logits[c.start : c.stop]
     if delta_x is not None:
         linear_backward_delta(rows.T, weight, delta_x, c.accumulate[0] or not c.first, c.scratch)
@@ -178,7 +179,8 @@ def _first_rows(choices, experts):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def _dispatch(x, choices, experts, y):  # type: ignore[no-untyped-def]
+def dispatch(x, choices, experts, y):  # type: ignore[no-untyped-def]
+    """Copy tokens (T, H) to rows by expert (T * k, H), float32 or bfloat16."""
     places = _first_rows(choices, experts)
     for t in range(choices.shape[0]):
         for k in range(choices.shape[1]):
@@ -189,7 +191,8 @@ def _dispatch(x, choices, experts, y):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def _dispatch_back(delta_y, choices, experts, delta_x, accumulate):  # type: ignore[no-untyped-def]
+def dispatch_back(delta_y, choices, experts, delta_x, accumulate):  # type: ignore[no-untyped-def]
+    """Sum the deltas (T * k, H) of each token's rows to (T, H), both float32."""
     places = _first_rows(choices, experts)
     for t in range(choices.shape[0]):
         if not accumulate:
@@ -202,7 +205,8 @@ def _dispatch_back(delta_y, choices, experts, delta_x, accumulate):  # type: ign
 
 
 @elementwise
-def _combine(rows, weights, choices, experts, y):  # type: ignore[no-untyped-def]
+def combine(rows, weights, choices, experts, y):  # type: ignore[no-untyped-def]
+    """Sum each token's rows, (T * k, H) float32 or bfloat16, times their weights (T, k) to (T, H)."""
     places = _first_rows(choices, experts)
     for t in range(choices.shape[0]):
         y[t] = 0
@@ -215,7 +219,8 @@ def _combine(rows, weights, choices, experts, y):  # type: ignore[no-untyped-def
 
 
 @reduction
-def _combine_back(delta_y, rows, weights, choices, experts, delta_rows, delta_weights):  # type: ignore[no-untyped-def]
+def combine_back(delta_y, rows, weights, choices, experts, delta_rows, delta_weights):  # type: ignore[no-untyped-def]
+    """Write the deltas of the rows, in their precision, and of the weights."""
     places = _first_rows(choices, experts)
     for t in range(choices.shape[0]):
         for k in range(choices.shape[1]):
@@ -237,14 +242,14 @@ def _by_expert(array: Array, choices: Array) -> Array:
 def dispatch_forward(c: Call) -> None:
     """Copy the tokens of x (T, H) to the rows (T, k * H) of the experts that `choices` (T, k) int32 has for them."""
     x, choices = c.inputs
-    _dispatch(x, choices, c.attributes["experts"], _by_expert(c.outputs[0], choices))
+    dispatch(x, choices, c.attributes["experts"], _by_expert(c.outputs[0], choices))
 
 
 def dispatch_backward(c: Call) -> None:
     """Add the deltas of a token's rows up."""
     choices = c.inputs[1]
     delta_y = _by_expert(c.delta_y, choices)
-    _dispatch_back(delta_y, choices, c.attributes["experts"], c.delta_x(0), c.accumulate[0])
+    dispatch_back(delta_y, choices, c.attributes["experts"], c.delta_x(0), c.accumulate[0])
 
 
 def combine_forward(c: Call) -> None:
@@ -253,14 +258,14 @@ def combine_forward(c: Call) -> None:
     Inputs are the rows (T, k * H), the weights (T, k) float32 and the choices (T, k) int32.
     """
     rows, weights, choices = c.inputs
-    _combine(_by_expert(rows, choices), weights, choices, c.attributes["experts"], c.outputs[0])
+    combine(_by_expert(rows, choices), weights, choices, c.attributes["experts"], c.outputs[0])
 
 
 def combine_backward(c: Call) -> None:
     """Compute the deltas of the rows and of the weights."""
     rows, weights, choices = c.inputs
     deltas = _by_expert(c.delta_x(0), choices), c.delta_x(1)
-    _combine_back(c.delta_y, _by_expert(rows, choices), weights, choices, c.attributes["experts"], *deltas)
+    combine_back(c.delta_y, _by_expert(rows, choices), weights, choices, c.attributes["experts"], *deltas)
 
 
 def _rows_of_expert(c: Call) -> tuple[slice, Array]:

@@ -83,13 +83,15 @@ class Statistics:
 
     @property
     def rule_of_six(self) -> int | None:
-        """6 N, the usual estimate of what a token costs in both directions; None without embeddings.
+        """6 N, the usual estimate of what a token costs in both directions; None without embeddings, or with experts.
 
         N are the parameters between embeddings and output layer: 2 N forward, 4 N backward. It leaves out the products
         of attention and of the output layer. Source: Kaplan et al., "Scaling laws for neural language models", 2020,
         section 2.1 and table 1; N has biases and norms here.
         """
-        return 6 * self.parameters("inner") if self.parameters("embedding") else None
+        if not self.parameters("embedding") or OpKind.EXPERT_LINEAR in self.flops:
+            return None
+        return 6 * self.parameters("inner")
 
 
 def count_statistics(graph: Graph) -> Statistics:
@@ -99,6 +101,9 @@ def count_statistics(graph: Graph) -> Statistics:
     flops: dict[OpKind, Flops] = {}
     for segment in graph.segments:
         shapes |= {tensor.name: tensor.shape for tensor in segment.tensors}
+        # What a segment reads of certain repetitions of another.
+        read = {name for op in segment.ops for name in op.inputs} - set(shapes)
+        shapes |= {name: graph.tensors[segment.name_of(name)].shape for name in read}
         for op in segment.ops:
             # What a repetition gets from the one before it is taken to need a delta: it comes from weights.
             counted = op_flops(op, shapes, inputs_with_delta(op, without_delta))
