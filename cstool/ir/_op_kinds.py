@@ -419,7 +419,8 @@ def _expert_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     outputs, inputs = _matrix_shape(op, shapes)
     experts = op.attributes["experts"]
     # All matrices stream; with each the tokens are multiplied that chose its expert, here as many with one as another.
-    product = MatMul(-(-math.prod(tokens) * chosen // experts), inputs, experts * outputs)
+    count = math.prod(tokens)
+    product = MatMul(-(-count * chosen // experts), inputs, experts * outputs, all_tokens=count)
     return (product, *_elements(1, 1)(op, shapes)) if vectors_of(op) else (product,)
 
 

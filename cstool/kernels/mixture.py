@@ -144,8 +144,13 @@ def router_forward(c: Call) -> None:
     if bias is not None:
         rows += bias[:, None]
     if c.last:
-        weights, choices, probabilities = c.outputs
-        route(logits, *_router(c), weights, choices, probabilities)
+        choose_experts(c)
+
+
+def choose_experts(c: Call) -> None:
+    """Make the outputs of a router from its `logits`; see `router_forward`."""
+    weights, choices, probabilities = c.outputs
+    route(c.kept["logits"], *_router(c), weights, choices, probabilities)
 
 
 def router_backward(c: Call) -> None:
@@ -164,6 +169,11 @@ def router_backward(c: Call) -> None:
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
         np.add.reduce(logits, axis=1, out=grad_bias)
+
+
+def _by_expert(array: Array, choices: Array) -> Array:
+    """(T, k * width) as (T * k, width)."""
+    return array.reshape(choices.size, -1)
 
 
 @inlined
@@ -234,11 +244,6 @@ def combine_back(delta_y, rows, weights, choices, experts, delta_rows, delta_wei
             delta_weights[t, k] = along
 
 
-def _by_expert(array: Array, choices: Array) -> Array:
-    """(T, k * width) as (T * k, width)."""
-    return array.reshape(choices.size, -1)
-
-
 def dispatch_forward(c: Call) -> None:
     """Copy the tokens of x (T, H) to the rows (T, k * H) of the experts that `choices` (T, k) int32 has for them."""
     x, choices = c.inputs
@@ -268,11 +273,17 @@ def combine_backward(c: Call) -> None:
     combine_back(c.delta_y, _by_expert(rows, choices), weights, choices, c.attributes["experts"], *deltas)
 
 
-def _rows_of_expert(c: Call) -> tuple[slice, Array]:
-    """The rows of the expert whose panel is there; and the bias of its outputs that the panel makes, or none."""
-    choices, expert = c.inputs[1], c.matrix
-    first = int(np.count_nonzero(choices < expert))
-    return slice(first, first + int(np.count_nonzero(choices == expert))), choices
+def _span(c: Call) -> slice:
+    """The rows of the panel's expert."""
+    choices = c.inputs[1]
+    first = int(np.count_nonzero(choices < c.matrix))
+    return slice(first, first + int(np.count_nonzero(choices == c.matrix)))
+
+
+def expert_rows(c: Call) -> tuple[Array, Array]:
+    """Of the input and the output of an `EXPERT_LINEAR`, the rows (n, in) and (n, out) of the panel's expert."""
+    choices, rows = c.inputs[1], _span(c)
+    return _by_expert(c.inputs[0], choices)[rows], _by_expert(c.outputs[0], choices)[rows]
 
 
 def expert_linear_forward(c: Call) -> None:
@@ -281,31 +292,29 @@ def expert_linear_forward(c: Call) -> None:
     Inputs are x (T, k * in), rows by expert, and the choices (T, k) int32; the output is (T, k * out). The biases
     (out,) of all experts follow the panel, where there are any.
     """
-    rows, choices = _rows_of_expert(c)
-    if rows.start == rows.stop:
-        return
-    weight, bias = c.weight(0), c.of_panel(c.vector(1 + c.matrix))
-    x = operand(_by_expert(c.inputs[0], choices)[rows], weight.dtype, "linear.x", c.scratch)
-    y = _by_expert(c.outputs[0], choices)[rows, c.start : c.stop]
-    linear_forward(x, weight, bias, y, c.gemm_for(weight))
+    x, y = expert_rows(c)
+    if len(x):
+        weight, bias = c.weight(0), c.of_panel(c.vector(1 + c.matrix))
+        x = operand(x, weight.dtype, "linear.x", c.scratch)
+        linear_forward(x, weight, bias, y[:, c.start : c.stop], c.gemm_for(weight))
 
 
 def expert_linear_backward(c: Call) -> None:
     """Compute what a panel contributes to the delta of its expert's rows, and its gradients: no `Rows` without tokens."""
-    rows, choices = _rows_of_expert(c)
-    all_deltas, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
+    choices, rows = c.inputs[1], _span(c)
+    delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
     if grad_bias is not None and c.start == 0:
-        column_sum(all_deltas, grad_bias)
+        column_sum(delta_y, grad_bias)
     weight = c.weight(0)
-    if rows.start == rows.stop:
+    if not len(delta_y):
         c.gradients[0] = Rows(np.empty(0, np.int32), np.empty((0, weight.shape[1]), np.float32))
         return
     gemm, delta_x = c.gemm_for(weight), c.delta_inputs[0]
     x = operand(_by_expert(c.inputs[0], choices)[rows], weight.dtype, "linear.x", c.scratch)
-    part = operand(all_deltas[:, c.start : c.stop], weight.dtype, "linear.delta_y", c.scratch)
+    part = operand(delta_y[:, c.start : c.stop], weight.dtype, "linear.delta_y", c.scratch)
     if delta_x is not None:
         # Backward, the panel with the last outputs of an expert comes first.
-        accumulate = c.accumulate[0] or c.stop < all_deltas.shape[1]
+        accumulate = c.accumulate[0] or c.stop < delta_y.shape[1]
         linear_backward_delta(part, weight, _by_expert(delta_x, choices)[rows], accumulate, c.scratch, gemm)
     linear_backward_weight(x, part, c.grad(0), gemm)
 

@@ -24,7 +24,7 @@ def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
         aliases["lm_head.weight"] = WORD_EMBEDDINGS
     losses = [Loss("loss", model.loss_scaling, model.loss_weight, perplexity="lm_perplexity")]
     if model.balances:
-        losses.append(Loss("load_balancing_loss", "batch_size", model.moe.load_balancing_loss_coef))
+        losses.append(Loss("load_balancing_loss", "batch_size", model.moe.load_balancing_loss_coef, evaluates=False))
     return Graph(model.name, inputs, segments, tuple(losses), aliases)
 
 
