@@ -39,7 +39,7 @@ Weights: TypeAlias = Array | SparseMatrix
 
 @quiet
 def add_payloads(left: Payload, right: Payload) -> Payload:
-    """Return left + right. Dense: in place, the sum stands in the left one that is. Rows: those that both have are added.
+    """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right.
 
     Where one is dense and the other `Rows`, there is none of the latter: an expert without tokens sends none.
     """

@@ -1,7 +1,7 @@
 """A mixture of experts: a router, tokens sorted by expert, products expert by expert, and the way back; its balance.
 
-In arrays of rows by expert each token of a grain has k rows, one for each expert that it chose: those of the first expert
-first, within an expert in the order of the tokens. Sums over the experts of a token go from the likeliest to the last.
+In arrays of rows by expert each token of a grain has k rows, one for each expert that it chose: those of the first
+expert first, within an expert in the order of the tokens. Sums over the experts of a token go from the likeliest to the last.
 
 Sources: Shazeer et al., "Outrageously large neural networks", 2017, sections 2.1 and 4; Fedus et al., "Switch
 transformers", 2021, section 2.2, for the loss that balances; Jiang et al., "Mixtral of experts", 2024, section 2.1.
@@ -90,7 +90,9 @@ def route(logits, selection, weighting, null_bias, weights, choices, probabiliti
 
 
 @elementwise
-def route_back(logits, selection, weighting, null_bias, choices, delta_weights, delta_probabilities):  # type: ignore[no-untyped-def]
+def route_back(  # type: ignore[no-untyped-def]
+    logits, selection, weighting, null_bias, choices, delta_weights, delta_probabilities
+):
     """Write the deltas of the logits (E, T) over them; (0, E) deltas of the probabilities for none."""
     experts, tokens = logits.shape
     row, delta, chosen = np.empty(experts, logits.dtype), np.empty(experts, logits.dtype), choices.shape[1]
@@ -127,7 +129,7 @@ def route_back(logits, selection, weighting, null_bias, choices, delta_weights, 
 
 
 def _router(c: Call) -> tuple[int, int, float]:
-    """Numbers of the functions that choose and weight; what is added to the sum of the weights, -1 where none divides."""
+    """Numbers of the functions that choose and weight; what is added to the sum of weights, -1 where none divides."""
     selection, weighting = (ROUTER_FUNCTIONS[c.attributes[key]] for key in ("selection", "weighting"))
     return selection, weighting, float(c.attributes["null_bias"]) if c.attributes["normalizes"] else -1.0
 
@@ -136,7 +138,8 @@ def router_forward(c: Call) -> None:
     """Choose k experts for each token of x (T, H) float32, those of the largest probabilities, of equal ones the first.
 
     The weights are the panel (rows, H) of the gate, and a bias (E,) or none. Outputs are the weights of the chosen
-    experts (T, k), the experts themselves (T, k) int32, and the probabilities of all (T, E). Kept are the `logits` (E, T).
+    experts (T, k), the experts themselves (T, k) int32, and the probabilities of all (T, E). Kept are the `logits`
+    (E, T).
     """
     x, logits, bias = c.inputs[0], c.kept["logits"], c.of_panel(c.vector(1))
     rows = logits[c.start : c.stop]
@@ -300,7 +303,7 @@ def expert_linear_forward(c: Call) -> None:
 
 
 def expert_linear_backward(c: Call) -> None:
-    """Compute what a panel contributes to the delta of its expert's rows, and its gradients: no `Rows` without tokens."""
+    """Compute what a panel contributes to the delta of its expert's rows, and its gradients; no `Rows` if it has none."""
     choices, rows = c.inputs[1], _span(c)
     delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
     if grad_bias is not None and c.start == 0:
@@ -344,9 +347,10 @@ def _shares(c: Call) -> tuple[Array, Array, Array]:
 def balance_loss_forward(c: Call) -> None:
     """Compute the loss (samples, 1) that balances experts: E times the sum over experts of share times mean probability.
 
-    The share of an expert is that of a sample's tokens that chose it, the probability that of the router; both are means
-    over the tokens that count, and over layers. Inputs are the mask (T,), the probabilities (T, E) of all layers, then
-    the choices (T, k) int32 of all layers. Source: Fedus et al., 2021, equations 4 to 6, sample by sample as at the vendor.
+    The share of an expert is that of a sample's tokens that chose it, the probability that of the router; both are
+    means over the tokens that count, and over layers. Inputs are the mask (T,), the probabilities (T, E) of all layers,
+    then the choices (T, k) int32 of all layers. Source: Fedus et al., 2021, equations 4 to 6, sample by sample as at
+    the vendor.
     """
     shares, means, _ = _shares(c)
     terms = shares.shape[1] * (shares * means).sum(axis=1)

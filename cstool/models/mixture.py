@@ -1,6 +1,7 @@
 """A mixture of experts in the place of a feed-forward part: ops, tensors and weights, under the vendor's names.
 
-The names are those of its default implementation, in which each expert has matrices of its own. Source: its release 2.10.
+The names are those of its default implementation, in which each expert has matrices of its own. Source: the vendor's
+release 2.10.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,12 @@ def add_mixture(parts: Parts, model: DecoderParams, name: str, x: str) -> str:
     weights, choices, _ = _add_router(parts, model, name, x)
     moe, hidden, filters = model.moe, model.hidden_size, model.filter_size
     rows = parts.op(
-        OpKind.DISPATCH, f"{name}.dispatch", (x, choices), f"{name}.dispatch.y", moe.top_k * hidden, experts=moe.num_experts
+        OpKind.DISPATCH,
+        f"{name}.dispatch",
+        (x, choices),
+        f"{name}.dispatch.y",
+        moe.top_k * hidden,
+        experts=moe.num_experts,
     )
     linear = partial(_experts_linear, parts, model, f"{name}.experts", choices=choices)
     kind, function = OpKind.ACTIVATION, NONLINEARITIES.get(model.nonlinearity)
@@ -78,7 +84,15 @@ def probabilities_of(name: str) -> str:
 
 
 def _experts_linear(
-    parts: Parts, model: DecoderParams, experts: str, layer: str, linear: str, x: str, rows: int, columns: int, choices: str
+    parts: Parts,
+    model: DecoderParams,
+    experts: str,
+    layer: str,
+    linear: str,
+    x: str,
+    rows: int,
+    columns: int,
+    choices: str,
 ) -> str:
     """Add a linear layer of all experts, with the bias in the product, since each has its own."""
     moe = model.moe

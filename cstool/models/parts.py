@@ -63,7 +63,13 @@ class Parts:
         return output
 
     def outputs(
-        self, kind: OpKind, name: str, inputs: tuple[str, ...], tensors: tuple[Tensor, ...], *weights: str, **attributes: Any
+        self,
+        kind: OpKind,
+        name: str,
+        inputs: tuple[str, ...],
+        tensors: tuple[Tensor, ...],
+        *weights: str,
+        **attributes: Any,
     ) -> tuple[str, ...]:
         """Add an op with its outputs, and return their names."""
         self.tensors.extend(tensors)

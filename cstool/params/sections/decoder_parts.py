@@ -72,7 +72,7 @@ class MoeParams(Section):
 
     num_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
     num_shared_experts: Annotated[int | None, Field(ge=0, le=MAX_EXPERTS)] = None
-    top_k: Annotated[Count, beside("num_experts", lambda k, experts: k <= experts or experts < 2, _OF_EXPERTS)] = Field(
+    top_k: Annotated[Count, beside("num_experts", lambda k, experts: k <= max(experts, 1), _OF_EXPERTS)] = Field(
         1, validate_default=True
     )
     load_balancing_loss_coef: NotNegative = 0.0
@@ -106,8 +106,8 @@ class MoeParams(Section):
 
     @model_validator(mode="after")
     def _has_experts_to_choose(self) -> Self:
-        if self.is_mixture and self.top_k > self.num_experts:
-            raise rule_error(f"must have as many num_experts ({self.num_experts}) as top_k ({self.top_k}) at least")
+        if self.is_mixture and not self.num_experts:
+            raise rule_error(f"must have num_experts to choose from beside num_shared_experts ({self.shared})")
         return self
 
 
