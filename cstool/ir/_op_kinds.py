@@ -352,7 +352,8 @@ def _balance_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     mask, *routed = (shapes[name] for name in op.inputs)
     layers = len(routed) // 2
     fits = len(routed) == 2 * layers > 0 and {shape[:-1] for shape in routed} == {mask}
-    fits = fits and len(set(routed[:layers])) == len(set(routed[layers:])) == 1
+    fits = fits and {shape[1:] for shape in routed[:layers]} == {(op.attributes["experts"],)}
+    fits = fits and len(set(routed[layers:])) == 1
     _require(fits, op, f"mask {mask}, probabilities and choices {routed} do not fit")
     return ((1,),)
 
@@ -431,9 +432,8 @@ def _combine_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
 
 
 def _balance_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
-    _, *routed = op.inputs
-    tokens, experts = shapes[routed[0]]
-    return (VectorOps(tokens, experts * len(routed) // 2, 3, 1),)
+    mask, *routed = op.inputs
+    return (VectorOps(math.prod(shapes[mask]), op.attributes["experts"] * len(routed) // 2, 3, 1),)
 
 
 def _attention_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:

@@ -363,6 +363,6 @@ def balance_loss_backward(c: Call) -> None:
     shares, _, counts = _shares(c)
     # One number for each token and expert, the same in all layers.
     delta = (c.scale * shares.shape[1]) * counts[:, :, None] * shares[:, None, :]
-    for target in c.delta_inputs:
+    for target in c.delta_inputs[1:]:
         if target is not None:
             np.copyto(target, delta.reshape(target.shape), casting="same_kind")

@@ -210,7 +210,8 @@ def _output(model: DecoderParams, sequence_length: int) -> Segment:
     bends = model.logits_scale, model.final_logit_softcapping
     parts.loss("lm_head", (x, "labels", "mask"), "loss", weights, *bends)
     if model.balances:
-        add_balance_loss(parts, [f"transformer_decoder.layers.{n}.ffn" for n in range(model.num_hidden_layers)])
+        modules = [f"transformer_decoder.layers.{n}.ffn" for n in range(model.num_hidden_layers)]
+        add_balance_loss(parts, modules, model.moe.num_experts)
     return parts.segment()
 
 

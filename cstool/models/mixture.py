@@ -121,9 +121,9 @@ def _add_shared(parts: Parts, model: DecoderParams, name: str, x: str, others: s
     return parts.op(OpKind.RESIDUAL, f"{last}.sum", (y, others), f"{last}.sum.y", hidden, biases, dropout=0.0)
 
 
-def add_balance_loss(parts: Parts, modules: Sequence[str]) -> str:
+def add_balance_loss(parts: Parts, modules: Sequence[str], experts: int) -> str:
     """Add the loss of a sample that is the larger the more unevenly it uses the experts of some modules, (1,)."""
     name = "load_balancing_loss"
     routed = (*map(probabilities_of, modules), *map(choices_of, modules))
-    (loss,) = parts.outputs(OpKind.BALANCE_LOSS, name, ("mask", *routed), (Tensor(name, (1,)),))
-    return loss
+    made = parts.outputs(OpKind.BALANCE_LOSS, name, ("mask", *routed), (Tensor(name, (1,)),), experts=experts)
+    return made[0]

@@ -97,13 +97,11 @@ class Statistics:
 def count_statistics(graph: Graph) -> Statistics:
     """Count parameters and floating-point operations of a graph."""
     shapes = {weight.name: weight.shape for segment in graph.segments for weight in segment.weights}
+    shapes |= {tensor.name: tensor.shape for tensor in graph.inputs}
     without_delta = {tensor.name for tensor in graph.inputs}
     flops: dict[OpKind, Flops] = {}
     for segment in graph.segments:
         shapes |= {tensor.name: tensor.shape for tensor in segment.tensors}
-        # What a segment reads of certain repetitions of another.
-        read = {name for op in segment.ops for name in op.inputs} - set(shapes)
-        shapes |= {name: graph.tensors[segment.name_of(name)].shape for name in read}
         for op in segment.ops:
             # What a repetition gets from the one before it is taken to need a delta: it comes from weights.
             counted = op_flops(op, shapes, inputs_with_delta(op, without_delta))

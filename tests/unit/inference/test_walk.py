@@ -10,7 +10,7 @@ from cstool.ir import OpKind
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.models import build_graph
 from cstool.params import SparsityParams
-from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
+from tests.models import BALANCED, FAMILIES, decoder, decoder_params, fc_mnist
 from tests.reference import models as reference
 from tests.unit.inference.machines import walking, whole_news
 
@@ -19,6 +19,7 @@ LOSS = 1e-5
 """relative error of the loss of a few tokens in float32"""
 DECODERS: dict[str, dict[str, Any]] = {
     **{name: {"layers": 2, **keys} for name, keys in FAMILIES.items()},
+    "balanced experts": {"layers": 2, **BALANCED},
     "fixed positions": {"position_embedding_type": "fixed"},
     "no positions": {"position_embedding_type": None},
     "window and sinks": {**FAMILIES["mistral"], "attention_sink_tokens": 2, "apply_attention_sinks": True},

@@ -15,7 +15,7 @@ from cstool.machine.grains import grain_samples
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
-from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
+from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, encoder, fc_mnist
 from tests.reference import models as reference
 from tests.unit.machine.machines import (
     GRADIENT_TOLERANCE,
@@ -73,6 +73,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "load_balancing_loss_coef": 0.3,
         },
     },
+    "balanced experts": BALANCED,
     "experts beside attention": {**FAMILIES["gptj"], "moe": {"num_experts": 3, "top_k": 2}},
     "learned positions, norm, scale": {"embedding_layer_norm": True, "embeddings_scale": 3.0},
     "fixed positions": {"position_embedding_type": "fixed"},

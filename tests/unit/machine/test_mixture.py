@@ -11,11 +11,11 @@ from cstool.kernels.compile import BFLOAT16_KERNELS, compile_kernels
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW
-from tests.models import FAMILIES, decoder
+from tests.models import BALANCED, decoder
 from tests.unit.machine.machines import arrays_of, machine, random_batch, set_array
 
 BATCH = 12
-KEYS: dict[str, Any] = {**FAMILIES["mixtral"], "layers": 3}
+KEYS: dict[str, Any] = {**BALANCED, "layers": 3}
 KEYS["moe"] = {"num_experts": 6, "top_k": 2, "num_shared_experts": 1, "load_balancing_loss_coef": 0.3}
 
 
