@@ -157,7 +157,7 @@ class DecoderParams(AttentionRules):
     temperature: NotNegative | None = None
     top_k: Count | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    moe: MoeParams = MoeParams()
+    moe: MoeParams = MoeParams.model_validate({})
 
     other_names: ClassVar[dict[str, str]] = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts: ClassVar[frozenset[str]] = frozenset({"attention_dropout_rate", "position_embedding_type"})

@@ -65,7 +65,7 @@ def layer(x: Array, matrices: list[Array], biases: list[Array], *, of_panel: sli
     y = np.full((TOKENS, CHOSEN * OUTPUTS), np.nan, np.float32)
     call = Call({"experts": EXPERTS}, 1, (x, CHOICES), (y,), {}, matrices=names, gemm=gemm)
     for name, matrix in zip(names, matrices, strict=True):
-        for part in {of_panel.stop: of_panel, OUTPUTS: slice(of_panel.stop, OUTPUTS)}.values():
+        for part in (of_panel, slice(of_panel.stop, OUTPUTS)):
             if part.start < part.stop:
                 shape = part.stop - part.start, WIDTH
                 call.hold([matrix[part], *biases], Panel(name, 0, part.start, part.stop, shape), False, False)

@@ -38,7 +38,7 @@ def test_bits_depend_neither_on_systems_nor_lanes_nor_waves_nor_recomputation(pr
     for settings in ({"num_csx": 2}, {"num_csx": 4, "lanes": 2}, {"lanes": 3}, {"recompute": "always"}):
         assert trained(graph, precision=precision, **settings) == expected
     if precision == "float32":
-        room = 2 * make_plan(graph, 1, trains=True).slot_bytes
+        room = 2 * make_plan(graph, BATCH // 4, trains=True).slot_bytes
         found = trained(graph, memory_bytes=room, recompute="never")
         assert found[:2] == expected[:2]
         assert found[2] > 1

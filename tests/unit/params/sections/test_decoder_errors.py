@@ -130,7 +130,7 @@ EXPERTS = cases("""\
 num_shared_experts: 2 => 5: @ must have num_experts to choose from beside num_shared_experts (2)
 {num_experts: 4, load_balancing_loss_coef: -0.1} => 7: @.load_balancing_loss_coef must be at least 0, got -0.1
 {expert_weighting_normalization: false, null_expert_bias: 0.1} =>
-    7: @.null_expert_bias needs expert_weighting_normalization, got 0.1
+    7: @.null_expert_bias needs expert_weighting_normalization
 routing_algorithm: hash => 6: not supported: @.routing_algorithm: hash\nhint: supported: learned
 probability_before_ffn: true => 6: not supported: @.probability_before_ffn: true\nhint: supported: false
 router_selection_nonlinearity: sinkhorn =>
