@@ -536,7 +536,7 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         measured_as=OpKind.LINEAR,
     ),
     # Rows moved; backward those of a token are added.
-    OpKind.DISPATCH: OpRules(_dispatch_shapes, _elements(1, 1), reads_inputs=True, measured_as=OpKind.RESIDUAL),
+    OpKind.DISPATCH: OpRules(_dispatch_shapes, _elements(1, 1), reads=(1,), measured_as=OpKind.RESIDUAL),
     OpKind.EXPERT_LINEAR: OpRules(
         _expert_shapes,
         _expert_work,

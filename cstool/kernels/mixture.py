@@ -1,7 +1,8 @@
 """A mixture of experts: a router, tokens sorted by expert, products expert by expert, and the way back; its balance.
 
 In arrays of rows by expert each token of a grain has k rows, one for each expert that it chose: those of the first
-expert first, within an expert in the order of the tokens. Sums over the experts of a token go from the likeliest to the last.
+expert first, within an expert in the order of the tokens. Sums over the experts of a token go from the likeliest to the
+last.
 
 Sources: Shazeer et al., "Outrageously large neural networks", 2017, sections 2.1 and 4; Fedus et al., "Switch
 transformers", 2021, section 2.2, for the loss that balances; Jiang et al., "Mixtral of experts", 2024, section 2.1.
@@ -61,7 +62,7 @@ def _delta_of_logits(function, row, delta):  # type: ignore[no-untyped-def]
 
 @elementwise
 def route(logits, selection, weighting, null_bias, weights, choices, probabilities):  # type: ignore[no-untyped-def]
-    """Choose experts by logits (E, T) float32; see `router_forward`. A `null_bias` below 0 is for weights as they are."""
+    """Choose experts by logits (E, T) float32; see `router_forward`. A `null_bias` below 0: weights as they are."""
     experts, tokens = logits.shape
     row = np.empty(experts, logits.dtype)
     taken = np.empty(experts, np.bool_)
@@ -303,7 +304,10 @@ def expert_linear_forward(c: Call) -> None:
 
 
 def expert_linear_backward(c: Call) -> None:
-    """Compute what a panel contributes to the delta of its expert's rows, and its gradients; no `Rows` if it has none."""
+    """Compute what a panel contributes to the delta of its expert's rows, and its gradients.
+
+    That of a matrix is `Rows`, and none, where no token chose the expert.
+    """
     choices, rows = c.inputs[1], _span(c)
     delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
     if grad_bias is not None and c.start == 0:
@@ -345,7 +349,7 @@ def _shares(c: Call) -> tuple[Array, Array, Array]:
 
 
 def balance_loss_forward(c: Call) -> None:
-    """Compute the loss (samples, 1) that balances experts: E times the sum over experts of share times mean probability.
+    """Compute the loss (samples, 1) that balances experts: E times their sum of share times mean probability.
 
     The share of an expert is that of a sample's tokens that chose it, the probability that of the router; both are
     means over the tokens that count, and over layers. Inputs are the mask (T,), the probabilities (T, E) of all layers,
