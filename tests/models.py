@@ -105,8 +105,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "jais": {"name": "jais", "position_embedding_type": "alibi", "nonlinearity": "swiglu", **_MUP},
     "starcoder": {**_FEW_KEYS, "name": "starcoder", "nonlinearity": "gelu_new"},
+    "mixtral": {**_LLAMA, "name": "mixtral", "moe": {"num_experts": 4, "top_k": 2}},
 }
 """one model of each family, by what sets it apart"""
+BALANCED: dict[str, Any] = {
+    **FAMILIES["mixtral"],
+    "moe": {"num_experts": 4, "top_k": 2, "load_balancing_loss_coef": 0.5},
+}
+"""a mixture of experts with the loss that balances them"""
 
 
 def fc_mnist(*sizes: int, **keys: Any) -> Graph:

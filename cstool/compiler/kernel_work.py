@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
-from cstool.ir import FusedKernel, Lookup, MatMul, OpWork, Pairs, Segment, matrix_of, work_of
+from cstool.ir import FusedKernel, Lookup, MatMul, OpWork, Pairs, Segment, matrices_of, matrix_of, work_of
 from cstool.perf.streaming import Stream
 
 
@@ -120,7 +120,7 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
             else:
                 work.append(item)
     weights = segment_weights(program.graph, segment)
-    streamed = {matrix_of(op_of(segment, name)) for name in kernel.ops}
+    streamed = {matrix for name in kernel.ops for matrix in matrices_of(op_of(segment, name))}
     matrices = sum(weights[name].size for name in kernel.weights if name in streamed)
     vectors = tuple(weights[name].size for name in kernel.weights if name not in streamed)
     return KernelWork(kernel, tuple(work), not inputs.issuperset(kernel.reads), matrices, vectors)

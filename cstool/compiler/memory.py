@@ -116,6 +116,8 @@ class _SegmentLives:
         self.ops = segment.ops
         self.count = len(segment.ops)
         self.inputs = {tensor.name for tensor in graph.inputs}
+        integers = {name for name, tensor in segment_tensors(graph, segment).items() if tensor.dtype == "int32"}
+        self.without_delta = self.inputs | integers
         self.tokens = graph.tokens
         self.tensors = segment_tensors(graph, segment)
         self.kept = {name for kernel in kernels for name in kernel.keeps}
@@ -171,15 +173,15 @@ class _SegmentLives:
             return where
 
         for name in self.made:
-            if name in self.outputs:
+            if name in self.outputs and name not in self.without_delta:
                 use(name, self.count)
         for now in reversed(range(self.count)):
             op, moment = self.ops[now], self._back(now)
             for output in op.outputs:
-                if output not in losses_of(op):
+                if output not in losses_of(op) and output not in self.without_delta:
                     use(output, moment)
             for index, name in enumerate(op.inputs):
-                if name in self.inputs:
+                if name in self.without_delta:
                     continue
                 if name not in place and rules_of(op).wafer_delta(index) is not Delta.COMPUTED:
                     place[name] = place[delta_source(op, index)]

@@ -19,6 +19,7 @@ from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_a
 from cstool.kernels.call import Call, Weights
 from cstool.kernels.embedding import add_positions, sinusoids
 from cstool.kernels.loss import bend_logits
+from cstool.kernels.mixture import choose_experts, expert_rows
 from cstool.kernels.rotary import turn
 from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
@@ -166,10 +167,11 @@ class _Layout:
         self.slot = GrainSlot(self.plan, aligned_empty(self.plan.slot_bytes), seed=0)
         for call in self.slot.calls:
             call.scratch = scratch
-        *ops, self.head = zip(self.plan.ops, self.slot.calls, strict=True)
+        pairs = zip(self.plan.ops, self.slot.calls, strict=True)
+        *ops, self.head = (pair for pair in pairs if pair[0].op.kind is not OpKind.BALANCE_LOSS)
         # Linear ops that read the same are one group: query, key and value, a layer and its gate.
         self.groups = [list(group) for _, group in groupby(ops, _group_of)]
-        *body, head = ([*planned.vector_panels, *planned.matrix_panels] for planned in self.plan.ops)
+        *body, head = ([*planned.vector_panels, *planned.matrix_panels] for planned, _ in [*ops, self.head])
         self.body_panels = [panel for panels in body for panel in panels]
         """in the order in which every pass takes them, where they stream"""
         self.head_panels: Sequence[Panel] = head
@@ -195,7 +197,7 @@ class Walk:
         self.team = team
         self.cache = cache
         self.capacity = capacity
-        self.classes = graph.weights[graph.ops[-1].weights[0]].shape[0]
+        self.classes = next(graph.weights[op.weights[0]].shape[0] for op in reversed(graph.ops) if op.weights)
         self._scratches = [Scratch() for _ in range(team.size)]
         self._scores = [np.empty((BLOCK_TOKENS if cache else 0, capacity), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
@@ -205,6 +207,8 @@ class Walk:
             OpKind.FIXED_POSITION_EMBEDDING: self._fixed_position,
             OpKind.ROTARY: self._rotary,
             OpKind.ATTENTION: self._attention,
+            OpKind.ROUTER: self._router,
+            OpKind.EXPERT_LINEAR: self._experts,
         }
 
     def run(self, inputs: Mapping[str, Array], news: News, wanted: Array) -> Array:
@@ -304,6 +308,29 @@ class Walk:
 
         self.team.run(work, sum(weight.size for weight, _ in dense))
 
+    def _router(self, planned: PlannedOp, call: Call, _news: News) -> None:
+        x, logits = call.inputs[0], call.kept["logits"]
+        rows = np.empty((len(x), len(logits)), np.float32)
+        with self.stream.lent(planned.vector_panels) as vectors:
+            for panel in planned.matrix_panels:
+                with self.stream.lent([panel]) as (weight,):
+                    bias = _rows_of(vectors[0], panel) if vectors else None
+                    self._multiply([_Product(x, weight, bias, rows[:, panel.start : panel.stop])])
+        np.copyto(logits, rows.T)
+        choose_experts(call)
+
+    def _experts(self, planned: PlannedOp, call: Call, _news: News) -> None:
+        with self.stream.lent(planned.vector_panels) as vectors:
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                assert panel is not None
+                with self.stream.lent([panel]) as (weight,):
+                    call.hold([weight, *vectors], panel, is_first, is_last)
+                    x, y = expert_rows(call)
+                    if len(x):
+                        bias = _rows_of(vectors[call.matrix], panel) if vectors else None
+                        self._multiply([_Product(x, weight, bias, y[:, panel.start : panel.stop])])
+            call.let_go()
+
     def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
         for panel in planned.matrix_panels:
             with self.stream.lent([panel]) as (table,):
@@ -363,7 +390,7 @@ def _group_of(op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
 
 
 def _is_product(op: Op) -> bool:
-    return rules_of(op).anchor is KernelKind.MATMUL
+    return op.kind is OpKind.LINEAR
 
 
 def _rows_of(bias: Weights | None, panel: Panel) -> Array | None:

@@ -29,6 +29,7 @@ from cstool.ir._op_kinds import (
     OpKind,
     delta_source,
     losses_of,
+    matrices_of,
     matrix_of,
     read_backward,
     rules_of,

@@ -40,6 +40,7 @@ class Loss:
         weight: what its share of the whole loss is multiplied by
         accuracy: what evaluations call the share of correct predictions
         perplexity: what they call the exponential of the mean; None where that is of no use
+        evaluates: whether it counts in evaluations, too
     """
 
     name: str
@@ -47,6 +48,7 @@ class Loss:
     weight: float = 1.0
     accuracy: str = "accuracy"
     perplexity: str | None = None
+    evaluates: bool = True
 
     def scale(self, tokens: int, samples: int) -> float:
         """What each term is multiplied by in a batch with so many terms that count, and so many samples."""

@@ -59,6 +59,16 @@ class OpKind(StrEnum):
     """x, gate -> (x + bias) * function(gate + bias of the gate)"""
     RESIDUAL = "residual"
     """x, residual -> residual + dropout(x + bias)"""
+    ROUTER = "router"
+    """x -> weights of the experts that a token chooses, the experts, the probabilities of all"""
+    DISPATCH = "dispatch"
+    """x, choices -> its tokens by expert, each as often as it chooses"""
+    EXPERT_LINEAR = "expert_linear"
+    """tokens by expert, choices -> x weight^T (+ bias) of the expert, which has a matrix of its own"""
+    COMBINE = "combine"
+    """tokens by expert, weights, choices -> for each token the weighted sum of what its experts made"""
+    BALANCE_LOSS = "balance_loss"
+    """mask, probabilities of all layers, choices of all layers -> loss: how unevenly a sample uses the experts"""
     SOFTMAX_LOSS = "softmax_loss"
     """x, labels, mask -> loss: the output layer and its cross entropy in one, the classes by panels"""
 
@@ -102,6 +112,7 @@ class OpRules:
         anchor: kind of the kernel that is built around it; None for what is element by element, which joins others
         opens_kernel: whether it joins the anchor after it that reads it
         has_matrix: whether its first weight is a matrix, or a table, that streams by panels; all others are vectors
+        matrix_per_expert: whether its first weights are such matrices of one shape, one for each of its `experts`
         matrix_name: what that is called in messages
         role: of its weights where the parameters of a model are counted: `embedding`, `output` or `inner`
         can_be_sparse: whether its matrix can
@@ -125,6 +136,7 @@ class OpRules:
     anchor: KernelKind | None = None
     opens_kernel: bool = False
     has_matrix: bool = False
+    matrix_per_expert: bool = False
     matrix_name: str = ""
     role: str = "inner"
     can_be_sparse: bool = False
@@ -172,14 +184,22 @@ def read_backward(op: Op) -> tuple[str, ...]:
     return (*inputs, *op.outputs * rules.reads_outputs)
 
 
+def matrices_of(op: Op) -> tuple[str, ...]:
+    """Names of the weights of an op that stream by panels: one for each expert, or one, or none."""
+    rules = rules_of(op)
+    if rules.matrix_per_expert:
+        return op.weights[: op.attributes["experts"]]
+    return op.weights[: rules.has_matrix]
+
+
 def matrix_of(op: Op) -> str | None:
-    """Name of the weight of an op that streams by panels; None where it has vectors alone."""
-    return op.weights[0] if rules_of(op).has_matrix else None
+    """Name of the first weight of an op that streams by panels; None where it has vectors alone."""
+    return next(iter(matrices_of(op)), None)
 
 
 def vectors_of(op: Op) -> tuple[str, ...]:
     """Names of all other weights of an op."""
-    return op.weights[rules_of(op).has_matrix :]
+    return op.weights[len(matrices_of(op)) :]
 
 
 def losses_of(op: Op) -> tuple[str, ...]:
@@ -295,6 +315,49 @@ def _attention_form(op: Op) -> dict[str, Any]:
     return {name: op.attributes.get(name, default) for name, default in unset.items()}
 
 
+def _router_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    (experts, inputs), x = _matrix_shape(op, shapes), shapes[op.inputs[0]]
+    _require(x[-1] == inputs and experts == op.attributes["experts"], op, f"gate {(experts, inputs)} and inputs {x}")
+    _require_bias(op, shapes, experts)
+    chosen = op.attributes["top_k"]
+    _require(1 <= chosen <= experts, op, f"{chosen} of {experts} experts cannot be chosen")
+    return (*x[:-1], chosen), (*x[:-1], chosen), (*x[:-1], experts)
+
+
+def _dispatch_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    x, choices = (shapes[name] for name in op.inputs)
+    _require(x[:-1] == choices[:-1], op, f"choices {choices} do not fit inputs {x}")
+    return ((*x[:-1], choices[-1] * x[-1]),)
+
+
+def _expert_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    x, choices = (shapes[name] for name in op.inputs)
+    matrices = {shapes[name] for name in matrices_of(op)}
+    (outputs, inputs), chosen = _matrix_shape(op, shapes), choices[-1]
+    _require(matrices == {(outputs, inputs)}, op, f"the matrices of experts differ, {sorted(matrices)}")
+    _require(x == (*choices[:-1], chosen * inputs), op, f"weight {(outputs, inputs)} does not fit inputs {x}")
+    _require(len(vectors_of(op)) in (0, op.attributes["experts"]), op, "some experts have a bias, others do not")
+    _require_bias(op, shapes, outputs)
+    return ((*x[:-1], chosen * outputs),)
+
+
+def _combine_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    rows, weights, choices = (shapes[name] for name in op.inputs)
+    fits = weights == choices and rows[:-1] == choices[:-1] and rows[-1] % choices[-1] == 0
+    _require(fits, op, f"rows {rows}, weights {weights} and choices {choices} do not fit")
+    return ((*rows[:-1], rows[-1] // choices[-1]),)
+
+
+def _balance_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    mask, *routed = (shapes[name] for name in op.inputs)
+    layers = len(routed) // 2
+    fits = len(routed) == 2 * layers > 0 and {shape[:-1] for shape in routed} == {mask}
+    fits = fits and {shape[1:] for shape in routed[:layers]} == {(op.attributes["experts"],)}
+    fits = fits and len(set(routed[layers:])) == 1
+    _require(fits, op, f"mask {mask}, probabilities and choices {routed} do not fit")
+    return ((1,),)
+
+
 def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     (x, labels, mask), (classes, inputs) = (shapes[name] for name in op.inputs), _matrix_shape(op, shapes)
     _require(
@@ -343,6 +406,34 @@ def _linear_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     tokens, outputs = _tokens_width(op, shapes)
     product = MatMul(tokens, _matrix_shape(op, shapes)[1], outputs)
     return (product, VectorOps(tokens, outputs, 1, 1)) if vectors_of(op) else (product,)
+
+
+def _router_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    *tokens, experts = shapes[op.outputs[2]]
+    # Forward: exponential, sum, quotient, and a comparison for each choice. Backward: products and a sum.
+    vectors = VectorOps(math.prod(tokens), experts, EXPONENTIAL_OPS + 2 + op.attributes["top_k"], EXPONENTIAL_OPS + 6)
+    return MatMul(math.prod(tokens), _matrix_shape(op, shapes)[1], experts), vectors
+
+
+def _expert_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    *tokens, chosen = shapes[op.inputs[1]]
+    outputs, inputs = _matrix_shape(op, shapes)
+    experts = op.attributes["experts"]
+    # All matrices stream; with each the tokens are multiplied that chose its expert, here as many with one as another.
+    count = math.prod(tokens)
+    product = MatMul(-(-count * chosen // experts), inputs, experts * outputs, all_tokens=count)
+    return (product, *_elements(1, 1)(op, shapes)) if vectors_of(op) else (product,)
+
+
+def _combine_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    *tokens, width = shapes[op.inputs[0]]
+    # Times the weight, and added; backward a product for the row, and one with a sum for the weight.
+    return (VectorOps(math.prod(tokens), width, 2, 3),)
+
+
+def _balance_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    mask, *routed = op.inputs
+    return (VectorOps(math.prod(shapes[mask]), op.attributes["experts"] * len(routed) // 2, 3, 1),)
 
 
 def _attention_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
@@ -433,6 +524,33 @@ OP_RULES: Mapping[OpKind, OpRules] = {
     OpKind.GATED_ACTIVATION: OpRules(_same_shape, _activation_work, reads_inputs=True, deltas=(Delta.IN_PLACE,)),
     # Bias and sum; backward the sum for the bias.
     OpKind.RESIDUAL: OpRules(_same_shape, _elements(2, 1), deltas=(Delta.MASKED, Delta.SAME)),
+    OpKind.ROUTER: OpRules(
+        _router_shapes,
+        _router_work,
+        anchor=KernelKind.MATMUL,
+        has_matrix=True,
+        matrix_name="a router",
+        statistics={"logits": ("experts",)},
+        reads_inputs=True,
+        reads_outputs=True,
+        measured_as=OpKind.LINEAR,
+    ),
+    # Rows moved; backward those of a token are added.
+    OpKind.DISPATCH: OpRules(_dispatch_shapes, _elements(1, 1), reads=(1,), measured_as=OpKind.RESIDUAL),
+    OpKind.EXPERT_LINEAR: OpRules(
+        _expert_shapes,
+        _expert_work,
+        anchor=KernelKind.MATMUL,
+        has_matrix=True,
+        matrix_per_expert=True,
+        matrix_name="the layer of an expert",
+        reads_inputs=True,
+        measured_as=OpKind.LINEAR,
+    ),
+    OpKind.COMBINE: OpRules(_combine_shapes, _combine_work, reads_inputs=True, measured_as=OpKind.RESIDUAL),
+    OpKind.BALANCE_LOSS: OpRules(
+        _balance_shapes, _balance_work, reads_inputs=True, losses=(0,), measured_as=OpKind.RESIDUAL
+    ),
     # Of each token the maximum, the sum, the logit of the label and a count; the wafer computes the logits twice.
     OpKind.SOFTMAX_LOSS: OpRules(
         _loss_shapes,

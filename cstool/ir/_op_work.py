@@ -8,7 +8,8 @@ class MatMul:
     """y = x W^T: (tokens, inputs) -> (tokens, outputs).
 
     `is_repeated` says that nothing keeps y, and backward computes it again before its delta. `nonzeros` counts the
-    elements of a sparse W, wherever they are; None for a dense one.
+    elements of a sparse W, wherever they are; None for a dense one. Of experts W is all matrices below each other, and
+    `tokens` those that an element is multiplied with on average, out of `all_tokens`; else that is None.
     """
 
     tokens: int
@@ -16,6 +17,7 @@ class MatMul:
     outputs: int
     is_repeated: bool = False
     nonzeros: int | None = None
+    all_tokens: int | None = None
 
     @property
     def weights(self) -> int:

@@ -39,7 +39,15 @@ Weights: TypeAlias = Array | SparseMatrix
 
 @quiet
 def add_payloads(left: Payload, right: Payload) -> Payload:
-    """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right."""
+    """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right.
+
+    Where one is dense and the other `Rows`, there is none of the latter: an expert without tokens sends none.
+    """
+    if isinstance(left, Rows) != isinstance(right, Rows):
+        rows, dense = (left, right) if isinstance(left, Rows) else (right, left)
+        assert isinstance(rows, Rows)
+        assert len(rows.indices) == 0
+        return dense
     if isinstance(left, Rows):
         assert isinstance(right, Rows)
         indices = np.union1d(left.indices, right.indices)
@@ -109,6 +117,10 @@ class Call:
     dropout: Dropout | None = None
     weights: Sequence[Weights] = ()
     """dense, but for the matrix of a linear op, which may be sparse"""
+    matrices: tuple[str, ...] = ()
+    """names of the op's matrices, of which there is one for each expert where it is of experts"""
+    matrix: int = 0
+    """which of them the panel is of"""
     gradients: list[Payload | None] = field(default_factory=list)
     """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
     start: int = 0
@@ -126,6 +138,8 @@ class Call:
         self.first, self.last = is_first, is_last
         if panel is not None:
             self.start, self.stop = panel.start, panel.stop
+            if len(self.matrices) > 1:
+                self.matrix = self.matrices.index(panel.weight)
 
     def let_go(self) -> None:
         """Forget weights and gradients, whose memory is somebody else's and may be wanted for others now."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.ir import OP_RULES, OpKind
-from cstool.kernels import cached_attention, linear, loss, magnitudes, random, rowwise, sparse, spin
+from cstool.kernels import cached_attention, linear, loss, magnitudes, mixture, random, rowwise, sparse, spin
 from cstool.kernels._cache import kernel_folder
 from cstool.kernels.attention_form import Attention
 from cstool.kernels.bfloat16 import BFLOAT16, convert
@@ -90,6 +90,17 @@ def _loss(classes: Array = _float32(4, 8)) -> None:  # noqa: B008  (only read)
         _run(OpKind.SOFTMAX_LOSS, classes, inputs=inputs, logits_scale=1.0, logits_softcap=softcap)
 
 
+def _mixture(of: Callable[..., Array] = _float32) -> None:
+    choices, weights = np.array([[0, 1], [1, 0]], np.int32), _float32(2, 2)
+    mixture.dispatch(_float32(2, 8), choices, 2, of(4, 8))
+    mixture.dispatch_back(_float32(4, 8), choices, 2, _float32(2, 8), True)
+    mixture.combine(of(4, 8), weights, choices, 2, _float32(2, 8))
+    mixture.combine_back(_float32(2, 8), of(4, 8), weights, choices, 2, of(4, 8), _float32(2, 2))
+    functions = mixture.SOFTMAX, mixture.SIGMOID, 0.0
+    mixture.route(_float32(2, 2), *functions, weights, choices, _float32(2, 2))
+    mixture.route_back(_float32(2, 2), *functions, choices, weights, _float32(2, 2))
+
+
 def _magnitudes() -> None:
     magnitudes.sum_squares(_float32(8))
     magnitudes.first_non_finite(_float32(8))
@@ -162,6 +173,7 @@ def _of_bfloat16() -> None:
     convert(bits, wide)
     magnitudes.first_non_finite(bits.reshape(-1))
     _loss(_bfloat16(4, 8))
+    _mixture(_bfloat16)
 
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
@@ -180,6 +192,7 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
     ("softmax loss", frozenset(), _loss),
     ("embeddings", frozenset(), _embeddings),
     ("norms", frozenset(), _norms),
+    ("mixture of experts", frozenset(), _mixture),
     ("attention", frozenset(), _attention),
     ("sparse linear", frozenset({SPARSE_KERNELS}), _sparse_linear),
     (

@@ -26,6 +26,18 @@ from cstool.kernels.embedding import (
 )
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
+from cstool.kernels.mixture import (
+    balance_loss_backward,
+    balance_loss_forward,
+    combine_backward,
+    combine_forward,
+    dispatch_backward,
+    dispatch_forward,
+    expert_linear_backward,
+    expert_linear_forward,
+    router_backward,
+    router_forward,
+)
 from cstool.kernels.norm import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
 from cstool.kernels.residual import (
     residual_backward,
@@ -80,5 +92,10 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.ACTIVATION: Kernel(activation_forward, activation_backward),
     OpKind.GATED_ACTIVATION: Kernel(gated_activation_forward, gated_activation_backward),
     OpKind.RESIDUAL: Kernel(residual_forward, residual_backward),
+    OpKind.ROUTER: Kernel(router_forward, router_backward, accumulates=True),
+    OpKind.DISPATCH: Kernel(dispatch_forward, dispatch_backward, accumulates=True),
+    OpKind.EXPERT_LINEAR: Kernel(expert_linear_forward, expert_linear_backward, accumulates=True),
+    OpKind.COMBINE: Kernel(combine_forward, combine_backward),
+    OpKind.BALANCE_LOSS: Kernel(balance_loss_forward, balance_loss_backward),
     OpKind.SOFTMAX_LOSS: Kernel(softmax_loss_forward, softmax_loss_backward, accumulates=True),
 }

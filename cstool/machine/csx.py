@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.ir import losses_of
+from cstool.ir import losses_of, matrices_of
 from cstool.kernels.call import Call, LossResult
 from cstool.kernels.random import Dropout
 from cstool.machine.plan import After, Plan, PlannedOp
@@ -68,6 +68,7 @@ class GrainSlot:
             delta_outputs=tuple(None if name is None else self.arrays[name] for name in planned.delta_outputs),
             delta_inputs=tuple(None if d is None else self.arrays[d.written] for d in deltas),
             accumulate=tuple(d is not None and d.accumulate for d in deltas),
+            matrices=matrices_of(planned.op),
         )
 
     def load(self, grain: int, inputs: Mapping[str, Array], step: int, scales: Sequence[float], dropout: bool) -> None:

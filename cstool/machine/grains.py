@@ -12,7 +12,7 @@ from statistics import fmean
 
 from cstool.batch_split import divisors, even_parts, nearest_divisors
 from cstool.errors import ClusterError
-from cstool.ir import Graph, matrix_of
+from cstool.ir import Graph, matrices_of
 
 GRAIN_TOKENS = 512
 """tokens of a grain at most, where a sample is not longer: enough for an efficient GEMM"""
@@ -162,7 +162,7 @@ def cores_of_rank(ranks: int) -> int:
 
 def _mean_matrix(graph: Graph) -> float:
     """Mean number of elements of a model's matrices."""
-    matrices = {matrix_of(op) for op in graph.ops}
+    matrices = {matrix for op in graph.ops for matrix in matrices_of(op)}
     return fmean(weight.size for weight in graph.weights.values() if weight.name in matrices)
 
 

@@ -125,12 +125,15 @@ class Lane:
                     for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
+                        buffer = self._matrix_gradient(planned, panel, *matrix) if backward else None
                         if backward:
-                            call.gradients = [*self._matrix_gradient(planned, panel, *matrix), *vector_gradients]
+                            call.gradients = [*([] if panel is None else [buffer]), *vector_gradients]
                         with self.tape.kernel(planned, phase, slot, panel):
                             kernel(call)
                         if backward and panel is not None:
                             self._hand_in(panel, planned, slot, call.gradients[0])
+                            if buffer is not None and call.gradients[0] is not buffer:
+                                self.swarmx.buffers.give_back(buffer)
                         if backward and is_last:
                             self.tape.settle(planned, slot)
                             for vector, gradient in zip(owed, vector_gradients, strict=True):
@@ -140,12 +143,13 @@ class Lane:
 
     def _matrix_gradient(
         self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None
-    ) -> list[Payload | None]:
-        if panel is None:
-            return []
+    ) -> Payload | None:
+        """A buffer for the gradient of a panel; None where the kernel brings the rows that are not zero."""
+        if panel is None or rules_of(planned.op).rows_by_data:
+            return None
         if isinstance(weights, SparseMatrix):
-            return [self.swarmx.buffers.take(weights.gradient_shape, weights.room)]
-        return [None if rules_of(planned.op).rows_by_data else self.swarmx.buffers.take(panel.shape)]
+            return self.swarmx.buffers.take(weights.gradient_shape, weights.room)
+        return self.swarmx.buffers.take(panel.shape)
 
     def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:
         assert gradient is not None and slot.grain is not None

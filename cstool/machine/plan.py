@@ -19,7 +19,7 @@ from cstool.ir import (
     Panel,
     delta_source,
     losses_of,
-    matrix_of,
+    matrices_of,
     panels_of,
     read_backward,
     rules_of,
@@ -77,7 +77,7 @@ class PlannedOp:
     op: Op
     kernel: Kernel
     matrix_panels: tuple[Panel, ...]
-    """panels of the streamed matrix, in forward order; empty where the op has none"""
+    """panels of the streamed matrix, or of one after the other, in forward order; empty where the op has none"""
     vector_panels: tuple[Panel, ...]
     """the other weights, one panel each"""
     kept: Mapping[str, str]
@@ -181,8 +181,7 @@ def make_plan(
         for part, shape in (rules.statistics_shapes(op.attributes, rows) | left).items():
             kept[part] = f"{op.name}/{part}"
             lives[kept[part]] = _Life(shape, "float32")
-        matrix = matrix_of(op)
-        panels = () if matrix is None else panels_of(graph.weights[matrix])
+        panels = tuple(panel for name in matrices_of(op) for panel in panels_of(graph.weights[name]))
         vectors = tuple(panel for name in vectors_of(op) for panel in panels_of(graph.weights[name]))
         planned.append(PlannedOp(op, kernel, panels, vectors, kept))
     _follow(planned, timeline, lives)
@@ -225,6 +224,7 @@ class _Backward:
         self.moments = timeline.backward
         outer = {p.op.inputs[index] for p in planned for index in rules_of(p.op).outer_inputs}
         self.without_delta = {tensor.name for tensor in graph.inputs} - outer
+        self.without_delta |= {tensor.name for tensor in graph.tensors.values() if tensor.dtype == "int32"}
         self.maker = {name: now for now, p in enumerate(planned) for name in p.op.outputs}
         self.readers: dict[str, list[int]] = {}
         for now, p in enumerate(planned):

@@ -10,12 +10,14 @@ The rules look at the graph alone, so all grains, systems and ranks have the sam
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cstool.ir import Graph, Op, OpKind, matrix_of, panels_of
+from cstool.ir import Graph, Op, OpKind, matrices_of, panels_of
 from cstool.kernels.gemm_providers import BFLOAT16_NAME
 
 _MAKERS = frozenset(
     {
         OpKind.LINEAR,
+        OpKind.DISPATCH,
+        OpKind.EXPERT_LINEAR,
         OpKind.LAYER_NORM,
         OpKind.RMS_NORM,
         OpKind.ROTARY,
@@ -27,8 +29,8 @@ _MAKERS = frozenset(
 """kinds of op that can write bfloat16"""
 _BETWEEN = frozenset({OpKind.ROTARY, OpKind.ACTIVATION, OpKind.GATED_ACTIVATION})
 """those of them that work element by element on bfloat16"""
-_PRODUCTS = frozenset({OpKind.LINEAR, OpKind.SOFTMAX_LOSS})
-"""kinds of op that multiply by a matrix"""
+_PRODUCTS = frozenset({OpKind.LINEAR, OpKind.EXPERT_LINEAR, OpKind.SOFTMAX_LOSS})
+"""kinds of op that multiply by a matrix in that precision; not routers, by which experts are chosen"""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,7 @@ def narrow_in(precision: str, graph: Graph) -> Narrow:
 
 def narrow_parts(graph: Graph) -> Narrow:
     """Say what of a model is bfloat16."""
-    matrices = (matrix_of(op) for op in graph.ops if op.kind in _PRODUCTS)
-    weights = frozenset(name for name in matrices if name is not None)
+    weights = frozenset(name for op in graph.ops if op.kind in _PRODUCTS for name in matrices_of(op))
     readers: dict[str, list[tuple[Op, int]]] = {}
     for op in graph.ops:
         for index, name in enumerate(op.inputs):
@@ -85,13 +86,13 @@ def _operands(op: Op) -> tuple[str, ...]:
 def _reads(op: Op) -> bool:
     """Whether an op takes bfloat16 as what it reads."""
     if op.kind in _PRODUCTS:
-        return matrix_of(op) is not None
-    return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION
+        return bool(matrices_of(op))
+    return op.kind in _BETWEEN or op.kind in (OpKind.ATTENTION, OpKind.COMBINE)
 
 
 def _enters_products(maker: Op, tensors: Collection[str]) -> bool:
     """Whether the delta of what an op makes is multiplied, by it or by those before it."""
-    if maker.kind is OpKind.LINEAR:
+    if maker.kind in (OpKind.LINEAR, OpKind.EXPERT_LINEAR):
         return True
     return maker.kind in _BETWEEN | {OpKind.ATTENTION} and set(_operands(maker)) <= set(tensors)
 
@@ -101,7 +102,9 @@ def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph) -> bool:
     if len(readers) != 1:
         return False
     [(op, index)] = readers
-    if op.kind is OpKind.LINEAR:
-        matrix = matrix_of(op)
-        return matrix is not None and len(panels_of(graph.weights[matrix])) == 1
-    return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION or (op.kind is OpKind.RESIDUAL and index == 0)
+    if op.kind in (OpKind.LINEAR, OpKind.EXPERT_LINEAR):
+        # Experts write rows of their own.
+        return all(len(panels_of(graph.weights[matrix])) == 1 for matrix in matrices_of(op))
+    if op.kind in (OpKind.RESIDUAL, OpKind.COMBINE):
+        return index == 0
+    return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION

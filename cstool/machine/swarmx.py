@@ -107,7 +107,7 @@ class GradientTree:
                 left, right = (other, payload) if index & 1 else (payload, other)
                 with tape.gradient("SwarmX", "reduce", panel, op, level=level):
                     payload = add_payloads(left, right)
-                self._buffers.give_back(right)
+                self._buffers.give_back(left if payload is right else right)
             index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
         return Node(level, index), payload
 

@@ -4,6 +4,7 @@ import math
 from functools import partial
 
 from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
+from cstool.models.mixture import add_balance_loss, add_mixture
 from cstool.models.parts import Parts
 from cstool.params import AttentionRules, DecoderParams
 
@@ -21,8 +22,10 @@ def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
     aliases = {name.replace("transformer_decoder.norm", "ln_f"): name for name in norm}
     if model.share_embedding_weights:
         aliases["lm_head.weight"] = WORD_EMBEDDINGS
-    loss = Loss("loss", model.loss_scaling, model.loss_weight, perplexity="lm_perplexity")
-    return Graph(model.name, inputs, segments, (loss,), aliases)
+    losses = [Loss("loss", model.loss_scaling, model.loss_weight, perplexity="lm_perplexity")]
+    if model.balances:
+        losses.append(Loss("load_balancing_loss", "batch_size", model.moe.load_balancing_loss_coef, evaluates=False))
+    return Graph(model.name, inputs, segments, tuple(losses), aliases)
 
 
 def _parts(model: DecoderParams, sequence_length: int) -> Parts:
@@ -93,6 +96,10 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int) -> 
         x = parts.norm(f"{layer}.norm3", middle)
     elif model.norms_per_layer == 2:
         x = parts.norm(f"{layer}.norm3", before)
+    if model.moe.is_mixture:
+        y = add_mixture(parts, model, f"{layer}.ffn", x)
+        _add_back(parts, model, f"{layer}.ffn", y, (), middle, after, f"{layer}.norm3_post")
+        return
     name = f"{layer}.ffn.ffn.1.linear_layer"
     y = parts.activated(
         "ffn",
@@ -167,9 +174,24 @@ def _join(
     post_norm: str,
 ) -> None:
     """Add the linear layer that ends a part, and the residual connection around the part."""
-    hidden, dropout = model.hidden_size, model.residual_dropout_rate
+    hidden = model.hidden_size
     y = parts.linear(layer, name, x, hidden, columns, bias and model.norm_first_sandwich)
     biases = parts.bias(name, hidden, bias and not model.norm_first_sandwich)
+    _add_back(parts, model, name, y, biases, before, after, post_norm)
+
+
+def _add_back(
+    parts: Parts,
+    model: DecoderParams,
+    name: str,
+    y: str,
+    biases: tuple[str, ...],
+    before: str,
+    after: str,
+    post_norm: str,
+) -> None:
+    """Add what a part made of the residual to it."""
+    hidden, dropout = model.hidden_size, model.residual_dropout_rate
     if model.norm_first_sandwich:
         if dropout:
             y = parts.scale(f"{name}.dropout", y, f"{name}.dropout.y", 1.0, dropout)
@@ -187,6 +209,9 @@ def _output(model: DecoderParams, sequence_length: int) -> Segment:
     weights = (head, *parts.bias("lm_head", model.vocab_size, model.use_bias_in_output))
     bends = model.logits_scale, model.final_logit_softcapping
     parts.loss("lm_head", (x, "labels", "mask"), "loss", weights, *bends)
+    if model.balances:
+        modules = [f"transformer_decoder.layers.{n}.ffn" for n in range(model.num_hidden_layers)]
+        add_balance_loss(parts, modules, model.moe.num_experts)
     return parts.segment()
 
 

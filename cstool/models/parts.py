@@ -62,6 +62,21 @@ class Parts:
         self.ops.append(Op(kind, name, inputs, (output,), weights, attributes))
         return output
 
+    def outputs(
+        self,
+        kind: OpKind,
+        name: str,
+        inputs: tuple[str, ...],
+        tensors: tuple[Tensor, ...],
+        *weights: str,
+        **attributes: Any,
+    ) -> tuple[str, ...]:
+        """Add an op with its outputs, and return their names."""
+        self.tensors.extend(tensors)
+        made = tuple(tensor.name for tensor in tensors)
+        self.ops.append(Op(kind, name, inputs, made, weights, attributes))
+        return made
+
     def loss(
         self,
         name: str,

@@ -83,18 +83,21 @@ class Statistics:
 
     @property
     def rule_of_six(self) -> int | None:
-        """6 N, the usual estimate of what a token costs in both directions; None without embeddings.
+        """6 N, the usual estimate of what a token costs in both directions; None without embeddings, or with experts.
 
         N are the parameters between embeddings and output layer: 2 N forward, 4 N backward. It leaves out the products
         of attention and of the output layer. Source: Kaplan et al., "Scaling laws for neural language models", 2020,
         section 2.1 and table 1; N has biases and norms here.
         """
-        return 6 * self.parameters("inner") if self.parameters("embedding") else None
+        if not self.parameters("embedding") or OpKind.EXPERT_LINEAR in self.flops:
+            return None
+        return 6 * self.parameters("inner")
 
 
 def count_statistics(graph: Graph) -> Statistics:
     """Count parameters and floating-point operations of a graph."""
     shapes = {weight.name: weight.shape for segment in graph.segments for weight in segment.weights}
+    shapes |= {tensor.name: tensor.shape for tensor in graph.inputs}
     without_delta = {tensor.name for tensor in graph.inputs}
     flops: dict[OpKind, Flops] = {}
     for segment in graph.segments:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cstool.ir import Graph, Lookup, MatMul, Op, OpKind, Pairs, VectorOps, matrix_of, panels_of, rules_of, work_of
+from cstool.ir import Graph, Lookup, MatMul, Op, OpKind, Pairs, VectorOps, matrices_of, panels_of, rules_of, work_of
 from cstool.perf.cluster import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Schedule, Section, StreamedOp, simulate
 from cstool.perf.pe import ceil_div
 
@@ -185,9 +185,8 @@ def shapes_on_host(graph: Graph) -> dict[str, tuple[int, ...]]:
 
 
 def panel_count(graph: Graph, op: Op) -> int:
-    """Return the calls of an op's kernel for a grain: one per panel of its matrix, or one."""
-    matrix = matrix_of(op)
-    return 1 if matrix is None else len(panels_of(graph.weights[matrix]))
+    """Return the calls of an op's kernel for a grain: one per panel of its matrices, or one."""
+    return max(1, sum(len(panels_of(graph.weights[matrix])) for matrix in matrices_of(op)))
 
 
 def work_on_host(
@@ -291,7 +290,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
             cost = rates.costs[f"{kind} {direction}"]
             if op.kind is OpKind.ATTENTION:
                 cost = Cost(cost.call_s, cost.shared_s, *(each / setup.sharing for each in cost.row[2:]))
-            elif matrix_of(op) is not None:
+            elif matrices_of(op):
                 cost = dataclasses.replace(cost, flop_s=cost.flop_s / setup.sharing)
             work = work_on_host(
                 op,

@@ -16,6 +16,9 @@ The loss keeps no logits: for each output its delta begins with the forward prod
 Weights come in, and gradients leave, at the rate of the links off the wafer. Of a sparse W only the non-zeros come,
 each with its place, and each is one AXPY; of its gradient only they leave (`busiest_axpys`).
 
+Of experts all weights come, and each is multiplied with the tokens of a PE that chose its expert: as many on each PE
+and with each expert, as if the router balanced them.
+
 What is normalised, or goes through a softmax, is summed over each token: along the row and back.
 
 Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021): activations resident across the fabric, weights
@@ -196,6 +199,9 @@ def _add_matmul(
     needs_delta: bool,
 ) -> None:
     t = layout.tokens_per_pe
+    if item.all_tokens is not None:
+        # A PE multiplies a weight with those of its tokens that chose the expert.
+        t = int(ceil_div(t * item.tokens, item.all_tokens))
     arriving = busiest_axpys(item, layout.columns, outputs_in_flight)
     products = arriving * pe.axpy_cycles(t)
     edge = edge_cycles(pe, stream.matrix_bytes(item))

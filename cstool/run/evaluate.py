@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -186,7 +187,8 @@ def evaluate(
         if found is None:
             return None
         passes.append(found)
-    by_pass = [found.means() for found in passes]
+    counted = [loss.evaluates for loss in session.graph.losses]
+    by_pass = [tuple(compress(found.means(), counted)) for found in passes]
     losses = [math.fsum(mean for mean, _ in found) for found in by_pass]
     samples = passes[0].samples
     result = Evaluation(
@@ -194,7 +196,7 @@ def evaluate(
         session.position.step,
         tuple(
             MeanLoss(loss, *map(fmean, zip(*found, strict=True)))
-            for loss, found in zip(session.graph.losses, zip(*by_pass, strict=True), strict=True)
+            for loss, found in zip(compress(session.graph.losses, counted), zip(*by_pass, strict=True), strict=True)
         ),
         passes[0].tokens,
         samples,

@@ -421,11 +421,11 @@ def test_the_model_may_be_named_by_the_params_that_the_file_keeps(cstool, tmp_pa
     name = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
     message = f"TMP/vendor.mdl: {name} must be 48 x 32, as in this model, got 64 x 32"
     assert outcome == (2, "", error(message, PARAMS))
-    document["trainer"]["init"]["model"]["moe"] = {"num_experts": 4}
+    document["trainer"]["init"]["model"]["moe"] = {"num_experts": 4, "routing_algorithm": "hash"}
     write_vendor(tmp_path / "moe.mdl", {**state, **flat([kept[0], {"params": document}], "__metadata__")})
     outcome = cstool("checkpoint", "convert", tmp_path / "moe.mdl", tmp_path / "c.mdl")
-    message = "TMP/moe.mdl: not supported: trainer.init.model.moe.num_experts: 4 (a mixture of experts)"
-    assert outcome == (2, "", error(message, "supported: 0, 1"))
+    message = "TMP/moe.mdl: not supported: trainer.init.model.moe.routing_algorithm: hash"
+    assert outcome == (2, "", error(message, "supported: learned"))
 
 
 def test_the_decays_are_those_of_the_graph(file):

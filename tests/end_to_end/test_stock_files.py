@@ -33,12 +33,18 @@ def llama(layers: int, width: int, keys: int, filters: int, words: int) -> int:
     return words * width + layers * (2 * width**2 + 2 * width * keys + 3 * width * filters + 2 * width) + width
 
 
+def mixtral(layers: int, width: int, keys: int, filters: int, words: int, experts: int) -> int:
+    """A Llama whose feed-forward part is there once for each expert, with a router beside them."""
+    dense = llama(layers, width, keys, filters, words)
+    return dense + layers * ((experts - 1) * 3 * width * filters + experts * width)
+
+
 SMALL_FC = (784 * 50 + 50) + 9 * (50 * 50 + 50) + (50 * 10 + 10)
 PARAMETERS = {
     "params/fc_mnist": (784 * 256 + 256) + (256 * 128 + 128) + (128 * 10 + 10),
     "params/gpt_tiny": gpt(4, 128, 128, 256),
-    # Words and positions (or none, as they are turned), and a norm; layers; last norm; the head: a layer, a norm, biases.
-    "params/bert_tiny": 4096 * 128 + 128 * 128 + 256 + 4 * 198272 + 256 + (128 * 128 + 128) + 256 + 4096,
+    # Words and a norm; layers; last norm; the head: a layer, a norm, biases.
+    "params/bert_tiny": 4096 * 128 + 256 + 4 * 198272 + 256 + (128 * 128 + 128) + 256 + 4096,
     "params/gpt2_small": gpt(12, 768, 1024),
     "params/gpt3_xl": gpt(24, 2048, 2048),
     "params/gpt3_2p7b": gpt(32, 2560, 2048),
@@ -51,6 +57,7 @@ PARAMETERS = {
     "params/gpt_120t": gpt(1000, 10**5, 2048),
     "params/llama_tiny": llama(4, 128, 2 * 32, 352, 256),
     "params/llama3_8b": llama(32, 4096, 8 * 128, 14336, 2 * 128256),
+    "params/mixtral_8x7b": mixtral(32, 4096, 8 * 128, 14336, 2 * 32000, 8),
     "tests/interop/cerebras_gpt_111m": gpt(10, 768, 2048),
     "tests/interop/fc_mnist_legacy": SMALL_FC,
     "tests/interop/fc_mnist_trainer": SMALL_FC,

@@ -11,7 +11,7 @@ from cstool.ir import Graph, Op, OpKind
 from cstool.kernels.attention_form import Attention
 from cstool.kernels.random import Dropout
 from cstool.random_keys import key_of
-from tests.reference import kernels
+from tests.reference import kernels, mixture
 
 Array = np.ndarray
 
@@ -38,6 +38,7 @@ def loss(
     """
     values: dict[str, Array] = {}
     masks: dict[str, str] = {}
+    losses = [found.name for found in graph.losses]
     for tensor in graph.inputs:
         array = batch[tensor.name].reshape(-1, *tensor.shape[1:])
         values[tensor.name] = array.astype(np.float64) if tensor.dtype == "float32" else array
@@ -46,14 +47,17 @@ def loss(
         rate = op.attributes.get("dropout", 0.0)
         dropout = Dropout(rate, key_of(seed, op.name), step, 0, sequence) if rate and step is not None else None
         inputs = [values[name] for name in op.inputs]
-        values[op.outputs[0]] = output(op, inputs, [weights[name] for name in op.weights], sequence, dropout)
+        made = output(op, inputs, [weights[name] for name in op.weights], sequence, dropout)
+        values |= zip(op.outputs, made if isinstance(made, tuple) else (made,), strict=True)
         if op.kind is OpKind.SOFTMAX_LOSS:
             masks[op.outputs[0]] = op.inputs[2]
-    found = [np.sum(values[name] * values[mask]) for name, mask in masks.items()]
+    found = [np.sum(values[name] * (values[masks[name]] if name in masks else 1.0)) for name in losses]
     return float(sum(scale * total for scale, total in zip(scales, found, strict=True)))
 
 
-def output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dropout: Dropout | None) -> Array:
+def output(
+    op: Op, inputs: list[Array], weights: list[Array], sequence: int, dropout: Dropout | None
+) -> Array | tuple[Array, ...]:
     """Return what an op makes of its inputs, (T, width), and weights, float64."""
     x, attributes = inputs[0], op.attributes
     match op.kind:
@@ -93,6 +97,17 @@ def output(op: Op, inputs: list[Array], weights: list[Array], sequence: int, dro
             return _dropped(gated, dropout)
         case OpKind.RESIDUAL:
             return inputs[1] + _dropped(x + sum(weights), dropout)
+        case OpKind.ROUTER:
+            return mixture.route(x, weights[0], sum(weights[1:]), attributes)
+        case OpKind.DISPATCH:
+            return mixture.dispatch(x, inputs[1])
+        case OpKind.EXPERT_LINEAR:
+            experts = attributes["experts"]
+            return mixture.expert_linear(x, inputs[1], weights[:experts], weights[experts:])
+        case OpKind.COMBINE:
+            return mixture.combine(*inputs)
+        case OpKind.BALANCE_LOSS:
+            return mixture.balance_losses(x, inputs[1:], sequence)
         case OpKind.SOFTMAX_LOSS:
             bias, bend = weights[1] if weights[1:] else None, (attributes["logits_scale"], attributes["logits_softcap"])
             return kernels.softmax_losses(x, weights[0], bias, inputs[1], *bend)

@@ -157,7 +157,7 @@ class DecoderParams(AttentionRules):
     temperature: NotNegative | None = None
     top_k: Count | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    moe: MoeParams = Field(MoeParams(), exclude=True)
+    moe: MoeParams = MoeParams.model_validate({})
 
     other_names: ClassVar[dict[str, str]] = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts: ClassVar[frozenset[str]] = frozenset({"attention_dropout_rate", "position_embedding_type"})
@@ -208,6 +208,8 @@ class DecoderParams(AttentionRules):
         A null of position_embedding_type is a value; what only cstool knows is left out where it is as at the vendor.
         """
         data = {**super().dump(), "position_embedding_type": self.position_embedding_type}
+        if not self.moe.is_mixture:
+            del data["moe"]
         if self.apply_attention_sinks == type(self).model_fields["apply_attention_sinks"].default:
             del data["apply_attention_sinks"]
         return data
@@ -216,6 +218,16 @@ class DecoderParams(AttentionRules):
     def metrics(self) -> tuple[str, ...]:
         """What evaluations tell."""
         return (*METRICS, "lm_perplexity")
+
+    @property
+    def balances(self) -> bool:
+        """Whether there is a loss that balances experts."""
+        return self.moe.is_mixture and self.moe.load_balancing_loss_coef > 0
+
+    @property
+    def gate_initializer_params(self) -> InitializerParams:
+        """How the matrix of a router begins."""
+        return self.moe.gate_initializer or self.initializer_params
 
     @property
     def is_parallel(self) -> bool:

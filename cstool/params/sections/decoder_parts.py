@@ -1,12 +1,13 @@
 """What stands inside of a decoder's `model` section, and the vendor's keys that do nothing there or cannot be had."""
 
 from operator import gt
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cstool.activations import ACTIVATIONS
-from cstool.yaml_lines.section import Count, NotNegative, Positive, Section, beside
+from cstool.params.sections.initializers import InitializerParams
+from cstool.yaml_lines.section import Count, NotNegative, Positive, Section, beside, rule_error
 
 PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
 """arithmetic is float32 throughout"""
@@ -48,6 +49,12 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
 """the vendor's keys that would change the result -> the values that can be had"""
 
 
+MAX_EXPERTS = 2**12
+"""experts of a layer at most; the vendor numbers them with 16 bits"""
+_OF_EXPERTS = "must be at most num_experts ({})"
+_OF_NORMALIZATION = "needs expert_weighting_normalization"
+
+
 class AttentionExtraParams(Section):
     """What multi-query attention needs to know: how many heads of keys and values there are."""
 
@@ -57,15 +64,51 @@ class AttentionExtraParams(Section):
 
 
 class MoeParams(Section):
-    """A mixture of experts, which cannot be had: one expert is none."""
+    """A mixture of experts in the place of each feed-forward part; one expert in all is none.
 
-    without_effect: ClassVar[frozenset[str]] = frozenset(
-        "expert_weighting_nonlinearity expert_weighting_normalization gate_initializer load_balancing_loss_coef "
-        "moe_implementation null_expert_bias probability_before_ffn router_fp32 router_selection_nonlinearity "
-        "router_use_bias routing_algorithm sinkhorn_n_iters top_k".split()
+    Sinkhorn's normalisation is over the tokens of a sample, later ones included, and hashing has no router to train:
+    neither can be had. Routers compute in float32 whatever the precision.
+    """
+
+    num_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
+    num_shared_experts: Annotated[int | None, Field(ge=0, le=MAX_EXPERTS)] = None
+    top_k: Annotated[Count, beside("num_experts", lambda k, experts: k <= max(experts, 1), _OF_EXPERTS)] = Field(
+        1, validate_default=True
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"num_experts": (0, 1), "num_shared_experts": (0,)}
-    is_about = "a mixture of experts"
+    load_balancing_loss_coef: NotNegative = 0.0
+    router_use_bias: bool = False
+    router_selection_nonlinearity: Literal["softmax", "sigmoid"] = "softmax"
+    expert_weighting_nonlinearity: Literal["softmax", "sigmoid"] = "softmax"
+    expert_weighting_normalization: bool = True
+    null_expert_bias: Annotated[
+        NotNegative,
+        beside("expert_weighting_normalization", lambda bias, there: there or not bias, _OF_NORMALIZATION),
+    ] = 0.0
+    gate_initializer: InitializerParams | None = None
+
+    without_effect: ClassVar[frozenset[str]] = frozenset({"moe_implementation", "router_fp32", "sinkhorn_n_iters"})
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "routing_algorithm": ("learned",),
+        "router_selection_nonlinearity": ("softmax", "sigmoid"),
+        "expert_weighting_nonlinearity": ("softmax", "sigmoid"),
+        "probability_before_ffn": (False,),
+    }
+
+    @property
+    def shared(self) -> int:
+        """Experts that all tokens go through."""
+        return self.num_shared_experts or 0
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether there is more than one expert."""
+        return self.num_experts + self.shared > 1
+
+    @model_validator(mode="after")
+    def _has_experts_to_choose(self) -> Self:
+        if self.is_mixture and not self.num_experts:
+            raise rule_error(f"must have num_experts to choose from beside num_shared_experts ({self.shared})")
+        return self
 
 
 class PositionScalingParams(Section):

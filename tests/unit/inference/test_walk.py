@@ -10,7 +10,7 @@ from cstool.ir import OpKind
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.models import build_graph
 from cstool.params import SparsityParams
-from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
+from tests.models import BALANCED, FAMILIES, decoder, decoder_params, fc_mnist
 from tests.reference import models as reference
 from tests.unit.inference.machines import walking, whole_news
 
@@ -19,6 +19,7 @@ LOSS = 1e-5
 """relative error of the loss of a few tokens in float32"""
 DECODERS: dict[str, dict[str, Any]] = {
     **{name: {"layers": 2, **keys} for name, keys in FAMILIES.items()},
+    "balanced experts": {"layers": 2, **BALANCED},
     "fixed positions": {"position_embedding_type": "fixed"},
     "no positions": {"position_embedding_type": None},
     "window and sinks": {**FAMILIES["mistral"], "attention_sink_tokens": 2, "apply_attention_sinks": True},
@@ -45,7 +46,8 @@ def test_logits_give_the_loss_of_the_slow_twin(name, precision):
     with walking(one_token(**DECODERS[name]), capacity=LENGTH, precision=precision) as (walk, weights):
         logits = walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
     batch = {"input_ids": ids[None], "labels": labels[None], "mask": np.ones((1, LENGTH))}
-    expected = reference.loss(decoder(**DECODERS[name]), weights, batch, 3, None)
+    graph = decoder(**DECODERS[name])
+    expected = reference.loss(graph, weights, batch, 3, None, [float(loss.evaluates) for loss in graph.losses])
     assert losses(logits, labels).sum() == pytest.approx(expected, rel=LOSS)
 
 

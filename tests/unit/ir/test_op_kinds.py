@@ -11,9 +11,10 @@ def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind):
         OpKind.LAYER_NORM: {"mean": (24,), "rstd": (24,)},
         OpKind.RMS_NORM: {"rstd": (24,)},
         OpKind.ATTENTION: {"logsumexp": (2, 24)},
+        OpKind.ROUTER: {"logits": (6, 24)},
         OpKind.SOFTMAX_LOSS: {"state": (4, 24)},
     }
-    assert OP_RULES[kind].statistics_shapes({"heads": 2, "kv_heads": 1}, 24) == expected.get(kind, {})
+    assert OP_RULES[kind].statistics_shapes({"heads": 2, "experts": 6}, 24) == expected.get(kind, {})
 
 
 ATTENTION = {"heads": 2, "kv_heads": 1, "causal": False}

@@ -26,6 +26,7 @@ GROUPS = [
     "softmax loss",
     "embeddings",
     "norms",
+    "mixture of experts",
     "attention",
 ]
 EVERY = {BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS}

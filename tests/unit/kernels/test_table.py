@@ -9,7 +9,7 @@ from cstool.ir import OpKind, losses_of, read_backward, rules_of
 from cstool.kernels.call import Call
 from cstool.kernels.table import KERNELS
 from cstool.machine.plan import make_plan
-from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
+from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, encoder, fc_mnist
 
 GRAPHS = {
     "fc_mnist": fc_mnist(),
@@ -18,6 +18,7 @@ GRAPHS = {
     "gpt2, dropout": decoder(dropout=0.2),
     "gemma2, dropout": decoder(dropout=0.2, **FAMILIES["gemma2"]),
     **{name: decoder(layers=2, **keys) for name, keys in FAMILIES.items()},
+    "balanced experts": decoder(**BALANCED),
     **{name: encoder(dropout=0.1, **keys) for name, keys in ENCODERS.items()},
 }
 
@@ -65,6 +66,9 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
         weights=weights,
         stop=weights[0].shape[0] if weights else 0,
     )
+    if len(planned.matrix_panels) > 1:
+        # Of experts the first one's panel.
+        call.weights = weights = weights[:1]
     kernel.forward(call)
     for name, x in zip((*op.inputs, *op.outputs), (*inputs, *outputs), strict=True):
         if poison and name not in read_backward(op):
@@ -77,6 +81,6 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
     call.accumulate = tuple(False for _ in inputs)
     call.gradients = [np.zeros(w.shape, np.float32) for w in weights]
     kernel.backward(call)
-    values = call.gradients[0].values if rules_of(op).rows_by_data else None
+    values = getattr(call.gradients[0], "values", None) if call.gradients else None
     gradients = [values] if values is not None else call.gradients
     return [d for d in (*call.delta_inputs, *gradients) if isinstance(d, np.ndarray)]

@@ -103,7 +103,7 @@ CHOICES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
 def random_batch(graph: Graph, batch_size: int, *, seed: int = 1, masked: float = 0.2) -> Batch:
     """Return random inputs for a graph, a share of the tokens masked; ids and labels are below 10."""
     rng = np.random.default_rng(seed)
-    classes = {op.inputs[1]: graph.weights[op.weights[0]].shape[0] for op in graph.ops if losses_of(op)}
+    classes = {op.inputs[1]: graph.weights[op.weights[0]].shape[0] for op in graph.ops if losses_of(op) and op.weights}
     pads = any(tensor.name == "attention_mask" for tensor in graph.inputs)
     arrays: dict[str, Array] = {}
     for tensor in graph.inputs:

@@ -15,7 +15,7 @@ from cstool.machine.grains import grain_samples
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
-from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
+from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, encoder, fc_mnist
 from tests.reference import models as reference
 from tests.unit.machine.machines import (
     GRADIENT_TOLERANCE,
@@ -44,6 +44,37 @@ MODELS: dict[str, Callable[[], Graph]] = {
     "fc_mnist, no biases": lambda: fc_mnist(use_bias=False),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
+    "shared experts, biases, one choice": {
+        "moe": {
+            "num_experts": 3,
+            "top_k": 1,
+            "num_shared_experts": 2,
+            "null_expert_bias": 1.1,
+            "load_balancing_loss_coef": 0.3,
+            "router_use_bias": True,
+        }
+    },
+    "experts by sigmoids": {
+        "nonlinearity": "swiglu",
+        "moe": {
+            "num_experts": 5,
+            "top_k": 3,
+            "router_selection_nonlinearity": "sigmoid",
+            "load_balancing_loss_coef": 0.3,
+        },
+    },
+    "experts by softmax, weighted by sigmoids": {
+        "nonlinearity": "relu",
+        "moe": {
+            "num_experts": 4,
+            "top_k": 4,
+            "expert_weighting_nonlinearity": "sigmoid",
+            "expert_weighting_normalization": False,
+            "load_balancing_loss_coef": 0.3,
+        },
+    },
+    "balanced experts": BALANCED,
+    "experts beside attention": {**FAMILIES["gptj"], "moe": {"num_experts": 3, "top_k": 2}},
     "learned positions, norm, scale": {"embedding_layer_norm": True, "embeddings_scale": 3.0},
     "fixed positions": {"position_embedding_type": "fixed"},
     "fixed positions, norm, scale": {

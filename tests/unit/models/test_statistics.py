@@ -57,9 +57,12 @@ def products_written_out(graph: Graph) -> dict[OpKind, int]:
     for op in graph.ops:
         shape = graph.tensors[op.outputs[0]].shape
         flops = 0
-        if op.kind in (OpKind.LINEAR, OpKind.SOFTMAX_LOSS):
+        if op.kind in (OpKind.LINEAR, OpKind.ROUTER, OpKind.SOFTMAX_LOSS):
             tokens = math.prod(graph.tensors[op.inputs[0]].shape[:-1])
             flops = 2 * tokens * graph.weights[op.weights[0]].size
+        elif op.kind is OpKind.EXPERT_LINEAR:
+            # Each token meets as many experts as it chooses.
+            flops = 2 * math.prod(graph.tensors[op.inputs[1]].shape) * graph.weights[op.weights[0]].size
         elif op.kind is OpKind.ATTENTION:
             pairs = visible_by_mask(shape[0], op.attributes["window"], op.attributes["sinks"])
             flops = 2 * (2 * pairs * (shape[1] // op.attributes["heads"])) * op.attributes["heads"]

@@ -165,11 +165,25 @@ def test_llama3_scaling_knows_how_long_the_first_samples_were():
 
 
 def test_moe_of_one_expert_is_none(load):
-    keys = ("moe", "moe_params")
-    for key in keys:
-        loaded = load(gpt(**{key: {"num_experts": 1, "top_k": 2}}))
-        assert loaded.model == params()
-        assert loaded.notes == (f"{M}.{key}.top_k: accepted, no effect",)
+    for key in ("moe", "moe_params"):
+        loaded = load(gpt(**{key: {"num_experts": 1, "router_fp32": False}}))
+        assert not loaded.model.moe.is_mixture
+        assert loaded.model.dump() == params().dump()
+        assert loaded.notes == (f"{M}.{key}.router_fp32: accepted, no effect",)
+
+
+def test_a_mixture_is_shown_with_its_defaults(load):
+    loaded = load(gpt(moe={"num_experts": 4, "top_k": 2}))
+    assert loaded.model.dump()["moe"] == {
+        "num_experts": 4,
+        "top_k": 2,
+        "load_balancing_loss_coef": 0.0,
+        "router_use_bias": False,
+        "router_selection_nonlinearity": "softmax",
+        "expert_weighting_nonlinearity": "softmax",
+        "expert_weighting_normalization": True,
+        "null_expert_bias": 0.0,
+    }
 
 
 PLAIN: list[dict[str, Any]] = [

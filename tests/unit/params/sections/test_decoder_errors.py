@@ -122,18 +122,25 @@ def test_keys_that_do_not_fit_together_are_an_error(failure, keys, message):
     assert failure(gpt(**keys)) == told(message, M)
 
 
-@pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("key", ["moe", "moe_params"])
-def test_a_mixture_of_experts_is_refused(failure, name, key):
-    assert failure({"init.model": {"name": name, key: {"num_experts": 8, "top_k": 2}}}) == (
-        f"x.yaml:6: not supported: {M}.{key}.num_experts: 8 (a mixture of experts)\nhint: supported: 0, 1"
-    )
+EXPERTS = cases("""\
+{num_experts: 2, top_k: 3} => 7: @.top_k must be at most num_experts (2), got 3
+{num_experts: 1, top_k: 2} => 7: @.top_k must be at most num_experts (1), got 2
+{num_experts: 4, top_k: 0} => 7: @.top_k must be at least 1, got 0
+{num_experts: 5000} => 6: @.num_experts must be at most 4096, got 5000
+num_shared_experts: 2 => 5: @ must have num_experts to choose from beside num_shared_experts (2)
+{num_experts: 4, load_balancing_loss_coef: -0.1} => 7: @.load_balancing_loss_coef must be at least 0, got -0.1
+{expert_weighting_normalization: false, null_expert_bias: 0.1} =>
+    7: @.null_expert_bias needs expert_weighting_normalization
+routing_algorithm: hash => 6: not supported: @.routing_algorithm: hash\nhint: supported: learned
+probability_before_ffn: true => 6: not supported: @.probability_before_ffn: true\nhint: supported: false
+router_selection_nonlinearity: sinkhorn =>
+    6: not supported: @.router_selection_nonlinearity: sinkhorn\nhint: supported: softmax, sigmoid
+""")
 
 
-def test_a_shared_expert_is_refused(failure):
-    assert failure(gpt(moe={"num_shared_experts": 1})) == (
-        f"x.yaml:6: not supported: {M}.moe.num_shared_experts: 1 (a mixture of experts)\nhint: supported: 0"
-    )
+@pytest.mark.parametrize(("keys", "message"), EXPERTS)
+def test_mistakes_in_mixtures_of_experts(failure, keys, message):
+    assert failure(gpt(moe=keys)) == told(message, f"{M}.moe")
 
 
 FUNCTIONS = (

@@ -1,0 +1,126 @@
+"""Routers, and tokens by expert, against the slow twin; ties, experts without tokens, bfloat16."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.ir import Panel
+from cstool.kernels import mixture
+from cstool.kernels.bfloat16 import BFLOAT16, convert, widened
+from cstool.kernels.call import Array, Call, Rows, add_payloads
+from cstool.kernels.emulated import EMULATED
+from cstool.kernels.gemm import NUMPY
+from tests.reference import mixture as reference
+
+TOKENS, EXPERTS, CHOSEN, WIDTH, OUTPUTS = 7, 4, 2, 8, 6
+CHOICES = np.array([[0, 3], [3, 1], [1, 0], [3, 0], [0, 1], [1, 3], [3, 1]], np.int32)
+"""nobody chooses expert 2"""
+ROUTER = {"experts": EXPERTS, "selection": "softmax", "weighting": "softmax", "normalizes": True, "null_bias": 0.0}
+
+
+def numbers(*shape: int, seed: int = 1) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def routed(x: Array, gate: Array, **changes: Any) -> tuple[Array, ...]:
+    tokens, experts = len(x), len(gate)
+    outputs = np.empty((tokens, CHOSEN), np.float32), np.empty((tokens, CHOSEN), np.int32)
+    probabilities = np.empty((tokens, experts), np.float32)
+    logits = np.empty((experts, tokens), np.float32)
+    call = Call({**ROUTER, **changes}, 1, (x,), (*outputs, probabilities), {"logits": logits}, weights=(gate,))
+    call.stop = experts
+    mixture.router_forward(call)
+    return call.outputs
+
+
+@pytest.mark.parametrize("weighting", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("selection", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("divides", [{"normalizes": False}, {"normalizes": True, "null_bias": 1.1}, {}])
+def test_a_router_is_as_the_slow_twin_has_it(selection, weighting, divides):
+    x, gate, attributes = numbers(TOKENS, WIDTH), numbers(EXPERTS, WIDTH, seed=2), {**ROUTER, "top_k": CHOSEN}
+    attributes |= {"selection": selection, "weighting": weighting, **divides}
+    expected = reference.route(x.astype(np.float64), gate, 0.0, attributes)
+    weights, choices, probabilities = routed(x, gate, **attributes)
+    np.testing.assert_array_equal(choices, expected[1])
+    np.testing.assert_allclose(weights, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(probabilities, expected[2], rtol=1e-6)
+
+
+def test_of_equal_experts_the_first_are_chosen():
+    _, choices, _ = routed(numbers(3, WIDTH), np.zeros((EXPERTS, WIDTH), np.float32))
+    np.testing.assert_array_equal(choices, [[0, 1]] * 3)
+
+
+def test_logits_that_are_not_numbers_choose_different_experts_all_the_same():
+    weights, choices, _ = routed(np.full((2, WIDTH), np.nan, np.float32), numbers(EXPERTS, WIDTH))
+    np.testing.assert_array_equal(choices, [[0, 1]] * 2)
+    assert np.isnan(weights).all()
+
+
+def layer(x: Array, matrices: list[Array], biases: list[Array], *, of_panel: slice = slice(0, OUTPUTS)) -> Call:
+    """Return the call of a layer of experts, run forward; `of_panel` and the rest are the panels of each matrix."""
+    gemm = EMULATED if matrices[0].dtype == BFLOAT16 else NUMPY
+    names = tuple(str(expert) for expert in range(EXPERTS))
+    y = np.full((TOKENS, CHOSEN * OUTPUTS), np.nan, np.float32)
+    call = Call({"experts": EXPERTS}, 1, (x, CHOICES), (y,), {}, matrices=names, gemm=gemm)
+    for name, matrix in zip(names, matrices, strict=True):
+        for part in (of_panel, slice(of_panel.stop, OUTPUTS)):
+            if part.start < part.stop:
+                shape = part.stop - part.start, WIDTH
+                call.hold([matrix[part], *biases], Panel(name, 0, part.start, part.stop, shape), False, False)
+                mixture.expert_linear_forward(call)
+    return call
+
+
+def dispatched(x: Array, y: Array) -> Array:
+    mixture.dispatch_forward(Call({"experts": EXPERTS}, 1, (x, CHOICES), (y,), {}))
+    return y
+
+
+@pytest.mark.parametrize("of_panel", [slice(0, OUTPUTS), slice(0, 2)])
+def test_dispatch_products_and_combination_are_as_the_slow_twin_has_them(of_panel):
+    x, weights = numbers(TOKENS, WIDTH), numbers(TOKENS, CHOSEN, seed=3)
+    matrices = [numbers(OUTPUTS, WIDTH, seed=10 + expert) for expert in range(EXPERTS)]
+    biases = [numbers(OUTPUTS, seed=20 + expert) for expert in range(EXPERTS)]
+    rows = dispatched(x, np.empty((TOKENS, CHOSEN * WIDTH), np.float32))
+    y, found = layer(rows, matrices, biases, of_panel=of_panel).outputs[0], np.empty((TOKENS, OUTPUTS), np.float32)
+    mixture.combine_forward(Call({"experts": EXPERTS}, 1, (y, weights, CHOICES), (found,), {}))
+    expected = reference.expert_linear(reference.dispatch(x.astype(np.float64), CHOICES), CHOICES, matrices, biases)
+    np.testing.assert_allclose(found, reference.combine(expected, weights, CHOICES), rtol=1e-5, atol=1e-6)
+
+
+def test_products_of_bfloat16_are_those_of_the_rounded_numbers():
+    def rounded(array: Array) -> Array:
+        bits = np.empty(array.shape, BFLOAT16)
+        convert(array, bits)
+        return bits
+
+    x = numbers(TOKENS, WIDTH)
+    matrices = [rounded(numbers(OUTPUTS, WIDTH, seed=10 + expert)) for expert in range(EXPERTS)]
+    rows = dispatched(x, np.empty((TOKENS, CHOSEN * WIDTH), BFLOAT16))
+    of_float32 = dispatched(widened(rounded(x)), np.empty((TOKENS, CHOSEN * WIDTH), np.float32))
+    np.testing.assert_array_equal(widened(rows), of_float32)
+    found, wide = layer(rows, matrices, []).outputs[0], [widened(matrix) for matrix in matrices]
+    np.testing.assert_allclose(found, layer(of_float32, wide, []).outputs[0], rtol=1e-5, atol=1e-6)
+
+
+def test_an_expert_without_tokens_sends_no_rows_and_a_bias_of_zeros():
+    rows = dispatched(numbers(TOKENS, WIDTH), np.empty((TOKENS, CHOSEN * WIDTH), np.float32))
+    matrices = [numbers(OUTPUTS, WIDTH, seed=10 + expert) for expert in range(EXPERTS)]
+    call = layer(rows, matrices, [numbers(OUTPUTS)] * EXPERTS)
+    call.delta_outputs, call.delta_inputs, call.accumulate = (numbers(*call.outputs[0].shape),), (None, None), (False,)
+    for expert, sends in ((2, False), (3, True)):
+        call.hold([matrices[expert]], Panel(str(expert), 0, 0, OUTPUTS, (OUTPUTS, WIDTH)), True, True)
+        call.gradients = [np.full((OUTPUTS, width), np.nan, np.float32) for width in (WIDTH, *[1] * EXPERTS)]
+        call.gradients[1:] = [np.full(OUTPUTS, np.nan, np.float32) for _ in range(EXPERTS)]
+        mixture.expert_linear_backward(call)
+        gradient, bias = call.gradients[0], call.gradients[1 + expert]
+        assert isinstance(gradient, Rows) != sends
+        assert np.any(bias) == sends
+
+
+def test_no_rows_and_a_gradient_are_that_gradient():
+    nothing, gradient = Rows(np.empty(0, np.int32), np.empty((0, 3), np.float32)), numbers(2, 3)
+    assert add_payloads(nothing, gradient) is gradient
+    assert add_payloads(gradient, nothing) is gradient
