@@ -116,13 +116,13 @@ def _quick_gelu(u: Any, like: Any) -> tuple[Any, Any]:
     return u * s, s * (one + steep * (one - s))
 
 
-def _linear(u: Any, like: Any) -> tuple[Any, Any]:
-    return u, like.dtype.type(1)
-
-
 def _tanh(u: Any, like: Any) -> tuple[Any, Any]:
     value = tanh(u)
     return value, like.dtype.type(1) - value * value
+
+
+def _linear(u: Any, like: Any) -> tuple[Any, Any]:
+    return u, like.dtype.type(1)
 
 
 _ROWS = (
