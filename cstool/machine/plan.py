@@ -323,8 +323,20 @@ def _place(lives: Mapping[str, _Life]) -> tuple[dict[str, Buffer], int]:
     The former wastes nothing where all tokens of a model are in most buffers, the latter where few tokens are read.
     """
     by_life = _place_in_order(lives, lambda life: (-life.moments, life.born))
+    if by_life[1] == _most_alive_bytes(lives):
+        return by_life
     by_size = _place_in_order(lives, lambda life: (-life.size_bytes, life.born))
     return min(by_life, by_size, key=lambda placed: placed[1])
+
+
+def _most_alive_bytes(lives: Mapping[str, _Life]) -> int:
+    """Size of all buffers whose contents count at the same moment, at the most [bytes]."""
+    changes = np.zeros(2 + max(stop for life in lives.values() for _, stop in life.spans), np.int64)
+    for life in lives.values():
+        for start, stop in life.spans:
+            changes[start] += life.size_bytes
+            changes[stop + 1] -= life.size_bytes
+    return int(np.cumsum(changes).max())
 
 
 def _place_in_order(
