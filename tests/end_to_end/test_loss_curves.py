@@ -84,12 +84,7 @@ def run_case(folder: Path, curve: dict[str, Any], *, lanes: int, num_csx: int = 
 
 def write_text_data(folder: Path, config: dict[str, Any], expected: str) -> dict[str, Any]:
     model = config["model"]
-    batches = deterministic.text_batches(
-        batch_size=config["batch_size"],
-        sequence_length=model["max_position_embeddings"],
-        vocab_size=model["vocab_size"],
-        seed=config["seed"],
-    )
+    batches = deterministic.case_batches(batch_size=config["batch_size"], model=model, seed=config["seed"])
     assert deterministic.digest({"text": batches}) == expected
     folder.mkdir()
     samples = deterministic.STEPS * config["batch_size"]

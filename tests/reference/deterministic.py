@@ -7,6 +7,7 @@ and its shape, not on what else is drawn. `digest` tells whether this machine ma
 import hashlib
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,23 @@ def text_batches(*, batch_size: int, sequence_length: int, vocab_size: int, seed
     mask[0] = False
     fields = np.stack([tokens[:, :-1], mask, tokens[:, 1:]], axis=1)
     return fields.reshape(STEPS, batch_size, 3, sequence_length).astype(np.int32)
+
+
+def case_batches(*, batch_size: int, model: Mapping[str, Any], seed: int) -> np.ndarray:
+    """Return `text_batches` for a decoder.
+
+    For mixtures of experts a token counts of the first sample, too: the vendor divides the loss that balances by how
+    many do, sample by sample.
+    """
+    batches = text_batches(
+        batch_size=batch_size,
+        sequence_length=model["max_position_embeddings"],
+        vocab_size=model["vocab_size"],
+        seed=seed,
+    )
+    if "moe" in model:
+        batches[0, 0, 1, 0] = 1
+    return batches
 
 
 def image_batches(*, batch_size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ import torch
 
 from tests.reference import vendor_trainer
 from tests.reference.curve_file import nine_digits, write_curves
-from tests.reference.deterministic import digest, text_batches, weights
+from tests.reference.deterministic import case_batches, digest, weights
 from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE, arrays_of
 from tests.reference.vendor_curve_cases import CASES, ENCODER_CASES, STEPS, VENDOR_NAMES, VENDOR_WANTS, Config
 
@@ -55,12 +55,7 @@ def record(config: Config) -> dict[str, Any]:
     model = config["model"]
     if model["name"] in VENDOR_NAMES:
         return record_encoder(config)
-    batches = text_batches(
-        batch_size=config["batch_size"],
-        sequence_length=model["max_position_embeddings"],
-        vocab_size=model["vocab_size"],
-        seed=config["seed"],
-    )
+    batches = case_batches(batch_size=config["batch_size"], model=model, seed=config["seed"])
     drawn: dict[str, np.ndarray] = {}
 
     def draw(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, np.ndarray]:

@@ -48,6 +48,24 @@ _SANTACODER = {
     **{key: value for key, value in _STARCODER.items() if key != "scale_qk_dot_by_layer_idx"},
     "name": "santacoder",
 }
+_MOE = {"router_fp32": True}
+_MIXTRAL = {
+    **LLAMA,
+    "name": "mixtral",
+    "moe": {**_MOE, "num_experts": 4, "top_k": 2, "load_balancing_loss_coef": 0.02},
+}
+_SHARED = {
+    **LLAMA,
+    "name": "gpt3",
+    "moe": {
+        **_MOE,
+        "num_experts": 3,
+        "top_k": 1,
+        "num_shared_experts": 1,
+        "null_expert_bias": 1.1,
+        "load_balancing_loss_coef": 0.01,
+    },
+}
 _WINDOW_AND_SINKS = {"attention_sliding_window_length": 6, "attention_sink_tokens": 3}
 
 CASES: dict[str, Config] = {
@@ -56,6 +74,8 @@ CASES: dict[str, Config] = {
     "llama2": _case(33, LLAMA, _adamw(eps=1.0e-5), max_gradient_norm=1.0),
     # Adam: its weight decay is for norms, too.
     "llama3": _case(34, MODELS["llama"]["model"], _adam(correct_bias=True), max_gradient_norm=1.0),
+    "mixtral": _case(61, _MIXTRAL, _adamw(eps=1.0e-5), max_gradient_norm=1.0),
+    "shared_expert": _case(62, _SHARED, _adamw(eps=1.0e-5), max_gradient_norm=1.0),
     "mistral": _case(35, MISTRAL, _adamw(), max_gradient_norm=1.0),
     # The sinks of the class of GPT-2 are read in vain, those of the parallel class are not.
     "mistral_sinks": _case(36, MISTRAL | _WINDOW_AND_SINKS, _adamw(), max_gradient_norm=1.0),
