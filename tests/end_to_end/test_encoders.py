@@ -1,5 +1,6 @@
 """BERT from text to an evaluated model, as a user trains it: prepared, trained, stopped, gone on with, evaluated."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,23 @@ def test_stopped_and_gone_on_with_on_two_systems_it_has_the_bits_of_a_straight_r
     assert cstool("run", "-p", stopped, "--max_steps", 17).code == 0
     assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 30).code == 0
     assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
+
+
+def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
+    """On the text of this project's readers of data, for two steps."""
+    text = (PROJECT / "docs" / "encoders.md").read_text(encoding="utf-8")
+    prepare, train = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params").symlink_to(PROJECT / "params")
+    words = prepare.split()
+    outcome = cstool(*words[:3], PROJECT / "cstool" / "data", *words[3:], "--val_fraction", 0.2)
+    assert outcome.code == 0, outcome.stderr
+    folder = ("--set", f"trainer.init.model_dir={tmp_path / 'model_dir'}")
+    data = tmp_path / "datasets" / "mlm"
+    for name, part in (("train", "train"), ("val", "val")):
+        loader = f"trainer.fit.{name}_dataloader"
+        folder += ("--set", f"{loader}.data_dir={data / part}", "--set", f"{loader}.vocab_file={data / 'vocab.txt'}")
+    assert cstool(*train.split(), "--max_steps", 2, "--json", *folder).document["evaluations"][-1]["step"] == 2
 
 
 def test_it_is_not_asked_for_text(cstool, tmp_path, pairs):

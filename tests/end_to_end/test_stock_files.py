@@ -45,7 +45,7 @@ PARAMETERS = {
     "params/gpt_tiny": gpt(4, 128, 128, 256),
     # Words and a norm; layers; last norm; the head: a layer, a norm, biases.
     "params/bert_tiny": 4096 * 128 + 256 + 4 * 198272 + 256 + (128 * 128 + 128) + 256 + 4096,
-    # In place of two matrices of the feed-forward part and their biases: eight times two of half the width, and a router.
+    # In place of two matrices and their biases eight times two of half the width, and a router.
     "params/moe_tiny": gpt(4, 128, 128, 256)
     + 4 * (8 * (2 * 128 * 256 + 256 + 128) + 8 * 128 - (2 * 128 * 512 + 512 + 128)),
     "params/gpt2_small": gpt(12, 768, 1024),
