@@ -62,7 +62,7 @@ def _takes_anchor(group: Sequence[Op], op: Op) -> bool:
     if len(group) == 1 and rules_of(group[0]).opens_kernel:
         return bool(set(group[0].outputs).intersection(op.inputs))
     last = group[-1]
-    return rules_of(op).anchor is rules_of(last).anchor is KernelKind.MATMUL and op.inputs == last.inputs
+    return rules_of(op).anchor is KernelKind.MATMUL and op.kind is last.kind and op.inputs == last.inputs
 
 
 def _kernel(segment: Segment, ops: Sequence[Op], outer: frozenset[str], losses: Collection[str]) -> FusedKernel:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cstool.compiler.compile import make_program
-from cstool.models import build_graph
+from cstool.models import SampleForm, build_graph
 from cstool.params import load_params
 from cstool.run.report.host_prediction import planned_setup
 from cstool.run.result import RunResult
@@ -96,7 +96,7 @@ def test_event_files_have_the_scale(tmp_path, data):
 )
 def test_what_plans_a_step_knows_that_gradients_wait(tmp_path, data, precision, waits):
     params = load_params(gpt_params(tmp_path, data, init__precision=precision))
-    program = make_program(params, load_system("cs2"), sequence_length=SEQUENCE)
+    program = make_program(params, load_system("cs2"), form=SampleForm(SEQUENCE))
     planned = planned_setup(params, build_graph(params.model, SEQUENCE), 48)
     assert (program.request.waits_for_norm, planned.waits_for_norm) == (waits, waits)
 

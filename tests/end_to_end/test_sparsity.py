@@ -387,9 +387,9 @@ def test_an_evaluation_over_masks_of_dropconnect_says_how_far_they_differ(tmp_pa
     assert plain.evaluations[0]["loss"] == dense.evaluations[0]["loss"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "mixtral"])
 def test_every_family_trains_sparsely_with_either_kernels(tmp_path, data, family):
-    """Every matrix of a linear layer is sparse; the mask changes after the second step."""
+    """Every matrix of a linear layer is sparse; the mask changes after the second step. Those of experts cannot be."""
     model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
     filters = ["*dense_layer*.weight", "*linear_layer*.weight"]
     group = {"algorithm": "rigl", "sparsity": 0.75, "update": {"steps": [2]}, "param_filter": filters}

@@ -78,7 +78,7 @@ def test_any_run_of_ops_is_cut_into_runs(kinds, data):
     for group in groups:
         anchors = [op for op in group if rules_of(op).anchor]
         assert len({op.kind for op in anchors}) <= 1
-        assert len(anchors) <= 1 or {op.kind for op in anchors} == {OpKind.LINEAR}
+        assert len(anchors) <= 1 or {rules_of(op).anchor for op in anchors} == {KernelKind.MATMUL}
         assert len({op.inputs for op in anchors}) <= 1
 
 
