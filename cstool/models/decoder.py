@@ -117,6 +117,27 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int) -> 
 def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int) -> str:
     """Add query, key and value, what positions do to them, and attention; return the context (S, inner_size)."""
     attention = f"{layer}.self_attn"
+    uses_alibi, window = model.position_embedding_type == "alibi", model.window(number)
+    return parts.op(
+        OpKind.ATTENTION,
+        attention,
+        add_projections(parts, model, attention, x),
+        f"{attention}.context",
+        model.inner_size,
+        heads=model.num_heads,
+        kv_heads=model.kv_heads,
+        scale=model.attention_scale(number),
+        softcap=model.attention_logit_softcapping,
+        slopes=alibi_slopes(model.num_heads, model.pos_scaling_factor) if uses_alibi else (),
+        window=window,
+        sinks=model.sinks if window is not None else 0,
+        causal=True,
+        dropout=model.attention_dropout_rate,
+    )
+
+
+def add_projections(parts: Parts, model: AttentionRules, attention: str, x: str) -> tuple[str, ...]:
+    """Add query, key and value of a module of attention, and what rotary positions do to them; return their names."""
     widths = {"q": model.inner_size, "k": model.kv_heads * model.head_width, "v": model.kv_heads * model.head_width}
     qkv = {
         part: parts.linear(
@@ -142,23 +163,7 @@ def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: i
                 frequencies=frequencies,
                 amplitude=amplitude,
             )
-    uses_alibi, window = model.position_embedding_type == "alibi", model.window(number)
-    return parts.op(
-        OpKind.ATTENTION,
-        attention,
-        tuple(qkv.values()),
-        f"{attention}.context",
-        model.inner_size,
-        heads=model.num_heads,
-        kv_heads=model.kv_heads,
-        scale=model.attention_scale(number),
-        softcap=model.attention_logit_softcapping,
-        slopes=alibi_slopes(model.num_heads, model.pos_scaling_factor) if uses_alibi else (),
-        window=window,
-        sinks=model.sinks if window is not None else 0,
-        causal=True,
-        dropout=model.attention_dropout_rate,
-    )
+    return tuple(qkv.values())
 
 
 def _join(

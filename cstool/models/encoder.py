@@ -3,7 +3,7 @@
 from functools import partial
 
 from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
-from cstool.models.decoder import alibi_slopes, rotary_frequencies
+from cstool.models.decoder import add_projections, alibi_slopes
 from cstool.models.form import SampleForm
 from cstool.models.parts import Parts
 from cstool.params import (
@@ -210,32 +210,11 @@ def _add_layer(parts: Parts, model: EncoderParams, prefix: str, seen: tuple[str,
 
 def _attention(parts: Parts, model: EncoderParams, attention: str, x: str, seen: tuple[str, ...]) -> str:
     """Add query, key and value, what positions do to them, and attention; return the context (S, H)."""
-    kv_width = model.kv_heads * model.head_width
-    widths = {"q": model.hidden_size, "k": kv_width, "v": kv_width}
-    bias = model.use_projection_bias_in_attention
-    qkv = {
-        part: parts.linear("attention", f"{attention}.proj_{part}_dense_layer", x, width, model.hidden_size, bias)
-        for part, width in widths.items()
-    }
-    if model.position_embedding_type == "rotary":
-        frequencies, amplitude = rotary_frequencies(model)
-        for part in "qk":
-            name = f"{attention}.rotary_{part}"
-            qkv[part] = parts.op(
-                OpKind.ROTARY,
-                name,
-                (qkv[part],),
-                f"{name}.y",
-                widths[part],
-                head_width=model.head_width,
-                frequencies=frequencies,
-                amplitude=amplitude,
-            )
     uses_alibi = model.position_embedding_type == "alibi"
     return parts.op(
         OpKind.ATTENTION,
         attention,
-        (*qkv.values(), *seen),
+        (*add_projections(parts, model, attention, x), *seen),
         f"{attention}.context",
         model.hidden_size,
         heads=model.num_heads,

@@ -33,6 +33,8 @@ class AttentionRules(Section):
         attention_logits_alpha: float
         extra_attention_params: AttentionExtraParams
         scale_qk_dot_by_d: bool
+        use_projection_bias_in_attention: bool
+        position_embedding_type: str | None
         rotary_dim: int | None
         rope_theta: float
         pos_scaling_type: str
