@@ -45,6 +45,20 @@ class InferFlags:
     top_p: Annotated[
         float | None, option("--top_p", "P", "infer: draw from the likeliest tokens, of probability P together.")
     ] = None
+    num_beams: Annotated[
+        int | None,
+        option(
+            "--num_beams", "N", "infer: search the likeliest text with N hypotheses side by side, in place of drawing."
+        ),
+    ] = None
+    length_penalty: Annotated[
+        float | None,
+        option(
+            "--length_penalty",
+            "A",
+            "infer: with --num_beams: log probabilities are divided by the length to this power; 1 if not said.",
+        ),
+    ] = None
     stop: Annotated[list[str] | None, option("--stop", "TEXT", "infer: end at this text; may be repeated.")] = None
     tokenizer: Annotated[
         str | None,
@@ -103,10 +117,11 @@ class InferFlags:
         Raises:
             InferenceError: there are no prompts, or they cannot be read
         """
-        same = ("max_tokens", "temperature", "top_k", "top_p", "tokenizer", "batch_size")
+        same = ("max_tokens", "temperature", "top_k", "top_p", "length_penalty", "tokenizer", "batch_size")
         return {
             **{name: getattr(self, name) for name in same},
             "prompts": _read_prompts(self.prompt or (), self.prompt_file),
+            "num_beams": 1 if self.num_beams is None else self.num_beams,
             "stops": tuple(self.stop or ()),
             "truncates": bool(self.truncate_prompt),
             "uses_cache": not self.no_kv_cache,

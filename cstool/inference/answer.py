@@ -7,6 +7,7 @@ from typing import Any
 
 from cstool.data import Tokenizer
 from cstool.errors import InferenceError
+from cstool.inference.beams import Beams, Hypothesis, search
 from cstool.inference.generate import generate
 from cstool.inference.model import InferenceModel
 from cstool.inference.sampling import Sampling
@@ -32,6 +33,7 @@ class Request:
         prompts: texts
         max_tokens: that follow each at most
         sampling: how they are chosen
+        beams: where it is more than one, they are searched for, and not drawn
         stops: texts that end what follows, and are no part of it
         truncates: whether of a prompt that leaves no room its last tokens count, as many as leave room for
             `max_tokens` or for half the context; else it is an error
@@ -46,6 +48,7 @@ class Request:
     prompts: tuple[str, ...]
     max_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
+    beams: Beams = field(default_factory=Beams)
     stops: Sequence[str] = ()
     truncates: bool = False
     uses_cache: bool = True
@@ -141,6 +144,8 @@ def make_request(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
+    num_beams: int = 1,
+    length_penalty: float | None = None,
     **others: Any,
 ) -> Request:
     """A request, in which the params fill in what is left out.
@@ -149,12 +154,18 @@ def make_request(
         params: of the model
         prompts: texts
         seed, max_tokens, temperature, top_k, top_p: None for what the params say
+        num_beams, length_penalty: of a search, see `Beams`
         others: of `Request`
 
     Raises:
         InferenceError: the model is none that generates, or something of it cannot be
     """
     decoder = decoder_of(params.model)
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    if num_beams > 1 and (name := next((name for name, value in drawing.items() if value is not None), None)):
+        raise InferenceError(f"{name}: must go without num_beams, got num_beams {num_beams}", "a search draws nothing")
+    if num_beams == 1 and length_penalty is not None:
+        raise InferenceError("length_penalty: must go with num_beams, got one beam")
     heat = decoder.temperature if temperature is None else temperature
     return Request(
         tuple(prompts),
@@ -165,6 +176,7 @@ def make_request(
             decoder.top_p if top_p is None else top_p,
             params.seed if seed is None else seed,
         ),
+        Beams(num_beams, 1.0 if length_penalty is None else length_penalty),
         **others,
     )
 
@@ -211,36 +223,40 @@ def answer(
     decoder = decoder_of(model.params.model)
     prompts = encode_prompts(decoder, tokenizer, request) if encoded is None else encoded
     capacity = min(decoder.max_position_embeddings, max(map(len, prompts)) + request.max_tokens)
-    fitting = model.sequences_that_fit(capacity)
+    beams = request.beams
+    fitting = model.sequences_that_fit(capacity, beams.count)
     together = min(request.batch_size or min(MOST_AT_ONCE, fitting), fitting, len(prompts))
     speed = Speed(
         prompt_tokens=sum(map(len, prompts)),
-        kv_cache_bytes=cache_bytes(model.graph, together, capacity),
+        kv_cache_bytes=cache_bytes(model.graph, together * beams.count, capacity),
         weights="resident" if model.stream.is_resident else "streamed",
         precision=model.precision,
     )
     completions: list[Completion] = []
-    walk = model.walk(together, capacity)
+    walk = model.walk(together * beams.count, capacity)
     began, later_s, later = time.perf_counter(), 0.0, 0
     firsts: list[float] = []
     for first in range(0, len(prompts), together):
         batch = _Batch(tokenizer, request, first, prompts[first : first + together], show)
         batch_began = time.perf_counter()
-        for token in generate(
-            walk,
-            batch.prompts,
-            first_prompt=first,
-            max_tokens=request.max_tokens,
-            sampling=request.sampling,
-            finish=batch.finish,
-            uses_cache=request.uses_cache,
-            stopped=stopped,
-        ):
-            batch.take(token.prompt, token.finish_reason)
-            if batch.first_s is None and all(batch.made.values()):
-                batch.first_s = time.perf_counter() - batch_began
-            if stopped():
-                break
+        same: dict[str, Any] = {
+            "first_prompt": first,
+            "max_tokens": request.max_tokens,
+            "uses_cache": request.uses_cache,
+            "stopped": stopped,
+        }
+        if beams.count > 1:
+            for found in search(walk, batch.prompts, beams=beams, finish=batch.ends, **same):
+                batch.first_s = batch.first_s or time.perf_counter() - batch_began
+                for hypothesis in found:
+                    batch.take_all(hypothesis)
+        else:
+            for token in generate(walk, batch.prompts, sampling=request.sampling, finish=batch.finish, **same):
+                batch.take(token.prompt, token.finish_reason)
+                if batch.first_s is None and all(batch.made.values()):
+                    batch.first_s = time.perf_counter() - batch_began
+                if stopped():
+                    break
         took = time.perf_counter() - batch_began
         firsts.append(batch.first_s or took)
         later_s += took - firsts[-1]
@@ -274,8 +290,12 @@ class _Batch:
         self._request = request
         self._end = tokenizer.end_of_text
         self._show = show
-        self._texts = {first + k: TextStream(tokenizer, prompt, request.stops) for k, prompt in enumerate(prompts)}
+        self._tokenizer, self._first = tokenizer, first
+        self._texts = {first + k: self._text_of(k) for k in range(len(prompts))}
         self._reasons: dict[int, str] = {}
+
+    def _text_of(self, k: int) -> TextStream:
+        return TextStream(self._tokenizer, self.prompts[k], self._request.stops)
 
     def finish(self, prompt: int, tokens: Sequence[int]) -> str | None:
         """Take the last of the tokens that followed a prompt, and say why it is the last."""
@@ -285,6 +305,23 @@ class _Batch:
         if text := self._texts[prompt].add(tokens[-1]):
             self._show(prompt, text)
         return "stop" if self._texts[prompt].is_stopped else None
+
+    def ends(self, prompt: int, tokens: Sequence[int]) -> str | None:
+        """Say why the last of the tokens that may follow a prompt is the last; None where more may follow."""
+        if tokens[-1] == self._end:
+            return "end_of_text"
+        if not self._request.stops:
+            return None
+        text = self._text_of(prompt - self._first)
+        for token in tokens:
+            text.add(token)
+        return "stop" if text.is_stopped else None
+
+    def take_all(self, hypothesis: Hypothesis) -> None:
+        """Take all tokens that a search found for a prompt."""
+        for count in range(1, len(hypothesis.tokens) + 1):
+            self.finish(hypothesis.prompt, hypothesis.tokens[:count])
+        self.take(hypothesis.prompt, hypothesis.finish_reason)
 
     def take(self, prompt: int, reason: str | None) -> None:
         """Note why a sequence has ended."""

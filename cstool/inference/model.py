@@ -107,18 +107,23 @@ class InferenceModel:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def sequences_that_fit(self, capacity: int) -> int:
-        """Return for how many sequences of so many tokens there is memory.
+    def sequences_that_fit(self, capacity: int, beams: int = 1) -> int:
+        """Return for how many prompts there is memory.
+
+        Args:
+            capacity: most tokens of a sequence
+            beams: sequences of each prompt
 
         Raises:
             ClusterError: not for one
         """
-        free_bytes, one_bytes = available_memory_bytes(), cache_bytes(self.graph, 1, capacity)
+        free_bytes, one_bytes = available_memory_bytes(), cache_bytes(self.graph, beams, capacity)
         if one_bytes > CACHE_SHARE * free_bytes:
+            which, fewer = ("a sequence", "") if beams == 1 else (f"{beams} beams", ", or fewer beams,")
             raise ClusterError(
-                f"a sequence of {capacity:,} tokens: its keys and values must fit half of the free memory "
+                f"{which} of {capacity:,} tokens: keys and values must fit half of the free memory "
                 f"({int(CACHE_SHARE * free_bytes):,} bytes), got {one_bytes:,} bytes",
-                "a smaller --max_tokens needs less",
+                f"a smaller --max_tokens{fewer} needs less",
             )
         return int(CACHE_SHARE * free_bytes / max(1, one_bytes)) if one_bytes else 2**31
 

@@ -77,12 +77,12 @@ class Sampling:
         # Of a temperature next to nothing the likeliest token is left, at 0, and all others at minus infinity.
         with np.errstate(over="ignore"):
             scaled /= self.temperature
-        tokens = np.arange(len(scaled)) if self.top_k is None else _likeliest(scaled, self.top_k)
+        tokens = np.arange(len(scaled)) if self.top_k is None else likeliest(scaled, self.top_k)
         if self.top_p is None or self.top_p == 1:
             return tokens, np.exp(scaled[tokens])
         total = np.exp(scaled[tokens]).sum()
         for count in (FEW, len(tokens)):
-            ordered = tokens[_likeliest(scaled[tokens], count)]
+            ordered = tokens[likeliest(scaled[tokens], count)]
             ordered = ordered[np.argsort(-scaled[ordered], kind="stable")]
             sums = np.cumsum(np.exp(scaled[ordered]))
             enough = int(np.searchsorted(sums, self.top_p * total)) + 1
@@ -91,7 +91,7 @@ class Sampling:
         return ordered[:enough], np.exp(scaled[ordered[:enough]])
 
 
-def _likeliest(scaled: Array, count: int) -> Array:
+def likeliest(scaled: Array, count: int) -> Array:
     """Return the positions of so many largest numbers, ascending; of equal ones, the first."""
     if count >= len(scaled):
         return np.arange(len(scaled))

@@ -137,6 +137,12 @@ class KvCache:
             for name, (heads, width) in _kv_heads(graph).items()
         }
 
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Give one sequence the keys and values of the first tokens of another."""
+        for arrays in (self.keys, self.values):
+            for array in arrays.values():
+                array[target, :, :tokens] = array[source, :, :tokens]
+
 
 Array = np.ndarray[Any, Any]
 _RunOp = Callable[[PlannedOp, Call, News], None]

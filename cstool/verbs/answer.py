@@ -108,6 +108,8 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
+    num_beams: int = 1,
+    length_penalty: float | None = None,
     stop: str | Sequence[str] = (),
     seed: int | None = None,
     tokenizer: str | Path | None = None,
@@ -131,6 +133,8 @@ def generate(
         temperature: 0 takes the likeliest token
         top_k: draw from so many likeliest tokens only
         top_p: draw from the likeliest tokens, of this probability together
+        num_beams: hypotheses that are searched side by side; 1 draws
+        length_penalty: of a search: the power of the length that log probabilities are divided by, 1 if not said
         stop: a text that ends what follows, or several
         seed: of draws; None for that of the params
         tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
@@ -161,6 +165,8 @@ def generate(
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
             stops=(stop,) if isinstance(stop, str) else stop,
             seed=seed,
             truncates=truncates,

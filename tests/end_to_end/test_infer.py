@@ -95,6 +95,35 @@ def test_a_stop_text_and_the_end_of_text_end_it(cstool, ready):
     assert "The text has 5 tokens, ended by stop.\n" in outcome.stderr
 
 
+def test_a_search_finds_the_likeliest_text(cstool, ready):
+    searched = "--num_beams", "3", "--max_tokens", "24"
+    outcome = infer(cstool, ready, "--prompt", "the abc", *searched)
+    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    assert "The text has 24 tokens, ended by length.\n" in outcome.stderr
+    ended = infer(cstool, ready, "--prompt", "uvw", "--stop", ". ", "--stop", "zebra", *searched)
+    assert ended.stdout == "uvwxyz\n"
+    assert "The text has 5 tokens, ended by stop.\n" in ended.stderr
+    prompts = [word for text in ("the ", "a dog ate", "h") for word in ("--prompt", text)]
+    together, by_turns, from_file = (
+        json.loads(infer(cstool, ready, *prompts, *searched, "--json", *other).stdout)["completions"]
+        for other in ((), ("--batch_size", "2", "--no_kv_cache"), ("--memoryx", "file", "--lanes", "1"))
+    )
+    assert together == by_turns == from_file
+
+
+def test_beams_need_memory(cstool, ready, monkeypatch):
+    monkeypatch.setattr("cstool.inference.model.available_memory_bytes", lambda: 100_000)
+    outcome = infer(cstool, ready, "--prompt", "the abc", "--num_beams", "50", "--max_tokens", "24")
+    assert outcome.code == 2, outcome
+    assert outcome.stderr.endswith(
+        error(
+            "50 beams of 31 tokens: keys and values must fit half of the free memory (50,000 bytes), got 1,587,200 "
+            "bytes",
+            "a smaller --max_tokens, or fewer beams, needs less",
+        )
+    )
+
+
 @pytest.mark.parametrize("temperature", ["0", "0.9"])
 def test_nothing_but_the_request_changes_the_text(cstool, ready, temperature):
     prompts = [word for text in ("the ", "a dog ate", "h") for word in ("--prompt", text)]
@@ -330,6 +359,10 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(cstool, di
                "--truncate_prompt goes on from its last 32")),
         ((*A, "--max_tokens", "0"), error("max_tokens: must be at least 1, got 0")),
         ((*A, "--top_p", "2"), error("top_p: must be above 0 and at most 1, got 2", "1 draws from all tokens")),
+        ((*A, "--num_beams", "0"), error("num_beams: must be 1 to 256, got 0")),
+        ((*A, "--num_beams", "4", "--top_k", "9"),
+         error("top_k: must go without num_beams, got num_beams 4", "a search draws nothing")),
+        ((*A, "--length_penalty", "2"), error("length_penalty: must go with num_beams, got one beam")),
         ((*A, "--stop", ""), error("stop: must have at least one character, got an empty one")),
         ((*A, "--batch_size", "0"), error("batch_size: must be at least 1, got 0")),
         ((*A, "--output", "x.csv"), error("--output x.csv: must end in .jsonl, got .csv")),

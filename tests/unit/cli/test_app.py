@@ -76,7 +76,7 @@ LOOK = "hint: `cstool run --help` lists what there is"
     [
         ("run", f"cstool run: missing option '--params' / '-p'\n{LOOK}"),
         ("run --params x.yaml --num_csxx 2",
-         "cstool run: no such option: --num_csxx\nhint: did you mean --num_csx or --num_steps?"),
+         "cstool run: no such option: --num_csxx\nhint: did you mean --num_csx or --num_steps or --num_beams?"),
         ("run --params x.yaml --lanes 0", f"--lanes: must be auto or a positive count, got 0\n{LOOK}"),
         ("rnu", "cstool: no such command 'rnu'\nhint: did you mean run?"),
         ("run --params", f"cstool run: option '--params' requires an argument\n{LOOK}"),

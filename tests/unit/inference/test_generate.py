@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import NonFiniteError
-from cstool.inference import generate as generating
+from cstool.inference import sequences
 from cstool.inference.generate import generate
 from cstool.inference.sampling import Sampling
 from tests.models import FAMILIES
@@ -34,7 +34,7 @@ def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(order, rows
     with walking(one_token(layers=1, sequence=16), sequences=3, capacity=16) as (walk, _):
         alone = [made(walk, [prompt], 5, first_prompt=k, sampling=sampling)[0] for k, prompt in enumerate(PROMPTS)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(generating, "PASS_ROWS", rows)
+            patch.setattr(sequences, "PASS_ROWS", rows)
             assert made(walk, PROMPTS, 5, sampling=sampling) == alone
         # By their numbers, which the draws are keyed by, the greedy ones are the same in any order.
         greedy = made(walk, PROMPTS, 5)
