@@ -348,8 +348,10 @@ def heads(text: str) -> list[str]:
 
 
 def test_infer(cstool):
-    kinds = ["console", "text", "text", "console", "text", "console", "json", "console", "text", "console", "text"]
-    one, text, log, several, texts, script, document, ranks, from_ranks, classes, table = blocks("infer", *kinds)
+    kinds = ["console", "text", "text", "console", "text", "console", "json"]
+    kinds += ["console", "text", "console", "text", "console", "text"]
+    one, text, log, several, texts, script, document, *rest = blocks("infer", *kinds)
+    searched, found, ranks, from_ranks, classes, table = rest
     Path("source.txt").write_text("def f(x):\n    return x\n\n\n" * 300)
     data = "source.txt", "--output", "datasets/text", "--sequence_length", "128"
     assert cstool("data", "prepare", "text", *data).code == 0
@@ -362,6 +364,7 @@ def test_infer(cstool):
     assert plain_lines(said)[-3:] == plain_lines(shown)
     assert heads(run_console(cstool, several)[0].stdout) == heads(texts)
     assert shape(json.loads(run_console(cstool, script)[0].stdout)) == shape(json.loads(document))
+    assert [each.stdout[:9] for each in run_console(cstool, searched)] == [line[:9] for line in found.splitlines()]
     with_ranks = typed(ranks.removeprefix("$ "))
     assert with_ranks.stdout == outcome.stdout
     assert plain_lines(with_ranks.stderr)[-1:] == plain_lines(from_ranks)
