@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from cstool.estimation import Row as Row
     from cstool.inference.answer import Answers as Answers
     from cstool.inference.answer import Completion as Completion
+    from cstool.inference.encoder_answers import EncoderAnswers as EncoderAnswers
     from cstool.inference.model import InferenceModel as InferenceModel
     from cstool.inference.predict import Predictions as Predictions
     from cstool.ir import Artifact as Artifact
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from cstool.verbs.answer import generate as generate
     from cstool.verbs.answer import open_model as open_model
     from cstool.verbs.answer import predict as predict
+    from cstool.verbs.asking import ask as ask
     from cstool.verbs.comparison import validate as validate
     from cstool.verbs.compiling import compile_model as compile_model
     from cstool.verbs.data import check_data as check_data
@@ -96,6 +98,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "cstool.verbs.answer": ("generate", "open_model", "predict"),
+    "cstool.verbs.asking": ("ask",),
     "cstool.verbs.comparison": ("validate",),
     "cstool.verbs.compiling": ("compile_model",),
     "cstool.verbs.estimating": ("estimate", "estimate_scaling"),
@@ -121,6 +124,7 @@ _NAMES = {
     ),
     "cstool.estimation": ("Estimate", "Row"),
     "cstool.inference.answer": ("Answers", "Completion"),
+    "cstool.inference.encoder_answers": ("EncoderAnswers",),
     "cstool.inference.model": ("InferenceModel",),
     "cstool.inference.predict": ("Predictions",),
     "cstool.ir": ("Artifact", "read_artifact", "write_artifact"),

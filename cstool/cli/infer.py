@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cstool.cli.encoder_report import show_answers
 from cstool.cli.infer_flags import InferFlags
 from cstool.cli.render import print_json
 from cstool.cli.screen import TextOutput, screen_on
@@ -21,12 +23,15 @@ from cstool.verbs.answer import (
     predict,
     write_completions,
 )
+from cstool.verbs.asking import EncoderPlan, ask_until_stopped, fills_in, is_encoder, plan_texts, write_answers
 from cstool.words import bytes_text, counted
 
 if TYPE_CHECKING:
     from cstool.verbs.results import Answers, Completion, InferenceModel, Link, Params
 
 _TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
+_ENCODER_FLAGS = {"pair", "embed"}
+_DECODER_FLAGS = {"max_tokens", "temperature", "top_p", "stop", "no_kv_cache"}
 
 
 def infer(
@@ -49,15 +54,17 @@ def infer(
     if link.rank > 0:
         keep_weights(params, lanes=lanes, link=link)
     plan: TextPlan | None = None
-    if generates_text(params):
+    asked: EncoderPlan | None = None
+    if is_encoder(params):
+        asked = _plan_encoder(params, flags)
+    elif generates_text(params):
+        _refuse(flags, _ENCODER_FLAGS, "an encoder", params)
         request = flags.request()
         check_output(flags.output, (".jsonl",), "--output")
         # What is wrong with a prompt is said before anything is read.
         plan = plan_text(params, **request)
     else:
-        for name in flags.typed:
-            if name.removeprefix("--") in _TEXT_FLAGS:
-                raise InferenceError(f"{name}: must be for a model that generates text, got {params.model.name}")
+        _refuse(flags, _TEXT_FLAGS, "a model that generates text", params)
         check_output(flags.output, (".csv", ".h5"), "--output")
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
@@ -76,13 +83,38 @@ def infer(
             document |= answers.as_dict()
             if flags.output is not None:
                 write_completions(flags.output, answers.completions)
+            made = answers.speed.tokens, "token"
+        elif asked is not None:
+            found_answers, signal_name = ask_until_stopped(model, asked, link=link)
+            document |= found_answers.as_dict()
+            show_answers(found_answers, None if as_json else screen.text, flags.output)
+            if flags.output is not None:
+                write_answers(flags.output, found_answers)
+            made = found_answers.speed.texts, "text"
         else:
             found = predict(model, flags.output, batch_size=flags.batch_size, progress=screen.progress)
             document |= found.as_dict()
         if as_json:
             print_json(document)
         if signal_name is not None:
-            raise Interrupted(f"stopped by {signal_name} after {answers.speed.tokens} tokens")
+            raise Interrupted(f"stopped by {signal_name} after {made[0]} {made[1]}s")
+
+
+def _plan_encoder(params: Params, flags: InferFlags) -> EncoderPlan:
+    """Check what is asked of an encoder; what is wrong with a prompt is said before anything is read."""
+    _refuse(flags, _DECODER_FLAGS, "a model that generates text", params)
+    question = flags.question()
+    check_output(flags.output, (".jsonl", ".npy") if flags.embed else (".jsonl",), "--output")
+    if flags.top_k is not None and (flags.embed or not fills_in(params)):
+        raise InferenceError(f"--top_k: must be for tokens that are filled in, got {flags.embed or params.model.name}")
+    return plan_texts(params, **question)
+
+
+def _refuse(flags: InferFlags, others: Collection[str], kind: str, params: Params) -> None:
+    """Raise InferenceError if a flag was typed that is for another kind of model."""
+    for name in flags.typed:
+        if name.removeprefix("--") in others:
+            raise InferenceError(f"{name}: must be for {kind}, got {params.model.name}")
 
 
 def _answer(

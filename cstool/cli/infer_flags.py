@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -41,7 +41,10 @@ class InferFlags:
     temperature: Annotated[
         float | None, option("--temperature", "T", "infer: 0 takes the likeliest token; 1 if not said.")
     ] = None
-    top_k: Annotated[int | None, option("--top_k", "K", "infer: draw from the K likeliest tokens only.")] = None
+    top_k: Annotated[
+        int | None,
+        option("--top_k", "K", "infer: draw from the K likeliest only; an encoder's tokens for a mask."),
+    ] = None
     top_p: Annotated[
         float | None, option("--top_p", "P", "infer: draw from the likeliest tokens, of probability P together.")
     ] = None
@@ -81,9 +84,21 @@ class InferFlags:
     batch_size: Annotated[
         int | None, option("--batch_size", "N", "infer: prompts answered together. Same tokens for any number.")
     ] = None
+    pair: Annotated[
+        list[str] | None,
+        option("--pair", "TEXT", "infer: an encoder's second text, of the prompt of the same place; may be repeated."),
+    ] = None
+    embed: Annotated[
+        Literal["mean", "first", "pooled"] | None,
+        flag("--embed", "infer: an encoder's vectors of texts; mean of all tokens, the first one, or as it is pooled."),
+    ] = None
     output: Annotated[
         Path | None,
-        option("--output", "FILE", "infer: predicted classes go here, .csv or .h5; text goes here as .jsonl."),
+        option(
+            "--output",
+            "FILE",
+            "infer: predicted classes go here, .csv or .h5; text and what encoders answer as .jsonl, vectors as .npy.",
+        ),
     ] = None
 
     @property
@@ -120,7 +135,7 @@ class InferFlags:
         same = ("max_tokens", "temperature", "top_k", "top_p", "length_penalty", "tokenizer", "batch_size")
         return {
             **{name: getattr(self, name) for name in same},
-            "prompts": _read_prompts(self.prompt or (), self.prompt_file),
+            "prompts": [prompt for prompt, _ in _read_prompts(self.prompt or (), (), self.prompt_file)],
             "num_beams": 1 if self.num_beams is None else self.num_beams,
             "stops": tuple(self.stop or ()),
             "truncates": bool(self.truncate_prompt),
@@ -128,18 +143,41 @@ class InferFlags:
             "special_tokens": not self.no_special_tokens,
         }
 
+    def question(self) -> dict[str, Any]:
+        """What is asked of an encoder, as arguments of `plan_texts`; prompts in a file are read.
 
-def _read_prompts(typed: Sequence[str], file: str | None) -> list[str]:
+        Raises:
+            InferenceError: there are no prompts, or they cannot be read, or they do not fit the pairs
+        """
+        prompts = _read_prompts(self.prompt or (), self.pair or (), self.prompt_file, "an encoder")
+        pairs = tuple(pair for _, pair in prompts)
+        return {
+            **{name: getattr(self, name) for name in ("embed", "top_k", "tokenizer", "batch_size")},
+            "prompts": [prompt for prompt, _ in prompts],
+            "pairs": pairs if any(pair is not None for pair in pairs) else (),
+            "truncates": bool(self.truncate_prompt),
+            "special_tokens": not self.no_special_tokens,
+        }
+
+
+_Prompt = tuple[str, str | None]
+"""a prompt, and the text that comes second"""
+
+
+def _read_prompts(
+    typed: Sequence[str], pairs: Sequence[str], file: str | None, kind: str = "a model that generates text"
+) -> list[_Prompt]:
     """Prompts that were typed, then those of a file, in its lines or its JSON objects; "-" is stdin."""
-    prompts = [*typed, *(() if file is None else _of_file(file))]
+    if pairs and len(pairs) != len(typed):
+        raise InferenceError(f"--pair: must be given as often as --prompt ({len(typed)}), got {len(pairs)}")
+    seconds: Sequence[str | None] = pairs or [None] * len(typed)
+    prompts = [*zip(typed, seconds, strict=True), *(() if file is None else _of_file(file))]
     if not prompts:
-        raise InferenceError(
-            "--prompt: must be given for a model that generates text", "or --prompt_file, with a prompt in each line"
-        )
+        raise InferenceError(f"--prompt: must be given for {kind}", "or --prompt_file, with a prompt in each line")
     return prompts
 
 
-def _of_file(file: str) -> list[str]:
+def _of_file(file: str) -> list[_Prompt]:
     name = "stdin" if file == "-" else file
     try:
         content = _stdin() if file == "-" else Path(file).read_bytes()
@@ -159,7 +197,7 @@ def _of_file(file: str) -> list[str]:
     if not lines:
         raise InferenceError(f"{name}: must have a prompt, got {'nothing' if not text else 'only empty lines'}")
     if not file.lower().endswith(".jsonl"):
-        return [line for _, line in lines]
+        return [(line, None) for _, line in lines]
     return [_of_object(name, number, line) for number, line in lines]
 
 
@@ -169,7 +207,7 @@ def _stdin() -> bytes:
     return sys.stdin.buffer.read()
 
 
-def _of_object(name: str, number: int, line: str) -> str:
+def _of_object(name: str, number: int, line: str) -> _Prompt:
     try:
         found = json.loads(line)
     except ValueError:
@@ -177,4 +215,7 @@ def _of_object(name: str, number: int, line: str) -> str:
     prompt = found.get("prompt") if isinstance(found, dict) else None
     if not isinstance(prompt, str):
         raise InferenceError(f'{name}:{number}: must be a JSON object with a text under "prompt", got {line[:60]}')
-    return prompt
+    pair = found.get("pair")
+    if not isinstance(pair, str | None):
+        raise InferenceError(f'{name}:{number}: must have a text under "pair", or nothing, got {line[:60]}')
+    return prompt, pair

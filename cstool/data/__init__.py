@@ -6,6 +6,7 @@ from cstool.data.check import DataCheck, check_data
 from cstool.data.dataset import MASKS, Dataset, Field, allocate
 from cstool.data.digits import DigitsSummary, prepare_digits
 from cstool.data.encoder_data import open_loader
+from cstool.data.encoder_text import EncoderText, EncoderTokenizer
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.info import DataInfo, PartInfo, data_info
 from cstool.data.masked_preparation import MaskedTextPlan, prepare_masked_text
@@ -16,4 +17,5 @@ from cstool.data.record import read_record
 from cstool.data.sink_tokens import SinkTokensDataset
 from cstool.data.text import prepare_text
 from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
+from cstool.data.token_classes import label_names
 from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of

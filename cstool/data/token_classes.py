@@ -14,6 +14,7 @@ from pathlib import Path
 from cstool.data.dataset import Array, Field, is_special
 from cstool.data.row_dataset import RowDataset, put
 from cstool.data.row_files import Row, RowFiles, csv_rows
+from cstool.data.sentences import MNLI, SST2
 from cstool.data.vocabulary import PAD, Vocabulary
 from cstool.errors import DataError
 
@@ -100,6 +101,18 @@ def read_label_numbers(path: Path, classes: int | None = None) -> dict[str, int]
             f"set num_labels to {most + 1}",
         )
     return found
+
+
+def label_names(where: Path | str) -> dict[int, str]:
+    """Return the names of classes by number: of a JSON file with the numbers of labels, or of a task's data processor.
+
+    Raises:
+        DataError: the file holds something else
+    """
+    tasks = {"MNLIDataProcessor": MNLI, "SST2DataProcessor": SST2}
+    if isinstance(where, str):
+        return dict(enumerate(tasks[where].classes))
+    return {number: name for name, number in read_label_numbers(where).items()}
 
 
 def open_token_classes(

@@ -108,7 +108,8 @@ class FileTokenizer:
         loaded.no_truncation()
         loaded.no_padding()
         self.name = str(path)
-        self._loaded = loaded
+        self.loaded = loaded
+        """of the package"""
         ids = loaded.get_vocab(with_added_tokens=True)
         if not ids:
             raise DataError(f"{path}: must be a tokenizer with at least one token, got an empty vocabulary")
@@ -137,9 +138,9 @@ class FileTokenizer:
         """
         try:
             if self._unknown is None and not self._drops:  # where each token comes from need not be known
-                [encoding] = self._loaded.encode_batch_fast([text], add_special_tokens=False)
+                [encoding] = self.loaded.encode_batch_fast([text], add_special_tokens=False)
                 return [int(token) for token in encoding.ids], []
-            encoding = self._loaded.encode(text, add_special_tokens=False)
+            encoding = self.loaded.encode(text, add_special_tokens=False)
         except TypeError:
             first = next(i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff")
             raise _not_a_character(text, first) from None
@@ -160,7 +161,7 @@ class FileTokenizer:
         """Return the text of tokens, special ones written out."""
         runs = groupby((int(token) for token in tokens), self._known.__contains__)
         return "".join(
-            self._loaded.decode(list(run), skip_special_tokens=False) if known else _REPLACEMENT * len(list(run))
+            self.loaded.decode(list(run), skip_special_tokens=False) if known else _REPLACEMENT * len(list(run))
             for known, run in runs
         )
 

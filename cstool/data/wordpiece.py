@@ -33,7 +33,7 @@ class WordPiece:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._loaded = _tokenizer(str(vocabulary.path), vocabulary.tokens, vocabulary.do_lower)
+        self._loaded = wordpiece_tokenizer(str(vocabulary.path), vocabulary.tokens, vocabulary.do_lower)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of texts, special ones not added."""
@@ -51,7 +51,7 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], vocab_size: int, *, do_l
     Raises:
         DataError: the package `tokenizers` is not installed.
     """
-    tokenizer = _tokenizer("--vocab_size", SPECIAL_TOKENS, do_lower)
+    tokenizer = wordpiece_tokenizer("--vocab_size", SPECIAL_TOKENS, do_lower)
     from tokenizers import trainers
 
     counts: Counter[str] = Counter()
@@ -74,17 +74,36 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], vocab_size: int, *, do_l
     tokenizer.train_from_iterator(texts(), trainer)
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     # Anew, since a text that spells [MASK] out is no mask.
-    made = _tokenizer("--vocab_size", sorted(ids, key=ids.__getitem__), do_lower)
+    made = wordpiece_tokenizer("--vocab_size", sorted(ids, key=ids.__getitem__), do_lower)
     return f"{made.to_str(pretty=True)}\n"
 
 
 def wordpiece_file(vocabulary: Vocabulary) -> str:
     """Return a vocabulary as the content of a tokenizers JSON file, or raise DataError without `tokenizers`."""
-    tokenizer = _tokenizer(str(vocabulary.path), vocabulary.tokens, vocabulary.do_lower)
+    tokenizer = wordpiece_tokenizer(str(vocabulary.path), vocabulary.tokens, vocabulary.do_lower)
     return f"{tokenizer.to_str(pretty=True)}\n"
 
 
-def _tokenizer(where: str, tokens: Sequence[str], do_lower: bool) -> Any:
+def residue_tokenizer(vocabulary: Vocabulary) -> Any:
+    """Return the package's tokenizer of proteins, each letter a token, or raise DataError without the package."""
+    wordpiece_tokenizer(str(vocabulary.path), (UNKNOWN,), False)
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    letters = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), letters])
+    return tokenizer
+
+
+def wordpiece_tokenizer(where: str, tokens: Sequence[str], do_lower: bool) -> Any:
+    """Return the package's tokenizer of a vocabulary, or raise DataError without the package.
+
+    Args:
+        where: what asks for it, for messages
+        tokens: in the order of their numbers
+        do_lower: take texts in lower case
+    """
     try:
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
     except ImportError:

@@ -7,9 +7,10 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from cstool.errors import ClusterError, InferenceError
+from cstool.errors import ClusterError
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
+from cstool.ir import Graph
 from cstool.kernels.one_thread import one_blas_thread
 from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import available_memory_bytes
@@ -20,8 +21,8 @@ from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.spread import spread_memoryx
 from cstool.machine.start import choose_start, restore
-from cstool.models import build_graph
-from cstool.params import DecoderParams, EncoderParams, Params
+from cstool.models import SampleForm, build_graph
+from cstool.params import FcMnistParams, Params
 from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
@@ -54,13 +55,8 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         self.params = params
-        if isinstance(params.model, EncoderParams):
-            raise InferenceError(
-                f"{params.path}: the model must be a decoder or fc_mnist, got {params.model.name}, an encoder",
-                "--mode eval says how well it does on its validation data",
-            )
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
-        self.graph = build_graph(params.model, 1 if isinstance(params.model, DecoderParams) else None)
+        self.graph = build_graph(params.model, None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1))
         # Which kernel computes with a sparse weight is for the walk to say.
         chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, self.graph, chooser)
@@ -127,7 +123,12 @@ class InferenceModel:
             )
         return int(CACHE_SHARE * free_bytes / max(1, one_bytes)) if one_bytes else 2**31
 
-    def walk(self, sequences: int, capacity: int) -> Walk:
-        """A walk over so many sequences, each of up to `capacity` tokens."""
-        cache = KvCache(self.graph, sequences, capacity) if cache_bytes(self.graph, 1, 1) else None
-        return Walk(self.graph, self.stream, self.team, cache, capacity)
+    def walk(self, sequences: int, capacity: int, graph: Graph | None = None) -> Walk:
+        """A walk over so many sequences, each of up to `capacity` tokens.
+
+        Args:
+            graph: a part of the model; None for all of it
+        """
+        graph = graph or self.graph
+        cache = KvCache(graph, sequences, capacity) if cache_bytes(graph, 1, 1) else None
+        return Walk(graph, self.stream, self.team, cache, capacity)

@@ -20,6 +20,7 @@ from cstool.kernels.call import Call, Weights
 from cstool.kernels.embedding import add_positions, sinusoids
 from cstool.kernels.loss import bend_logits
 from cstool.kernels.mixture import choose_experts, expert_rows
+from cstool.kernels.residual import token_factors
 from cstool.kernels.rotary import turn
 from cstool.kernels.rowwise import linear_by_turns
 from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
@@ -106,14 +107,22 @@ class WeightStream:
 
 def cache_bytes(graph: Graph, sequences: int, capacity: int) -> int:
     """Size of the cache of so many sequences, each of up to `capacity` tokens [bytes]."""
-    return sum(2 * 4 * sequences * capacity * heads * width for heads, width in _kv_heads(graph).values())
+    distinct = dict(_kv_heads(graph).values())
+    return sum(2 * 4 * sequences * capacity * heads * width for heads, width in distinct.values())
 
 
-def _kv_heads(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Heads of keys and values, and the width of each, by op."""
-    attentions = [op for op in graph.ops if rules_of(op).anchor is KernelKind.ATTENTION]
-    heads = {op.name: (op.attributes["kv_heads"], graph.tensors[op.inputs[1]].shape[-1]) for op in attentions}
-    return {name: (count, width // count) for name, (count, width) in heads.items()}
+def _kv_heads(graph: Graph) -> dict[str, tuple[str, tuple[int, int]]]:
+    """By op the name of its arrays, and heads of keys and values and the width of each.
+
+    Where tokens see later ones, all of them come in one pass, and nothing need be kept: all such ops have one pair.
+    """
+    found = {}
+    for op in graph.ops:
+        if rules_of(op).anchor is KernelKind.ATTENTION:
+            heads, width = op.attributes["kv_heads"], graph.tensors[op.inputs[1]].shape[-1]
+            name = op.name if op.attributes["causal"] else f"{heads} x {width}"
+            found[op.name] = name, (heads, width // heads)
+    return found
 
 
 class KvCache:
@@ -132,10 +141,12 @@ class KvCache:
         self.values: Mapping[str, np.ndarray] = self._arrays(graph, sequences)
 
     def _arrays(self, graph: Graph, sequences: int) -> dict[str, np.ndarray]:
-        return {
+        names = _kv_heads(graph)
+        arrays = {
             name: np.empty((sequences, heads, self.capacity, width), np.float32)
-            for name, (heads, width) in _kv_heads(graph).items()
+            for name, (heads, width) in dict(names.values()).items()
         }
+        return {op: arrays[name] for op, (name, _) in names.items()}
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Give one sequence the keys and values of the first tokens of another."""
@@ -152,6 +163,8 @@ SPARSE_DENSITY = 1 / 3
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
 TAKEN_APART = 16
 """numbers from the rows that members have taken of one product to those of the next: two cache lines"""
+_UNCHECKED = partial(np.errstate, over="ignore", invalid="ignore")
+"""an overflow is found in the logits"""
 MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
 
@@ -190,7 +203,7 @@ class Walk:
     """Runs passes.
 
     Args:
-        graph: the model for samples of one token, or of none
+        graph: the model for samples of one token, or of none; of an encoder, up to the op whose input is wanted
         stream: where weights come from
         team: threads
         cache: keys and values so far; None for models without attention
@@ -213,6 +226,7 @@ class Walk:
             OpKind.FIXED_POSITION_EMBEDDING: self._fixed_position,
             OpKind.ROTARY: self._rotary,
             OpKind.ATTENTION: self._attention,
+            OpKind.TOKEN_DROPOUT: self._token_dropout,
             OpKind.ROUTER: self._router,
             OpKind.EXPERT_LINEAR: self._experts,
         }
@@ -228,13 +242,23 @@ class Walk:
         Returns:
             (n, classes) float32, as the loss has them in training
         """
+        layout = self._pass(inputs, news, takes_head=len(wanted) > 0)
+        with _UNCHECKED():
+            return self._logits(*layout.head, wanted)
+
+    def states(self, inputs: Mapping[str, Array], news: News) -> Array:
+        """Run a pass up to the last op, and return what that reads, (T, width) float32; good until the next pass."""
+        layout = self._pass(inputs, news, takes_head=False)
+        return layout.head[1].inputs[0]
+
+    def _pass(self, inputs: Mapping[str, Array], news: News, *, takes_head: bool) -> _Layout:
+        """Run all ops but the last."""
         self.passes += 1
         layout = self._layout(len(next(iter(inputs.values()))))
         for name, value in inputs.items():
             np.copyto(layout.slot.arrays[name], value)
-        self.stream.begin_pass(layout.body_panels, layout.head_panels, takes_head=len(wanted) > 0)
-        # An overflow is found in the logits.
-        with np.errstate(over="ignore", invalid="ignore"):
+        self.stream.begin_pass(layout.body_panels, layout.head_panels, takes_head=takes_head)
+        with _UNCHECKED():
             if self.stream.is_resident:
                 if layout.steps is None:
                     layout.steps = [self._settled(group) for group in layout.groups]
@@ -243,7 +267,7 @@ class Walk:
             else:
                 for group in layout.groups:
                     self._run(group, news)
-            return self._logits(*layout.head, wanted)
+        return layout
 
     def _layout(self, rows: int) -> _Layout:
         found = self._layouts.pop(rows, None)
@@ -338,9 +362,10 @@ class Walk:
             call.let_go()
 
     def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
+        offset = planned.op.attributes.get("offset", 0)
         for panel in planned.matrix_panels:
             with self.stream.lent([panel]) as (table,):
-                self._add_positions(call, table, panel.start, news)
+                self._add_positions(call, table, panel.start - offset, news)
 
     def _fixed_position(self, _planned: PlannedOp, call: Call, news: News) -> None:
         x = call.inputs[0]
@@ -359,12 +384,15 @@ class Walk:
     def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
         assert self.cache is not None
         q, k, v, *segments = call.inputs
-        if segments:
+        # What an encoder's tokens are told apart by is padding, of which there is none here.
+        if segments and planned.op.attributes["causal"]:
             raise ValueError(f"{planned.op.name}: with a cache, all tokens of a sequence are of one segment")
         keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
         append(k, news, keys)
         append(v, news, values)
         form = Attention.of(planned.op.attributes, self.capacity)
+        # Of a sequence all of whose tokens see each other nothing may be before this pass.
+        assert planned.op.attributes["causal"] or not news.before.any()
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads
 
@@ -373,6 +401,13 @@ class Walk:
             cached_attention(q, news, keys, values, form, part, call.outputs[0], self._scores[member])
 
         self.team.run(work, 2 * seen)
+
+    def _token_dropout(self, planned: PlannedOp, call: Call, news: News) -> None:
+        x, ids, _ = call.inputs
+        mask_token, kept = planned.op.attributes["mask_token"], planned.op.attributes["kept"]
+        for rows, _ in _sequences(news):
+            factors = token_factors(ids[None, rows], np.ones_like(ids[None, rows]), mask_token, kept)
+            np.multiply(x[rows], factors.reshape(-1, 1).astype(x.dtype), out=call.outputs[0][rows])
 
     def _logits(self, planned: PlannedOp, call: Call, wanted: Array) -> Array:
         logits = np.empty((len(wanted), self.classes), np.float32)

@@ -2,7 +2,8 @@
 
 The new tokens of several sequences lie one after the other; each sequence has a cache of its own, as many tokens long
 as it has had so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
-context of a token has the same bits whether the tokens before it came with it or were in the cache.
+context of a token has the same bits whether the tokens before it came with it or were in the cache. Where attention is
+not causal, all tokens of a sequence must be new: none of them can wait for those that it sees.
 
 Source: Pope et al., "Efficiently scaling transformer inference", 2022, section 3.3 (the cache); for the rest see
 `attention`.
@@ -121,18 +122,21 @@ def _attend(  # type: ignore[no-untyped-def]
             columns = scores.ctypes.data
             dots(queries, q_stride, tokens, head_keys, key_stride, lead, columns, score_stride, width, head_keys)
             columns += lead * FLOAT_BYTES
-            window_keys, seen = head_keys + begin * key_stride, position + tokens - begin
+            # The last key that it sees is that of its last token, or where none is too late, the last that there is.
+            last = min(position + tokens + rules.ahead, had + count)
+            window_keys, seen = head_keys + begin * key_stride, last - begin
             dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width, window_keys)
             for i in range(tokens):
                 here = position + i
                 start = _first_seen(rules, here)
                 # Sinks that its own window has not are the first columns in either case: keys from 0 on.
                 apart = scores[i, : min(sinks, start)]
-                window = scores[i, start - begin + lead : here + 1 - begin + lead]
+                stop = min(here + 1 + rules.ahead, had + count)
+                window = scores[i, start - begin + lead : stop - begin + lead]
                 biases = apart[:0], apart[:0]
                 if rules.biases.shape[0] > 0:
                     of_head = rules.biases[head, rules.queries - 1 - here :]
-                    biases = of_head[: apart.shape[0]], of_head[start : here + 1]
+                    biases = of_head[: apart.shape[0]], of_head[start:stop]
                 _soften(apart, window, factor, rules.cap, biases)
                 target = context[row + i, head * width : (head + 1) * width]
                 for d in range(width):
@@ -165,8 +169,8 @@ def cached_attention(
     Raises:
         ValueError: for what a cache of one sequence of tokens, and an op without weights, do not have
     """
-    if not form.causal or form.columns is not None or form.buckets or form.slope_scale is not None:
-        raise ValueError("with a cache, attention is causal, without columns, and its biases are not weights")
+    if form.columns is not None or form.buckets or form.slope_scale is not None:
+        raise ValueError("with a cache, attention is without columns, and its biases are not weights")
     rules = form.rules(form.biases(q.dtype, needed=False))
     heads = form.heads, form.heads // form.kv_heads
     _attend(q, news, keys, values, pairs, *heads, form.sinks, rules, context, scores)

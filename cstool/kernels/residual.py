@@ -81,15 +81,26 @@ def scale_backward(c: Call) -> None:
     _scale(c.delta_y, float(c.attributes["factor"]), c.delta_x(0), draws_of(c.dropout))
 
 
-def _token_factors(c: Call) -> np.ndarray:
-    """What each token is multiplied by, (T, 1)."""
-    x, ids, mask = c.inputs
-    is_masked = (ids == c.attributes["mask_token"]).reshape(-1, c.sequence)
-    lengths = np.maximum(mask.reshape(-1, c.sequence).sum(axis=1, keepdims=True), 1)
-    share = is_masked.sum(axis=1, keepdims=True) / lengths
+def token_factors(ids: np.ndarray, mask: np.ndarray, mask_token: int, kept: float) -> np.ndarray:
+    """What each token is multiplied by, (samples, S) float64.
+
+    Args:
+        ids: (samples, S)
+        mask: (samples, S), 1 for the tokens that are none of padding
+        mask_token: the id of masked tokens
+        kept: share of tokens that are not masked in training
+    """
+    is_masked = ids == mask_token
+    share = is_masked.sum(axis=1, keepdims=True) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
     # Where all of a sample is masked, there is nothing to make larger.
-    factors = c.attributes["kept"] / np.where(share < 1, 1 - share, 1)
-    return np.where(is_masked, 0, factors).astype(x.dtype).reshape(-1, 1)
+    factors: np.ndarray = np.where(is_masked, 0, kept / np.where(share < 1, 1 - share, 1))
+    return factors
+
+
+def _token_factors(c: Call) -> np.ndarray:
+    x, *rest = c.inputs
+    ids, mask = (part.reshape(-1, c.sequence) for part in rest)
+    return token_factors(ids, mask, c.attributes["mask_token"], c.attributes["kept"]).astype(x.dtype).reshape(-1, 1)
 
 
 def token_dropout_forward(c: Call) -> None:

@@ -2,7 +2,7 @@
 
 from cstool.ir import Graph, verify
 from cstool.models.decoder import decoder_graph
-from cstool.models.encoder import encoder_graph
+from cstool.models.encoder import Answer, answering_graph, encoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
 from cstool.models.form import GATHERED, SampleForm
 from cstool.params import (
@@ -15,7 +15,7 @@ from cstool.params import (
     usual_predictions,
 )
 
-__all__ = ["GATHERED", "SampleForm", "build_graph", "declared_form"]
+__all__ = ["GATHERED", "Answer", "SampleForm", "answering_graph", "build_graph", "declared_form"]
 
 
 def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:

@@ -1,6 +1,8 @@
 """BERT, RoBERTa, ESM-2 and the heads of BERT: one encoder, and what reads its tokens."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
 from cstool.models.decoder import add_projections, alibi_slopes
@@ -20,6 +22,10 @@ _MASK_SHARE = 0.15 * 0.8
 "Evolutionary-scale prediction of atomic-level protein structure", 2023, as released."""
 _HEAD = Initializer("normal", std=0.02)
 """of the classifiers of fine-tuned models"""
+
+
+Answer = Literal["tokens", "pairs", "encoded", "pooled"]
+"""what is wanted of an encoder"""
 
 
 def encoder_graph(model: EncoderParams, form: SampleForm) -> Graph:
@@ -69,6 +75,25 @@ def _pretraining(model: BertParams, form: SampleForm) -> Graph:
         losses.append(Loss("nsp_loss", "batch_size", accuracy="accuracy_cls"))
     aliases = {"bert_mlm_head.classifier.ffn.0.linear_layer.weight": words} if model.share_embedding_weights else {}
     return Graph(model.name, tuple(inputs), tuple(segments), tuple(losses), aliases)
+
+
+def answering_graph(model: EncoderParams, answer: Answer) -> Graph:
+    """Build the part of an encoder, for samples of one token, that an answer takes; its last op reads what is wanted.
+
+    So gathered tokens and first tokens are all tokens, and those who ask choose among the rows.
+
+    Args:
+        answer: of a head its logits: `tokens` (the first head), `pairs` (whether a text follows another); or what it
+            reads: `encoded` (all tokens), `pooled` (what is made of the first token, where there is such a layer)
+    """
+    graph = encoder_graph(model, SampleForm(1, 1))
+    heads = len(graph.losses)
+    *body, first = graph.segments[: len(graph.segments) - heads + 1]
+    last = graph.segments[-1] if answer in ("pairs", "pooled") else first
+    if answer == "encoded":
+        # Whatever the head is, its first op reads the encoded tokens.
+        last = replace(last, ops=last.ops[:1])
+    return replace(graph, segments=(*body, last), losses=())
 
 
 def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:

@@ -87,7 +87,7 @@ def _checkpoint(named: str) -> Path:
 
 
 @contextmanager
-def _opened(
+def opened(
     trained: str | Path | Params | InferenceModel, lanes: int | None, progress: Literal["auto", "none"] | Progress
 ) -> Iterator[InferenceModel]:
     """Yield a model; one that was opened before stays open."""
@@ -156,7 +156,7 @@ def generate(
     """
     from cstool.inference.answer import answer
 
-    with _opened(trained, lanes, progress) as model:
+    with opened(trained, lanes, progress) as model:
         plan = plan_text(
             model.params,
             (prompts,) if isinstance(prompts, str) else prompts,
@@ -308,7 +308,7 @@ def predict(
 
     path = None if output is None else Path(output)
     check_output(path, (".csv", ".h5"), "output")
-    with _opened(trained, lanes, progress) as model, progress_of(progress) as shown:
+    with opened(trained, lanes, progress) as model, progress_of(progress) as shown:
         if generates_text(model.params):
             name = model.params.model.name
             raise InferenceError(f"predict: must be for a model that classifies, got {name}", "`generate` is for text")

@@ -7,6 +7,7 @@ from cstool.estimation import Estimate, Row
 from cstool.estimation.published import Comparison as PublishedComparison
 from cstool.estimation.published import Prediction
 from cstool.inference.answer import Answers, Completion
+from cstool.inference.encoder_answers import EncoderAnswers
 from cstool.inference.model import InferenceModel
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
 from cstool.machine.ranks.link import Link

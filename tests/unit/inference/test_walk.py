@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from cstool.inference import walk as walking_module
+from cstool.inference.walk import Walk
 from cstool.ir import OpKind
+from cstool.kernels.cached_attention import News
 from cstool.machine.memoryx.sparse_weights import SparsityRules
-from cstool.models import build_graph
+from cstool.models import SampleForm, answering_graph, build_graph
 from cstool.params import SparsityParams
-from tests.models import BALANCED, FAMILIES, decoder, decoder_params, fc_mnist
+from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, decoder_params, encoder_params, fc_mnist
 from tests.reference import models as reference
 from tests.unit.inference.machines import walking, whole_news
 
@@ -29,6 +31,12 @@ DECODERS: dict[str, dict[str, Any]] = {
 def one_token(**keys: Any) -> Any:
     """Return the graph of a decoder as inference builds it: of one token, whatever the context."""
     return build_graph(decoder_params(**keys), 1)
+
+
+def encoder_inputs(graph: Any, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the inputs of texts without padding."""
+    zeros = {tensor.name: np.zeros(len(ids), tensor.dtype) for tensor in graph.inputs}
+    return {**zeros, "input_ids": ids, "attention_mask": np.ones(len(ids), np.int32)}
 
 
 def losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -53,8 +61,46 @@ def test_logits_give_the_loss_of_the_slow_twin(name, precision):
 
 def test_every_kind_of_op_is_met_by_these_models():
     graphs = [decoder(**keys) for keys in DECODERS.values()]
-    of_encoders = {OpKind.GATHER, OpKind.FIRST_TOKEN, OpKind.TOKEN_DROPOUT}
-    assert {op.kind for graph in graphs for op in graph.ops} == set(OpKind) - of_encoders
+    graphs += [answering_graph(encoder_params(**_keys(keys)), "tokens") for keys in ENCODERS.values()]
+    assert {op.kind for graph in graphs for op in graph.ops} | {OpKind.BALANCE_LOSS} == set(OpKind)
+
+
+def _keys(keys: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in keys.items() if name != "packed"}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_logits_of_an_encoder_give_the_losses_of_the_slow_twin(name):
+    """Of three texts of different length in one pass, which the twin has apart, without padding."""
+    keys = {"layers": 2, **_keys(ENCODERS[name])}
+    model, rng, lengths = encoder_params(**keys), np.random.default_rng(4), (5, LENGTH, 3)
+    texts = [rng.integers(3, 11, length).astype(np.int32) for length in lengths]
+    starts = np.cumsum([0, *lengths])
+    whole = build_graph(model, SampleForm(1, 1))
+    with walking(whole, sequences=3, capacity=LENGTH) as (full, weights):
+        graph = answering_graph(model, "tokens")
+        walk = Walk(graph, full.stream, full.team, full.cache, LENGTH)
+        inputs = encoder_inputs(graph, np.concatenate(texts))
+        news = News(*(np.array(part, np.int64) for part in ((0, 1, 2), starts[:-1], lengths, (0, 0, 0))))
+        is_first = name == "classifier"
+        wanted = starts[:-1] if is_first else np.arange(starts[-1])
+        logits = walk.run(inputs, news, wanted)
+        alone = []
+        for text in texts:
+            rows = np.arange(1 if is_first else len(text))
+            alone.append(walk.run(encoder_inputs(graph, text), whole_news(len(text), slot=2), rows))
+    np.testing.assert_array_equal(np.concatenate(alone), logits)
+    for number, (text, found) in enumerate(zip(texts, alone, strict=True)):
+        length = len(text)
+        form = build_graph(model, SampleForm(length, length))
+        labels = rng.integers(0, found.shape[1], len(found)).astype(np.int32)
+        batch = {tensor.name: np.zeros((1, *tensor.shape), tensor.dtype) for tensor in form.inputs}
+        positions = np.arange(length)[None]
+        batch |= {"input_ids": text[None], "attention_mask": np.ones((1, length)), "mask": np.ones((1, len(found)))}
+        batch |= {"labels": labels[None], "masked_lm_positions": positions, "cls_positions": positions}
+        counted = [1.0, *[0.0] * (len(form.losses) - 1)]
+        expected = reference.loss(form, weights, batch, 3, None, counted)
+        assert losses(found, labels).sum() == pytest.approx(expected, rel=LOSS), number
 
 
 def test_a_classifier_gives_the_loss_of_the_slow_twin():

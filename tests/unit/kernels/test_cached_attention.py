@@ -72,6 +72,19 @@ def test_a_whole_sequence_is_attention(name, length, rng):
     assert_close(context, expected)
 
 
+@pytest.mark.parametrize("name", ["plain", "softcap", "slopes"])
+@pytest.mark.parametrize("length", [1, 6, BLOCK_TOKENS, BLOCK_TOKENS + 9])
+def test_where_all_tokens_see_each_other_it_is_attention_too_beside_others(name, length, rng):
+    form = Attention(HEADS, KV_HEADS, length, 0.3, causal=False, **FORMS[name])
+    q, k, v = tokens(rng, length)
+    expected, _ = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), form, None)
+    (context,) = Caches(form, 1).attend([(0, [q, k, v])])
+    assert_close(context, expected)
+    longer = Attention(HEADS, KV_HEADS, length + 5, 0.3, causal=False, **FORMS[name])
+    contexts = Caches(longer, 3).attend([(1, tokens(rng, 4)), (0, [q, k, v]), (2, tokens(rng, length + 5))], cuts=(5,))
+    np.testing.assert_array_equal(contexts[1], context)
+
+
 @pytest.mark.parametrize("name", FORMS)
 @given(data=st.data())
 def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name, data):
@@ -90,8 +103,8 @@ def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name, data):
     np.testing.assert_array_equal(np.concatenate(found), whole)
 
 
-@pytest.mark.parametrize("keys", [{"causal": False}, {"columns": (4, 1)}, {"buckets": 4}, {"slope_scale": 1.0}])
+@pytest.mark.parametrize("keys", [{"columns": (4, 1)}, {"buckets": 4}, {"slope_scale": 1.0}])
 def test_what_a_cache_does_not_have_is_refused(keys, rng):
     form = Attention(HEADS, KV_HEADS, 5, 0.3, **keys)
-    with pytest.raises(ValueError, match="with a cache, attention is causal"):
+    with pytest.raises(ValueError, match="with a cache, attention is without columns"):
         Caches(form, 1).attend([(0, tokens(rng, 5))])

@@ -1,0 +1,364 @@
+"""What an encoder makes of texts: tokens for the masks in them, classes, sentences to keep, or vectors.
+
+Texts go through the model side by side, without padding: what is said of one does not depend on the others, to the bit.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cstool.data import EncoderText, EncoderTokenizer
+from cstool.errors import InferenceError, NonFiniteError
+from cstool.inference.encoder_answers import (
+    Choice,
+    Classified,
+    Embedded,
+    EncoderAnswer,
+    EncoderAnswers,
+    EncoderSpeed,
+    Filled,
+    Sentence,
+    Summarized,
+    Tagged,
+    Word,
+)
+from cstool.inference.model import InferenceModel
+from cstool.inference.walk import Walk
+from cstool.kernels.cached_attention import News
+from cstool.models import Answer, answering_graph
+from cstool.params import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DecoderParams,
+    EncoderParams,
+    ModelParams,
+)
+
+PASS_ROWS = 512
+"""tokens of a pass where nobody says how many texts it has: enough for products as fast as they get"""
+TOP_K = 5
+"""tokens for a mask where nobody says how many"""
+EMBEDDINGS = ("mean", "first", "pooled")
+"""of the vectors of all tokens the mean, that of the first token, and what a model's pooling layer makes of that"""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class EncoderRequest:
+    """What is asked of an encoder.
+
+    Args:
+        prompts: texts
+        pairs: for each prompt the text that comes second, or None
+        embed: one of `EMBEDDINGS`, for vectors; None for what the model was trained for
+        top_k: tokens for each mask
+        truncates: whether texts that are too long are cut; else that is an error
+        special_tokens: whether texts begin and end with the tokens for that
+        batch_size: texts that go through the model together; None for some 512 tokens
+
+    Raises:
+        InferenceError: something of it cannot be
+    """
+
+    prompts: tuple[str, ...]
+    pairs: tuple[str | None, ...] = ()
+    embed: str | None = None
+    top_k: int = TOP_K
+    truncates: bool = False
+    special_tokens: bool = True
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("top_k", "batch_size"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise InferenceError(f"{name}: must be at least 1, got {value}")
+        if self.embed is not None and self.embed not in EMBEDDINGS:
+            raise InferenceError(f"embed: must be one of {', '.join(EMBEDDINGS)}, got {self.embed}")
+
+    def second(self, number: int) -> str | None:
+        """The second text of a prompt."""
+        return self.pairs[number] if self.pairs else None
+
+
+def encoder_of(model: ModelParams) -> EncoderParams:
+    """The model section of params, where it is of an encoder; else raise InferenceError."""
+    if not isinstance(model, EncoderParams):
+        hint = "a prompt alone is gone on from" if isinstance(model, DecoderParams) else None
+        raise InferenceError(f"model: must be an encoder, got {model.name}", hint)
+    return model
+
+
+def encode_texts(model: EncoderParams, tokenizer: EncoderTokenizer, request: EncoderRequest) -> list[EncoderText]:
+    """Return the tokens of each prompt.
+
+    Raises:
+        InferenceError: a prompt is empty, too long, has no mask to fill in, or a second text where there can be none
+    """
+    if tokenizer.vocab_size > model.vocab_size:
+        raise InferenceError(
+            f"{tokenizer.name}: must have at most the model's vocab_size ({model.vocab_size:,}) tokens, got "
+            f"{tokenizer.vocab_size:,}",
+            "--tokenizer names that of the training data",
+        )
+    if request.embed == "pooled" and not _has_pooler(model):
+        raise InferenceError(
+            f"embed: must be mean or first for {model.name}, which has no pooling layer, got pooled",
+        )
+    return [_encode(model, tokenizer, request, number) for number in range(len(request.prompts))]
+
+
+def _has_pooler(model: EncoderParams) -> bool:
+    return isinstance(model, BertClassifierParams) or (isinstance(model, BertParams) and not model.disable_nsp)
+
+
+def _encode(model: EncoderParams, tokenizer: EncoderTokenizer, request: EncoderRequest, number: int) -> EncoderText:
+    prompt, pair = request.prompts[number], request.second(number)
+    which = f"prompt {number + 1}" if len(request.prompts) > 1 else "prompt"
+    takes_pairs = isinstance(model, BertParams | BertClassifierParams)
+    if pair is not None and not (takes_pairs and model.segments != 1):
+        raise InferenceError(f"{which}: must be one text for {model.name}, got a pair")
+    context = model.max_position_embeddings
+    most = context if request.truncates else None
+    summarizes = isinstance(model, BertSummarizationParams) and request.embed is None
+    if summarizes:
+        found = tokenizer.encode_sentences(prompt, most=most)
+    else:
+        found = tokenizer.encode(prompt, pair, special_tokens=request.special_tokens, most=most)
+    texts = set(found.tokens) - set(tokenizer.special_ids)
+    if not texts and not found.masked:
+        raise InferenceError(f"{which}: must have at least one token of text, got {prompt!r:.60}, which has none")
+    if len(found.tokens) > context:
+        raise InferenceError(
+            f"{which}: must have at most the {context:,} tokens of the model, got {len(found.tokens):,}",
+            "--truncate_prompt takes its first ones",
+        )
+    if isinstance(model, BertParams) and request.embed is None and not found.masked:
+        if tokenizer.mask_token is None:
+            raise InferenceError(f"{tokenizer.name}: must have a token for masks, such as [MASK], it has none")
+        raise InferenceError(
+            f"{which}: must have {tokenizer.mask_token} where a token is to be filled in, got {prompt!r:.60}",
+            "--embed mean gives the vector of a text",
+        )
+    if isinstance(model, BertTokenClassifierParams) and request.embed is None and not found.words:
+        raise InferenceError(f"{which}: must have at least one word, got {prompt!r:.60}")
+    return found
+
+
+def ask(
+    model: InferenceModel,
+    tokenizer: EncoderTokenizer,
+    request: EncoderRequest,
+    *,
+    labels: Mapping[int, str] | None = None,
+    encoded: Sequence[EncoderText] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> EncoderAnswers:
+    """Ask an encoder for what it makes of texts.
+
+    Args:
+        model: an encoder
+        tokenizer: that of its training data
+        request: what is asked
+        labels: names of classes by number, as far as they are known; others are called by their number
+        encoded: of `encode_texts`, where that was done before
+        stopped: asked after each pass; True ends everything with what there is
+
+    Raises:
+        InferenceError: a text does not fit the model
+        NonFiniteError: the model does not give finite numbers
+    """
+    params = encoder_of(model.params.model)
+    texts = encode_texts(params, tokenizer, request) if encoded is None else encoded
+    began = time.perf_counter()
+    asking = _Asking(model, params, tokenizer, request, labels or {}, texts)
+    answers = []
+    for numbers in _passes([len(text.tokens) for text in texts], request.batch_size):
+        answers += asking.answers(numbers)
+        if stopped():
+            break
+    seconds, stream = time.perf_counter() - began, model.stream
+    tokens = sum(len(text.tokens) for text in texts[: len(answers)])
+    passes = sum(walk.passes for walk in asking.walks.values())
+    kept = "resident" if stream.is_resident else "streamed"
+    speed = EncoderSpeed(
+        len(answers),
+        tokens,
+        passes,
+        seconds,
+        tokens / max(seconds, 1e-9),
+        stream.streamed_bytes,
+        kept,
+        model.precision,
+        stream.nodes,
+    )
+    return EncoderAnswers(answers, speed)
+
+
+def _passes(lengths: Sequence[int], batch_size: int | None) -> Iterator[list[int]]:
+    """Yield the numbers of the texts of each pass."""
+    numbers: list[int] = []
+    rows = 0
+    for number, length in enumerate(lengths):
+        is_full = rows + length > PASS_ROWS if batch_size is None else len(numbers) == batch_size
+        if numbers and is_full:
+            yield numbers
+            numbers, rows = [], 0
+        numbers.append(number)
+        rows += length
+    yield numbers
+
+
+class _Asking:
+    """Runs passes over some texts at a time, and says what comes of them."""
+
+    def __init__(
+        self,
+        model: InferenceModel,
+        params: EncoderParams,
+        tokenizer: EncoderTokenizer,
+        request: EncoderRequest,
+        labels: Mapping[int, str],
+        texts: Sequence[EncoderText],
+    ) -> None:
+        self.model, self.params, self.tokenizer, self.request = model, params, tokenizer, request
+        self.labels, self.texts = labels, texts
+        self.walks: dict[Answer, Walk] = {}
+        lengths = [len(text.tokens) for text in texts]
+        self._capacity = max(lengths)
+        self._most = max(map(len, _passes(lengths, request.batch_size)))
+        model.sequences_that_fit(self._most * self._capacity)
+
+    def answers(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
+        """Answer the texts of one pass."""
+        if self.request.embed is not None:
+            return self._embedded(numbers)
+        if isinstance(self.params, BertParams):
+            return self._filled(numbers)
+        if isinstance(self.params, BertClassifierParams):
+            return self._classified(numbers)
+        if isinstance(self.params, BertTokenClassifierParams):
+            return self._tagged(numbers)
+        return self._summarized(numbers)
+
+    def _filled(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
+        follows: dict[int, float] = {}
+        if isinstance(self.params, BertParams) and not self.params.disable_nsp:
+            pairs = [number for number in numbers if self.request.second(number) is not None]
+            if pairs:
+                shares = self._shares("pairs", pairs, [[0]] * len(pairs))
+                follows = {number: float(share[0][0]) for number, share in zip(pairs, shares, strict=True)}
+        found: list[EncoderAnswer] = []
+        wanted = [self.texts[number].masked for number in numbers]
+        for number, rows in zip(numbers, self._shares("tokens", numbers, wanted), strict=True):
+            masks = [self._likeliest(row) for row in rows]
+            text = self._with_tokens(self.request.prompts[number], masks)
+            found.append(
+                Filled(self.request.prompts[number], self.request.second(number), masks, text, follows.get(number))
+            )
+        return found
+
+    def _likeliest(self, shares: Array) -> list[Choice]:
+        """Return the likeliest tokens, of equals the first, of those that the tokenizer has."""
+        order = np.argsort(-shares[: self.tokenizer.vocab_size], kind="stable")[: self.request.top_k].tolist()
+        return [Choice(self.tokenizer.text_of(token), token, float(shares[token])) for token in order]
+
+    def _with_tokens(self, prompt: str, masks: Sequence[Sequence[Choice]]) -> str:
+        assert self.tokenizer.mask_token is not None
+        first, *rest = prompt.split(self.tokenizer.mask_token)
+        for choices, after in zip(masks, rest, strict=False):
+            token = choices[0].token
+            if token.startswith("##"):
+                first, token = first.rstrip(), token[2:]
+            # A token that has its space need not have that of the prompt, too.
+            first += (token.lstrip() if not first or first[-1].isspace() else token) + after
+        return first
+
+    def _classified(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
+        found: list[EncoderAnswer] = []
+        for number, (shares,) in zip(numbers, self._shares("tokens", numbers, [[0]] * len(numbers)), strict=True):
+            named = {self._label(k): float(share) for k, share in enumerate(shares)}
+            label = self._label(int(shares.argmax()))
+            found.append(Classified(self.request.prompts[number], self.request.second(number), label, named))
+        return found
+
+    def _tagged(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
+        found: list[EncoderAnswer] = []
+        wanted = [[place for _, place in self.texts[number].words] for number in numbers]
+        for number, shares in zip(numbers, self._shares("tokens", numbers, wanted), strict=True):
+            words = [
+                Word(word, self._label(int(row.argmax())), float(row.max()))
+                for (word, _), row in zip(self.texts[number].words, shares, strict=True)
+            ]
+            found.append(Tagged(self.request.prompts[number], words))
+        return found
+
+    def _summarized(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
+        found: list[EncoderAnswer] = []
+        wanted = [[place for _, place in self.texts[number].sentences] for number in numbers]
+        for number, shares in zip(numbers, self._shares("tokens", numbers, wanted), strict=True):
+            sentences = [
+                Sentence(sentence, bool(row.argmax() == 1), float(row[1]))
+                for (sentence, _), row in zip(self.texts[number].sentences, shares, strict=True)
+            ]
+            summary = " ".join(each.sentence for each in sentences if each.is_chosen)
+            found.append(Summarized(self.request.prompts[number], sentences, summary))
+        return found
+
+    def _embedded(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
+        how = self.request.embed
+        walk, inputs, news = self._pass("pooled" if how == "pooled" else "encoded", numbers)
+        states = walk.states(inputs, news)
+        found: list[EncoderAnswer] = []
+        for number, start, count in zip(numbers, news.starts.tolist(), news.counts.tolist(), strict=True):
+            rows = states[start : start + (count if how == "mean" else 1)]
+            vector = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+            self._check_finite(number, vector)
+            found.append(Embedded(self.request.prompts[number], self.request.second(number), vector.tolist()))
+        return found
+
+    def _shares(self, answer: Answer, numbers: Sequence[int], wanted: Sequence[Sequence[int]]) -> Iterator[list[Array]]:
+        """Yield for each text the probabilities at the wanted places, (classes,) float64 each."""
+        walk, inputs, news = self._pass(answer, numbers)
+        rows = [start + place for start, places in zip(news.starts.tolist(), wanted, strict=True) for place in places]
+        logits = iter(walk.run(inputs, news, np.array(rows, np.int64)))
+        for number, places in zip(numbers, wanted, strict=True):
+            shares = []
+            for _ in places:
+                row = next(logits)
+                self._check_finite(number, row)
+                exact = row.astype(np.float64)
+                exact = np.exp(exact - exact.max())
+                shares.append(exact / exact.sum())
+            yield shares
+
+    def _pass(self, answer: Answer, numbers: Sequence[int]) -> tuple[Walk, dict[str, Array], News]:
+        """Return what some texts go through, and what it takes for a pass."""
+        if answer not in self.walks:
+            graph = answering_graph(self.params, answer)
+            self.walks[answer] = self.model.walk(self._most, self._capacity, graph)
+        walk, texts = self.walks[answer], [self.texts[number] for number in numbers]
+        counts = np.array([len(text.tokens) for text in texts], np.int64)
+        rows = int(counts.sum())
+        inputs: dict[str, Array] = {tensor.name: np.zeros(rows, tensor.dtype) for tensor in walk.graph.inputs}
+        inputs["input_ids"] = np.concatenate([text.tokens for text in texts]).astype(np.int32)
+        inputs["attention_mask"][:] = 1
+        if "token_type_ids" in inputs:
+            inputs["token_type_ids"] = np.concatenate([text.segments for text in texts]).astype(np.int32)
+        slots = np.arange(len(texts))
+        return walk, inputs, News(slots, np.cumsum(counts) - counts, counts, np.zeros(len(texts), np.int64))
+
+    def _check_finite(self, number: int, row: Array) -> None:
+        if not np.isfinite(row).all():
+            raise NonFiniteError(
+                f"prompt {number + 1}: the answer must be finite, got {row[~np.isfinite(row)][0]}",
+                "the checkpoint may be of a run that went astray: cstool checkpoint verify, or an earlier one",
+            )
+
+    def _label(self, number: int) -> str:
+        return self.labels.get(number, str(number))
