@@ -18,6 +18,7 @@ from cstool.convert.hf_config import (
     model_section,
     unknown_keys,
 )
+from cstool.convert.hf_encoders import HfModel
 from cstool.convert.hf_families import Family
 from cstool.convert.hf_source import config_path
 from cstool.convert.safetensors_reader import read_json
@@ -25,7 +26,7 @@ from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
 from cstool.models import SampleForm, build_graph
-from cstool.params import DecoderParams, ModelParams, Params, parse_params
+from cstool.params import ModelParams, Params, parse_params
 from cstool.params.sections.model import MODELS
 from cstool.store import CheckpointReader
 
@@ -57,7 +58,7 @@ class Described:
         """The graph; its weights do not depend on the length of samples."""
         return build_graph(self.model, SampleForm(getattr(self.model, "max_position_embeddings", None), 1))
 
-    def as_hf(self, named: str | None = None) -> tuple[Family, DecoderParams]:
+    def as_hf(self, named: str | None = None) -> tuple[Family, HfModel]:
         """Return the family of the model at Hugging Face, and its section of the params, or raise CheckpointError.
 
         Args:
@@ -66,7 +67,7 @@ class Described:
         family = self.family if named is None else None
         if family is None:
             family = family_of(self.place, self.model, named)
-        assert isinstance(self.model, DecoderParams)
+        assert isinstance(self.model, HfModel)
         return family, self.model
 
     def write(self, path: Path) -> None:

@@ -7,13 +7,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cstool.convert.hf_encoders import (
+    ENCODER_FAMILIES,
+    ENCODER_TYPES,
+    EncoderFamily,
+    HfModel,
+    encoder_facts,
+    encoder_family,
+)
 from cstool.convert.hf_families import HF_FAMILIES, Family
 from cstool.convert.hf_keys import Refused, scaling_kind, text, yarn_amplitude
 from cstool.errors import CheckpointError
-from cstool.params import NONLINEARITIES, DecoderParams, ModelParams
+from cstool.params import NONLINEARITIES, DecoderParams, EncoderParams, ModelParams
 from cstool.params.sections.model import MODELS
 
-_KNOWN = ", ".join(HF_FAMILIES)
+_KNOWN = ", ".join((*HF_FAMILIES, *ENCODER_TYPES))
 _NO_DROPOUT = {f"{part}_dropout_rate": 0.0 for part in ("residual", "attention", "embedding")}
 _PASSED_OVER = frozenset(
     "architectures model_type torch_dtype dtype transformers_version _name_or_path name_or_path auto_map use_cache "
@@ -42,11 +50,11 @@ _SAID_OTHERWISE = frozenset(
 def config_family(path: Path, config: Mapping[str, Any]) -> Family:
     """Return the family that a config names, or raise CheckpointError."""
     kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in HF_FAMILIES:
+    if not isinstance(kind, str) or kind not in (*HF_FAMILIES, *ENCODER_TYPES):
         raise CheckpointError(f"{path}: model_type must be one of {_KNOWN}, got {text(kind)}")
     if config.get("quantization_config") is not None:
         raise CheckpointError(f"{path}: must be without quantization_config: quantized weights cannot be read")
-    return HF_FAMILIES[kind]
+    return HF_FAMILIES[kind] if kind in HF_FAMILIES else encoder_family(path, config)
 
 
 def family_of(where: str | Path, model: ModelParams, named: str | None = None) -> Family:
@@ -57,20 +65,27 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
         model: its section of the params
         named: model_type that it must be of; None for the first that fits, those with its name before others
     """
-    if not isinstance(model, DecoderParams):
+    if not isinstance(model, HfModel):
         raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", _WHICH)
-    if named is not None and named not in HF_FAMILIES:
+    if named is not None and named not in (*HF_FAMILIES, *ENCODER_TYPES):
         raise CheckpointError(f"--model_type: must be one of {_KNOWN}, got {named}")
-    families = [family for family in HF_FAMILIES.values() if named in (None, family.model_type)]
-    misfits = {family.model_type: _misfit(family, model) for family in families}
-    best = min(families, key=lambda family: (misfits[family.model_type][0], model.name not in family.called))
-    count, rule = misfits[best.model_type]
+    kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else ENCODER_FAMILIES
+    families = [family for family in kinds.values() if named in (None, family.model_type)]
+    if isinstance(model, EncoderParams):
+        # What it is called says which heads it has.
+        families = [family for family in families if model.name in family.called]
+    if not families:
+        with_type = "" if named is None else f" with model_type {named}"
+        raise CheckpointError(f"{where}: must be a model that Hugging Face has{with_type}, got {model.name}", _WHICH)
+    misfits = {family.class_name: _misfit(family, model) for family in families}
+    best = min(families, key=lambda family: (misfits[family.class_name][0], model.name not in family.called))
+    count, rule = misfits[best.class_name]
     if count:
         raise CheckpointError(f"{where}: {rule}", None if named else _WHICH)
     return best
 
 
-def config_of(family: Family, model: DecoderParams) -> dict[str, Any]:
+def config_of(family: Family, model: HfModel) -> dict[str, Any]:
     """Return the config of a model of a family, as their library writes it."""
     return {
         "architectures": [family.class_name],
@@ -98,7 +113,7 @@ def unknown_keys(path: Path, config: Mapping[str, Any]) -> list[str]:
     return sorted(config.keys() - known - family.passed_over - _PASSED_OVER)
 
 
-def make_model(path: Path, section: Any) -> DecoderParams:
+def make_model(path: Path, section: Any) -> HfModel:
     """Return the checked model of a section made from a config, or raise CheckpointError."""
     try:
         return _model(section)
@@ -109,7 +124,7 @@ def make_model(path: Path, section: Any) -> DecoderParams:
 def check_config(path: Path, config: Mapping[str, Any], params: str | Path, model: ModelParams) -> None:
     """Check that a config and the params are of one model, or raise CheckpointError that names all that differs."""
     said = make_model(path, model_section(path, config))
-    if not isinstance(model, DecoderParams):
+    if not isinstance(model, HfModel) or isinstance(model, DecoderParams) != isinstance(said, DecoderParams):
         raise CheckpointError(f"{path}: must be of the model of {params}, {model.name}, got {said.name}")
     different = [f"{key} {text(wanted)}, got {text(got)}" for key, wanted, got in _different(model, said)]
     if different:
@@ -135,19 +150,20 @@ def _section(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in family.keys:
         found[key.theirs] = key.value(config, found)
-    section: dict[str, Any] = {**_NO_DROPOUT, "use_bias_in_output": False, **family.fixed}
+    usual = {} if isinstance(family, EncoderFamily) else {**_NO_DROPOUT, "use_bias_in_output": False}
+    section: dict[str, Any] = {**usual, **family.fixed}
     for key in family.keys:
         section |= key.read(found)
     return {"name": section["name"], **{key: value for key, value in section.items() if value is not None}}
 
 
-def _model(section: Any) -> DecoderParams:
+def _model(section: Any) -> HfModel:
     model = MODELS[section["name"]].model_validate(section)
-    assert isinstance(model, DecoderParams)
+    assert isinstance(model, HfModel)
     return model
 
 
-def _misfit(family: Family, model: DecoderParams) -> tuple[float, str]:
+def _misfit(family: Family, model: HfModel) -> tuple[float, str]:
     """Return in how many keys a model differs from the nearest that a family has, and the first of them as a rule.
 
     The nearest is what comes of saying the model in the family's config, and reading that back.
@@ -169,7 +185,7 @@ def _first(error: ValidationError) -> str:
     return f"{key} {first['msg'][:1].lower()}{first['msg'][1:]}"
 
 
-def _different(first: DecoderParams, second: DecoderParams) -> list[tuple[str, Any, Any]]:
+def _different(first: HfModel, second: HfModel) -> list[tuple[str, Any, Any]]:
     """Return what tells two models apart in what they answer: key, and what it is of each."""
     ours, theirs = _facts(first), _facts(second)
     # What one of them lacks hangs on a key that is different itself.
@@ -177,8 +193,10 @@ def _different(first: DecoderParams, second: DecoderParams) -> list[tuple[str, A
     return [(key, ours[key], theirs[key]) for key in both if not _equal(ours[key], theirs[key])]
 
 
-def _facts(model: DecoderParams) -> dict[str, Any]:
+def _facts(model: HfModel) -> dict[str, Any]:
     """Return all that says what a model answers: by keys of the params, or properties where several act together."""
+    if isinstance(model, EncoderParams):
+        return encoder_facts(model)
     skipped = _INDIFFERENT | _SAID_OTHERWISE
     facts = {key: getattr(model, key) for key in type(model).model_fields if key not in skipped}
     facts["nonlinearity"] = NONLINEARITIES.get(model.nonlinearity, model.nonlinearity)

@@ -63,7 +63,7 @@ class Key:
     theirs: str
     default: Any
     read: Callable[[Found], Mapping[str, Any]]
-    write: Callable[[DecoderParams], Any] | None
+    write: Callable[[Any], Any] | None
     kind: type = object
     least: int = 1
     other_name: str | None = None

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from cstool.convert.hf_encoders import EncoderFamily, HfModel
 from cstool.convert.hf_families import Family
 from cstool.ir import Graph
 from cstool.params import DecoderParams
@@ -21,7 +22,12 @@ Array = np.ndarray[Any, Any]
 
 HEAD = "lm_head"
 """our name of the output layer"""
-BUFFERS = re.compile(r"(.+\.)?(attn|attention)\.(bias|masked_bias)|(.+\.)?rotary(_emb)?\.(inv_freq|(cos|sin)_cached)")
+WORDS = "embedding_layer.word_embeddings"
+"""and of the table of tokens"""
+BUFFERS = re.compile(
+    r"(.+\.)?(attn|attention)\.(bias|masked_bias)|(.+\.)?rotary(_emb(eddings)?)?\.(inv_freq|(cos|sin)_cached)"
+    r"|.+\.embeddings\.(position_ids|token_type_ids)"
+)
 """tensors, prefix left out, that the library fills in itself and only older ones saved"""
 _PARTS = ("proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer")
 _LAYER = re.compile(r"(?<=layers\.)\d+")
@@ -72,10 +78,10 @@ class Place:
         return rows - np.float32(self.offset) if self.offset else rows
 
 
-def places_of(family: Family, model: DecoderParams, graph: Graph) -> dict[str, Place]:
+def places_of(family: Family, model: HfModel, graph: Graph) -> dict[str, Place]:
     """Return the place of each weight of a model of a family, in the order of the graph."""
     names = dict(family.names)
-    if model.is_parallel and model.norms_per_layer == 2:
+    if isinstance(model, DecoderParams) and model.is_parallel and model.norms_per_layer == 2:
         names |= family.norms_if_parallel or {}
     return {name: _place(family, names, model, graph, name) for name in graph.weights}
 
@@ -92,7 +98,18 @@ def tensor_shapes(places: Mapping[str, Place], graph: Graph) -> dict[str, tuple[
 
 def with_prefix(family: Family, tensor: str) -> str:
     """Return the whole name of a tensor."""
-    return tensor if tensor.startswith(f"{family.names[HEAD]}.") else f"{family.prefix}{tensor}"
+    head = family.names.get(HEAD)
+    return tensor if head is not None and tensor.startswith(f"{head}.") else f"{family.prefix}{tensor}"
+
+
+def ties_of(family: Family, model: HfModel) -> Mapping[str, str]:
+    """Return the tensors that may be stored all the same beside those that they equal, by name."""
+    if isinstance(family, EncoderFamily):
+        shares = getattr(model, "share_embedding_weights", False)
+        return {name: of for name, of in family.ties.items() if shares or name.endswith(".bias")}
+    if not (isinstance(model, DecoderParams) and model.share_embedding_weights):
+        return {}
+    return {f"{family.names[HEAD]}.weight": f"{family.names[WORDS]}.weight"}
 
 
 def _moved(rows: Array, head_width: int, pairs: tuple[int, int]) -> Array:
@@ -105,7 +122,7 @@ def _moved(rows: Array, head_width: int, pairs: tuple[int, int]) -> Array:
     return moved.reshape(rows.shape)
 
 
-def _place(family: Family, names: Mapping[str, str], model: DecoderParams, graph: Graph, name: str) -> Place:
+def _place(family: Family, names: Mapping[str, str], model: HfModel, graph: Graph, name: str) -> Place:
     stem, _, kind = name.rpartition(".")
     number = _LAYER.search(stem)
 
@@ -113,8 +130,11 @@ def _place(family: Family, names: Mapping[str, str], model: DecoderParams, graph
         return known if number is None else known.replace(".N.", f".{number[0]}.")
 
     ours = _LAYER.sub("N", stem, count=1)
+    shape = graph.weights[name].shape
+    if (whole := names.get(name)) is not None:
+        return Place(whole, 0, shape[0], shape[0])
     theirs = names[ours]
-    tensor, shape = f"{in_layer(theirs)}.{kind}", graph.weights[name].shape
+    tensor = f"{in_layer(theirs)}.{kind}"
     part = stem.rpartition(".")[2]
     turns = family.halves and part in _PARTS[:2] and model.position_embedding_type == "rotary"
     head_width = model.head_width if turns else 1

@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from cstool.convert.hf_encoders import HfModel
 from cstool.convert.hf_families import Family
-from cstool.convert.hf_names import BUFFERS, HEAD, places_of, tensor_shapes
+from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
-from cstool.params import DecoderParams
 
-_WORDS = "embedding_layer.word_embeddings"
 _TABLES = {
-    _WORDS: "vocab_size",
+    WORDS: "vocab_size",
     HEAD: "vocab_size",
     "embedding_layer.position_embeddings.embed": "max_position_embeddings",
 }
@@ -28,6 +27,13 @@ def config_path(path: Path) -> Path:
     return path / "config.json" if path.is_dir() else path.with_name("config.json")
 
 
+def _newer(tensor: str) -> str:
+    """Return the name that a tensor has today: the first BERT called the weights of norms gamma and beta."""
+    stem, _, kind = tensor.rpartition(".")
+    newer = {"gamma": "weight", "beta": "bias"}.get(kind) if stem.endswith("LayerNorm") else None
+    return f"{stem}.{newer}" if newer else tensor
+
+
 class HfSource(Source):
     """A folder, an index or a file of safetensors with Hugging Face's names, of a model. See `Source`.
 
@@ -35,9 +41,7 @@ class HfSource(Source):
         CheckpointError: they are damaged, or of another model
     """
 
-    def __init__(
-        self, path: Path, family: Family, model: DecoderParams, graph: Graph, values: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, path: Path, family: Family, model: HfModel, graph: Graph, values: Mapping[str, Any]) -> None:
         self.path = path
         self.values = values
         self.notes = []
@@ -65,7 +69,7 @@ class HfSource(Source):
         """Return the whole names of the tensors by those without prefix."""
         names: dict[str, str] = {}
         for name in self._reader.names():
-            tensor = name.removeprefix(self._family.prefix)
+            tensor = _newer(name.removeprefix(self._family.prefix))
             if BUFFERS.fullmatch(tensor):
                 continue
             if tensor in names:
@@ -73,12 +77,12 @@ class HfSource(Source):
             names[tensor] = name
         return names
 
-    def _check(self, shapes: Mapping[str, tuple[int, ...]], model: DecoderParams) -> None:
+    def _check(self, shapes: Mapping[str, tuple[int, ...]], model: HfModel) -> None:
         """Compare names, shapes and dtypes with the model."""
         tables = {
             f"{self._family.names[ours]}.weight": key for ours, key in _TABLES.items() if ours in self._family.names
         }
-        head = f"{self._family.names[HEAD]}.weight"
+        ties, passed = ties_of(self._family, model), getattr(self._family, "passed_tensors", ())
         for tensor, shape in shapes.items():
             if tensor not in self._names:
                 raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", HINT)
@@ -91,16 +95,21 @@ class HfSource(Source):
                     f"the table has another length: {key} in the params must be {found[0]}" if same_width else HINT,
                 )
             self._reader.check_dtype(self._names[tensor])
+        left_out: list[str] = []
         for tensor in self._names:
             if tensor in shapes:
                 continue
-            if tensor != head or not model.share_embedding_weights:
+            if tensor in ties:
+                self._check_tie(tensor, ties[tensor])
+            elif tensor.startswith(passed) and passed:
+                left_out.append(tensor)
+            else:
                 raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", HINT)
-            self._check_tie(head)
+        if left_out:
+            self.notes.append(f"left out, since this model has no such head: {', '.join(left_out)}")
 
-    def _check_tie(self, stored: str) -> None:
-        """Check that a tied output layer that is stored all the same is the table of words."""
-        words = self._places[f"{_WORDS}.weight"].tensor
+    def _check_tie(self, stored: str, words: str) -> None:
+        """Check that what is tied, and stored all the same, is what it is tied to."""
         head, table = self._names[stored], self._names[words]
         shape = self._reader.shape(table)
         same = self._reader.shape(head) == shape
@@ -110,6 +119,7 @@ class HfSource(Source):
         ranges = row_ranges(shape) if same else iter(())
         if not same or not all(np.array_equal(read(head, *place), read(table, *place)) for place in ranges):
             raise CheckpointError(
-                f"{self.path}: {stored} must equal {words}, since the model ties them, it does not",
+                f"{self.path}: {stored} must equal {words.removesuffix('.weight')}, since the model ties them, "
+                "it does not",
                 "share_embedding_weights: false in the params keeps both",
             )

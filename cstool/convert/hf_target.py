@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
+from cstool.convert.hf_encoders import HfModel
 from cstool.convert.hf_families import Family
 from cstool.convert.hf_names import places_of, tensor_shapes, with_prefix
 from cstool.convert.hf_tokenizer import HfTokenizer
@@ -21,7 +22,6 @@ from cstool.convert.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
 from cstool.convert.source import Source
 from cstool.errors import CheckpointError
 from cstool.ir import Graph
-from cstool.params import DecoderParams
 from cstool.store import Progress
 
 CONFIG_NAME = "config.json"
@@ -39,7 +39,7 @@ def write_hf(
     source: Source,
     folder: Path,
     family: Family,
-    model: DecoderParams,
+    model: HfModel,
     graph: Graph,
     tokenizer: HfTokenizer | None,
     shard_bytes: int | None,

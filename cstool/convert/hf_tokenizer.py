@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cstool.convert.hf_encoders import HfModel
 from cstool.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of
 from cstool.errors import CheckpointError, DataError
-from cstool.params import DecoderParams
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 
@@ -43,7 +43,7 @@ def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[s
     return None
 
 
-def describe_tokenizer(tokenizer: Tokenizer, model: DecoderParams) -> HfTokenizer:
+def describe_tokenizer(tokenizer: Tokenizer, model: HfModel) -> HfTokenizer:
     """Files and special tokens of a tokenizer as they are written, or raise CheckpointError if the model lacks some."""
     if tokenizer.vocab_size > model.vocab_size:
         raise CheckpointError(

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from cstool import prepare_mlm
-from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import latest_bits
 
 PROJECT = Path(__file__).parents[2]
@@ -100,16 +99,3 @@ def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeyp
         loader = f"trainer.fit.{name}_dataloader"
         folder += ("--set", f"{loader}.data_dir={data / part}", "--set", f"{loader}.vocab_file={data / 'vocab.txt'}")
     assert cstool(*train.split(), "--max_steps", 2, "--json", *folder).document["evaluations"][-1]["step"] == 2
-
-
-def test_it_is_not_asked_for_text(cstool, tmp_path, pairs):
-    file = bert_file(tmp_path, pairs, "asked")
-    outcome = cstool("run", "-p", file, "--mode", "infer", "--prompt", "Hello")
-    assert (outcome.code, outcome.stderr) == (2, error("--prompt: must be for a model that generates text, got bert"))
-    outcome = cstool("run", "-p", file, "--mode", "infer")
-    rule = "TMP/asked.yaml: the model must be a decoder or fc_mnist, got bert, an encoder"
-    hint = "--mode eval says how well it does on its validation data"
-    assert (outcome.code, outcome.stderr.splitlines(keepends=True)[-2:]) == (
-        2,
-        error(rule, hint).splitlines(keepends=True),
-    )

@@ -1,0 +1,321 @@
+"""`cstool run --mode infer` of encoders: masks filled in, classes, words, summaries, vectors; and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cstool import Appliance, InferenceError, ask, load_params, prepare_mlm
+from cstool.machine.state import Position, save_state, state_values
+from cstool.models import SampleForm, build_graph
+from tests.contract.refusal import refusal
+from tests.end_to_end.refusals import error
+from tests.reference import models as reference
+from tests.unit.data.test_sentences import PAIRS, write_table
+from tests.unit.machine.machines import arrays_of, randomize
+
+PROJECT = Path(__file__).parents[2]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat dog ##s sat on a mat . ,".split()]
+MODEL = {
+    "vocab_size": 18,
+    "max_position_embeddings": 24,
+    "hidden_size": 16,
+    "num_heads": 2,
+    "num_hidden_layers": 2,
+    "filter_size": 32,
+    "dropout_rate": 0.0,
+}
+HEADS: dict[str, dict[str, Any]] = {
+    "bert": {"pooler_nonlinearity": "tanh"},
+    "esm2": {"token_dropout": True, "mask_token_id": 4, "disable_nsp": True, "position_embedding_type": "rotary"},
+    "bert/classifier": {"num_labels": 3, "task_dropout": 0.0},
+    "bert/token_classifier": {"num_classes": 3, "encoder_output_dropout_rate": 0.0},
+    "bert/extractive_summarization": {},
+}
+TEXTS = [
+    "the cat sat on a [MASK] .",
+    "[MASK] dogs , the [MASK] sat",
+    "a [MASK]",
+    "the cats sat on the mat [MASK] a dog .",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with a vocabulary, labels, a table of pairs, and params and a checkpoint of each kind of encoder."""
+    folder = tmp_path_factory.mktemp("encoders")
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "labels.json").write_text(json.dumps({"O": 0, "ANIMAL": 1, "THING": 2}))
+    write_table(folder / "MNLI", "train.tsv", ["index", "sentence1", "sentence2", "gold_label"], [(0, *PAIRS[0])])
+    for name, keys in HEADS.items():
+        section = {"name": name, **MODEL, **keys}
+        if name in ("bert/token_classifier", "bert/extractive_summarization"):
+            section["vocab_file"] = str(folder / "vocab.txt")
+        if name == "bert/token_classifier":
+            del section["vocab_file"]
+            section["label_vocab_file"] = str(folder / "labels.json")
+        trainer: dict[str, Any] = {"init": {"model": section, "model_dir": str(folder / "dir"), "seed": 4}}
+        if name == "bert/classifier":
+            loader = {"data_processor": "MNLIDataProcessor", "data_dir": str(folder / "MNLI"), "batch_size": 2}
+            loader |= {"vocab_file": str(folder / "vocab.txt"), "max_sequence_length": 16, "is_training": True}
+            trainer["fit"] = {"train_dataloader": loader}
+        file = folder / f"{name.rpartition('/')[2]}.yaml"
+        file.write_text(yaml.safe_dump({"trainer": trainer}))
+        params = load_params(file)
+        graph = build_graph(params.model, SampleForm(4, 2))
+        with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
+            randomize(appliance)
+            values = state_values(
+                appliance.memoryx, Position(7), model_name=name, seed=3, choices={}, params=params.resolved()
+            )
+            save_state(file.with_suffix(".mdl"), appliance.memoryx, values)
+            np.savez(file.with_suffix(".npz"), **arrays_of(appliance, "model."))
+    return folder
+
+
+def asked(cstool, folder: Path, model: str, *typed: object) -> Any:
+    words = ("run", "-p", folder / f"{model}.yaml", "--checkpoint_path", folder / f"{model}.mdl", "--mode", "infer")
+    return cstool(*words, *typed)
+
+
+def vocabulary(folder: Path, model: str) -> tuple[str, ...]:
+    """Name the vocabulary where the params do not."""
+    return () if model in ("classifier", "extractive_summarization") else ("--tokenizer", str(folder / "vocab.txt"))
+
+
+def prompts(texts: list[str]) -> list[str]:
+    return [word for text in texts for word in ("--prompt", text)]
+
+
+def test_masks_are_filled_in_with_the_probabilities_of_the_slow_twin(cstool, folder):
+    typed = (*vocabulary(folder, "bert"), "--prompt", TEXTS[0], "--pair", "the mat", "--top_k", 18, "--json")
+    outcome = asked(cstool, folder, "bert", *typed)
+    assert outcome.code == 0, outcome.stderr
+    (answer,) = outcome.document["answers"]
+    tokens = [WORDS.index(word) for word in "[CLS] the cat sat on a [MASK] . [SEP] the mat [SEP]".split()]
+    graph = build_graph(load_params(folder / "bert.yaml").model, SampleForm(len(tokens), 1))
+    weights = {name: array.astype(np.float64) for name, array in np.load(folder / "bert.npz").items()}
+    batch = {
+        "input_ids": np.array([tokens]),
+        "token_type_ids": np.array([[0] * 9 + [1] * 3]),
+        "attention_mask": np.ones((1, len(tokens)), int),
+        "masked_lm_positions": np.array([[6]]),
+        "mask": np.ones((1, 1)),
+        "sample_mask": np.ones((1, 1)),
+    }
+
+    def share(label: int, scales: tuple[float, float]) -> float:
+        found = batch | {"labels": np.array([[label]]), "next_sentence_label": np.array([[0]])}
+        return float(np.exp(-reference.loss(graph, weights, found, 3, None, scales)))
+
+    assert len(answer["masks"][0]) == len(WORDS)
+    for choice in answer["masks"][0]:
+        assert choice["token"] == WORDS[choice["id"]]
+        assert choice["probability"] == pytest.approx(share(choice["id"], (1.0, 0.0)), rel=1e-4)
+    assert answer["follows"] == pytest.approx(share(0, (0.0, 1.0)), rel=1e-4)
+    shares = [choice["probability"] for choice in answer["masks"][0]]
+    assert shares == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize("model", ["bert", "esm2", "classifier", "token_classifier", "extractive_summarization"])
+def test_an_answer_does_not_depend_on_what_is_beside_it_or_where_weights_are(cstool, folder, model, tmp_path):
+    given = vocabulary(folder, model)
+    together = asked(cstool, folder, model, *prompts(TEXTS), *given, "--json")
+    assert together.code == 0, together.stderr
+    answers = together.document["answers"]
+    alone = [asked(cstool, folder, model, "--prompt", text, *given, "--json").document["answers"][0] for text in TEXTS]
+    assert answers == alone
+    for other in (
+        ("--batch_size", 2),
+        ("--lanes", 1),
+        ("--num_csx", 2),
+        ("--memoryx", "file", "--memoryx_memory", "16MiB", "--model_dir", tmp_path / "other"),
+    ):
+        found = asked(cstool, folder, model, *prompts(TEXTS), *given, *other, "--json")
+        assert found.code == 0, found.stderr
+        assert found.document["answers"] == answers, other
+    assert found.document["host"]["weights"] == "streamed"
+    narrow = asked(cstool, folder, model, *prompts(TEXTS), *given, "--precision", "bfloat16", "--json").document
+    assert narrow["host"]["precision"] == "bfloat16"
+    assert narrow["host"]["streamed_bytes"] < together.document["host"]["streamed_bytes"]
+
+
+@pytest.mark.parametrize("how", ["mean", "first", "pooled"])
+def test_vectors_go_to_files(cstool, folder, how, tmp_path):
+    given = (*prompts(["the cat", "a dog sat on"]), *vocabulary(folder, "bert"), "--embed", how)
+    document = asked(cstool, folder, "bert", *given, "--json").document
+    vectors = [answer["embedding"] for answer in document["answers"]]
+    for name in ("v.npy", "v.jsonl"):
+        outcome = asked(cstool, folder, "bert", *given, "--output", tmp_path / name)
+        assert (outcome.code, outcome.stdout) == (0, "")
+    found = np.load(tmp_path / "v.npy")
+    assert (found.shape, found.dtype) == ((2, 16), np.float32)
+    np.testing.assert_array_equal(found, np.array(vectors, np.float32))
+    lines = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
+    assert lines == document["answers"]
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_the_mean_is_that_of_all_tokens(folder):
+    """The vector of the first token of a text of one token is its mean."""
+    texts, given = ["cat"], {"tokenizer": folder / "vocab.txt", "special_tokens": False, "progress": "none"}
+    with_model = (folder / "bert.mdl", texts)
+    mean, first = (ask(*with_model, embed=how, **given).embeddings for how in ("mean", "first"))
+    np.testing.assert_array_equal(mean, first)
+    longer = [ask(folder / "bert.mdl", "cat dog", embed=how, **given).embeddings for how in ("mean", "first")]
+    assert not np.array_equal(*longer)
+
+
+def test_classes_have_the_names_that_data_give_them(cstool, folder):
+    outcome = asked(cstool, folder, "classifier", "--prompt", "the cat sat", "--pair", "a dog", "--json")
+    (answer,) = outcome.document["answers"]
+    assert list(answer["probabilities"]) == ["entailment", "neutral", "contradiction"]
+    assert sum(answer["probabilities"].values()) == pytest.approx(1)
+    assert answer["label"] == max(answer["probabilities"], key=answer["probabilities"].__getitem__)
+    outcome = asked(cstool, folder, "token_classifier", "--prompt", "the cats, sat", *vocabulary(folder, "bert"))
+    lines = [line.split() for line in outcome.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["the", "cats,", "sat"]
+    assert {line[1] for line in lines} <= {"O", "ANIMAL", "THING"}
+
+
+def test_sentences_of_a_summary(cstool, folder):
+    text = "the cat sat on a mat. a dog sat. the dogs sat on the cats. a mat"
+    outcome = asked(cstool, folder, "extractive_summarization", "--prompt", text, "--truncate_prompt", "--json")
+    (answer,) = outcome.document["answers"]
+    sentences = answer["sentences"]
+    assert [found["sentence"] for found in sentences] == ["the cat sat on a mat.", "a dog sat."]
+    assert [found["is_chosen"] for found in sentences] == [found["probability"] > 0.5 for found in sentences]
+    assert answer["summary"] == " ".join(found["sentence"] for found in sentences if found["is_chosen"])
+
+
+def test_prompts_come_from_files(cstool, folder, tmp_path):
+    lines = [{"prompt": "the cat", "pair": "a dog"}, {"prompt": "a mat"}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    typed = ("--prompt_file", tmp_path / "p.jsonl", "--output", tmp_path / "a.jsonl")
+    outcome = asked(cstool, folder, "classifier", *typed)
+    assert outcome.code == 0, outcome.stderr
+    found = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [(each["prompt"], each["pair"]) for each in found] == [("the cat", "a dog"), ("a mat", None)]
+
+
+def test_text_is_shown_with_the_likeliest_tokens(cstool, folder):
+    outcome = asked(cstool, folder, "esm2", "--prompt", "a [MASK] .", *vocabulary(folder, "esm2"), "--top_k", 2)
+    first, second = outcome.stdout.splitlines()
+    token = second.removeprefix("  mask 1: ").split()[0]
+    assert first == (f"a{token[2:]} ." if token.startswith("##") else f"a {token} .")
+
+
+REFUSED: dict[str, tuple[str, tuple[str, ...], str, str | None]] = {
+    "no prompt": ("bert", (), "--prompt: must be given for an encoder", "or --prompt_file, with a prompt in each line"),
+    "a flag of decoders": (
+        "bert",
+        ("--prompt", "a [MASK]", "--max_tokens", "3"),
+        "--max_tokens: must be for a model that generates text, got bert",
+        None,
+    ),
+    "no mask": (
+        "bert",
+        ("--prompt", "a cat", "--tokenizer", "VOCAB"),
+        "prompt: must have [MASK] where a token is to be filled in, got 'a cat'",
+        "--embed mean gives the vector of a text",
+    ),
+    "no vocabulary": (
+        "bert",
+        ("--prompt", "a [MASK]"),
+        "--tokenizer: must be given where the params have no vocab_file, and they have none",
+        "the vocab.txt or the tokenizer.json of the training data",
+    ),
+    "bytes": (
+        "bert",
+        ("--prompt", "a [MASK]", "--tokenizer", "bytes"),
+        "--tokenizer: must be the vocab.txt of an encoder or a tokenizers JSON file, got bytes",
+        "no byte is a mask, or begins a text",
+    ),
+    "too long": (
+        "classifier",
+        ("--prompt", "a " * 23),
+        "prompt: must have at most the 24 tokens of the model, got 25",
+        "--truncate_prompt takes its first ones",
+    ),
+    "a pair for words": (
+        "token_classifier",
+        ("--prompt", "a cat", "--pair", "a dog", "--tokenizer", "VOCAB"),
+        "prompt: must be one text for bert/token_classifier, got a pair",
+        None,
+    ),
+    "fewer pairs": (
+        "classifier",
+        ("--prompt", "a", "--prompt", "the", "--pair", "a dog"),
+        "--pair: must be given as often as --prompt (2), got 1",
+        None,
+    ),
+    "no pooling": (
+        "token_classifier",
+        ("--prompt", "a", "--embed", "pooled", "--tokenizer", "VOCAB"),
+        "embed: must be mean or first for bert/token_classifier, which has no pooling layer, got pooled",
+        None,
+    ),
+    "nothing to choose": (
+        "classifier",
+        ("--prompt", "a", "--top_k", "3"),
+        "--top_k: must be for tokens that are filled in, got bert/classifier",
+        None,
+    ),
+    "an empty text": (
+        "classifier",
+        ("--prompt", " "),
+        "prompt: must have at least one token of text, got ' ', which has none",
+        None,
+    ),
+    "another ending": (
+        "classifier",
+        ("--prompt", "a", "--output", "x.csv"),
+        "--output x.csv: must end in .jsonl, got .csv",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_it_refuses(cstool, folder, case):
+    model, typed, rule, hint = REFUSED[case]
+    outcome = asked(cstool, folder, model, *(str(folder / "vocab.txt") if word == "VOCAB" else word for word in typed))
+    assert (outcome.code, outcome.stdout, outcome.stderr) == (2, "", error(rule, hint))
+
+
+def test_a_decoder_is_asked_for_text_alone(refused):
+    for flag, value in (("--pair", "a"), ("--embed", "mean")):
+        refused(f"{flag}: must be for an encoder, got gpt2", None, "--mode", "infer", "--prompt", "a", flag, value)
+
+
+def test_another_vocabulary_is_refused(folder, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS, *"bcdefghi"]) + "\n")
+    rule = f"{tmp_path / 'vocab.txt'}: must have at most the model's vocab_size (18) tokens, got {len(WORDS) + 8}"
+    with refusal(InferenceError, rule, "--tokenizer names that of the training data"):
+        ask(folder / "bert.mdl", "a [MASK]", tokenizer=tmp_path / "vocab.txt", progress="none")
+
+
+def test_a_model_that_was_trained_here_fills_in(cstool, tmp_path):
+    """Its params name the vocabulary of its data."""
+    made = tmp_path / "made"
+    prepare_mlm([PROJECT / "LICENSE"], made, sequence_length=24, vocab_size=200, val_fraction=0.2)
+    loader = {"data_processor": "BertCSVDynamicMaskDataProcessor", "data_dir": str(made / "train"), "batch_size": 8}
+    loader |= {"vocab_file": str(made / "vocab.txt"), "max_sequence_length": 24, "max_predictions_per_seq": 4}
+    init = {
+        "model": {"name": "bert", **MODEL, "vocab_size": 200, "disable_nsp": True},
+        "optimizer": {"AdamW": {}},
+        "schedulers": [{"ConstantLR": {"learning_rate": 2.0e-3}}],
+        "loop": {"max_steps": 3},
+        "checkpoint": {"steps": 3},
+        "model_dir": str(tmp_path / "dir"),
+    }
+    file = tmp_path / "made.yaml"
+    fit = {"train_dataloader": {**loader, "disable_nsp": True}}
+    file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": fit}}))
+    assert cstool("run", "-p", file).code == 0
+    outcome = cstool("run", "-p", file, "--mode", "infer", "--prompt", "the [MASK] of", "--json")
+    assert (outcome.code, outcome.document["step"]) == (0, 3)
+    assert len(outcome.document["answers"][0]["masks"][0]) == 5
