@@ -1,5 +1,6 @@
 """The state of a run, out to a checkpoint and back: weights, optimizer state, where it is, what it chose."""
 
+import logging
 import math
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,9 @@ from cstool.store import (
     streamed_of,
 )
 
+log = logging.getLogger("cstool")
 Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
 FORMS_BEFORE = {"optimizer_form": "pytorch", "apply_attention_sinks": True}
 """the forms of a checkpoint that names none: of before there was a choice"""
 ANOTHER_FOLDER = "the file is of another model or optimizer: choose another --model_dir"
@@ -168,7 +171,8 @@ def load_state(
     """Read a checkpoint, or commits of MemoryX, into MemoryX.
 
     Args:
-        strict: whether the checkpoint must hold exactly the weights of the model
+        strict: whether the checkpoint must hold exactly the weights of the model; if not, what it lacks stays as it
+            is, and the encoder of a BERT with other heads is taken
 
     Returns:
         where the run is, and the values of the checkpoint
@@ -179,7 +183,11 @@ def load_state(
     """
     sparse, graph = SparseTensors(reader), memoryx.arrays.graph
     stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
-    _check_fits(reader.path, {**stored, **sparse.shapes}, graph, strict)
+    shapes = {**stored, **sparse.shapes}
+    elsewhere = {} if strict else other_names(shapes, graph)
+    _check_fits(reader.path, shapes | {name: shapes[there] for name, there in elsewhere.items()}, graph, strict)
+    if not strict and "model" in states:
+        _tell_what_differs(reader.path, shapes, graph, elsewhere)
     trains = memoryx.optimizer is not None
     if trains and (sparse.shapes or memoryx.arrays.sparse) and "optimizer" in states and "model" not in states:
         raise CheckpointError(
@@ -189,7 +197,10 @@ def load_state(
     if trains and strict and "optimizer" in states:
         _check_optimizer(reader.path, stored, memoryx)
     for weight in graph.weights:
-        arrays = [name for name in memoryx.arrays.of(weight) if name.partition(".")[0] in states and name in stored]
+        wanted = [name for name in memoryx.arrays.of(weight) if name.partition(".")[0] in states]
+        arrays = [name for name in wanted if name in stored]
+        if f"model.{weight}" in wanted and (there := elsewhere.get(f"model.{weight}")) in stored:
+            memoryx.arrays.load(f"model.{weight}", reader.in_order(there))
         if weight in memoryx.arrays.sparse or f"model.{weight}" in sparse.shapes:
             _load_sparse(sparse, memoryx, weight, arrays, keeps_state="optimizer" in states)
             continue
@@ -214,6 +225,39 @@ def load_state(
         position = _position(reader.path, wants)
     check_choices(reader.path, values)
     return position, values
+
+
+ENCODERS = ("model.bert_encoder.", "model.bert.")
+"""what the names of an encoder's weights begin with: as it is pre-trained, and below the heads of other tasks"""
+
+
+def other_names(stored: Mapping[str, Shape], graph: Graph) -> dict[str, str]:
+    """Return the weights of an encoder that a checkpoint has under the names of other heads, by those of this model."""
+    found = {}
+    for weight in graph.weights:
+        name = f"model.{weight}"
+        for ours, theirs in (ENCODERS, ENCODERS[::-1]):
+            there = theirs + name.removeprefix(ours)
+            if name.startswith(ours) and name not in stored and there in stored:
+                found[name] = there
+    return found
+
+
+def _difference(stored: Mapping[str, Shape], graph: Graph, elsewhere: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the weights of a model that a checkpoint lacks, and those of the checkpoint that the model lacks."""
+    lacking = [name for name in graph.weights if f"model.{name}" not in stored and f"model.{name}" not in elsewhere]
+    known = {f"model.{name}" for name in graph.weights} | set(elsewhere.values())
+    left = [name.removeprefix("model.") for name in stored if name.startswith("model.") and name not in known]
+    return lacking, left
+
+
+def _tell_what_differs(path: Path, stored: Mapping[str, Shape], graph: Graph, elsewhere: Mapping[str, str]) -> None:
+    """Log which weights a checkpoint lacks, and which of its own this model has no use for."""
+    lacking, left = _difference(stored, graph, elsewhere)
+    if lacking:
+        log.warning(f"{path} lacks {', '.join(lacking)}: they begin at random.")
+    if left:
+        log.warning(f"{path} has {', '.join(left)}, which this model lacks: they are left out.")
 
 
 def _load_sparse(
@@ -276,8 +320,28 @@ def _load_dense(tensors: SparseTensors, memoryx: MemoryX, key: str, indices: Arr
     memoryx.arrays.load(key, read)
 
 
+def _check_heads(path: Path, stored: Mapping[str, Shape], graph: Graph) -> None:
+    """Say of a checkpoint whose encoder fits, and whose heads are of another task, what differs, and the way on."""
+    elsewhere = other_names(stored, graph)
+    of_encoder = [name for name in graph.weights if f"model.{name}".startswith(ENCODERS) and ".pooler." not in name]
+    there = {name: stored.get(elsewhere.get(f"model.{name}", f"model.{name}")) for name in of_encoder}
+    if not of_encoder or any(there[name] != graph.weights[name].shape for name in of_encoder):
+        return
+    lacking, left = _difference(stored, graph, elsewhere)
+    if not (lacking or left):
+        return
+    parts = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", lacking), ("has", left)) if names]
+    raise CheckpointError(
+        f"{path}: must have the heads of this model, {' and '.join(parts)}",
+        "its encoder fits: --disable_strict_checkpoint_loading --load_checkpoint_states model loads what is in both, "
+        "and the rest begins at random",
+    )
+
+
 def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, strict: bool) -> None:
     """Compare names and shapes with the model, in its order."""
+    if strict:
+        _check_heads(path, stored, graph)
     hint = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
     for name, weight in graph.weights.items():
         shape = stored.get(f"model.{name}")

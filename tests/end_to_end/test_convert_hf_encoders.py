@@ -97,7 +97,7 @@ def test_what_is_stored_of_other_heads_and_old_names_is_taken(tmp_path):
     assert load_params(tmp_path / "a.yaml").model.disable_nsp
     old["cls.predictions.decoder.weight"] = old["cls.predictions.decoder.weight"] + 1
     hf.write_hf(tmp_path / "other", config, old)
-    rule = "cls.predictions.decoder.weight must equal bert.embeddings.word_embeddings, since the model ties them"
+    rule = "cls.predictions.decoder.weight must equal bert.embeddings.word_embeddings.weight, since the model ties them"
     hint = "share_embedding_weights: false in the params keeps both"
     with refusal(CheckpointError, f"{tmp_path / 'other'}: {rule}, it does not", hint):
         convert(Request(tmp_path / "other", tmp_path / "b.mdl"))

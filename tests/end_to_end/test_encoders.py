@@ -4,11 +4,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from cstool import prepare_mlm
+from cstool.store import CheckpointReader
 from tests.end_to_end.runs import latest_bits
+from tests.unit.data.test_sentences import write_table
 
 PROJECT = Path(__file__).parents[2]
 LENGTH, PREDICTIONS = 32, 6
@@ -99,3 +102,63 @@ def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeyp
         loader = f"trainer.fit.{name}_dataloader"
         folder += ("--set", f"{loader}.data_dir={data / part}", "--set", f"{loader}.vocab_file={data / 'vocab.txt'}")
     assert cstool(*train.split(), "--max_steps", 2, "--json", *folder).document["evaluations"][-1]["step"] == 2
+
+
+def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, pairs):
+    """Heads differ; what is in both is loaded where that is asked for, and else both are named."""
+    first = bert_file(tmp_path, pairs, "first")
+    assert cstool("run", "-p", first, "--max_steps", 1).code == 0
+    checkpoint = tmp_path / "first" / "checkpoint_1.mdl"
+    words = pairs / "vocab.txt"
+    glue = tmp_path / "SST-2"
+    for name in ("train.tsv", "dev.tsv"):
+        write_table(glue, name, ["sentence", "label"], [("the work", "1"), ("a license", "0")] * 4)
+    section = yaml.safe_load(first.read_text())
+    model = section["trainer"]["init"]["model"]
+    model |= {"name": "bert/classifier", "num_labels": 2, "task_dropout": 0.1}
+    del model["mlm_loss_weight"]
+    section["trainer"]["init"]["model_dir"] = str(tmp_path / "second")
+    loader = {"data_processor": "SST2DataProcessor", "data_dir": str(glue), "vocab_file": str(words), "batch_size": 4}
+    loader |= {"max_sequence_length": LENGTH, "is_training": True}
+    section["trainer"]["fit"] = {"train_dataloader": loader}
+    second = tmp_path / "second.yaml"
+    second.write_text(yaml.safe_dump(section))
+
+    typed = ("run", "-p", second, "--checkpoint_path", checkpoint, "--max_steps", 1)
+    mlm = "bert_mlm_head.mlm_transform"
+    left = (
+        f"{mlm}.ffn.ffn.0.linear_layer.weight, {mlm}.ffn.ffn.0.linear_layer.bias, {mlm}.ln.weight, {mlm}.ln.bias, "
+        "bert_mlm_head.classifier.ffn.0.linear_layer.bias, bert_cls_head.classifier.ffn.0.linear_layer.weight, "
+        "bert_cls_head.classifier.ffn.0.linear_layer.bias"
+    )
+    outcome = cstool(*typed)
+    rule = "must have the heads of this model, lacks classifier.weight, classifier.bias and has "
+    hint = (
+        "its encoder fits: --disable_strict_checkpoint_loading --load_checkpoint_states model loads what is in both, "
+        "and the rest begins at random"
+    )
+    assert outcome.code == 2
+    last = "".join(outcome.stderr.splitlines(keepends=True)[-2:])
+    assert last.startswith(f"error: TMP/first/checkpoint_1.mdl: {rule}")
+    assert set(last.splitlines()[0].partition(" and has ")[2].split(", ")) >= set(left.split(", "))
+    assert last.splitlines()[1] == f"hint: {hint}"
+
+    loose = ("--disable_strict_checkpoint_loading", "--load_checkpoint_states", "model")
+    outcome = cstool(*typed, *loose, "--set", "trainer.init.schedulers=[{ConstantLR: {learning_rate: 0.0}}]")
+    assert outcome.code == 0, outcome.stderr
+    assert "checkpoint_1.mdl lacks classifier.weight, classifier.bias: they begin at random." in outcome.stdout
+    with CheckpointReader(checkpoint) as before, CheckpointReader(tmp_path / "second" / "checkpoint_1.mdl") as after:
+        same = 0
+        for name in after.tensor_names():
+            there = name.replace("model.bert.", "model.bert_encoder.")
+            if name.startswith("model.bert."):
+                np.testing.assert_array_equal(read(after, name), read(before, there))
+                same += 1
+    assert same == 3 + 2 + 2 * 16 + 2
+
+
+def read(reader: CheckpointReader, name: str) -> np.ndarray:
+    """Read a whole tensor."""
+    found = np.empty(reader.shape(name), np.float32)
+    reader.in_order(name)(found, 0, len(found))
+    return found
