@@ -1,6 +1,7 @@
 """BERT from text to an evaluated model, as a user trains it: prepared, trained, stopped, gone on with, evaluated."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,13 @@ def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeyp
         loader = f"trainer.fit.{name}_dataloader"
         folder += ("--set", f"{loader}.data_dir={data / part}", "--set", f"{loader}.vocab_file={data / 'vocab.txt'}")
     assert cstool(*train.split(), "--max_steps", 2, "--json", *folder).document["evaluations"][-1]["step"] == 2
+    of_answers = (PROJECT / "docs" / "infer.md").read_text(encoding="utf-8")
+    fill_in, embed = re.findall(r"^\$ cstool (.*bert_tiny.*)$", of_answers, re.MULTILINE)
+    outcome = cstool(*shlex.split(fill_in), *folder)
+    assert (outcome.code, len(outcome.stdout.splitlines())) == (0, 2), outcome.stderr
+    assert outcome.stdout.splitlines()[1].count(", ") == 2
+    assert cstool(*shlex.split(embed), *folder).code == 0
+    assert np.load("vectors.npy").shape == (2, 128)
 
 
 def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, pairs):
