@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
 _ENCODER_FLAGS = {"pair", "embed"}
-_DECODER_FLAGS = {"max_tokens", "temperature", "top_p", "stop", "no_kv_cache"}
+_DECODER_FLAGS = {"max_tokens", "temperature", "top_p", "num_beams", "length_penalty", "stop", "no_kv_cache"}
 
 
 def infer(

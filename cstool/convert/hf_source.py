@@ -119,7 +119,6 @@ class HfSource(Source):
         ranges = row_ranges(shape) if same else iter(())
         if not same or not all(np.array_equal(read(head, *place), read(table, *place)) for place in ranges):
             raise CheckpointError(
-                f"{self.path}: {stored} must equal {words}, since the model ties them, "
-                "it does not",
+                f"{self.path}: {stored} must equal {words}, since the model ties them, it does not",
                 "share_embedding_weights: false in the params keeps both",
             )
