@@ -49,6 +49,8 @@ class WeightStream:
         """whether weights stay where they are; else each pass streams all of them"""
         self._held: dict[Panel, Weights] = {}
         self._passes = 0
+        self._ahead: tuple[Sequence[Panel], Sequence[Panel]] | None = None
+        """what others send ahead: panels of every pass, and of one whose logits are wanted"""
         self.streamed_bytes = 0
         """what has been sent out so far [bytes]"""
         self.arrived_bytes = 0
@@ -64,13 +66,23 @@ class WeightStream:
         """
         if self.is_resident:
             return
+        if self.nodes > 1 and self._ahead != (body, head):
+            if self._ahead is not None:
+                self._let_go(self._ahead[0])
+            self._others.order(BeginPasses(body, head))
+            self._ahead = body, head
         self._source.expect([*body, *(head if takes_head else ())], 0, 1)
         if self.nodes > 1:
-            if not self._passes:
-                self._others.order(BeginPasses(body, head))
             self._others.order(NextPass(takes_head))
             self._passes += 1
             self._others.link.activity.step = self._passes
+
+    def _let_go(self, body: Sequence[Panel]) -> None:
+        """Take what others have sent ahead for another pass of the kind before, where none follows."""
+        self._source.expect(body, 0, 1)
+        for panel in body:
+            self._source.acquire(panel)
+            self._source.release(panel)
 
     @contextmanager
     def lent(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:

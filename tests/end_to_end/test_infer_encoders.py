@@ -12,6 +12,7 @@ from cstool import Appliance, InferenceError, ask, load_params, prepare_mlm
 from cstool.machine.state import Position, save_state, state_values
 from cstool.models import SampleForm, build_graph
 from tests.contract.refusal import refusal
+from tests.end_to_end.ranks import CSTOOL, by_mpirun, run
 from tests.end_to_end.refusals import error
 from tests.reference import models as reference
 from tests.unit.data.test_sentences import PAIRS, write_table
@@ -141,6 +142,20 @@ def test_an_answer_does_not_depend_on_what_is_beside_it_or_where_weights_are(cst
     narrow = asked(cstool, folder, model, *prompts(TEXTS), *given, "--precision", "bfloat16", "--json").document
     assert narrow["host"]["precision"] == "bfloat16"
     assert narrow["host"]["streamed_bytes"] < together.document["host"]["streamed_bytes"]
+
+
+@pytest.mark.parametrize("store", ["ram", "file"])
+def test_two_ranks_answer_as_one_process(folder, store, tmp_path):
+    """Both heads of a BERT, by turns, in several passes."""
+    given = ["--checkpoint_path", str(folder / "bert.mdl"), "--mode", "infer", "--json", "--batch_size", "1"]
+    given += [*prompts(TEXTS), *(word for text in TEXTS for word in ("--pair", text))]
+    given += ["--truncate_prompt", *vocabulary(folder, "bert"), "--model_dir", str(tmp_path)]
+    one = json.loads(run(*CSTOOL, "run", "-p", str(folder / "bert.yaml"), *given).output)
+    found = run(*by_mpirun(folder / "bert.yaml", *given, "--memoryx", store))
+    document = json.loads(found.output)
+    assert document["answers"] == one["answers"]
+    assert document["answers"][0]["follows"] is not None
+    assert (document["host"]["weights"], document["host"]["nodes"]) == ("streamed", 2)
 
 
 @pytest.mark.parametrize("how", ["mean", "first", "pooled"])
