@@ -349,9 +349,10 @@ def heads(text: str) -> list[str]:
 
 def test_infer(cstool):
     kinds = ["console", "text", "text", "console", "text", "console", "json"]
-    kinds += ["console", "text", "console", "text", "console", "text"]
+    kinds += ["console", "text", "console", "text", "console", "console", "text"]
     one, text, log, several, texts, script, document, *rest = blocks("infer", *kinds)
-    searched, found, ranks, from_ranks, classes, table = rest
+    # Those of encoders are typed where one is trained.
+    searched, found, ranks, from_ranks, _, classes, table = rest
     Path("source.txt").write_text("def f(x):\n    return x\n\n\n" * 300)
     data = "source.txt", "--output", "datasets/text", "--sequence_length", "128"
     assert cstool("data", "prepare", "text", *data).code == 0
