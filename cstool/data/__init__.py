@@ -5,10 +5,10 @@ from cstool.data.bigram import bigram_loss
 from cstool.data.check import DataCheck, check_data
 from cstool.data.dataset import MASKS, Dataset, Field, allocate
 from cstool.data.digits import DigitsSummary, prepare_digits
-from cstool.data.encoder_data import open_loader
 from cstool.data.encoder_text import EncoderText, EncoderTokenizer
 from cstool.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.data.info import DataInfo, PartInfo, data_info
+from cstool.data.loaders import open_loader
 from cstool.data.masked_preparation import MaskedTextPlan, prepare_masked_text
 from cstool.data.mnist import open_mnist
 from cstool.data.one_sequence import OneSequenceDataset

@@ -52,6 +52,16 @@ class Dataset(Protocol):
         """Close all files. May be called twice."""
 
 
+def described(folders: Sequence[Path], dataset: Dataset) -> str:
+    """Say in one line where samples of tokens come from and how many there are."""
+    more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
+    [length] = dataset.fields["input_ids"].shape
+    told = f"{length:,}"
+    if "decoder_input_ids" in dataset.fields:
+        told += f" and {dataset.fields['decoder_input_ids'].shape[0]:,}"
+    return f"{folders[0]}{more}: {dataset.sample_count:,} samples of {told} tokens"
+
+
 def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]:
     """Return an uninitialised array (sample_count, *shape) for each field."""
     return {name: np.empty((sample_count, *field.shape), field.dtype) for name, field in fields.items()}

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
-from cstool.data.dataset import Array, Field
+from cstool.data.dataset import Array, Field, described
 from cstool.data.drawn_masks import gathered
 from cstool.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.data.masked_text import mlm_fields
@@ -71,9 +71,7 @@ class Hdf5MasksDataset:
 
     def describe(self) -> str:
         """Say in one line where the samples come from and how many there are."""
-        more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
-        [length] = self.fields["input_ids"].shape
-        return f"{self._folders[0]}{more}: {self.sample_count:,} samples of {length:,} tokens"
+        return described(self._folders, self)
 
     def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
         """Fill all fields; see `Dataset.read`."""

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from cstool.atomic_file import sync_folder
-from cstool.data.dataset import Array, Field
+from cstool.data.dataset import Array, Field, described
 from cstool.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.errors import DataError
 
@@ -57,8 +57,7 @@ class Hdf5TextDataset:
 
     def describe(self) -> str:
         """Say in one line where the samples come from and how many there are."""
-        more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
-        return f"{self._folders[0]}{more}: {self.sample_count:,} samples of {self._sequence_length:,} tokens"
+        return described(self._folders, self)
 
     def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
         """Fill `input_ids`, `mask` and `labels`, 0 where they do not count; see `Dataset.read`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cstool.data.dataset import Array
-from cstool.random_keys import key_of, philox4x32
+from cstool.data.draws import sample_draws
 
 MASKED_BELOW, REPLACED_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 """a word below the first becomes the mask token, below the second a random one; else the token stays"""
@@ -51,7 +51,7 @@ class Masking:
             positions (n, M) int32, ascending; labels (n, M) int32, the tokens that were there; mask (n, M) float32, 1
             where a label counts. Positions and labels are 0 where it does not.
         """
-        draws = self._draws(samples, ids.shape[1], epoch)
+        draws = sample_draws(self.seed, "masked tokens", samples, ids.shape[1], epoch)
         may_mask = (np.arange(ids.shape[1]) < lengths[:, None]) & ~self.excluded[ids]
         wanted = np.minimum(self.predictions, np.maximum(1, np.rint(lengths * self.probability).astype(np.int64)))
         if self.continues is None:
@@ -74,13 +74,6 @@ class Masking:
         kept = np.where(kind < REPLACED_BELOW, replacements, ids[rows, places])
         ids[rows, places] = np.where(kind < MASKED_BELOW, self.mask_id, kept)
         return positions, labels, mask
-
-    def _draws(self, samples: Array, length: int, epoch: int) -> Array:
-        """Return (n, S, 4) uint32: of each position its place in the order, what becomes of it, by what."""
-        counter = np.empty((len(samples), length, 4), np.uint32)
-        counter[..., 0], counter[..., 1] = (samples & 0xFFFFFFFF)[:, None], (samples >> 32)[:, None]
-        counter[..., 2], counter[..., 3] = epoch & 0xFFFFFFFF, np.arange(length)
-        return philox4x32(counter.reshape(-1, 4), key_of(self.seed, "masked tokens")).reshape(counter.shape)
 
 
 def _lowest(draws: Array, may_mask: Array, wanted: Array) -> Array:

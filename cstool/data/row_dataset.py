@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from cstool.data.dataset import Array, Field
+from cstool.data.dataset import Array, Field, described
 from cstool.data.row_files import Row, RowFiles
 from cstool.errors import DataError
 
@@ -32,9 +32,7 @@ class RowDataset(ABC):
 
     def describe(self) -> str:
         """Say in one line where the samples come from and how many there are."""
-        more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
-        [length] = self.fields["input_ids"].shape
-        return f"{self._folders[0]}{more}: {self.sample_count:,} samples of {length:,} tokens"
+        return described(self._folders, self)
 
     def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
         """Fill all fields; see `Dataset.read`."""
@@ -50,7 +48,7 @@ class RowDataset(ABC):
         """Fill the arrays of one sample, or raise DataError if its row makes none."""
 
 
-def put(target: Array, values: Sequence[int], padding: int = 0) -> None:
+def put(target: Array, values: Sequence[int] | Array, padding: int = 0) -> None:
     """Write values to the begin of an array, and padding to the rest."""
     target[: len(values)] = values
     target[len(values) :] = padding

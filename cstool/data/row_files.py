@@ -1,7 +1,8 @@
 """Tables in files of text, a row to each line after that with the names of the columns: read by number.
 
 Tables are CSV, a comma between columns, quotes around what has one inside, or TSV, a tabulator between columns and no
-quotes. Where the rows of a file begin is found once, when it is opened, and kept in memory: 8 bytes for a row.
+quotes; or text, whose lines are rows of one column from the first line on. Where the rows of a file begin is found
+once, when it is opened, and kept in memory: 8 bytes for a row.
 """
 
 import csv
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -21,10 +23,18 @@ OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""
 META = "meta.dat"
 """says in a folder of CSV files how many rows of each count"""
+LINE = "text"
+"""the column of files of text"""
+
+Layout = Literal["csv", "tsv", "text"]
 
 _BLOCK_BYTES = 2**22
 _BOM = b"\xef\xbb\xbf"
-_META_HINT = "it has a line for each file, its name and how many rows it has: `train.csv 1000`"
+_META_HINTS = {
+    1: "it has a line for each file, its name and how many rows it has: `train.csv 1000`",
+    2: "it has a line for each two files, their names and how many rows they have: `train.en train.de 1000`",
+}
+"""by how many files are on a line"""
 # It guards against quotes that never end; here a row ends with its line.
 csv.field_size_limit(2**31 - 1)
 
@@ -51,12 +61,18 @@ class RowFile:
     columns: tuple[str, ...]
     starts: Array
     stops: Array
-    is_tsv: bool
+    layout: Layout
+
+    def where(self, row: int) -> str:
+        """Say which line a row is."""
+        return f"{self.path}:{row + (1 if self.layout == 'text' else 2)}"
 
     def values(self, line: bytes) -> list[str]:
         """Return the values of a row, or raise ValueError."""
         text = line.decode("utf-8").removesuffix("\r")
-        if self.is_tsv:
+        if self.layout == "text":
+            return [text]
+        if self.layout == "tsv":
             return text.split("\t")
         try:
             [values] = csv.reader([text], strict=True)
@@ -74,7 +90,7 @@ class RowFiles:
     """
 
     def __init__(self, files: Sequence[RowFile], counts: Sequence[int]) -> None:
-        self.files = tuple(files)
+        self.files, self.counts = tuple(files), tuple(counts)
         self._edges = np.cumsum([0, *counts])
         self.count = int(self._edges[-1])
         """rows taken of all files"""
@@ -91,7 +107,7 @@ class RowFiles:
         place = int(np.searchsorted(self._edges, number, side="right")) - 1
         file, row = self.files[place], number - int(self._edges[place])
         start, stop = int(file.starts[row]), int(file.stops[row])
-        where = f"{file.path}:{row + 2}"
+        where = file.where(row)
         try:
             line = os.pread(self._descriptor(place), stop - start, start)
         except OSError as error:
@@ -137,19 +153,45 @@ def csv_rows(folders: Sequence[Path], needed: Sequence[str], *, tried: str = "",
     Raises:
         DataError: a file is missing, damaged, or has other columns or fewer rows.
     """
-    listed = [entry for folder in folders for entry in read_meta(folder, tried)]
-    files = [index_file(path) for path, _ in listed]
-    for file, (_, count) in zip(files, listed, strict=True):
+    [rows] = _listed_rows(folders, "csv", 1, tried)
+    for file in rows.files:
         check_columns(file, needed, hint)
-        if len(file.starts) < count:
-            raise DataError(
-                f"{file.path}: must have {count:,} rows, as {META} says, got {len(file.starts):,}",
-                f"the file was cut short, copy it again; or it is {META} that is wrong",
-            )
-    rows = RowFiles(files, [count for _, count in listed])
-    if rows.count == 0:
-        raise DataError(f"{folders[0] / META}: must list at least one row, got none", _META_HINT)
     return rows
+
+
+def text_rows(folders: Sequence[Path], *, columns: int = 1, tried: str = "") -> list[RowFiles]:
+    """Open the files of text that the `meta.dat` of each folder lists.
+
+    Args:
+        folders: read in this order
+        columns: files on each line of `meta.dat`, of which the lines belong together
+        tried: all places where the folders were looked for, for messages
+
+    Returns:
+        The rows of the files of each column, as many in all of them
+
+    Raises:
+        DataError: a file is missing, or has fewer lines.
+    """
+    return _listed_rows(folders, "text", columns, tried)
+
+
+def _listed_rows(folders: Sequence[Path], layout: Layout, columns: int, tried: str) -> list[RowFiles]:
+    listed = [entry for folder in folders for entry in read_meta(folder, tried, columns)]
+    counts = [count for _, count in listed]
+    if sum(counts) == 0:
+        raise DataError(f"{folders[0] / META}: must list at least one row, got none", _META_HINTS[columns])
+    found = []
+    for column in range(columns):
+        files = [index_file(paths[column], layout) for paths, _ in listed]
+        for file, count in zip(files, counts, strict=True):
+            if len(file.starts) < count:
+                raise DataError(
+                    f"{file.path}: must have {count:,} rows, as {META} says, got {len(file.starts):,}",
+                    f"the file was cut short, copy it again; or it is {META} that is wrong",
+                )
+        found.append(RowFiles(files, counts))
+    return found
 
 
 def check_columns(file: RowFile, needed: Sequence[str], hint: str = "") -> None:
@@ -161,45 +203,46 @@ def check_columns(file: RowFile, needed: Sequence[str], hint: str = "") -> None:
         )
 
 
-def read_meta(folder: Path, tried: str = "") -> list[tuple[Path, int]]:
-    """Return the files that a folder's `meta.dat` lists, and how many rows of each count, or raise DataError.
+def read_meta(folder: Path, tried: str = "", columns: int = 1) -> list[tuple[tuple[Path, ...], int]]:
+    """Return the files that each line of a folder's `meta.dat` lists, and how many rows count, or raise DataError.
 
     A name counts from the folder. One that is not found there is looked for in it by its last part alone: some tools
     write whole paths, of the machine that the files were made on.
     """
-    path = folder / META
+    path, hint = folder / META, _META_HINTS[columns]
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         places = f" (looked for its folder as {tried})" if tried not in ("", str(folder)) else ""
         found = "found no such folder" if not folder.is_dir() else "found nothing there"
-        raise DataError(f"{path}: must be there and list the files, {found}{places}", _META_HINT) from None
+        raise DataError(f"{path}: must be there and list the files, {found}{places}", hint) from None
     except (NotADirectoryError, IsADirectoryError):
-        raise DataError(f"{path}: must be a file and list others, got something else", _META_HINT) from None
+        raise DataError(f"{path}: must be a file and list others, got something else", hint) from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}: must be text, got something else", _META_HINT) from None
+        raise DataError(f"{path}: must be text, got something else", hint) from None
     except OSError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
     entries = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        name, _, count = line.strip().rpartition(" ")
-        if not name.strip() or not count.isascii() or not count.isdigit():
-            rule = f"{path}:{number}: must be a name and a number of rows"
-            raise DataError(f"{rule}, got {line.strip()!r:.60}", _META_HINT)
-        named = folder / name.strip()
-        entries.append((named if named.exists() else folder / named.name, int(count)))
+        before, _, count = line.strip().rpartition(" ")
+        names = [before.strip()] if columns == 1 else before.split()
+        if len(names) != columns or not all(names) or not count.isascii() or not count.isdigit():
+            what = "a name" if columns == 1 else f"{columns} names"
+            raise DataError(f"{path}:{number}: must be {what} and a number of rows, got {line.strip()!r:.60}", hint)
+        named = [folder / name for name in names]
+        entries.append((tuple(each if each.exists() else folder / each.name for each in named), int(count)))
     return entries
 
 
-def index_file(path: Path, *, is_tsv: bool = False) -> RowFile:
+def index_file(path: Path, layout: Layout = "csv") -> RowFile:
     """Find the rows of a file, or raise DataError. That of a file that has not changed is remembered."""
     if is_special(path):
         raise DataError(f"{path}: must be a file of rows, got a pipe or a device", "remove it")
     try:
         status = path.stat()
-        return _index(path, is_tsv, status.st_size, status.st_mtime_ns)
+        return _index(path, layout, status.st_size, status.st_mtime_ns)
     except FileNotFoundError:
         raise DataError(f"{path}: must be a file of rows, found nothing there") from None
     except IsADirectoryError:
@@ -209,7 +252,7 @@ def index_file(path: Path, *, is_tsv: bool = False) -> RowFile:
 
 
 @lru_cache(maxsize=256)
-def _index(path: Path, is_tsv: bool, _size_bytes: int, _changed_ns: int) -> RowFile:
+def _index(path: Path, layout: Layout, _size_bytes: int, _changed_ns: int) -> RowFile:
     ends, size_bytes = [], 0
     with path.open("rb", buffering=0) as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -222,7 +265,10 @@ def _index(path: Path, is_tsv: bool, _size_bytes: int, _changed_ns: int) -> RowF
         while filled > 1 and _is_blank(stream.fileno(), int(starts[filled - 1]), int(stops[filled - 1])):
             filled -= 1
         header = os.pread(stream.fileno(), int(stops[0]), 0).removeprefix(_BOM)
-    file = RowFile(path, (), starts[1:filled], stops[1:filled], is_tsv)
+    if layout == "text":
+        filled = 0 if len(stops) == 1 and size_bytes == 0 else filled
+        return RowFile(path, (LINE,), starts[:filled], stops[:filled], layout)
+    file = RowFile(path, (), starts[1:filled], stops[1:filled], layout)
     try:
         return replace(file, columns=tuple(name.strip() for name in file.values(header)))
     except ValueError:

@@ -6,9 +6,13 @@ from pathlib import Path
 
 from cstool.data import drawn_masks, masked_text, summaries, token_classes
 from cstool.data.row_dataset import integers, of_length, texts
-from cstool.data.row_files import META, Row, RowFile, RowFiles, csv_rows, index_file, read_meta
+from cstool.data.row_files import LINE, META, Row, RowFile, RowFiles, csv_rows, index_file, read_meta, text_rows
 from cstool.data.sentences import MNLI, SST2, Task
+from cstool.data.token_lines import line_tokens
 from cstool.errors import DataError
+
+_TABLES = (".csv", ".tsv")
+"""suffixes of files that begin with the names of their columns; others have lines"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ def task_of(folder: Path) -> Task | None:
     found = [name for task in TASKS for names in task.files.values() for name in names if (folder / name).is_file()]
     if not found:
         return None
-    file = index_file(folder / found[0], is_tsv=True)
+    file = index_file(folder / found[0], "tsv")
     kind = kind_of(file)
     return next((task for task in TASKS if task.name == kind.name), None)
 
@@ -53,12 +57,16 @@ def rows_of(folder: Path, part: str) -> tuple[RowKind, RowFiles]:
         listed = read_meta(folder)
         if not listed:
             raise DataError(f"{folder / META}: must list files, got none")
-        kind = kind_of(index_file(listed[0][0]))
+        [path] = listed[0][0]
+        if path.suffix not in _TABLES:
+            [rows] = text_rows([folder])
+            return LINES, rows
+        kind = kind_of(index_file(path))
         return kind, csv_rows([folder], kind.columns)
     task = task_of(folder)
     if task is None:
         raise DataError(f"{folder}: must have tables of SST-2 or MNLI, got none")
-    files = [index_file(path, is_tsv=True) for name in task.files[part] if (path := folder / name).is_file()]
+    files = [index_file(path, "tsv") for name in task.files[part] if (path := folder / name).is_file()]
     return task_kind(task), RowFiles(files, [len(file.starts) for file in files])
 
 
@@ -112,6 +120,7 @@ def _summaries(row: Row) -> int:
     return count
 
 
+LINES = RowKind("lines of tokens", [LINE], lambda row: len(line_tokens(row)))
 MASKED = RowKind("CSV, masked as it is read", [masked_text.TOKENS], _masked)
 CSV_KINDS = (
     RowKind("CSV with masks", drawn_masks.NEEDED, _drawn),

@@ -142,7 +142,7 @@ def open_sentences(
     for name in names:
         if not (folder / name).exists():
             raise DataError(f"{folder}: must be a folder with {' and '.join(names)}, {name} is not there", _hint(task))
-        file = index_file(folder / name, is_tsv=True)
+        file = index_file(folder / name, "tsv")
         check_columns(file, [*task.sentences, task.label])
         files.append(file)
     rows = RowFiles(files, [len(file.starts) for file in files])

@@ -18,6 +18,7 @@ VOCABULARY_FILE = "vocab.txt"
 CONTINUES = "##"
 """what tokens that go on with a word begin with"""
 _HINT = "it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
+PAIRS_HINT = "it is the vocab.txt of a data set of `cstool data prepare span`, or that of the vendor's preparation"
 
 
 class Vocabulary:
@@ -27,14 +28,15 @@ class Vocabulary:
         path: of the file
         do_lower: take all tokens in lower case, special ones, too
         unknown: what stands for tokens that are not there
+        hint: where such a file comes from
 
     Raises:
         DataError: the file is missing, is no text, or is without the unknown token.
     """
 
-    def __init__(self, path: Path, *, do_lower: bool = False, unknown: str = UNKNOWN) -> None:
-        self.path, self.do_lower = path, do_lower
-        self.written: Sequence[str] = [line.strip() for line in _lines(path)]
+    def __init__(self, path: Path, *, do_lower: bool = False, unknown: str = UNKNOWN, hint: str = _HINT) -> None:
+        self.path, self.do_lower, self._hint = path, do_lower, hint
+        self.written: Sequence[str] = [line.strip() for line in _lines(path, hint)]
         """the tokens as the file has them"""
         self.tokens: Sequence[str] = [self._cased(token) for token in self.written]
         self._ids = {token: number for number, token in enumerate(self.tokens)}
@@ -49,7 +51,7 @@ class Vocabulary:
     def id_of(self, token: str) -> int:
         """Return the number of a token that must be there, or raise DataError."""
         if (found := self._ids.get(self._cased(token))) is None:
-            raise DataError(f"{self.path}: must have the token {token}, got {len(self):,} others", _HINT)
+            raise DataError(f"{self.path}: must have the token {token}, got {len(self):,} others", self._hint)
         return found
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
@@ -68,11 +70,12 @@ class Vocabulary:
         """(V,) bool: which tokens go on with the word before."""
         return np.array([token.startswith(CONTINUES) for token in self.tokens], bool)
 
-    def check_fits(self, vocab_size: int | None) -> None:
-        """Check that a model has rows for all tokens, or raise DataError."""
-        if vocab_size is not None and len(self) > vocab_size:
+    def check_fits(self, vocab_size: int | None, more: int = 0) -> None:
+        """Check that a model has rows for all tokens, and for so many more, or raise DataError."""
+        if vocab_size is not None and len(self) + more > vocab_size:
+            added = f" and extra_ids ({more:,}) more" if more else ""
             raise DataError(
-                f"{self.path}: must have at most vocab_size ({vocab_size:,}) tokens, got {len(self):,}",
+                f"{self.path}: must have at most vocab_size ({vocab_size:,}) tokens, got {len(self):,}{added}",
                 "vocab_size of the model must be that of the data set",
             )
 
@@ -80,19 +83,19 @@ class Vocabulary:
         return token.lower() if self.do_lower else token
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path, hint: str) -> list[str]:
     rule = f"{path}: must be a vocabulary, a token on each line"
     if is_special(path):
-        raise DataError(f"{rule}, got a pipe or a device", _HINT)
+        raise DataError(f"{rule}, got a pipe or a device", hint)
     try:
         # Other line ends of Unicode are tokens of some vocabularies.
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     except FileNotFoundError:
-        raise DataError(f"{rule}, found nothing there", _HINT) from None
+        raise DataError(f"{rule}, found nothing there", hint) from None
     except IsADirectoryError:
         raise DataError(f"{rule}, got a folder", "give the vocab.txt in it") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{rule}, got byte {error.object[error.start]:#04x} at offset {error.start:,}", _HINT) from None
+        raise DataError(f"{rule}, got byte {error.object[error.start]:#04x} at offset {error.start:,}", hint) from None
     except OSError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
     return lines

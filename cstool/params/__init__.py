@@ -29,6 +29,12 @@ from cstool.params.sections.encoder import (
     EncoderParams,
     Esm2Params,
 )
+from cstool.params.sections.encoder_decoder_loaders import (
+    Hdf5PairsParams,
+    TextSpansParams,
+    TokenLinesParams,
+    TranslationsParams,
+)
 from cstool.params.sections.encoder_loaders import (
     DrawnMasksParams,
     Hdf5MasksParams,

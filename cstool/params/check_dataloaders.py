@@ -6,7 +6,7 @@ from typing import Any
 from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.paths import ResolvedPath
 from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams, StockLoaderParams
-from cstool.params.sections.encoder_loaders import LOADERS
+from cstool.params.sections.loaders import LOADERS
 from cstool.params.sections.model import FcMnistParams, ModelParams
 from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Key
@@ -93,11 +93,11 @@ class DataloaderCheck:
             return loader
         positions = self.model.max_position_embeddings
         added = loader.added_tokens if isinstance(loader, StockLoaderParams) else 0
-        longest = positions - added
+        longest, asked = positions - added, getattr(loader, "max_sequence_length", None)
         sinks = f" less {added} sink tokens" if added else ""
-        if loader.max_sequence_length is not None and loader.max_sequence_length > longest:
+        if asked is not None and asked > longest:
             rule = f"must be at most the max_position_embeddings of the model ({positions}){sinks}"
-            self.problems.add((*key, "max_sequence_length"), rule, loader.max_sequence_length)
+            self.problems.add((*key, "max_sequence_length"), rule, asked)
         elif longest < 1:
             rule = f"must leave tokens of the max_position_embeddings of the model ({positions}), and add"
             self.problems.add((*key, "data_transforms"), f"{rule} {added}")

@@ -12,14 +12,15 @@ from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, M
 from cstool.params.sections import trainer
 from cstool.params.sections.dataloader import StockLoaderParams
 from cstool.params.sections.encoder import BertSummarizationParams, BertTokenClassifierParams
+from cstool.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
 from cstool.params.sections.encoder_loaders import (
-    LOADER_SECTIONS,
     MaskedTextParams,
     SentencesParams,
     SummariesParams,
     TokenClassesParams,
 )
 from cstool.params.sections.initializers import InitializerParams
+from cstool.params.sections.loaders import LOADER_SECTIONS
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
@@ -70,6 +71,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
         for section in LOADER_SECTIONS
         for name, words in {
             "data_dir": ("a folder or a list of folders", "must be given"),
+            "src_data_dir": ("a folder or a list of folders", "must be given"),
             "shuffle_seed": ("a whole number from 0", "that of trainer.init"),
             "split": ("train, val", "by where it stands"),
             "disable_nsp": ("", "that of the model"),
@@ -81,6 +83,16 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
         (section, "vocab_file"): ("a path", "must be given")
         for section in (MaskedTextParams, SentencesParams, TokenClassesParams)
     },
+    **{
+        (section, name): (kind, default)
+        for section in (TextSpansParams, TranslationsParams)
+        for name, kind, default in (
+            ("src_vocab_file", "a path", "must be given"),
+            ("input_pad_id", "", "that of pad_token"),
+            ("labels_pad_id", "", "that of pad_token"),
+        )
+    },
+    (Hdf5PairsParams, "features_list"): ("a list of names", "those of data_params.json"),
     (SummariesParams, "vocab_file"): ("a path", "that of the model"),
     (BertSummarizationParams, "vocab_file"): ("a path", ""),
     (TokenClassesParams, "label_vocab_file"): ("a path", "that of the model"),

@@ -280,7 +280,7 @@ def test_ranks_with_other_data(file, data):
     """Another disk is behind the same path."""
     other = write_text(file.parent / "other" / "train", 150, seed=1)
     elsewhere = (
-        "import pathlib; import cstool.data.encoder_data as sets; opened = sets.open_dataset; "
+        "import pathlib; import cstool.data.loaders as sets; opened = sets.open_dataset; "
         f"sets.open_dataset = lambda kind, _, **named: opened(kind, [pathlib.Path({str(other)!r})], **named)"
     )
     words = ("run", "-p", str(file), "--lanes", "1")

@@ -34,7 +34,6 @@ class DataloaderParams(Section):
     shuffle_seed: Whole = 1
     drop_last: bool = True
     split: Literal["train", "val"]
-    max_sequence_length: Count | None = None
 
     other_names: ClassVar[dict[str, str]] = {"drop_last_batch": "drop_last"}
     without_effect: ClassVar[frozenset[str]] = frozenset(
@@ -62,7 +61,12 @@ class DataloaderParams(Section):
     @property
     def sample_length(self) -> int | None:
         """S, tokens of a sample, as far as the file says it."""
-        return self.max_sequence_length
+        return None
+
+    @property
+    def target_length(self) -> int | None:
+        """T, tokens that the decoder of an encoder-decoder tells, as far as the file says it."""
+        return None
 
     @property
     def predictions(self) -> int | None:
@@ -100,6 +104,7 @@ class StockLoaderParams(DataloaderParams):
     """A data set of text for a decoder, or of pictures of digits."""
 
     data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"]
+    max_sequence_length: Count | None = None
     data_transforms: Annotated[tuple[SinkTokensParams, ...], List] = ()
 
     without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | frozenset(

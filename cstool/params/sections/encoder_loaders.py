@@ -5,12 +5,12 @@ What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from cstool.params.paths import AliasedPath
-from cstool.params.sections.dataloader import DataloaderParams, StockLoaderParams
+from cstool.params.sections.dataloader import DataloaderParams
 from cstool.yaml_lines.section import Count, List, Whole, beside
 
 _Length = Annotated[int, Field(ge=4, le=2**20)]
@@ -30,6 +30,11 @@ class EncoderLoaderParams(DataloaderParams):
 
     max_sequence_length: _Length | None = None
     shuffle: bool = True
+
+    @property
+    def sample_length(self) -> int | None:
+        """S, tokens of a sample, as far as the file says it."""
+        return self.max_sequence_length
 
 
 class MaskedTextParams(EncoderLoaderParams):
@@ -185,21 +190,6 @@ class SummariesParams(EncoderLoaderParams):
     def predictions(self) -> int | None:
         """C, sentences of a text that count at most."""
         return self.max_cls_tokens
-
-
-LOADER_SECTIONS = (
-    StockLoaderParams,
-    MaskedTextParams,
-    DrawnMasksParams,
-    Hdf5MasksParams,
-    SentencesParams,
-    TokenClassesParams,
-    SummariesParams,
-)
-LOADERS: dict[str, type[DataloaderParams]] = {
-    name: section for section in LOADER_SECTIONS for name in get_args(section.model_fields["data_processor"].annotation)
-}
-"""name of a data processor -> its section"""
 
 
 def usual_predictions(sequence_length: int) -> int:

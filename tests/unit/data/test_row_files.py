@@ -63,7 +63,7 @@ def test_a_long_file_is_indexed_in_blocks(table, monkeypatch):
 
 def test_quotes_mean_nothing_in_tsv(tmp_path):
     (tmp_path / "a.tsv").write_text('x\ty\n"a\tb, c\n')
-    rows = RowFiles([index_file(tmp_path / "a.tsv", is_tsv=True)], [1])
+    rows = RowFiles([index_file(tmp_path / "a.tsv", "tsv")], [1])
     assert rows.read(0).values == {"x": '"a', "y": "b, c"}
 
 
@@ -74,7 +74,7 @@ def test_meta_counts_the_rows_that_are_taken(table):
 
 def test_paths_of_another_machine_are_looked_for_by_their_last_part(table):
     (table / "meta.dat").write_text(f"/elsewhere/rows/a.csv 2\n{table}/b.csv 1\n")
-    assert read_meta(table) == [(table / "a.csv", 2), (table / "b.csv", 1)]
+    assert read_meta(table) == [((table / "a.csv",), 2), ((table / "b.csv",), 1)]
 
 
 def test_few_open_files_are_enough(table, monkeypatch):

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from cstool.models import SampleForm, declared_form
-from cstool.params.sections.encoder_loaders import LOADERS, usual_predictions
+from cstool.params.sections.encoder_loaders import usual_predictions
+from cstool.params.sections.loaders import LOADERS
 from tests.unit.params.conftest import cases, put, told
 
 TRAIN = "fit.train_dataloader"

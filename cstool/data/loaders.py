@@ -1,21 +1,30 @@
-"""The data set that a dataloader section of an encoder asks for."""
+"""The data set that a dataloader section asks for."""
 
 from cstool.data.dataset import Dataset
 from cstool.data.drawn_masks import open_drawn_masks
 from cstool.data.hdf5_masks import open_hdf5_masks
+from cstool.data.hdf5_pairs import open_hdf5_pairs
 from cstool.data.masked_text import MaskedTextRequest, open_masked_text
 from cstool.data.parts import open_dataset
 from cstool.data.sentences import MNLI, SST2, open_sentences
+from cstool.data.sequence_pairs import PairRequest
 from cstool.data.summaries import open_summaries
+from cstool.data.text_spans import open_text_spans
 from cstool.data.token_classes import open_token_classes
+from cstool.data.translations import open_translations
 from cstool.params import (
     DataloaderParams,
     DrawnMasksParams,
     Hdf5MasksParams,
+    Hdf5PairsParams,
     MaskedTextParams,
     SentencesParams,
+    StockLoaderParams,
     SummariesParams,
+    TextSpansParams,
     TokenClassesParams,
+    TokenLinesParams,
+    TranslationsParams,
 )
 
 
@@ -108,6 +117,24 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
                 vocab_size=vocab_size,
                 tried=tried,
             )
+        case TextSpansParams():
+            return open_text_spans(
+                folders,
+                _pair_request(loader),
+                loader.src_vocab_file.path,
+                sentinels=loader.extra_ids,
+                documents=loader.documents,
+                seed=loader.shuffle_seed,
+                vocab_size=vocab_size,
+                tried=tried,
+            )
+        case TranslationsParams():
+            return open_translations(
+                folders, _pair_request(loader), loader.src_vocab_file.path, vocab_size=vocab_size, tried=tried
+            )
+        case Hdf5PairsParams():
+            return open_hdf5_pairs(folders, features=loader.features_list, vocab_size=vocab_size, tried=tried)
+    assert isinstance(loader, StockLoaderParams)
     return open_dataset(
         loader.data_processor,
         folders,
@@ -115,4 +142,18 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
         max_sequence_length=loader.max_sequence_length,
         vocab_size=vocab_size,
         tried=tried,
+    )
+
+
+def _pair_request(loader: TokenLinesParams) -> PairRequest:
+    return PairRequest(
+        loader.src_max_sequence_length,
+        loader.tgt_max_sequence_length,
+        do_lower=loader.do_lower,
+        unknown=loader.oov_token,
+        begin=loader.sos_token,
+        end=loader.eos_token,
+        padding=loader.pad_token,
+        input_padding=loader.input_pad_id,
+        label_padding=loader.labels_pad_id,
     )

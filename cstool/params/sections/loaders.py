@@ -1,0 +1,31 @@
+"""All sections that say what data is read, by the vendor's names of data processors."""
+
+from typing import get_args
+
+from cstool.params.sections.dataloader import DataloaderParams, StockLoaderParams
+from cstool.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
+from cstool.params.sections.encoder_loaders import (
+    DrawnMasksParams,
+    Hdf5MasksParams,
+    MaskedTextParams,
+    SentencesParams,
+    SummariesParams,
+    TokenClassesParams,
+)
+
+LOADER_SECTIONS = (
+    StockLoaderParams,
+    MaskedTextParams,
+    DrawnMasksParams,
+    Hdf5MasksParams,
+    SentencesParams,
+    TokenClassesParams,
+    SummariesParams,
+    TextSpansParams,
+    TranslationsParams,
+    Hdf5PairsParams,
+)
+LOADERS: dict[str, type[DataloaderParams]] = {
+    name: section for section in LOADER_SECTIONS for name in get_args(section.model_fields["data_processor"].annotation)
+}
+"""name of a data processor -> its section"""
