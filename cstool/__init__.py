@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from cstool.verbs.data import data_info as data_info
     from cstool.verbs.data import prepare_digits as prepare_digits
     from cstool.verbs.data import prepare_mlm as prepare_mlm
+    from cstool.verbs.data import prepare_span as prepare_span
     from cstool.verbs.data import prepare_text as prepare_text
     from cstool.verbs.data import read_samples as read_samples
     from cstool.verbs.estimating import estimate as estimate
@@ -104,7 +105,15 @@ _NAMES = {
     "cstool.verbs.estimating": ("estimate", "estimate_scaling"),
     "cstool.verbs.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
     "cstool.system": ("System", "load_system"),
-    "cstool.verbs.data": ("check_data", "data_info", "prepare_digits", "prepare_mlm", "prepare_text", "read_samples"),
+    "cstool.verbs.data": (
+        "check_data",
+        "data_info",
+        "prepare_digits",
+        "prepare_mlm",
+        "prepare_span",
+        "prepare_text",
+        "read_samples",
+    ),
     "cstool.data": ("DataCheck", "DataInfo", "DigitsSummary", "TextSummary"),
     "cstool.errors": (
         "ArtifactError",

@@ -13,7 +13,15 @@ from cstool.cli.command import command, new_group
 from cstool.cli.options import JsonOption, argument, flag, option
 from cstool.cli.render import print_facts, print_json, print_line, print_table
 from cstool.cli.screen import bars_in_bytes
-from cstool.verbs.data import bigram_baseline, check_data, data_info, prepare_digits, prepare_mlm, prepare_text
+from cstool.verbs.data import (
+    bigram_baseline,
+    check_data,
+    data_info,
+    prepare_digits,
+    prepare_mlm,
+    prepare_span,
+    prepare_text,
+)
 from cstool.words import bytes_text, counted
 
 if TYPE_CHECKING:
@@ -30,9 +38,33 @@ prepare_app = new_group(
     "Make a data set.",
     "cstool data prepare text --output datasets/text --sequence_length 128",
     "cstool data prepare mlm --output datasets/mlm --sequence_length 128",
+    "cstool data prepare span --output datasets/spans --sequence_length 128",
     "cstool data prepare digits --output datasets/mnist",
 )
 data_app.add_typer(prepare_app, name="prepare")
+
+OutputOption = Annotated[Path, option("--output", "DIR", "Folder of the data set.")]
+SourcesArgument = Annotated[
+    list[Path] | None,
+    argument("SOURCES", "Files and folders; without any, the sources of the running Python's standard library."),
+]
+JsonlKeyOption = Annotated[
+    str | None,
+    option(
+        "--jsonl_key",
+        "KEY",
+        "Where each line of a .jsonl or .ndjson has its text.",
+        show_default="text, content, ...",
+    ),
+]
+PackingOption = Annotated[
+    Literal["stream", "documents"],
+    flag("--packing", "Documents back to back, or each the begin of a sample, its end padded."),
+]
+ValFractionOption = Annotated[float, option("--val_fraction", "X", "Share of the text that is held out.")]
+SeedOption = Annotated[int, option("--seed", "N", "Seed of the choice of what is held out.")]
+ProcessesOption = Annotated[int, option("--processes", "N", "Processes that do the work; the files are the same.")]
+OverwriteOption = Annotated[bool, flag("--overwrite", "Replace a different data set.")]
 
 
 @command(
@@ -42,12 +74,9 @@ data_app.add_typer(prepare_app, name="prepare")
     "cstool data prepare text books/ --output datasets/books --sequence_length 128 --train_tokenizer 4096",
 )
 def text(
-    output: Annotated[Path, option("--output", "DIR", "Folder of the data set.")],
+    output: OutputOption,
     sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample.")],
-    sources: Annotated[
-        list[Path] | None,
-        argument("SOURCES", "Files and folders; without any, the sources of the running Python's standard library."),
-    ] = None,
+    sources: SourcesArgument = None,
     tokenizer: Annotated[
         str, option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file; it is copied.")
     ] = "bytes",
@@ -58,26 +87,15 @@ def text(
     allow_unknown: Annotated[
         bool, flag("--allow_unknown", "Count characters that no token stands for; else an error.")
     ] = False,
-    jsonl_key: Annotated[
-        str | None,
-        option(
-            "--jsonl_key",
-            "KEY",
-            "Where each line of a .jsonl or .ndjson has its text.",
-            show_default="text, content, ...",
-        ),
-    ] = None,
-    packing: Annotated[
-        Literal["stream", "documents"],
-        flag("--packing", "Documents back to back, or each the begin of a sample, its end padded."),
-    ] = "stream",
+    jsonl_key: JsonlKeyOption = None,
+    packing: PackingOption = "stream",
     shuffle_seed: Annotated[
         int | None, option("--shuffle_seed", "N", "Seed of the order of the samples.", show_default="that of the text")
     ] = None,
-    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of the text that is held out.")] = 0.05,
-    seed: Annotated[int, option("--seed", "N", "Seed of the choice of what is held out.")] = 1,
-    processes: Annotated[int, option("--processes", "N", "Processes that do the work; the files are the same.")] = 1,
-    overwrite: Annotated[bool, flag("--overwrite", "Replace a different data set.")] = False,
+    val_fraction: ValFractionOption = 0.05,
+    seed: SeedOption = 1,
+    processes: ProcessesOption = 1,
+    overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by document.
@@ -103,10 +121,7 @@ def text(
             overwrite=overwrite,
             progress=progress,
         )
-    if as_json:
-        print_json(made)
-    else:
-        _print_text_summary(made, val_fraction)
+    _show_text_summary(made, val_fraction, as_json)
 
 
 @command(
@@ -116,12 +131,9 @@ def text(
     "cstool data prepare mlm books/ --output datasets/pairs --sequence_length 128 --vocab_size 30522 --do_lower --nsp",
 )
 def mlm(
-    output: Annotated[Path, option("--output", "DIR", "Folder of the data set.")],
+    output: OutputOption,
     sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample, special ones included.")],
-    sources: Annotated[
-        list[Path] | None,
-        argument("SOURCES", "Files and folders; without any, the sources of the running Python's standard library."),
-    ] = None,
+    sources: SourcesArgument = None,
     vocab_size: Annotated[
         int, option("--vocab_size", "N", "Tokens of the WordPiece vocabulary that is trained on the train part.")
     ] = 8192,
@@ -130,23 +142,12 @@ def mlm(
     ] = None,
     do_lower: Annotated[bool, flag("--do_lower", "Take text in lower case.")] = False,
     nsp: Annotated[bool, flag("--nsp", "Make pairs of texts, of which half follow each other.")] = False,
-    jsonl_key: Annotated[
-        str | None,
-        option(
-            "--jsonl_key",
-            "KEY",
-            "Where each line of a .jsonl or .ndjson has its text.",
-            show_default="text, content, ...",
-        ),
-    ] = None,
-    packing: Annotated[
-        Literal["stream", "documents"],
-        flag("--packing", "Documents back to back, or each the begin of a sample, its end padded."),
-    ] = "stream",
-    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of the text that is held out.")] = 0.05,
+    jsonl_key: JsonlKeyOption = None,
+    packing: PackingOption = "stream",
+    val_fraction: ValFractionOption = 0.05,
     seed: Annotated[int, option("--seed", "N", "Seed of the choice of what is held out, and of the pairs.")] = 1,
-    processes: Annotated[int, option("--processes", "N", "Processes that do the work; the files are the same.")] = 1,
-    overwrite: Annotated[bool, flag("--overwrite", "Replace a different data set.")] = False,
+    processes: ProcessesOption = 1,
+    overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a data set for masked language models: tokens of WordPiece, whose masks are drawn when it is read.
@@ -171,18 +172,64 @@ def mlm(
             overwrite=overwrite,
             progress=progress,
         )
-    if as_json:
-        print_json(made)
-    else:
-        _print_text_summary(made, val_fraction, unknown="words")
+    _show_text_summary(made, val_fraction, as_json, unknown="words")
+
+
+@command(
+    prepare_app,
+    "span",
+    "cstool data prepare span --output datasets/spans --sequence_length 128",
+    "cstool data prepare span books/ --output datasets/spans --sequence_length 512 --tokenizer tokenizer.json",
+)
+def span(
+    output: OutputOption,
+    sequence_length: Annotated[
+        int, option("--sequence_length", "N", "Tokens of a sample that the encoder reads, spans taken out.")
+    ],
+    sources: SourcesArgument = None,
+    vocab_size: Annotated[
+        int, option("--vocab_size", "N", "Tokens of the byte-level BPE that is trained on the train part.")
+    ] = 8192,
+    tokenizer: Annotated[
+        Path | None, option("--tokenizer", "FILE", "Take a tokenizers JSON file instead; it is copied.")
+    ] = None,
+    jsonl_key: JsonlKeyOption = None,
+    packing: PackingOption = "stream",
+    val_fraction: ValFractionOption = 0.05,
+    seed: SeedOption = 1,
+    processes: ProcessesOption = 1,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a data set for span corruption (T5): plain tokens, of which spans are taken out when it is read.
+
+    For T5DynamicDataProcessor, in the vendor's layout: vocab.txt, and files of lines. Text is found and held out as by
+    `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
+    """
+    with bars_in_bytes() as progress:
+        made = prepare_span(
+            sources or None,
+            output,
+            sequence_length=sequence_length,
+            vocab_size=vocab_size,
+            tokenizer=tokenizer,
+            jsonl_key=jsonl_key,
+            packing=packing,
+            val_fraction=val_fraction,
+            seed=seed,
+            processes=processes,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    _show_text_summary(made, val_fraction, as_json)
 
 
 @command(prepare_app, "digits", "cstool data prepare digits --output datasets/mnist")
 def digits(
-    output: Annotated[Path, option("--output", "DIR", "Folder of the data set.")],
+    output: OutputOption,
     val_fraction: Annotated[float, option("--val_fraction", "X", "Share of the pictures that is held out.")] = 0.2,
     seed: Annotated[int, option("--seed", "N", "Seed of the choice of held-out pictures.")] = 1,
-    overwrite: Annotated[bool, flag("--overwrite", "Replace a different data set.")] = False,
+    overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make files of MNIST from scikit-learn's handwritten digits: 1,797 pictures of 28 x 28, scaled up from 8 x 8.
@@ -255,7 +302,10 @@ def baseline(
         print_line(f"Held-out loss of a bigram model of {folder}: {found.loss:.5f} nats per {unit}")
 
 
-def _print_text_summary(made: TextSummary, val_fraction: float, unknown: str = "characters") -> None:
+def _show_text_summary(made: TextSummary, val_fraction: float, as_json: bool, *, unknown: str = "characters") -> None:
+    if as_json:
+        print_json(made)
+        return
     how = "already prepared" if made.already_prepared else f"prepared in {made.duration_s:.1f} s"
     print_line(f"{made.path}: {how}")
     if (continued := made.continued) is not None:

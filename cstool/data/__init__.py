@@ -15,6 +15,7 @@ from cstool.data.one_sequence import OneSequenceDataset
 from cstool.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of
 from cstool.data.record import read_record
 from cstool.data.sink_tokens import SinkTokensDataset
+from cstool.data.span_preparation import SpanTextPlan, prepare_span_text
 from cstool.data.text import prepare_text
 from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
 from cstool.data.token_classes import label_names

@@ -1,6 +1,6 @@
 """Everything of a data set read, and everything that is wrong with it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +14,14 @@ from cstool.data.hdf5_masks import FEATURES as MASK_FEATURES
 from cstool.data.hdf5_masks import Hdf5MasksDataset, inspect_masks
 from cstool.data.hdf5_rows import is_sample_file
 from cstool.data.hdf5_text import FEATURES, INPUT_IDS, LABELS, MASK, SampleFileInfo, inspect_file
-from cstool.data.masked_text import TOKENS
 from cstool.data.mnist import open_mnist
-from cstool.data.parts import MASKS, PICTURES, ROWS, DataFolder, find_parts, vocab_size_of
-from cstool.data.row_dataset import texts
+from cstool.data.parts import MASKS, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
 from cstool.data.row_files import Row
 from cstool.data.row_kinds import rows_of
+from cstool.data.sequence_pairs import PairRequest
 from cstool.data.text_request import digest_of
 from cstool.data.tokenizer import FileTokenizer
-from cstool.data.vocabulary import VOCABULARY_FILE, Vocabulary
+from cstool.data.vocabulary import UNKNOWN, VOCABULARY_FILE, Vocabulary
 from cstool.errors import DataError
 from cstool.params import usual_predictions
 
@@ -108,7 +107,7 @@ def _check_files(folder: Path, record: Mapping[str, Any], check: DataCheck) -> N
             check.findings.append(f"{path}: must have {size_bytes:,} bytes as it was made, got {found_bytes:,}")
     for part in record["parts"]:
         for path in sorted((folder / part).glob("*.*")):
-            is_sample = path.suffix in (".h5", ".csv") and not path.name.startswith(".")
+            is_sample = path.suffix in (".h5", ".csv", ".txt") and not path.name.startswith(".")
             if is_sample and f"{part}/{path.name}" not in record["files"]:
                 check.findings.append(f"{path}: must not be there, it is none of the files that were made")
 
@@ -176,7 +175,9 @@ def _check_rows(found: DataFolder, check: DataCheck, progress: Progress | None) 
     record, words = found.record, None
     if record is not None:
         try:
-            words = Vocabulary(found.path / VOCABULARY_FILE, do_lower=record.get("do_lower", False))
+            unknown = PairRequest(0, 0).unknown if "spans" in record else UNKNOWN
+            vocabulary = found.path / VOCABULARY_FILE
+            words = Vocabulary(vocabulary, do_lower=record.get("do_lower", False), unknown=unknown)
         except DataError as error:
             check.findings.append(error.message)
     opened = []
@@ -194,8 +195,8 @@ def _check_rows(found: DataFolder, check: DataCheck, progress: Progress | None) 
                 try:
                     row = rows.read(number)
                     kind.tokens(row)
-                    if record is not None:
-                        _check_texts(row, record["sequence_length"], words)
+                    if record is not None and kind.words is not None:
+                        _check_words(row, kind.words(row), made_tokens(record) or 0, words)
                 except DataError as error:
                     path = error.message.partition(": ")[0].rpartition(":")[0]
                     first, more = wrong.get(path, (error.message, -1))
@@ -211,12 +212,11 @@ def _check_rows(found: DataFolder, check: DataCheck, progress: Progress | None) 
             check.findings.append(f"{found.parts[name]}: {rule}, got {rows.count:,}")
 
 
-def _check_texts(row: Row, length: int, words: Vocabulary | None) -> None:
-    tokens = texts(row, TOKENS)
+def _check_words(row: Row, tokens: Sequence[str], length: int, words: Vocabulary | None) -> None:
     if len(tokens) > length:
-        raise DataError(f"{row.where}: {TOKENS} must be at most {length:,} as it was made, got {len(tokens):,}")
+        raise DataError(f"{row.where}: tokens must be at most {length:,} as it was made, got {len(tokens):,}")
     if words is not None and (unknown := [token for token in tokens if token not in words]):
-        raise DataError(f"{row.where}: {TOKENS} must be in the vocabulary, {unknown[0]!r:.60} is not")
+        raise DataError(f"{row.where}: tokens must be in the vocabulary, {unknown[0]!r:.60} is not")
 
 
 def _check_masks(found: DataFolder, check: DataCheck, vocab_size: int | None, progress: Progress | None) -> None:

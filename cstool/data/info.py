@@ -11,11 +11,9 @@ import numpy as np
 
 from cstool.data.dataset import Dataset, read_blocks
 from cstool.data.hdf5_rows import is_sample_file
-from cstool.data.masked_text import TOKENS
 from cstool.data.mnist import CLASS_COUNT, open_mnist
-from cstool.data.parts import PICTURES, ROWS, DataFolder, find_parts, open_part
-from cstool.data.row_dataset import texts
-from cstool.data.row_kinds import MASKED, rows_of
+from cstool.data.parts import PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
+from cstool.data.row_kinds import rows_of
 from cstool.data.tokenizer import tokenizer_of
 
 SHOWN_TOKENS = 48
@@ -117,14 +115,14 @@ def _rows(found: DataFolder) -> DataInfo:
     """Tables: what rows say without other files."""
     record = found.record or {}
     parts, kinds, longest, first = {}, [], 0, None
-    length = record.get("sequence_length")
+    length = made_tokens(record)
     for name, path in found.parts.items():
         kind, rows = rows_of(path, name)
         with closing(rows):
             counted = min(rows.count, COUNTED_SAMPLES)
             tokens = [kind.tokens(rows.read(number)) or 0 for number in range(counted)]
-            if first is None and kind is MASKED:
-                first = " ".join(texts(rows.read(0), TOKENS)[:SHOWN_TOKENS])
+            if first is None and kind.words is not None:
+                first = " ".join(kind.words(rows.read(0))[:SHOWN_TOKENS])
         kinds.append(kind.name)
         longest = max(longest, *tokens)
         has_tokens = max(tokens) > 0
@@ -144,7 +142,7 @@ def _rows(found: DataFolder) -> DataInfo:
         sequence_length=length or longest or None,
         tokenizer=None if tokenizer is None else tokenizer.name,
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
-        packing=None if not record else "pairs" if record["has_pairs"] else record["packing"],
+        packing=None if not record else "pairs" if record.get("has_pairs") else record["packing"],
         unknown_characters=record.get("unknown_characters", 0) if record else None,
         source=_source(record) if record else None,
         first_text=first,

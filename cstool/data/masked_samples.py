@@ -59,21 +59,21 @@ class Runs:
 
     Args:
         document_tokens: (documents,) int64
-        sequence_length: S, special tokens included
+        room: tokens of a sample, beside special ones
         packing: "stream" or "documents"
+        separator: how many places are between documents, as a stream
     """
 
-    def __init__(self, document_tokens: Array, *, sequence_length: int, packing: Packing) -> None:
-        room = sequence_length - 2
+    def __init__(self, document_tokens: Array, *, room: int, packing: Packing, separator: int) -> None:
         ends = np.cumsum(document_tokens)
         is_text = document_tokens > 0
         self._starts, self._stops = (ends - document_tokens)[is_text], ends[is_text]
         self._room, self._is_stream = room, packing == "stream"
         lengths = self._stops - self._starts
         if self._is_stream:
-            # A separator after each document, but for the last, takes a place.
-            self._edges = np.cumsum([0, *(lengths + 1)])
-            self.count = -(-max(0, int(self._edges[-1]) - 1) // room)
+            # A separator follows each document, but for the last.
+            self._edges = np.cumsum([0, *(lengths + separator)])
+            self.count = -(-max(0, int(self._edges[-1]) - separator) // room)
         else:
             self._edges = np.cumsum([0, *(-(-lengths // room))])
             self.count = int(self._edges[-1])

@@ -16,7 +16,9 @@ from cstool.data.masked_text import MaskedTextRequest, open_masked_text
 from cstool.data.mnist import MNIST_PARTS, open_mnist
 from cstool.data.record import read_record
 from cstool.data.row_files import META
-from cstool.data.row_kinds import MASKED, rows_of, task_of
+from cstool.data.row_kinds import LINES, MASKED, rows_of, task_of
+from cstool.data.sequence_pairs import PairRequest
+from cstool.data.text_spans import open_text_spans
 from cstool.data.tokenizer import BYTE_VALUES
 from cstool.data.vocabulary import VOCABULARY_FILE
 from cstool.errors import DataError
@@ -57,7 +59,7 @@ def find_parts(folder: Path) -> DataFolder:
     record = read_record(folder)
     if record is not None and "sequence_length" in record:
         made = {name: folder / name for name, part in record["parts"].items() if part.get("samples")}
-        return DataFolder(folder, ROWS if "has_pairs" in record else TEXT, made, record)
+        return DataFolder(folder, ROWS if {"has_pairs", "spans"} & record.keys() else TEXT, made, record)
     if (
         any(name.startswith(tuple(f"{part}-images-idx3" for part in MNIST_PARTS.values())) for name in names)
         or (folder / "MNIST" / "raw").is_dir()
@@ -80,6 +82,12 @@ def find_parts(folder: Path) -> DataFolder:
             f"{folder}: must be a folder with a data set, got none among its entries ({len(names):,})", _HINT
         )
     return DataFolder(folder, _kind_of_samples(next(iter(inside.values()))), inside, None)
+
+
+def made_tokens(record: Mapping[str, Any]) -> int | None:
+    """Most tokens that a row of tables was made with, as its record says; None without one."""
+    found: int | None = record["spans"]["tokens"] if "spans" in record else record.get("sequence_length")
+    return found
 
 
 def vocab_size_of(record: Mapping[str, Any]) -> int:
@@ -165,6 +173,11 @@ def _open_rows(found: DataFolder, part: str) -> Dataset:
         request = MaskedTextRequest(length, usual_predictions(length), found.record["has_pairs"])
         vocabulary = found.path / VOCABULARY_FILE
         return open_masked_text([found.parts[part]], request, vocabulary, do_lower=found.record.get("do_lower", False))
+    if kind is LINES and found.record is not None:
+        spans = found.record["spans"]
+        pair = PairRequest(found.record["sequence_length"], spans["target_length"])
+        vocabulary = found.path / VOCABULARY_FILE
+        return open_text_spans([found.parts[part]], pair, vocabulary, sentinels=spans["sentinels"])
     if set(drawn_masks.NEEDED) <= set(kind.columns):
         return open_drawn_masks([found.parts[part]], has_pairs=False)
     raise DataError(

@@ -23,11 +23,13 @@ class RowKind:
         name: what it is called
         columns: by which it is told
         tokens: checks a row, and says how many tokens it has; None where that takes a vocabulary
+        words: the tokens of a row, where they are written out
     """
 
     name: str
     columns: Sequence[str]
     tokens: Callable[[Row], int | None]
+    words: Callable[[Row], list[str]] | None = None
 
 
 def kind_of(file: RowFile) -> RowKind:
@@ -120,8 +122,8 @@ def _summaries(row: Row) -> int:
     return count
 
 
-LINES = RowKind("lines of tokens", [LINE], lambda row: len(line_tokens(row)))
-MASKED = RowKind("CSV, masked as it is read", [masked_text.TOKENS], _masked)
+LINES = RowKind("lines of tokens", [LINE], lambda row: len(line_tokens(row)), line_tokens)
+MASKED = RowKind("CSV, masked as it is read", [masked_text.TOKENS], _masked, lambda row: texts(row, masked_text.TOKENS))
 CSV_KINDS = (
     RowKind("CSV with masks", drawn_masks.NEEDED, _drawn),
     RowKind("CSV of texts to summarize", summaries.NEEDED, _summaries),

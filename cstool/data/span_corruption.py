@@ -99,7 +99,8 @@ class SpanCorruption:
         """Put a sentinel in the place of each run of tokens that is taken out."""
         begins = is_out & ~np.concatenate([[False], is_out[:-1]])
         marked: Array = np.where(begins, self.vocab_size - np.cumsum(begins), tokens)
-        return marked[begins | ~is_out]
+        kept: Array = marked[begins | ~is_out]
+        return kept
 
 
 def _segments(items: int, segments: int, draws: Array) -> Array:

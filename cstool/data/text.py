@@ -8,50 +8,21 @@ sample of its own, and the end of its last one is padded. A line of JSON Lines i
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from cstool.atomic_file import write_replacing
 from cstool.data.hdf5_text import holds_samples
 from cstool.data.samples import SampleFile, Samples, WriteSamples
-from cstool.data.sources import SourceFile
 from cstool.data.text_request import FORMAT, TextRequest, TextSummary
-from cstool.data.text_work import PartSamples, Progress, TextWork, prepare
+from cstool.data.text_work import How, PartSamples, TextWork, prepare
 from cstool.data.token_stream import TokenStream
 from cstool.data.tokenizer import FileTokenizer
 from cstool.data.tokenizing import train_tokenizer
 
 
-def prepare_text(
-    sources: Sequence[Path] | None,
-    output: Path,
-    request: TextRequest,
-    *,
-    processes: int = 1,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> TextSummary:
-    """Make a data set `output`/train/*.h5 and `output`/val/*.h5, completely or not at all, in bounded memory.
-
-    One that was made before from the same text with the same arguments is kept. One that was begun is gone on with,
-    from the files that are finished. The same files come of any number of processes.
-
-    Args:
-        sources: files and folders (see `find_files`); None for the running Python's standard library
-        output: a folder that does not exist, is empty, or was made by this function
-        request: what to make
-        processes: that do the work
-        overwrite: whether a different data set made before is replaced
-        progress: told how far it is
-
-    Raises:
-        DataError: an argument is out of range, the text cannot be read, or the data set cannot be written.
-        Interrupted: Ctrl-C, when something was finished.
-    """
-
-    def begin(partial: Path, files: Sequence[SourceFile]) -> _Work:
-        return _Work(partial, files, request, processes, progress)
-
-    return prepare(sources, output, request, begin, processes=processes, overwrite=overwrite)
+def prepare_text(sources: Sequence[Path] | None, output: Path, request: TextRequest, **how: Unpack[How]) -> TextSummary:
+    """Make a data set `output`/train/*.h5 and `output`/val/*.h5, see `text_work.prepare`."""
+    return prepare(sources, output, request, _Work, **how)
 
 
 class _Work(TextWork[TextRequest]):

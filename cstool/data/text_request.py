@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cstool.data.json_lines import has_json_lines
 from cstool.data.samples import BLOCK_TOKENS, Packing
@@ -75,30 +75,49 @@ class TextSummary:
 
 
 @dataclass(frozen=True)
-class TextRequest:
-    """What a data set is to be; together with the text it says every byte of it.
+class TextPlan:
+    """What is asked of any data set of text; with the rest and the text it says every byte of it.
 
     Args:
-        sequence_length: S, from 2 to 2**20
+        sequence_length: S, tokens of a sample, up to 2**20
         val_fraction: share of the bytes that is held out, in [0, 1), see `split_text`; with 0 there is no val part
         seed: of the choice of held-out files
-        tokenizer: "bytes" or a tokenizers JSON file, which is copied into the data set
-        train_vocab: train a byte-level BPE of so many tokens on the train part instead
-        allow_unknown: whether characters that no token stands for are counted, and not refused
         packing: "stream", or "documents", each of which begins a sample then
-        shuffle_seed: of the order in which the samples of a part are written; None for that of the text
         jsonl_key: of the text in each object of JSON Lines; None for a usual one, see `text_key`
     """
 
     sequence_length: int
     val_fraction: float = 0.05
     seed: int = 1
+    packing: Packing = "stream"
+    jsonl_key: str | None = None
+
+    least_length: ClassVar[int] = 2
+
+    def check(self) -> None:
+        """Check the values, one by one and together, or raise DataError."""
+        length = self.sequence_length
+        if not self.least_length <= length <= BLOCK_TOKENS:
+            raise DataError(f"--sequence_length: must be from {self.least_length} to {BLOCK_TOKENS:,}, got {length:,}")
+        if not 0 <= self.val_fraction < 1:
+            raise DataError(f"--val_fraction: must be at least 0 and less than 1, got {self.val_fraction}")
+
+
+@dataclass(frozen=True)
+class TextRequest(TextPlan):
+    """What a data set of samples for decoders is to be.
+
+    Args:
+        tokenizer: "bytes" or a tokenizers JSON file, which is copied into the data set
+        train_vocab: train a byte-level BPE of so many tokens on the train part instead
+        allow_unknown: whether characters that no token stands for are counted, and not refused
+        shuffle_seed: of the order in which the samples of a part are written; None for that of the text
+    """
+
     tokenizer: str = BYTES
     train_vocab: int | None = None
     allow_unknown: bool = False
-    packing: Packing = "stream"
     shuffle_seed: int | None = None
-    jsonl_key: str | None = None
 
     @property
     def is_bytes(self) -> bool:
@@ -112,13 +131,7 @@ class TextRequest:
 
     def check(self) -> None:
         """Check the values, one by one and together, or raise DataError."""
-        length = self.sequence_length
-        if length < 2:
-            raise DataError(f"sequence_length: must be at least 2, got {length}")
-        if length > BLOCK_TOKENS:
-            raise DataError(f"sequence_length: must be at most {BLOCK_TOKENS:,}, got {length:,}")
-        if not 0 <= self.val_fraction < 1:
-            raise DataError(f"val_fraction: must be at least 0 and less than 1, got {self.val_fraction}")
+        super().check()
         if self.train_vocab is not None and self.tokenizer != BYTES:
             raise DataError(
                 f"--train_tokenizer: must stand without another tokenizer, got --tokenizer {self.tokenizer}",

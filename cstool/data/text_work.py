@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from cstool.data.json_lines import (
     RUN_BYTES,
@@ -320,6 +320,14 @@ class TextWork(ABC, Generic[R]):
             self._progress(min(round(self._done_bytes), self._total_bytes), self._total_bytes)
 
 
+class How(TypedDict, total=False):
+    """What may be said of the way a data set is made, see `prepare`."""
+
+    processes: int
+    overwrite: bool
+    progress: Progress | None
+
+
 def _counts(files: Sequence[SourceFile]) -> dict[str, Any]:
     return {"files": len({file.given for file in files}), "size_bytes": sum(file.size_bytes for file in files)}
 
@@ -327,11 +335,12 @@ def _counts(files: Sequence[SourceFile]) -> dict[str, Any]:
 def prepare(
     sources: Sequence[Path] | None,
     output: Path,
-    request: Request,
-    begin: Callable[[Path, Sequence[SourceFile]], "TextWork[Any]"],
+    request: R,
+    work_of: "type[TextWork[R]]",
     *,
-    processes: int,
-    overwrite: bool,
+    processes: int = 1,
+    overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> TextSummary:
     """Make a data set of text, completely or not at all, in bounded memory.
 
@@ -342,9 +351,10 @@ def prepare(
         sources: files and folders (see `find_files`); None for the running Python's standard library
         output: a folder that does not exist, is empty, or was made by this program
         request: what to make
-        begin: begin(folder, files) gives the work of making it there
+        work_of: the kind of work that makes it
         processes: that do the work
         overwrite: whether a different data set made before is replaced
+        progress: told how far it is
 
     Raises:
         DataError: an argument is out of range, the text cannot be read, or the data set cannot be written.
@@ -375,7 +385,7 @@ def prepare(
             if (made := found()) is not None:  # made by who had the folder before
                 return made
             keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES, RUN_BYTES])
-            work = begin(partial, files)
+            work = work_of(partial, files, request, processes, progress)
             try:
                 record = {"digest": digest, "sources": source_names(sources), **work.make()}
                 write_record(partial, record)

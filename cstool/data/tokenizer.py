@@ -113,6 +113,7 @@ class FileTokenizer:
         ids = loaded.get_vocab(with_added_tokens=True)
         if not ids:
             raise DataError(f"{path}: must be a tokenizer with at least one token, got an empty vocabulary")
+        self._ids = ids
         self._known = frozenset(ids.values())
         self.vocab_size = max(self._known) + 1
         self.end_of_text: int | None = next((ids[end] for end in _ENDS_OF_TEXT if end in ids), None)
@@ -156,6 +157,11 @@ class FileTokenizer:
             # Normalizers join marks with the letter before, which alone counts as covered then.
             unknown = [i for i, c in enumerate(text) if not covered[i] and not c.isspace() and not combining(c)]
         return tokens, unknown
+
+    def words(self) -> list[str]:
+        """Return the tokens by their ids, (vocab_size,); an id that has none is `<unused_id>`."""
+        names = {number: token for token, number in self._ids.items()}
+        return [names.get(number, f"<unused_{number}>") for number in range(self.vocab_size)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, special ones written out."""

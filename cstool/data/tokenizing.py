@@ -127,13 +127,23 @@ class Tokenize:
         write_shard(shard.path, shard.first, counts, unknown_characters, np.concatenate(tokens))
 
 
-def train_tokenizer(path: Path, texts: Iterator[str], vocab_size: int) -> None:
+def train_tokenizer(
+    path: Path,
+    texts: Iterator[str],
+    vocab_size: int,
+    special_tokens: Sequence[str] = (END_OF_TEXT,),
+    *,
+    asked_by: str = "--train_tokenizer",
+) -> None:
     """Train a byte-level BPE, and save it as a tokenizers JSON file; the same text makes the same file.
 
     Args:
         path: of the file
         texts: what it is trained on, piece by piece
-        vocab_size: ids that it has at most, from 257; fewer if the text has fewer pairs that occur twice
+        vocab_size: ids that it has at most, from 256 and the special ones; fewer if the text has fewer pairs that
+            occur twice
+        special_tokens: the first ids
+        asked_by: the flag, for messages
 
     Raises:
         DataError: the package `tokenizers` is not installed.
@@ -146,7 +156,7 @@ def train_tokenizer(path: Path, texts: Iterator[str], vocab_size: int) -> None:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError:
         raise DataError(
-            "--train_tokenizer: needs the package tokenizers, which is not installed",
+            f"{asked_by}: needs the package tokenizers, which is not installed",
             "pip install 'cstool[tokenizers]', or tokenizers itself",
         ) from None
     tokenizer = Tokenizer(models.BPE())
@@ -155,7 +165,7 @@ def train_tokenizer(path: Path, texts: Iterator[str], vocab_size: int) -> None:
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=list(special_tokens),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )

@@ -62,7 +62,6 @@ def prepare_text(
         Interrupted: Ctrl-C, when something was finished
     """
     from cstool.data import TextRequest
-    from cstool.data import prepare_text as prepare
 
     request = TextRequest(
         sequence_length=sequence_length,
@@ -75,10 +74,7 @@ def prepare_text(
         shuffle_seed=shuffle_seed,
         jsonl_key=jsonl_key,
     )
-    named = [sources] if isinstance(sources, str | Path) else sources
-    paths = None if named is None else [Path(source) for source in named]
-    with told_in_bytes("Preparing text", progress) as tell:
-        return prepare(paths, Path(output), request, processes=processes, overwrite=overwrite, progress=tell)
+    return _prepare("prepare_text", sources, output, request, processes, overwrite, progress)
 
 
 def prepare_mlm(
@@ -100,32 +96,18 @@ def prepare_mlm(
 ) -> TextSummary:
     """Make a data set of masked text: tokens of WordPiece, whose masks are drawn when it is read.
 
-    One that was made before from the same text with the same arguments is kept; one that was begun is gone on with.
-
     Args:
-        sources: a file or folder, or several; None for the running Python's standard library
-        output: a folder that does not exist, is empty, or was made by this function
         sequence_length: tokens of a sample, special ones included
         vocab_size: of the vocabulary that is trained on the train part
         vocab_file: a vocabulary to take instead
         do_lower: take text in lower case
         nsp: samples are pairs of texts, of which half follow each other: next sentence prediction
-        packing: documents back to back, or each the begin of a sample
-        val_fraction: share of the text that is held out, in [0, 1)
-        seed: of the choice of held-out files, and of the pairs
-        jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or that of the only text
-        processes: that do the work; the files are the same
-        overwrite: replace a different data set
-        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+        sources, output, packing, val_fraction, seed, jsonl_key, processes, overwrite, progress: as of `prepare_text`
 
-    Returns:
-        How much text, how many samples and tokens each part has
-
-    Raises:
-        DataError: an argument is out of range, the text cannot be read, or the data set not be written
-        Interrupted: Ctrl-C, when something was finished
+    Returns, Raises:
+        As `prepare_text` does
     """
-    from cstool.data import MaskedTextPlan, prepare_masked_text
+    from cstool.data import MaskedTextPlan
 
     plan = MaskedTextPlan(
         sequence_length=sequence_length,
@@ -138,10 +120,67 @@ def prepare_mlm(
         seed=seed,
         jsonl_key=jsonl_key,
     )
+    return _prepare("prepare_masked_text", sources, output, plan, processes, overwrite, progress)
+
+
+def prepare_span(
+    sources: str | Path | Sequence[str | Path] | None,
+    output: str | Path,
+    *,
+    sequence_length: int,
+    vocab_size: int = 8192,
+    tokenizer: str | Path | None = None,
+    packing: Literal["stream", "documents"] = "stream",
+    val_fraction: float = 0.05,
+    seed: int = 1,
+    jsonl_key: str | None = None,
+    processes: int = 1,
+    overwrite: bool = False,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> TextSummary:
+    """Make a data set for span corruption: plain tokens, of which spans are taken out when it is read.
+
+    Args:
+        sequence_length: tokens of a sample that the encoder reads, spans taken out
+        vocab_size: of the byte-level BPE that is trained on the train part
+        tokenizer: a tokenizers JSON file to take instead
+        sources, output, packing, val_fraction, seed, jsonl_key, processes, overwrite, progress: as of `prepare_text`
+
+    Returns, Raises:
+        As `prepare_text` does
+    """
+    from cstool.data import SpanTextPlan
+
+    plan = SpanTextPlan(
+        sequence_length=sequence_length,
+        vocab_size=vocab_size,
+        tokenizer=None if tokenizer is None else Path(tokenizer),
+        packing=packing,
+        val_fraction=val_fraction,
+        seed=seed,
+        jsonl_key=jsonl_key,
+    )
+    return _prepare("prepare_span_text", sources, output, plan, processes, overwrite, progress)
+
+
+def _prepare(
+    maker: Literal["prepare_text", "prepare_masked_text", "prepare_span_text"],
+    sources: str | Path | Sequence[str | Path] | None,
+    output: str | Path,
+    plan: Any,
+    processes: int,
+    overwrite: bool,
+    progress: Literal["auto", "none"] | Progress,
+) -> TextSummary:
+    """Make a data set of text by a function of `cstool.data`."""
+    from cstool import data
+
     named = [sources] if isinstance(sources, str | Path) else sources
     paths = None if named is None else [Path(source) for source in named]
+    make = getattr(data, maker)
     with told_in_bytes("Preparing text", progress) as tell:
-        return prepare_masked_text(paths, Path(output), plan, processes=processes, overwrite=overwrite, progress=tell)
+        made: TextSummary = make(paths, Path(output), plan, processes=processes, overwrite=overwrite, progress=tell)
+        return made
 
 
 def prepare_digits(

@@ -112,7 +112,7 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 
 @given(lengths=LENGTHS, length=st.integers(8, 20), packing=st.sampled_from(["stream", "documents"]))
 def test_runs_have_every_token_once_in_order(lengths, length, packing):
-    runs = Runs(np.array(lengths, np.int64), sequence_length=length, packing=packing)
+    runs = Runs(np.array(lengths, np.int64), room=length - 2, packing=packing, separator=1)
     samples = [runs.sample(number) for number in range(runs.count)]
     spans = [span for sample in samples for span in sample.first]
     assert [token for span in spans for token in range(*span)] == list(range(sum(lengths)))

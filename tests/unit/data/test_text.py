@@ -388,9 +388,9 @@ def test_an_output_inside_or_around_the_sources_is_refused(tmp_path, prepare, er
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sequence_length": 1}, "sequence_length: must be at least 2, got 1"),
+        ({"sequence_length": 1}, "--sequence_length: must be from 2 to 1,048,576, got 1"),
         *(
-            ({"val_fraction": fraction}, f"val_fraction: must be at least 0 and less than 1, got {fraction}")
+            ({"val_fraction": fraction}, f"--val_fraction: must be at least 0 and less than 1, got {fraction}")
             for fraction in (-0.1, 1.0, float("nan"))
         ),
         ({"sources": ["loop"]}, "DIR/loop: must be a file or a folder, found nothing there"),
