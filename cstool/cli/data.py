@@ -348,6 +348,7 @@ def _print_data_info(info: DataInfo) -> None:
         "format": info.format,
         "source": info.source,
         "tokens of a sample": _count(info.sequence_length),
+        "spans taken out": _spans(info),
         "tokenizer": None if info.tokenizer is None else f"{info.tokenizer}, {info.vocab_size:,} tokens",
         "packing": info.packing,
         "shuffled with seed": _count(info.shuffle_seed),
@@ -366,6 +367,13 @@ def _print_data_info(info: DataInfo) -> None:
     columns = ("part", "files", "size", "samples", "tokens", "padding")
     rows = [(*_sizes(name, part), _count(part.tokens) or "-", _padding(part)) for name, part in info.parts.items()]
     print_table(columns, rows, right=columns[1:])
+
+
+def _spans(info: DataInfo) -> str | None:
+    if (spans := info.spans) is None:
+        return None
+    inputs, targets, sentinels = (f"{spans[name]:,}" for name in ("inputs", "targets", "sentinels"))
+    return f"{inputs} tokens of inputs, {targets} of targets, {sentinels} sentinels"
 
 
 def _sizes(name: str, part: PartInfo) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ class DataInfo:
     format: str
     parts: dict[str, PartInfo]
     sequence_length: int | None = None
+    spans: Mapping[str, int] | None = None
+    """inputs, targets and sentinels that the text of a sample becomes, where spans are taken out as it is read"""
     tokenizer: str | None = None
     vocab_size: int | None = None
     packing: str | None = None
@@ -140,6 +142,7 @@ def _rows(found: DataFolder) -> DataInfo:
         ", ".join(dict.fromkeys(kinds)),
         parts,
         sequence_length=length or longest or None,
+        spans=_spans(record),
         tokenizer=None if tokenizer is None else tokenizer.name,
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
         packing=None if not record else "pairs" if record.get("has_pairs") else record["packing"],
@@ -147,6 +150,12 @@ def _rows(found: DataFolder) -> DataInfo:
         source=_source(record) if record else None,
         first_text=first,
     )
+
+
+def _spans(record: Mapping[str, Any]) -> Mapping[str, int] | None:
+    if (spans := record.get("spans")) is None:
+        return None
+    return {"inputs": record["sequence_length"], "targets": spans["target_length"], "sentinels": spans["sentinels"]}
 
 
 def _source(record: Mapping[str, Any]) -> str:

@@ -95,6 +95,16 @@ class _MaskedTextRecord(_TextRecord):
     do_lower: bool = False
 
 
+class _Spans(_Section):
+    tokens: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    target_length: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    sentinels: _Size
+
+
+class _SpanTextRecord(_TextRecord):
+    spans: _Spans
+
+
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
 
@@ -110,7 +120,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         return None
     problems = Problems(Document(str(path), text, record), folder)
     kind: type[_Section] = _TextRecord if "sequence_length" in record else _Record
-    kind = _MaskedTextRecord if "has_pairs" in record else kind
+    kind = _MaskedTextRecord if "has_pairs" in record else _SpanTextRecord if "spans" in record else kind
     checked = problems.check(kind, record, ())
     try:
         problems.raise_found()
