@@ -32,7 +32,6 @@ class TokenLinesParams(DataloaderParams):
     input_pad_id: Whole | None = None
     labels_pad_id: Whole | None = None
 
-    other_names: ClassVar[dict[str, str]] = {**DataloaderParams.other_names, "data_dir": "src_data_dir"}
     without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {
         "buckets",
         "shuffle_buffer",

@@ -13,6 +13,7 @@ from cstool.params.sections.attention_rules import AttentionRules
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.encoder import EncoderParams, FineTunedParams
+from cstool.params.sections.encoder_decoder_loaders import TokenLinesParams
 from cstool.params.sections.encoder_loaders import EncoderLoaderParams
 from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import Optimizer
@@ -117,7 +118,7 @@ def test_another_name_leads_to_a_field(section):
 
 
 NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare, AttentionRules, EncoderParams, FineTunedParams}
-NO_MAPPINGS |= {DataloaderParams, EncoderLoaderParams}
+NO_MAPPINGS |= {DataloaderParams, EncoderLoaderParams, TokenLinesParams}
 """bases of others, and what is a list in the file"""
 
 
