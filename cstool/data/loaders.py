@@ -1,10 +1,14 @@
 """The data set that a dataloader section asks for."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+
 from cstool.data.dataset import Dataset
 from cstool.data.drawn_masks import open_drawn_masks
 from cstool.data.hdf5_masks import open_hdf5_masks
 from cstool.data.hdf5_pairs import open_hdf5_pairs
 from cstool.data.masked_text import MaskedTextRequest, open_masked_text
+from cstool.data.mixture import MixtureDataset
 from cstool.data.parts import open_dataset
 from cstool.data.sentences import MNLI, SST2, open_sentences
 from cstool.data.sequence_pairs import PairRequest
@@ -26,6 +30,7 @@ from cstool.params import (
     TokenLinesParams,
     TranslationsParams,
 )
+from cstool.params.paths import ResolvedPath
 
 
 def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, classes: int | None = None) -> Dataset:
@@ -135,13 +140,28 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
         case Hdf5PairsParams():
             return open_hdf5_pairs(folders, features=loader.features_list, vocab_size=vocab_size, tried=tried)
     assert isinstance(loader, StockLoaderParams)
+    parts = [part for part in loader.mixture if part.weight > 0]
+    if not parts:
+        return _open_stock(loader, loader.folders, vocab_size)
+    with ExitStack() as opened:
+        datasets = []
+        for part in parts:
+            datasets.append(_open_stock(loader, part.folders, vocab_size))
+            opened.callback(datasets[-1].close)
+        seed = None if loader.shuffle else loader.shuffle_seed
+        mixture = MixtureDataset(datasets, [part.weight for part in parts], seed)
+        opened.pop_all()
+    return mixture
+
+
+def _open_stock(loader: StockLoaderParams, folders: Sequence[ResolvedPath], vocab_size: int | None) -> Dataset:
     return open_dataset(
         loader.data_processor,
-        folders,
+        [folder.path for folder in folders],
         split=loader.split,
         max_sequence_length=loader.max_sequence_length,
         vocab_size=vocab_size,
-        tried=tried,
+        tried=", ".join(str(path) for folder in folders for path in folder.tried),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.paths import ResolvedPath
-from cstool.params.sections.dataloader import DataloaderParams, SinkTokensParams, StockLoaderParams
+from cstool.params.sections.dataloader import DataloaderParams, MixturePartParams, SinkTokensParams, StockLoaderParams
 from cstool.params.sections.loaders import LOADERS
 from cstool.params.sections.model import FcMnistParams, ModelParams
 from cstool.words import did_you_mean
@@ -14,6 +14,8 @@ from cstool.yaml_lines.problems import Problems
 
 _OF_MODEL = ("disable_nsp", "include_padding_in_loss", "label_vocab_file", "vocab_file")
 """keys that the vendor takes from the model section, where that has them"""
+_MIXED = ("GptHDF5MapDataProcessor", "GptHDF5DataProcessor")
+"""data processors that read mixtures"""
 
 
 @dataclass
@@ -61,6 +63,7 @@ class DataloaderCheck:
                 below: Key = (*key, "data_transforms")
                 checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
                 raw["data_transforms"] = [each for each in checked if each is not None]
+            raw = self._with_mixture(raw, key)
         section: type[DataloaderParams] = StockLoaderParams
         if isinstance(raw, dict) and isinstance(name := raw.get("data_processor"), str):
             if name not in LOADERS:
@@ -70,6 +73,28 @@ class DataloaderCheck:
             section = LOADERS[name]
             raw = self._with_model(section, raw, key)
         return self._fitting(self.problems.check(section, raw, key), key)
+
+    def _with_mixture(self, raw: dict[str, Any], key: Key) -> dict[str, Any]:
+        """Return a section whose folders are those of its mixture, if it has one."""
+        name = raw.get("data_processor")
+        if not isinstance(mixture := raw.get("mixture"), list) or LOADERS.get(str(name)) is not StockLoaderParams:
+            return raw
+        if name not in _MIXED:
+            self.problems.add((*key, "mixture"), f"must be left out beside {name}")
+        if raw.get("data_dir") is not None:
+            self.problems.add((*key, "mixture"), "cannot stand beside data_dir", hint="keep one of the two")
+        if not mixture:
+            self.problems.add((*key, "mixture"), "must hold at least one data set", mixture)
+        checked = [
+            self.problems.check(MixturePartParams, part if part is not None else [], (*key, "mixture", index))
+            for index, part in enumerate(mixture)
+        ]
+        parts = [part for part in checked if part is not None]
+        folders = [folder for part in parts for folder in part.folders]
+        if len(parts) < len(checked) or not parts:
+            # What is wrong is told; the rest of the section is looked at all the same.
+            return {**raw, "mixture": None, "data_dir": raw.get("data_dir") or "."}
+        return {**raw, "mixture": parts, "data_dir": [str(folder.path) for folder in folders]}
 
     def _with_model(self, section: type[DataloaderParams], raw: dict[str, Any], key: Key) -> dict[str, Any]:
         """Return a section with what the model says of its data."""

@@ -6,10 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from cstool.params.paths import WrittenPath
-from cstool.yaml_lines.section import Count, List, Section, Whole, rule_error
+from cstool.yaml_lines.section import Count, List, NotNegative, Section, Whole, rule_error
+
+
+def _one_or_several(written: Any) -> Any:
+    folders = written if isinstance(written, list) else [written]
+    if not all(isinstance(folder, str) and folder for folder in folders):
+        raise rule_error("must be a folder or a list of folders")
+    return tuple(folders)
+
+
+Folders = Annotated[tuple[WrittenPath, ...], BeforeValidator(_one_or_several), Field(min_length=1)]
+"""a folder or a list of folders"""
+
+
+def _has_weight(parts: "tuple[MixturePartParams, ...]") -> "tuple[MixturePartParams, ...]":
+    if parts and not any(part.weight > 0 for part in parts):
+        raise rule_error("must have a weight above 0")
+    return parts
 
 
 class SinkTokensParams(Section):
@@ -24,11 +41,20 @@ class SinkTokensParams(Section):
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": ("add_sink_tokens",), "use_vsl": ()}
 
 
+class MixturePartParams(Section):
+    """A data set of a mixture; its share of the samples is its weight, divided by the sum of all."""
+
+    folders: Folders = Field(alias="data_dir")
+    weight: NotNegative
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"data_subset": ()}
+
+
 class DataloaderParams(Section):
     """A data set and the order in which it is read, whatever it is of. `batch_size` is the global batch."""
 
     data_processor: str
-    folders: tuple[WrittenPath, ...] = Field(alias="data_dir", min_length=1)
+    folders: Folders = Field(alias="data_dir")
     batch_size: Count
     shuffle: bool = False
     shuffle_seed: Whole = 1
@@ -40,14 +66,6 @@ class DataloaderParams(Section):
         "micro_batch_size mixed_precision num_examples num_workers persistent_workers pin_memory prefetch_factor "
         "to_float16 use_multiple_workers vocab_size".split()
     )
-
-    @field_validator("folders", mode="before")
-    @classmethod
-    def _one_or_several(cls, written: Any) -> Any:
-        folders = written if isinstance(written, list) else [written]
-        if not all(isinstance(folder, str) and folder for folder in folders):
-            raise rule_error("must be a folder or a list of folders")
-        return tuple(folders)
 
     def dump(self) -> dict[str, Any]:
         """Return the section as plain YAML data, defaults filled in, what is null or empty left out."""
@@ -105,18 +123,22 @@ class StockLoaderParams(DataloaderParams):
 
     data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"]
     max_sequence_length: Count | None = None
+    mixture: Annotated[tuple[MixturePartParams, ...], List, AfterValidator(_has_weight)] = ()
     data_transforms: Annotated[tuple[SinkTokensParams, ...], List] = ()
 
     without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | frozenset(
         "fake_data_seed repeat use_worker_cache".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **dict.fromkeys(
-            "data_subset dataset_map_fn mixture num_samples pad_last sampler use_fake_data use_vsl".split(), ()
-        ),
+        **dict.fromkeys("data_subset dataset_map_fn num_samples pad_last sampler use_fake_data use_vsl".split(), ()),
         "features_list": (["input_ids", "attention_mask", "labels"],),
         "sort_files": (True,),
     }
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data; of a mixture, the folders are those of its parts."""
+        found = super().dump()
+        return {name: value for name, value in found.items() if name != "data_dir"} if self.mixture else found
 
     @property
     def added_tokens(self) -> int:

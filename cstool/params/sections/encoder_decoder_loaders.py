@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from cstool.params.paths import AliasedPath, WrittenPath
-from cstool.params.sections.dataloader import DataloaderParams
+from cstool.params.paths import AliasedPath
+from cstool.params.sections.dataloader import DataloaderParams, Folders
 from cstool.yaml_lines.section import Count, List, Whole
 
 _Length = Annotated[int, Field(ge=4, le=2**20)]
@@ -18,7 +18,7 @@ _Length = Annotated[int, Field(ge=4, le=2**20)]
 class TokenLinesParams(DataloaderParams):
     """Files of text, a text on each line, cut into tokens with spaces between."""
 
-    folders: tuple[WrittenPath, ...] = Field(alias="src_data_dir", min_length=1)
+    folders: Folders = Field(alias="src_data_dir")
     src_vocab_file: AliasedPath
     src_max_sequence_length: _Length
     tgt_max_sequence_length: _Length

@@ -1,5 +1,7 @@
 """The dataloader sections."""
 
+import re
+
 import pytest
 
 from cstool.params import data_set_names, load_params
@@ -178,3 +180,51 @@ def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, me
 def test_the_model_names_its_only_data_processor(load):
     changes = {"init.model": {"name": "fc_mnist"}, f"{TRAIN}.data_processor": None}
     assert load(changes).dataloaders("train")[0].data_processor == "MNISTDataProcessor"
+
+
+ENGLISH, SPANISH = {"data_dir": "english", "weight": 0.6}, {"data_dir": ["spanish", "latin"], "weight": 3}
+
+
+def mixture_of(*parts, **keys):
+    """Changes of the small file to data that are a mixture."""
+    return {TRAIN: {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 8, "mixture": list(parts), **keys}}
+
+
+def test_a_mixture_stands_in_the_place_of_folders(load, folder):
+    [loader] = load(mixture_of(ENGLISH, SPANISH)).dataloaders("train")
+    assert loader.data_dir == (folder / "english", folder / "spanish", folder / "latin")
+    assert [(len(part.folders), part.weight) for part in loader.mixture] == [(1, 0.6), (2, 3)]
+    dumped = loader.dump()
+    assert "data_dir" not in dumped
+    again = load(
+        mixture_of(**{key: value for key, value in dumped.items() if key != "mixture"})
+        | {f"{TRAIN}.mixture": dumped["mixture"]}
+    )
+    assert again.dataloaders("train")[0].data_dir == loader.data_dir
+
+
+MIXTURES = [
+    ([], "mixture must hold at least one data set, got []"),
+    ([{**ENGLISH, "weight": -1}], "mixture.0.weight must be at least 0, got -1"),
+    ([ENGLISH, {**SPANISH, "weight": "much"}], "mixture.1.weight must be a number, got 'much'"),
+    ([{**ENGLISH, "weight": float("nan")}], "mixture.0.weight must be a finite number, got nan"),
+    ([{"data_dir": "x"}], "mixture.0.weight is missing"),
+    ([{"weight": 1}], "mixture.0.data_dir is missing"),
+    ([{**ENGLISH, "data_dir": []}], "mixture.0.data_dir must hold at least 1, got []"),
+    ([{**ENGLISH, "weight": 0}, {**SPANISH, "weight": 0}], "mixture must have a weight above 0, got a list"),
+    ([{**ENGLISH, "data_subset": "0.0-0.5"}], "not supported: mixture.0.data_subset: 0.0-0.5\nhint: leave it out"),
+    ([{**ENGLISH, "wieght": 2}], "mixture.0.wieght is not a known key\nhint: did you mean weight?"),
+]
+
+
+@pytest.mark.parametrize(("parts", "message"), MIXTURES)
+def test_a_mixture_that_makes_no_sense_is_an_error(failure, parts, message):
+    found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(*parts))).replace(f"{T}.", "")
+    assert found == message
+
+
+def test_a_mixture_stands_alone(failure):
+    found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(ENGLISH, data_dir="x"))).replace(f"{T}.", "")
+    assert found == "mixture cannot stand beside data_dir\nhint: keep one of the two"
+    found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(ENGLISH, data_processor="MNISTDataProcessor")))
+    assert found.replace(f"{T}.", "") == "mixture must be left out beside MNISTDataProcessor"
