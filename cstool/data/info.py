@@ -14,7 +14,7 @@ from cstool.data.hdf5_rows import is_sample_file
 from cstool.data.mnist import CLASS_COUNT, open_mnist
 from cstool.data.parts import PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
 from cstool.data.row_kinds import rows_of
-from cstool.data.tokenizer import tokenizer_of
+from cstool.data.tokenizer import FileTokenizer, tokenizer_of
 
 SHOWN_TOKENS = 48
 """of the first sample"""
@@ -117,6 +117,7 @@ def _rows(found: DataFolder) -> DataInfo:
     """Tables: what rows say without other files."""
     record = found.record or {}
     parts, kinds, longest, first = {}, [], 0, None
+    tokenizer = tokenizer_of(found.path)
     length = made_tokens(record)
     for name, path in found.parts.items():
         kind, rows = rows_of(path, name)
@@ -124,7 +125,11 @@ def _rows(found: DataFolder) -> DataInfo:
             counted = min(rows.count, COUNTED_SAMPLES)
             tokens = [kind.tokens(rows.read(number)) or 0 for number in range(counted)]
             if first is None and kind.words is not None:
-                first = " ".join(kind.words(rows.read(0))[:SHOWN_TOKENS])
+                words = kind.words(rows.read(0))[:SHOWN_TOKENS]
+                if isinstance(tokenizer, FileTokenizer) and "spans" in record:
+                    first = _text_of(words, tokenizer)
+                else:
+                    first = " ".join(words)
         kinds.append(kind.name)
         longest = max(longest, *tokens)
         has_tokens = max(tokens) > 0
@@ -136,7 +141,6 @@ def _rows(found: DataFolder) -> DataInfo:
             1 - sum(tokens) / (counted * length) if length else None,
             counted,
         )
-    tokenizer = tokenizer_of(found.path)
     return DataInfo(
         found.path,
         ", ".join(dict.fromkeys(kinds)),
@@ -150,6 +154,11 @@ def _rows(found: DataFolder) -> DataInfo:
         source=_source(record) if record else None,
         first_text=first,
     )
+
+
+def _text_of(words: Sequence[str], tokenizer: FileTokenizer) -> str:
+    ids = {word: number for number, word in enumerate(tokenizer.words())}
+    return tokenizer.decode([ids.get(word, tokenizer.vocab_size) for word in words])
 
 
 def _spans(record: Mapping[str, Any]) -> Mapping[str, int] | None:

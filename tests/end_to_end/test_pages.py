@@ -173,7 +173,16 @@ def test_data(cstool):
     verbs = [re.split(r" (?=\S*[/A-Z-])", command)[0] for command in shown]
     of_text, of_masked_text = ["data prepare text"] * 2, ["data prepare mlm"] * 2
     looked_at = ["data info", "data check"]
-    assert verbs == [*of_text, *of_masked_text, *looked_at, *looked_at, "data prepare digits", "data info"]
+    of_spans = ["data prepare span", *looked_at]
+    assert verbs == [
+        *of_text,
+        *of_masked_text,
+        *looked_at,
+        *of_spans,
+        *looked_at,
+        "data prepare digits",
+        "data info",
+    ]
 
 
 def test_the_digits_are_learnt_as_the_page_says(cstool):
@@ -189,8 +198,9 @@ def test_every_flag_of_text_is_explained(cstool):
     assert {flag for flag in listed if flag not in page("data")} == {"--debug"}
 
 
-def test_every_flag_of_masked_text_is_explained(cstool):
-    listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", "mlm", "--help").stdout, re.MULTILINE))
+@pytest.mark.parametrize("kind", ["mlm", "span"])
+def test_every_flag_of_text_for_other_models_is_explained(cstool, kind):
+    listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", kind, "--help").stdout, re.MULTILINE))
     assert {flag for flag in listed if flag not in page("data")} == {"--debug"}
 
 
