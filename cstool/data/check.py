@@ -13,8 +13,19 @@ from cstool.data.dataset import Array, read_blocks
 from cstool.data.hdf5_masks import FEATURES as MASK_FEATURES
 from cstool.data.hdf5_masks import Hdf5MasksDataset, inspect_masks
 from cstool.data.hdf5_rows import is_sample_file
-from cstool.data.hdf5_text import FEATURES, INPUT_IDS, LABELS, MASK, SampleFileInfo, inspect_file
+from cstool.data.hdf5_text import (
+    FEATURES,
+    INPUT_IDS,
+    LABELS,
+    MASK,
+    PACKED_FEATURES,
+    POSITION,
+    SPAN,
+    SampleFileInfo,
+    inspect_file,
+)
 from cstool.data.mnist import open_mnist
+from cstool.data.packed_texts import text_numbers
 from cstool.data.parts import MASKS, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
 from cstool.data.row_files import Row
 from cstool.data.row_kinds import rows_of
@@ -143,6 +154,9 @@ def _check_values(info: SampleFileInfo, vocab_size: int | None, *, is_ours: bool
             f"{FEATURES[MASK]} must be 0 or 1": (block[:, MASK], ~counts & (block[:, MASK] != 0)),
             f"{FEATURES[LABELS]} must be in [0, {limit})": (labels, counts & ((labels < 0) | (labels >= limit))),
         }
+        if block.shape[1] == len(PACKED_FEATURES):
+            spans = block[:, SPAN]
+            rules["spans must be those of texts back to back"] = (spans, text_numbers(block[:, POSITION], spans)[1])
         if is_ours:
             shifted = np.zeros(counts.shape, bool)
             shifted[:, :-1] = counts[:, :-1] & counts[:, 1:] & (labels[:, :-1] != ids[:, 1:])

@@ -1,7 +1,8 @@
 """Language-model samples in the vendor's HDF5 layout: read, and written.
 
 A folder of files `*.h5`; each holds a dataset `data` (n, 3, S) int32 = input_ids, attention_mask, labels, and
-the file attribute `n_examples`. The attention mask is really the loss mask: 1 where the label counts.
+the file attribute `n_examples`. The attention mask is really the loss mask: 1 where the label counts. Where a sample
+is several texts, attention_span and position_ids follow, (n, 5, S), see `packed_texts`.
 
 Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing and data/common/h5_map_dataset.
 """
@@ -18,10 +19,12 @@ import numpy as np
 from cstool.atomic_file import sync_folder
 from cstool.data.dataset import Array, Field, described
 from cstool.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
+from cstool.data.packed_texts import text_numbers
 from cstool.errors import DataError
 
-INPUT_IDS, MASK, LABELS = range(3)
+INPUT_IDS, MASK, LABELS, SPAN, POSITION = range(5)
 FEATURES = ("input_ids", "attention_mask", "labels")
+PACKED_FEATURES = (*FEATURES, "attention_span", "position_ids")
 _TOKEN_LIMIT = 2**31
 
 _PREPARE_HINT = "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
@@ -34,21 +37,28 @@ class SampleFileInfo:
     path: Path
     sample_count: int
     sequence_length: int
+    features: int = 3
 
 
 class Hdf5TextDataset:
     """Samples of checked files, in the order of the files. Built by `open_hdf5_text`."""
 
     def __init__(
-        self, folders: Sequence[Path], files: Sequence[SampleFileInfo], sequence_length: int, vocab_size: int | None
+        self,
+        folders: Sequence[Path],
+        files: Sequence[SampleFileInfo],
+        sequence_length: int,
+        vocab_size: int | None,
+        *,
+        is_packed: bool = False,
     ) -> None:
+        dtypes = {"input_ids": "int32", "mask": "float32", "labels": "int32"}
+        if is_packed:
+            dtypes |= {"segments": "int32", "position_ids": "int32"}
         self.fields: Mapping[str, Field] = MappingProxyType(
-            {
-                "input_ids": Field((sequence_length,), "int32"),
-                "mask": Field((sequence_length,), "float32"),
-                "labels": Field((sequence_length,), "int32"),
-            }
+            {name: Field((sequence_length,), dtype) for name, dtype in dtypes.items()}
         )
+        self._is_packed = is_packed
         self._folders = tuple(folders)
         self._rows = Hdf5Rows([file.path for file in files], [file.sample_count for file in files])
         self.sample_count = self._rows.count
@@ -65,7 +75,8 @@ class Hdf5TextDataset:
         rows = indices[order]
         if len(rows) == 0:
             return
-        samples = np.empty((len(rows), 3, self._sequence_length), np.int32)
+        features = len(PACKED_FEATURES if self._is_packed else FEATURES)
+        samples = np.empty((len(rows), features, self._sequence_length), np.int32)
         self._rows.read(rows, {"data": samples})
         samples[:, LABELS] *= samples[:, MASK] == 1
         for feature, limit in ((INPUT_IDS, self._token_limit), (MASK, 2), (LABELS, self._token_limit)):
@@ -73,10 +84,29 @@ class Hdf5TextDataset:
         out["input_ids"][order] = samples[:, INPUT_IDS]
         out["mask"][order] = samples[:, MASK]
         out["labels"][order] = samples[:, LABELS]
+        if self._is_packed:
+            out["segments"][order] = self._segments(samples, rows)
+            out["position_ids"][order] = samples[:, POSITION]
 
     def close(self) -> None:
         """Close all files. May be called twice."""
         self._rows.close()
+
+    def _segments(self, samples: Array, rows: Array) -> Array:
+        """Return (n, S): which text of its sample each token belongs to, or raise DataError."""
+        # A cut sample ends where it is cut.
+        spans = np.minimum(samples[:, SPAN], self._sequence_length - 1 - np.arange(self._sequence_length))
+        segments, wrong = text_numbers(samples[:, POSITION], spans)
+        if wrong.any():
+            i, position = (int(found) for found in np.argwhere(wrong)[0])
+            path, row = self._rows.place(int(rows[i]))
+            raise DataError(
+                f"{path}: spans and positions must be those of texts back to back, got span "
+                f"{samples[i, SPAN, position]} at position id {samples[i, POSITION, position]}, in sample {row:,} at "
+                f"position {position:,}",
+                "use_vsl: false takes samples that are not packed",
+            )
+        return segments
 
     def _check_range(self, samples: Array, feature: int, limit: int, rows: Array) -> None:
         values = samples[:, feature]
@@ -92,7 +122,12 @@ class Hdf5TextDataset:
 
 
 def open_hdf5_text(
-    folders: Sequence[Path], *, max_sequence_length: int | None = None, vocab_size: int | None = None, tried: str = ""
+    folders: Sequence[Path],
+    *,
+    max_sequence_length: int | None = None,
+    vocab_size: int | None = None,
+    tried: str = "",
+    is_packed: bool = False,
 ) -> Hdf5TextDataset:
     """Open a language-model data set and check its files, all but the values of the samples.
 
@@ -101,6 +136,7 @@ def open_hdf5_text(
         max_sequence_length: tokens that a sample is cut to; None for the length of the files
         vocab_size: what tokens must be below, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
+        is_packed: whether samples are several texts that do not see each other
 
     Raises:
         DataError: files are missing, damaged or do not fit.
@@ -108,6 +144,12 @@ def open_hdf5_text(
     files = [inspect_file(path) for folder in folders for path in sample_files(folder, tried, _PREPARE_HINT)]
     length = files[0].sequence_length
     for file in files:
+        if is_packed and file.features != len(PACKED_FEATURES):
+            raise DataError(
+                f"{file.path}: samples must have {', '.join(PACKED_FEATURES)} for use_vsl: true, got "
+                f"{file.features} features",
+                "use_vsl: false takes samples that are not packed",
+            )
         if file.sequence_length != length:
             raise DataError(
                 f"{file.path}: samples must have {length:,} tokens, as in {files[0].path}, got "
@@ -120,7 +162,7 @@ def open_hdf5_text(
             f"got {length:,}",
             f"set max_sequence_length to {length}, or prepare the data with --sequence_length {max_sequence_length}",
         )
-    return Hdf5TextDataset(folders, files, max_sequence_length or length, vocab_size)
+    return Hdf5TextDataset(folders, files, max_sequence_length or length, vocab_size, is_packed=is_packed)
 
 
 def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequence_length: int) -> None:
@@ -195,13 +237,13 @@ def inspect_file(path: Path) -> SampleFileInfo:
 
     def inspect(file: h5py.File) -> SampleFileInfo:
         data = dataset_in(path, file, "data", _PREPARE_HINT)
-        if data.ndim != 3 or data.shape[1] != 3 or data.shape[2] == 0:
+        if data.ndim != 3 or data.shape[1] not in (3, 5) or data.shape[2] == 0:
             raise DataError(
                 f'{path}: dataset "data" must have the shape (samples, 3, tokens), got {data.shape}',
                 f"the three are {', '.join(FEATURES)}",
             )
         check_numbers(path, data, "data")
         check_count(path, file, len(data))
-        return SampleFileInfo(path, len(data), data.shape[2])
+        return SampleFileInfo(path, len(data), data.shape[2], data.shape[1])
 
     return inspected(path, inspect)

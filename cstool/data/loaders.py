@@ -162,6 +162,7 @@ def _open_stock(loader: StockLoaderParams, folders: Sequence[ResolvedPath], voca
         max_sequence_length=loader.max_sequence_length,
         vocab_size=vocab_size,
         tried=", ".join(str(path) for folder in folders for path in folder.tried),
+        is_packed=loader.is_packed,
     )
 
 

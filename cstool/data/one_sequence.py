@@ -9,15 +9,15 @@ from cstool.data.dataset import Array, Dataset, Field
 
 
 class OneSequenceDataset:
-    """A data set of masked text whose samples say that they are one sequence: `segments`, and `position_ids`.
+    """A data set of text whose samples say that they are one sequence: `segments`, and `position_ids`.
 
     Args:
-        dataset: with `attention_mask`; closed with this one
+        dataset: of text, masked or not; closed with this one
     """
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        field = dataset.fields["attention_mask"]
+        field = dataset.fields["input_ids"]
         self.fields: Mapping[str, Field] = MappingProxyType(
             {**dataset.fields, "segments": field, "position_ids": field}
         )
@@ -34,7 +34,7 @@ class OneSequenceDataset:
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
         """Fill all fields; see `Dataset.read`."""
         self._dataset.read(indices, {name: out[name] for name in self._dataset.fields}, epoch)
-        is_real = out["attention_mask"]
+        is_real = out.get("attention_mask", np.ones_like(out["segments"]))
         out["segments"][...] = is_real
         out["position_ids"][...] = np.arange(is_real.shape[1]) * is_real
 

@@ -124,6 +124,7 @@ def open_dataset(
     max_sequence_length: int | None = None,
     vocab_size: int | None = None,
     tried: str = "",
+    is_packed: bool = False,
 ) -> Dataset:
     """Open a data set and check its files, all but the values of the samples.
 
@@ -134,12 +135,15 @@ def open_dataset(
         max_sequence_length: tokens that a sample is cut to; None for the length of the files
         vocab_size: what tokens must be below, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
+        is_packed: whether samples of text are several texts that do not see each other
 
     Raises:
         DataError: the name is unknown, or the files are missing, damaged or do not fit.
     """
     if data_processor in HDF5_TEXT_PROCESSORS:
-        return open_hdf5_text(paths, max_sequence_length=max_sequence_length, vocab_size=vocab_size, tried=tried)
+        return open_hdf5_text(
+            paths, max_sequence_length=max_sequence_length, vocab_size=vocab_size, tried=tried, is_packed=is_packed
+        )
     if data_processor == MNIST_PROCESSOR:
         return open_mnist(paths, split=split or "train", tried=tried)
     known = (*HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR)

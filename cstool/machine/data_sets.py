@@ -148,7 +148,7 @@ def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> 
     dataset = open_loader(loader, vocab_size=getattr(model, "vocab_size", None), classes=classes)
     stack.callback(dataset.close)
     # A graph of packed samples reads where each sequence begins, of others, too.
-    if _packs(params) and not loader.is_packed and "attention_mask" in dataset.fields:
+    if _packs(params) and not loader.is_packed and "input_ids" in dataset.fields:
         dataset = OneSequenceDataset(dataset)
     for sinks in loader.data_transforms if isinstance(loader, StockLoaderParams) else ():
         dataset = SinkTokensDataset(

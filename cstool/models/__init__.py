@@ -35,7 +35,7 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
     elif isinstance(model, EncoderParams):
         graph = encoder_graph(model, form)
     else:
-        graph = decoder_graph(model, form.tokens)
+        graph = decoder_graph(model, form.tokens, is_packed=form.is_packed)
     verify(graph)
     return graph
 
@@ -49,7 +49,7 @@ def declared_form(params: Params) -> SampleForm:
     lengths = [loader.sample_length for loader in loaders]
     tokens = next((length for length in lengths if length is not None), params.model.max_position_embeddings)
     if not isinstance(params.model, BertParams | BertSummarizationParams):
-        return SampleForm(tokens)
+        return SampleForm(tokens, is_packed=any(loader.is_packed for loader in loaders))
     predictions = next((loader.predictions for loader in loaders if loader.predictions), usual_predictions(tokens))
     scales = any(loader.scales_by_predictions for loader in loaders)
     return SampleForm(tokens, min(predictions, tokens), scales, any(loader.is_packed for loader in loaders))

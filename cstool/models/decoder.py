@@ -13,10 +13,21 @@ WORD_EMBEDDINGS = "embedding_layer.word_embeddings.weight"
 _INPUTS = (("input_ids", "int32"), ("labels", "int32"), ("mask", "float32"))
 
 
-def decoder_graph(model: DecoderParams, sequence_length: int) -> Graph:
-    """Build the graph of a decoder for samples of `sequence_length` tokens (S). Weight names are the vendor's."""
-    inputs = tuple(Tensor(name, (sequence_length,), dtype) for name, dtype in _INPUTS)
-    segments = (_embedding(model, sequence_length), *_layers(model, sequence_length), _output(model, sequence_length))
+def decoder_graph(model: DecoderParams, sequence_length: int, *, is_packed: bool = False) -> Graph:
+    """Build the graph of a decoder. Weight names are the vendor's.
+
+    Args:
+        sequence_length: S, tokens of a sample
+        is_packed: whether a sample is several texts that do not see each other, told apart by `segments`
+    """
+    packed = [("segments", "int32")] if is_packed else []
+    packed += [("position_ids", "int32")] if is_packed and model.position_embedding_type == "learned" else []
+    inputs = tuple(Tensor(name, (sequence_length,), dtype) for name, dtype in (*_INPUTS, *packed))
+    segments = (
+        _embedding(model, sequence_length, is_packed),
+        *_layers(model, sequence_length, ("segments", "segments") if is_packed else ()),
+        _output(model, sequence_length),
+    )
     # The vendor's module has its last norm at two places, and a tied output layer is the table of words.
     norm = [weight.name for weight in segments[-1].weights if weight.name.startswith("transformer_decoder.norm.")]
     aliases = {name.replace("transformer_decoder.norm", "ln_f"): name for name in norm}
@@ -32,12 +43,13 @@ def _parts(model: DecoderParams, sequence_length: int) -> Parts:
     return Parts(model, sequence_length, partial(matrix_initializer, model))
 
 
-def _embedding(model: DecoderParams, sequence_length: int) -> Segment:
+def _embedding(model: DecoderParams, sequence_length: int, is_packed: bool) -> Segment:
     """From token ids to residual.0: words, positions, norm, scale, dropout, as far as they are wanted."""
     parts = _parts(model, sequence_length)
     hidden, dropout = model.hidden_size, model.embedding_dropout_rate
     adds_positions = model.position_embedding_type in ("learned", "fixed")
-    scales = model.embeddings_scale != 1.0 or (dropout > 0 and (model.embedding_layer_norm or not adds_positions))
+    drops_apart = model.embedding_layer_norm or not adds_positions or is_packed
+    scales = model.embeddings_scale != 1.0 or (dropout > 0 and drops_apart)
     outputs = ["words"] * (adds_positions or model.embedding_layer_norm or scales)
     outputs += ["positioned"] * (adds_positions and (model.embedding_layer_norm or scales))
     outputs += ["normed"] * (model.embedding_layer_norm and scales)
@@ -53,8 +65,13 @@ def _embedding(model: DecoderParams, sequence_length: int) -> Segment:
             kind = OpKind.POSITION_EMBEDDING
             table = parts.matrix("embedding", f"{name}.embed.weight", model.max_position_embeddings, hidden)
             weights = (table,)
-        here = 0.0 if scales or model.embedding_layer_norm else dropout
-        x = parts.op(kind, name, (x,), next(names), hidden, weights, dropout=here)
+        if is_packed and weights:
+            # Positions begin anew with each text, so they are looked up as words are.
+            y = parts.op(OpKind.EMBEDDING, name, ("position_ids",), "positions", hidden, weights)
+            x = parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, x), next(names), hidden, dropout=0.0)
+        else:
+            here = 0.0 if scales or model.embedding_layer_norm else dropout
+            x = parts.op(kind, name, (x,), next(names), hidden, weights, dropout=here)
     if model.embedding_layer_norm:
         x = parts.norm("embedding_ln_f", x, next(names))
     if scales:
@@ -62,8 +79,12 @@ def _embedding(model: DecoderParams, sequence_length: int) -> Segment:
     return parts.segment()
 
 
-def _layers(model: DecoderParams, sequence_length: int) -> list[Segment]:
-    """Return all layers, written once for as many as are alike."""
+def _layers(model: DecoderParams, sequence_length: int, seen: tuple[str, ...]) -> list[Segment]:
+    """Return all layers, written once for as many as are alike.
+
+    Args:
+        seen: inputs that say which tokens see each other, none where all before them do
+    """
     count = model.num_hidden_layers
     # The first layer, the layers of a repetition, and how many of these there are.
     units = [(0, 1, count)]
@@ -75,12 +96,12 @@ def _layers(model: DecoderParams, sequence_length: int) -> list[Segment]:
     for first, period, repetitions in units:
         parts = _parts(model, sequence_length)
         for offset in range(period):
-            _add_layer(parts, model, first + offset, offset)
+            _add_layer(parts, model, first + offset, offset, seen)
         segments.append(parts.segment(repetitions, first, period))
     return segments
 
 
-def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int) -> None:
+def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, seen: tuple[str, ...]) -> None:
     """Add the layer from residual.{n + offset} to the next; `number` is that of the first one built from it."""
     before, after = (f"{{n+{k}}}" if k else "{n}" for k in (offset, offset + 1))
     layer = f"transformer_decoder.layers.{before}"
@@ -88,7 +109,7 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int) -> 
     x = parts.norm(f"{layer}.norm1", before)
     name = f"{layer}.self_attn.proj_output_dense_layer"
     bias = model.use_ffn_bias_in_attention
-    context = _attention(parts, model, layer, x, number)
+    context = _attention(parts, model, layer, x, number, seen)
     _join(
         parts, model, "attention_output", name, context, model.inner_size, bias, before, middle, f"{layer}.norm1_post"
     )
@@ -114,14 +135,14 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int) -> 
     _join(parts, model, "ffn_output", name, y, model.filter_size, bias, middle, after, f"{layer}.norm3_post")
 
 
-def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int) -> str:
+def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int, seen: tuple[str, ...]) -> str:
     """Add query, key and value, what positions do to them, and attention; return the context (S, inner_size)."""
     attention = f"{layer}.self_attn"
     uses_alibi, window = model.position_embedding_type == "alibi", model.window(number)
     return parts.op(
         OpKind.ATTENTION,
         attention,
-        add_projections(parts, model, attention, x),
+        (*add_projections(parts, model, attention, x), *seen),
         f"{attention}.context",
         model.inner_size,
         heads=model.num_heads,

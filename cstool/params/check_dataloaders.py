@@ -126,6 +126,10 @@ class DataloaderCheck:
         elif longest < 1:
             rule = f"must leave tokens of the max_position_embeddings of the model ({positions}), and add"
             self.problems.add((*key, "data_transforms"), f"{rule} {added}")
+        positions_of = getattr(self.model, "position_embedding_type", None)
+        if isinstance(loader, StockLoaderParams) and loader.is_packed and positions_of == "fixed":
+            rule = "must be false with position_embedding_type: fixed: positions begin anew with each text"
+            self.problems.add((*key, "use_vsl"), rule, True)
         return loader
 
     def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from cstool.params.paths import WrittenPath
-from cstool.yaml_lines.section import Count, List, NotNegative, Section, Whole, rule_error
+from cstool.yaml_lines.section import Count, List, NotNegative, Section, Whole, beside, not_beside, rule_error
 
 
 def _one_or_several(written: Any) -> Any:
@@ -101,7 +101,7 @@ class DataloaderParams(Section):
 
     @property
     def is_packed(self) -> bool:
-        """Whether a sample of masked text is several sequences that do not see each other."""
+        """Whether a sample is several texts that do not see each other."""
         return False
 
     @property
@@ -124,13 +124,17 @@ class StockLoaderParams(DataloaderParams):
     data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"]
     max_sequence_length: Count | None = None
     mixture: Annotated[tuple[MixturePartParams, ...], List, AfterValidator(_has_weight)] = ()
-    data_transforms: Annotated[tuple[SinkTokensParams, ...], List] = ()
+    use_vsl: Annotated[
+        bool,
+        beside("data_processor", lambda packed, name: not packed or name.startswith("Gpt"), "must be false beside {}"),
+    ] = False
+    data_transforms: Annotated[tuple[SinkTokensParams, ...], List, not_beside("use_vsl")] = ()
 
     without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | frozenset(
         "fake_data_seed repeat use_worker_cache".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **dict.fromkeys("data_subset dataset_map_fn num_samples pad_last sampler use_fake_data use_vsl".split(), ()),
+        **dict.fromkeys("data_subset dataset_map_fn num_samples pad_last sampler use_fake_data".split(), ()),
         "features_list": (["input_ids", "attention_mask", "labels"],),
         "sort_files": (True,),
     }
@@ -139,6 +143,11 @@ class StockLoaderParams(DataloaderParams):
         """Return the section as plain YAML data; of a mixture, the folders are those of its parts."""
         found = super().dump()
         return {name: value for name, value in found.items() if name != "data_dir"} if self.mixture else found
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a sample is several texts that do not see each other."""
+        return self.use_vsl
 
     @property
     def added_tokens(self) -> int:

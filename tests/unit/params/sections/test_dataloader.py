@@ -19,6 +19,7 @@ def test_a_dataloader_has_defaults(load, folder):
         "shuffle_seed": 1,
         "drop_last": True,
         "split": "train",
+        "use_vsl": False,
     }
 
 
@@ -82,7 +83,7 @@ batchsize: 3 => 17: @.batchsize is not a known key\nhint: did you mean batch_siz
 num_samples: 5 => 17: not supported: @.num_samples: 5\nhint: leave it out
 sort_files: false => 17: not supported: @.sort_files: false\nhint: supported: true
 data_transforms: 5 => 17: @.data_transforms must be a list, got 5
-use_vsl: true => 17: not supported: @.use_vsl: true\nhint: leave it out
+use_vsl: 5 => 17: @.use_vsl must be true or false, got 5
 """)
 
 
@@ -228,3 +229,18 @@ def test_a_mixture_stands_alone(failure):
     assert found == "mixture cannot stand beside data_dir\nhint: keep one of the two"
     found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(ENGLISH, data_processor="MNISTDataProcessor")))
     assert found.replace(f"{T}.", "") == "mixture must be left out beside MNISTDataProcessor"
+
+
+def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(load, failure):
+    assert load({f"{TRAIN}.use_vsl": True}).dataloaders("train")[0].is_packed
+    sinks = [{"name": "add_sink_tokens"}]
+    told_of = {
+        "data_transforms cannot stand beside use_vsl, got a list\nhint: keep one of the two": {f"{TRAIN}.data_transforms": sinks},
+        "use_vsl must be false with position_embedding_type: fixed: positions begin anew with each text, got true": {
+            "init.model.position_embedding_type": "fixed"
+        },
+        "use_vsl must be false beside MNISTDataProcessor, got true": {f"{TRAIN}.data_processor": "MNISTDataProcessor"},
+    }
+    for message, changes in told_of.items():
+        found = re.sub(r"x.yaml:\d+: ", "", failure({f"{TRAIN}.use_vsl": True, **changes})).replace(f"{T}.", "")
+        assert found == message

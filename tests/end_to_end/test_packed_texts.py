@@ -1,0 +1,115 @@
+"""Decoders on samples of several texts that do not see each other."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from cstool.machine.appliance import Appliance
+from cstool.machine.inputs import Batch
+from cstool.models import SampleForm, build_graph
+from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, run_file, write_text
+from tests.models import FAMILIES, decoder_params
+
+NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
+STEPS = "trainer__init__loop__max_steps"
+S, LENGTHS = 24, ((9, 1, 14), (24,), (5, 11), (3, 4, 5, 6))
+"""tokens of a sample, and of the texts of some; what is left is padding"""
+
+
+def packed(lengths, length: int, *, vocab: int, seed: int = 0) -> np.ndarray:
+    """Samples (n, 5, S) in the vendor's layout: texts back to back, some of whose labels do not count."""
+    rng = np.random.default_rng(seed)
+    samples = np.zeros((len(lengths), 5, length), np.int32)
+    for sample, texts in zip(samples, lengths, strict=True):
+        start = 0
+        for count in texts:
+            tokens = np.cumsum(rng.integers(0, 4, count + 1)) % vocab
+            place = slice(start, start + count)
+            sample[:, place] = [tokens[:-1], rng.random(count) < 0.9, tokens[1:], range(count)[::-1], range(count)]
+            start += count
+    return samples
+
+
+def losses_of(model, form: SampleForm, arrays: dict[str, np.ndarray]) -> float:
+    """The sum of the losses of all tokens that count."""
+    count = len(arrays["labels"])
+    graph = build_graph(model, form)
+    inputs = {tensor.name: arrays[tensor.name].astype(tensor.dtype) for tensor in graph.inputs}
+    with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=1, lanes=1) as appliance:
+        appliance.prepare(count, trains=False)
+        appliance.memoryx.initialize(1)
+        tokens = int(arrays["mask"].sum())
+        batch = Batch(0, inputs, samples=count, tokens=tokens, size=count)
+        return appliance.evaluate(batch, step=0)[0].total
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_packed_sample_has_the_losses_of_its_texts_alone(family):
+    model = decoder_params(layers=2, sequence=S, initializer_range=0.5, **FAMILIES[family])
+    assert model.loss_scaling == "num_tokens"
+    if model.position_embedding_type == "fixed":
+        pytest.skip("refused")
+    samples = packed(LENGTHS, S, vocab=model.vocab_size)
+    names = ("input_ids", "mask", "labels", "spans", "position_ids")
+    arrays = {name: samples[:, row] for row, name in enumerate(names)}
+    arrays["segments"] = np.cumsum(arrays["position_ids"] == 0, axis=1)
+    alone = {name: np.zeros((sum(map(len, LENGTHS)), S), np.int32) for name in ("input_ids", "mask", "labels")}
+    row = 0
+    for sample, texts in zip(samples, LENGTHS, strict=True):
+        start = 0
+        for count in texts:
+            for part, name in enumerate(alone):
+                alone[name][row, :count] = sample[part, start : start + count]
+            start, row = start + count, row + 1
+    found, expected = losses_of(model, SampleForm(S, is_packed=True), arrays), losses_of(model, SampleForm(S), alone)
+    assert found == pytest.approx(expected, rel=2e-6)
+    together = losses_of(model, SampleForm(S), arrays)
+    assert abs(together - expected) > 1e-5 * expected  # texts that see each other have other losses
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A folder of 96 packed samples."""
+    folder = tmp_path_factory.mktemp("packed") / "train"
+    folder.mkdir()
+    lengths = [(5 + n % 40, 20, 30, 1 + n % 30) for n in range(96)]
+    with h5py.File(folder / "data.h5", "w") as file:
+        file["data"] = packed(lengths, SEQUENCE, vocab=64)
+        file.attrs["n_examples"] = len(lengths)
+    return folder
+
+
+def params_of(folder: Path, data: Path, **changes) -> Path:
+    packs = {"fit__train_dataloader__use_vsl": True, "fit__val_dataloader__use_vsl": True}
+    return gpt_params(
+        folder, data, **packs, **{"init__checkpoint": {"steps": 3}, "init__loop": {"max_steps": 5}, **changes}
+    )
+
+
+DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
+
+
+@pytest.mark.parametrize("changes", [DROPOUT, {"init__model__position_embedding_type": "rotary"}])
+def test_packed_texts_have_the_same_bits_on_any_number_of_systems_and_after_a_stop(tmp_path, data, changes):
+    expected = bits(run_file(params_of(tmp_path / "whole", data, **changes)))
+    for num_csx, lanes in [(2, 1), (4, 3)]:
+        file = params_of(tmp_path / str(num_csx), data, **changes)
+        assert bits(run_file(file, lanes=lanes, **{NUM_CSX: num_csx})) == expected
+    file = params_of(tmp_path / "stopped", data, **changes)
+    begun = run_file(file, **{STEPS: 3})
+    losses, checkpoint = bits(run_file(file))
+    assert ([loss.hex() for loss in begun.losses] + losses, checkpoint) == expected
+
+
+def test_texts_that_are_not_packed_stand_beside_those_that_are(tmp_path, data):
+    plain = write_text(tmp_path / "plain", 48)
+    changes = {"fit__val_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(plain)}}
+    changes["fit__val_dataloader"]["batch_size"] = 48
+    run_file(params_of(tmp_path / "both", data))
+    found = run_file(gpt_params(tmp_path / "both", data, fit__train_dataloader__use_vsl=True, **changes), mode="eval")
+    expected = run_file(gpt_params(tmp_path / "both", plain), mode="eval")
+    # Positions are looked up in place of added; the rest is the same.
+    losses = [result.evaluations[-1]["loss"] for result in (found, expected)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
