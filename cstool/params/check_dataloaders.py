@@ -14,8 +14,6 @@ from cstool.yaml_lines.problems import Problems
 
 _OF_MODEL = ("disable_nsp", "include_padding_in_loss", "label_vocab_file", "vocab_file")
 """keys that the vendor takes from the model section, where that has them"""
-_MIXED = ("GptHDF5MapDataProcessor", "GptHDF5DataProcessor")
-"""data processors that read mixtures"""
 
 
 @dataclass
@@ -77,9 +75,12 @@ class DataloaderCheck:
     def _with_mixture(self, raw: dict[str, Any], key: Key) -> dict[str, Any]:
         """Return a section whose folders are those of its mixture, if it has one."""
         name = raw.get("data_processor")
-        if not isinstance(mixture := raw.get("mixture"), list) or LOADERS.get(str(name)) is not StockLoaderParams:
+        if (
+            not isinstance(mixture := raw.get("mixture"), list)
+            or LOADERS.get(str(name), StockLoaderParams) is not StockLoaderParams
+        ):
             return raw
-        if name not in _MIXED:
+        if name == "MNISTDataProcessor":
             self.problems.add((*key, "mixture"), f"must be left out beside {name}")
         if raw.get("data_dir") is not None:
             self.problems.add((*key, "mixture"), "cannot stand beside data_dir", hint="keep one of the two")
