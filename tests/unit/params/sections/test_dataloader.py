@@ -235,7 +235,9 @@ def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(load, fail
     assert load({f"{TRAIN}.use_vsl": True}).dataloaders("train")[0].is_packed
     sinks = [{"name": "add_sink_tokens"}]
     told_of = {
-        "data_transforms cannot stand beside use_vsl, got a list\nhint: keep one of the two": {f"{TRAIN}.data_transforms": sinks},
+        "data_transforms cannot stand beside use_vsl, got a list\nhint: keep one of the two": {
+            f"{TRAIN}.data_transforms": sinks
+        },
         "use_vsl must be false with position_embedding_type: fixed: positions begin anew with each text, got true": {
             "init.model.position_embedding_type": "fixed"
         },
