@@ -15,7 +15,8 @@ from cstool.convert.hf_encoders import (
     encoder_facts,
     encoder_family,
 )
-from cstool.convert.hf_families import HF_FAMILIES, Family
+from cstool.convert.hf_families import HF_FAMILIES
+from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import Refused, scaling_kind, text, yarn_amplitude
 from cstool.errors import CheckpointError
 from cstool.params import NONLINEARITIES, DecoderParams, EncoderParams, ModelParams

@@ -1,4 +1,4 @@
-"""What keys of Hugging Face's config.json mean, in the params and back: the rows that `hf_families.py` is made of."""
+"""What keys of Hugging Face's config.json mean, in the params and back: the rows that families are made of."""
 
 import math
 from collections.abc import Callable, Mapping

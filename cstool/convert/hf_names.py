@@ -1,4 +1,4 @@
-"""Where the weights of a decoder are in the tensors of a checkpoint of Hugging Face's, as `hf_families.py` says it.
+"""Where the weights of a decoder are in the tensors of a checkpoint of Hugging Face's, as its `Family` says it.
 
 Beside the names, layouts differ. One tensor may hold query, key and value, or the gate too, one after the other or
 head by head. GPT-2's matrices are (in, out) there. And where positions turn pairs of a head's elements, ours are
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cstool.convert.hf_encoders import EncoderFamily, HfModel
-from cstool.convert.hf_families import Family
+from cstool.convert.hf_family import Family
 from cstool.ir import Graph
 from cstool.params import DecoderParams
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cstool.convert.hf_encoders import HfModel
-from cstool.convert.hf_families import Family
+from cstool.convert.hf_family import Family
 from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written

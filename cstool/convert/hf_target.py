@@ -14,7 +14,7 @@ from pathlib import Path
 from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
 from cstool.convert.hf_encoders import HfModel
-from cstool.convert.hf_families import Family
+from cstool.convert.hf_family import Family
 from cstool.convert.hf_names import places_of, tensor_shapes, with_prefix
 from cstool.convert.hf_tokenizer import HfTokenizer
 from cstool.convert.safetensors_reader import INDEX_NAME, SINGLE_NAME
