@@ -232,6 +232,8 @@ class Walk:
         self._scratches = [Scratch() for _ in range(team.size)]
         self._scores = [np.empty((BLOCK_TOKENS if cache else 0, capacity), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
+        self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
+        """of attention whose biases are weights, by these and its form"""
         self.passes = 0
         self._run_op: dict[OpKind, _RunOp] = {
             OpKind.POSITION_EMBEDDING: self._position,
@@ -405,12 +407,13 @@ class Walk:
         form = Attention.of(planned.op.attributes, self.capacity)
         # Of a sequence all of whose tokens see each other nothing may be before this pass.
         assert planned.op.attributes["causal"] or not news.before.any()
+        biases = self._biases(planned, form)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads
 
         def work(member: int, members: int) -> None:
             part = pairs * member // members, pairs * (member + 1) // members
-            cached_attention(q, news, keys, values, form, part, call.outputs[0], self._scores[member])
+            cached_attention(q, news, keys, values, form, biases, part, call.outputs[0], self._scores[member])
 
         self.team.run(work, 2 * seen)
 
@@ -420,6 +423,19 @@ class Walk:
         for rows, _ in _sequences(news):
             factors = token_factors(ids[None, rows], np.ones_like(ids[None, rows]), mask_token, kept)
             np.multiply(x[rows], factors.reshape(-1, 1).astype(x.dtype), out=call.outputs[0][rows])
+
+    def _biases(self, planned: PlannedOp, form: Attention) -> Array:
+        """What is added to the scores of an op; made once where weights stay where they are."""
+        if not form.has_weights:
+            return form.biases(np.dtype(np.float32), needed=False)
+        found = self._made_biases.get((planned.op.weights, form))
+        with self.stream.lent(planned.vector_panels) as vectors:
+            if found is None or not self.stream.is_resident:
+                found = form.biases(np.dtype(np.float32)).copy()
+                form.add_weights([vector for vector in vectors if isinstance(vector, np.ndarray)], found)
+        if self.stream.is_resident:
+            self._made_biases[planned.op.weights, form] = found
+        return found
 
     def _logits(self, planned: PlannedOp, call: Call, wanted: Array) -> Array:
         logits = np.empty((len(wanted), self.classes), np.float32)

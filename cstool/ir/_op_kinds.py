@@ -47,6 +47,8 @@ class OpKind(StrEnum):
     """x -> mean taken away, normalised, scaled, shifted"""
     RMS_NORM = "rms_norm"
     """x -> normalised by its root mean square, scaled"""
+    HEAD_NORM = "head_norm"
+    """query or key -> each head normalised by its root mean square, all scaled alike"""
     LINEAR = "linear"
     """x -> x weight^T (+ bias)"""
     ROTARY = "rotary"
@@ -266,6 +268,14 @@ def _same_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     return (first,)
 
 
+def _head_norm_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    x, heads, weight = shapes[op.inputs[0]], op.attributes["heads"], shapes[op.weights[0]]
+    _require(
+        weight == (x[-1] // heads,) and x[-1] % heads == 0, op, f"weight {weight} does not fit {heads} heads of {x}"
+    )
+    return (x,)
+
+
 def _first_input_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     first = shapes[op.inputs[0]]
     for name in op.inputs[1:]:
@@ -397,6 +407,12 @@ def _norm_work(forward: int, backward: int, sums: int) -> Callable[[Op, Shapes],
     return work
 
 
+def _head_norm_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    # As the norm of a row, with a sum for each head.
+    heads = op.attributes["heads"]
+    return _norm_work(3, 7, sums=heads)(op, shapes)
+
+
 def _lookup_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     tokens, width = _tokens_width(op, shapes)
     return (Lookup(tokens, _matrix_shape(op, shapes)[0], width), *_elements(1, 1)(op, shapes))
@@ -501,6 +517,13 @@ OP_RULES: Mapping[OpKind, OpRules] = {
     # Sum of squares, times 1/rms, times weight; backward as above without the mean.
     OpKind.RMS_NORM: OpRules(
         _same_shape, _norm_work(3, 7, sums=1), opens_kernel=True, statistics={"rstd": ()}, reads_inputs=True
+    ),
+    OpKind.HEAD_NORM: OpRules(
+        _head_norm_shapes,
+        _head_norm_work,
+        statistics={"rstd": ("heads",)},
+        reads_inputs=True,
+        measured_as=OpKind.RMS_NORM,
     ),
     OpKind.LINEAR: OpRules(
         _linear_shapes,

@@ -163,16 +163,12 @@ def _narrowed_range(first: int, last: int, own: np.ndarray, others: np.ndarray) 
 
 def _biases(c: Call, form: Attention, has_segments: bool) -> np.ndarray:
     """What is added to scores: see `Rules`."""
-    is_trained = bool(form.buckets) or form.slope_scale is not None
-    biases = form.biases(float_dtype(c.inputs[0]), has_segments or is_trained)
-    if not is_trained:
+    biases = form.biases(float_dtype(c.inputs[0]), has_segments or form.has_weights)
+    if not form.has_weights:
         return biases
     total = c.scratch("attention.biases", biases.shape)
     np.copyto(total, biases)
-    if form.buckets:
-        total += c.weight(0).T[:, form.bucket_numbers()]
-    if form.slope_scale is not None:
-        total -= c.weight(-1).reshape(form.heads, 1) * (form.slope_scale * form.distances()).astype(total.dtype)
+    form.add_weights([c.weight(index) for index in range(len(c.weights))], total)
     return total
 
 

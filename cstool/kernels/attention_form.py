@@ -7,7 +7,7 @@ transfer learning with a unified text-to-text transformer", 2020, section 2.1 (r
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,6 +110,23 @@ class Attention(NamedTuple):
             return (-slopes[:, None] * self.distances().astype(dtype),)
 
         return shared_tables(("biases", self.slopes, self.heads, self.sequence, self._later, dtype), make)[0]
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether some of what is added to scores are weights."""
+        return bool(self.buckets) or self.slope_scale is not None
+
+    def add_weights(self, weights: Sequence[np.ndarray], biases: np.ndarray) -> None:
+        """Add what comes of the weights to biases, (heads, distances), in place.
+
+        Args:
+            weights: a table of biases, (buckets, heads), if there are buckets; slopes, (heads,) or (heads, 1), if any
+            biases: as `biases` made them, for this call alone
+        """
+        if self.buckets:
+            biases += weights[0].T[:, self.bucket_numbers()]
+        if self.slope_scale is not None:
+            biases -= weights[-1].reshape(self.heads, 1) * (self.slope_scale * self.distances()).astype(biases.dtype)
 
     @property
     def _later(self) -> int:

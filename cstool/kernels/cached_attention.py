@@ -62,11 +62,12 @@ def append(x, news, cache):  # type: ignore[no-untyped-def]
 
 
 @reduction
-def _soften(sinks, window, factor, cap, biases):  # type: ignore[no-untyped-def]
+def _soften(sinks, window, factor, cap, biases, columns):  # type: ignore[no-untyped-def]
     """Turn the scores of two ranges of keys into probabilities over both.
 
     Args:
         biases: what is added to the scores of either range; empty for nothing
+        columns: whether the first keys of the window are seen; those after them are
     """
     one = factor * 0 + 1
     unit = factor
@@ -74,7 +75,9 @@ def _soften(sinks, window, factor, cap, biases):  # type: ignore[no-untyped-def]
         unit = one
         bend(sinks, factor, cap, biases[0])
         bend(window, factor, cap, biases[1])
-    largest = window[0]
+    for j in range(columns.shape[0]):
+        window[j] = window[j] if columns[j] else -np.inf
+    largest = window[window.shape[0] - 1]
     for j in range(sinks.shape[0]):
         largest = maximum(largest, sinks[j])
     for j in range(window.shape[0]):
@@ -94,10 +97,16 @@ def _soften(sinks, window, factor, cap, biases):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _first_seen(rules, position):  # type: ignore[no-untyped-def]
-    """Return the first key that a token sees beside sinks."""
+def _nearest(rules, position):  # type: ignore[no-untyped-def]
+    """Return the key from which on a token sees all up to itself, whatever it sees beside them."""
     first = max(0, position + 1 - rules.reach)
     return max(first, position // rules.chunk * rules.chunk) if rules.chunk > 0 else first
+
+
+@inlined
+def _first_seen(rules, position):  # type: ignore[no-untyped-def]
+    """Return the first key that a token may see beside sinks; with columns, any of the sequence."""
+    return 0 if rules.columns.shape[0] > 0 else _nearest(rules, position)
 
 
 @elementwise
@@ -137,7 +146,8 @@ def _attend(  # type: ignore[no-untyped-def]
                 if rules.biases.shape[0] > 0:
                     of_head = rules.biases[head, rules.queries - 1 - here :]
                     biases = of_head[: apart.shape[0]], of_head[start:stop]
-                _soften(apart, window, factor, rules.cap, biases)
+                hidden = rules.columns[: _nearest(rules, here)] if rules.columns.shape[0] > 0 else rules.columns
+                _soften(apart, window, factor, rules.cap, biases, hidden)
                 target = context[row + i, head * width : (head + 1) * width]
                 for d in range(width):
                     target[d] = zero
@@ -151,6 +161,7 @@ def cached_attention(
     keys: np.ndarray,
     values: np.ndarray,
     form: Attention,
+    biases: np.ndarray,
     pairs: tuple[int, int],
     context: np.ndarray,
     scores: np.ndarray,
@@ -162,15 +173,10 @@ def cached_attention(
         news: which tokens are whose
         keys, values: (slots, kv_heads, capacity, D) float32
         form: how scores are made; `sequence` is the longest that a sequence may become
+        biases: (A, distances) float32 of the form, those of its weights included; (0, 0) where there is nothing to add
         pairs: which of the pairs of sequence and head, those of a sequence after one another
         context: (T, A * D) float32; the columns of the pairs' heads are written
         scores: (BLOCK_TOKENS, capacity) float32, scratch
-
-    Raises:
-        ValueError: for what a cache of one sequence of tokens, and an op without weights, do not have
     """
-    if form.columns is not None or form.buckets or form.slope_scale is not None:
-        raise ValueError("with a cache, attention is without columns, and its biases are not weights")
-    rules = form.rules(form.biases(q.dtype, needed=False))
     heads = form.heads, form.heads // form.kv_heads
-    _attend(q, news, keys, values, pairs, *heads, form.sinks, rules, context, scores)
+    _attend(q, news, keys, values, pairs, *heads, form.sinks_apart, form.rules(biases), context, scores)

@@ -66,6 +66,7 @@ def _run(
 def _norms() -> None:
     _run(OpKind.LAYER_NORM, _float32(8), _float32(8), epsilon=1e-5)
     _run(OpKind.RMS_NORM, _float32(8), epsilon=1e-5)
+    _run(OpKind.HEAD_NORM, _float32(4), epsilon=1e-5, heads=2)
 
 
 def _activations() -> None:
@@ -141,7 +142,8 @@ def _inference() -> None:
     cached_attention.append(x, news, cache)
     scores = _float32(cached_attention.BLOCK_TOKENS, 4)
     form = Attention(2, 2, 4, 0.5)
-    cached_attention.cached_attention(x, news, cache, cache, form, (0, 2), _float32(2, 8), scores)
+    biases = form.biases(x.dtype, needed=False)
+    cached_attention.cached_attention(x, news, cache, cache, form, biases, (0, 2), _float32(2, 8), scores)
     loss.bend_logits(x, 2.0, None)
     spin.publish(one, 0, 1)
     spin.spin(one, 0, 1, 1)
@@ -157,6 +159,7 @@ def _of_bfloat16() -> None:
     bits, wide = _bfloat16(2, 8), _float32(2, 8)
     _run(OpKind.LAYER_NORM, _float32(8), _float32(8), y=bits, epsilon=1e-5)
     _run(OpKind.RMS_NORM, _float32(8), y=bits, epsilon=1e-5)
+    _run(OpKind.HEAD_NORM, _float32(4), y=bits, epsilon=1e-5, heads=2)
     # A delta that is a sum of several panels is float32, any other bfloat16.
     for delta_y in (bits, wide):
         own = {"delta_y": delta_y, "delta_x": bits}

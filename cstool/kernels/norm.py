@@ -148,3 +148,20 @@ def rms_norm_backward(c: Call) -> None:
     """Compute the delta of x and the gradient of a root mean square norm."""
     known = c.inputs[0], c.weight(0), c.kept["rstd"]
     _rms_norm_backward(*known, c.delta_y, c.delta_x(0), c.accumulate[0], c.grad(0))
+
+
+def head_norm_forward(c: Call) -> None:
+    """Divide each head of a row, (T, heads * D), by its root mean square, then scale it by weight (D,).
+
+    Kept is the rstd of each head of each row, as many numbers as (heads, T) has, row by row.
+    """
+    width, rstd = len(c.weight(0)), c.kept["rstd"].reshape(-1)
+    x, y = (array.reshape(-1, width) for array in (c.inputs[0], c.outputs[0]))
+    _rms_norm_forward(x, c.weight(0), float(c.attributes["epsilon"]), y, rstd)
+
+
+def head_norm_backward(c: Call) -> None:
+    """Compute the delta of x and the gradient of a norm of heads."""
+    width, rstd = len(c.weight(0)), c.kept["rstd"].reshape(-1)
+    x, delta_y, delta_x = (array.reshape(-1, width) for array in (c.inputs[0], c.delta_y, c.delta_x(0)))
+    _rms_norm_backward(x, c.weight(0), rstd, delta_y, delta_x, c.accumulate[0], c.grad(0))

@@ -38,7 +38,14 @@ from cstool.kernels.mixture import (
     router_backward,
     router_forward,
 )
-from cstool.kernels.norm import layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
+from cstool.kernels.norm import (
+    head_norm_backward,
+    head_norm_forward,
+    layer_norm_backward,
+    layer_norm_forward,
+    rms_norm_backward,
+    rms_norm_forward,
+)
 from cstool.kernels.residual import (
     residual_backward,
     residual_forward,
@@ -86,6 +93,7 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.TOKEN_DROPOUT: Kernel(token_dropout_forward, token_dropout_backward),
     OpKind.LAYER_NORM: Kernel(layer_norm_forward, layer_norm_backward, accumulates=True),
     OpKind.RMS_NORM: Kernel(rms_norm_forward, rms_norm_backward, accumulates=True),
+    OpKind.HEAD_NORM: Kernel(head_norm_forward, head_norm_backward, accumulates=True),
     OpKind.LINEAR: Kernel(_linear_forward, _linear_backward, accumulates=True),
     OpKind.ROTARY: Kernel(rotary_forward, rotary_backward),
     OpKind.ATTENTION: Kernel(attention_forward, attention_backward),

@@ -20,6 +20,7 @@ _MAKERS = frozenset(
         OpKind.EXPERT_LINEAR,
         OpKind.LAYER_NORM,
         OpKind.RMS_NORM,
+        OpKind.HEAD_NORM,
         OpKind.ROTARY,
         OpKind.ATTENTION,
         OpKind.ACTIVATION,

@@ -3,10 +3,12 @@
 import math
 from functools import partial
 
-from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
+from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.models.mixture import add_balance_loss, add_mixture
-from cstool.models.parts import Parts
+from cstool.models.parts import ONES, Parts
 from cstool.params import AttentionRules, DecoderParams
+from cstool.params.sections.decoder import MAX_RELATIVE_DISTANCE
+from cstool.params.sections.decoder_parts import PositionScalingParams
 
 WORD_EMBEDDINGS = "embedding_layer.word_embeddings.weight"
 
@@ -90,8 +92,12 @@ def _layers(model: DecoderParams, sequence_length: int, seen: tuple[str, ...]) -
     units = [(0, 1, count)]
     if model.scale_qk_dot_by_layer_idx:
         units = [(n, 1, 1) for n in range(count)]
-    elif model.sliding_window_every_other_decoder_layer and count > 1:
+    elif model.layers_alternate and count > 1:
         units = [(0, 2, count // 2), *([(count - 1, 1, 1)] if count % 2 else [])]
+    if model.trains_biases and units[0][2] > 1:
+        # The first layer brings the weights that all share: it stands alone.
+        (_, period, repetitions), *rest = units
+        units = [(0, period, 1), (period, period, repetitions - 1), *rest]
     segments = []
     for first, period, repetitions in units:
         parts = _parts(model, sequence_length)
@@ -109,6 +115,8 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, see
     x = parts.norm(f"{layer}.norm1", before)
     name = f"{layer}.self_attn.proj_output_dense_layer"
     bias = model.use_ffn_bias_in_attention
+    if model.trains_biases and number == 0:
+        parts.weights.append(_biases_of_positions(model))
     context = _attention(parts, model, layer, x, number, seen)
     _join(
         parts, model, "attention_output", name, context, model.inner_size, bias, before, middle, f"{layer}.norm1_post"
@@ -138,27 +146,55 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, see
 def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int, seen: tuple[str, ...]) -> str:
     """Add query, key and value, what positions do to them, and attention; return the context (S, inner_size)."""
     attention = f"{layer}.self_attn"
-    uses_alibi, window = model.position_embedding_type == "alibi", model.window(number)
+    window, chunk, columns = model.window(number), model.chunk(number), model.columns(number)
+    slopes: tuple[float, ...] = ()
+    biases: dict[str, float] = {}
+    if model.alibi_trainable_slopes:
+        biases = {"slope_scale": 1 / model.pos_scaling_factor}
+    elif model.position_embedding_type == "alibi":
+        slopes = alibi_slopes(model.num_heads, model.pos_scaling_factor)
+    elif model.position_embedding_type == "relative":
+        buckets = model.num_relative_attention_buckets
+        biases = {"buckets": buckets, "max_distance": MAX_RELATIVE_DISTANCE, "bidirectional": False}
+    forms = {"chunk": chunk, "columns": columns, **biases}
     return parts.op(
         OpKind.ATTENTION,
         attention,
         (*add_projections(parts, model, attention, x), *seen),
         f"{attention}.context",
         model.inner_size,
+        (_biases_of_positions(model).name,) if model.trains_biases else (),
         heads=model.num_heads,
         kv_heads=model.kv_heads,
         scale=model.attention_scale(number),
         softcap=model.attention_logit_softcapping,
-        slopes=alibi_slopes(model.num_heads, model.pos_scaling_factor) if uses_alibi else (),
+        slopes=slopes,
         window=window,
         sinks=model.sinks if window is not None else 0,
         causal=True,
         dropout=model.attention_dropout_rate,
+        **{name: value for name, value in forms.items() if value is not None},
     )
 
 
+def _biases_of_positions(model: DecoderParams) -> Weight:
+    """The weights that all layers add to their scores: a table of biases by distance, or slopes."""
+    helper, heads = "embedding_layer.position_embed_helper", model.num_heads
+    if model.alibi_trainable_slopes:
+        return Weight(f"{helper}.slopes", (heads, 1), xavier_uniform(heads, 1))
+    buckets = model.num_relative_attention_buckets
+    name = f"{helper}.relative_attention_bias.weight"
+    return Weight(name, (buckets, heads), xavier_uniform(buckets, heads), decays=False)
+
+
+def xavier_uniform(rows: int, columns: int) -> Initializer:
+    """Initializer of a matrix: uniform, with 2 / (rows + columns) as its variance. Source: torch.nn.init."""
+    bound = math.sqrt(6 / (rows + columns))
+    return Initializer("uniform", low=-bound, high=bound)
+
+
 def add_projections(parts: Parts, model: AttentionRules, attention: str, x: str) -> tuple[str, ...]:
-    """Add query, key and value of a module of attention, and what rotary positions do to them; return their names."""
+    """Add query, key and value of a module of attention, and what norms and rotary positions do; return their names."""
     widths = {"q": model.inner_size, "k": model.kv_heads * model.head_width, "v": model.kv_heads * model.head_width}
     qkv = {
         part: parts.linear(
@@ -171,6 +207,20 @@ def add_projections(parts: Parts, model: AttentionRules, attention: str, x: str)
         )
         for part, width in widths.items()
     }
+    if (epsilon := model.qk_norm_epsilon) is not None:
+        for part, heads in (("q", model.num_heads), ("k", model.kv_heads)):
+            name = f"{attention}.{part}_norm"
+            parts.weights.append(Weight(f"{name}.weight", (model.head_width,), ONES, decays=False))
+            qkv[part] = parts.op(
+                OpKind.HEAD_NORM,
+                name,
+                (qkv[part],),
+                f"{name}.y",
+                widths[part],
+                (f"{name}.weight",),
+                heads=heads,
+                epsilon=epsilon,
+            )
     if model.position_embedding_type == "rotary":
         frequencies, amplitude = rotary_frequencies(model)
         for part in "qk":
@@ -268,7 +318,7 @@ def rotary_frequencies(model: AttentionRules) -> tuple[tuple[float, ...], float]
 
     Source: Su et al., "RoFormer", 2021, section 3.2.2. Scalings: Chen et al., "Extending context window of large
     language models via positional interpolation", 2023 (linear); Peng et al., "YaRN", 2023, sections 3.2 to 3.4;
-    Grattafiori et al., "The Llama 3 herd of models", 2024, as released (llama3).
+    Grattafiori et al., "The Llama 3 herd of models", 2024, as released (llama3); for longrope see there.
     """
     width = model.rotary_dim
     assert width is not None
@@ -284,6 +334,9 @@ def rotary_frequencies(model: AttentionRules) -> tuple[tuple[float, ...], float]
         turns = [(original * frequency / (2 * math.pi) - low) / (high - low) for frequency in plain]
         kept = [min(max(share, 0.0), 1.0) for share in turns]
         return _blend(plain, factor, kept), 1.0
+    if model.pos_scaling_type == "longrope":
+        factors, amplitude = longrope(extra, model.max_position_embeddings)
+        return tuple(f / factor for f, factor in zip(plain, factors, strict=True)), amplitude
 
     def pair_with(turns: float) -> float:
         return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(model.rope_theta))
@@ -296,6 +349,22 @@ def rotary_frequencies(model: AttentionRules) -> tuple[tuple[float, ...], float]
     ramps = [min(max((pair - first) / span, 0.0), 1.0) for pair in range(len(plain))]
     amplitude = extra.mscale_a * math.log(factor) + extra.mscale_b if factor > 1 else 1.0
     return _blend(plain, factor, [(1 - ramp) * extra.extrapolation_factor for ramp in ramps]), amplitude
+
+
+def longrope(extra: PositionScalingParams, positions: int) -> tuple[tuple[float, ...], float]:
+    """Factor by which each pair is stretched for so many positions, and the factor of the turned pairs.
+
+    Source: Ding et al., "LongRoPE", 2024, section 3.3, and Phi-3 as released.
+    """
+    original = extra.original_max_position_embeddings
+    assert original is not None
+    is_long = positions > original
+    factors = extra.long_factor if is_long else extra.short_factor
+    assert factors is not None
+    amplitude = (extra.long_mscale if is_long else extra.short_mscale) or extra.attention_factor
+    if amplitude is None:
+        amplitude = math.sqrt(1 + math.log(positions / original) / math.log(original)) if is_long else 1.0
+    return factors, amplitude
 
 
 def _blend(plain: list[float], factor: float, kept: list[float]) -> tuple[float, ...]:

@@ -207,9 +207,9 @@ class TrainerCheck:
 
         Notes the keys of the model that then have no effect, sink tokens that are not attended to among them.
         """
-        if isinstance(model, DecoderParams) and model.attention_sink_tokens and not model.sinks:
-            why = "as at the vendor; apply_attention_sinks: true has one"
-            self.problems.note((*key, "attention_sink_tokens"), why)
+        inert = model.inert_keys if isinstance(model, DecoderParams) else {}
+        for name, switch in inert.items():
+            self.problems.note((*key, name), f"as at the vendor; {switch}: true has one")
         if isinstance(model, DecoderParams) and model.loss_scaling == "num_tokens" and model.loss_weight != 1.0:
             self.problems.note((*key, "loss_weight"))
             return model.model_copy(update={"loss_weight": 1.0})

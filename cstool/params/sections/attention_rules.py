@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import ValidationInfo, field_validator
 
 from cstool.batch_split import nearest_divisors
-from cstool.params.sections.decoder_parts import AttentionExtraParams, PositionScalingParams
+from cstool.params.sections.decoder_parts import LONGROPE_KEYS, AttentionExtraParams, PositionScalingParams
 from cstool.yaml_lines.section import Section, rule_error
 
 METRICS = ("loss", "accuracy")
@@ -37,6 +37,7 @@ class AttentionRules(Section):
         position_embedding_type: str | None
         rotary_dim: int | None
         rope_theta: float
+        max_position_embeddings: int
         pos_scaling_type: str
         pos_scaling_factor: float
         pos_scaling_extra_args: PositionScalingParams | None
@@ -106,10 +107,18 @@ class AttentionRules(Section):
         cls, extra: PositionScalingParams | None, info: ValidationInfo
     ) -> PositionScalingParams | None:
         kind = info.data.get("pos_scaling_type", "linear")
-        if extra is None or kind == "linear" or extra.original_max_position_embeddings is not None:
+        if extra is None:
             return extra
-        if kind == "yarn":
-            raise rule_error("must give original_max_position_embeddings for pos_scaling_type yarn")
+        if kind == "longrope":
+            _check_longrope(extra, info.data)
+        elif others := [key for key in LONGROPE_KEYS if getattr(extra, key) is not None]:
+            raise rule_error(f"must have no {others[0]} beside pos_scaling_type {kind}, it is of longrope")
+        if kind == "linear":
+            return extra
+        if extra.original_max_position_embeddings is not None:
+            return extra
+        if kind in ("yarn", "longrope"):
+            raise rule_error(f"must give original_max_position_embeddings for pos_scaling_type {kind}")
         return extra.model_copy(update={"original_max_position_embeddings": 8192})
 
     @field_validator("mup_base_filter_size", check_fields=False)
@@ -133,6 +142,11 @@ class AttentionRules(Section):
     def head_width(self) -> int:
         """D."""
         return self.inner_size // self.num_heads
+
+    @property
+    def qk_norm_epsilon(self) -> float | None:
+        """What is added to mean squares where heads of queries and keys are normalised; None where they are not."""
+        return None
 
     @property
     def kv_heads(self) -> int:
@@ -160,6 +174,19 @@ class AttentionRules(Section):
         if self.mup_base_hidden_size is None or self.mup_base_filter_size is None:
             return 1.0, 1.0
         return self.mup_base_hidden_size / self.hidden_size, self.mup_base_filter_size / self.filter_size
+
+
+def _check_longrope(extra: PositionScalingParams, given: Mapping[str, Any]) -> None:
+    """Check that longrope has a factor for each pair that is turned, of the length that the model is for."""
+    original, longest = extra.original_max_position_embeddings, given.get("max_position_embeddings")
+    if original is None or longest is None:
+        return
+    name = "long_factor" if longest > original else "short_factor"
+    factors, pairs = getattr(extra, name), (given.get("rotary_dim") or 0) // 2
+    if factors is None:
+        raise rule_error(f"must give {name}, since max_position_embeddings is {longest} and the original is {original}")
+    if pairs and len(factors) != pairs:
+        raise rule_error(f"must have {pairs} numbers in {name}, one for each pair of rotary_dim, got {len(factors)}")
 
 
 def truncated_normal(std: float) -> dict[str, Any]:

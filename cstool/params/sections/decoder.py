@@ -14,6 +14,7 @@ from cstool.params.sections.decoder_parts import (
     SUPPORTED,
     WITHOUT_EFFECT,
     AttentionExtraParams,
+    FixedSparseParams,
     MoeParams,
     PositionScalingParams,
 )
@@ -46,6 +47,12 @@ _NEEDS_EVERY_OTHER_LAYER = beside(
     "needs sliding_window_every_other_decoder_layer",
 )
 
+_NO_CHUNKS = not_beside("attention_sliding_window_length", hint="keep one of the two")
+_IS_A_PATTERN = ("attention_chunk_size", "attention_vertical_column_spacing", "attention_vertical_column_width")
+"""keys of attention that the vendor reads in vain: see `apply_attention_pattern`"""
+MAX_RELATIVE_DISTANCE = 128
+"""from which on all distances are in the last bucket. Source: the vendor's relative positions, 2.10."""
+
 _OF_LAYERS = (
     "initializer_params",
     *(f"{name}_initializer_params" for name in ("output_layer", "ffn", "ffn_output_layer")),
@@ -65,6 +72,9 @@ class DecoderParams(AttentionRules):
 
     `attention_sink_tokens` acts where `apply_attention_sinks` says so, by default as at the vendor: in its release 2.10
     the class of these decoders reads the key in vain, that of the parallel ones does not.
+
+    So it is with chunks and columns (`apply_attention_pattern`), and with norms of queries and keys
+    (`apply_attention_qk_norm`): the release reads their keys and computes without.
 
     Initializers left out are filled in: truncated normals of width `initializer_range`, for the layers that write to
     the residual stream divided by sqrt(2 num_hidden_layers) unless `initializer` is given, which then is for them too.
@@ -107,11 +117,38 @@ class DecoderParams(AttentionRules):
     ] = "full_attention_first"
     attention_sink_tokens: Annotated[Whole | None, _NEEDS_A_WINDOW] = None
     apply_attention_sinks: bool = False
+    attention_chunk_size: Annotated[Count | None, _NO_CHUNKS] = None
+    attention_vertical_column_spacing: Count | None = None
+    attention_vertical_column_width: Count | None = Field(None, validate_default=True)
+    apply_attention_pattern: bool = False
+    fixed_sparse_attention: Annotated[
+        FixedSparseParams | None,
+        *(not_beside(key) for key in (*_IS_A_PATTERN[:2], "sliding_window_every_other_decoder_layer")),
+        beside(
+            "apply_attention_pattern",
+            lambda _, applied: applied,
+            "needs apply_attention_pattern: true",
+            "the vendor's release 2.10 adds 1 to the scores of keys that it is to hide, later ones included: "
+            "that cannot be had",
+        ),
+    ] = None
+    attention_qk_norm_layer: Literal["rmsnorm"] | None = None
+    attention_qk_norm_eps: Positive = 1e-5
+    apply_attention_qk_norm: bool = False
     attention_logit_softcapping: Positive | None = None
-    position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "learned"
+    position_embedding_type: Literal["learned", "fixed", "relative", "rotary", "alibi"] | None = "learned"
+    num_relative_attention_buckets: Annotated[int, Field(ge=2, lt=2 * MAX_RELATIVE_DISTANCE)] = 32
+    alibi_trainable_slopes: Annotated[
+        bool,
+        beside(
+            "position_embedding_type",
+            lambda trains, kind: not trains or kind == "alibi",
+            "needs position_embedding_type alibi, and that is {}",
+        ),
+    ] = False
     rotary_dim: Count | None = Field(None, validate_default=True)
     rope_theta: Annotated[float, Field(gt=1)] = 10000.0
-    pos_scaling_type: Annotated[Literal["linear", "llama3", "yarn"], BeforeValidator(lower)] = "linear"
+    pos_scaling_type: Annotated[Literal["linear", "llama3", "yarn", "longrope"], BeforeValidator(lower)] = "linear"
     pos_scaling_factor: Positive = 1.0
     pos_scaling_extra_args: Annotated[
         PositionScalingParams | None,
@@ -164,6 +201,16 @@ class DecoderParams(AttentionRules):
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
     supported: ClassVar[dict[str, tuple[Any, ...]]] = SUPPORTED
 
+    @field_validator("attention_vertical_column_width")
+    @classmethod
+    def _columns_fit_their_spacing(cls, width: int | None, info: ValidationInfo) -> int | None:
+        spacing = info.data.get("attention_vertical_column_spacing")
+        if "attention_vertical_column_spacing" in info.data and (width is None) != (spacing is None):
+            raise rule_error("must be given together with attention_vertical_column_spacing")
+        if width is not None and spacing is not None and width > spacing:
+            raise rule_error(f"must be at most attention_vertical_column_spacing ({spacing}), got {width}")
+        return width
+
     @model_validator(mode="before")
     @classmethod
     def _one_initializer_is_for_all(cls, data: Any) -> Any:
@@ -210,8 +257,9 @@ class DecoderParams(AttentionRules):
         data = {**super().dump(), "position_embedding_type": self.position_embedding_type}
         if not self.moe.is_mixture:
             del data["moe"]
-        if self.apply_attention_sinks == type(self).model_fields["apply_attention_sinks"].default:
-            del data["apply_attention_sinks"]
+        for key in ("apply_attention_sinks", "apply_attention_pattern", "apply_attention_qk_norm"):
+            if getattr(self, key) == type(self).model_fields[key].default:
+                del data[key]
         return data
 
     @property
@@ -245,6 +293,34 @@ class DecoderParams(AttentionRules):
         return (self.attention_sink_tokens or 0) if self.apply_attention_sinks else 0
 
     @property
+    def qk_norm_epsilon(self) -> float | None:
+        """What is added to mean squares where heads of queries and keys are normalised; None where they are not."""
+        has_norms = self.apply_attention_qk_norm and self.attention_qk_norm_layer is not None
+        return self.attention_qk_norm_eps if has_norms else None
+
+    @property
+    def trains_biases(self) -> bool:
+        """Whether some of what is added to scores are weights, which all layers share."""
+        return self.position_embedding_type == "relative" or self.alibi_trainable_slopes
+
+    @property
+    def inert_keys(self) -> dict[str, str]:
+        """Keys that are given and change nothing, as at the vendor -> the key with which they do."""
+        inert: dict[str, str] = {}
+        if self.attention_sink_tokens and not self.sinks:
+            inert["attention_sink_tokens"] = "apply_attention_sinks"
+        if not self.apply_attention_pattern:
+            inert |= {key: "apply_attention_pattern" for key in _IS_A_PATTERN if getattr(self, key) is not None}
+        if self.attention_qk_norm_layer is not None and not self.apply_attention_qk_norm:
+            inert["attention_qk_norm_layer"] = "apply_attention_qk_norm"
+        return inert
+
+    @property
+    def layers_alternate(self) -> bool:
+        """Whether every other layer sees other keys."""
+        return self.sliding_window_every_other_decoder_layer or self.fixed_sparse_attention is not None
+
+    @property
     def inner_size(self) -> int:
         """Width of all heads together."""
         return self.hidden_size if self.attention_inner_dim is None else self.attention_inner_dim
@@ -255,7 +331,27 @@ class DecoderParams(AttentionRules):
             first = self.sliding_window_every_other_decoder_layer_pattern == "sliding_window_first"
             if (layer % 2 == 0) != first:
                 return None
-        return self.attention_sliding_window_length
+        return None if self._is_sparse(layer) else self.attention_sliding_window_length
+
+    def chunk(self, layer: int) -> int | None:
+        """Tokens of a chunk, of which none sees those of another; None for one chunk."""
+        if (sparse := self.fixed_sparse_attention) is not None:
+            return sparse.local_attn_ctx if self._is_sparse(layer) else None
+        return self.attention_chunk_size if self.apply_attention_pattern else None
+
+    def columns(self, layer: int) -> tuple[int, int] | None:
+        """Spacing and width of the columns that a layer sees from wherever; None where it sees all, or has none."""
+        if (sparse := self.fixed_sparse_attention) is not None:
+            return (sparse.local_attn_ctx, sparse.vert_size) if self._is_sparse(layer) else None
+        spacing, width = self.attention_vertical_column_spacing, self.attention_vertical_column_width
+        sees_all = self.window(layer) is None and self.chunk(layer) is None
+        if not self.apply_attention_pattern or spacing is None or width is None or sees_all:
+            return None
+        return spacing, width
+
+    def _is_sparse(self, layer: int) -> bool:
+        """Whether a layer has fixed sparse attention: every other one, and not the first."""
+        return self.fixed_sparse_attention is not None and layer % 2 == 1
 
     def attention_scale(self, layer: int) -> float:
         """Factor of the products of queries and keys."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from cstool.activations import ACTIVATIONS
 from cstool.params.sections.initializers import InitializerParams
-from cstool.yaml_lines.section import Count, NotNegative, Positive, Section, beside, rule_error
+from cstool.yaml_lines.section import Count, List, NotNegative, Positive, Section, beside, rule_error
 
 PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
 """arithmetic is float32 throughout"""
@@ -18,8 +18,8 @@ GATED_NONLINEARITIES = {row.gate: name for name, row in ACTIVATIONS.items() if r
 """the names of those with a gate -> the function of the gate"""
 
 WITHOUT_EFFECT = PRECISION_KEYS.union(
-    "attention_kernel attention_qk_norm_eps attention_softmax_fp32 boundary_casting compute_eval_metrics "
-    "fold_rope_consts num_relative_attention_buckets use_experimental_flex_api".split(),
+    "attention_kernel attention_softmax_fp32 boundary_casting compute_eval_metrics "
+    "fold_rope_consts use_experimental_flex_api".split(),
     # of older releases
     "alibi_implementation tf_summary".split(),
     # of generating text: prompts, and texts to stop at, come with the command
@@ -29,8 +29,9 @@ WITHOUT_EFFECT = PRECISION_KEYS.union(
 SUPPORTED: dict[str, tuple[Any, ...]] = {
     "nonlinearity": tuple(NONLINEARITIES | GATED_NONLINEARITIES),
     "norm_type": ("layernorm", "biasless-layernorm", "rmsnorm"),
-    "position_embedding_type": ("learned", "fixed", "rotary", "alibi", None),
-    "pos_scaling_type": ("linear", "llama3", "yarn", "YaRN"),
+    "position_embedding_type": ("learned", "fixed", "relative", "rotary", "alibi", None),
+    "pos_scaling_type": ("linear", "llama3", "yarn", "YaRN", "longrope"),
+    "attention_qk_norm_layer": ("rmsnorm",),
     "position_embedding_offset": (0,),
     "num_extra_input_vocab_tokens": (0,),
     "rel_distance_mode": ("default",),
@@ -38,9 +39,8 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "extra_ffn_params": ({},),
     "cross_attention_layers": ([],),
     **dict.fromkeys(
-        "alibi_trainable_slopes attention_chunk_size attention_qk_norm_layer attention_vertical_column_spacing "
-        "attention_vertical_column_width constant_pos_embedding fixed_sparse_attention lr_adjustment_groups "
-        "memory_tokens rel_distance_extra_args use_sink_token use_untied_layer_norm".split(),
+        "constant_pos_embedding lr_adjustment_groups memory_tokens rel_distance_extra_args use_sink_token "
+        "use_untied_layer_norm".split(),
         (),
     ),
     # of older releases
@@ -111,8 +111,29 @@ class MoeParams(Section):
         return self
 
 
+class FixedSparseParams(Section):
+    """Which keys every other layer sees, from the second on: those of its block, and the last few of each block.
+
+    With `num_verts` heads would see other keys of a block each, if they had layouts of their own; the first is for all.
+    Source: Child et al., "Generating long sequences with sparse transformers", 2019; the vendor's GPT-2 model, 2.10.
+    """
+
+    local_attn_ctx: Count = 16
+    num_verts: Count = 64
+    vert_size: Annotated[
+        Count, beside("local_attn_ctx", lambda size, block: block % size == 0, "must divide local_attn_ctx ({})")
+    ] = Field(16, validate_default=True)
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"different_layout_per_head": (False,)}
+
+
+LONGROPE_KEYS = ("long_factor", "short_factor", "long_mscale", "short_mscale", "attention_factor")
+Factors = Annotated[tuple[Positive, ...] | None, List]
+"""one for each pair of a head"""
+
+
 class PositionScalingParams(Section):
-    """What stretches rotary positions: the middle keys for llama3, the last ones for YaRN."""
+    """What stretches rotary positions: the middle keys for llama3, those after them for YaRN, the last for longrope."""
 
     original_max_position_embeddings: Count | None = None
     low_freq_factor: Positive = 1.0
@@ -125,7 +146,8 @@ class PositionScalingParams(Section):
     mscale_a: NotNegative = 0.1
     mscale_b: NotNegative = 1.0
     truncate: bool = True
-
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
-        ("long_factor", "short_factor", "long_mscale", "short_mscale", "attention_factor"), ()
-    )
+    long_factor: Factors = None
+    short_factor: Factors = None
+    long_mscale: Positive | None = None
+    short_mscale: Positive | None = None
+    attention_factor: Positive | None = None

@@ -23,7 +23,7 @@ class ParallelDecoderParams(DecoderParams):
     """A decoder whose feed-forward part reads the same tokens as attention, through the same norm or one of its own."""
 
     name: Literal["gptj", "gpt-neox", "falcon"]  # type: ignore[assignment]
-    position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "rotary"
+    position_embedding_type: Literal["learned", "fixed", "relative", "rotary", "alibi"] | None = "rotary"
     apply_attention_sinks: bool = True
     attention_dropout_rate: Annotated[Rate, as_rate("residual_dropout_rate")] = 0.1
     embedding_dropout_rate: Rate = 0.1
@@ -33,7 +33,17 @@ class ParallelDecoderParams(DecoderParams):
 
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         key: value for key, value in DecoderParams.supported.items() if key != "use_untied_layer_norm"
-    } | {"norm_first_sandwich": ()}
+    } | dict.fromkeys(
+        (
+            "norm_first_sandwich",
+            "attention_chunk_size",
+            "attention_vertical_column_spacing",
+            "attention_vertical_column_width",
+            "fixed_sparse_attention",
+            "attention_qk_norm_layer",
+        ),
+        (),
+    )
 
     @classmethod
     def _default_initializer(cls, field: str, _as_initializer: bool, given: dict[str, Any]) -> Any:
