@@ -106,6 +106,42 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "jais": {"name": "jais", "position_embedding_type": "alibi", "nonlinearity": "swiglu", **_MUP},
     "starcoder": {**_FEW_KEYS, "name": "starcoder", "nonlinearity": "gelu_new"},
     "mixtral": {**_LLAMA, "name": "mixtral", "moe": {"num_experts": 4, "top_k": 2}},
+    "relative positions": {"position_embedding_type": "relative", "num_relative_attention_buckets": 6},
+    "trained slopes": {
+        "name": "bloom",
+        "position_embedding_type": "alibi",
+        "alibi_trainable_slopes": True,
+        "pos_scaling_factor": 2.0,
+    },
+    "norms of heads": {**_LLAMA, "attention_qk_norm_layer": "rmsnorm", "apply_attention_qk_norm": True},
+    "chunks and columns": {
+        **_LLAMA,
+        "attention_chunk_size": 3,
+        "attention_vertical_column_spacing": 4,
+        "attention_vertical_column_width": 2,
+        "apply_attention_pattern": True,
+    },
+    "window and columns": {
+        "name": "gpt3",
+        "attention_sliding_window_length": 2,
+        "attention_vertical_column_spacing": 3,
+        "attention_vertical_column_width": 1,
+        "apply_attention_pattern": True,
+    },
+    "fixed sparse": {
+        "name": "gpt3",
+        "fixed_sparse_attention": {"local_attn_ctx": 4, "num_verts": 2, "vert_size": 1},
+        "apply_attention_pattern": True,
+    },
+    "longrope": {
+        **_LLAMA,
+        "pos_scaling_type": "longrope",
+        "pos_scaling_extra_args": {
+            "original_max_position_embeddings": 4,
+            "long_factor": [1.5, 3.0],
+            "short_factor": [1.0, 1.25],
+        },
+    },
 }
 """one model of each family, by what sets it apart"""
 BALANCED: dict[str, Any] = {

@@ -45,6 +45,11 @@ def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
     return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon) * weight
 
 
+def head_norm(x: Array, weight: Array, epsilon: float) -> Array:
+    heads = [rms_norm(head, weight, epsilon) for head in np.split(x, x.shape[1] // len(weight), axis=1)]
+    return np.concatenate(heads, axis=1)
+
+
 def activation(function: str, x: Array) -> Array:
     values = {
         "relu": np.maximum(x, 0.0),

@@ -359,6 +359,63 @@ CASES: dict[str, Config] = {
             "scale_qk_dot_by_layer_idx": True,
         },
     ),
+    "relative_positions": family(
+        27,
+        GPT2
+        | TIED
+        | PER_TOKEN
+        | {"position_embedding_type": "relative", "num_relative_attention_buckets": 12, "num_heads": 4},
+    ),
+    "trained_slopes": family(
+        28,
+        SWIGLU_ALIBI | {"name": "jais", "num_heads": 4, "alibi_trainable_slopes": True, "pos_scaling_factor": 2.0},
+    ),
+    # As in Qwen3.
+    "norms_of_heads": family(
+        29,
+        LLAMA
+        | {
+            "attention_inner_dim": 96,
+            "num_heads": 4,
+            "rotary_dim": 24,
+            "attention_qk_norm_layer": "rmsnorm",
+            "attention_qk_norm_eps": 1.0e-6,
+            "apply_attention_qk_norm": True,
+        },
+    ),
+    "chunks_and_columns": family(
+        30,
+        LLAMA
+        | {
+            "attention_chunk_size": 6,
+            "attention_vertical_column_spacing": 5,
+            "attention_vertical_column_width": 2,
+            "apply_attention_pattern": True,
+        },
+    ),
+    "fixed_sparse": family(
+        31,
+        GPT2
+        | TIED
+        | PER_TOKEN
+        | {
+            "name": "gpt3",
+            "fixed_sparse_attention": {"local_attn_ctx": 8, "num_verts": 4, "vert_size": 2},
+            "apply_attention_pattern": True,
+        },
+    ),
+    "longrope": family(
+        32,
+        LLAMA
+        | {
+            "pos_scaling_type": "longrope",
+            "pos_scaling_extra_args": {
+                "original_max_position_embeddings": 16,
+                "long_factor": [1.0, 1.5, 2.5, 4.0],
+                "short_factor": [1.0, 1.0, 1.25, 1.5],
+            },
+        },
+    ),
     "fixed_positions": family(
         21,
         GPT2

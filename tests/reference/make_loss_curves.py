@@ -47,6 +47,7 @@ sees them all::
     fixed_positions   sines before cosines 3e-2, increment by H / 2 2e-3, scores scaled 8e-3, plain relu 1e-2
 """
 
+import argparse
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -179,7 +180,7 @@ def make_optimizer(config: Config, w: Weights) -> torch.optim.Optimizer:
     groups = [
         {
             "params": [parameter],
-            "weight_decay": keys.get("weight_decay", 0.0) if parameter.ndim == 2 else 0.0,
+            "weight_decay": keys.get("weight_decay", 0.0) if parameter.ndim == 2 and "bias" not in weight else 0.0,
             "scale": scales.get(weight, 1.0),
         }
         for weight, parameter in w.items()
@@ -237,9 +238,12 @@ def record(config: Config) -> dict[str, Any]:
 
 def main() -> None:
     """Write loss_curves.json."""
+    parser = argparse.ArgumentParser(description="Record losses of an implementation in PyTorch.")
+    parser.add_argument("--cases", nargs="*")
+    asked = parser.parse_args()
     torch.set_num_threads(1)
     made_by = f"make_loss_curves.py, torch {torch.__version__}, numpy {np.__version__}"
-    write_curves(OUTPUT, made_by, {name: record(config) for name, config in CASES.items()})
+    write_curves(OUTPUT, made_by, {name: record(CASES[name]) for name in asked.cases or CASES})
 
 
 if __name__ == "__main__":

@@ -81,6 +81,8 @@ def output(
             return kernels.layer_norm(x, weights[0], weights[1] if weights[1:] else None, attributes["epsilon"])
         case OpKind.RMS_NORM:
             return kernels.rms_norm(x, weights[0], attributes["epsilon"])
+        case OpKind.HEAD_NORM:
+            return kernels.head_norm(x, weights[0], attributes["epsilon"])
         case OpKind.LINEAR:
             return x @ weights[0].T + sum(weights[1:])
         case OpKind.ROTARY:

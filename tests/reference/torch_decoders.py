@@ -3,8 +3,9 @@
 It imports nothing of cstool. Everything is written out in the simplest form: one sequence of tensor operations per
 model, gradients from autograd, no kernel that fuses any of it. `make_loss_curves.py` trains these models.
 
-Sources: rotary positions arXiv:2104.09864 (pairs of neighbours, as there), YaRN arXiv:2309.00071 (sections 3.2 to 3.4),
-the scaling of Llama 3.1 as Hugging Face has it, ALiBi arXiv:2108.12409, sinusoids of Tensor2Tensor, gated activations
+Sources: rotary positions arXiv:2104.09864 (pairs of neighbours, as there), YaRN arXiv:2309.00071 (sections 3.2 to
+3.4), the scaling of Llama 3.1 as Hugging Face has it, longrope arXiv:2402.13753, relative positions arXiv:1910.10683,
+fixed sparse attention arXiv:1904.10509, ALiBi arXiv:2108.12409, sinusoids of Tensor2Tensor, gated activations
 arXiv:2002.05202, muP arXiv:2203.03466 with the vendor's names. Defaults are the vendor's (release 2.10).
 """
 
@@ -30,6 +31,15 @@ DEFAULTS: Config = {
     "norm_type": "layernorm",
     "layer_norm_epsilon": 1.0e-5,
     "norm_first_sandwich": False,
+    "num_relative_attention_buckets": 32,
+    "alibi_trainable_slopes": False,
+    "apply_attention_qk_norm": False,
+    "attention_qk_norm_eps": 1.0e-5,
+    "apply_attention_pattern": False,
+    "attention_chunk_size": None,
+    "attention_vertical_column_spacing": None,
+    "attention_vertical_column_width": None,
+    "fixed_sparse_attention": None,
     "nonlinearity": "gelu",
     "attention_type": "scaled_dot_product",
     "attention_logits_alpha": 1.0,
@@ -58,6 +68,9 @@ PARALLEL_DEFAULTS: Config = {
     "scale_qk_dot_by_d": False,
 }
 PARALLEL = ("gptj", "gpt-neox", "falcon")
+
+RELATIVE_BIAS = "embedding_layer.position_embed_helper.relative_attention_bias.weight"
+SLOPES = "embedding_layer.position_embed_helper.slopes"
 
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": lambda x: functional.gelu(x, approximate="none"),
@@ -91,6 +104,10 @@ def weight_shapes(model: Config) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"embedding_layer.word_embeddings.weight": (v, h)}
     if keys["position_embedding_type"] == "learned":
         shapes["embedding_layer.position_embeddings.embed.weight"] = (keys["max_position_embeddings"], h)
+    if keys["position_embedding_type"] == "relative":
+        shapes[RELATIVE_BIAS] = (keys["num_relative_attention_buckets"], keys["num_heads"])
+    if keys["alibi_trainable_slopes"]:
+        shapes[SLOPES] = (keys["num_heads"], 1)
     norms = ["embedding_ln_f"] if keys["embedding_layer_norm"] else []
     for n in range(keys["num_hidden_layers"]):
         layer = f"transformer_decoder.layers.{n}"
@@ -108,6 +125,9 @@ def weight_shapes(model: Config) -> dict[str, tuple[int, ...]]:
             shapes[f"{name}.weight"] = (outputs, inputs)
             if keys[bias_key]:
                 shapes[f"{name}.bias"] = (outputs,)
+        if keys["apply_attention_qk_norm"]:
+            for part in "qk":
+                shapes[f"{layer}.self_attn.{part}_norm.weight"] = (keys["head_width"],)
         norms.append(f"{layer}.norm1")
         if keys.get("use_untied_layer_norm", True):
             norms.append(f"{layer}.norm3")
@@ -159,6 +179,12 @@ def rotary_frequencies(keys: Config) -> tuple[torch.Tensor, float]:
         turns = original * plain / (2.0 * math.pi)
         kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
         return plain * (kept + (1.0 - kept) / factor), 1.0
+    if kind == "longrope":
+        longer = keys["max_position_embeddings"] / original
+        factors = torch.tensor(extra["long_factor" if longer > 1.0 else "short_factor"], dtype=torch.float64)
+        amplitude = math.sqrt(1.0 + math.log(longer) / math.log(original)) if longer > 1.0 else 1.0
+        given = extra.get("long_mscale" if longer > 1.0 else "short_mscale") or extra.get("attention_factor")
+        return plain / factors, given or amplitude
     assert kind == "yarn"
 
     def pair_of(turns: float) -> float:
@@ -193,6 +219,15 @@ def alibi_slopes(heads: int) -> list[float]:
     return row + between[: heads - power]
 
 
+def relative_buckets(keys: Config, sequence: int) -> torch.Tensor:
+    """Return the bucket of each query and key, (S, S): half of them for a distance each, the rest for up to 128."""
+    buckets, place = keys["num_relative_attention_buckets"], torch.arange(sequence)
+    distance = (place[:, None] - place).clamp(min=0).double()
+    exact = buckets // 2
+    grown = exact + (distance.clamp(min=1) / exact).log() / math.log(128 / exact) * (buckets - exact)
+    return torch.where(distance < exact, distance, (grown + 1e-9).floor().clamp(max=buckets - 1)).long()
+
+
 def visible(keys: Config, sequence: int, layer_number: int) -> torch.Tensor:
     """Return which keys (columns) each query (row) of a layer sees, (S, S) bool."""
     query, key = torch.arange(sequence)[:, None], torch.arange(sequence)
@@ -201,6 +236,17 @@ def visible(keys: Config, sequence: int, layer_number: int) -> torch.Tensor:
     full_first = keys["sliding_window_every_other_decoder_layer_pattern"] == "full_attention_first"
     if keys["sliding_window_every_other_decoder_layer"] and (layer_number % 2 == 0) == full_first:
         window = None
+    sparse, apply = keys["fixed_sparse_attention"], keys["apply_attention_pattern"]
+    if sparse is not None and layer_number % 2 == 1:
+        block = sparse["local_attn_ctx"]
+        return causal & ((query // block == key // block) | (key % block >= block - sparse["vert_size"]))
+    if apply and keys["attention_chunk_size"] is not None:
+        causal = causal & (query // keys["attention_chunk_size"] == key // keys["attention_chunk_size"])
+    if apply and keys["attention_vertical_column_spacing"] is not None:
+        spacing, width = (keys[f"attention_vertical_column_{of}"] for of in ("spacing", "width"))
+        in_column = (key % spacing >= spacing - width) & (key // spacing < sequence // spacing)
+        near = causal if window is None else causal & (query - key < window)
+        return near | (in_column & (key <= query))
     if window is None:
         return causal
     return causal & ((query - key < window) | (key < (keys["attention_sink_tokens"] or 0)))
@@ -228,6 +274,13 @@ def attention(keys: Config, w: Weights, x: torch.Tensor, layer: str, layer_numbe
         linear(x, w, f"{layer}.proj_{name}_dense_layer").view(batch, sequence, -1, keys["head_width"]).transpose(1, 2)
         for name in "qkv"
     )
+    if keys["apply_attention_qk_norm"]:
+        q, k = (
+            functional.rms_norm(
+                part, (keys["head_width"],), w[f"{layer}.{name}_norm.weight"], keys["attention_qk_norm_eps"]
+            )
+            for part, name in ((q, "q"), (k, "k"))
+        )
     if keys["position_embedding_type"] == "rotary":
         q, k = rotate(keys, q), rotate(keys, k)
     shared_by = keys["num_heads"] // keys["kv_heads"]
@@ -236,8 +289,13 @@ def attention(keys: Config, w: Weights, x: torch.Tensor, layer: str, layer_numbe
     scores = capped(q @ k.transpose(2, 3) * score_scale(keys, layer_number), keys["attention_logit_softcapping"])
     if keys["position_embedding_type"] == "alibi":
         place = torch.arange(sequence)
-        slopes = torch.tensor(alibi_slopes(keys["num_heads"]), dtype=x.dtype) / keys["pos_scaling_factor"]
+        if keys["alibi_trainable_slopes"]:
+            slopes = w[SLOPES][:, 0] / keys["pos_scaling_factor"]
+        else:
+            slopes = torch.tensor(alibi_slopes(keys["num_heads"]), dtype=x.dtype) / keys["pos_scaling_factor"]
         scores = scores - slopes[:, None, None] * (place[:, None] - place).abs()
+    if keys["position_embedding_type"] == "relative":
+        scores = scores + w[RELATIVE_BIAS][relative_buckets(keys, sequence)].permute(2, 0, 1)
     hidden_from = ~visible(keys, sequence, layer_number)
     context = scores.masked_fill(hidden_from, -math.inf).softmax(dim=-1) @ v
     return linear(context.transpose(1, 2).reshape(batch, sequence, -1), w, f"{layer}.proj_output_dense_layer")

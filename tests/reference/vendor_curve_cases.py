@@ -94,6 +94,36 @@ CASES: dict[str, Config] = {
     "starcoder": _case(44, _STARCODER, _adam(eps=1.0e-8), max_gradient_norm=1.0),
     "santacoder": _case(45, _SANTACODER, _adam(eps=1.0e-8)),
     "gemma2": _case(46, MODELS["gemma2"]["model"], _adamw(), max_gradient_norm=1.0),
+    "relative_positions": _case(63, MODELS["relative_positions"]["model"], _adamw(), max_gradient_norm=1.0),
+    "trained_slopes": _case(64, MODELS["trained_slopes"]["model"], _adamw(), max_gradient_norm=1.0),
+    "longrope": _case(65, MODELS["longrope"]["model"], _adamw(), max_gradient_norm=1.0),
+    "longrope_mscale": _case(
+        66,
+        {
+            **MODELS["longrope"]["model"],
+            "pos_scaling_extra_args": {
+                **MODELS["longrope"]["model"]["pos_scaling_extra_args"],
+                "original_max_position_embeddings": 32,
+                "short_mscale": 1.25,
+                "attention_factor": 1.5,
+            },
+        },
+        _adamw(),
+        max_gradient_norm=1.0,
+    ),
+    "falcon_relative": _case(
+        67,
+        {key: value for key, value in FALCON_TWO_NORMS.items() if key != "rotary_dim"}
+        | {"position_embedding_type": "relative"},
+        _adamw(eps=1.0e-8),
+    ),
+    # Read in vain: the losses are those without.
+    "chunks_in_vain": _case(
+        68,
+        {key: value for key, value in MODELS["chunks_and_columns"]["model"].items() if not key.startswith("apply")},
+        _adamw(),
+        max_gradient_norm=1.0,
+    ),
     "no_bias_correction": _case(47, GPT2, _adamw(correct_bias=False), max_gradient_value=0.01),
     # Momentum starts from nothing, so that dampening counts from the first step on.
     "momentum_dampened": _case(48, GPT2, {"SGD": {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1}}),

@@ -76,6 +76,7 @@ CASES: dict[str, tuple[OpKind, str, dict[str, Any]]] = {
     "attention, heads of their own": (OpKind.ATTENTION, "bbb", {**ATTENTION, "kv_heads": 4}),
     "layer norm": (OpKind.LAYER_NORM, "f", {"epsilon": 1e-5}),
     "rms norm": (OpKind.RMS_NORM, "f", {"epsilon": 1e-5}),
+    "norm of heads": (OpKind.HEAD_NORM, "f", {"epsilon": 1e-5, "heads": 2}),
 }
 """kind; inputs: b bfloat16, k the same half as wide, f float32; attributes"""
 TOKENS, WIDTH = 20, 16

@@ -22,6 +22,11 @@ FORMS: dict[str, dict[str, Any]] = {
     "window and sinks": {"window": 7, "sinks": 3},
     "window of one": {"window": 1, "sinks": 2},
     "chunks": {"chunk": 4},
+    "columns": {"chunk": 4, "columns": (5, 2)},
+    "window and columns": {"window": 3, "sinks": 1, "columns": (4, 1)},
+    "buckets": {"buckets": 6, "max_distance": 9, "bidirectional": False},
+    "trained slopes": {"slope_scale": 0.5, "window": 9},
+    "buckets, columns and cap": {"buckets": 8, "max_distance": 30, "columns": (6, 3), "chunk": 6, "softcap": 2.0},
     "all of it": {"window": 5, "sinks": 2, "softcap": 2.0, "slopes": (0.5, 0.25, 0.125, 0.0625)},
 }
 
@@ -31,11 +36,23 @@ def tokens(rng: np.random.Generator, count: int) -> list[np.ndarray]:
     return [rng.standard_normal((count, width)).astype(np.float32) for width in widths]
 
 
+def weights_of(form: Attention) -> list[np.ndarray]:
+    """A table of biases, slopes, both or none, float32."""
+    rng = np.random.default_rng(8)
+    table = [rng.standard_normal((form.buckets, HEADS))] if form.buckets else []
+    slopes = [rng.random((HEADS, 1))] if form.slope_scale is not None else []
+    return [weight.astype(np.float32) for weight in (*table, *slopes)]
+
+
 class Caches:
     """The caches of several sequences, and what attention over them gives."""
 
     def __init__(self, form: Attention, slots: int) -> None:
         self.form = form
+        self.biases = form.biases(np.dtype(np.float32), needed=form.has_weights)
+        if form.has_weights:
+            self.biases = self.biases.copy()
+            form.add_weights(weights_of(form), self.biases)
         shape = slots, KV_HEADS, form.sequence, WIDTH
         # What is not written must not count.
         self.keys, self.values = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
@@ -56,7 +73,7 @@ class Caches:
         pairs = len(news) * HEADS
         edges = [0, *cuts, pairs]
         for first, last in zip(edges, edges[1:], strict=False):
-            cached_attention(q, which, self.keys, self.values, self.form, (first, last), context, scores)
+            cached_attention(q, which, self.keys, self.values, self.form, self.biases, (first, last), context, scores)
         for (slot, _), count in zip(news, counts, strict=True):
             self.had[slot] += count
         return [context[a:b] for a, b in zip(starts, starts[1:], strict=False)]
@@ -67,7 +84,7 @@ class Caches:
 def test_a_whole_sequence_is_attention(name, length, rng):
     form = Attention(HEADS, KV_HEADS, length, 0.3, **FORMS[name])
     q, k, v = tokens(rng, length)
-    expected, _ = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), form, None)
+    expected, _ = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), form, None, (), weights_of(form))
     (context,) = Caches(form, 1).attend([(0, [q, k, v])])
     assert_close(context, expected)
 
@@ -101,10 +118,3 @@ def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name, data):
         found.append(contexts[0 if number % 2 else 1])
         start = stop
     np.testing.assert_array_equal(np.concatenate(found), whole)
-
-
-@pytest.mark.parametrize("keys", [{"columns": (4, 1)}, {"buckets": 4}, {"slope_scale": 1.0}])
-def test_what_a_cache_does_not_have_is_refused(keys, rng):
-    form = Attention(HEADS, KV_HEADS, 5, 0.3, **keys)
-    with pytest.raises(ValueError, match="with a cache, attention is without columns"):
-        Caches(form, 1).attend([(0, tokens(rng, 5))])

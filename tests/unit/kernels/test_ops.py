@@ -76,7 +76,7 @@ CASES = {
     },
 }
 IN_PLACE = {OpKind.SCALE, OpKind.POSITION_EMBEDDING, OpKind.FIXED_POSITION_EMBEDDING, OpKind.RESIDUAL, OpKind.ROTARY}
-WHOLE_ROWS = {OpKind.LAYER_NORM, OpKind.RMS_NORM, OpKind.ROTARY}
+WHOLE_ROWS = {OpKind.LAYER_NORM, OpKind.RMS_NORM, OpKind.HEAD_NORM, OpKind.ROTARY}
 """whose elements depend on others of their token"""
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
