@@ -19,6 +19,7 @@ from cstool.convert.hf_families import HF_FAMILIES
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import Refused, scaling_kind, text, yarn_amplitude
 from cstool.errors import CheckpointError
+from cstool.models.decoder import longrope
 from cstool.params import NONLINEARITIES, DecoderParams, EncoderParams, ModelParams
 from cstool.params.sections.model import MODELS
 
@@ -36,16 +37,31 @@ _PASSED_OVER = frozenset(
 _INDIFFERENT = frozenset(
     "name attention_dropout_rate dropout_rate embedding_dropout_rate residual_dropout_rate initializer_range "
     "initializer_params embedding_initializer_params ffn_initializer_params ffn_output_layer_initializer_params "
-    "output_layer_initializer_params loss_scaling loss_weight max_tokens moe temperature top_k top_p".split()
+    "output_layer_initializer_params loss_scaling loss_weight max_tokens temperature top_k top_p".split()
 )
 """keys of the params that change nothing of what a model answers"""
 _SAID_OTHERWISE = frozenset(
     "attention_inner_dim attention_module attention_sink_tokens apply_attention_sinks attention_sliding_window_length "
+    "attention_chunk_size attention_vertical_column_spacing attention_vertical_column_width apply_attention_pattern "
+    "fixed_sparse_attention attention_qk_norm_layer attention_qk_norm_eps apply_attention_qk_norm moe "
+    "num_relative_attention_buckets "
     "extra_attention_params mup_base_filter_size mup_base_hidden_size output_logits_alpha output_logits_scale "
     "pos_scaling_extra_args scale_output_logits_by_d sliding_window_every_other_decoder_layer "
     "sliding_window_every_other_decoder_layer_pattern use_untied_layer_norm".split()
 )
 """keys of the params that act together, and are compared by what comes of them"""
+
+
+_OF_MIXTURES = (
+    "shared",
+    "top_k",
+    "router_use_bias",
+    "router_selection_nonlinearity",
+    "expert_weighting_nonlinearity",
+    "expert_weighting_normalization",
+    "null_expert_bias",
+)
+"""what of a mixture of experts changes what a model answers, beside their number"""
 
 
 def config_family(path: Path, config: Mapping[str, Any]) -> Family:
@@ -208,20 +224,37 @@ def _facts(model: HfModel) -> dict[str, Any]:
         del facts["max_position_embeddings"]
     if model.pos_scaling_type != "linear" and (extra := model.pos_scaling_extra_args) is not None:
         keys = ["low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
+        if model.pos_scaling_type == "longrope":
+            # Those of texts of another length are not used, and how long that is matters through these.
+            factors, facts["the factor of turned pairs"] = longrope(extra, model.max_position_embeddings)
+            keys, facts["the factors of pairs"] = [], ", ".join(f"{factor:g}" for factor in factors)
         if model.pos_scaling_type == "yarn":
             keys = ["extrapolation_factor", "beta_fast", "beta_slow", "truncate", "original_max_position_embeddings"]
             facts["the factor of turned pairs"] = yarn_amplitude(model)
         facts |= {f"pos_scaling_extra_args.{key}": getattr(extra, key) for key in keys}
-    windows = [model.window(layer) for layer in range(min(model.num_hidden_layers, 2))]
+    if model.moe.is_mixture:
+        facts |= {f"moe.{key}": getattr(model.moe, key) for key in _OF_MIXTURES}
+    layers = range(min(model.num_hidden_layers, 2))
+    windows, chunks = ([of(layer) for layer in layers] for of in (model.window, model.chunk))
+    columns = [model.columns(layer) for layer in layers]
     return facts | {
+        "moe.num_experts": model.moe.num_experts if model.moe.is_mixture else 0,
+        "attention_qk_norm_eps": model.qk_norm_epsilon,
+        "attention_chunk_size": _of_layers(chunks),
+        "columns of attention": _of_layers([None if pair is None else f"{pair[1]} of {pair[0]}" for pair in columns]),
         "is_parallel": model.is_parallel,
         "norms_per_layer": model.norms_per_layer,
         "kv_heads": model.kv_heads,
         "head_width": model.head_width,
-        "attention_sliding_window_length": windows[0] if len(set(windows)) == 1 else " and ".join(map(text, windows)),
+        "attention_sliding_window_length": _of_layers(windows),
         "sinks": model.sinks if any(windows) else 0,
         "logits_scale": model.logits_scale,
     }
+
+
+def _of_layers(values: list[Any]) -> Any:
+    """What the first layers have: one value, or theirs in turn."""
+    return values[0] if len(set(values)) == 1 else " and ".join(map(text, values))
 
 
 def _equal(first: Any, second: Any) -> bool:

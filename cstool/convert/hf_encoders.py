@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cstool.convert.hf_families import Family
+from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, head_width, only, same, text
 from cstool.errors import CheckpointError
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, EncoderParams

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_gpts import BLOOM, FALCON, GPT2, GPT_BIGCODE, GPT_NEOX, GPTJ, PHI
-from cstool.convert.hf_llamas import GEMMA2, LLAMA, MISTRAL, PHI3, QWEN2, STARCODER2
+from cstool.convert.hf_llamas import GEMMA2, LLAMA, MISTRAL, MIXTRAL, PHI3, QWEN2, QWEN3, STARCODER2
 
 HF_FAMILIES: Mapping[str, Family] = {
     family.model_type: family
@@ -12,7 +12,9 @@ HF_FAMILIES: Mapping[str, Family] = {
         GPT2,
         LLAMA,
         MISTRAL,
+        MIXTRAL,
         QWEN2,
+        QWEN3,
         PHI3,
         PHI,
         GPTJ,

@@ -24,8 +24,8 @@ class Family:
         class_name: its class there
         called: names of models of the params that are written as this one, if they compute the same
         prefix: before the names of all tensors but those of the output layer; input may lack it
-        names: our name -> theirs, `.weight` and `.bias` left out; N is the number of the layer. What has the same name
-            is in one tensor, in this order.
+        names: our name -> theirs, `.weight` and `.bias` left out; N is the number of the layer, E that of the expert.
+            What has the same name is in one tensor, in this order.
         fixed: of the params, what every model of the family has
         keys: of config.json; what they say wins over `fixed`, later ones over earlier ones
         norms_if_parallel: other names of norms, where parallel parts have one each

@@ -8,6 +8,7 @@ from typing import Any
 from cstool.activations import ACTIVATIONS
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 from cstool.params.sections.decoder import MAX_LAYERS
+from cstool.params.sections.decoder_parts import PositionScalingParams
 
 Found = Mapping[str, Any]
 """the keys of a config that its family knows, defaults filled in"""
@@ -24,9 +25,10 @@ _SCALINGS = {
     "yarn": (_ORIGINAL, "beta_fast", "beta_slow", "truncate", *_AMPLITUDES),
 }
 """kinds of rope_scaling that can be had -> their keys beside the factor"""
+_LONGROPE = ("short_factor", "long_factor")
 _NO_SCALING = {
     "dynamic": "its positions change with the length of a text, here they do not",
-    "longrope": "it has a factor for each pair of a head, here there is one for all",
+    "longrope": "of these families a Phi-3 has it",
 }
 _KIND_OF_LAYER = {True: "sliding_attention", False: "full_attention"}
 _MOST = 10**9
@@ -196,9 +198,10 @@ def rotary_share(theirs: str, default: float, also: str | None = None) -> Key:
 
 
 def scaling_kind(scaling: Any) -> Any:
-    """Type of a rope_scaling; what it is, where it is no mapping."""
+    """Type of a rope_scaling, by its newest name; what it is, where it is no mapping."""
     if isinstance(scaling, dict):
-        return scaling.get("rope_type", scaling.get("type", "default"))
+        kind = scaling.get("rope_type", scaling.get("type", "default"))
+        return "longrope" if kind == "su" else kind
     return "default" if scaling is None else scaling
 
 
@@ -210,6 +213,8 @@ def _read_scaling(found: Found, kinds: tuple[str, ...]) -> Mapping[str, Any]:
         raise Refused(f"rope_scaling must be of type {', '.join(kinds)}, got {text(kind)}", hint)
     if kind == "default":
         return {}
+    if kind == "longrope":
+        return _read_longrope(found)
     rest = {key: value for key, value in given.items() if key not in ("rope_type", "type", "factor")}
     if unknown := sorted(rest.keys() - set(_SCALINGS[kind])):
         raise Refused(f"rope_scaling must have no {unknown[0]} beside type {kind}")
@@ -220,6 +225,37 @@ def _read_scaling(found: Found, kinds: tuple[str, ...]) -> Mapping[str, Any]:
         rest = _yarn(rest, factor, found["max_position_embeddings"])
     extra = {"pos_scaling_extra_args": rest} if rest and kind != "linear" else {}
     return {"pos_scaling_type": kind, "pos_scaling_factor": factor, **extra}
+
+
+def _read_longrope(found: Found) -> Mapping[str, Any]:
+    """A factor for each pair, of texts up to the original length and of longer ones."""
+    given, pairs = found["rope_scaling"], int(head_width(found) * found.get("partial_rotary_factor", 1.0)) // 2
+    for key in _LONGROPE:
+        factors = given.get(key)
+        if not isinstance(factors, list) or len(factors) != pairs or not all(_is_number(f) and f > 0 for f in factors):
+            got = f"{len(factors)} of them" if isinstance(factors, list) else text(factors)
+            raise Refused(f"rope_scaling.{key} must be a list of {pairs} numbers greater than 0, got {got}")
+    if unknown := sorted(given.keys() - {"rope_type", "type", *_LONGROPE}):
+        raise Refused(f"rope_scaling must have no {unknown[0]} beside type longrope")
+    extra = {_ORIGINAL: found[_ORIGINAL], **{key: given[key] for key in _LONGROPE}}
+    return {"pos_scaling_type": "longrope", "pos_scaling_extra_args": extra}
+
+
+def _write_longrope(extra: PositionScalingParams) -> dict[str, Any]:
+    """What is not given is not used here: theirs is then that of the other length."""
+    given = {key: getattr(extra, key) for key in _LONGROPE}
+    either = given["long_factor"] or given["short_factor"]
+    return {"type": "longrope", **{key: list(factors or either) for key, factors in given.items()}}
+
+
+def _write_original(model: DecoderParams) -> int:
+    extra = model.pos_scaling_extra_args
+    original = None if extra is None else extra.original_max_position_embeddings
+    return model.max_position_embeddings if original is None else original
+
+
+ORIGINAL_POSITIONS = Key("original_max_position_embeddings", 4096, lambda _: {}, _write_original, int)
+"""for how long a text a model was made at first; longrope counts from there"""
 
 
 def _number(scaling: Mapping[str, Any], key: str) -> float | None:
@@ -263,6 +299,8 @@ def _write_scaling(model: DecoderParams) -> dict[str, Any] | None:
     if model.pos_scaling_type == "linear":
         return said
     assert extra is not None
+    if model.pos_scaling_type == "longrope":
+        return _write_longrope(extra)
     said |= {key: getattr(extra, key) for key in _SCALINGS[model.pos_scaling_type] if key not in _AMPLITUDES}
     if model.pos_scaling_type == "yarn" and not math.isclose(yarn_amplitude(model), _amplitude(factor, 1.0)):
         said["attention_factor"] = yarn_amplitude(model)

@@ -14,6 +14,7 @@ from cstool.convert.hf_family import (
     GATE,
     HEAD,
     LAST_NORM,
+    LAYER,
     LLAMA_ATTENTION,
     NORM1,
     NORM3,
@@ -32,6 +33,7 @@ from cstool.convert.hf_family import (
 )
 from cstool.convert.hf_keys import (
     HEAD_DIM,
+    ORIGINAL_POSITIONS,
     Found,
     Key,
     Refused,
@@ -86,7 +88,7 @@ LLAMA = Family(
 MISTRAL = Family(
     "mistral",
     "MistralForCausalLM",
-    called=("mistral", "mixtral"),
+    called=("mistral",),
     prefix="model.",
     names=_LLAMA_NAMES,
     fixed={**_LLAMA_FIXED, "name": "mistral"},
@@ -114,6 +116,14 @@ def _first_window(model: DecoderParams) -> int:
     return 0 if model.attention_sliding_window_length else model.num_hidden_layers
 
 
+_QWEN_WINDOWS = (
+    Key(
+        "use_sliding_window", False, lambda _: {}, lambda model: model.attention_sliding_window_length is not None, bool
+    ),
+    silent(window(4096)),
+    Key("max_window_layers", 28, lambda _: {}, _first_window, int, least=0),
+    windows(_slides_in_qwen2),
+)
 QWEN2 = Family(
     "qwen2",
     "Qwen2ForCausalLM",
@@ -128,16 +138,83 @@ QWEN2 = Family(
         activation("hidden_act", "silu", is_gated=True),
         *ends("rms_norm_eps", 1e-6, is_tied=False),
         *rotary(32768),
-        Key(
-            "use_sliding_window", False, lambda _: {},
-            lambda model: model.attention_sliding_window_length is not None, bool,
-        ),
-        silent(window(4096)),
-        Key("max_window_layers", 28, lambda _: {}, _first_window, int, least=0),
-        windows(_slides_in_qwen2),
+        *_QWEN_WINDOWS,
         ATTENTION_DROPOUT,
     ),
 )  # fmt: skip
+
+QWEN3 = Family(
+    "qwen3",
+    "Qwen3ForCausalLM",
+    called=("llama", "LlamaModel"),
+    prefix="model.",
+    names={
+        **_LLAMA_NAMES,
+        f"{LAYER}.self_attn.q_norm": "layers.N.self_attn.q_norm",
+        f"{LAYER}.self_attn.k_norm": "layers.N.self_attn.k_norm",
+    },
+    fixed={**_LLAMA_FIXED, "attention_qk_norm_layer": "rmsnorm", "apply_attention_qk_norm": True},
+    keys=(
+        *sizes(151936, 4096, 22016, 32, 32),
+        heads_of_keys(32),
+        replace(HEAD_DIM, default=128),
+        activation("hidden_act", "silu", is_gated=True),
+        *ends("rms_norm_eps", 1e-6, is_tied=False),
+        Key(
+            "rms_norm_eps", 1e-6,
+            lambda found: dict.fromkeys(("layer_norm_epsilon", "attention_qk_norm_eps"), found["rms_norm_eps"]),
+            lambda model: model.layer_norm_epsilon, float,
+        ),
+        *rotary(32768),
+        all_of("attention_bias", False, *QKV_OUT),
+        *_QWEN_WINDOWS,
+        ATTENTION_DROPOUT,
+    ),
+)  # fmt: skip
+
+
+def _read_experts(found: Found) -> Mapping[str, Any]:
+    experts, chosen = found["num_local_experts"], found["num_experts_per_tok"]
+    if chosen > experts:
+        raise Refused(f"num_experts_per_tok must be at most num_local_experts ({experts}), got {chosen}")
+    loss = {"load_balancing_loss_coef": found["router_aux_loss_coef"]}
+    return {"moe": {"num_experts": experts, "top_k": chosen, **loss}}
+
+
+_EXPERTS, _THEIR_EXPERTS = f"{LAYER}.ffn.experts.experts.E", "layers.N.block_sparse_moe.experts.E"
+MIXTRAL = Family(
+    "mixtral",
+    "MixtralForCausalLM",
+    called=("mixtral",),
+    prefix="model.",
+    names={
+        **_LLAMA_ENDS,
+        **_LLAMA_NORMS,
+        **LLAMA_ATTENTION,
+        f"{LAYER}.ffn.gate": "layers.N.block_sparse_moe.gate",
+        f"{_EXPERTS}.0.linear_layer": f"{_THEIR_EXPERTS}.w3",
+        f"{_EXPERTS}.0.linear_layer_for_glu": f"{_THEIR_EXPERTS}.w1",
+        f"{_EXPERTS}.1.linear_layer": f"{_THEIR_EXPERTS}.w2",
+    },
+    fixed={**_LLAMA_FIXED, "name": "mixtral"},
+    keys=(
+        *sizes(32000, 4096, 14336, 32, 32),
+        heads_of_keys(8),
+        HEAD_DIM,
+        activation("hidden_act", "silu", is_gated=True),
+        *ends("rms_norm_eps", 1e-5, is_tied=False),
+        same("max_position_embeddings", 131072),
+        same("rope_theta", 1e6),
+        scaling(),
+        window(None),
+        Key("num_experts_per_tok", 2, lambda _: {}, lambda model: model.moe.top_k, int),
+        Key("router_aux_loss_coef", 0.001, lambda _: {}, lambda model: model.moe.load_balancing_loss_coef, float),
+        Key("num_local_experts", 8, _read_experts, lambda model: model.moe.num_experts, int, least=2),
+        ATTENTION_DROPOUT,
+    ),
+    # Both are about training: noise of what routers read, and whether the loss that balances experts is computed.
+    passed_over=frozenset({"router_jitter_noise", "output_router_logits"}),
+)
 
 PHI3 = Family(
     "phi3",
@@ -162,15 +239,14 @@ PHI3 = Family(
         *ends("rms_norm_eps", 1e-5, is_tied=False),
         same("max_position_embeddings", 4096),
         same("rope_theta", 10000.0),
-        scaling("default"),
+        ORIGINAL_POSITIONS,
+        scaling("default", "longrope"),
         window(None),
         only("attention_bias", False, "a Phi-3 has none"),
         same("resid_pdrop", 0.0, "residual_dropout_rate"),
         same("embd_pdrop", 0.0, "embedding_dropout_rate"),
         ATTENTION_DROPOUT,
     ),
-    # That of longrope, which needs a rope_scaling.
-    passed_over=frozenset({"original_max_position_embeddings"}),
 )
 STARCODER2 = Family(
     "starcoder2",

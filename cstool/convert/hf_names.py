@@ -30,7 +30,10 @@ BUFFERS = re.compile(
 )
 """tensors, prefix left out, that the library fills in itself and only older ones saved"""
 _PARTS = ("proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer")
+_TURNED = (*_PARTS[:2], "q_norm", "k_norm")
+"""what has a row for each element of a head that positions turn"""
 _LAYER = re.compile(r"(?<=layers\.)\d+")
+_EXPERT = re.compile(r"(?<=\.experts\.experts\.)\d+")
 
 
 @dataclass(frozen=True)
@@ -124,19 +127,20 @@ def _moved(rows: Array, head_width: int, pairs: tuple[int, int]) -> Array:
 
 def _place(family: Family, names: Mapping[str, str], model: HfModel, graph: Graph, name: str) -> Place:
     stem, _, kind = name.rpartition(".")
-    number = _LAYER.search(stem)
+    number, expert = _LAYER.search(stem), _EXPERT.search(stem)
 
     def in_layer(known: str) -> str:
-        return known if number is None else known.replace(".N.", f".{number[0]}.")
+        known = known if number is None else known.replace(".N.", f".{number[0]}.")
+        return known if expert is None else known.replace(".E.", f".{expert[0]}.")
 
-    ours = _LAYER.sub("N", stem, count=1)
+    ours = _EXPERT.sub("E", _LAYER.sub("N", stem, count=1))
     shape = graph.weights[name].shape
     if (whole := names.get(name)) is not None:
         return Place(whole, 0, shape[0], shape[0])
     theirs = names[ours]
     tensor = f"{in_layer(theirs)}.{kind}"
     part = stem.rpartition(".")[2]
-    turns = family.halves and part in _PARTS[:2] and model.position_embedding_type == "rotary"
+    turns = family.halves and part in _TURNED and model.position_embedding_type == "rotary"
     head_width = model.head_width if turns else 1
     rotary_width = (model.rotary_dim or 0) if turns else 0
     # What has the same name stands in the order of the table.

@@ -48,7 +48,19 @@ CASES: dict[str, dict[str, Any]] = {
     "qwen2": {"model_type": "qwen2", **_NEW, "tie_word_embeddings": True},
     "qwen2_window": {"model_type": "qwen2", **_NEW, "use_sliding_window": True, "sliding_window": 5}
     | {"max_window_layers": 0, "rope_scaling": {**_YARN, "attention_factor": 1.5}},
+    "qwen3": {"model_type": "qwen3", **_NEW, "head_dim": 10},
+    "qwen3_window": {"model_type": "qwen3", **_NEW, "head_dim": 8, "rope_scaling": _YARN, "attention_bias": True}
+    | {"tie_word_embeddings": True, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0},
+    "mixtral": {"model_type": "mixtral", **_NEW, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "mixtral_window": {"model_type": "mixtral", **_NEW, "num_local_experts": 3, "num_experts_per_tok": 1}
+    | {"sliding_window": 5, "rope_theta": 5000.0},
     "phi3": {**_PHI3, "sliding_window": 5},
+    "phi3_longrope": {**_PHI3, "original_max_position_embeddings": 4}
+    | {
+        "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.25, 1.5], "long_factor": [1.0, 1.5, 2.5, 4.0]}
+    },
+    "phi3_shortrope": {**_PHI3, "original_max_position_embeddings": 32, "partial_rotary_factor": 0.75}
+    | {"rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.2, 1.5], "long_factor": [1.0, 2.0, 4.0]}},
     "phi3_partial": {**_PHI3, "partial_rotary_factor": 0.75},
     "phi": {"model_type": "phi", **_NEW, "num_key_value_heads": 6},
     "phi_groups": {"model_type": "phi", **_NEW, "partial_rotary_factor": 0.25},

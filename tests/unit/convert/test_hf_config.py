@@ -135,7 +135,7 @@ GATES = "gelu, relu, silu, swish, gelu_new, gelu_fast, gelu_pytorch_tanh, linear
 
 
 def test_the_families_are_these():
-    names = "gpt2 llama mistral qwen2 phi3 phi gptj gpt_neox falcon bloom gpt_bigcode starcoder2 gemma2"
+    names = "gpt2 llama mistral mixtral qwen2 qwen3 phi3 phi gptj gpt_neox falcon bloom gpt_bigcode starcoder2 gemma2"
     assert " ".join(HF_FAMILIES) == names
 
 
@@ -146,7 +146,7 @@ def yarn(**keys: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "changes", "message", "hint"),
     [
-        ("llama", {"model_type": "mixtral"}, f"model_type must be one of {KNOWN}, got mixtral", None),
+        ("llama", {"model_type": "deepseek"}, f"model_type must be one of {KNOWN}, got deepseek", None),
         ("llama", {"model_type": None}, f"model_type must be one of {KNOWN}, got null", None),
         ("llama", {"model_type": ["gpt2"]}, f"model_type must be one of {KNOWN}, got a list", None),
         ("llama", {"hidden_act": "mish"}, f"hidden_act must be one of {GATES}, got mish", None),
@@ -159,7 +159,7 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "its positions change with the length of a text, here they do not"),
         ("llama", {"rope_scaling": {"type": "longrope", "factor": 4.0}},
          f"rope_scaling must be of type {SCALINGS}, got longrope",
-         "it has a factor for each pair of a head, here there is one for all"),
+         "of these families a Phi-3 has it"),
         ("llama", {"rope_scaling": "twice"}, f"rope_scaling must be of type {SCALINGS}, got twice", None),
         ("llama", {"rope_scaling": {"rope_type": "linear"}},
          "rope_scaling.factor must be a number greater than 0, got null", None),
@@ -196,8 +196,15 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "layer_types must be sliding_attention or full_attention for each of 2 layers", None),
         ("qwen2", {"layer_types": "full_attention"}, "layer_types must be a list, got full_attention", None),
         ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
-         "rope_scaling must be of type default, got longrope",
-         "it has a factor for each pair of a head, here there is one for all"),
+         "rope_scaling.short_factor must be a list of 4 numbers greater than 0, got 1 of them", None),
+        ("phi3", {"rope_scaling": {"type": "su", "short_factor": [1.0] * 4, "long_factor": 2.0}},
+         "rope_scaling.long_factor must be a list of 4 numbers greater than 0, got 2.0", None),
+        ("phi3_longrope", {"rope_scaling": {**CASES["phi3_longrope"]["rope_scaling"], "attention_factor": 2.0}},
+         "rope_scaling must have no attention_factor beside type longrope", None),
+        ("phi3", {"rope_scaling": {"type": "linear", "factor": 2.0}},
+         "rope_scaling must be of type default, longrope, got linear", None),
+        ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok must be at most num_local_experts (4), got 5", None),
+        ("mixtral", {"num_local_experts": 1}, "num_local_experts must be a whole number from 2 to 1000000000, got 1", None),
         ("phi", {"qk_layernorm": True}, "qk_layernorm must be false, got true",
          "norms of queries and keys cannot be had"),
         ("gptj", {"rotary_dim": None}, "rotary_dim must be a whole number from 1 to 1000000000, got null", None),
@@ -271,6 +278,13 @@ YARN = {
         ("llama", {"nonlinearity": "gelu"}, "nonlinearity must be geglu for LlamaForCausalLM, got gelu"),
         ("llama", {"use_bias_in_output": True}, "use_bias_in_output must be false for LlamaForCausalLM, got true"),
         ("llama", {"output_logits_scale": 2.0}, "logits_scale must be 1.0 for LlamaForCausalLM, got 2.0"),
+        ("mixtral", {"moe": {"num_experts": 4, "num_shared_experts": 1}},
+         "moe.shared must be 0 for MixtralForCausalLM, got 1"),
+        ("norms of heads", {"attention_qk_norm_eps": 1e-3},
+         "attention_qk_norm_eps must be null for LlamaForCausalLM, got 0.001"),
+        ("chunks and columns", {}, "attention_chunk_size must be null for LlamaForCausalLM, got 3"),
+        ("longrope", {"pos_scaling_extra_args": {**FAMILIES["longrope"]["pos_scaling_extra_args"], "long_mscale": 2.0}},
+         "the factor of turned pairs must be 1.224744871391589 for Phi3ForCausalLM, got 2.0"),
         ("llama", YARN, "pos_scaling_extra_args.extrapolation_factor must be 1.0 for LlamaForCausalLM, got 0.5"),
     ],
 )  # fmt: skip
