@@ -50,6 +50,11 @@ _NEEDS_EVERY_OTHER_LAYER = beside(
 _NO_CHUNKS = not_beside("attention_sliding_window_length", hint="keep one of the two")
 _IS_A_PATTERN = ("attention_chunk_size", "attention_vertical_column_spacing", "attention_vertical_column_width")
 """keys of attention that the vendor reads in vain: see `apply_attention_pattern`"""
+_LEFT_OUT = (
+    *(f"apply_attention_{what}" for what in ("sinks", "pattern", "qk_norm")),
+    *("attention_qk_norm_eps", "num_relative_attention_buckets", "alibi_trainable_slopes"),
+)
+"""keys that are not shown where they have their default"""
 MAX_RELATIVE_DISTANCE = 128
 """from which on all distances are in the last bucket. Source: the vendor's relative positions, 2.10."""
 
@@ -128,8 +133,7 @@ class DecoderParams(AttentionRules):
             "apply_attention_pattern",
             lambda _, applied: applied,
             "needs apply_attention_pattern: true",
-            "the vendor's release 2.10 adds 1 to the scores of keys that it is to hide, later ones included: "
-            "that cannot be had",
+            "the vendor adds 1 to the scores of keys that it is to hide, and of later ones: that cannot be had",
         ),
     ] = None
     attention_qk_norm_layer: Literal["rmsnorm"] | None = None
@@ -208,7 +212,7 @@ class DecoderParams(AttentionRules):
         if "attention_vertical_column_spacing" in info.data and (width is None) != (spacing is None):
             raise rule_error("must be given together with attention_vertical_column_spacing")
         if width is not None and spacing is not None and width > spacing:
-            raise rule_error(f"must be at most attention_vertical_column_spacing ({spacing}), got {width}")
+            raise rule_error(f"must be at most attention_vertical_column_spacing ({spacing})")
         return width
 
     @model_validator(mode="before")
@@ -252,12 +256,13 @@ class DecoderParams(AttentionRules):
     def dump(self) -> dict[str, Any]:
         """Return the section as plain YAML data, the vendor's defaults filled in.
 
-        A null of position_embedding_type is a value; what only cstool knows is left out where it is as at the vendor.
+        A null of position_embedding_type is a value. What only cstool knows, or one class of the vendor's, is left out
+        where it is as at the vendor.
         """
         data = {**super().dump(), "position_embedding_type": self.position_embedding_type}
         if not self.moe.is_mixture:
             del data["moe"]
-        for key in ("apply_attention_sinks", "apply_attention_pattern", "apply_attention_qk_norm"):
+        for key in _LEFT_OUT:
             if getattr(self, key) == type(self).model_fields[key].default:
                 del data[key]
         return data

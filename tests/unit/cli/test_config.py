@@ -149,6 +149,15 @@ MODELS: dict[str, dict[str, Any]] = {
         "attention_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,
     },
+    "chunks": {
+        "attention_chunk_size": 4,
+        "attention_vertical_column_spacing": 4,
+        "attention_vertical_column_width": 1,
+        "apply_attention_pattern": True,
+        "attention_qk_norm_layer": "rmsnorm",
+        "apply_attention_qk_norm": True,
+    },
+    "fixed sparse": {"fixed_sparse_attention": {"vert_size": 4, "num_verts": 2}, "apply_attention_pattern": True},
     "groups": {"attention_module": "multiquery_attention", "extra_attention_params": {"num_kv_groups": 1}},
     "falcon": {"name": "falcon", "rotary_dim": 4, "use_untied_layer_norm": True},
 }

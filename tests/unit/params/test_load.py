@@ -82,6 +82,26 @@ trainer:
     assert load(text % ", apply_attention_sinks: true").notes == ()
 
 
+def test_patterns_and_norms_that_are_read_in_vain_are_noted(load):
+    text = """\
+trainer:
+  init:
+    model: {name: llama, attention_chunk_size: 8, attention_vertical_column_spacing: 4,
+            attention_vertical_column_width: 1, attention_qk_norm_layer: rmsnorm%s}
+    optimizer: {SGD: {lr: 0.1}}
+"""
+    columns = ("attention_vertical_column_spacing", "attention_vertical_column_width")
+    assert load(text % "").notes == (
+        *(
+            f"trainer.init.model.{key}: accepted, no effect: as at the vendor; apply_attention_pattern: true has one"
+            for key in ("attention_chunk_size", *columns)
+        ),
+        "trainer.init.model.attention_qk_norm_layer: accepted, no effect: as at the vendor; "
+        "apply_attention_qk_norm: true has one",
+    )
+    assert load(text % ", apply_attention_pattern: true, apply_attention_qk_norm: true").notes == ()
+
+
 def test_a_note_about_a_shared_dataloader_comes_once(load):
     text = """\
 trainer:

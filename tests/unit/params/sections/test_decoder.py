@@ -208,8 +208,8 @@ def test_a_key_of_the_vendor_that_asks_for_what_is_done_anyway_is_accepted_silen
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_key_of_the_vendor_that_changes_no_number_is_noted(load, name):
     keys = (
-        "mixed_precision fp16_type to_float16 dtype attention_kernel attention_qk_norm_eps attention_softmax_fp32 "
-        "boundary_casting compute_eval_metrics fold_rope_consts num_relative_attention_buckets "
+        "mixed_precision fp16_type to_float16 dtype attention_kernel attention_softmax_fp32 "
+        "boundary_casting compute_eval_metrics fold_rope_consts "
         "use_experimental_flex_api loop_dim start_token stop_sequences"
     ).split()
     loaded = load({"init.model": {"name": name, **dict.fromkeys(keys, 1)}})
@@ -331,6 +331,14 @@ POSITIONS: list[dict[str, Any]] = [
     {"position_embedding_type": None},
     {"position_embedding_type": "fixed"},
     {"position_embedding_type": "alibi", "pos_scaling_factor": 2.0},
+    {"position_embedding_type": "alibi", "alibi_trainable_slopes": True},
+    {"position_embedding_type": "relative", "num_relative_attention_buckets": 8},
+    {
+        **ROTARY,
+        "rotary_dim": 4,
+        "pos_scaling_type": "longrope",
+        "pos_scaling_extra_args": {"original_max_position_embeddings": 64, "long_factor": [1, 2.5]},
+    },
     {**ROTARY, "rotary_dim": 4},
     {**ROTARY, "rotary_dim": 2, "pos_scaling_type": "llama3", "pos_scaling_factor": 8},
     {**ROTARY, "rotary_dim": 8, "pos_scaling_type": "llama3", "pos_scaling_extra_args": {"low_freq_factor": 2.0}},

@@ -103,7 +103,34 @@ pos_scaling_factor: 2.0 => 5: @.pos_scaling_factor needs position_embedding_type
 {position_embedding_type: rotary, pos_scaling_type: llama3, pos_scaling_extra_args: {low_freq_factor: 4.5}} =>
     7: @.pos_scaling_extra_args.high_freq_factor must be greater than low_freq_factor (4.5), got 4.0
 {position_embedding_type: rotary, pos_scaling_extra_args: {long_factor: [1.0]}} =>
-    7: not supported: @.pos_scaling_extra_args.long_factor\nhint: leave it out
+    6: @.pos_scaling_extra_args must have no long_factor beside pos_scaling_type linear, it is of longrope
+{position_embedding_type: rotary, pos_scaling_type: longrope} =>
+    3: @.pos_scaling_extra_args must give original_max_position_embeddings for pos_scaling_type longrope
+{position_embedding_type: rotary, pos_scaling_type: longrope, pos_scaling_extra_args: {original_max_position_embeddings: 9}} =>
+    7: @.pos_scaling_extra_args must give long_factor, since max_position_embeddings is 1024 and the original is 9
+{position_embedding_type: rotary, pos_scaling_type: longrope, pos_scaling_extra_args: {original_max_position_embeddings:
+    1024, short_factor: [1.0, 2.0]}} =>
+    7: @.pos_scaling_extra_args must have 8 numbers in short_factor, one for each pair of rotary_dim, got 2
+{position_embedding_type: rotary, pos_scaling_type: longrope, pos_scaling_extra_args: {long_factor: [0.0]}} =>
+    9: @.pos_scaling_extra_args.long_factor.0 must be greater than 0, got 0.0
+alibi_trainable_slopes: true =>
+    5: @.alibi_trainable_slopes needs position_embedding_type alibi, and that is learned
+num_relative_attention_buckets: 1 => 5: @.num_relative_attention_buckets must be at least 2, got 1
+num_relative_attention_buckets: 256 => 5: @.num_relative_attention_buckets must be less than 256, got 256
+{attention_sliding_window_length: 4, attention_chunk_size: 8} =>
+    6: @.attention_chunk_size cannot stand beside attention_sliding_window_length, got 8\nhint: keep one of the two
+attention_vertical_column_spacing: 4 =>
+    3: @.attention_vertical_column_width must be given together with attention_vertical_column_spacing
+{attention_vertical_column_spacing: 4, attention_vertical_column_width: 5} =>
+    6: @.attention_vertical_column_width must be at most attention_vertical_column_spacing (4), got 5
+{apply_attention_pattern: true, attention_chunk_size: 8, fixed_sparse_attention: {local_attn_ctx: 16}} =>
+    7: @.fixed_sparse_attention cannot stand beside attention_chunk_size\nhint: keep one of the two
+{apply_attention_pattern: true, fixed_sparse_attention: {local_attn_ctx: 16, vert_size: 3}} =>
+    8: @.fixed_sparse_attention.vert_size must divide local_attn_ctx (16), got 3
+{apply_attention_pattern: true, fixed_sparse_attention: {different_layout_per_head: true}} =>
+    7: not supported: @.fixed_sparse_attention.different_layout_per_head: true\nhint: supported: false
+fixed_sparse_attention: {local_attn_ctx: 16} => 5: @.fixed_sparse_attention needs apply_attention_pattern: true
+    hint: the vendor adds 1 to the scores of keys that it is to hide, and of later ones: that cannot be had
 {position_embedding_type: rotary, pos_scaling_extra_args: {beta: 1}} =>
     7: @.pos_scaling_extra_args.beta is not a known key\nhint: did you mean beta_slow?
 mup_base_hidden_size: 64 => 3: @.mup_base_filter_size must be given together with mup_base_hidden_size
@@ -152,21 +179,14 @@ FUNCTIONS = (
 VENDORS = cases("""\
 nonlinearity: hardtop => nonlinearity: hardtop\nhint: supported: FUNCTIONS
 norm_type: batchnorm => norm_type: batchnorm\nhint: supported: layernorm, biasless-layernorm, rmsnorm
-position_embedding_type: relative => position_embedding_type: relative
-    hint: supported: learned, fixed, rotary, alibi, null
-pos_scaling_type: longrope => pos_scaling_type: longrope\nhint: supported: linear, llama3, yarn, YaRN
+position_embedding_type: cosine => position_embedding_type: cosine
+    hint: supported: learned, fixed, relative, rotary, alibi, null
 position_embedding_offset: 2 => position_embedding_offset: 2\nhint: supported: 0
 num_extra_input_vocab_tokens: 8 => num_extra_input_vocab_tokens: 8\nhint: supported: 0
 rel_distance_mode: capped => rel_distance_mode: capped\nhint: supported: default
 label_smoothing: 0.1 => label_smoothing: 0.1\nhint: supported: 0.0
 cross_attention_layers: [3] => cross_attention_layers\nhint: supported: []
-alibi_trainable_slopes: true => alibi_trainable_slopes: true\nhint: leave it out
-attention_chunk_size: 256 => attention_chunk_size: 256\nhint: leave it out
-attention_qk_norm_layer: rmsnorm => attention_qk_norm_layer: rmsnorm\nhint: leave it out
-attention_vertical_column_spacing: 4 => attention_vertical_column_spacing: 4\nhint: leave it out
-attention_vertical_column_width: 4 => attention_vertical_column_width: 4\nhint: leave it out
 constant_pos_embedding: 4 => constant_pos_embedding: 4\nhint: leave it out
-fixed_sparse_attention: {n_heads: 1} => fixed_sparse_attention\nhint: leave it out
 lr_adjustment_groups: {x: {}} => lr_adjustment_groups\nhint: leave it out
 memory_tokens: {num_memory_tokens_per_chunk: 1} => memory_tokens\nhint: leave it out
 rel_distance_extra_args: {rope_group_size: 1} => rel_distance_extra_args\nhint: leave it out
@@ -185,6 +205,21 @@ def test_what_the_vendor_has_beyond_this_is_refused_by_key(failure, name, keys, 
 def test_a_norm_of_the_other_class_is_refused(failure, name, key):
     message = f"x.yaml:5: not supported: {M}.{key}: true\nhint: leave it out"
     assert failure({"init.model": {"name": name, key: True}}) == message
+
+
+OF_GPT2 = cases("""\
+attention_chunk_size: 256 => attention_chunk_size: 256
+attention_qk_norm_layer: rmsnorm => attention_qk_norm_layer: rmsnorm
+attention_vertical_column_spacing: 4 => attention_vertical_column_spacing: 4
+attention_vertical_column_width: 4 => attention_vertical_column_width: 4
+fixed_sparse_attention: {vert_size: 1} => fixed_sparse_attention
+""")
+
+
+@pytest.mark.parametrize(("keys", "message"), OF_GPT2)
+def test_what_the_vendor_has_in_the_class_of_gpt2_alone_is_refused_in_the_other(failure, keys, message):
+    refused = f"x.yaml:5: not supported: {M}.{message}\nhint: leave it out"
+    assert failure({"init.model": {"name": "gptj", **keys}}) == refused
 
 
 def test_muP_scales_normal_distributions_only(failure):  # noqa: N802
