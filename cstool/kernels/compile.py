@@ -165,7 +165,10 @@ def _of_bfloat16() -> None:
         own = {"delta_y": delta_y, "delta_x": bits}
         _run(OpKind.ACTIVATION, inputs=(bits,), y=_bfloat16(2, 8), function="gelu", **own)
         _run(OpKind.GATED_ACTIVATION, inputs=(bits, bits), y=_bfloat16(2, 8), function="silu", **own)
-        _run(OpKind.ROTARY, inputs=(bits,), y=bits, head_width=4, frequencies=(1.0,), amplitude=1.0, **own)
+        turned = {"head_width": 4, "frequencies": (1.0,), "amplitude": 1.0}
+        _run(OpKind.ROTARY, inputs=(bits,), y=bits, **turned, **own)
+        # After a norm of heads, whose deltas are float32.
+        _run(OpKind.ROTARY, inputs=(bits,), y=bits, **turned, delta_y=delta_y, delta_x=wide)
     form = Attention(2, 2, 2, 0.5)._asdict()
     _run(OpKind.ATTENTION, inputs=(bits, bits, bits), y=_bfloat16(2, 8), delta_y=bits, delta_x=bits, **form)
     _run(OpKind.RESIDUAL, inputs=(wide, wide), delta_x=bits)

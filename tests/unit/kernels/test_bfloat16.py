@@ -89,9 +89,9 @@ def test_an_op_on_bfloat16_gives_what_it_gives_on_float32_rounded(case, delta_is
     kind, forms, attributes = CASES[case]
     narrow = [narrowed(rng.standard_normal((TOKENS, WIDTH // 2 if form == "k" else WIDTH))) for form in forms]
     wide = [widened(x) for x in narrow]
-    weights = [rng.standard_normal(WIDTH).astype(np.float32) for _ in range({"f": 2}.get(forms, 0))][
-        : 1 if kind is OpKind.RMS_NORM else 2
-    ]
+    count = (2 if kind is OpKind.LAYER_NORM else 1) if forms == "f" else 0
+    width = WIDTH // attributes["heads"] if kind is OpKind.HEAD_NORM else WIDTH
+    weights = [rng.standard_normal(width).astype(np.float32) for _ in range(count)]
     delta_y = narrowed(rng.standard_normal((TOKENS, WIDTH)))
     is_norm = forms == "f"
     of_wide = run(kind, wide, weights, widened(delta_y), np.float32, np.float32, attributes)

@@ -142,6 +142,7 @@ random.fill("uniform", (1, 2), 3, row, 0, 1, -2, 2)
 run(OpKind.LAYER_NORM, row, epsilon=1)
 run(OpKind.LAYER_NORM, row, row, epsilon=1)
 run(OpKind.RMS_NORM, row, epsilon=1)
+run(OpKind.HEAD_NORM, row[:4], epsilon=1, heads=2)
 for function in activation.FUNCTIONS:
     run(OpKind.ACTIVATION, row, function=function)
 for function in activation.GATES:

@@ -52,6 +52,8 @@ CASES = {
     "layer norm": Case(OpKind.LAYER_NORM, 1, (VECTOR, VECTOR), {"epsilon": 1e-3}),
     "layer norm, no bias": Case(OpKind.LAYER_NORM, 1, (VECTOR,), {"epsilon": 1e-3}),
     "rms norm": Case(OpKind.RMS_NORM, 1, (VECTOR,), {"epsilon": 1e-3}),
+    "norm of heads": Case(OpKind.HEAD_NORM, 1, ((WIDTH // 4,),), {"epsilon": 1e-3, "heads": 4}),
+    "norm of one head": Case(OpKind.HEAD_NORM, 1, (VECTOR,), {"epsilon": 1e-3, "heads": 1}),
     "scale": Case(OpKind.SCALE, 1, (), {"factor": 27.7128}),
     "positions": Case(OpKind.POSITION_EMBEDDING, 1, ((6, WIDTH),)),
     "fixed positions": Case(OpKind.FIXED_POSITION_EMBEDDING, 1, ()),

@@ -106,7 +106,8 @@ pos_scaling_factor: 2.0 => 5: @.pos_scaling_factor needs position_embedding_type
     6: @.pos_scaling_extra_args must have no long_factor beside pos_scaling_type linear, it is of longrope
 {position_embedding_type: rotary, pos_scaling_type: longrope} =>
     3: @.pos_scaling_extra_args must give original_max_position_embeddings for pos_scaling_type longrope
-{position_embedding_type: rotary, pos_scaling_type: longrope, pos_scaling_extra_args: {original_max_position_embeddings: 9}} =>
+{position_embedding_type: rotary, pos_scaling_type: longrope, pos_scaling_extra_args: {original_max_position_embeddings:
+    9}} =>
     7: @.pos_scaling_extra_args must give long_factor, since max_position_embeddings is 1024 and the original is 9
 {position_embedding_type: rotary, pos_scaling_type: longrope, pos_scaling_extra_args: {original_max_position_embeddings:
     1024, short_factor: [1.0, 2.0]}} =>
