@@ -70,8 +70,8 @@ def forms(params: Params) -> dict[str, Any]:
     optimizer, model = params.optimizer, params.model
     if optimizer is not None and optimizer.form_matters:
         found["optimizer_form"] = optimizer.form
-    if isinstance(model, DecoderParams) and model.attention_sink_tokens:
-        found["apply_attention_sinks"] = model.apply_attention_sinks
+    if isinstance(model, DecoderParams):
+        found |= {switch: getattr(model, switch) for switch in model.switches}
     return found
 
 

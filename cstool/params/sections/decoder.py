@@ -309,6 +309,16 @@ class DecoderParams(AttentionRules):
         return self.position_embedding_type == "relative" or self.alibi_trainable_slopes
 
     @property
+    def switches(self) -> tuple[str, ...]:
+        """The keys that say whether others count, as far as these are given."""
+        given = {
+            "apply_attention_sinks": bool(self.attention_sink_tokens),
+            "apply_attention_pattern": any(getattr(self, key) is not None for key in _IS_A_PATTERN),
+            "apply_attention_qk_norm": self.attention_qk_norm_layer is not None,
+        }
+        return tuple(switch for switch, is_given in given.items() if is_given)
+
+    @property
     def inert_keys(self) -> dict[str, str]:
         """Keys that are given and change nothing, as at the vendor -> the key with which they do."""
         inert: dict[str, str] = {}

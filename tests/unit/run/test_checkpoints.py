@@ -183,6 +183,13 @@ def test_a_form_is_kept_where_it_changes_something():
     assert found == [{}, {"optimizer_form": "vendor"}]
 
 
+def test_switches_are_kept_where_what_they_switch_is_given():
+    given = {"attention_chunk_size": 8, "attention_qk_norm_layer": "rmsnorm", "apply_attention_qk_norm": True}
+    model = DecoderParams.model_validate({"name": "llama", **given})
+    found = forms(SimpleNamespace(optimizer=SGD(momentum=0.9), model=model))  # type: ignore[arg-type]
+    assert found == {"apply_attention_pattern": False, "apply_attention_qk_norm": True}
+
+
 def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(tmp_path, caplog, monkeypatch):
     sinks = {"name": "mistral", "attention_sliding_window_length": 4, "attention_sink_tokens": 2}
     now = forms(SimpleNamespace(optimizer=AdamW(), model=DecoderParams.model_validate(sinks)))  # type: ignore[arg-type]
