@@ -165,7 +165,7 @@ def _of_bfloat16() -> None:
         own = {"delta_y": delta_y, "delta_x": bits}
         _run(OpKind.ACTIVATION, inputs=(bits,), y=_bfloat16(2, 8), function="gelu", **own)
         _run(OpKind.GATED_ACTIVATION, inputs=(bits, bits), y=_bfloat16(2, 8), function="silu", **own)
-        turned = {"head_width": 4, "frequencies": (1.0,), "amplitude": 1.0}
+        turned: dict[str, Any] = {"head_width": 4, "frequencies": (1.0,), "amplitude": 1.0}
         _run(OpKind.ROTARY, inputs=(bits,), y=bits, **turned, **own)
         # After a norm of heads, whose deltas are float32.
         _run(OpKind.ROTARY, inputs=(bits,), y=bits, **turned, delta_y=delta_y, delta_x=wide)
