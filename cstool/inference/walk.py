@@ -19,7 +19,7 @@ from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_a
 from cstool.kernels.call import Call, Weights
 from cstool.kernels.embedding import add_positions, sinusoids
 from cstool.kernels.loss import bend_logits
-from cstool.kernels.mixture import choose_experts, expert_rows
+from cstool.kernels.mixture import choose_experts, chosen_experts, expert_rows
 from cstool.kernels.residual import token_factors
 from cstool.kernels.rotary import turn
 from cstool.kernels.rowwise import linear_by_turns
@@ -83,6 +83,16 @@ class WeightStream:
         for panel in body:
             self._source.acquire(panel)
             self._source.release(panel)
+
+    @property
+    def skips(self) -> bool:
+        """Whether the panels of experts stay where they are that no row chose."""
+        return self._source.skips
+
+    def want(self, panels: Sequence[Panel]) -> None:
+        """Say which panels of experts a pass takes."""
+        if not self.is_resident:
+            self._source.want(panels, 1)
 
     @contextmanager
     def lent(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
@@ -234,6 +244,8 @@ class Walk:
         self._layouts: dict[int, _Layout] = {}
         self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
         """of attention whose biases are weights, by these and its form"""
+        self._readers: dict[str, list[PlannedOp]] = {}
+        """ops that have a matrix for each expert, by the tensor that has the experts which rows chose"""
         self.passes = 0
         self._run_op: dict[OpKind, _RunOp] = {
             OpKind.POSITION_EMBEDDING: self._position,
@@ -289,6 +301,10 @@ class Walk:
             if len(self._layouts) >= MOST_LAYOUTS:
                 del self._layouts[next(iter(self._layouts))]
             found = _Layout(self.graph, rows, self._scratches[0])
+            of_experts = [planned for planned in found.plan.ops if rules_of(planned.op).matrix_per_expert]
+            self._readers = {planned.op.inputs[1]: [] for planned in of_experts}
+            for planned in of_experts:
+                self._readers[planned.op.inputs[1]].append(planned)
         # The one that was used last is the last to go.
         self._layouts[rows] = found
         return found
@@ -362,10 +378,17 @@ class Walk:
                     self._multiply([_Product(x, weight, bias, rows[:, panel.start : panel.stop])])
         np.copyto(logits, rows.T)
         choose_experts(call)
+        if self.stream.skips:
+            chosen = chosen_experts(call.outputs[1])
+            for reader in self._readers[planned.op.outputs[1]]:
+                self.stream.want(reader.panels_of_experts(chosen))
 
     def _experts(self, planned: PlannedOp, call: Call, _news: News) -> None:
         with self.stream.lent(planned.vector_panels) as vectors:
-            for panel, is_first, is_last in stages(planned.matrix_panels):
+            panels = planned.matrix_panels
+            if self.stream.skips:
+                panels = planned.panels_of_experts(chosen_experts(call.inputs[1]))
+            for panel, is_first, is_last in stages(panels):
                 assert panel is not None
                 with self.stream.lent([panel]) as (weight,):
                     call.hold([weight, *vectors], panel, is_first, is_last)

@@ -284,6 +284,11 @@ def _span(c: Call) -> slice:
     return slice(first, first + int(np.count_nonzero(choices == c.matrix)))
 
 
+def chosen_experts(choices: Array) -> frozenset[int]:
+    """The experts that any token chose, of choices (T, k) int32."""
+    return frozenset(np.unique(choices).tolist())
+
+
 def expert_rows(c: Call) -> tuple[Array, Array]:
     """Of the input and the output of an `EXPERT_LINEAR`, the rows (n, in) and (n, out) of the panel's expert."""
     choices, rows = c.inputs[1], _span(c)
@@ -306,18 +311,18 @@ def expert_linear_forward(c: Call) -> None:
 def expert_linear_backward(c: Call) -> None:
     """Compute what a panel contributes to the delta of its expert's rows, and its gradients.
 
-    That of a matrix is `Rows`, and none, where no token chose the expert.
+    That of a matrix is `Rows`, and none, where no token chose the expert; then the panel is not looked at.
     """
     choices, rows = c.inputs[1], _span(c)
     delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
     if grad_bias is not None and c.start == 0:
         column_sum(delta_y, grad_bias)
-    weight = c.weight(0)
-    if not len(delta_y):
-        c.gradients[0] = Rows(np.empty(0, np.int32), np.empty((0, weight.shape[1]), np.float32))
+    x = _by_expert(c.inputs[0], choices)[rows]
+    if not len(x):
+        c.gradients[0] = Rows(np.empty(0, np.int32), np.empty((0, x.shape[1]), np.float32))
         return
-    gemm, delta_x = c.gemm_for(weight), c.delta_inputs[0]
-    x = operand(_by_expert(c.inputs[0], choices)[rows], weight.dtype, "linear.x", c.scratch)
+    weight, delta_x = c.weight(0), c.delta_inputs[0]
+    gemm, x = c.gemm_for(weight), operand(x, weight.dtype, "linear.x", c.scratch)
     part = operand(delta_y[:, c.start : c.stop], weight.dtype, "linear.delta_y", c.scratch)
     if delta_x is not None:
         # Backward, the panel with the last outputs of an expert comes first.

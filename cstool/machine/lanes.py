@@ -5,8 +5,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from cstool.ir import Panel, rules_of
 from cstool.kernels.call import Payload, Weights
+from cstool.kernels.mixture import chosen_experts
 from cstool.kernels.sparse import SparseMatrix
 from cstool.machine.csx import GrainSlot, Scratch
 from cstool.machine.plan import Plan, PlannedOp
@@ -15,6 +18,8 @@ from cstool.machine.swarmx import Node, SwarmX
 
 STAGES_APART = 4
 """how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+NO_WEIGHTS = np.empty((0, 0), np.float32)
+"""in the place of a panel that no token needs"""
 PHASES = ("forward", "again", "backward")
 """in which an op runs; again: its second forward, where its layer is recomputed"""
 
@@ -90,6 +95,8 @@ class Lane:
         self.slots = slots
         self.swarmx = swarmx
         self.scratch = Scratch()
+        self._chosen: dict[int, frozenset[Panel]] = {}
+        """of a wave: panels of the experts that its tokens chose, by the position of their op"""
         self.tape = LaneTape(OFF, index, [])
         """takes down what this lane does, where anybody wants to know"""
         self.seconds = {phase: [0.0] * len(plan.ops) for phase in PHASES}
@@ -100,8 +107,11 @@ class Lane:
 
     def forward(self, pace: Pace) -> None:
         """Run the forward pass of the slots that hold a grain."""
+        self._chosen.clear()
         for position in range(len(self.plan.ops)):
             self._run(position, "forward", pace)
+            if position in self.plan.routed and self.swarmx.skips:
+                self._choose(position)
 
     def backward(self, pace: Pace) -> None:
         """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
@@ -111,21 +121,34 @@ class Lane:
         for position, forward in self.plan.timeline.way_back:
             self._run(position, "again" if forward else "backward", pace)
 
+    def _choose(self, router: int) -> None:
+        """Take note of the experts that the tokens of a wave chose: no panels of others are acquired in it."""
+        choices = [slot.calls[router].outputs[1] for slot in self.slots if slot.grain is not None]
+        experts = frozenset[int]().union(*map(chosen_experts, choices))
+        for position in self.plan.routed[router]:
+            panels = self.plan.ops[position].panels_of_experts(experts)
+            self._chosen[position] = frozenset(panels)
+            self.swarmx.want(panels, self.plan.passes[position])
+
     def _run(self, position: int, phase: str, pace: Pace) -> None:
         began = time.perf_counter()
         planned, backward = self.plan.ops[position], phase == "backward"
         kernel = planned.kernel.backward if backward else planned.kernel.forward
         slots = [slot for slot in self.slots if slot.grain is not None]
+        chosen = self._chosen.get(position)
         with _Held(self, planned.vector_panels) as vectors:
             owed = planned.vector_panels if backward else ()
             of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in owed] for _ in slots]
             for panel, is_first, is_last in stages(planned.matrix_panels[:: -1 if backward else 1]):
                 self.tape.keep(pace.step)
-                with _Held(self, () if panel is None else (panel,)) as matrix:
+                needed = () if panel is None or (chosen is not None and panel not in chosen) else (panel,)
+                with _Held(self, needed) as matrix:
+                    if panel is not None and not needed:
+                        matrix = [NO_WEIGHTS]
                     for slot, vector_gradients in zip(slots, of_vectors, strict=True):
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
-                        buffer = self._matrix_gradient(planned, panel, *matrix) if backward else None
+                        buffer = self._matrix_gradient(planned, panel, *matrix) if backward and needed else None
                         if backward:
                             call.gradients = [*([] if panel is None else [buffer]), *vector_gradients]
                         with self.tape.kernel(planned, phase, slot, panel):

@@ -5,6 +5,7 @@ the same layout. A buffer has one place, however often its contents are made.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -85,6 +86,12 @@ class PlannedOp:
     """buffers of the deltas of the outputs; None for a loss, where backward begins, and for what nobody reads"""
     delta_inputs: tuple[InputDelta | None, ...] = ()
 
+    def panels_of_experts(self, experts: Collection[int]) -> tuple[Panel, ...]:
+        """Panels of the matrices of some experts, of an op that has one for each."""
+        matrices = matrices_of(self.op)
+        names = {matrices[expert] for expert in experts}
+        return tuple(panel for panel in self.matrix_panels if panel.weight in names)
+
     @cached_property
     def settles(self) -> bool:
         """Whether a delta is copied or added once the kernel has run."""
@@ -105,6 +112,22 @@ class Plan:
     """most rows that a tensor has for a sample"""
     keeps: bool = False
     """whether ops keep all that they can, so that nothing is computed twice"""
+
+    @cached_property
+    def routed(self) -> Mapping[int, tuple[int, ...]]:
+        """Ops that have a matrix for each expert, by the router that chooses the experts: positions."""
+        makers = {name: position for position, planned in enumerate(self.ops) for name in planned.op.outputs}
+        found: dict[int, tuple[int, ...]] = {}
+        for position, planned in enumerate(self.ops):
+            if rules_of(planned.op).matrix_per_expert:
+                router = makers[planned.op.inputs[1]]
+                found[router] = (*found.get(router, ()), position)
+        return found
+
+    @cached_property
+    def passes(self) -> Counter[int]:
+        """How many times each op runs, by position."""
+        return Counter(visit.position for visit in self.timeline.visits)
 
     def stream(self, visits: Iterable[Visit]) -> tuple[Panel, ...]:
         """The panels that stream for some visits to ops, in order; on the way back those of a matrix from the last."""

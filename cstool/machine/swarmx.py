@@ -32,6 +32,11 @@ class SwarmX(Protocol):
     buffers: BufferPool
     """where lanes take the buffers of gradients"""
 
+    @property
+    def skips(self) -> bool:
+        """Whether lanes acquire the panels of those experts alone that tokens chose, and `want` them before."""
+        ...
+
     def expect(self, stream: Sequence[Panel], apart: int, lanes: int, /) -> None:
         """Announce the panels of a batch, in order.
 
@@ -39,6 +44,10 @@ class SwarmX(Protocol):
             apart: how many panels the fastest lane may be ahead of the slowest
             lanes: how many will acquire each of them
         """
+        ...
+
+    def want(self, panels: Sequence[Panel], times: int, /) -> None:
+        """Say which panels of experts a lane will acquire, so many times each, where it skips the others."""
         ...
 
     def acquire(self, panel: Panel) -> Weights:
@@ -148,16 +157,27 @@ class InProcess:
     Args:
         grains: leaves of the tree
         memoryx: where panels come from, and where a sum goes when it is complete, by whoever completed it
+        is_alone: whether no other rank asks for its panels: then those of experts that no token chose stay there
     """
 
-    def __init__(self, grains: int, memoryx: MemoryX) -> None:
+    def __init__(self, grains: int, memoryx: MemoryX, *, is_alone: bool = True) -> None:
         self.buffers = memoryx.buffers
+        self._is_alone = is_alone
         self._memoryx = memoryx
         self._tree = GradientTree(grains, memoryx.buffers)
 
     def expect(self, stream: Sequence[Panel], apart: int, _: int) -> None:
         """See `SwarmX.expect`."""
-        self._memoryx.expect(stream, apart)
+        self._memoryx.expect(stream, apart, skips=self.skips)
+
+    @property
+    def skips(self) -> bool:
+        """See `SwarmX.skips`. Who wants the norms of all weights has all of them acquired."""
+        return self._is_alone and not self._memoryx.statistics.looks_at_norms
+
+    def want(self, panels: Sequence[Panel], times: int) -> None:
+        """See `SwarmX.want`."""
+        self._memoryx.want(panels, times)
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""

@@ -12,7 +12,7 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,10 +220,16 @@ class FileStore:
                 self.cache.disclaim(rows, held)
                 self.cache.forget(rows.name, start, stop, but=rows)
 
-    def expect(self, order: Sequence[tuple[str, int, int]], apart: int) -> None:
+    def expect(
+        self, order: Sequence[tuple[str, int, int]], apart: int, doubtful: Collection[str] = frozenset()
+    ) -> None:
         """Say what will be borrowed, as `Store.expect` says: it is fetched ahead."""
         self._settle()
-        self.cache.expect([Rows(*rows) for rows in order], apart)
+        self.cache.expect([Rows(*rows) for rows in order], apart, doubtful)
+
+    def want(self, rows: Sequence[tuple[str, int, int]], times: int) -> None:
+        """Say which of the doubtful rows will be borrowed, as `Store.want` says: they are fetched ahead, too."""
+        self.cache.want([Rows(*each) for each in rows], times)
 
     def observe(self, observer: Observer) -> None:
         """Have somebody told of every request to the file and to what no commit keeps."""

@@ -2,14 +2,15 @@
 
 The stream of weights is the same in every step, so what will be asked for is known, and so is what is needed last
 among all that could go (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
-Journal 5, 1966). All state is guarded by one condition; files are read outside of it.
+Journal 5, 1966). Of experts it is known once tokens have chosen some: the others are not fetched. All state is guarded by one condition; files are read outside of it.
 """
 
 import math
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -84,21 +85,33 @@ class PanelCache:
         self._order: Sequence[Rows] = ()
         self._uses: dict[Rows, list[int]] = {}
         """where in the order rows are"""
+        self._doubtful: Collection[str] = frozenset()
+        """arrays of which only the rows are asked for that are wanted"""
+        self._wanted: Counter[Rows] = Counter()
+        """of these: how many times they will be asked for"""
         self._position = 0
         self._apart = 0
         self._loading = 0
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="prefetch")
         self._closed = False
 
-    def expect(self, order: Sequence[Rows], apart: int) -> None:
+    def expect(self, order: Sequence[Rows], apart: int, doubtful: Collection[str] = frozenset()) -> None:
         """Say in which order rows will be asked for, over and over; fetching them begins. See `Store.expect`."""
         with self._changed:
-            self._apart = apart
+            self._apart, self._doubtful = apart, doubtful
+            self._wanted.clear()
             if order != self._order:
                 self._order, self._uses = order, {}
                 for position, rows in enumerate(order):
                     self._uses.setdefault(rows, []).append(position)
             self._position = 0
+            self._fetch_ahead()
+
+    def want(self, rows: Sequence[Rows], times: int) -> None:
+        """Say that doubtful rows will be asked for, so many times each; fetching them begins. See `Store.want`."""
+        with self._changed:
+            for each in rows:
+                self._wanted[each] += times
             self._fetch_ahead()
 
     def hold(self, rows: Rows, *, fresh: bool) -> Array:
@@ -218,6 +231,10 @@ class PanelCache:
 
     def _advance(self, rows: Rows) -> None:
         """Note how far the stream has come. A borrower that lags behind moves nothing."""
+        if self._wanted[rows] > 1:
+            self._wanted[rows] -= 1
+        else:
+            del self._wanted[rows]
         uses = self._uses.get(rows, ())
         index = bisect_left(uses, self._position)
         if self._apart and index and uses[index - 1] >= self._position - LAGGING:
@@ -232,6 +249,8 @@ class PanelCache:
             if self._loading >= READERS or self._closed or ahead_bytes >= self.ahead_bytes:
                 return
             rows = self._order[(self._position + step) % count]
+            if self._is_unwanted(rows):
+                continue
             ahead_bytes += self._nbytes(rows)
             if rows in self._entries or rows in self._claimed:
                 continue
@@ -256,7 +275,13 @@ class PanelCache:
         index = bisect_left(uses, self._position)
         if self._apart and index and uses[index - 1] >= self._position - self._apart - 1:
             return -1  # the slowest may still come for them
+        if self._is_unwanted(rows):
+            return math.inf
         return uses[index] - self._position if index < len(uses) else uses[0] + len(self._order) - self._position
+
+    def _is_unwanted(self, rows: Rows) -> bool:
+        """Say whether nobody will ask for doubtful rows, as far as is known."""
+        return rows.name in self._doubtful and rows not in self._wanted
 
     def _room_for(self, size_bytes: int, needed_in: int) -> Array | None:
         """Return a buffer, driving out what is wanted later than this; None while there is none."""

@@ -1,6 +1,6 @@
 """The store protocol: what MemoryX asks of whoever keeps its arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -70,13 +70,19 @@ class Store(Protocol):
             reads: arrays that are read beside them
         """
 
-    def expect(self, order: Sequence[tuple[str, int, int]], apart: int) -> None:
+    def expect(
+        self, order: Sequence[tuple[str, int, int]], apart: int, doubtful: Collection[str] = frozenset()
+    ) -> None:
         """Say what will be borrowed from now on, over and over: a hint.
 
         Args:
             order: (name, start, stop) of rows, in the order in which they will be asked for
             apart: how many of these the fastest borrower may be ahead of the slowest
+            doubtful: arrays of which only the rows are asked for that `want` names before
         """
+
+    def want(self, rows: Sequence[tuple[str, int, int]], times: int) -> None:
+        """Say that rows of doubtful arrays will be borrowed, so many times each, at their places in the order."""
 
     def close(self) -> None:
         """Let go of everything; nothing else may be called afterwards. Closing twice is fine."""

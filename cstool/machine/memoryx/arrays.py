@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.ir import Graph, Panel, panels_of
+from cstool.ir import Graph, Panel, matrices_of, panels_of, rules_of
 from cstool.kernels.bfloat16 import BFLOAT16, convert, widened
 from cstool.kernels.random import fill
 from cstool.machine.buffers import BufferPool
@@ -71,6 +71,9 @@ class ModelArrays:
         """of each weight: first row of an own panel -> where that is in the store"""
         self.sparse: dict[str, SparseWeight] = {}
         """weights of which the non-zeros alone are kept, here or elsewhere"""
+        experts = (op for op in graph.ops if rules_of(op).matrix_per_expert)
+        self.of_experts = frozenset(name for op in experts for name in matrices_of(op))
+        """matrices that stream only where tokens chose their expert"""
         self.narrow = frozenset(narrow)
         self._narrow_copies: dict[str, str] = {}
         """array of a weight as it streams, where that is kept"""

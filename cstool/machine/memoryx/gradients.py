@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -161,11 +162,21 @@ def _array(weight: str) -> str:
     return f"gradient.{weight}"
 
 
-class ArrivingGradients:
-    """Puts the sums that ops send together to the gradient of a panel."""
+class NoGradient(Enum):
+    """A gradient that is zero, as that of an expert that no token chose: it takes no memory."""
 
-    def __init__(self, arrays: ModelArrays, waiting: WaitingGradients) -> None:
-        self._arrays, self._waiting = arrays, waiting
+    ZERO = "zero"
+
+
+class ArrivingGradients:
+    """Puts the sums that ops send together to the gradient of a panel.
+
+    Args:
+        takes_none: whether who gets them takes `NoGradient`, or zeros
+    """
+
+    def __init__(self, arrays: ModelArrays, waiting: WaitingGradients, *, takes_none: bool = True) -> None:
+        self._arrays, self._waiting, self._takes_none = arrays, waiting, takes_none
         graph = arrays.graph
         self.uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""
@@ -173,7 +184,7 @@ class ArrivingGradients:
         """sums of panels that other ops use, too; None for one that waits with the others"""
         self._lock = threading.Lock()
 
-    def add(self, panel: Panel, op: str, payload: Payload, draw: Draw | None) -> Array | None:
+    def add(self, panel: Panel, op: str, payload: Payload, draw: Draw | None) -> Array | NoGradient | None:
         """Take the sum of one op, with its buffer; give the gradient of the panel once it is complete, else None.
 
         Of a sparse weight it has the numbers of the non-zeros, or all where RigL asks for them.
@@ -187,6 +198,8 @@ class ArrivingGradients:
             numbers, gradient = gradient, self._arrays.dropped[panel.weight].gradient(panel, gradient, draw)
             self._waiting.buffers.give_back(numbers)
         if not isinstance(gradient, np.ndarray):
+            if self._takes_none and not others and not len(gradient.indices):
+                return NoGradient.ZERO
             rows, gradient = gradient, self._waiting.buffers.take(panel.shape)
             gradient.fill(0)
             add_to_dense(rows, gradient)

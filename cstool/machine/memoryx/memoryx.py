@@ -27,7 +27,7 @@ from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.stream import WeightStream
 from cstool.machine.memoryx.updates import Updates
 from cstool.machine.recorder import Recorder
-from cstool.optimizers import Optimizer
+from cstool.optimizers import Optimizer, WholeOptimizer
 from cstool.store import RamStore, Store
 
 
@@ -83,7 +83,8 @@ class MemoryX:
         """updates, by panel"""
         self._waiting = WaitingGradients(self.arrays, buffers, workers, waiting_bytes)
         self._stream = WeightStream(self.arrays, self._under_way, buffers, self.statistics, trains=bool(optimizer))
-        self._gradients = ArrivingGradients(self.arrays, self._waiting)
+        takes_none = optimizer is not None and not isinstance(optimizer, WholeOptimizer)
+        self._gradients = ArrivingGradients(self.arrays, self._waiting, takes_none=takes_none)
         self.commits = Commits(self.arrays, elsewhere)
         self._updates = None
         if optimizer is not None:
@@ -147,9 +148,21 @@ class MemoryX:
         """Stream from now on all of every weight, or with one of the masks that an evaluation averages over."""
         self._stream.draw = None if sample is None else Draw(step, sample)
 
-    def expect(self, stream: Sequence[Panel], apart: int) -> None:
+    def expect(self, stream: Sequence[Panel], apart: int, *, skips: bool = False) -> None:
         """Announce the own panels of a batch in order; see `WeightStream.expect`."""
-        self._stream.expect(stream, apart)
+        self._stream.expect(stream, apart, skips=skips)
+        if self._updates is not None:
+            self._updates.owes = skips and not self.arrays.store.in_place
+
+    def want(self, panels: Sequence[Panel], times: int) -> None:
+        """Announce which panels of experts will be acquired; updates that they are owed begin."""
+        for panel in panels:
+            self._catch_up(panel)
+        self._stream.want(panels, times)
+
+    def _catch_up(self, panel: Panel) -> None:
+        if self._updates is not None:
+            self._updates.catch_up(panel)
 
     def keeps(self, panel: Panel) -> bool:
         """Whether a panel is kept here."""
@@ -157,6 +170,7 @@ class MemoryX:
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`; waits for an update that is under way."""
+        self._catch_up(panel)
         return self._stream.acquire(panel)
 
     def release(self, panel: Panel) -> None:
@@ -190,11 +204,17 @@ class MemoryX:
         Raises:
             StoreError: the commit before could not be made
         """
-        self.commits.begin(self._stream.step, list(self._under_way.values()), values)
+        self.commits.begin(self._stream.step, self._all_updates(), values)
 
     def expect_commit(self) -> None:
         """Know, at another node than the first, that the step which was just finished will be committed."""
-        self.commits.expect(self._stream.step, list(self._under_way.values()))
+        self.commits.expect(self._stream.step, self._all_updates())
+
+    def _all_updates(self) -> list[Future[None]]:
+        """All updates of the steps so far, which have begun."""
+        if self._updates is not None:
+            self._updates.catch_up_all()
+        return list(self._under_way.values())
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:
         """Let a checkpoint be written from the last commit asked for: bytes of its tensors, seconds that it took.
@@ -206,7 +226,7 @@ class MemoryX:
 
     def drain(self) -> None:
         """Wait until every update that is under way has been applied, and every commit been made, by all nodes."""
-        for update in self._under_way.values():
+        for update in self._all_updates():
             update.result()
         self._under_way.clear()
         self.commits.drain()

@@ -61,19 +61,30 @@ class WeightStream:
         """panels so far, with the array of the store where it streams as it stands: lanes are pointed at it"""
         self._lock = threading.Lock()
 
-    def expect(self, stream: Sequence[Panel], apart: int) -> None:
+    def expect(self, stream: Sequence[Panel], apart: int, *, skips: bool) -> None:
         """Announce the order in which panels will be acquired, so that the store can fetch them ahead.
 
         Args:
             stream: all panels of a batch, each as often as it streams; those of other nodes do not count
             apart: how many panels the fastest lane may be ahead of the slowest
+            skips: whether panels of experts are acquired only once `want` has named them
         """
         arrays = self._arrays
         if arrays.store.in_place:
             return
         own = (panel for panel in stream if arrays.shards.node_of(panel) == arrays.node)
-        order = [(arrays.streamed(panel.weight), *arrays.span(panel)) for panel in own]
-        self._arrays.store.expect(order, apart)
+        order = [self._rows(panel) for panel in own]
+        doubtful = frozenset(map(arrays.streamed, arrays.of_experts)) if skips else frozenset()
+        arrays.store.expect(order, apart, doubtful)
+
+    def want(self, panels: Sequence[Panel], times: int) -> None:
+        """Announce which panels of experts will be acquired, so many times each."""
+        if not self._arrays.store.in_place:
+            self._arrays.store.want([self._rows(panel) for panel in panels], times)
+
+    def _rows(self, panel: Panel) -> tuple[str, int, int]:
+        """Rows of the store that an own panel streams from."""
+        return self._arrays.streamed(panel.weight), *self._arrays.span(panel)
 
     def panel_bytes(self, panel: Panel) -> int:
         """What streams when a panel is sent out [bytes]."""

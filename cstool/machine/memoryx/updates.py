@@ -4,6 +4,11 @@ Without a global norm a panel is updated as soon as its gradient is complete, wh
 by who completed it where it is small. Where the norm is needed, to clip or to know whether all gradients are finite,
 they wait; each panel is updated in the order of the next stream, which overlaps the next forward pass, and whoever
 acquires a panel waits for its update alone. Either way nobody reads a panel between its update and the end of the step.
+
+A gradient that is zero, as that of an expert that no token chose, is no array; its update has the bits of one with
+zeros. Where MemoryX is in a file the panel is *owed* that update: it is made when somebody asks for the panel again, or a
+commit or a checkpoint does, together with all others that the panel is owed, in their order. So a panel that is not used
+for some steps is read and written once in place of once a step, and never more often.
 """
 
 import math
@@ -11,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +29,7 @@ from cstool.kernels.sparse import collect
 from cstool.machine.memoryx.arrays import ModelArrays
 from cstool.machine.memoryx.commits import Commits
 from cstool.machine.memoryx.elsewhere import Squares
-from cstool.machine.memoryx.gradients import WaitingGradients
+from cstool.machine.memoryx.gradients import NoGradient, WaitingGradients
 from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.recorder import OFF, Recorder
@@ -34,8 +40,22 @@ AT_ONCE_SIZE = 2**18
 """of a panel in memory, at most, that whoever brings its last gradient updates: a worker takes as long to be woken,
 and then holds up the lanes, with which it takes turns at the interpreter (measured: a step of 3.1 ms takes 2.9)
 [numbers]"""
-Gradients = dict[Panel, Array | None]
-"""of panels of a weight; None where one waits in the store"""
+MOST_OWED = 16
+"""updates that a panel is owed at most: whoever asks for it waits for all of them"""
+Gradient = Array | NoGradient | None
+"""None where it waits in the store"""
+Gradients = dict[Panel, Gradient]
+"""of panels of a weight"""
+
+
+@dataclass
+class ExpertUse:
+    """What became of the gradients of experts that no token chose."""
+
+    idle: int = 0
+    """panels without a gradient, summed over the steps"""
+    visits: int = 0
+    """how many times a panel was gone over to update it without one, perhaps for several steps"""
 
 
 class Updates:
@@ -76,6 +96,13 @@ class Updates:
         self.loss_scale = 1.0
         """what they are multiplied by as they come"""
         self.recorder: Recorder = OFF
+        self.owes = False
+        """whether panels of experts without a gradient wait for their update until they are asked for"""
+        self.use = ExpertUse()
+        self._idle: set[Panel] = set()
+        """panels whose gradient is zero, until the global norm is known"""
+        self._owed: dict[Panel, list[Step]] = {}
+        self._owing = threading.Lock()
         self._arrays, self._under_way, self._commits = arrays, under_way, commits
         self._workers, self._waiting, self._statistics = workers, waiting, statistics
         self._all_squares = all_squares
@@ -90,8 +117,11 @@ class Updates:
         """Begin a step; see `MemoryX.begin_step`."""
         self.step, self.loss_scale = Step(number, learning_rate, 1.0 / loss_scale, skipped), loss_scale
 
-    def take(self, panel: Panel, gradient: Array) -> None:
+    def take(self, panel: Panel, gradient: Array | NoGradient) -> None:
         """Take the complete gradient of a panel, with its buffer: update the panel, or let the gradient wait."""
+        if isinstance(gradient, NoGradient):
+            self._take_none(panel)
+            return
         sparse = self._arrays.sparse.get(panel.weight)
         if sparse is not None and sparse.wants_dense_gradient(self.step.number):
             self._dense_gradients[panel] = gradient
@@ -108,9 +138,53 @@ class Updates:
             self._waiting.keep(panel, gradient)
             self._begin(panel, self._waiting.take(panel), self.step)
         elif self._arrays.store.in_place and self.whole is None and panel.size <= AT_ONCE_SIZE:
-            self._update({panel: gradient}, self.step, self._commits.last)
+            self._update({panel: gradient}, [self.step], self._commits.last)
         else:
             self._begin(panel, gradient, self.step)
+
+    def _take_none(self, panel: Panel) -> None:
+        """Take a gradient that is zero."""
+        if self.gradients_wait or self._statistics.looks_at_norms:
+            self._sum_squares[panel] = 0.0
+            self._statistics.add_gradient(panel, 0.0)
+        if self.gradients_wait:
+            self._idle.add(panel)
+        else:
+            self._update_idle(panel, self.step)
+
+    def _update_idle(self, panel: Panel, step: Step) -> None:
+        """Update a panel whose gradient is zero, or let it be owed that."""
+        with self._owing:
+            self.use.idle += 1
+            owed = self._owed.setdefault(panel, [])
+            owed.append(step)
+            if not self.owes or panel.weight not in self._arrays.of_experts or len(owed) >= MOST_OWED:
+                self._begin_owed(panel)
+
+    def catch_up(self, panel: Panel) -> None:
+        """Let the updates begin that a panel is owed; who asks for it then finds them under way."""
+        if panel in self._owed:
+            with self._owing:
+                self._begin_owed(panel)
+
+    def catch_up_all(self) -> None:
+        """Let all updates begin that panels are owed."""
+        with self._owing:
+            for panel in list(self._owed):
+                self._begin_owed(panel)
+
+    def _begin_owed(self, panel: Panel) -> None:
+        steps = self._owed.get(panel)
+        if steps is None:
+            return
+        self.use.visits += 1
+        gradients: Gradients = {panel: NoGradient.ZERO}
+        # Nobody need have asked for the panel since its last update.
+        before = self._under_way.get(panel)
+        update = self._workers.submit(self._update, gradients, steps, self._commits.last, before)
+        # Not before it can be seen to be under way.
+        self._under_way[panel] = update
+        del self._owed[panel]
 
     def finish_step(self) -> float | None:
         """Let the updates begin that waited for the global norm of the gradient, of the panels of all nodes.
@@ -133,14 +207,20 @@ class Updates:
             limit = math.inf if self.max_gradient_norm is None else self.max_gradient_norm
             # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
             scale = self.step.gradient_scale * min(1.0, limit / (norm + 1e-6))
+            step = self.step._replace(gradient_scale=scale)
             for panel in own:
-                self._begin(panel, self._waiting.take(panel), self.step._replace(gradient_scale=scale))
+                if panel in self._idle:
+                    self._update_idle(panel, step)
+                else:
+                    self._begin(panel, self._waiting.take(panel), step)
         else:
             # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
             self._check_skippable(next(panel.weight for panel in order if not math.isfinite(squares[panel])))
             for panel in own:
-                self._drop(panel)
+                if panel not in self._idle:
+                    self._drop(panel)
         self._sum_squares.clear()
+        self._idle.clear()
         return norm
 
     def _check_skippable(self, weight: str) -> None:
@@ -168,7 +248,7 @@ class Updates:
             return sparse.changes_after(step.number)
         return self.whole is not None and len(self._arrays.panels[weight]) > 1
 
-    def _begin(self, panel: Panel, gradient: Array | None, step: Step) -> None:
+    def _begin(self, panel: Panel, gradient: Gradient, step: Step) -> None:
         """Let a panel be updated; where it waits for the others of its weight, once all of them can be.
 
         The gradient is None where it waits in the store. The slots that an update writes to are free once the step
@@ -184,13 +264,27 @@ class Updates:
                     return
                 del self._gathered[panel.weight]
             gradients = {each: found[each] for each in panels}
-        update = self._workers.submit(self._update, gradients, step, self._commits.last)
+        update = self._workers.submit(self._update, gradients, [step], self._commits.last)
         self._under_way.update(dict.fromkeys(gradients, update))
 
-    def _update(self, gradients: Gradients, step: Step, committed: Future[None] | None) -> None:
-        """Apply the optimizer to one panel, or to all of a weight, and change its mask if that is due."""
-        sparse = self._arrays.sparse.get(next(iter(gradients)).weight)
+    def _update(
+        self,
+        gradients: Gradients,
+        steps: Sequence[Step],
+        committed: Future[None] | None,
+        before: Future[None] | None = None,
+    ) -> None:
+        """Apply the optimizer to one panel, or to all of a weight, and change its mask if that is due.
+
+        Args:
+            steps: of which the gradients are; several where they are zero, and none of them changes a mask
+            committed: the commit before
+            before: another update of the panel that may still be under way
+        """
+        sparse, step = self._arrays.sparse.get(next(iter(gradients)).weight), steps[-1]
         with self._waiting.room.closed_by_errors():
+            if before is not None:
+                before.result()
             if committed is not None:
                 began = time.perf_counter()
                 committed.result()
@@ -199,9 +293,10 @@ class Updates:
             for part in parts:
                 first = next(iter(part))
                 with self.recorder.in_memoryx(step.number, "updates", f"{first.weight} update", panel=first.index):
-                    self._apply(part, step)
+                    self._apply(part, steps)
                 for panel, gradient in part.items():
-                    self._waiting.let_go(panel, gradient)
+                    if not isinstance(gradient, NoGradient):
+                        self._waiting.let_go(panel, gradient)
             if sparse is not None and sparse.changes_after(step.number):
                 self._change_mask(sparse, step)
 
@@ -217,16 +312,18 @@ class Updates:
         ):
             sparse.change_mask(step.number, dense)
 
-    def _apply(self, gradients: Gradients, step: Step) -> None:
+    def _apply(self, gradients: Gradients, steps: Sequence[Step]) -> None:
         """Apply the optimizer to a panel; one that needs all of a weight to its panels, in order, pass after pass."""
         weight, store = self._arrays.graph.weights[next(iter(gradients)).weight], self._arrays.store
         model, *names = self._arrays.of(weight.name)
-        rate = step.learning_rate * self.learning_rate_scales.get(weight.name, 1.0)
-        step = step._replace(learning_rate=rate)
+        scale = self.learning_rate_scales.get(weight.name, 1.0)
+        steps = [step._replace(learning_rate=step.learning_rate * scale) for step in steps]
+        step = steps[-1]
 
         def change(tiles: list[Array], gradient: Array, _: int) -> None:
             numbers, *states = (tile.reshape(-1) for tile in tiles)
-            self.optimizer.update(numbers, gradient.reshape(-1), states, step, weight.decays)
+            for each in steps:
+                self.optimizer.update(numbers, gradient.reshape(-1), states, each, weight.decays)
 
         def go(visit: Callable[[Array, Array, int], None], *, changes: bool = False) -> None:
             def see(tiles: list[Array], gradient: Array, first: int) -> None:
@@ -249,7 +346,7 @@ class Updates:
     def _visit(
         self,
         panel: Panel,
-        gradient: Array | None,
+        gradient: Gradient,
         names: Sequence[str],
         visit: Callable[[list[Array], Array, int], None],
         step: Step,
@@ -262,7 +359,12 @@ class Updates:
         copies = [copy] if changes and copy != names[0] else []
 
         def see(tiles: list[Array], first: int, last: int) -> None:
-            rows = tiles.pop() if gradient is None else gradient[first - start : last - start]
+            if gradient is None:
+                rows = tiles.pop()
+            elif isinstance(gradient, NoGradient):
+                rows = np.zeros(tiles[0].shape, np.float32)
+            else:
+                rows = gradient[first - start : last - start]
             rounded = tiles.pop() if copies else None
             visit(tiles, rows, first)
             if rounded is not None:
@@ -275,4 +377,5 @@ class Updates:
                 )
 
         changed, read = ((*names, *copies), ()) if changes else ((), names)
-        store.rewrite(changed, start, stop, see, (*read, *self._waiting.sources(panel)))
+        waiting = self._waiting.sources(panel) if gradient is None else ()
+        store.rewrite(changed, start, stop, see, (*read, *waiting))

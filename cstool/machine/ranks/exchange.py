@@ -1,7 +1,7 @@
 """What a rank exchanges with the others while a batch runs: panels and sums of gradients, both ways."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cstool.ir import Panel
 from cstool.kernels.call import Payload, Weights
@@ -32,6 +32,12 @@ class AcrossRanks:
         """See `SwarmX.expect`."""
         self._here.expect(stream, apart, lanes)
         self._away.expect(stream, apart, lanes)
+
+    skips = False
+    """a panel is sent to all ranks, whoever needs it"""
+
+    def want(self, *_: Any) -> None:
+        """See `SwarmX.want`."""
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""
@@ -81,7 +87,8 @@ class Exchange:
             grains: of a batch
             own: those of this rank
         """
-        here, shards = InProcess(grains, self._memoryx), self._memoryx.arrays.shards
+        here = InProcess(grains, self._memoryx, is_alone=self._link.ranks == 1)
+        shards = self._memoryx.arrays.shards
         if self._link.ranks == 1:
             return here
         away = Remote(grains, own, self.panels, self._link, self._memoryx.buffers, shards)

@@ -122,6 +122,12 @@ class Remote:
         """See `SwarmX.expect`. Who sends panels settles in which order they come, so nothing is announced."""
         self._panels.lanes = lanes
 
+    skips = False
+    """a panel that was sent is waited for until all lanes have had it"""
+
+    def want(self, *_: Any) -> None:
+        """See `SwarmX.want`."""
+
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""
         return self._panels.acquire(panel)

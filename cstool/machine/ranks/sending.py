@@ -49,6 +49,12 @@ class Broadcast:
         link.listen("passed", self._passed)
         link.on_failure(self._fail)
 
+    skips = False
+    """every panel is sent to all ranks"""
+
+    def want(self, *_: Any) -> None:
+        """See `SwarmX.want`."""
+
     def expect(self, *_: Any) -> None:
         """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
