@@ -86,7 +86,7 @@ class InferenceModel:
             )
             stack.callback(spread.close)
             self.memoryx = spread.memoryx
-            prepare_kernels(progress, needed_kernels(self.precision, sparsity.groups, answers=True))
+            prepare_kernels(progress, needed_kernels(self.graph, self.precision, sparsity.groups, answers=True))
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
             """of the training that it comes from"""

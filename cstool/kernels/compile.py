@@ -179,10 +179,10 @@ def _of_bfloat16() -> None:
     convert(bits, wide)
     magnitudes.first_non_finite(bits.reshape(-1))
     _loss(_bfloat16(4, 8))
-    _mixture(_bfloat16)
 
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
+MIXTURE_KERNELS = "mixture"
 """what a run may need beside what every run does; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 
 _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
@@ -198,8 +198,8 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
     ("softmax loss", frozenset(), _loss),
     ("embeddings", frozenset(), _embeddings),
     ("norms", frozenset(), _norms),
-    ("mixture of experts", frozenset(), _mixture),
     ("attention", frozenset(), _attention),
+    ("mixture of experts", frozenset({MIXTURE_KERNELS}), _mixture),
     ("sparse linear", frozenset({SPARSE_KERNELS}), _sparse_linear),
     (
         "sparse linear in bfloat16",
@@ -207,6 +207,11 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
         partial(_sparse_linear, _bfloat16),
     ),
     ("inference", frozenset({ANSWERING_KERNELS}), _inference),
+    (
+        "mixture of experts in bfloat16",
+        frozenset({MIXTURE_KERNELS, BFLOAT16_KERNELS}),
+        partial(_mixture, _bfloat16),
+    ),
     ("bfloat16", frozenset({BFLOAT16_KERNELS}), _of_bfloat16),
     # Who is tried is compiled, if it is a kernel of our own.
     ("products of bfloat16", frozenset({PRODUCT_KERNELS}), partial(choose_gemm, BFLOAT16_NAME)),
@@ -240,7 +245,7 @@ def compile_kernels(
     Args:
         progress: called with (what comes next, groups done, groups in all) before each group
         others: groups of kernels that other rooms have, and what calls all of such a group
-        needs: `BFLOAT16_KERNELS`, `PRODUCT_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`
+        needs: `BFLOAT16_KERNELS`, `PRODUCT_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`, `MIXTURE_KERNELS`
     """
     groups = {**_needed(needs), **others}
     for done, (name, call) in enumerate(groups.items()):

@@ -12,10 +12,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from cstool.errors import CheckpointError
+from cstool.ir import Graph, OpKind
 from cstool.kernels import kernel_folder
 from cstool.kernels.compile import (
     ANSWERING_KERNELS,
     BFLOAT16_KERNELS,
+    MIXTURE_KERNELS,
     PRODUCT_KERNELS,
     SPARSE_KERNELS,
     compile_from_the_end,
@@ -49,10 +51,11 @@ def prepare_model_dir(folder: Path) -> None:
     sweep_temporary(folder)
 
 
-def needed_kernels(precision: str, sparse: Collection[str], *, answers: bool = False) -> frozenset[str]:
+def needed_kernels(graph: Graph, precision: str, sparse: Collection[str], *, answers: bool = False) -> frozenset[str]:
     """What a run needs of kernels beside what every run does.
 
     Args:
+        graph: of its model
         precision: of the run
         sparse: its sparse weights
         answers: whether the model answers, row by row
@@ -63,6 +66,7 @@ def needed_kernels(precision: str, sparse: Collection[str], *, answers: bool = F
         PRODUCT_KERNELS: precision == BFLOAT16_NAME and not answers,
         SPARSE_KERNELS: bool(sparse),
         ANSWERING_KERNELS: answers,
+        MIXTURE_KERNELS: any(op.kind is OpKind.ROUTER for op in graph.ops),
     }
     return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 

@@ -100,7 +100,7 @@ def open_session(
         _prepare_systems(session, found, trains=False, kinds=len(sizes))
     if data.train is not None:
         _prepare_systems(session, data.train, trains=True)
-    needs = needed_kernels(appliance.precision, appliance.memoryx.arrays.sparse_names)
+    needs = needed_kernels(graph, appliance.precision, appliance.memoryx.arrays.sparse_names)
     prepare_kernels(progress, needs)
     appliance.others.order(CompileKernels(needs))
     return session

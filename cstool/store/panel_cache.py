@@ -2,7 +2,8 @@
 
 The stream of weights is the same in every step, so what will be asked for is known, and so is what is needed last
 among all that could go (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
-Journal 5, 1966). Of experts it is known once tokens have chosen some: the others are not fetched. All state is guarded by one condition; files are read outside of it.
+Journal 5, 1966). Of experts it is known once tokens have chosen some: the others are not fetched. All state is guarded
+by one condition; files are read outside of it.
 """
 
 import math

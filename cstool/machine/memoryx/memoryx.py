@@ -25,7 +25,7 @@ from cstool.machine.memoryx.shards import Shards
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx.step_statistics import StepStatistics
 from cstool.machine.memoryx.stream import WeightStream
-from cstool.machine.memoryx.updates import Updates
+from cstool.machine.memoryx.updates import ExpertUse, Updates
 from cstool.machine.recorder import Recorder
 from cstool.optimizers import Optimizer, WholeOptimizer
 from cstool.store import RamStore, Store
@@ -266,6 +266,11 @@ class MemoryX:
     def gradient_bytes(self, panel: Panel) -> int:
         """What comes back of a panel, where all its rows have gradients and its zeros need none [bytes]."""
         return self._stream.gradient_bytes(panel)
+
+    @property
+    def expert_use(self) -> ExpertUse | None:
+        """What became of the gradients of experts that no token chose; None where nothing is trained."""
+        return None if self._updates is None else self._updates.use
 
     @property
     def lanes_waited_s(self) -> float:

@@ -6,9 +6,9 @@ they wait; each panel is updated in the order of the next stream, which overlaps
 acquires a panel waits for its update alone. Either way nobody reads a panel between its update and the end of the step.
 
 A gradient that is zero, as that of an expert that no token chose, is no array; its update has the bits of one with
-zeros. Where MemoryX is in a file the panel is *owed* that update: it is made when somebody asks for the panel again, or a
-commit or a checkpoint does, together with all others that the panel is owed, in their order. So a panel that is not used
-for some steps is read and written once in place of once a step, and never more often.
+zeros. Where MemoryX is in a file the panel is *owed* that update: it is made when somebody asks for the panel again,
+or a commit or a checkpoint does, together with all others that the panel is owed, in their order. So a panel that is
+not used for some steps is read and written once in place of once a step, and never more often.
 """
 
 import math
@@ -154,11 +154,12 @@ class Updates:
 
     def _update_idle(self, panel: Panel, step: Step) -> None:
         """Update a panel whose gradient is zero, or let it be owed that."""
+        is_of_expert = panel.weight in self._arrays.of_experts
         with self._owing:
-            self.use.idle += 1
+            self.use.idle += is_of_expert
             owed = self._owed.setdefault(panel, [])
             owed.append(step)
-            if not self.owes or panel.weight not in self._arrays.of_experts or len(owed) >= MOST_OWED:
+            if not (self.owes and is_of_expert) or len(owed) >= MOST_OWED:
                 self._begin_owed(panel)
 
     def catch_up(self, panel: Panel) -> None:
@@ -177,7 +178,7 @@ class Updates:
         steps = self._owed.get(panel)
         if steps is None:
             return
-        self.use.visits += 1
+        self.use.visits += panel.weight in self._arrays.of_experts
         gradients: Gradients = {panel: NoGradient.ZERO}
         # Nobody need have asked for the panel since its last update.
         before = self._under_way.get(panel)

@@ -10,6 +10,7 @@ from cstool.kernels._cache import KernelFolder
 from cstool.kernels.compile import (
     ANSWERING_KERNELS,
     BFLOAT16_KERNELS,
+    MIXTURE_KERNELS,
     PRODUCT_KERNELS,
     SPARSE_KERNELS,
     compile_from_the_end,
@@ -26,10 +27,9 @@ GROUPS = [
     "softmax loss",
     "embeddings",
     "norms",
-    "mixture of experts",
     "attention",
 ]
-EVERY = {BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS}
+EVERY = {BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS, MIXTURE_KERNELS}
 
 
 @pytest.fixture
@@ -53,11 +53,12 @@ def test_progress_names_what_comes_next():
         ({ANSWERING_KERNELS}, ["inference"]),
         ({BFLOAT16_KERNELS}, ["bfloat16"]),
         ({PRODUCT_KERNELS}, ["products of bfloat16"]),
+        ({MIXTURE_KERNELS}, ["mixture of experts"]),
         (
             EVERY,
             [
-                *("sparse linear", "sparse linear in bfloat16", "inference", "bfloat16", "products of bfloat16"),
-                "inference in bfloat16",
+                *("mixture of experts", "sparse linear", "sparse linear in bfloat16", "inference"),
+                *("mixture of experts in bfloat16", "bfloat16", "products of bfloat16", "inference in bfloat16"),
             ],
         ),
     ],
@@ -203,7 +204,7 @@ def compiled():
 for name in {missing}:
     none = gemm_providers.Found(name, None, "is not here")
     setattr(gemm_providers, f"find_{{name}}", lambda none=none: none)
-compile_kernels(lambda name, done, total: None, needs=["bfloat16", "products"])
+compile_kernels(lambda name, done, total: None, needs=["bfloat16", "products", "mixture"])
 before = compiled()
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
@@ -232,7 +233,7 @@ def compiled():
     kernels = {{kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}}
     return sum(len(kernel.signatures) for kernel in kernels)
 
-compile_kernels(lambda name, done, total: None, needs=["answering", "{precision}"])
+compile_kernels(lambda name, done, total: None, needs=["answering", "mixture", "{precision}"])
 before = compiled()
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes

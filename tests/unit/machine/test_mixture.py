@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cstool.ir import Graph
-from cstool.kernels.compile import BFLOAT16_KERNELS, compile_kernels
+from cstool.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, compile_kernels
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW
@@ -32,7 +32,7 @@ def trained(graph: Graph, **settings: Any) -> tuple[float, str, int]:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_bits_depend_neither_on_systems_nor_lanes_nor_waves_nor_recomputation(precision):
-    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS])
+    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS, MIXTURE_KERNELS])
     graph = decoder(**KEYS)
     expected = trained(graph, precision=precision)
     for settings in ({"num_csx": 2}, {"num_csx": 4, "lanes": 2}, {"lanes": 3}, {"recompute": "always"}):

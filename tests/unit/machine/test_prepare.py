@@ -15,6 +15,7 @@ from cstool.kernels import compile as compiling
 from cstool.kernels._cache import KernelFolder
 from cstool.machine import prepare as preparing
 from cstool.progress import Silent
+from tests.models import FAMILIES, decoder
 
 
 @pytest.fixture
@@ -124,6 +125,9 @@ def test_why_they_are_not_kept_is_said_in_each_run(said):  # type: ignore[no-unt
 
 
 def test_a_model_that_answers_needs_no_provider_of_products() -> None:
-    assert preparing.needed_kernels("float32", []) == set()
-    assert preparing.needed_kernels("bfloat16", []) == {"bfloat16", "products"}
-    assert preparing.needed_kernels("bfloat16", ["a.weight"], answers=True) == {"bfloat16", "sparse", "answering"}
+    graph, mixture = decoder(), decoder(**FAMILIES["mixtral"])
+    needed = preparing.needed_kernels
+    assert needed(graph, "float32", []) == set()
+    assert needed(graph, "bfloat16", []) == {"bfloat16", "products"}
+    assert needed(graph, "bfloat16", ["a.weight"], answers=True) == {"bfloat16", "sparse", "answering"}
+    assert needed(mixture, "float32", []) == {"mixture"}
