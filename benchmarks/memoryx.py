@@ -5,6 +5,7 @@ Every run is a process of its own, `cstool run --json`. Run from the project's f
     python -m benchmarks.memoryx job      # 24 x Linear(2048, 2048), batch 64, AdamW
     python -m benchmarks.memoryx growth   # peak memory of a GPT of 100M to 1.3B parameters, and a plot
     python -m benchmarks.memoryx capped   # the step rate with a file against that in memory, page cache capped
+    python -m benchmarks.memoryx experts  # a mixture of 32 experts, 2 GiB of weights, in less than 700 MB
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ JOB_MEMORY_MIB = 48
 GROWTH_LAYERS = (2, 4, 8, 16, 26)
 """of GPT-3 XL's width: 102M to 1.3B parameters"""
 GROWTH_MEMORY_MIB = 512
+EXPERTS, EXPERT_LAYERS, EXPERT_MEMORY_MIB = 32, 4, 128
+EXPERT_STEPS = 8
+EXPERT_TOKENS = (64, 1024)
+"""of a step"""
 CAPPED_LAYERS = 3
 CAPPED_MIB = 1500
 """what the process and its page cache may take, for a file of 3.6 GB"""
@@ -114,10 +119,23 @@ def gpt_params(layers: int, batch_size: int, steps: int, data: Path, checkpointi
     return {"trainer": {"init": init, "fit": {"train_dataloader": loader}}}
 
 
-def text_of_512_tokens(folder: Path) -> Path:
-    """Prepare the sources of the standard library as samples of 512 bytes."""
-    data = folder / "text"
-    command = ["data", "prepare", "text", "--output", str(data), "--sequence_length", "512"]
+def expert_params(tokens: int, data: Path) -> dict[str, Any]:
+    """Return a byte-level GPT whose layers have 32 experts of 4.2M parameters each, of which a token meets two."""
+    document = gpt_params(EXPERT_LAYERS, tokens // 64, EXPERT_STEPS, data, "auto")
+    document["trainer"]["init"]["model"] |= {
+        "hidden_size": 1024,
+        "num_heads": 8,
+        "filter_size": 2048,
+        "max_position_embeddings": 64,
+        "moe": {"num_experts": EXPERTS, "top_k": 2, "load_balancing_loss_coef": 0.01},
+    }
+    return document
+
+
+def text_of_512_tokens(folder: Path, tokens: int = 512) -> Path:
+    """Prepare the sources of the standard library as samples of 512 bytes, or another number."""
+    data = folder / f"text_{tokens}"
+    command = ["data", "prepare", "text", "--output", str(data), "--sequence_length", str(tokens)]
     subprocess.run([sys.executable, "-m", "cstool", *command], cwd=PROJECT, check=True, capture_output=True)
     return data
 
@@ -164,6 +182,26 @@ def growth(folder: Path, plot: Path | None) -> None:
     print(f"  the rest from the smallest to the largest model: {(max(rest) / min(rest) - 1) * 100:.1f} % apart")
     if plot is not None:
         _draw(plot, rows)
+
+
+def experts(folder: Path) -> None:
+    """Train a mixture that is larger than the memory it takes, with many tokens in a step and with few."""
+    data, libraries = text_of_512_tokens(folder, 64), libraries_bytes()
+    print(f"  interpreter and libraries alone: {libraries / 1e6:.0f} MB; --memoryx_memory {EXPERT_MEMORY_MIB}MiB")
+    for tokens in EXPERT_TOKENS:
+        result = run(expert_params(tokens, data), folder, *file_flags(EXPERT_MEMORY_MIB, 0), "--lanes", "1")
+        weights, memoryx = 4 * result["parameters"], result["memoryx"]
+        panels = 2 * EXPERTS * EXPERT_LAYERS * len(result["losses"])
+        print(
+            f"  {tokens:>4} tokens in a step: weights {weights / 2**30:.2f} GiB, with moments {3 * weights / 2**30:.2f} GiB; "
+            f"peak {result['peak_resident_bytes'] / 1e6:.0f} MB; {result['steady_s']:.2f} s/step{_traffic(result)}; "
+            f"{memoryx['idle_panels'] / panels:.0%} of the experts' panels idle, gone over {memoryx['idle_visits']} times",
+            flush=True,
+        )
+        # Weights and moments, in bytes per parameter: docs/memoryx.md.
+        print(
+            f"       if all experts were used, at most: reads {4 * weights / 1e9:.1f} GB, writes {3 * weights / 1e9:.1f} GB"
+        )
 
 
 def against_memory(folder: Path, rounds: int) -> None:
@@ -219,7 +257,7 @@ def _draw(path: Path, rows: Sequence[tuple[int, int, int]]) -> None:
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["job", "growth", "capped"])
+    parser.add_argument("what", choices=["job", "growth", "capped", "experts"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=PROJECT, help="where there is room on the disk")
     parser.add_argument("--plot", type=Path, help="PNG of `growth`")
@@ -233,6 +271,8 @@ def main() -> None:
                 growth(folder, asked.plot)
             case "capped":
                 against_memory(folder, asked.rounds)
+            case "experts":
+                experts(folder)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,10 @@ def estimate(
     recompute: Annotated[
         Recompute, flag("--recompute", "Compute activations again where that is faster, or where it is needed.")
     ] = "fastest",
+    expert_imbalance: Annotated[
+        float,
+        option("--expert_imbalance", "F", "Tokens of the busiest expert of each layer, as a multiple of the mean."),
+    ] = 1.0,
     trace: Annotated[
         Path | None, option("--trace", "FILE", "Write a step as a timeline in Chrome's trace format, .json.")
     ] = None,
@@ -146,6 +150,7 @@ def estimate(
         tokens=tokens,
         execution_mode=execution_mode,
         recompute=recompute,
+        expert_imbalance=expert_imbalance,
     )
     if trace is not None:
         write_timeline(found.estimate, trace)

@@ -15,7 +15,7 @@ from cstool.compiler.fusion import fuse_kernels, match_kernels
 from cstool.compiler.memory import add_backward, plan_memory
 from cstool.compiler.modes import NothingFits, choose_mode
 from cstool.compiler.pipelining import place_stages, route_edges
-from cstool.compiler.program import Pass, Program, Request, memoryx_need, shapes_of
+from cstool.compiler.program import Pass, Program, Request, memoryx_need, shapes_of, unbalanced
 from cstool.compiler.streaming import plan_streaming
 from cstool.errors import ArtifactError, CompileError
 from cstool.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify_artifact
@@ -61,8 +61,10 @@ class Options(TypedDict, total=False):
         recompute: "needed" or "fastest"
         micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
         form: of samples; None for what the params say
+        expert_imbalance: tokens of the busiest expert, as a multiple of the mean
     """
 
+    expert_imbalance: float
     execution_mode: str
     recompute: str
     micro_batch_size: int | None
@@ -165,6 +167,7 @@ def make_program(
     recompute: str = "fastest",
     micro_batch_size: int | None = None,
     form: SampleForm | None = None,
+    expert_imbalance: float = 1.0,
 ) -> Program:
     """The model of a params file, and what it is compiled for, before all passes; `Options` has the arguments.
 
@@ -198,12 +201,13 @@ def make_program(
         optimizer=costed_optimizer(params.optimizer),
         recompute=recompute,
         waits_for_norm=params.precision.gradients_wait,
+        expert_imbalance=expert_imbalance,
     )
     return _program(params, request, form or declared_form(params))
 
 
 def _program(params: Params, request: Request, form: SampleForm) -> Program:
-    graph = build_graph(params.model, form)
+    graph = unbalanced(build_graph(params.model, form), request.expert_imbalance)
     return Program(graph, request, count_nonzeros(params, graph))
 
 

@@ -19,6 +19,7 @@ from cstool.ir import (
     StreamingPlan,
     Tensor,
     Weight,
+    rules_of,
 )
 from cstool.models.statistics import FLOAT32_BYTES
 from cstool.optimizers import Optimizer, state_numbers, whole_arrays
@@ -39,6 +40,7 @@ class Request:
         optimizer: its state and its costs count
         is_micro_batch_exact: whether fewer samples will not do
         waits_for_norm: whether updates need the norm of all gradients
+        expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
         recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
             a step faster
     """
@@ -53,6 +55,7 @@ class Request:
     recompute: str = "fastest"
     is_micro_batch_exact: bool = False
     waits_for_norm: bool = False
+    expert_imbalance: float = 1.0
 
     @property
     def samples_per_csx(self) -> int:
@@ -192,6 +195,25 @@ def segment_weights(graph: Graph, segment: Segment) -> dict[str, Weight]:
     own = {weight.name: weight for weight in segment.weights}
     others = {weight.name: weight for other in graph.segments if other is not segment for weight in other.weights}
     return own | {name: others[name] for op in segment.ops for name in op.weights if name not in own}
+
+
+def unbalanced(graph: Graph, busiest: float) -> Graph:
+    """Return a graph whose work is that of a router that does not balance its experts.
+
+    Args:
+        busiest: tokens of the busiest expert of each layer, as a multiple of the mean; all others have as many as each
+            other
+    """
+    if busiest == 1:
+        return graph
+
+    def changed(op: Op) -> Op:
+        if not rules_of(op).matrix_per_expert:
+            return op
+        return replace(op, attributes=MappingProxyType({**op.attributes, "busiest": busiest}))
+
+    segments = (replace(segment, ops=tuple(map(changed, segment.ops))) for segment in graph.segments)
+    return replace(graph, segments=tuple(segments))
 
 
 def shapes_of(graph: Graph, segment: Segment) -> dict[str, tuple[int, ...]]:

@@ -186,6 +186,7 @@ class Estimator:
                     execution_mode=execution_mode,
                     recompute=self.request.recompute,
                     micro_batch_size=micro_batch_size,
+                    expert_imbalance=self.request.expert_imbalance,
                 )
             except CompileError:
                 # That MemoryX is too small says more than what else does not fit.

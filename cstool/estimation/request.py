@@ -22,6 +22,7 @@ class Request:
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
         tokens: to train with; None if nobody asks how long that takes
+        expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
     """
 
     params: Params
@@ -30,6 +31,7 @@ class Request:
     execution_mode: str = "auto"
     recompute: str = "fastest"
     tokens: int | None = None
+    expert_imbalance: float = 1.0
 
     @property
     def batch_size(self) -> int:
@@ -46,20 +48,22 @@ def make_request(
     recompute: str = "fastest",
     memoryx: str | None = None,
     tokens: str | None = None,
+    expert_imbalance: float = 1.0,
 ) -> Request:
     """A request, checked.
 
     Args:
-        params, batch_per_csx, execution_mode, recompute: see `Request`
+        params, batch_per_csx, execution_mode, recompute, expert_imbalance: see `Request`
         system_name: a known name, or the path of a system file
         memoryx: capacity of MemoryX, such as "12TB"
         tokens: to train with, such as "300B"
 
     Raises:
-        EstimateError: the file has no batch, or a size is not one
+        EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven
         ParamsError: there is no such system
     """
     loader_of(params)
+    _check_imbalance(params, expert_imbalance)
     system = load_system(system_name)
     if memoryx is not None:
         size = _size("--memoryx", memoryx, BYTE_UNITS, "12TB")
@@ -67,7 +71,24 @@ def make_request(
             raise EstimateError(f"--memoryx: must be left out: {system.name} has no MemoryX", "cs2 and cs3 have it")
         system = replace(system, memoryx=replace(system.memoryx, capacity_bytes=size, units_bytes=(size,)))
     wanted = None if tokens is None else parse_tokens(tokens)
-    return Request(params, system, batch_per_csx, execution_mode, recompute, wanted)
+    return Request(params, system, batch_per_csx, execution_mode, recompute, wanted, expert_imbalance)
+
+
+def _check_imbalance(params: Params, imbalance: float) -> None:
+    if imbalance == 1:
+        return
+    moe = getattr(params.model, "moe", None)
+    if moe is None or not moe.is_mixture:
+        raise EstimateError(
+            f"--expert_imbalance: must be left out: {params.model.name} of {params.path} has no mixture of experts"
+        )
+    # The busiest has all tokens then.
+    most = moe.num_experts / moe.top_k
+    if not 1 <= imbalance <= most:
+        raise EstimateError(
+            f"--expert_imbalance: must be from 1 to {most:g}, where one of {moe.num_experts} experts has all tokens, "
+            f"each of which meets {moe.top_k}; got {imbalance:g}"
+        )
 
 
 def loader_of(params: Params) -> DataloaderParams:

@@ -9,7 +9,8 @@ class MatMul:
 
     `is_repeated` says that nothing keeps y, and backward computes it again before its delta. `nonzeros` counts the
     elements of a sparse W, wherever they are; None for a dense one. Of experts W is all matrices below each other, and
-    `tokens` those that an element is multiplied with on average, out of `all_tokens`; else that is None.
+    `tokens` those that an element is multiplied with on average, out of `all_tokens`; else that is None. Of these
+    `experts` the busiest has `busiest` times as many as one has on average, all others have as many as each other.
     """
 
     tokens: int
@@ -18,6 +19,19 @@ class MatMul:
     is_repeated: bool = False
     nonzeros: int | None = None
     all_tokens: int | None = None
+    experts: int = 1
+    busiest: float = 1.0
+
+    @property
+    def shares(self) -> tuple[tuple[int, float], ...]:
+        """Experts that are alike, and how many tokens each has, as a multiple of the mean.
+
+        >>> MatMul(tokens=2, inputs=4, outputs=5, all_tokens=8, experts=4, busiest=2.5).shares
+        ((1, 2.5), (3, 0.5))
+        """
+        if self.busiest == 1:
+            return ((self.experts, 1.0),)
+        return (1, self.busiest), (self.experts - 1, (self.experts - self.busiest) / (self.experts - 1))
 
     @property
     def weights(self) -> int:

@@ -23,6 +23,7 @@ between is element by element; backward computes the scores again and has four p
 keys than late ones; rows are taken to have both, as they do when tokens are dealt to them in turn.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,7 +134,8 @@ def query_cycles(pe: Pe, item: Pairs, columns: Any) -> tuple[Any, Any]:
 
 def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any, needs_delta: bool) -> None:
     i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
-    tokens = item.tokens
+    # PEs that have the busiest expert multiply with the tokens of that; the others wait for them.
+    tokens = math.ceil(item.tokens * item.busiest)
     products = minimum(i * pe.axpy_cycles(o), o * pe.axpy_cycles(i))
     compute = tokens * (products + pe.partial_sum_cycles(o, width))
     link = tokens * maximum(o * (width > 1), pe.wavelets(i))

@@ -17,7 +17,9 @@ Weights come in, and gradients leave, at the rate of the links off the wafer. Of
 each with its place, and each is one AXPY; of its gradient only they leave (`busiest_axpys`).
 
 Of experts all weights come, and each is multiplied with the tokens of a PE that chose its expert: as many on each PE
-and with each expert, as if the router balanced them.
+and with each expert, as if the router balanced them. Where one is busier than the others, its products hold up the
+weights behind it, and the weights of the others come no sooner: the experts follow one another, and each takes the
+largest of its own limits. That is this project's reading.
 
 What is normalised, or goes through a softmax, is summed over each token: along the row and back.
 
@@ -28,11 +30,11 @@ and the order within a row of W, are this project's reading; the vendor has publ
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cstool.ir import Layout, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.phases import Phases
+from cstool.perf.phases import Limits, Phases
 from cstool.perf.region import query_cycles
 from cstool.system import System
 
@@ -198,10 +200,10 @@ def _add_matmul(
     outputs_in_flight: int,
     needs_delta: bool,
 ) -> None:
-    t = layout.tokens_per_pe
     if item.all_tokens is not None:
-        # A PE multiplies a weight with those of its tokens that chose the expert.
-        t = int(ceil_div(t * item.tokens, item.all_tokens))
+        _add_experts(phases, pe, item, layout, stream, outputs_in_flight, needs_delta)
+        return
+    t = layout.tokens_per_pe
     arriving = busiest_axpys(item, layout.columns, outputs_in_flight)
     products = arriving * pe.axpy_cycles(t)
     edge = edge_cycles(pe, stream.matrix_bytes(item))
@@ -222,6 +224,34 @@ def _add_matmul(
     sums = pe.partial_sum_cycles(leaving, layout.rows) + pe.partial_sum_cycles(leaving, layout.groups)
     out = edge_cycles(pe, item.weights * stream.gradient_bytes)
     phases.gradient.add(compute=leaving * pe.axpy_cycles(t) + sums, link=max(leaving, deltas), egress=out)
+
+
+def _add_experts(
+    phases: Phases,
+    pe: Pe,
+    item: MatMul,
+    layout: Layout,
+    stream: Stream,
+    outputs_in_flight: int,
+    needs_delta: bool,
+) -> None:
+    """Add the products of experts, those that are alike together; what they wait for one another is latency."""
+    assert item.all_tokens is not None
+    groups = []
+    for experts, share in item.shares:
+        # A PE multiplies a weight with those of its tokens that chose the expert.
+        t = math.ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
+        part = replace(item, outputs=item.outputs // item.experts * experts, all_tokens=None)
+        alone = Phases(pe.efficiency)
+        _add_matmul(alone, pe, part, replace(layout, tokens_per_pe=t), stream, outputs_in_flight, needs_delta)
+        groups.append(alone)
+    for index, limits in enumerate(phases.all):
+        alike = [alone.all[index] for alone in groups]
+        together = Limits(pe.efficiency)
+        for each in alike:
+            together.add(each.compute, each.link, each.ingress, each.egress, each.latency)
+        waiting = sum(each.cycles for each in alike) - together.cycles if len(alike) > 1 else 0
+        limits.add(together.compute, together.link, together.ingress, together.egress, together.latency + waiting)
 
 
 def _add_row_sums(phases: Phases, pe: Pe, item: RowSums, layout: Layout) -> None:

@@ -86,6 +86,7 @@ def estimate(
     tokens: str | int | None = None,
     execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
     recompute: Literal["needed", "fastest"] = "fastest",
+    expert_imbalance: float = 1.0,
 ) -> Estimate:
     """Predict a training step on the modelled cluster; nothing runs, and no data is needed.
 
@@ -99,6 +100,7 @@ def estimate(
         tokens: to train with, such as "300B"; `days` of the result is how long that takes
         execution_mode: how the model uses the wafer; "auto" takes what is faster
         recompute: compute activations again where that is faster, or where it is needed
+        expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
 
     Returns:
         Time of a step [s], what bounds it, tokens/s, power [W], the artifact; all of it modelled
@@ -108,7 +110,7 @@ def estimate(
         CompileError: the model does not fit
         ParamsError: the file breaks rules, or there is no such system
     """
-    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute)
+    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance)
     return found.at(found.request.params.num_csx if num_csx is None else num_csx)
 
 
@@ -123,13 +125,15 @@ def estimate_scaling(
     tokens: str | int | None = None,
     execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
     recompute: Literal["needed", "fastest"] = "fastest",
+    expert_imbalance: float = 1.0,
 ) -> list[Row]:
     """Predict a training step on several numbers of systems, side by side.
 
     Args:
         params: a params file of one trainer, or params that are loaded
         num_csx: numbers of systems
-        overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute: as for `estimate`
+        overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance: as for
+            `estimate`
 
     Returns:
         For each number the estimate, or why there is none, with its speedup over the first
@@ -140,7 +144,7 @@ def estimate_scaling(
     """
     from cstool.estimation import scale
 
-    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute)
+    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance)
     return scale(found, num_csx)
 
 
@@ -312,6 +316,7 @@ def _estimator(
     tokens: str | int | None,
     execution_mode: str,
     recompute: str,
+    expert_imbalance: float = 1.0,
 ) -> Estimator:
     check_choice("execution_mode", execution_mode, EXECUTION_MODES)
     check_choice("recompute", recompute, RECOMPUTE)
@@ -325,6 +330,7 @@ def _estimator(
         tokens=None if tokens is None else str(tokens),
         execution_mode=execution_mode,
         recompute=recompute,
+        expert_imbalance=expert_imbalance,
     )
     return Estimator(request)
 

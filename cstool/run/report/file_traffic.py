@@ -17,6 +17,8 @@ class FileTraffic:
             and that steps waited for commits: for the file, or for what is computed on the way to it
         ahead_bytes: how far ahead weights were fetched in the end
         committed_step: of the last commit; None where there is none
+        idle_panels: of experts that no token of a step chose, summed over the steps: they were not read for it
+        idle_visits: how many times such panels were read and written, for the updates of one step or of several
     """
 
     path: str
@@ -26,6 +28,8 @@ class FileTraffic:
     waited_s: float
     ahead_bytes: int
     committed_step: int | None
+    idle_panels: int = 0
+    idle_visits: int = 0
 
     @property
     def hidden_share(self) -> float:
@@ -35,10 +39,15 @@ class FileTraffic:
     def line(self) -> str:
         """Return it as the log has it."""
         rate = (self.read_bytes + self.written_bytes) / self.busy_s / 1e9 if self.busy_s else 0.0
+        idle = (
+            f" It left {self.idle_panels:,} panels of experts alone that no token of a step chose, and updated them in "
+            f"{self.idle_visits:,} visits."
+        )
         return (
             f"MemoryX read {bytes_text(self.read_bytes)} and wrote {bytes_text(self.written_bytes)} in "
             f"{self.busy_s:,.1f} s of requests ({rate:.2f} GB/s each); {self.waited_s:,.1f} s were waited for weights, "
             f"updates and commits: {self.hidden_share:.0%} of the requests or more were hidden."
+            f"{idle * bool(self.idle_panels)}"
         )
 
 
@@ -47,7 +56,7 @@ def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
     file = memoryx.arrays.file
     if file is None:
         return None
-    traffic = file.traffic
+    traffic, use = file.traffic, memoryx.expert_use
     return FileTraffic(
         str(file.path),
         traffic.read_bytes,
@@ -56,4 +65,5 @@ def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
         memoryx.lanes_waited_s + memoryx.commit_waited_s,
         file.cache.ahead_bytes,
         None if file.record is None else file.record.step,
+        *(() if use is None else (use.idle, use.visits)),
     )
