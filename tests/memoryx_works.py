@@ -25,6 +25,8 @@ from tests.end_to_end.runs import compiled, digest_of, write_text
 
 SMALL = {"init__model__num_hidden_layers": 1, **NEVER_SAVED}
 RIGL = {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}
+EXPERTS = {"init__model__moe": {"num_experts": 24, "top_k": 1}, "init__model__filter_size": 16}
+"""of which batches leave some alone"""
 VARIANTS: dict[str, dict[str, Any]] = {
     "clipped": {},
     "not clipped": {"init__precision": {}},
@@ -32,6 +34,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "untied": {"init__model__share_embedding_weights": False},
     "rigl": {"init__sparsity": RIGL},
     "rigl, not clipped": {"init__sparsity": RIGL, "init__precision": {}},
+    "mixture": EXPERTS,
+    "mixture, not clipped": {**EXPERTS, "init__precision": {}},
 }
 CALLS = ("pwritev", "pwrite", "fdatasync", "fsync", "replace", "link", "unlink", "posix_fallocate", "ftruncate")
 """what the disk is asked for"""

@@ -93,6 +93,41 @@ def test_what_cannot_be_had_is_refused(num_csx, asked, rule, hint):
     assert str(found.value) == (rule if hint is None else f"{rule}\nhint: {hint}")
 
 
+MOE = {"num_experts": 8, "top_k": 2}
+
+
+@pytest.mark.parametrize(
+    ("shape", "imbalance", "rule"),
+    [
+        ({}, 2.0, "--expert_imbalance: must be left out: gpt3 of gpt.yaml has no mixture of experts"),
+        *(
+            (
+                {"moe": MOE},
+                imbalance,
+                "--expert_imbalance: must be from 1 to 4, where one of 8 experts has all tokens, each of which meets 2; "
+                f"got {imbalance:g}",
+            )
+            for imbalance in (0.5, 4.1, float("nan"))
+        ),
+    ],
+)
+def test_experts_cannot_be_more_uneven_than_one_that_has_all_tokens(shape, imbalance, rule):
+    with pytest.raises(CstoolError) as found:
+        estimator(gpt(**shape), expert_imbalance=imbalance)
+    assert str(found.value) == rule
+
+
+@pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
+def test_uneven_experts_take_longer_for_the_same_products(mode):
+    params = gpt(moe=MOE, hidden_size=256, filter_size=256, num_hidden_layers=1)
+    found = [estimator(params, execution_mode=mode, expert_imbalance=each).at(1) for each in (1, 2, 4)]
+    assert found[0].step_s == estimator(params, execution_mode=mode).at(1).step_s
+    # Tokens of a PE are whole numbers, which a step in between may gain by.
+    assert found[0].step_s < found[-1].step_s
+    assert found[1].step_s < found[-1].step_s
+    assert len({each.flops for each in found}) == 1
+
+
 def test_a_batch_of_its_own_for_each_system_is_never_shared_out():
     found = estimator(gpt(), batch_per_csx=5).at(7)
     assert (found.samples_per_csx, found.batch_size) == (5, 35)

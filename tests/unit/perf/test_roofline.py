@@ -28,6 +28,7 @@ def compiled(name: str, *overrides: str, mode: str = "weight_streaming"):
         ("gpt_tiny", ()),
         ("gpt_tiny", ("trainer.init.sparsity=0.9",)),
         ("llama_tiny", ()),
+        ("moe_tiny", ()),
         ("gpt3_175b", ("trainer.init.sparsity=0.75",)),
     ],
 )

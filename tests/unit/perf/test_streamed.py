@@ -113,6 +113,27 @@ def test_weights_cannot_come_nor_gradients_leave_faster_than_the_links_take_them
     assert (phases.gradient.phase().bound, phases.gradient.cycles) == ("egress", 1700)
 
 
+def test_experts_follow_one_another_and_the_busiest_holds_up_what_comes_behind_it():
+    """4 experts of 12 outputs, each token meets one: one of the 4 tokens of a PE each, or 3, and the fourth no expert."""
+    even = MatMul(tokens=2, inputs=8, outputs=48, all_tokens=8, experts=4)
+    alone = streamed_phases(PE, [PRODUCT], replace(LAYOUT, tokens_per_pe=1), 2, STREAM)
+    found = streamed_phases(PE, [even], LAYOUT, 2, STREAM)
+    edges = [edge_cycles(PE, 4 * 96 * size) for size in (2, 4)]
+    assert limits(found) == [
+        (4 * p.compute, 4 * p.link, edges[0] * (p.ingress > 0), edges[1] * (p.egress > 0)) for p in alone.all
+    ]
+    assert [p.latency for p in found.all] == [0, 0, 0]
+    # Links so slow that the weights of an expert take longer than its products, but for those of the busiest.
+    slow = Pe(replace(CS2, io_bytes_per_s=10**8), 16)
+    uneven = streamed_phases(slow, [replace(even, busiest=4.0)], LAYOUT, 2, STREAM)
+    busy = streamed_phases(slow, [PRODUCT], LAYOUT, 2, STREAM)
+    idle = streamed_phases(slow, [PRODUCT], replace(LAYOUT, tokens_per_pe=0), 2, STREAM)
+    for index in range(3):
+        expected = busy.all[index].cycles + 3 * idle.all[index].cycles
+        # That of three experts together is rounded once.
+        assert expected - 3 <= uneven.all[index].cycles <= expected
+
+
 def test_of_a_table_all_rows_come_and_the_used_ones_leave():
     layout = Layout(groups=1, columns=4, rows=3, tokens_per_pe=2)
     into, out = edge_cycles(PE, 1000 * 8 * 2), edge_cycles(PE, 6 * 8 * 4)
