@@ -45,7 +45,7 @@ GROWTH_LAYERS = (2, 4, 8, 16, 26)
 GROWTH_MEMORY_MIB = 512
 EXPERTS, EXPERT_LAYERS, EXPERT_MEMORY_MIB = 32, 4, 128
 EXPERT_STEPS = 8
-EXPERT_TOKENS = (64, 1024)
+EXPERT_TOKENS = (64, 512)
 """of a step"""
 CAPPED_LAYERS = 3
 CAPPED_MIB = 1500
@@ -193,14 +193,15 @@ def experts(folder: Path) -> None:
         weights, memoryx = 4 * result["parameters"], result["memoryx"]
         panels = 2 * EXPERTS * EXPERT_LAYERS * len(result["losses"])
         print(
-            f"  {tokens:>4} tokens in a step: weights {weights / 2**30:.2f} GiB, with moments {3 * weights / 2**30:.2f} GiB; "
-            f"peak {result['peak_resident_bytes'] / 1e6:.0f} MB; {result['steady_s']:.2f} s/step{_traffic(result)}; "
-            f"{memoryx['idle_panels'] / panels:.0%} of the experts' panels idle, gone over {memoryx['idle_visits']} times",
-            flush=True,
+            f"  {tokens} tokens in a step: weights {weights / 2**30:.2f} GiB, with moments {3 * weights / 2**30:.2f} GiB; "
+            f"peak {result['peak_resident_bytes'] / 1e6:.0f} MB, {result['steady_s']:.1f} s/step{_traffic(result)}"
         )
-        # Weights and moments, in bytes per parameter: docs/memoryx.md.
         print(
-            f"       if all experts were used, at most: reads {4 * weights / 1e9:.1f} GB, writes {3 * weights / 1e9:.1f} GB"
+            f"    {memoryx['idle_panels'] / panels:.0%} of the panels of experts were idle, and updated in "
+            f"{memoryx['idle_visits']:,} visits in place of {memoryx['idle_panels']:,}; with all in use a step reads "
+            # Weights twice, or once more for their update, and moments: docs/memoryx.md.
+            f"{4 * weights / 1e9:.1f} to {5 * weights / 1e9:.1f} GB and writes {3 * weights / 1e9:.1f} GB",
+            flush=True,
         )
 
 

@@ -13,10 +13,12 @@ from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx import gradients, updates
 from cstool.machine.plan import make_plan
+from cstool.models import build_graph
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, Adam, AdamW
 from cstool.store import FileStore
-from tests.models import FAMILIES, decoder
+from tests.models import FAMILIES, decoder, decoder_params
+from tests.unit.inference.machines import made, walking
 from tests.unit.machine.machines import arrays_of, machine, random_batch
 
 BATCH, EXPERTS, LAYERS = 4, 5, 2
@@ -154,7 +156,7 @@ class _Reads:
 
 
 def _is_matrix(name: str) -> bool:
-    return ".experts.experts." in name and "linear_layer.weight" in name
+    return ".experts.experts." in name and ".weight" in name
 
 
 @pytest.fixture
@@ -213,6 +215,22 @@ def test_evaluations_read_what_their_tokens_chose(tmp_path, reads, graph):
         assert reads.experts(reads.read) == {1, 3}
         matrices = {name: size for name, size in reads.read.items() if _is_matrix(name)}
         assert matrices == {name: 4 * graph.weights[name.removeprefix("model.")].size for name in matrices}
+
+
+def test_an_answer_reads_the_experts_of_its_token(tmp_path, graph):
+    model = build_graph(decoder_params(**GRAPH), 1)
+    prompts = [[1, 2, 3]]
+    with walking(model, capacity=8) as (walk, _):
+        expected = made(walk, prompts, 4)
+    with walking(model, capacity=8, file=tmp_path / "memoryx.h5") as (walk, _):
+        assert made(walk, prompts, 1) == [expected[0][:1]]
+        before, passes = walk.stream.streamed_bytes, walk.passes
+        made(walk, [[5]], 4)
+        streamed_bytes = (walk.stream.streamed_bytes - before) / (walk.passes - passes)
+    of_experts = sum(4 * weight.size for name, weight in model.weights.items() if _is_matrix(name))
+    rest = 4 * model.parameter_count - of_experts
+    # Of each layer two experts; of the table of embeddings and of all else everything.
+    assert streamed_bytes == rest + of_experts * 2 / EXPERTS
 
 
 def test_norms_of_all_weights_are_those_of_all_experts(tmp_path, graph):
