@@ -193,7 +193,7 @@ def experts(folder: Path) -> None:
         weights, memoryx = 4 * result["parameters"], result["memoryx"]
         panels = 2 * EXPERTS * EXPERT_LAYERS * len(result["losses"])
         print(
-            f"  {tokens} tokens in a step: weights {weights / 2**30:.2f} GiB, with moments {3 * weights / 2**30:.2f} GiB; "
+            f"  {tokens} tokens in a step: weights {weights / 2**30:.2f} GiB, with moments {3 * weights / 2**30:.2f}; "
             f"peak {result['peak_resident_bytes'] / 1e6:.0f} MB, {result['steady_s']:.1f} s/step{_traffic(result)}"
         )
         print(

@@ -1,6 +1,7 @@
 """Rows in memory: never more than the limit, never a wait without end, always what the file holds."""
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -196,6 +197,29 @@ def test_what_is_fetched_ahead_is_what_comes_next(make_file):
         file.check(number, file.cache.hold(file.rows(number), fresh=False))
         file.cache.let_go(file.rows(number))
     assert sorted(file.reads) == [0, 1, 2, 3, 4, 5]
+
+
+def test_of_doubtful_rows_those_alone_are_fetched_that_are_wanted(make_file):
+    """As the panels of experts, of which it is known late which are needed."""
+    file = make_file([LARGE] * 6, 6 * buffer_bytes(LARGE))
+    order = [file.rows(number) for number in (0, 1, 2, 3, 4, 5)]
+    for _ in range(2):
+        file.reads.clear()
+        file.cache.expect(order, 0, doubtful={"1", "2", "3", "4"})
+        for rows in order:
+            file.cache.forget(rows.name, 0, LARGE)
+        file.check(0, file.cache.hold(file.rows(0), fresh=False))
+        file.cache.want([file.rows(2), file.rows(4)], 2)
+        for number in (2, 4, 5, 4, 2):
+            file.check(number, file.cache.hold(file.rows(number), fresh=False))
+            file.cache.let_go(file.rows(number))
+        file.cache.let_go(file.rows(0))
+        wait_until(lambda: not file.cache._loading, "it is fetched over and over")
+        assert {0, 2, 4, 5} == {*file.reads}
+        # Nobody will ask for them again: they make room first.
+        assert [file.cache._next_use(file.rows(number)) for number in (2, 4)] == [math.inf, math.inf]
+    # Whoever asks without a word before is served all the same.
+    file.check(3, file.cache.hold(file.rows(3), fresh=False))
 
 
 def test_an_error_reaches_whoever_asks_and_does_not_stick(make_file):
