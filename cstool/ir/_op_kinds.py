@@ -435,8 +435,8 @@ def _expert_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     *tokens, chosen = shapes[op.inputs[1]]
     outputs, inputs = _matrix_shape(op, shapes)
     experts = op.attributes["experts"]
-    # All matrices stream; with each the tokens are multiplied that chose its expert: as many with one as another, unless
-    # an estimate asks for something else.
+    # All matrices stream; with each the tokens are multiplied that chose its expert: as many with one as another,
+    # unless an estimate asks for something else.
     count, busiest = math.prod(tokens), op.attributes.get("busiest", 1.0)
     product = MatMul(
         -(-count * chosen // experts), inputs, experts * outputs, all_tokens=count, experts=experts, busiest=busiest

@@ -110,7 +110,9 @@ def estimate(
         CompileError: the model does not fit
         ParamsError: the file breaks rules, or there is no such system
     """
-    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance)
+    found = _estimator(
+        params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance
+    )
     return found.at(found.request.params.num_csx if num_csx is None else num_csx)
 
 
@@ -144,7 +146,9 @@ def estimate_scaling(
     """
     from cstool.estimation import scale
 
-    found = _estimator(params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance)
+    found = _estimator(
+        params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance
+    )
     return scale(found, num_csx)
 
 

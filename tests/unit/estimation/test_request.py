@@ -104,8 +104,8 @@ MOE = {"num_experts": 8, "top_k": 2}
             (
                 {"moe": MOE},
                 imbalance,
-                "--expert_imbalance: must be from 1 to 4, where one of 8 experts has all tokens, each of which meets 2; "
-                f"got {imbalance:g}",
+                "--expert_imbalance: must be from 1 to 4, where one of 8 experts has all tokens, each of which meets 2"
+                f"; got {imbalance:g}",
             )
             for imbalance in (0.5, 4.1, float("nan"))
         ),

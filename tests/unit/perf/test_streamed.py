@@ -114,7 +114,7 @@ def test_weights_cannot_come_nor_gradients_leave_faster_than_the_links_take_them
 
 
 def test_experts_follow_one_another_and_the_busiest_holds_up_what_comes_behind_it():
-    """4 experts of 12 outputs, each token meets one: one of the 4 tokens of a PE each, or 3, and the fourth no expert."""
+    """4 experts of 12 outputs, each token meets one: each expert has one of the 4 tokens of a PE, or one has all."""
     even = MatMul(tokens=2, inputs=8, outputs=48, all_tokens=8, experts=4)
     alone = streamed_phases(PE, [PRODUCT], replace(LAYOUT, tokens_per_pe=1), 2, STREAM)
     found = streamed_phases(PE, [even], LAYOUT, 2, STREAM)
