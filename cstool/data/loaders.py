@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from cstool.data.cifar import CIFAR10, CIFAR100, open_cifar
 from cstool.data.dataset import Dataset
 from cstool.data.drawn_masks import open_drawn_masks
 from cstool.data.hdf5_masks import open_hdf5_masks
 from cstool.data.hdf5_pairs import open_hdf5_pairs
+from cstool.data.image_folder import open_image_folder
+from cstool.data.image_steps import ImageSteps
 from cstool.data.masked_text import MaskedTextRequest, open_masked_text
 from cstool.data.mixture import MixtureDataset
+from cstool.data.mnist import open_mnist
 from cstool.data.parts import open_dataset
 from cstool.data.sentences import MNLI, SST2, open_sentences
 from cstool.data.sequence_pairs import PairRequest
@@ -18,10 +22,12 @@ from cstool.data.token_classes import open_token_classes
 from cstool.data.translations import open_translations
 from cstool.params import (
     DataloaderParams,
+    DigitsParams,
     DrawnMasksParams,
     Hdf5MasksParams,
     Hdf5PairsParams,
     MaskedTextParams,
+    PhotosParams,
     SentencesParams,
     StockLoaderParams,
     SummariesParams,
@@ -139,6 +145,15 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
             )
         case Hdf5PairsParams():
             return open_hdf5_pairs(folders, features=loader.features_list, vocab_size=vocab_size, tried=tried)
+        case DigitsParams():
+            steps = ImageSteps(loader.transforms, loader.shuffle_seed) if loader.transforms else None
+            return open_mnist(folders, split=loader.split, tried=tried, steps=steps)
+        case PhotosParams():
+            steps = ImageSteps(loader.steps, loader.shuffle_seed)
+            if loader.data_processor == "ImageNet1KProcessor":
+                return open_image_folder(folders, steps, split=loader.split, classes=classes, tried=tried)
+            kind = CIFAR10 if loader.data_processor == "CIFAR10Processor" else CIFAR100
+            return open_cifar(kind, folders, steps, split=loader.split, classes=classes, tried=tried)
     assert isinstance(loader, StockLoaderParams)
     parts = [part for part in loader.mixture if part.weight > 0]
     if not parts:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from cstool.data.dataset import Array, Field, is_special, names_in_folder
+from cstool.data.image_steps import ImageSteps
 from cstool.errors import DataError
 
 IMAGES_MAGIC, LABELS_MAGIC = 0x0803, 0x0801
@@ -36,9 +37,14 @@ class MnistDataset:
         origin: where they come from, for `describe`
         pixels, labels: the bytes of the files
         files: that they were read from
+        steps: that each goes through before its pixels are normalised; None for none
     """
 
-    def __init__(self, origin: str, pixels: Array, labels: Array, files: Sequence[Path]) -> None:
+    image_shape = (1, SIDE, SIDE)
+
+    def __init__(
+        self, origin: str, pixels: Array, labels: Array, files: Sequence[Path], steps: ImageSteps | None = None
+    ) -> None:
         self.fields: Mapping[str, Field] = MappingProxyType(
             {"x": Field((SIDE * SIDE,), "float32"), "mask": Field((), "float32"), "labels": Field((), "int32")}
         )
@@ -47,23 +53,38 @@ class MnistDataset:
         self._origin = origin
         self._pixels = pixels
         self._labels = labels
+        self._steps = steps
         self._normalised = ((np.arange(256) / 255 - PIXEL_MEAN) / PIXEL_STD).astype(np.float32)
 
     def describe(self) -> str:
         """Say in one line where the samples come from and how many there are."""
         return f"{self._origin}: {self.sample_count:,} samples"
 
-    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
         """Fill `x` (n, 784) with normalised pixels, `labels` (n,) with classes, `mask` (n,) with 1."""
-        out["x"][...] = self._normalised[self._pixels[indices]]
+        pixels = self._pixels[indices]
+        if self._steps is not None:
+            for place, number in enumerate(indices.tolist()):
+                pixels[place] = self._changed(self._steps, pixels[place], number, epoch)
+        out["x"][...] = self._normalised[pixels]
         out["labels"][...] = self._labels[indices]
         out["mask"][...] = 1
 
     def close(self) -> None:
         """Do nothing: all is in memory."""
 
+    def _changed(self, steps: ImageSteps, pixels: Array, number: int, epoch: int) -> Array:
+        where = f"{self._origin}: image {number}"
+        image = steps.pixels(pixels.reshape(SIDE, SIDE, 1), where, number, epoch)
+        if image.shape[:2] != (SIDE, SIDE):
+            height, width = image.shape[:2]
+            raise DataError(f"{where}: must be {SIDE} x {SIDE} pixels after its transforms, is {height} x {width}")
+        return image.reshape(-1)
 
-def open_mnist(folders: Sequence[Path], *, split: str = "train", tried: str = "") -> MnistDataset:
+
+def open_mnist(
+    folders: Sequence[Path], *, split: str = "train", tried: str = "", steps: ImageSteps | None = None
+) -> MnistDataset:
     """Read the digits of one part.
 
     A folder that holds one pair of files only serves both parts: the first 80 % are "train", the rest "val".
@@ -72,6 +93,7 @@ def open_mnist(folders: Sequence[Path], *, split: str = "train", tried: str = ""
         folders: one folder; the files may also lie in its MNIST/raw, where torchvision puts them
         split: "train" (files train-*) or "val" (files t10k-*)
         tried: all places where the folder was looked for, for messages
+        steps: that each image goes through before its pixels are normalised; None for none
 
     Raises:
         DataError: files are missing, damaged or do not belong together.
@@ -91,14 +113,14 @@ def open_mnist(folders: Sequence[Path], *, split: str = "train", tried: str = ""
         )
     if MNIST_PARTS[split] in present and len(present) == len(MNIST_PARTS):
         pixels, labels, files = _read_pair(folder, MNIST_PARTS[split], names)
-        return MnistDataset(f"{folder} ({MNIST_PARTS[split]}-*)", pixels, labels, files)
+        return MnistDataset(f"{folder} ({MNIST_PARTS[split]}-*)", pixels, labels, files, steps)
     pixels, labels, files = _read_pair(folder, present[0], names)
     if len(labels) < 2:
         raise DataError(f"{folder}: must hold at least two samples to split in train and val, got {len(labels)}")
     edge = max(1, len(labels) * 4 // 5)
     which, rows = ("first 80 %", slice(edge)) if split == "train" else ("last 20 %", slice(edge, None))
     origin = f"{folder} ({which} of {present[0]}-*, the only files there)"
-    return MnistDataset(origin, pixels[rows], labels[rows], files)
+    return MnistDataset(origin, pixels[rows], labels[rows], files, steps)
 
 
 def _file_of(part: str, kind: str, names: Sequence[str]) -> str | None:

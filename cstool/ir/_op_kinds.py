@@ -37,6 +37,8 @@ class OpKind(StrEnum):
     """x -> dropout(x + sinusoids of its position)"""
     GATHER = "gather"
     """x, positions -> the tokens of x at these positions of their sample"""
+    PREPEND_TOKEN = "prepend_token"
+    """x -> a learned token before those of each sample"""
     FIRST_TOKEN = "first_token"
     """x -> the first token of each sample"""
     SCALE = "scale"
@@ -257,6 +259,13 @@ def _gather_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 def _first_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     return ((1, *shapes[op.inputs[0]][1:]),)
+
+
+def _prepended_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    sequence, width = shapes[op.inputs[0]]
+    [token] = (shapes[name] for name in op.weights)
+    _require(token == (width,), op, f"token {token} does not fit inputs {(sequence, width)}")
+    return ((sequence + 1, width),)
 
 
 def _same_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
@@ -503,6 +512,7 @@ OP_RULES: Mapping[OpKind, OpRules] = {
     ),
     # Rows moved; backward they are added where they came from.
     OpKind.GATHER: OpRules(_gather_shapes, _elements(1, 1), reads=(1,), measured_as=OpKind.RESIDUAL),
+    OpKind.PREPEND_TOKEN: OpRules(_prepended_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
     OpKind.FIRST_TOKEN: OpRules(_first_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
     OpKind.SCALE: OpRules(_same_shape, _elements(1, 1), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL),
     OpKind.TOKEN_DROPOUT: OpRules(

@@ -7,6 +7,7 @@ import numpy as np
 from cstool.kernels._jit import elementwise
 from cstool.kernels.bfloat16 import widen
 from cstool.kernels.call import Call, Rows
+from cstool.kernels.linear import column_sum
 from cstool.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
 from cstool.kernels.tables import BLOCK_ROWS, shared_tables
 
@@ -35,12 +36,12 @@ def _scatter_add(delta_y, tokens, slots, values):  # type: ignore[no-untyped-def
 
 
 @elementwise
-def _position_forward(x, table, start, sequence, y, draws):  # type: ignore[no-untyped-def]
+def _position_forward(x, table, start, sequence, turn, y, draws):  # type: ignore[no-untyped-def]
     tokens, width = x.shape
     memory = mask_memory(width, x)
     row = np.empty(width, x.dtype)
     for t in range(tokens):
-        position = t % sequence - start
+        position = (t + turn) % sequence - start
         if position < 0 or position >= table.shape[0]:
             continue
         mask = mask_row(memory, draws, t, width)
@@ -51,13 +52,13 @@ def _position_forward(x, table, start, sequence, y, draws):  # type: ignore[no-u
 
 
 @elementwise
-def _position_backward(delta_y, start, sequence, delta_x, grad_table, draws):  # type: ignore[no-untyped-def]
+def _position_backward(delta_y, start, sequence, turn, delta_x, grad_table, draws):  # type: ignore[no-untyped-def]
     tokens, width = delta_y.shape
     grad_table[:] = 0
     memory = mask_memory(width, delta_y)
     row = np.empty(width, delta_y.dtype)
     for t in range(tokens):
-        position = t % sequence - start
+        position = (t + turn) % sequence - start
         if position < 0 or position >= grad_table.shape[0]:
             continue
         mask = mask_row(memory, draws, t, width)
@@ -88,7 +89,13 @@ def embedding_backward(c: Call) -> None:
 
 
 def add_positions(
-    x: np.ndarray, table: np.ndarray, sequence: int, y: np.ndarray, dropout: Dropout | None, start: int = 0
+    x: np.ndarray,
+    table: np.ndarray,
+    sequence: int,
+    y: np.ndarray,
+    dropout: Dropout | None,
+    start: int = 0,
+    turn: int = 0,
 ) -> None:
     """Compute y = dropout(x + row of the token's position); tokens of other panels are left alone.
 
@@ -99,14 +106,15 @@ def add_positions(
         y: (T, H) float32, written; may be x
         dropout: None for none
         start: first position of the panel
+        turn: position of the first token; after the last one, S - 1, comes position 0
     """
-    _position_forward(x, table, start, sequence, y, draws_of(dropout))
+    _position_forward(x, table, start, sequence, turn, y, draws_of(dropout))
 
 
 def position_forward(c: Call) -> None:
     """Add the positions of a panel (rows, H) of their table, the first at row `offset`; see `add_positions`."""
     first = c.start - c.attributes.get("offset", 0)
-    add_positions(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.dropout, first)
+    add_positions(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.dropout, first, c.attributes.get("turn", 0))
 
 
 def position_backward(c: Call) -> None:
@@ -115,7 +123,8 @@ def position_backward(c: Call) -> None:
     The gradient is 0 for rows of no position.
     """
     first = c.start - c.attributes.get("offset", 0)
-    _position_backward(c.delta_y, first, c.sequence, c.delta_x(0), c.grad(0), draws_of(c.dropout))
+    turn = c.attributes.get("turn", 0)
+    _position_backward(c.delta_y, first, c.sequence, turn, c.delta_x(0), c.grad(0), draws_of(c.dropout))
 
 
 def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -144,10 +153,40 @@ def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
     return table
 
 
+def grid_sinusoids(grid: tuple[int, int], width: int, before: int, dtype: np.dtype) -> np.ndarray:
+    """Return the fixed vectors of patches of an image, (before + rows * columns, H), rounded once from float64.
+
+    Each quarter of a vector has H / 4 timescales, from 1 geometrically up to almost 10000: sines of the column, its
+    cosines, sines of the row, its cosines. The vectors of what stands `before` the patches are 0.
+
+    Source: the vendor's `get_2d_fixed_position_embeddings`, 2.10.
+
+    Args:
+        grid: rows and columns of patches
+        width: H, a multiple of 4
+    """
+
+    def make() -> tuple[np.ndarray]:
+        rows, columns = grid
+        scales = _LONGEST_TIMESCALE ** -(np.arange(width // 4) / (width // 4))
+        row, column = np.divmod(np.arange(rows * columns), columns)
+        angles = [place[:, None] * scales for place in (column, row)]
+        table = np.zeros((before + rows * columns, width), dtype)
+        table[before:] = np.hstack([wave(angle) for angle in angles for wave in (np.sin, np.cos)])
+        return (table,)
+
+    (table,) = shared_tables(("grid sinusoids", *grid, width, before, dtype), make)
+    return table
+
+
 def fixed_position_forward(c: Call) -> None:
-    """Compute y = dropout(x + the sinusoids of the token's position); y may be x."""
-    x = c.inputs[0]
-    add_positions(x, sinusoids(c.sequence, x.shape[1], x.dtype), c.sequence, c.outputs[0], c.dropout)
+    """Compute y = dropout(x + the sinusoids of the token's position, or place in a `grid`); y may be x."""
+    x, grid = c.inputs[0], c.attributes.get("grid")
+    if grid is None:
+        table = sinusoids(c.sequence, x.shape[1], x.dtype)
+    else:
+        table = grid_sinusoids(tuple(grid), x.shape[1], c.attributes["before"], x.dtype)
+    add_positions(x, table, c.sequence, c.outputs[0], c.dropout)
 
 
 def fixed_position_backward(c: Call) -> None:
@@ -172,6 +211,22 @@ def gather_backward(c: Call) -> None:
     if not c.accumulate[0]:
         delta_x.fill(0)
     _scatter_add(c.delta_y, np.arange(len(rows)), rows, delta_x)
+
+
+def prepend_token_forward(c: Call) -> None:
+    """Copy x, (T, H), with the token (H,) before each sample, to (T + samples, H)."""
+    x, y = c.inputs[0], c.outputs[0]
+    by_sample = y.reshape(-1, c.sequence + 1, y.shape[1])
+    by_sample[:, 0] = c.weight(0)
+    by_sample[:, 1:] = x.reshape(-1, c.sequence, x.shape[1])
+
+
+def prepend_token_backward(c: Call) -> None:
+    """Compute the delta of x, and the gradient of the token, the sum over samples in their order."""
+    delta_y = c.delta_y.reshape(-1, c.sequence + 1, c.delta_y.shape[1])
+    column_sum(delta_y[:, 0], c.grad(0))
+    if c.delta_inputs[0] is not None:
+        c.delta_x(0).reshape(-1, c.sequence, delta_y.shape[2])[...] = delta_y[:, 1:]
 
 
 def first_token_forward(c: Call) -> None:

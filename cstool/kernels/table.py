@@ -23,6 +23,8 @@ from cstool.kernels.embedding import (
     gather_forward,
     position_backward,
     position_forward,
+    prepend_token_backward,
+    prepend_token_forward,
 )
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
@@ -88,6 +90,7 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.POSITION_EMBEDDING: Kernel(position_forward, position_backward),
     OpKind.FIXED_POSITION_EMBEDDING: Kernel(fixed_position_forward, fixed_position_backward),
     OpKind.GATHER: Kernel(gather_forward, gather_backward, accumulates=True),
+    OpKind.PREPEND_TOKEN: Kernel(prepend_token_forward, prepend_token_backward),
     OpKind.FIRST_TOKEN: Kernel(first_token_forward, first_token_backward, accumulates=True),
     OpKind.SCALE: Kernel(scale_forward, scale_backward),
     OpKind.TOKEN_DROPOUT: Kernel(token_dropout_forward, token_dropout_backward),

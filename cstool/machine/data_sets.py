@@ -10,8 +10,10 @@ from cstool.data import (
     MNIST_PROCESSOR,
     Dataset,
     OneSequenceDataset,
+    PatchesDataset,
     SinkTokensDataset,
     batches_per_epoch,
+    has_images,
     open_loader,
 )
 from cstool.errors import DataError
@@ -27,10 +29,12 @@ from cstool.params import (
     DecoderParams,
     Esm2Params,
     FcMnistParams,
+    ImageModelParams,
     ModelParams,
     ParallelDecoderParams,
     Params,
     StockLoaderParams,
+    VisionTransformerParams,
     data_set_names,
 )
 from cstool.sparsity import assign_groups
@@ -44,6 +48,7 @@ _PROCESSORS: Mapping[type[ModelParams], str] = {
     BertClassifierParams: "SST2DataProcessor",
     BertTokenClassifierParams: "BertTokenClassifierDataProcessor",
     BertSummarizationParams: "BertSumCSVDataProcessor",
+    VisionTransformerParams: "ImageNet1KProcessor",
 }
 """a processor that delivers what a model reads"""
 
@@ -147,6 +152,9 @@ def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> 
     classes = getattr(model, "num_labels", getattr(model, "num_classes", None))
     dataset = open_loader(loader, vocab_size=getattr(model, "vocab_size", None), classes=classes)
     stack.callback(dataset.close)
+    if isinstance(model, VisionTransformerParams) and has_images(dataset):
+        by_channel = model.use_conv_patchified_embedding
+        return PatchesDataset(dataset, (model.num_channels, *model.image_size), model.patch_size, by_channel)
     # A graph of packed samples reads where each sequence begins, of others, too.
     if _packs(params) and not loader.is_packed and "input_ids" in dataset.fields:
         dataset = OneSequenceDataset(dataset)
@@ -180,7 +188,7 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
         form = _form_of(found)
         _check_fields(found, model, form)
         forms.append(form)
-        if isinstance(model, FcMnistParams):
+        if isinstance(model, ImageModelParams):
             continue
         length = form.tokens or 1
         if length > model.max_position_embeddings:

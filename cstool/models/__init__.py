@@ -5,13 +5,16 @@ from cstool.models.decoder import decoder_graph
 from cstool.models.encoder import Answer, answering_graph, encoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
 from cstool.models.form import GATHERED, SampleForm
+from cstool.models.vision import vision_graph
 from cstool.params import (
     BertParams,
     BertSummarizationParams,
     EncoderParams,
     FcMnistParams,
+    ImageModelParams,
     ModelParams,
     Params,
+    VisionTransformerParams,
     usual_predictions,
 )
 
@@ -30,6 +33,8 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
     form = form if isinstance(form, SampleForm) else SampleForm(form)
     if isinstance(model, FcMnistParams):
         graph = fc_mnist_graph(model)
+    elif isinstance(model, VisionTransformerParams):
+        graph = vision_graph(model)
     elif form.tokens is None:
         raise ValueError(f"{model.name} needs a sequence length")
     elif isinstance(model, EncoderParams):
@@ -42,7 +47,7 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
 
 def declared_form(params: Params) -> SampleForm:
     """Return the form of samples as a file says it: that of its data, else as long as the model takes."""
-    if isinstance(params.model, FcMnistParams):
+    if isinstance(params.model, ImageModelParams):
         return SampleForm(None)
     train = () if params.train_dataloader is None else (params.train_dataloader,)
     loaders = (*train, *params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)

@@ -103,14 +103,15 @@ class Parts:
         self.weights.append(Weight(f"{name}.bias", (width,), ZEROS, decays=False))
         return (f"{name}.bias",)
 
-    def norm(self, name: str, x: str, output: str | None = None) -> str:
-        """Add a norm over H, and return the name of what it makes."""
+    def norm(self, name: str, x: str, output: str | None = None, epsilon: float | None = None) -> str:
+        """Add a norm over H, of another epsilon than that of the model if one is given; return what it makes."""
         model = self.model
         self.weights.append(Weight(f"{name}.weight", (model.hidden_size,), ONES, decays=False))
         weights = (f"{name}.weight", *self.bias(name, model.hidden_size, model.norm_type == "layernorm"))
         kind = OpKind.RMS_NORM if model.norm_type == "rmsnorm" else OpKind.LAYER_NORM
         output = output or f"{name}.y"
-        return self.op(kind, name, (x,), output, model.hidden_size, weights, epsilon=model.layer_norm_epsilon)
+        epsilon = model.layer_norm_epsilon if epsilon is None else epsilon
+        return self.op(kind, name, (x,), output, model.hidden_size, weights, epsilon=epsilon)
 
     def linear(self, layer: str, name: str, x: str, rows: int, columns: int, bias: bool = False) -> str:
         """Add x weight^T, with the bias only where nothing that follows could take it along."""

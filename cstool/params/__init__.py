@@ -45,7 +45,20 @@ from cstool.params.sections.encoder_loaders import (
     usual_predictions,
 )
 from cstool.params.sections.initializers import InitializerParams
-from cstool.params.sections.model import FcMnistParams, ModelParams, ParallelDecoderParams
+from cstool.params.sections.model import FcMnistParams, ImageModelParams, ModelParams, ParallelDecoderParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import UNSCALED, EarlyStopping, LoopParams, LossScaling
+from cstool.params.sections.vision import VisionTransformerParams
+from cstool.params.sections.vision_loaders import (
+    CenterCropParams,
+    DigitsParams,
+    NormalizeParams,
+    PhotosParams,
+    RandomCropParams,
+    RandomFlipParams,
+    RandomResizedCropParams,
+    ResizeParams,
+    ToTensorParams,
+    TransformParams,
+)

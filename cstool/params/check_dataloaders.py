@@ -7,7 +7,8 @@ from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.paths import ResolvedPath
 from cstool.params.sections.dataloader import DataloaderParams, MixturePartParams, SinkTokensParams, StockLoaderParams
 from cstool.params.sections.loaders import LOADERS
-from cstool.params.sections.model import FcMnistParams, ModelParams
+from cstool.params.sections.model import FcMnistParams, ImageModelParams, ModelParams
+from cstool.params.sections.vision_loaders import OTHER_TRANSFORMS, TRANSFORMS, TransformParams
 from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems
@@ -62,6 +63,9 @@ class DataloaderCheck:
                 checked = [self._sink_tokens(each, (*below, index)) for index, each in enumerate(transforms)]
                 raw["data_transforms"] = [each for each in checked if each is not None]
             raw = self._with_mixture(raw, key)
+            if isinstance(transforms := raw.get("transforms"), list):
+                steps = [self._transform(each, (*key, "transforms", index)) for index, each in enumerate(transforms)]
+                raw["transforms"] = [step for step in steps if step is not None]
         section: type[DataloaderParams] = StockLoaderParams
         if isinstance(raw, dict) and isinstance(name := raw.get("data_processor"), str):
             if name not in LOADERS:
@@ -115,7 +119,7 @@ class DataloaderCheck:
 
     def _fitting(self, loader: DataloaderParams | None, key: Key) -> DataloaderParams | None:
         """Check that the samples of a dataloader fit the positions of the model."""
-        if loader is None or self.model is None or isinstance(self.model, FcMnistParams):
+        if loader is None or self.model is None or isinstance(self.model, ImageModelParams):
             return loader
         positions = self.model.max_position_embeddings
         added = loader.added_tokens if isinstance(loader, StockLoaderParams) else 0
@@ -140,3 +144,19 @@ class DataloaderCheck:
             rule = f"must be less than the vocab_size of the model ({vocab_size})"
             self.problems.add((*key, "sink_token_id"), rule, sinks.sink_token_id)
         return sinks
+
+    def _transform(self, raw: Any, key: Key) -> TransformParams | None:
+        """Check a transform of images, which the vendor finds by its name in lower case."""
+        if not isinstance(raw, dict):
+            self.problems.add(key, "must be a mapping", raw)
+            return None
+        name = str(raw.get("name", "")).lower()
+        if name in TRANSFORMS:
+            return self.problems.check(TRANSFORMS[name], {**raw, "name": name}, key)
+        rule = f"must be one of {', '.join(TRANSFORMS)}"
+        hint = "it cannot be had; leave it out" if name in OTHER_TRANSFORMS else did_you_mean(name, TRANSFORMS)
+        if raw.get("name") is None:
+            self.problems.add((*key, "name"), "is missing", hint=f"the names are {', '.join(TRANSFORMS)}")
+        else:
+            self.problems.add((*key, "name"), rule, raw["name"], hint)
+        return None

@@ -101,6 +101,21 @@ def sinusoids(sequence: int, width: int) -> Array:
     return table
 
 
+def grid_sinusoids(grid: tuple[int, int], width: int, before: int) -> Array:
+    """Return the fixed vectors of the patches of an image, one after the other, zeros `before` them."""
+    table = np.zeros((before + grid[0] * grid[1], width))
+    quarter = width // 4
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            vector = table[before + row * grid[1] + column]
+            for i in range(quarter):
+                for part, place in enumerate((column, row)):
+                    angle = place / 10000.0 ** (i / quarter)
+                    vector[2 * part * quarter + i] = np.sin(angle)
+                    vector[(2 * part + 1) * quarter + i] = np.cos(angle)
+    return table
+
+
 def softmax(x: Array) -> Array:
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)

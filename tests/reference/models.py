@@ -65,12 +65,19 @@ def output(
             return weights[0][x]
         case OpKind.POSITION_EMBEDDING:
             first = attributes.get("offset", 0)
-            return _dropped(x + np.tile(weights[0][first : first + sequence], (len(x) // sequence, 1)), dropout)
+            table = np.roll(weights[0][first : first + sequence], -attributes.get("turn", 0), axis=0)
+            return _dropped(x + np.tile(table, (len(x) // sequence, 1)), dropout)
         case OpKind.FIXED_POSITION_EMBEDDING:
-            return _dropped(x + np.tile(kernels.sinusoids(sequence, x.shape[1]), (len(x) // sequence, 1)), dropout)
+            if "grid" in attributes:
+                table = kernels.grid_sinusoids(attributes["grid"], x.shape[1], attributes["before"])
+            else:
+                table = kernels.sinusoids(sequence, x.shape[1])
+            return _dropped(x + np.tile(table, (len(x) // sequence, 1)), dropout)
         case OpKind.GATHER:
             positions = inputs[1].reshape(len(x) // sequence, -1)
             return np.concatenate([x[i * sequence : (i + 1) * sequence][own] for i, own in enumerate(positions)])
+        case OpKind.PREPEND_TOKEN:
+            return np.concatenate([[weights[0], *x[n : n + sequence]] for n in range(0, len(x), sequence)])
         case OpKind.FIRST_TOKEN:
             return x[::sequence]
         case OpKind.TOKEN_DROPOUT:

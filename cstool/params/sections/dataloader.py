@@ -119,9 +119,9 @@ class DataloaderParams(Section):
 
 
 class StockLoaderParams(DataloaderParams):
-    """A data set of text for a decoder, or of pictures of digits."""
+    """A data set of text for a decoder."""
 
-    data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "MNISTDataProcessor"]
+    data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"]
     max_sequence_length: Count | None = None
     mixture: Annotated[tuple[MixturePartParams, ...], List, AfterValidator(_has_weight)] = ()
     use_vsl: Annotated[

@@ -116,6 +116,11 @@ class EncoderParams(AttentionRules):
         return self.dropout_rate
 
     @property
+    def inner_dropout_rate(self) -> float:
+        """Rate of the dropout within the feed-forward part."""
+        return self.dropout_rate
+
+    @property
     def segments(self) -> int:
         """Kinds of token in the table of segments; 0 for no such table."""
         return self.num_segments or 0

@@ -12,6 +12,7 @@ from cstool.params.sections.encoder_loaders import (
     SummariesParams,
     TokenClassesParams,
 )
+from cstool.params.sections.vision_loaders import VISION_LOADER_SECTIONS
 
 LOADER_SECTIONS = (
     StockLoaderParams,
@@ -24,6 +25,7 @@ LOADER_SECTIONS = (
     TextSpansParams,
     TranslationsParams,
     Hdf5PairsParams,
+    *VISION_LOADER_SECTIONS,
 )
 LOADERS: dict[str, type[DataloaderParams]] = {
     name: section for section in LOADER_SECTIONS for name in get_args(section.model_fields["data_processor"].annotation)

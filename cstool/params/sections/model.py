@@ -1,4 +1,4 @@
-"""The `model` section: fc_mnist, GPT-J and its kin here, other decoders in `decoder.py`; which name means what."""
+"""The `model` section: fc_mnist, GPT-J and its kin here, others in modules of their own; which name means what."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -16,6 +16,7 @@ from cstool.params.sections.encoder import (
     EncoderParams,
     Esm2Params,
 )
+from cstool.params.sections.vision import VisionTransformerParams
 from cstool.yaml_lines.section import Count, List, Rate, Section
 
 
@@ -92,7 +93,9 @@ class FcMnistParams(Section):
         return (self.hidden_size,) * self.depth if self.hidden_sizes is None else self.hidden_sizes
 
 
-ModelParams = FcMnistParams | DecoderParams | EncoderParams
+ImageModelParams = FcMnistParams | VisionTransformerParams
+"""models that tell the class of an image"""
+ModelParams = ImageModelParams | DecoderParams | EncoderParams
 
 _SECTIONS: tuple[type[ModelParams], ...] = (
     FcMnistParams,
@@ -103,6 +106,7 @@ _SECTIONS: tuple[type[ModelParams], ...] = (
     BertClassifierParams,
     BertTokenClassifierParams,
     BertSummarizationParams,
+    VisionTransformerParams,
 )
 MODELS: dict[str, type[ModelParams]] = {
     name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
@@ -111,7 +115,8 @@ _OTHER_KINDS = {
     "two encoders": "dpr",
     "an encoder with a decoder": "t5 transformer T5ForConditionalGeneration",
     "a recipe with two models": "dpo",
-    "a vision model": "dino dit generic_image_encoders ijepa resnet unet vision_transformer vit vit_classification",
+    "a vision model": "dino dit generic_image_encoders ijepa resnet unet",
+    "a vision transformer without a head to train": "vit ViTModel",
     "a vision and language model": "llava multimodal_simple mllama",
     "a speech model": "conformer rnnt wav2vec2 whisper",
 }
