@@ -32,10 +32,20 @@ from tests.reference import vendor_trainer
 from tests.reference.curve_file import nine_digits, write_curves
 from tests.reference.deterministic import case_batches, digest, weights
 from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE, arrays_of
-from tests.reference.vendor_curve_cases import CASES, ENCODER_CASES, STEPS, VENDOR_NAMES, VENDOR_WANTS, Config
+from tests.reference.vendor_curve_cases import (
+    CASES,
+    ENCODER_CASES,
+    STEPS,
+    VENDOR_NAMES,
+    VENDOR_WANTS,
+    VISION_CASES,
+    Config,
+)
+from tests.reference.vision_curve_cases import images_of
 
 OUTPUT = Path(__file__).with_name("vendor_curves.json")
 ENCODER_OUTPUT = OUTPUT.with_name("vendor_encoder_curves.json")
+VISION_OUTPUT = OUTPUT.with_name("vendor_vision_curves.json")
 
 
 def params_of(config: Config, folder: Path) -> dict[str, Any]:
@@ -55,6 +65,8 @@ def record(config: Config) -> dict[str, Any]:
     model = config["model"]
     if model["name"] in VENDOR_NAMES:
         return record_encoder(config)
+    if model["name"] == "vision_transformer":
+        return record_vision(config)
     batches = case_batches(batch_size=config["batch_size"], model=model, seed=config["seed"])
     drawn: dict[str, np.ndarray] = {}
 
@@ -113,17 +125,47 @@ def record_encoder(config: Config) -> dict[str, Any]:
     return {"config": config, **digests, "losses": nine_digits(losses)}
 
 
+def record_vision(config: Config) -> dict[str, Any]:
+    """Return what the file holds of the case of a vision transformer, which is given its images as they are."""
+    images, labels = images_of(config)
+    drawn: dict[str, np.ndarray] = {}
+
+    def draw(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, np.ndarray]:
+        """Draw matrices: the kernel of a convolution is one of as many rows."""
+        flat = {name: (size[0], int(np.prod(size[1:]))) if len(size) > 2 else size for name, size in shapes.items()}
+        drawn.update(weights(flat, config["seed"]))
+        return {name: array.reshape(shapes[name]) for name, array in drawn.items()}
+
+    with tempfile.TemporaryDirectory() as name:
+        params = params_of(config, Path(name))
+        # Nothing is read by it.
+        params["trainer"]["fit"]["train_dataloader"] = {
+            "data_processor": "ImageNet1KProcessor",
+            "data_dir": name,
+            "num_classes": config["model"]["num_classes"],
+            "batch_size": config["batch_size"],
+            "transforms": [],
+        }
+        batches = [(images[step], labels[step]) for step in range(STEPS)]
+        losses = vendor_trainer.train(params, draw, batches)
+    digests = {"weights_digest": digest(drawn), "data_digest": digest({"images": images, "labels": labels})}
+    return {"config": config, **digests, "losses": nine_digits(losses)}
+
+
 def main() -> None:
     """Write vendor_curves.json."""
     parser = argparse.ArgumentParser(description="Record losses of the vendor's own Trainer.")
     parser.add_argument("model_zoo", type=Path, help="folder of a checkout of the Model Zoo")
     parser.add_argument("--encoders", action="store_true", help="encoders, to vendor_encoder_curves.json")
+    parser.add_argument("--vision", action="store_true", help="vision transformers, to vendor_vision_curves.json")
     parser.add_argument("--cases", nargs="*")
     asked = parser.parse_args()
     version = vendor_trainer.import_vendor(asked.model_zoo)
     torch.set_num_threads(1)
     made_by = f"cerebras_pytorch {version}, Model Zoo of the same release, torch {torch.__version__}"
     cases, output = (ENCODER_CASES, ENCODER_OUTPUT) if asked.encoders else (CASES, OUTPUT)
+    if asked.vision:
+        cases, output = VISION_CASES, VISION_OUTPUT
     write_curves(output, made_by, {name: record(cases[name]) for name in asked.cases or cases})
 
 

@@ -19,6 +19,7 @@ from tests.reference.loss_curve_cases import (
     case,
     warmed_up,
 )
+from tests.reference.vision_curve_cases import CASES as VISION
 
 STEPS = 8
 
@@ -195,4 +196,8 @@ VENDOR_WANTS = {
 ENCODER_CASES: dict[str, Config] = {
     name: {**_case(seed, ENCODERS[name]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0), "batch_size": 8}
     for seed, name in enumerate(ENCODERS, start=71)
+}
+VISION_CASES: dict[str, Config] = {
+    name: {**_case(seed, VISION[name]["model"], _adamw(eps=1.0e-8), max_gradient_norm=1.0), "batch_size": 8}
+    for seed, name in enumerate(VISION, start=91)
 }

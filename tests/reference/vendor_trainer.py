@@ -95,7 +95,7 @@ def _replaced(spec: Any, *, type: type, children_specs: list[Any]) -> Any:
 def train(
     params: Mapping[str, Any],
     draw: Callable[[Mapping[str, tuple[int, ...]]], Mapping[str, Array]],
-    batches: Sequence[Mapping[str, Array]] | None = None,
+    batches: Sequence[Mapping[str, Array] | tuple[Array, ...]] | None = None,
 ) -> list[float]:
     """Train with the params of one trainer from weights of the caller's, and return the loss of every step.
 
@@ -121,7 +121,7 @@ def train(
     else:
         from cerebras.pytorch.utils.data.dataloader import DataLoader
 
-        tensors = [{name: torch.from_numpy(array) for name, array in batch.items()} for batch in batches]
+        tensors = [_pytree.tree_map(torch.from_numpy, batch) for batch in batches]
         trainer.fit(DataLoader(lambda: tensors), None, None)
     return losses
 
