@@ -4,7 +4,7 @@ from typing import Any
 
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
 from cstool.models import SampleForm, build_graph
-from cstool.params import DecoderParams, EncoderParams, FcMnistParams
+from cstool.params import DecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams
 from cstool.params.sections.model import MODELS
 
 
@@ -232,6 +232,41 @@ def encoder(*, sequence: int = 8, predictions: int = 3, packed: bool = False, **
     """An encoder of width 8 with 2 heads over 11 tokens, and its heads."""
     form = SampleForm(sequence, predictions, is_packed=packed)
     return build_graph(encoder_params(sequence=sequence, **keys), form)
+
+
+VISION: dict[str, dict[str, Any]] = {
+    "vision": {"use_conv_patchified_embedding": True, "num_channels": 2},
+    "vision, pooler": {
+        "use_encoder_pooler_layer": True,
+        "pooler_nonlinearity": "tanh",
+        "use_embed_proj_bias": False,
+        "use_bias_in_output": False,
+    },
+    "vision, fixed positions": {"position_embedding_type": "fixed", "use_post_embed_layer_norm": True},
+    "vision, no token": {"prepend_cls_token": False, "norm_first": False, "use_final_layer_norm": False},
+    "vision, bare": {"prepend_cls_token": False, "position_embedding_type": None, "nonlinearity": "swiglu"},
+}
+"""vision transformers, by what sets them apart"""
+
+
+def vision(*, layers: int = 1, dropout: float = 0.0, **keys: Any) -> Graph:
+    """A vision transformer of width 8 with 2 heads, for 4 x 6 pixels in 6 patches and 5 classes."""
+    settings = {
+        "name": "vision_transformer",
+        "num_classes": 5,
+        "image_size": [4, 6],
+        "patch_size": [2, 2],
+        "num_channels": 1,
+        "num_hidden_layers": layers,
+        "hidden_size": 8,
+        "num_heads": 2,
+        "filter_size": 16,
+        "dropout_rate": dropout,
+        "attention_dropout_rate": dropout,
+        "embedding_dropout_rate": dropout,
+        **keys,
+    }
+    return build_graph(VisionTransformerParams.model_validate(settings), None)
 
 
 def attentive() -> Graph:

@@ -67,7 +67,9 @@ def open_image_folder(
         names = names_in_folder(part / name, "images", "", _HINT)
         own = [part / name / file for file in names if file.lower().endswith(_ENDINGS)]
         if not own:
-            raise DataError(f"{part / name}: must hold images of its class, got none among its entries ({len(names):,})")
+            raise DataError(
+                f"{part / name}: must hold images of its class, got none among its entries ({len(names):,})"
+            )
         files += own
         labels += [label] * len(own)
     if not files:

@@ -68,7 +68,9 @@ class ImageSteps:
         made = image.transpose(2, 0, 1) / 255
         for mean, deviation in self._means_and_deviations:
             if len(mean) not in (1, len(made)):
-                raise DataError(f"{where}: must have as many channels as normalize has means ({len(mean)}), has {len(made)}")
+                raise DataError(
+                    f"{where}: must have as many channels as normalize has means ({len(mean)}), has {len(made)}"
+                )
             made = (made - mean[:, None, None]) / deviation[:, None, None]
         found: Array = made.astype(np.float32)
         return found

@@ -13,7 +13,7 @@ from cstool.inference.model import InferenceModel
 from cstool.inference.sampling import Sampling
 from cstool.inference.text_stream import TextStream
 from cstool.inference.walk import cache_bytes
-from cstool.params import DecoderParams, EncoderParams, ModelParams, Params
+from cstool.params import DecoderParams, FcMnistParams, ModelParams, Params
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""
@@ -191,7 +191,7 @@ def decoder_of(model: ModelParams) -> DecoderParams:
         hint = "without a prompt it predicts the classes of its validation data"
         raise InferenceError(
             f"prompt: must be for a model that generates text, got {model.name}",
-            None if isinstance(model, EncoderParams) else hint,
+            hint if isinstance(model, FcMnistParams) else None,
         )
     return model
 

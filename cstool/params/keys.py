@@ -10,7 +10,6 @@ from pydantic.fields import FieldInfo
 from cstool.params import legacy_keys
 from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, MICRO_BATCH_VALUES
 from cstool.params.sections import trainer
-from cstool.params.sections.dataloader import StockLoaderParams
 from cstool.params.sections.encoder import BertSummarizationParams, BertTokenClassifierParams
 from cstool.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
 from cstool.params.sections.encoder_loaders import (
@@ -25,6 +24,7 @@ from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.params.sections.sparsity import SHARES, SparsityParams
+from cstool.params.sections.vision_loaders import OTHER_TRANSFORMS, TRANSFORMS, DigitsParams, PhotosParams
 from cstool.yaml_lines.problems import show
 from cstool.yaml_lines.section import MAX_STEPS, Section
 
@@ -65,7 +65,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (trainer.InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
     (trainer.MemoryxParams, "store"): (f"auto, ram, file ({_A_FILE})", "auto"),
     (trainer.MemoryxParams, "memory"): ("a size from 1MiB, such as 512MiB", "2GiB"),
-    (StockLoaderParams, "data_processor"): ("", "must be given, but for fc_mnist"),
+    (DigitsParams, "data_processor"): ("", "must be given, but for fc_mnist"),
     **{
         (section, name): words
         for section in LOADER_SECTIONS
@@ -97,6 +97,14 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (BertSummarizationParams, "vocab_file"): ("a path", ""),
     (TokenClassesParams, "label_vocab_file"): ("a path", "that of the model"),
     (BertTokenClassifierParams, "label_vocab_file"): ("a path", ""),
+    (PhotosParams, "split"): ("train, val, test", "by where it stands"),
+    (PhotosParams, "image_size"): ("a height and a width", "[224, 224]"),
+    (PhotosParams, "transforms"): ("a list", "must be given"),
+    **{
+        (section, "size"): ("a height and a width, or one number", "must be given")
+        for section in dict.fromkeys(TRANSFORMS.values())
+        if "size" in section.model_fields
+    },
     (trainer.PrecisionParams, "enabled"): (f"true, false ({trainer.FOR_THE_COMPILER})", "true"),
     (trainer.PrecisionParams, "fp16_type"): (f"float16, bfloat16, cbfloat16 ({trainer.FOR_THE_HOST})", ""),
     (trainer.PrecisionParams, "host"): (
@@ -244,6 +252,14 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     for loader_section in LOADER_SECTIONS:
         processors = ", ".join(get_args(loader_section.model_fields["data_processor"].annotation))
         yield [(f"trainer.{loader} (data_processor: {processors})", loader_section) for loader in loaders]
+    steps = [f"trainer.{loader}.transforms.*" for loader in loaders]
+    for section in dict.fromkeys(TRANSFORMS.values()):
+        names = ", ".join(name for name, found in TRANSFORMS.items() if found is section)
+        yield [(f"{place} (name: {names})", section) for place in steps]
+    yield [
+        (place, [KeyFate(f"name: {name}", "refused", "nothing") for name in sorted(OTHER_TRANSFORMS)])
+        for place in steps
+    ]
     for_training, *others = (f"trainer.{loader}" for loader in loaders)
     yield [(for_training, [KeyFate("micro_batch_size", "acted on", MICRO_BATCH_VALUES, "the largest that fits")])]
     yield [(loader, [KeyFate("micro_batch_size", "noted", "any")]) for loader in others]

@@ -265,8 +265,8 @@ class BackendParams(Section):
     validate_only: Annotated[bool, not_beside("compile_only")] = False
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
-        "backend_type csx.debug.implicit_cast_cb16_to_fp32 dist_addr dist_backend drop_data enable_distributed init_method main_process_id "
-        "max_checkpoints retrace_every_iteration sync_batchnorm".split()
+        "backend_type csx.debug.implicit_cast_cb16_to_fp32 dist_addr dist_backend drop_data enable_distributed "
+        "init_method main_process_id max_checkpoints retrace_every_iteration sync_batchnorm".split()
     )
 
 

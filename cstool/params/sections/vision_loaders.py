@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from cstool.params.sections.dataloader import DataloaderParams
-from cstool.yaml_lines.section import Count, List, Positive, Section, beside, lower, rule_error
+from cstool.yaml_lines.section import Count, List, Positive, Section, beside, rule_error
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -113,8 +113,9 @@ TRANSFORMS: Mapping[str, type[TransformParams]] = {
 }
 """name of a transform -> its section"""
 OTHER_TRANSFORMS = frozenset(
-    "autoaug color_jitter_with_prob expand_to_square randaug random_apply random_erase random_gaussian_blur_random_radius "
-    "random_gray_scale random_grayscale random_solarize resize_center_crop_pil_image to_dtype trivialaug".split()
+    "autoaug color_jitter_with_prob expand_to_square randaug random_apply random_erase "
+    "random_gaussian_blur_random_radius random_gray_scale random_grayscale random_solarize "
+    "resize_center_crop_pil_image to_dtype trivialaug".split()
 )
 """the vendor's others, which cannot be had"""
 
@@ -139,7 +140,9 @@ def _checked_order(transforms: tuple[TransformParams, ...], makes_numbers: bool)
             raise rule_error(rule, "leave it out")
     elif last[:1] != ["to_tensor"] or last.count("to_tensor") > 1 or names[-len(last) :] != last:
         rule = "must have to_tensor once, after all that changes pixels and before normalize"
-        raise rule_error(rule, "at its end, for example: [{name: to_tensor}, {name: normalize, mean: [0.5], std: [0.5]}]")
+        raise rule_error(
+            rule, "at its end, for example: [{name: to_tensor}, {name: normalize, mean: [0.5], std: [0.5]}]"
+        )
     return transforms
 
 

@@ -9,7 +9,7 @@ from cstool.ir import OpKind, losses_of, read_backward, rules_of
 from cstool.kernels.call import Call
 from cstool.kernels.table import KERNELS
 from cstool.machine.plan import make_plan
-from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, encoder, fc_mnist
+from tests.models import BALANCED, ENCODERS, FAMILIES, VISION, decoder, encoder, fc_mnist, vision
 
 GRAPHS = {
     "fc_mnist": fc_mnist(),
@@ -20,6 +20,7 @@ GRAPHS = {
     **{name: decoder(layers=2, **keys) for name, keys in FAMILIES.items()},
     "balanced experts": decoder(**BALANCED),
     **{name: encoder(dropout=0.1, **keys) for name, keys in ENCODERS.items()},
+    **{name: vision(dropout=0.1, **keys) for name, keys in VISION.items()},
 }
 
 

@@ -15,7 +15,7 @@ from cstool.machine.grains import grain_samples
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
-from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, encoder, fc_mnist
+from tests.models import BALANCED, ENCODERS, FAMILIES, VISION, decoder, encoder, fc_mnist, vision
 from tests.reference import models as reference
 from tests.unit.machine.machines import (
     GRADIENT_TOLERANCE,
@@ -167,8 +167,15 @@ def test_losses_and_gradients_of_any_encoder_are_right_with_padding_and_in_lanes
     assert check_gradients(graph, 6, 5, 1, 4 * GRADIENT_TOLERANCE, lanes=2, num_csx=2) <= LOSS
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("model", VISION)
+def test_losses_and_gradients_of_any_vision_transformer_are_right_in_lanes(model, dropout):
+    graph = vision(dropout=dropout, **VISION[model])
+    assert check_gradients(graph, 6, 5, 1, 4 * GRADIENT_TOLERANCE, lanes=2, num_csx=2) <= LOSS
+
+
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
-@pytest.mark.parametrize("model", [*FAMILIES, *ENCODERS, "every other window", "scores by layer", "fc_mnist"])
+@pytest.mark.parametrize("model", [*FAMILIES, *ENCODERS, *VISION, "every other window", "scores by layer", "fc_mnist"])
 def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatch, model, max_gradient_norm):
     """Weights are in several panels, and learn between steps. There are 4 grains, so half of 8 systems get none."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
@@ -176,6 +183,8 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatc
     layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
     if model in ENCODERS:
         graph = encoder(dropout=0.1, layers=3, **ENCODERS[model])
+    elif model in VISION:
+        graph = vision(dropout=0.1, layers=3, **VISION[model])
     else:
         graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
     grain = grain_samples(graph, 8)

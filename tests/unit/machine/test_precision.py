@@ -20,7 +20,7 @@ from cstool.machine.precision import ALL_FLOAT32, narrow_parts
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW, SparsityParams
 from cstool.store import FileStore, RamStore
-from tests.models import ENCODERS, FAMILIES, decoder, encoder, fc_mnist
+from tests.models import ENCODERS, FAMILIES, VISION, decoder, encoder, fc_mnist, vision
 from tests.unit.machine.machines import (
     USUAL,
     GradientKeeper,
@@ -116,10 +116,12 @@ def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, Arr
         return trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
 
 
-@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, "fc_mnist"])
+@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *VISION, "fc_mnist"])
 def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
     if model in ENCODERS:
         graph = encoder(dropout=0.1, sequence=6, **ENCODERS[model])
+    elif model in VISION:
+        graph = vision(dropout=0.1, **VISION[model])
     else:
         graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
     assert_rounded(gradients(graph, "bfloat16"), gradients(graph, "float32"))

@@ -14,7 +14,7 @@ DECODERS = (
     "gptj, gpt-neox, falcon"
 )
 ENCODERS = "bert, esm2, bert/classifier, bert/token_classifier, bert/extractive_summarization"
-NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}"
+NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, vision_transformer, vit_classification"
 
 
 def fc(**keys: Any) -> dict[str, Any]:
