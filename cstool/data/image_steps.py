@@ -4,7 +4,7 @@ Source: torchvision's transforms of these names, which the vendor applies; what 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from PIL import Image

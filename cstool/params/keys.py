@@ -254,8 +254,8 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
         yield [(f"trainer.{loader} (data_processor: {processors})", loader_section) for loader in loaders]
     steps = [f"trainer.{loader}.transforms.*" for loader in loaders]
     for section in dict.fromkeys(TRANSFORMS.values()):
-        names = ", ".join(name for name, found in TRANSFORMS.items() if found is section)
-        yield [(f"{place} (name: {names})", section) for place in steps]
+        known = ", ".join(name for name, found in TRANSFORMS.items() if found is section)
+        yield [(f"{place} (name: {known})", section) for place in steps]
     yield [
         (place, [KeyFate(f"name: {name}", "refused", "nothing") for name in sorted(OTHER_TRANSFORMS)])
         for place in steps

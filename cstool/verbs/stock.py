@@ -67,7 +67,7 @@ def stock_model(name: str) -> StockModel:
             "width": model.hidden_size,
             "heads": model.num_heads,
             "feed_forward": model.filter_size,
-            "vocabulary": model.vocab_size,
+            "vocabulary": getattr(model, "vocab_size", None),
             "tokens": declared_form(params).tokens,
         }
     else:

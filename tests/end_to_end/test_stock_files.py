@@ -9,7 +9,7 @@ import pytest
 
 from cstool.ir import Graph
 from cstool.models import build_graph, declared_form
-from cstool.params import EncoderParams, FcMnistParams, Params, load_params
+from cstool.params import EncoderParams, FcMnistParams, Params, VisionTransformerParams, load_params
 from cstool.sparsity import assign_groups, most_kept
 
 PROJECT = Path(__file__).parents[2]
@@ -48,6 +48,8 @@ PARAMETERS = {
     # In place of two matrices and their biases eight times two of half the width, and a router.
     "params/moe_tiny": gpt(4, 128, 128, 256)
     + 4 * (8 * (2 * 128 * 256 + 256 + 128) + 8 * 128 - (2 * 128 * 512 + 512 + 128)),
+    # Patches of 7 x 7, the class token, 17 positions; layers; last norm and classifier.
+    "params/vit_tiny": (49 * 96 + 96) + 96 + 17 * 96 + 4 * (12 * 96**2 + 13 * 96) + 2 * 96 + (96 * 10 + 10),
     "params/gpt2_small": gpt(12, 768, 1024),
     "params/gpt3_xl": gpt(24, 2048, 2048),
     "params/gpt3_2p7b": gpt(32, 2560, 2048),
@@ -149,7 +151,7 @@ def test_a_row_of_the_table_agrees_with_its_file(file):
     assert [layers, width, heads] == [f"{n:,}" for n in (model.num_hidden_layers, model.hidden_size, model.num_heads)]
     sizes = {name: weight.size for name, weight in graph.weights.items()}
     of_layer = sum(size for name, size in sizes.items() if ".layers.0." in name)
-    if isinstance(model, EncoderParams):
+    if isinstance(model, EncoderParams | VisionTransformerParams):
         of_embeddings = sum(size for name, size in sizes.items() if "embed" in name)
         of_norm = sum(size for name, size in sizes.items() if "embed" not in name and ".layers." not in name)
     else:

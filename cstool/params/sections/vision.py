@@ -123,7 +123,8 @@ class VisionTransformerParams(AttentionRules):
     @property
     def encoder_nonlinearity(self) -> str:
         """Of the feed-forward part, by the name that encoders of text have for it."""
-        return self.nonlinearity
+        found: str = self.nonlinearity
+        return found
 
     @property
     def inner_dropout_rate(self) -> float:

@@ -1,7 +1,7 @@
 """The sections that say what images are read, and what is done with their pixels first.
 
-What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/vision, and torchvision, whose
-names of transforms these are.
+What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/vision, and torchvision,
+whose names of transforms these are.
 """
 
 from collections.abc import Mapping

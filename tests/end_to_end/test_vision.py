@@ -1,0 +1,145 @@
+"""A vision transformer from images to an evaluated model, as a user trains it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from tests.end_to_end.refusals import error
+from tests.end_to_end.runs import latest_bits
+
+PROJECT = Path(__file__).parents[2]
+PIXELS = [{"name": "to_tensor"}, {"name": "normalize", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """Files of three classes, each of a colour of its own, of several sizes."""
+    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(5)
+    for part, count in (("train", 16), ("val", 5)):
+        for channel, name in enumerate(("blue", "green", "red")):
+            (folder / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 160, (*rng.integers(10, 16, 2), 3))
+                pixels[:, :, channel] += 80
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / part / name / f"{number}.png")
+    return folder
+
+
+def vit_file(folder: Path, photos: Path, name: str, model: dict[str, Any] | None = None, **init: Any) -> Path:
+    """Write the params of a small vision transformer."""
+    crop = {"name": "random_resized_crop", "size": [8, 8], "scale": [0.5, 1.0]}
+    train = [{"name": "resize", "size": [12, 12]}, crop, {"name": "random_horizontal_flip"}, *PIXELS]
+    common = {"data_processor": "ImageNet1KProcessor", "data_dir": str(photos), "batch_size": 6}
+    settings = {
+        "name": "vision_transformer",
+        "num_classes": 3,
+        "image_size": [8, 8],
+        "patch_size": [4, 4],
+        "use_conv_patchified_embedding": True,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "num_hidden_layers": 2,
+        "filter_size": 64,
+        **(model or {}),
+    }
+    sections = {
+        "model": settings,
+        "optimizer": {"AdamW": {"betas": [0.9, 0.98], "weight_decay": 0.01}},
+        "schedulers": [{"ConstantLR": {"learning_rate": 2.0e-3}}],
+        "loop": {"max_steps": 30},
+        "checkpoint": {"steps": 10},
+        "logging": {"log_steps": 10},
+        "model_dir": str(folder / name),
+        **init,
+    }
+    fit = {
+        "train_dataloader": {**common, "transforms": train},
+        "val_dataloader": {
+            **common,
+            "drop_last": False,
+            "shuffle": False,
+            "transforms": [{"name": "resize", "size": [8, 8]}, *PIXELS],
+        },
+    }
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump({"trainer": {"init": sections, "fit": fit}}))
+    return file
+
+
+def test_it_learns_colours_and_says_how_often_it_is_right(cstool, tmp_path, photos):
+    file = vit_file(tmp_path, photos, "straight", loop={"max_steps": 60})
+    outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
+    assert outcome.code == 0, outcome.stderr
+    (found,) = outcome.document["evaluations"]
+    assert (found["samples"], found["accuracy"]) == (15, 1.0)
+    again = cstool("run", "-p", file, "--mode", "eval", "--json").document["evaluations"][0]
+    assert (again["accuracy"], again["loss"]) == (found["accuracy"], found["loss"])
+
+
+SPARSE = {"sparsity": {"sparsity": 0.5}}
+
+
+@pytest.mark.parametrize("init", [{}, SPARSE, {"precision": {"host": "bfloat16"}}], ids=["dense", "sparse", "bfloat16"])
+def test_stopped_and_gone_on_with_it_has_the_bits_of_a_straight_run_however_it_is_run(cstool, tmp_path, photos, init):
+    """Its images end after eight steps, so that crops of several epochs are drawn."""
+    straight = vit_file(tmp_path, photos, "straight", **init)
+    assert cstool("run", "-p", straight).code == 0
+    stopped = vit_file(tmp_path, photos, "stopped", **init)
+    assert cstool("run", "-p", stopped, "--max_steps", 17).code == 0
+    kept = ("--set", "trainer.init.memoryx.store=file", "--set", "trainer.init.activation_checkpointing=always")
+    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 30, *kept).code == 0
+    assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
+def test_the_compiler_places_it_in_both_modes(cstool, tmp_path, photos, mode):
+    file = vit_file(tmp_path, photos, "placed")
+    outcome = cstool("compile", "-p", file, "--execution_mode", mode, "--compile_dir", tmp_path / mode)
+    assert outcome.code == 0, outcome.stderr
+
+
+def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
+    """For two steps."""
+    text = (PROJECT / "docs" / "vision.md").read_text(encoding="utf-8")
+    prepare, train = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params" / "vit_tiny.yaml").write_bytes((PROJECT / "params" / "vit_tiny.yaml").read_bytes())
+    assert cstool(*prepare.split()).code == 0
+    outcome = cstool(*train.split(), "--max_steps", 2, "--json")
+    assert outcome.document["evaluations"][-1]["step"] == 2, outcome.stderr
+
+
+def test_images_of_another_size_and_more_classes_than_the_model_has_are_refused(cstool, tmp_path, photos):
+    file = vit_file(tmp_path, photos, "sizes", {"image_size": [12, 8]})
+    outcome = cstool("run", "-p", file)
+    rule = (
+        f"{photos}/train: the images must be 12 x 8 in 3 channels, as the image_size and num_channels of the model "
+        "say, got 8 x 8 in 3 channels"
+    )
+    assert outcome.code == 2
+    assert rule in outcome.stderr
+    file = vit_file(tmp_path, photos, "classes", {"num_classes": 2})
+    outcome = cstool("run", "-p", file)
+    rule = f"{photos}/train/red/0.png: classes must be in [0, 2), as the model has num_classes, got 2"
+    assert outcome.code == 2
+    assert rule in outcome.stderr
+
+
+def test_it_is_not_asked_for_answers(cstool, tmp_path, photos):
+    file = vit_file(tmp_path, photos, "asked")
+    outcome = cstool("run", "-p", file, "--mode", "infer")
+    rule = "TMP/asked.yaml: the model must be a decoder or fc_mnist, got vision_transformer, a vision transformer"
+    hint = "--mode eval says how well it does on its validation data"
+    assert (outcome.code, outcome.stderr.splitlines(keepends=True)[-2:]) == (
+        2,
+        error(rule, hint).splitlines(keepends=True),
+    )
+    outcome = cstool("run", "-p", file, "--mode", "infer", "--prompt", "Hello")
+    rule = "--prompt: must be for a model that generates text, got vision_transformer"
+    assert (outcome.code, outcome.stderr) == (2, error(rule))
