@@ -18,7 +18,7 @@ from cstool.params import DecoderParams, ModelParams
 
 _STATES = ("exp_avg", "exp_avg_sq")
 """arrays that Adam and AdamW keep of each weight, under the same names there"""
-_BUFFERS = re.compile(r".*(pe_helper\..*|\.inv_freq)")
+_BUFFERS = re.compile(r".*(pe_helper\..*|\.inv_freq)|vit_model\.embedding_layer\.position_embeddings")
 """tensors of the model that follow from the params"""
 _SLOPES = "embedding_layer.position_embed_helper.slopes"
 """of ALiBi, (heads, 1): a tensor that follows from the params, too, unless somebody changed it"""
@@ -46,7 +46,7 @@ class VendorSource(Source):
         self._reader: VendorReader = VendorReader(path)
         with self._or_closed():
             self._keys = self._find_weights(model, graph)
-            stored = ((array, self._reader.shape(key)) for array, key in self._keys.items())
+            stored = ((array, self._shape(key)) for array, key in self._keys.items())
             self.shapes = {array: shape for array, shape in stored if shape is not None}
             check_weights(self, graph)
             states = self._find_states(graph)
@@ -68,7 +68,7 @@ class VendorSource(Source):
         if multiple == 1 and together * 4 * math.prod(shape[1:]) <= _MOST_TOGETHER_BYTES:
             multiple = together
         for start, stop in row_ranges(shape, multiple):
-            yield self._reader.rows(key, start, stop)
+            yield self._reader.rows(key, start, stop).reshape(stop - start, *shape[1:])
 
     def _find_weights(self, model: ModelParams, graph: Graph) -> dict[str, str]:
         """Return the key under which each weight is stored, by our names of them."""
@@ -88,6 +88,11 @@ class VendorSource(Source):
             elif not _BUFFERS.fullmatch(name) and self._reader.shape(target) is not None:
                 raise CheckpointError(f"{self.path}: has the weight {name}, which this model lacks", HINT)
         return found
+
+    def _shape(self, key: str) -> tuple[int, ...] | None:
+        """Return the shape of a tensor; None where it is none. The kernel of a convolution is a matrix here."""
+        shape = self._reader.shape(key)
+        return shape if shape is None or len(shape) != 4 else (shape[0], math.prod(shape[1:]))
 
     def _check_slopes(self, key: str, heads: int) -> None:
         """Check that stored slopes are those that the model has here, before they are divided by a factor."""
@@ -122,7 +127,7 @@ class VendorSource(Source):
             for state in _STATES:
                 key = f"optimizer.state.{number}.{state}"
                 target = self._reader.target(key)
-                if key not in present or self._reader.shape(target) != graph.weights[name].shape:
+                if key not in present or self._shape(target) != graph.weights[name].shape:
                     return self._leave_out(f"it has no {key} of the shape of {name}")
                 found[f"optimizer.{name}.{state}"] = target
         return found

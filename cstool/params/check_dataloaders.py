@@ -65,7 +65,9 @@ class DataloaderCheck:
             raw = self._with_mixture(raw, key)
             if isinstance(transforms := raw.get("transforms"), list):
                 steps = [self._transform(each, (*key, "transforms", index)) for index, each in enumerate(transforms)]
-                raw["transforms"] = [step for step in steps if step is not None]
+                if None in steps:  # what is said of it says more than the rules about their order
+                    return None
+                raw["transforms"] = steps
         section: type[DataloaderParams] = StockLoaderParams
         if isinstance(raw, dict) and isinstance(name := raw.get("data_processor"), str):
             if name not in LOADERS:

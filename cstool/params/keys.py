@@ -24,7 +24,7 @@ from cstool.params.sections.model import MODELS
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.params.sections.sparsity import SHARES, SparsityParams
-from cstool.params.sections.vision_loaders import OTHER_TRANSFORMS, TRANSFORMS, DigitsParams, PhotosParams
+from cstool.params.sections.vision_loaders import TRANSFORMS, DigitsParams, PhotosParams
 from cstool.yaml_lines.problems import show
 from cstool.yaml_lines.section import MAX_STEPS, Section
 
@@ -256,10 +256,6 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     for section in dict.fromkeys(TRANSFORMS.values()):
         known = ", ".join(name for name, found in TRANSFORMS.items() if found is section)
         yield [(f"{place} (name: {known})", section) for place in steps]
-    yield [
-        (place, [KeyFate(f"name: {name}", "refused", "nothing") for name in sorted(OTHER_TRANSFORMS)])
-        for place in steps
-    ]
     for_training, *others = (f"trainer.{loader}" for loader in loaders)
     yield [(for_training, [KeyFate("micro_batch_size", "acted on", MICRO_BATCH_VALUES, "the largest that fits")])]
     yield [(loader, [KeyFate("micro_batch_size", "noted", "any")]) for loader in others]

@@ -12,10 +12,11 @@ from cstool.params.sections.encoder_loaders import (
     SummariesParams,
     TokenClassesParams,
 )
-from cstool.params.sections.vision_loaders import VISION_LOADER_SECTIONS
+from cstool.params.sections.vision_loaders import DigitsParams, PhotosParams
 
 LOADER_SECTIONS = (
     StockLoaderParams,
+    DigitsParams,
     MaskedTextParams,
     DrawnMasksParams,
     Hdf5MasksParams,
@@ -25,7 +26,7 @@ LOADER_SECTIONS = (
     TextSpansParams,
     TranslationsParams,
     Hdf5PairsParams,
-    *VISION_LOADER_SECTIONS,
+    PhotosParams,
 )
 LOADERS: dict[str, type[DataloaderParams]] = {
     name: section for section in LOADER_SECTIONS for name in get_args(section.model_fields["data_processor"].annotation)

@@ -89,8 +89,7 @@ class VisionTransformerParams(AttentionRules):
     def _patches_divide_the_image(cls, patch: tuple[int, int], info: ValidationInfo) -> tuple[int, int]:
         image = info.data.get("image_size", patch)
         if image[0] % patch[0] or image[1] % patch[1]:
-            rule = f"must divide the image_size ({image[0]} x {image[1]}), and {patch[0]} x {patch[1]} does not"
-            raise rule_error(rule)
+            raise rule_error(f"must divide the image_size ({image[0]} x {image[1]})")
         return patch
 
     @field_validator("hidden_size")

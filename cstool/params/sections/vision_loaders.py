@@ -5,9 +5,9 @@ whose names of transforms these are.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.yaml_lines.section import Count, List, Positive, Section, beside, rule_error
@@ -36,6 +36,9 @@ class TransformParams(Section):
         if len(sides) > 2 or not sides or not all(type(side) is int and side > 0 for side in sides):
             raise rule_error("must be a height and a width, or one number, in whole pixels")
         return size[0] if isinstance(size, tuple) and len(size) == 1 else size
+
+
+_Transforms = Annotated[tuple[SerializeAsAny[TransformParams], ...], List]
 
 
 class ResizeParams(TransformParams):
@@ -123,36 +126,24 @@ OTHER_TRANSFORMS = frozenset(
 class ImageLoaderParams(DataloaderParams):
     """Images, and the transforms that each goes through."""
 
-    transforms: Annotated[tuple[TransformParams, ...], List] = ()
+    transforms: _Transforms = ()
 
 
-def _checked_order(transforms: tuple[TransformParams, ...], makes_numbers: bool) -> tuple[TransformParams, ...]:
-    """Return transforms of which those of pixels come first, or raise the error of a validator.
-
-    Args:
-        makes_numbers: whether to_tensor and normalize are among them
-    """
+def _check_order(transforms: tuple[TransformParams, ...]) -> None:
+    """Check that what makes numbers of pixels comes last, or raise the error of a validator."""
     names = [transform.name for transform in transforms]
     last = [name for name in names if name in ("to_tensor", "normalize")]
-    if not makes_numbers:
-        if last:
-            rule = f"must not have {last[0]}: digits are normalised as the vendor normalises them"
-            raise rule_error(rule, "leave it out")
-    elif last[:1] != ["to_tensor"] or last.count("to_tensor") > 1 or names[-len(last) :] != last:
-        rule = "must have to_tensor once, after all that changes pixels and before normalize"
+    if last[:1] != ["to_tensor"] or last.count("to_tensor") > 1 or names[-len(last) :] != last:
+        rule = "must have to_tensor once in its transforms, after all that changes pixels and before normalize"
         raise rule_error(
-            rule, "at its end, for example: [{name: to_tensor}, {name: normalize, mean: [0.5], std: [0.5]}]"
+            rule, "at their end, for example: {name: to_tensor}, {name: normalize, mean: [0.5], std: [0.5]}"
         )
-    return transforms
 
 
 class DigitsParams(ImageLoaderParams):
     """Digits of MNIST; `transforms`, which the vendor's reader of them has not, come before pixels are normalised."""
 
     data_processor: Literal["MNISTDataProcessor"]
-    transforms: Annotated[
-        tuple[TransformParams, ...], List, AfterValidator(lambda given: _checked_order(given, makes_numbers=False))
-    ] = ()
 
     without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {
         "fake_data_seed",
@@ -162,6 +153,13 @@ class DigitsParams(ImageLoaderParams):
     supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
         "data_subset dataset_map_fn mixture num_samples pad_last sampler use_fake_data use_vsl".split(), ()
     )
+
+    @model_validator(mode="after")
+    def _pixels_are_normalised_anyway(self) -> Self:
+        if made := [each.name for each in self.transforms if each.name in ("to_tensor", "normalize")]:
+            rule = f"must not have {made[0]} in its transforms: digits are normalised as the vendor normalises them"
+            raise rule_error(rule, "leave it out")
+        return self
 
 
 class PhotosParams(ImageLoaderParams):
@@ -175,7 +173,6 @@ class PhotosParams(ImageLoaderParams):
     image_size: Annotated[tuple[Count, Count], List] = (224, 224)
     shuffle: bool = True
     noaugment: bool = False
-    transforms: Annotated[tuple[TransformParams, ...], List] = Field((), validate_default=True)
 
     without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {
         "cutmix_alpha",
@@ -187,12 +184,11 @@ class PhotosParams(ImageLoaderParams):
     }
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {"sampler": ("random",)}
 
-    @field_validator("transforms")
-    @classmethod
-    def _make_numbers_at_last(
-        cls, transforms: tuple[TransformParams, ...], info: ValidationInfo
-    ) -> tuple[TransformParams, ...]:
-        return transforms if info.data.get("noaugment") else _checked_order(transforms, makes_numbers=True)
+    @model_validator(mode="after")
+    def _numbers_are_made_at_last(self) -> Self:
+        if not self.noaugment:
+            _check_order(self.transforms)
+        return self
 
     @property
     def steps(self) -> tuple[TransformParams, ...]:
@@ -200,6 +196,3 @@ class PhotosParams(ImageLoaderParams):
         if not self.noaugment:
             return self.transforms
         return ResizeParams(name="resize", size=self.image_size), ToTensorParams(name="to_tensor")
-
-
-VISION_LOADER_SECTIONS = (DigitsParams, PhotosParams)

@@ -20,6 +20,7 @@ from cstool.params.sections.optimizers import Optimizer
 from cstool.params.sections.schedules import Schedule, _Cosine, _Decay
 from cstool.params.sections.sparsity import CyclingShare
 from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
+from cstool.params.sections.vision_loaders import ImageLoaderParams, TransformParams
 from cstool.yaml_lines.section import Section
 from tests.unit.params.conftest import SMALL
 
@@ -118,7 +119,7 @@ def test_another_name_leads_to_a_field(section):
 
 
 NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare, AttentionRules, EncoderParams, FineTunedParams}
-NO_MAPPINGS |= {DataloaderParams, EncoderLoaderParams, TokenLinesParams}
+NO_MAPPINGS |= {DataloaderParams, EncoderLoaderParams, TokenLinesParams, ImageLoaderParams, TransformParams}
 """bases of others, and what is a list in the file"""
 
 

@@ -72,10 +72,11 @@ data_processor: GptHDF5MapDataProcesor =>
     14: @.data_processor must be one of GptHDF5MapDataProcessor, GptHDF5DataProcessor, MNISTDataProcessor,
         BertCSVDynamicMaskDataProcessor, BertCSVDataProcessor, BertHDF5DataProcessor, MNLIDataProcessor,
         SST2DataProcessor, BertTokenClassifierDataProcessor, BertSumCSVDataProcessor, T5DynamicDataProcessor,
-        TransformerDynamicDataProcessor, T5HDF5DataProcessor, got 'GptHDF5MapDataProcesor'
+        TransformerDynamicDataProcessor, T5HDF5DataProcessor, ImageNet1KProcessor, CIFAR10Processor, CIFAR100Processor,
+        got 'GptHDF5MapDataProcesor'
     hint: did you mean GptHDF5MapDataProcessor?
 data_processor: 5 =>
-    14: @.data_processor must be GptHDF5MapDataProcessor, GptHDF5DataProcessor or MNISTDataProcessor, got 5
+    14: @.data_processor must be GptHDF5MapDataProcessor or GptHDF5DataProcessor, got 5
 split: test => 17: @.split must be train or val, got 'test'
 max_sequence_length: 0 => 17: @.max_sequence_length must be at least 1, got 0
 shuffle_seed: -1 => 17: @.shuffle_seed must be at least 0, got -1

@@ -77,7 +77,7 @@ def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
         ("transformer", "an encoder with a decoder"),
         ("dpo", "a recipe with two models"),
         ("dit", "a vision model"),
-        ("vision_transformer", "a vision model"),
+        ("vit", "a vision transformer without a head to train"),
         ("unet", "a vision model"),
         ("llava", "a vision and language model"),
         ("whisper", "a speech model"),
