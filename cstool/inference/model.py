@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from cstool.errors import ClusterError
+from cstool.errors import ClusterError, InferenceError
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.ir import Graph
