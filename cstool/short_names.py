@@ -7,6 +7,10 @@ _SHORTER = (
     (r"\btransformer_decoder\.", ""),
     (r"\blayers\.([^.]+)\.", r"L\1 "),
     (r"\bself_attn\.proj_q_dense_layer$", "qkv"),
+    (r"\bmultihead_attn\.proj_k_dense_layer$", "cross kv"),
+    (r"\bmultihead_attn\.proj_output_dense_layer", "cross out"),
+    (r"\bmultihead_attn$", "cross attention"),
+    (r"\bmultihead_attn\.", "cross "),
     (r"\bself_attn\.proj_output_dense_layer", "out"),
     (r"\bself_attn$", "attention"),
     (r"\bself_attn\.", ""),
@@ -14,6 +18,7 @@ _SHORTER = (
     (r"\bffn\.ffn\.", "ffn."),
     (r"\.linear_layer(_for_glu)?", lambda found: " gate" if found[1] else ""),
     (r"\bembedding_layer\.word_embeddings", "embedding"),
+    (r"\b(en|de)coder_embeddings\.word_embeddings", r"\1coder embedding"),
     (r"\bembedding_layer\.", ""),
     (r"\.y$", ""),
 )
@@ -39,4 +44,4 @@ def group_name(name: str) -> str:
     >>> group_name("transformer_decoder.layers.3.ffn.ffn.0.linear_layer")
     'L* ffn.0'
     """
-    return re.sub(r"^L\d+ ", "L* ", short_name(name))
+    return re.sub(r"^((?:en|de)coder\.)?L\d+ ", r"\1L* ", short_name(name))

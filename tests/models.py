@@ -4,7 +4,7 @@ from typing import Any
 
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
 from cstool.models import SampleForm, build_graph
-from cstool.params import DecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams
+from cstool.params import DecoderParams, EncoderDecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams
 from cstool.params.sections.model import MODELS
 
 
@@ -267,6 +267,88 @@ def vision(*, layers: int = 1, dropout: float = 0.0, **keys: Any) -> Graph:
         **keys,
     }
     return build_graph(VisionTransformerParams.model_validate(settings), None)
+
+
+_TRANSFORMER = {
+    "name": "transformer",
+    "norm_type": "layernorm",
+    "position_embedding_type": "fixed",
+    "use_dropout_outside_residual_path": False,
+    "use_pre_encoder_decoder_dropout": True,
+    "use_pre_encoder_decoder_layer_norm": False,
+    "use_ffn_bias": True,
+    "use_transformer_initialization": True,
+    "relu_dropout_rate": 0.0,
+}
+ENCODER_DECODERS: dict[str, dict[str, Any]] = {
+    "t5": {"lm_loss_weight": 0.25},
+    "t5, gates, untied": {
+        "encoder_nonlinearity": "geglu",
+        "share_embedding_weights": False,
+        "mlm_loss_scaling": "num_masked",
+        "relu_dropout_rate": 0.3,
+    },
+    "t5, two vocabularies, biases": {
+        "tgt_vocab_size": 13,
+        "extra_ids": 2,
+        "share_encoder_decoder_embedding": False,
+        "use_projection_bias_in_attention": True,
+        "encoder_nonlinearity": "swiglu",
+        "use_ffn_bias": True,
+        "norm_type": "biasless-layernorm",
+        "position_embedding_type": "learned_absolute",
+    },
+    "t5, no ties at all, grouped heads": {
+        "share_encoder_decoder_embedding": False,
+        "share_embedding_weights": False,
+        "attention_module": "multiquery_attention",
+        "extra_attention_params": {"num_kv_groups": 2},
+        "num_heads": 4,
+    },
+    "t5, muP": {
+        "mup_base_d_model": 4,
+        "mup_base_d_ff": 4,
+        "embeddings_alpha": 0.7,
+        "encoder_attention_logits_alpha": 1.5,
+        "decoder_attention_logits_alpha": 0.7,
+        "output_logits_alpha": 2.0,
+    },
+    "t5, alibi": {"position_embedding_type": "alibi", "decoder_num_hidden_layers": 1},
+    "transformer": _TRANSFORMER,
+    "transformer, norms first": {**_TRANSFORMER, "use_pre_encoder_decoder_layer_norm": True},
+}
+"""encoders with decoders, by what sets them apart"""
+TARGETS = 5
+"""tokens of what their decoders read"""
+
+
+def encoder_decoder_params(
+    *, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any
+) -> EncoderDecoderParams:
+    """The params of an encoder and a decoder of width 8 with 2 heads of 3 over 11 tokens."""
+    settings = {
+        "name": "t5",
+        "encoder_num_hidden_layers": layers,
+        "decoder_num_hidden_layers": layers,
+        "src_vocab_size": 11,
+        "d_model": 8,
+        "d_kv": 3,
+        "num_heads": 2,
+        "d_ff": 16,
+        "relative_attention_num_buckets": 8,
+        "src_max_position_embeddings": sequence,
+        "tgt_max_position_embeddings": TARGETS,
+        "dropout_rate": dropout,
+        **keys,
+    }
+    model = MODELS[settings["name"]].model_validate(settings)
+    assert isinstance(model, EncoderDecoderParams)
+    return model
+
+
+def encoder_decoder(*, sequence: int = 8, targets: int = TARGETS, **keys: Any) -> Graph:
+    """An encoder and a decoder of width 8 with 2 heads of 3 over 11 tokens."""
+    return build_graph(encoder_decoder_params(sequence=sequence, **keys), SampleForm(sequence, targets=targets))
 
 
 def attentive() -> Graph:

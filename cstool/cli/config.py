@@ -162,6 +162,7 @@ def _print_statistics(which: str, trainer: configs.ConfigStatistics) -> None:
     statistics, batch_size = trainer.counts, trainer.batch_size
     tokens, parameters, size_bytes = statistics.tokens, statistics.parameters(), trainer.element_bytes
     unit, length = ("token", f", {tokens:,} tokens per sample") if tokens > 1 else ("sample", "")
+    length += "" if statistics.targets is None else f", {statistics.targets:,} of its target"
     print_line(f"{which}: {trainer.model}{length}. All numbers are counts; nothing is measured.")
     print()
 

@@ -258,5 +258,6 @@ def _changes(request: Request, form: SampleForm) -> Iterator[tuple[str, Request,
     if form.tokens is not None:
         shorter = form.tokens // 2
         while shorter >= max(1, form.tokens // SHORTEST):
-            yield f"max_sequence_length {shorter}", request, replace(form, tokens=shorter)
+            key = "max_sequence_length" if form.targets is None else "src_max_sequence_length"
+            yield f"{key} {shorter}", request, replace(form, tokens=shorter)
             shorter //= 2

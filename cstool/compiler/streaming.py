@@ -210,6 +210,7 @@ class _Costs:
     def __init__(self, program: Program, works: Works) -> None:
         self.works, self.request = works, program.request
         self.counts = [segment.count for segment in program.graph.segments]
+        self.tokens = program.tokens
         self.pe = Pe(program.request.system, program.request.operand_bits)
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
@@ -241,6 +242,7 @@ class _Costs:
                 self.stream,
                 needs_delta=work.needs_delta,
                 outputs_in_flight=in_flight,
+                tokens=self.tokens,
             )
             self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
         cycles = self._kernels[key]

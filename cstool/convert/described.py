@@ -26,7 +26,7 @@ from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
 from cstool.models import SampleForm, build_graph
-from cstool.params import ModelParams, Params, parse_params
+from cstool.params import EncoderDecoderParams, ModelParams, Params, parse_params
 from cstool.params.sections.model import MODELS
 from cstool.store import CheckpointReader
 
@@ -56,6 +56,8 @@ class Described:
     @cached_property
     def graph(self) -> Graph:
         """The graph; its weights do not depend on the length of samples."""
+        if isinstance(self.model, EncoderDecoderParams):
+            return build_graph(self.model, SampleForm(1, targets=1))
         return build_graph(self.model, SampleForm(getattr(self.model, "max_position_embeddings", None), 1))
 
     def as_hf(self, named: str | None = None) -> tuple[Family, HfModel]:

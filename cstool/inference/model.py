@@ -22,7 +22,7 @@ from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.spread import spread_memoryx
 from cstool.machine.start import choose_start, restore
 from cstool.models import SampleForm, build_graph
-from cstool.params import FcMnistParams, Params, VisionTransformerParams
+from cstool.params import EncoderDecoderParams, FcMnistParams, Params, VisionTransformerParams
 from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
@@ -55,9 +55,10 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         self.params = params
-        if isinstance(params.model, VisionTransformerParams):
+        if isinstance(params.model, VisionTransformerParams | EncoderDecoderParams):
+            kinds = "a decoder, an encoder or fc_mnist"
             raise InferenceError(
-                f"{params.path}: the model must be one of text or fc_mnist, got {params.model.name}",
+                f"{params.path}: the model must be {kinds}, got {params.model.name}",
                 "--mode eval says how well it does on its validation data",
             )
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.

@@ -19,7 +19,7 @@ from cstool.data import (
 from cstool.errors import DataError
 from cstool.ir import Graph
 from cstool.machine.grains import check_grains, check_ranks, check_systems, grain_count
-from cstool.models import GATHERED, SampleForm, build_graph
+from cstool.models import GATHERED, TARGETS, SampleForm, build_graph
 from cstool.params import (
     BertClassifierParams,
     BertParams,
@@ -27,6 +27,7 @@ from cstool.params import (
     BertTokenClassifierParams,
     DataloaderParams,
     DecoderParams,
+    EncoderDecoderParams,
     Esm2Params,
     FcMnistParams,
     ImageModelParams,
@@ -44,6 +45,7 @@ _PROCESSORS: Mapping[type[ModelParams], str] = {
     DecoderParams: HDF5_TEXT_PROCESSORS[0],
     ParallelDecoderParams: HDF5_TEXT_PROCESSORS[0],
     BertParams: "BertCSVDynamicMaskDataProcessor",
+    EncoderDecoderParams: "T5DynamicDataProcessor",
     Esm2Params: "BertHDF5DataProcessor",
     BertClassifierParams: "SST2DataProcessor",
     BertTokenClassifierParams: "BertTokenClassifierDataProcessor",
@@ -190,6 +192,9 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
         forms.append(form)
         if isinstance(model, ImageModelParams):
             continue
+        if isinstance(model, EncoderDecoderParams):
+            _check_sides(found, form, data[0], forms[0], model)
+            continue
         length = form.tokens or 1
         if length > model.max_position_embeddings:
             sinks = (each.samples for each in data if isinstance(each.samples, SinkTokensDataset))
@@ -215,13 +220,39 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
     return forms[0]
 
 
+def _check_sides(
+    found: DataSet, form: SampleForm, first: DataSet, form_of_first: SampleForm, model: EncoderDecoderParams
+) -> None:
+    """Check the lengths of sources and targets against the model, and against those of the first data set.
+
+    Raises:
+        DataError: one is too long, or they differ
+    """
+    lengths = (form.tokens, form.targets), (form_of_first.tokens, form_of_first.targets)
+    sides = zip(("src", "tgt"), ("sources", "targets"), *lengths, model.most_tokens, strict=True)
+    for side, what, length, of_first, most in sides:
+        if most is not None and length is not None and length > most:
+            raise DataError(
+                f"{found.where}: the {what} must have at most {side}_max_position_embeddings ({most}) tokens, "
+                f"got {length}",
+                f"{side}_max_sequence_length: {most} in the dataloader cuts them",
+            )
+        if length != of_first:
+            raise DataError(
+                f"{found.where}: the {what} must have as many tokens as those of "
+                f"{first.where.rpartition(' ')[2]} ({of_first}), got {length}",
+                f"the same {side}_max_sequence_length in every dataloader",
+            )
+
+
 def _form_of(data: DataSet) -> SampleForm:
     """The form of a data set's samples, as its fields say it."""
     fields = data.samples.fields
     tokens = fields["input_ids"].shape[0] if "input_ids" in fields else None
     gathered = next((fields[name] for name in GATHERED if name in fields), None)
     predictions = None if gathered is None else gathered.shape[0]
-    return SampleForm(tokens, predictions, data.loader.scales_by_predictions, "segments" in fields)
+    targets = fields[TARGETS].shape[0] if TARGETS in fields else None
+    return SampleForm(tokens, predictions, data.loader.scales_by_predictions, "segments" in fields, targets)
 
 
 def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:
@@ -230,7 +261,8 @@ def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:
     Raises:
         DataError: it has not, or not as many of something
     """
-    inputs = build_graph(model, replace(form, tokens=form.tokens or 1, predictions=form.predictions or 1)).inputs
+    least = replace(form, tokens=form.tokens or 1, predictions=form.predictions or 1, targets=form.targets or 1)
+    inputs = build_graph(model, least).inputs
     fields = data.samples.fields
     sizes = {tensor.name: math.prod(tensor.shape) for tensor in inputs}
     found = {name: math.prod(field.shape) for name, field in fields.items()}

@@ -3,12 +3,14 @@
 from cstool.ir import Graph, verify
 from cstool.models.decoder import decoder_graph
 from cstool.models.encoder import Answer, answering_graph, encoder_graph
+from cstool.models.encoder_decoder import encoder_decoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
-from cstool.models.form import GATHERED, SampleForm
+from cstool.models.form import GATHERED, TARGETS, SampleForm
 from cstool.models.vision import vision_graph
 from cstool.params import (
     BertParams,
     BertSummarizationParams,
+    EncoderDecoderParams,
     EncoderParams,
     FcMnistParams,
     ImageModelParams,
@@ -18,7 +20,10 @@ from cstool.params import (
     usual_predictions,
 )
 
-__all__ = ["GATHERED", "Answer", "SampleForm", "answering_graph", "build_graph", "declared_form"]
+__all__ = ["GATHERED", "TARGETS", "Answer", "SampleForm", "answering_graph", "build_graph", "declared_form"]
+
+USUAL_TOKENS = 512
+"""of a source or a target, where neither data nor model say how many. Source: Raffel et al., 2020, section 3.1.1."""
 
 
 def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
@@ -39,6 +44,10 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
         raise ValueError(f"{model.name} needs a sequence length")
     elif isinstance(model, EncoderParams):
         graph = encoder_graph(model, form)
+    elif isinstance(model, EncoderDecoderParams):
+        if form.targets is None:
+            raise ValueError(f"{model.name} needs the length of its targets")
+        graph = encoder_decoder_graph(model, form)
     else:
         graph = decoder_graph(model, form.tokens, is_packed=form.is_packed)
     verify(graph)
@@ -52,6 +61,14 @@ def declared_form(params: Params) -> SampleForm:
     train = () if params.train_dataloader is None else (params.train_dataloader,)
     loaders = (*train, *params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)
     lengths = [loader.sample_length for loader in loaders]
+    if isinstance(params.model, EncoderDecoderParams):
+        found = (lengths, [loader.target_length for loader in loaders])
+        source, targets = (
+            next((length for length in of_side if length is not None), most or USUAL_TOKENS)
+            for of_side, most in zip(found, params.model.positions, strict=True)
+        )
+        scales = any(loader.scales_by_predictions for loader in loaders)
+        return SampleForm(source, scales_by_predictions=scales, targets=targets)
     tokens = next((length for length in lengths if length is not None), params.model.max_position_embeddings)
     if not isinstance(params.model, BertParams | BertSummarizationParams):
         return SampleForm(tokens, is_packed=any(loader.is_packed for loader in loaders))

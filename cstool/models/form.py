@@ -7,6 +7,8 @@ from cstool.ir import Graph
 
 GATHERED = ("masked_lm_positions", "cls_positions")
 """inputs that say which tokens have a label"""
+TARGETS = "decoder_input_ids"
+"""input that a decoder reads beside an encoder"""
 
 
 @dataclass(frozen=True)
@@ -18,18 +20,21 @@ class SampleForm:
         predictions: M, tokens whose label is learned, where these are gathered: masked ones, or the first of sentences
         scales_by_predictions: whether the loss of masked tokens is divided by how many there are in the batch
         is_packed: whether a sample is several texts that do not see each other, told apart by `segments`
+        targets: T, tokens that a decoder makes of the text, where there is one beside the encoder
     """
 
     tokens: int | None
     predictions: int | None = None
     scales_by_predictions: bool = False
     is_packed: bool = False
+    targets: int | None = None
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
         """The form that a graph was built for."""
         gathered = next((tensor for tensor in graph.inputs if tensor.name in GATHERED), None)
         predictions = None if gathered is None else gathered.tokens
-        scales = gathered is not None and graph.losses[0].scaling == "num_tokens"
-        is_packed = any(tensor.name == "segments" for tensor in graph.inputs)
-        return cls(graph.sequence_length, predictions, scales, is_packed)
+        inputs = {tensor.name: tensor for tensor in graph.inputs}
+        targets = inputs["labels"].tokens if TARGETS in inputs else None
+        scales = (gathered or targets) is not None and graph.losses[0].scaling == "num_tokens"
+        return cls(graph.sequence_length, predictions, scales, "segments" in inputs, targets)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cstool.ir import Graph, MatMul, Op, OpKind, Pairs, rules_of, work_of
+from cstool.models.form import SampleForm
 
 FLOAT32_BYTES = 4
 """of an element of weights, gradients and optimizer state"""
@@ -66,11 +67,13 @@ class Statistics:
         parts: in the order of first use
         flops: of one sample, for the kinds of op that compute products
         tokens: per sample; 1 for models without a sequence
+        targets: tokens that a decoder reads beside an encoder; None where there is none
     """
 
     parts: tuple[Part, ...]
     flops: Mapping[OpKind, Flops]
     tokens: int
+    targets: int | None = None
 
     def parameters(self, *roles: str) -> int:
         """Return the number of parameters of the parts in these roles; of all without any."""
@@ -85,11 +88,13 @@ class Statistics:
     def rule_of_six(self) -> int | None:
         """6 N, the usual estimate of what a token costs in both directions; None without embeddings, or with experts.
 
+        None as well for an encoder with a decoder, of which no parameter sees all tokens.
+
         N are the parameters between embeddings and output layer: 2 N forward, 4 N backward. It leaves out the products
         of attention and of the output layer. Source: Kaplan et al., "Scaling laws for neural language models", 2020,
         section 2.1 and table 1; N has biases and norms here.
         """
-        if not self.parameters("embedding") or OpKind.EXPERT_LINEAR in self.flops:
+        if not self.parameters("embedding") or OpKind.EXPERT_LINEAR in self.flops or self.targets is not None:
             return None
         return 6 * self.parameters("inner")
 
@@ -107,7 +112,7 @@ def count_statistics(graph: Graph) -> Statistics:
             counted = op_flops(op, shapes, inputs_with_delta(op, without_delta))
             if counted.total:
                 flops[op.kind] = flops.get(op.kind, Flops()) + counted * segment.count
-    return Statistics(_parts(graph), flops, graph.tokens)
+    return Statistics(_parts(graph), flops, graph.tokens, SampleForm.of(graph).targets)
 
 
 def _parts(graph: Graph) -> tuple[Part, ...]:

@@ -29,6 +29,7 @@ from cstool.params.sections.encoder import (
     EncoderParams,
     Esm2Params,
 )
+from cstool.params.sections.encoder_decoder import EncoderDecoderParams
 from cstool.params.sections.encoder_decoder_loaders import (
     Hdf5PairsParams,
     TextSpansParams,

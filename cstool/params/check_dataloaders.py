@@ -6,6 +6,7 @@ from typing import Any
 from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.paths import ResolvedPath
 from cstool.params.sections.dataloader import DataloaderParams, MixturePartParams, SinkTokensParams, StockLoaderParams
+from cstool.params.sections.encoder_decoder import EncoderDecoderParams
 from cstool.params.sections.loaders import LOADERS
 from cstool.params.sections.model import FcMnistParams, ImageModelParams, ModelParams
 from cstool.params.sections.vision_loaders import OTHER_TRANSFORMS, TRANSFORMS, TransformParams
@@ -122,6 +123,13 @@ class DataloaderCheck:
     def _fitting(self, loader: DataloaderParams | None, key: Key) -> DataloaderParams | None:
         """Check that the samples of a dataloader fit the positions of the model."""
         if loader is None or self.model is None or isinstance(self.model, ImageModelParams):
+            return loader
+        if isinstance(self.model, EncoderDecoderParams):
+            lengths = loader.sample_length, loader.target_length
+            for side, length, most in zip(("src", "tgt"), lengths, self.model.most_tokens, strict=True):
+                if length is not None and most is not None and length > most:
+                    rule = f"must be at most the {side}_max_position_embeddings of the model ({most})"
+                    self.problems.add((*key, f"{side}_max_sequence_length"), rule, length)
             return loader
         positions = self.model.max_position_embeddings
         added = loader.added_tokens if isinstance(loader, StockLoaderParams) else 0

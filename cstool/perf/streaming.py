@@ -86,6 +86,7 @@ def streamed_phases(
     *,
     needs_delta: bool = True,
     outputs_in_flight: int = LEAST_OUTPUTS,
+    tokens: int | None = None,
 ) -> Phases:
     """Return the limits of a kernel for one micro-batch.
 
@@ -94,6 +95,7 @@ def streamed_phases(
         stream: what weights take on their way in, gradients on their way out
         needs_delta: whether something before the kernel wants its delta; if not, products need none
         outputs_in_flight: accumulators per token; by so many rows of a sparse W may columns be apart
+        tokens: of a sample, that are laid out; a kernel may work on fewer of them, which are spread as evenly
 
     Example: 4 tokens on each PE, 8 inputs over 2 columns, 12 outputs. For each output 4 AXPYs of 4 elements at 6 + 1
     cycles, and 4 partial sums.
@@ -103,8 +105,9 @@ def streamed_phases(
     >>> streamed_phases(Pe(load_system("cs2"), 16), work, layout, 2, Stream(2, 2, 4)).forward.compute
     384
     """
-    phases = Phases(pe.efficiency)
+    phases, whole = Phases(pe.efficiency), layout
     for item in work:
+        layout = _part_of(whole, item, tokens)
         match item:
             case MatMul():
                 _add_matmul(phases, pe, item, layout, stream, outputs_in_flight, needs_delta)
@@ -130,6 +133,14 @@ def streamed_phases(
             case RowSums():
                 _add_row_sums(phases, pe, item, layout)
     return phases
+
+
+def _part_of(layout: Layout, item: OpWork, tokens: int | None) -> Layout:
+    """Return the layout of what an op works on, where that is fewer of the tokens of a sample."""
+    own = (item.all_tokens if isinstance(item, MatMul) else None) or item.tokens
+    if tokens is None or own >= tokens:
+        return layout
+    return replace(layout, tokens_per_pe=int(ceil_div(layout.tokens_per_pe * own, tokens)))
 
 
 def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:

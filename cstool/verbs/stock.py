@@ -55,14 +55,23 @@ def stock_model(name: str) -> StockModel:
     from cstool.models import build_graph, declared_form
     from cstool.models.statistics import FLOAT32_BYTES
     from cstool.optimizers import costed_optimizer, whole_arrays
-    from cstool.params import FcMnistParams, load_params, stock_description, stock_file
+    from cstool.params import EncoderDecoderParams, FcMnistParams, load_params, stock_description, stock_file
 
     params = load_params(stock_file(name))
     model, loader = params.model, params.train_dataloader
     graph = build_graph(model, declared_form(params))
     arrays = 2 + whole_arrays(costed_optimizer(params.optimizer))
-    if not isinstance(model, FcMnistParams):
+    if isinstance(model, EncoderDecoderParams):
         shape: dict[str, Any] = {
+            "layers": model.encoder_num_hidden_layers + model.decoder_num_hidden_layers,
+            "width": model.hidden_size,
+            "heads": model.num_heads,
+            "feed_forward": model.filter_size,
+            "vocabulary": model.vocab_sizes[0],
+            "tokens": declared_form(params).tokens,
+        }
+    elif not isinstance(model, FcMnistParams):
+        shape = {
             "layers": model.num_hidden_layers,
             "width": model.hidden_size,
             "heads": model.num_heads,

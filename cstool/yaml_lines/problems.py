@@ -29,6 +29,7 @@ _RULES = {
     "greater_than": "must be greater than {gt:g}",
     "less_than_equal": "must be at most {le}",
     "less_than": "must be less than {lt:g}",
+    "multiple_of": "must be a multiple of {multiple_of:g}",
     "too_short": "must hold at least {min_length}",
     "too_long": "must hold at most {max_length}",
 }
@@ -217,6 +218,10 @@ class Problems:
     def _translate(self, section: type[Section], error: dict[str, Any], key: Key) -> None:
         """Turn one of pydantic's errors into a problem."""
         kind, where, value, context = error["type"], error["loc"], error["input"], error.get("ctx", {})
+        field = section.model_fields.get(str(where[0])) if where and kind != "extra_forbidden" else None
+        if field is not None:
+            # A default that breaks a rule is under the name of its field.
+            where = (field.alias or where[0], *where[1:])
         below: Key = (*key, *where)
         if kind == "extra_forbidden":
             for part in where[:-1]:

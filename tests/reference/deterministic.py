@@ -166,3 +166,33 @@ def encoder_batches(
         "prediction_mask": counts.astype(np.float32),
         "token_mask": is_real.astype(np.float32),
     }
+
+
+def pair_batches(
+    *, batch_size: int, sequence_length: int, targets: int, vocab_sizes: tuple[int, int], seed: int
+) -> dict[str, np.ndarray]:
+    """Return the batches of ten steps for an encoder with a decoder, by the name of its input, (10, B, ...).
+
+    A target has every other token of its source, in another vocabulary if there is one. Sources and targets end at
+    lengths of their own, and are padded with 0; the decoder begins with 0.
+    """
+    generator, shape = _generator(seed, "pairs"), (STEPS, batch_size)
+    texts = text_batches(
+        batch_size=batch_size, sequence_length=sequence_length, vocab_size=vocab_sizes[0] - 2, seed=seed
+    )
+    sources = texts[:, :, 0] + 2
+    labels = sources[..., : 2 * targets : 2] % (vocab_sizes[1] - 2) + 2
+    lengths = [size // 2 + _integers(generator, size // 2 + 1, (*shape, 1)) for size in (sequence_length, targets)]
+    is_source, is_target = (
+        np.arange(size) < length for size, length in zip((sequence_length, targets), lengths, strict=True)
+    )
+    labels = np.where(is_target, labels, 0)
+    started = np.concatenate([np.zeros_like(labels[..., :1]), labels[..., :-1]], axis=-1)
+    integers = {
+        "input_ids": np.where(is_source, sources, 0),
+        "attention_mask": is_source,
+        "decoder_input_ids": np.where(is_target, started, 0),
+        "decoder_attention_mask": is_target,
+        "labels": labels,
+    }
+    return {name: array.astype(np.int32) for name, array in integers.items()} | {"mask": is_target.astype(np.float32)}

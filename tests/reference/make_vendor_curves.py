@@ -32,6 +32,9 @@ from tests.reference import vendor_trainer
 from tests.reference.curve_file import nine_digits, write_curves
 from tests.reference.deterministic import case_batches, digest, weights
 from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE, arrays_of
+from tests.reference.encoder_decoder_curve_cases import SEQUENCE as SOURCE
+from tests.reference.encoder_decoder_curve_cases import TARGETS, VENDOR_CASES
+from tests.reference.encoder_decoder_curve_cases import arrays_of as pairs_of
 from tests.reference.vendor_curve_cases import (
     CASES,
     ENCODER_CASES,
@@ -46,6 +49,7 @@ from tests.reference.vision_curve_cases import images_of
 OUTPUT = Path(__file__).with_name("vendor_curves.json")
 ENCODER_OUTPUT = OUTPUT.with_name("vendor_encoder_curves.json")
 VISION_OUTPUT = OUTPUT.with_name("vendor_vision_curves.json")
+ENCODER_DECODER_OUTPUT = OUTPUT.with_name("vendor_encoder_decoder_curves.json")
 
 
 def params_of(config: Config, folder: Path) -> dict[str, Any]:
@@ -63,6 +67,8 @@ def params_of(config: Config, folder: Path) -> dict[str, Any]:
 def record(config: Config) -> dict[str, Any]:
     """Return what the file holds of a case."""
     model = config["model"]
+    if model["name"] in ("t5", "transformer"):
+        return record_encoder_decoder(config)
     if model["name"] in VENDOR_NAMES:
         return record_encoder(config)
     if model["name"] == "vision_transformer":
@@ -152,12 +158,45 @@ def record_vision(config: Config) -> dict[str, Any]:
     return {"config": config, **digests, "losses": nine_digits(losses)}
 
 
+def record_encoder_decoder(config: Config) -> dict[str, Any]:
+    """Return what the file holds of the case of an encoder with a decoder, which is given its batches as they are."""
+    arrays = pairs_of(config)
+    names = [name for name in arrays if name != "mask"]
+    batches = [{name: np.ascontiguousarray(arrays[name][step]) for name in names} for step in range(STEPS)]
+    drawn: dict[str, np.ndarray] = {}
+
+    def draw(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, np.ndarray]:
+        drawn.update(weights(shapes, config["seed"]))
+        return drawn
+
+    with tempfile.TemporaryDirectory() as name:
+        params, folder = params_of(config, Path(name)), Path(name)
+        (folder / "vocab.txt").write_text("<pad>\n")
+        # Nothing is read by it, but the vendor wants one that fits the model.
+        is_t5 = config["model"]["name"] == "t5"
+        params["trainer"]["fit"]["train_dataloader"] = {
+            "data_processor": "T5DynamicDataProcessor" if is_t5 else "TransformerDynamicDataProcessor",
+            "src_vocab_file": str(folder / "vocab.txt"),
+            "src_data_dir": str(folder),
+            "src_max_sequence_length": SOURCE,
+            "tgt_max_sequence_length": TARGETS,
+            "batch_size": config["batch_size"],
+            **({"extra_ids": config["model"].get("extra_ids", 0)} if is_t5 else {}),
+        }
+        losses = vendor_trainer.train(params, draw, batches)
+    digests = {"weights_digest": digest(drawn), "data_digest": digest(arrays)}
+    return {"config": config, **digests, "losses": nine_digits(losses)}
+
+
 def main() -> None:
     """Write vendor_curves.json."""
     parser = argparse.ArgumentParser(description="Record losses of the vendor's own Trainer.")
     parser.add_argument("model_zoo", type=Path, help="folder of a checkout of the Model Zoo")
     parser.add_argument("--encoders", action="store_true", help="encoders, to vendor_encoder_curves.json")
     parser.add_argument("--vision", action="store_true", help="vision transformers, to vendor_vision_curves.json")
+    parser.add_argument(
+        "--encoder_decoders", action="store_true", help="T5 and the Transformer, to vendor_encoder_decoder_curves.json"
+    )
     parser.add_argument("--cases", nargs="*")
     asked = parser.parse_args()
     version = vendor_trainer.import_vendor(asked.model_zoo)
@@ -166,6 +205,8 @@ def main() -> None:
     cases, output = (ENCODER_CASES, ENCODER_OUTPUT) if asked.encoders else (CASES, OUTPUT)
     if asked.vision:
         cases, output = VISION_CASES, VISION_OUTPUT
+    if asked.encoder_decoders:
+        cases, output = VENDOR_CASES, ENCODER_DECODER_OUTPUT
     write_curves(output, made_by, {name: record(cases[name]) for name in asked.cases or cases})
 
 

@@ -16,6 +16,7 @@ from cstool.params.sections.encoder import (
     EncoderParams,
     Esm2Params,
 )
+from cstool.params.sections.encoder_decoder import EncoderDecoderParams
 from cstool.params.sections.vision import VisionTransformerParams
 from cstool.yaml_lines.section import Count, List, Rate, Section
 
@@ -95,7 +96,7 @@ class FcMnistParams(Section):
 
 ImageModelParams = FcMnistParams | VisionTransformerParams
 """models that tell the class of an image"""
-ModelParams = ImageModelParams | DecoderParams | EncoderParams
+ModelParams = ImageModelParams | DecoderParams | EncoderParams | EncoderDecoderParams
 
 _SECTIONS: tuple[type[ModelParams], ...] = (
     FcMnistParams,
@@ -106,6 +107,7 @@ _SECTIONS: tuple[type[ModelParams], ...] = (
     BertClassifierParams,
     BertTokenClassifierParams,
     BertSummarizationParams,
+    EncoderDecoderParams,
     VisionTransformerParams,
 )
 MODELS: dict[str, type[ModelParams]] = {
@@ -113,7 +115,6 @@ MODELS: dict[str, type[ModelParams]] = {
 }
 _OTHER_KINDS = {
     "two encoders": "dpr",
-    "an encoder with a decoder": "t5 transformer T5ForConditionalGeneration",
     "a recipe with two models": "dpo",
     "a vision model": "dino dit generic_image_encoders ijepa resnet unet",
     "a vision transformer without a head to train": "vit ViTModel",

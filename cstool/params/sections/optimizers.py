@@ -5,7 +5,7 @@ Defaults are the vendor's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,18 +15,29 @@ from cstool.params.sections.model import ModelParams
 from cstool.yaml_lines.section import NotNegative, Positive, Rate, Section, rule_error
 
 _VENDORS = ("form", "vendor")
+
+
+def _projections(stack: str, parts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"*{stack}*attn.proj_{part}*dense*weight" for part in parts)
+
+
 GROUPS: dict[str, tuple[str, ...]] = {
     "embedding": ("*embedding*weight",),
     "decoder_kernel": ("*decoder*dense*weight", "*decoder*linear*weight"),
     "decoder_attention": ("*decoder*attn*dense*weight",),
     "decoder_input_ffn": ("*decoder*ffn.ffn.[!1]*weight",),
     "decoder_output_ffn": ("*decoder*ffn.ffn.[1]*weight",),
+    "decoder_qkv_projection": _projections("decoder", "qkv"),
+    "decoder_output_projection": _projections("decoder", ("output",)),
     "encoder_attention": ("*transformer_encoder*attn*dense*weight",),
-    "encoder_input_ffn": ("*transformer_encoder*ffn.ffn.[!1]*weight",),
-    "encoder_output_ffn": ("*transformer_encoder*ffn.ffn.[1]*weight",),
+    "encoder_qkv_projection": _projections("encoder", "qkv"),
+    "encoder_output_projection": _projections("encoder", ("output",)),
+    "encoder_input_ffn": ("*encoder*ffn.ffn.[!1]*weight",),
+    "encoder_output_ffn": ("*encoder*ffn.ffn.[1]*weight",),
     "pooler": ("*pooler*weight",),
+    "lm_head": ("*lm_head*weight",),
 }
-"""the groups by name, and the names of their weights. Source: the vendor's GPT-2 and BERT models, 2.10."""
+"""the groups by name, and the names of their weights. Source: the vendor's GPT-2, BERT and T5 models, 2.10."""
 
 
 class Optimizer(Section):

@@ -78,7 +78,9 @@ def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) ->
     for number, (segment, kernels) in enumerate(zip(program.graph.segments, kernel_works(program), strict=True)):
         for work in kernels * segment.count:
             stream = stream_of(system, program.request.operand_bits)
-            phases = streamed_phases(pe, work.work, layout, size, stream, needs_delta=work.needs_delta)
+            phases = streamed_phases(
+                pe, work.work, layout, size, stream, needs_delta=work.needs_delta, tokens=program.tokens
+            )
             again = recompute.levels if 0 < number < last else 0
             passes = [*[phases.forward] * (1 + again), phases.gradient, phases.delta]
             hops = hop_latency_cycles(pe, layout)

@@ -9,7 +9,18 @@ from cstool.ir import OpKind, losses_of, read_backward, rules_of
 from cstool.kernels.call import Call
 from cstool.kernels.table import KERNELS
 from cstool.machine.plan import make_plan
-from tests.models import BALANCED, ENCODERS, FAMILIES, VISION, decoder, encoder, fc_mnist, vision
+from tests.models import (
+    BALANCED,
+    ENCODER_DECODERS,
+    ENCODERS,
+    FAMILIES,
+    VISION,
+    decoder,
+    encoder,
+    encoder_decoder,
+    fc_mnist,
+    vision,
+)
 
 GRAPHS = {
     "fc_mnist": fc_mnist(),
@@ -21,6 +32,7 @@ GRAPHS = {
     "balanced experts": decoder(**BALANCED),
     **{name: encoder(dropout=0.1, **keys) for name, keys in ENCODERS.items()},
     **{name: vision(dropout=0.1, **keys) for name, keys in VISION.items()},
+    **{name: encoder_decoder(dropout=0.1, **keys) for name, keys in ENCODER_DECODERS.items()},
 }
 
 

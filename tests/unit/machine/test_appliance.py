@@ -15,7 +15,18 @@ from cstool.machine.grains import grain_samples
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
-from tests.models import BALANCED, ENCODERS, FAMILIES, VISION, decoder, encoder, fc_mnist, vision
+from tests.models import (
+    BALANCED,
+    ENCODER_DECODERS,
+    ENCODERS,
+    FAMILIES,
+    VISION,
+    decoder,
+    encoder,
+    encoder_decoder,
+    fc_mnist,
+    vision,
+)
 from tests.reference import models as reference
 from tests.unit.machine.machines import (
     GRADIENT_TOLERANCE,
@@ -174,8 +185,25 @@ def test_losses_and_gradients_of_any_vision_transformer_are_right_in_lanes(model
     assert check_gradients(graph, 6, 5, 1, 4 * GRADIENT_TOLERANCE, lanes=2, num_csx=2) <= LOSS
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("recompute", ["never", "always"])
+@pytest.mark.parametrize("model", ENCODER_DECODERS)
+def test_losses_and_gradients_of_any_encoder_decoder_are_right_with_padding_and_in_lanes(model, recompute, dropout):
+    """Layers read one table of biases and one output of the encoder, so the sums of their gradients are in it."""
+    graph = encoder_decoder(dropout=dropout, **{"layers": 2, **ENCODER_DECODERS[model]})
+    settings = {"lanes": 2, "num_csx": 2, "recompute": recompute}
+    assert check_gradients(graph, 6, 5, 1, 4 * GRADIENT_TOLERANCE, **settings) <= LOSS
+
+
+@pytest.mark.parametrize("targets", [3, 8, 11])
+def test_targets_may_be_shorter_or_longer_than_the_source(targets):
+    assert check_gradients(encoder_decoder(targets=targets, layers=2), 4, 1, lanes=2) <= LOSS
+
+
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
-@pytest.mark.parametrize("model", [*FAMILIES, *ENCODERS, *VISION, "every other window", "scores by layer", "fc_mnist"])
+@pytest.mark.parametrize(
+    "model", [*FAMILIES, *ENCODERS, *VISION, "t5", "transformer", "every other window", "scores by layer", "fc_mnist"]
+)
 def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatch, model, max_gradient_norm):
     """Weights are in several panels, and learn between steps. There are 4 grains, so half of 8 systems get none."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
@@ -185,6 +213,8 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatc
         graph = encoder(dropout=0.1, layers=3, **ENCODERS[model])
     elif model in VISION:
         graph = vision(dropout=0.1, layers=3, **VISION[model])
+    elif model in ENCODER_DECODERS:
+        graph = encoder_decoder(dropout=0.1, layers=3, decoder_num_hidden_layers=2, **ENCODER_DECODERS[model])
     else:
         graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
     grain = grain_samples(graph, 8)
@@ -203,7 +233,8 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatc
             graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm, recompute=recompute, **settings
         ) as appliance:
             systems = appliance.clusters[0]
-            assert len(systems.plan.timeline.recomputed) == (2 if recompute == "always" else 0)
+            again = 4 if model in ENCODER_DECODERS else 2
+            assert len(systems.plan.timeline.recomputed) == (again if recompute == "always" else 0)
             assert (systems.waves > 1) == ("memory_bytes" in settings)
             losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 4)]
             found = losses, {name: array.tobytes() for name, array in arrays_of(appliance, "model.").items()}

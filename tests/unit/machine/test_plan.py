@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
 from cstool.machine.precision import narrow_parts
-from tests.models import ENCODERS, FAMILIES, VISION, attentive, decoder, encoder, fc_mnist, vision
+from tests.models import (
+    ENCODER_DECODERS,
+    ENCODERS,
+    FAMILIES,
+    VISION,
+    attentive,
+    decoder,
+    encoder,
+    encoder_decoder,
+    fc_mnist,
+    vision,
+)
 from tests.unit.machine.machines import arrays_of, check_gradients, machine, random_batch
 
 lives = st.lists(
@@ -55,6 +66,7 @@ GRAPHS: dict[str, Graph] = {
     **{name: decoder(layers=4, **keys) for name, keys in FAMILIES.items()},
     **{name: encoder(layers=4, **keys) for name, keys in ENCODERS.items()},
     **{name: vision(layers=4, **keys) for name, keys in VISION.items()},
+    **{name: encoder_decoder(dropout=0.1, **{"layers": 3, **keys}) for name, keys in ENCODER_DECODERS.items()},
 }
 
 

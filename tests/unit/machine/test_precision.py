@@ -20,7 +20,17 @@ from cstool.machine.precision import ALL_FLOAT32, narrow_parts
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW, SparsityParams
 from cstool.store import FileStore, RamStore
-from tests.models import ENCODERS, FAMILIES, VISION, decoder, encoder, fc_mnist, vision
+from tests.models import (
+    ENCODER_DECODERS,
+    ENCODERS,
+    FAMILIES,
+    VISION,
+    decoder,
+    encoder,
+    encoder_decoder,
+    fc_mnist,
+    vision,
+)
 from tests.unit.machine.machines import (
     USUAL,
     GradientKeeper,
@@ -122,6 +132,14 @@ def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
         graph = encoder(dropout=0.1, sequence=6, **ENCODERS[model])
     elif model in VISION:
         graph = vision(dropout=0.1, **VISION[model])
+
+
+@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *ENCODER_DECODERS, "fc_mnist"])
+def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
+    if model in ENCODERS:
+        graph = encoder(dropout=0.1, sequence=6, **ENCODERS[model])
+    elif model in ENCODER_DECODERS:
+        graph = encoder_decoder(dropout=0.1, **ENCODER_DECODERS[model])
     else:
         graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
     assert_rounded(gradients(graph, "bfloat16"), gradients(graph, "float32"))

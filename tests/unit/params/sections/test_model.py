@@ -15,6 +15,7 @@ DECODERS = (
 )
 ENCODERS = "bert, esm2, bert/classifier, bert/token_classifier, bert/extractive_summarization"
 NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, vision_transformer, vit_classification"
+NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, t5, T5ForConditionalGeneration, transformer"
 
 
 def fc(**keys: Any) -> dict[str, Any]:
@@ -73,8 +74,6 @@ def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
     ("name", "kind"),
     [
         ("dpr", "two encoders"),
-        ("t5", "an encoder with a decoder"),
-        ("transformer", "an encoder with a decoder"),
         ("dpo", "a recipe with two models"),
         ("dit", "a vision model"),
         ("vit", "a vision transformer without a head to train"),

@@ -1,0 +1,167 @@
+"""T5 from text to an evaluated model, as a user trains it: prepared, trained, stopped, gone on with, evaluated."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cstool import prepare_span
+from cstool.machine import data_sets
+from tests.end_to_end.pages import check_console, page
+from tests.end_to_end.refusals import error
+from tests.end_to_end.runs import latest_bits
+from tests.end_to_end.test_encoder_curves import Samples
+
+PROJECT = Path(__file__).parents[2]
+LENGTH, TARGETS, WORDS, EXTRA = 32, 12, 300, 8
+
+
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory) -> Path:
+    """A data set of texts of which spans are taken out when it is read."""
+    folder = tmp_path_factory.mktemp("spans") / "made"
+    prepare_span([PROJECT / "LICENSE"], folder, sequence_length=LENGTH, vocab_size=WORDS, val_fraction=0.2)
+    return folder
+
+
+def t5_file(folder: Path, spans: Path, name: str, init: Any = None, **model: Any) -> Path:
+    """Write the params of a small T5."""
+
+    def loader(part: str) -> dict[str, Any]:
+        return {
+            "data_processor": "T5DynamicDataProcessor",
+            "src_data_dir": str(spans / part),
+            "src_vocab_file": str(spans / "vocab.txt"),
+            "extra_ids": EXTRA,
+            "src_max_sequence_length": LENGTH,
+            "tgt_max_sequence_length": TARGETS,
+            "batch_size": 4,
+            "shuffle": part == "train",
+        }
+
+    shape = {
+        "name": "t5",
+        "src_vocab_size": WORDS,
+        "extra_ids": EXTRA,
+        "src_max_position_embeddings": LENGTH,
+        "tgt_max_position_embeddings": TARGETS,
+        "d_model": 32,
+        "d_kv": 8,
+        "num_heads": 4,
+        "d_ff": 64,
+        "encoder_num_hidden_layers": 2,
+        "encoder_nonlinearity": "geglu",
+        "lm_loss_weight": 0.1,
+    }
+    settings = {
+        "model": {**shape, **model},
+        "optimizer": {"AdamW": {"betas": [0.9, 0.98], "weight_decay": 0.01}},
+        "schedulers": [{"ConstantLR": {"learning_rate": 5.0e-3}}],
+        "loop": {"max_steps": 30},
+        "checkpoint": {"steps": 10},
+        "logging": {"log_steps": 10},
+        "model_dir": str(folder / name),
+        **(init or {}),
+    }
+    fit = {"train_dataloader": loader("train"), "val_dataloader": loader("val")}
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump({"trainer": {"init": settings, "fit": fit}}))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("model", "init"),
+    [
+        ({}, {}),
+        ({"position_embedding_type": "fixed", "use_pre_encoder_decoder_layer_norm": False}, {}),
+        ({}, {"sparsity": {"sparsity": 0.5}, "memoryx": {"store": "file"}, "activation_checkpointing": "always"}),
+    ],
+    ids=["t5", "fixed positions, norms last", "sparse, from a file, recomputed"],
+)
+def test_it_learns_and_is_evaluated(cstool, tmp_path, spans, model, init):
+    file = t5_file(tmp_path, spans, "straight", init, **model)
+    outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
+    assert outcome.code == 0, outcome.stderr
+    losses, (found,) = outcome.document["losses"], outcome.document["evaluations"]
+    assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
+    assert 0 <= found["accuracy"] <= 1
+    assert found["perplexity"] > 1
+    assert "perplexity_lm" in cstool("run", "-p", file, "--mode", "eval").stdout
+
+
+def test_stopped_and_gone_on_with_on_two_systems_it_has_the_bits_of_a_straight_run(cstool, tmp_path, spans):
+    straight = t5_file(tmp_path, spans, "straight")
+    assert cstool("run", "-p", straight).code == 0
+    stopped = t5_file(tmp_path, spans, "stopped")
+    assert cstool("run", "-p", stopped, "--max_steps", 17).code == 0
+    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 30).code == 0
+    assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("precision", [None, {"enabled": True, "fp16_type": "cbfloat16"}])
+@pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
+def test_it_is_compiled_estimated_and_drawn(cstool, tmp_path, spans, mode, precision):
+    file = t5_file(tmp_path, spans, "compiled", {"precision": precision} if precision else {})
+    picture, asked = tmp_path / "drawn.svg", ("-p", file, "--execution_mode", mode)
+    assert cstool("compile", *asked, "--plot", picture).code == 0
+    assert "cross kv" in re.sub(r"<[^>]*>", "", picture.read_text(encoding="utf-8"))
+    assert cstool("estimate", *asked, "--json").code == 0
+
+
+def test_it_is_not_asked_for_text_yet(cstool, tmp_path, spans):
+    file = t5_file(tmp_path, spans, "asked")
+    outcome = cstool("run", "-p", file, "--mode", "infer", "--prompt", "Hello")
+    assert (outcome.code, outcome.stderr) == (2, error("--prompt: must be for a model that generates text, got t5"))
+    outcome = cstool("run", "-p", file, "--mode", "infer")
+    rule = "TMP/asked.yaml: the model must be a decoder, an encoder or fc_mnist, got t5, an encoder with a decoder"
+    hint = "--mode eval says how well it does on its validation data"
+    assert outcome.code == 2
+    assert outcome.stderr.splitlines(keepends=True)[-2:] == error(rule, hint).splitlines(keepends=True)
+
+
+def test_a_vocabulary_larger_than_the_models_is_refused(cstool, tmp_path, spans):
+    outcome = cstool("run", "-p", t5_file(tmp_path, spans, "small", src_vocab_size=WORDS - 1))
+    assert outcome.code == 2
+    assert "vocab.txt" in outcome.stderr
+
+
+def test_data_of_another_kind_is_refused_with_what_is_missing(cstool, tmp_path, spans, monkeypatch):
+    file = t5_file(tmp_path, spans, "other")
+
+    def ids(length: int) -> np.ndarray:
+        return np.zeros((8, length), np.int32)
+
+    pairs = {"input_ids": ids(9), "decoder_input_ids": ids(5), "labels": ids(5), "mask": np.ones((8, 5), np.float32)}
+    monkeypatch.setattr(data_sets, "open_samples", lambda *_: Samples(pairs))
+    outcome = cstool("run", "-p", file)
+    where = "TMP/other.yaml: trainer.fit.train_dataloader"
+    wanted, got = "input_ids, attention_mask, decoder_input_ids, labels, mask", ", ".join(pairs)
+    rule = f"{where}.data_processor must deliver {wanted} for the model t5, got one with {got}"
+    assert (outcome.code, outcome.stderr) == (2, error(rule, "T5DynamicDataProcessor does"))
+
+
+def test_the_page_shows_what_a_step_of_the_large_one_takes(cstool):
+    *_, console = re.findall(r"```console\n(.*?)```", page("encoder_decoders"), re.DOTALL)
+    assert [command.split()[:2] for command in check_console(cstool, console)] == [["estimate", "--params"]]
+
+
+def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
+    """On the text of this project's readers of data, for two steps."""
+    text = (PROJECT / "docs" / "encoder_decoders.md").read_text(encoding="utf-8")
+    prepare, train, _ = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params").symlink_to(PROJECT / "params")
+    words = prepare.split()
+    outcome = cstool(*words[:3], PROJECT / "cstool" / "data", *words[3:], "--val_fraction", 0.2)
+    assert outcome.code == 0, outcome.stderr
+    settings = ("--set", f"trainer.init.model_dir={tmp_path / 'model_dir'}")
+    data = tmp_path / "datasets" / "spans"
+    for name in ("train", "val"):
+        loader = f"trainer.fit.{name}_dataloader"
+        settings += ("--set", f"{loader}.src_data_dir={data / name}")
+        settings += ("--set", f"{loader}.src_vocab_file={data / 'vocab.txt'}")
+    outcome = cstool(*train.split(), "--max_steps", 2, "--json", *settings)
+    assert outcome.document["evaluations"][-1]["step"] == 2
