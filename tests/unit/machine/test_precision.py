@@ -126,18 +126,12 @@ def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, Arr
         return trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
 
 
-@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *VISION, "fc_mnist"])
+@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *VISION, *ENCODER_DECODERS, "fc_mnist"])
 def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
     if model in ENCODERS:
         graph = encoder(dropout=0.1, sequence=6, **ENCODERS[model])
     elif model in VISION:
         graph = vision(dropout=0.1, **VISION[model])
-
-
-@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *ENCODER_DECODERS, "fc_mnist"])
-def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
-    if model in ENCODERS:
-        graph = encoder(dropout=0.1, sequence=6, **ENCODERS[model])
     elif model in ENCODER_DECODERS:
         graph = encoder_decoder(dropout=0.1, **ENCODER_DECODERS[model])
     else:
