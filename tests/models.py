@@ -4,7 +4,14 @@ from typing import Any
 
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
 from cstool.models import SampleForm, build_graph
-from cstool.params import DecoderParams, EncoderDecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams
+from cstool.params import (
+    DecoderParams,
+    DpoParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    FcMnistParams,
+    VisionTransformerParams,
+)
 from cstool.params.sections.model import MODELS
 
 
@@ -349,6 +356,27 @@ def encoder_decoder_params(
 def encoder_decoder(*, sequence: int = 8, targets: int = TARGETS, **keys: Any) -> Graph:
     """An encoder and a decoder of width 8 with 2 heads of 3 over 11 tokens."""
     return build_graph(encoder_decoder_params(sequence=sequence, **keys), SampleForm(sequence, targets=targets))
+
+
+def preference_params(*, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> DpoParams:
+    """The params of DPO, whose policy is that of `decoder_params`; `dpo` has the settings of the loss."""
+    settings = {"disable_dropout": dropout == 0.0, **keys.pop("dpo", {})}
+    policy = decoder_params(sequence=sequence, dropout=dropout, **keys)
+    return DpoParams.model_validate({"name": "dpo", "policy_model": policy, "dpo": settings})
+
+
+def preferences(*, sequence: int = 8, **keys: Any) -> Graph:
+    """DPO of decoders of width 8 with 2 heads over 11 tokens."""
+    return build_graph(preference_params(sequence=sequence, **keys), sequence)
+
+
+PREFERENCES: dict[str, dict[str, Any]] = {
+    "dpo": {"layers": 2, **_LLAMA},
+    "dpo, learned positions": {"dpo": {"loss_type": "ipo"}},
+    "dpo, window": {"dpo": {"loss_type": "dpop"}, **FAMILIES["mistral"]},
+    "dpo, no reference": {"dpo": {"loss_type": "hinge", "reference_free": True}, **FAMILIES["gptj"]},
+    "dpo, fixed positions": {"position_embedding_type": "fixed", "embedding_layer_norm": True},
+}
 
 
 def attentive() -> Graph:

@@ -187,8 +187,9 @@ def _print_statistics(which: str, trainer: configs.ConfigStatistics) -> None:
 
     print()
     rows = [
-        (name, f"{arrays} x {parameters:,} x {size_bytes}", bytes_text(arrays * parameters * size_bytes))
+        (name, f"{arrays} x {count:,} x {size_bytes}", bytes_text(arrays * count * size_bytes))
         for name, arrays in trainer.memory.items()
+        for count in (parameters if name == "weights" else statistics.trained,)
     ]
     print_table(("in float32", "bytes", "size"), rows, right=("bytes", "size"))
 
@@ -217,7 +218,8 @@ def _print_statistics(which: str, trainer: configs.ConfigStatistics) -> None:
 
 def _statistics_document(trainer: configs.ConfigStatistics) -> dict[str, Any]:
     statistics, batch_size = trainer.counts, trainer.batch_size
-    total, size_bytes = statistics.sample_flops, trainer.element_bytes * statistics.parameters()
+    total, size_bytes = statistics.sample_flops, trainer.element_bytes
+    counts = {name: statistics.parameters() if name == "weights" else statistics.trained for name in trainer.memory}
     return {
         "model": trainer.model,
         "tokens_per_sample": statistics.tokens,
@@ -236,7 +238,9 @@ def _statistics_document(trainer: configs.ConfigStatistics) -> dict[str, Any]:
             "all": statistics.parameters(),
             **{role: statistics.parameters(role) for role in ("embedding", "output", "inner")},
         },
-        "bytes": {name.replace(" ", "_"): arrays * size_bytes for name, arrays in trainer.memory.items()},
+        "bytes": {
+            name.replace(" ", "_"): arrays * counts[name] * size_bytes for name, arrays in trainer.memory.items()
+        },
         "flops_per_sample": {
             kind: {"forward": flops.forward, "backward": flops.backward}
             for kind, flops in (*statistics.flops.items(), ("all", total))

@@ -2,7 +2,8 @@
 
 All stages run at the same time on successive samples. In the time T of the slowest, each runs one sample forward and
 one backward, so stage s of N holds the activations of up to 2 (N - s) - 1 samples. With R replicas a system's part of
-the batch, B samples, takes (B / R + 2 N - 2) T: the pipeline fills and drains once per step. Then every PE updates
+the batch, B samples, takes (B / R + 2 N - 2) T: the pipeline fills and drains once per step, sooner by a T for each
+stage without a way back. Then every PE updates
 its weights, after the replicas have added up their gradients.
 """
 
@@ -61,10 +62,18 @@ class Chain:
         return len(self.links)
 
     @property
+    def filling_beats(self) -> int:
+        """Beats in which the pipeline fills and drains: forward through all stages, back through those that train."""
+        return 2 * self.length - 2 - sum(link.work.is_frozen for link in self.links)
+
+    @property
     def weight_bytes(self) -> int:
-        """Of all weights, with master copies, optimizer state and gradients."""
-        per_weight = bytes_per_weight(self.request.operand_bits, self.request.optimizer_states)
-        return per_weight * sum(link.work.weight_elements for link in self.links)
+        """Of all weights, of trained ones with master copies, optimizer state and gradients."""
+        bits, states = self.request.operand_bits, self.request.optimizer_states
+        return sum(
+            bytes_per_weight(bits, states, is_frozen=link.work.is_frozen) * link.work.weight_elements
+            for link in self.links
+        )
 
     def samples(self, replicas: tuple[int, int]) -> int:
         """Of a step, for each of (columns, rows) of replicas; some have one less."""
@@ -75,7 +84,7 @@ class Chain:
         request, fabric = self.request, self.request.system.fabric
         width, height = fabric.width // replicas[0], fabric.height // replicas[1]
         pe = Pe(request.system, request.operand_bits)
-        tile = int(ceil_div(self.program.graph.parameter_count, width * height))
+        tile = int(ceil_div(self.program.graph.trained_count, width * height))
         cycles = int(ceil_div(1000 * pe.vector_cycles(tile, request.optimizer.update_ops), pe.efficiency))
         if replicas != (1, 1):
             # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back.
@@ -88,9 +97,9 @@ class Chain:
         request, system, graph = self.request, self.request.system, self.program.graph
         of_batch = request.samples_per_csx * input_bytes(graph.inputs, request.operand_bits)
         ingress = ceil_div(of_batch * int(system.clock_hz), int(system.io_bytes_per_s))
-        exchange_s = sum(exchange(system, graph.parameter_count, request.num_csx))
+        exchange_s = sum(exchange(system, graph.trained_count, request.num_csx))
         update = self.update_cycles(replicas) + round(exchange_s * system.clock_hz)
-        return max(bottleneck_cycles * (self.samples(replicas) + 2 * self.length - 2), int(ingress)) + update
+        return max(bottleneck_cycles * (self.samples(replicas) + self.filling_beats), int(ingress)) + update
 
     def stages(self, samples: int, is_recomputed: bool) -> list[PipelineStage]:
         """Return the stages for so many samples per replica and step."""
@@ -100,7 +109,7 @@ class Chain:
                 work=link.work,
                 held=tuple(self._held(number, samples, is_recomputed)),
                 in_flight=self._in_flight(number, samples),
-                recomputes=int(is_recomputed),
+                recomputes=int(is_recomputed and not link.work.is_frozen),
                 system=self.request.system,
                 operand_bits=self.request.operand_bits,
                 optimizer_states=self.request.optimizer_states,
@@ -124,7 +133,8 @@ class Chain:
                 count_bytes = math.prod(tensor.shape) * self.request.operand_bits // 8
                 wavelets, source = int(ceil_div(count_bytes, wavelet_bytes)), self._maker[name]
                 yield Edge(name, source, number, "activation", wavelets)
-                yield Edge(name, number, source, "delta", wavelets)
+                if not self.links[source].work.is_frozen:
+                    yield Edge(name, number, source, "delta", wavelets)
         users: dict[str, int] = {}
         for number, link in enumerate(self.links):
             for name in link.weights:
@@ -134,7 +144,8 @@ class Chain:
                     yield Edge(name, user, number, "tie", wavelets)
 
     def _in_flight(self, number: int, samples: int) -> int:
-        return min(samples, 2 * (self.length - number) - 1)
+        # Without a way back a sample is through when the next one comes.
+        return 1 if self.links[number].work.is_frozen else min(samples, 2 * (self.length - number) - 1)
 
     def _held(self, number: int, samples: int, is_recomputed: bool) -> Iterator[Held]:
         """Memory of a stage for the samples between their forward and backward pass."""
@@ -146,7 +157,7 @@ class Chain:
         kept = self._kept(link, is_recomputed)
         for name in kept:
             yield Held(name, math.prod(tensors[name].shape), operand_bytes, in_flight)
-        if not is_recomputed:
+        if not is_recomputed and not link.work.is_frozen:
             for name in kernel.ops:
                 if width := statistics_width(op_of(link.segment, name)):
                     yield Held(f"statistics {name}", width * self.program.tokens, SUM_BYTES, in_flight)
@@ -161,17 +172,17 @@ class Chain:
                 yield Held(name, math.prod(tensors[name].shape), operand_bytes, min(waits, samples))
         for name, written in zip(kernel.makes, (link.segment.name_of(n) for n in kernel.makes), strict=True):
             readers = self._readers.get(written, [])
-            if len(readers) > 1:
+            if len(readers) > 1 and not link.work.is_frozen:
                 elements = math.prod(tensors[name].shape)
                 yield Held(f"delta {name}", elements, operand_bytes, min(samples, readers[-1] - readers[0]))
-        if (pairs := link.work.pairs) is not None:
+        if (pairs := link.work.pairs) is not None and not link.work.is_frozen:
             elements = pairs.tokens * pairs.width + 2 * pairs.key_tokens * pairs.kv_width
             yield Held("deltas of queries, keys and values", elements, SUM_BYTES, 1)
 
     def _kept(self, link: _Link, is_recomputed: bool) -> tuple[str, ...]:
         """Tensors that backward needs of each sample: all that ops keep, or the inputs to make them again from."""
         kernel = link.work.kernel
-        if not is_recomputed:
+        if not is_recomputed or link.work.is_frozen:
             return kernel.keeps
         inputs = {tensor.name for tensor in self.program.graph.inputs}
         first = _needed_again(kernel, link.segment)

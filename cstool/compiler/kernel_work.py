@@ -18,6 +18,7 @@ class KernelWork:
         needs_delta: whether a delta flows on to what it reads
         matrix_elements: of all its matrices and tables
         vectors: elements of each of its other weights: biases, weights of norms
+        is_frozen: whether it runs forward alone
     """
 
     kernel: FusedKernel
@@ -25,6 +26,7 @@ class KernelWork:
     needs_delta: bool
     matrix_elements: int
     vectors: tuple[int, ...]
+    is_frozen: bool = False
 
     @property
     def weight_elements(self) -> int:
@@ -61,7 +63,9 @@ class KernelWork:
     @property
     def streams_for_delta(self) -> bool:
         """Whether its backward pass begins with its weights once more: for the delta, or a product that is repeated."""
-        return self.needs_delta or any(isinstance(w, MatMul) and w.is_repeated for w in self.work)
+        return not self.is_frozen and (
+            self.needs_delta or any(isinstance(w, MatMul) and w.is_repeated for w in self.work)
+        )
 
     @property
     def streamed_elements(self) -> int:
@@ -82,6 +86,8 @@ class KernelWork:
 
     def gradient_elements(self, samples: int) -> int:
         """Size of the gradients of so many samples: of a table, the rows that they ask for."""
+        if self.is_frozen:
+            return 0
         rows = sum(min(w.rows, w.tokens * samples) * w.width for w in self.work if isinstance(w, Lookup))
         return sum(self.vectors) + rows + sum(w.weights for w in self.work if isinstance(w, MatMul))
 
@@ -123,4 +129,6 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
     streamed = {matrix for name in kernel.ops for matrix in matrices_of(op_of(segment, name))}
     matrices = sum(weights[name].size for name in kernel.weights if name in streamed)
     vectors = tuple(weights[name].size for name in kernel.weights if name not in streamed)
-    return KernelWork(kernel, tuple(work), not inputs.issuperset(kernel.reads), matrices, vectors)
+    is_frozen = segment.name_of(kernel.ops[0]) in program.graph.frozen_ops
+    needs_delta = not is_frozen and not inputs.issuperset(kernel.reads)
+    return KernelWork(kernel, tuple(work), needs_delta, matrices, vectors, is_frozen)

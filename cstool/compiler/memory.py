@@ -34,10 +34,11 @@ def add_backward(program: Program) -> Program:
     A product keeps its inputs, a norm its input and one or two numbers per token, attention its inputs, its output and
     the logarithm of a sum per head and token.
     """
-    inputs = {tensor.name for tensor in program.graph.inputs}
+    inputs, frozen = {tensor.name for tensor in program.graph.inputs}, program.graph.frozen_ops
 
     def with_kept(segment: Segment, kernel: FusedKernel) -> FusedKernel:
-        read = dict.fromkeys(tensor for name in kernel.ops for tensor in read_backward(op_of(segment, name)))
+        backward = [op_of(segment, name) for name in kernel.ops if segment.name_of(name) not in frozen]
+        read = dict.fromkeys(tensor for op in backward for tensor in read_backward(op))
         return replace(kernel, keeps=tuple(tensor for tensor in read if tensor not in inputs))
 
     kernels = tuple(
@@ -128,6 +129,10 @@ class _SegmentLives:
             for name in op.inputs:
                 self.readers.setdefault(name, []).append(now)
         self.outputs = outer
+        # Of a segment all ops run backward, or none.
+        self.is_frozen = segment.name_of(segment.ops[0].name) in graph.frozen_ops
+        frozen = {output for op in graph.ops if op.name in graph.frozen_ops for output in op.outputs}
+        self.without_delta |= {name for name in self.tensors if segment.name_of(name) in frozen}
 
     def lives(self) -> list[Life]:
         """Return activations, statistics, then deltas."""
@@ -135,8 +140,9 @@ class _SegmentLives:
         for now, op in enumerate(self.ops):
             if width := statistics_width(op):
                 name = f"statistics {op.name}"
-                found.append(Life(name, width, False, now, self._back(now), name))
-        return [*found, *self._deltas()]
+                stop = now if self.is_frozen else self._back(now)
+                found.append(Life(name, width, False, now, stop, name))
+        return found if self.is_frozen else [*found, *self._deltas()]
 
     def _back(self, now: int) -> int:
         return 2 * self.count - 1 - now
@@ -150,6 +156,9 @@ class _SegmentLives:
         start = self.made[name]
         stop = max([start, *self.readers.get(name, [])])
         is_output = name in self.outputs
+        if self.is_frozen:
+            # The next one has it in what it reads.
+            return Life(name, self._width(name), True, start, self.count - 1 if is_output else stop, name, is_output)
         if is_output:
             # The next segment keeps it until its own backward pass is over.
             stop = max(stop, self.count)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,7 @@ from cstool.ir import (
     rules_of,
 )
 from cstool.models.statistics import FLOAT32_BYTES
-from cstool.optimizers import Optimizer, state_numbers, whole_arrays
+from cstool.optimizers import Optimizer, state_numbers, updates, whole_arrays
 from cstool.system import System
 
 
@@ -222,6 +223,12 @@ def shapes_of(graph: Graph, segment: Segment) -> dict[str, tuple[int, ...]]:
     return shapes | {name: weight.shape for name, weight in segment_weights(graph, segment).items()}
 
 
+def frozen_segments(graph: Graph) -> int:
+    """Number of segments at the beginning whose ops all run forward alone."""
+    frozen = (all(segment.name_of(op.name) in graph.frozen_ops for op in segment.ops) for segment in graph.segments)
+    return sum(1 for _ in takewhile(bool, frozen))
+
+
 def outer_reads(graph: Graph) -> tuple[frozenset[str], ...]:
     """Return, per segment, the activations that others read: other segments, or the next repetition of this one."""
     readers: dict[str, set[tuple[int, int]]] = {}
@@ -258,7 +265,7 @@ def memoryx_need(program: Program) -> MemoryXNeed:
     memoryx, optimizer = program.request.system.memoryx, program.request.optimizer
     kept: Sequence[Mapping[str, int]] = program.nonzeros or ({},) * len(program.graph.segments)
     state = sum(
-        segment.count * state_numbers(optimizer, weight.shape, found.get(weight.name))
+        segment.count * state_numbers(updates(optimizer, weight), weight.shape, found.get(weight.name))
         for segment, found in zip(program.graph.segments, kept, strict=True)
         for weight in segment.weights
     )
@@ -268,6 +275,6 @@ def memoryx_need(program: Program) -> MemoryXNeed:
     return MemoryXNeed(
         weights_bytes=kept_bytes + PLACE_BYTES * nonzeros,
         optimizer_bytes=FLOAT32_BYTES * state,
-        gradient_bytes=kept_bytes,
+        gradient_bytes=FLOAT32_BYTES * (program.graph.trained_count - program.zeros),
         capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
     )

@@ -46,8 +46,10 @@ class Held:
     samples: int
 
 
-def bytes_per_weight(operand_bits: int, optimizer_states: int) -> int:
-    """Size of a weight that stays on the wafer: operand, master copy, gradient, optimizer state [bytes]."""
+def bytes_per_weight(operand_bits: int, optimizer_states: int, *, is_frozen: bool = False) -> int:
+    """Size of a weight on the wafer [bytes]: operand, and of a trained one master copy, gradient, optimizer state."""
+    if is_frozen:
+        return operand_bits // 8
     return operand_bits // 8 + MASTER_BYTES * (2 + optimizer_states)
 
 
@@ -78,7 +80,7 @@ class PipelineStage:
     @property
     def alike(self) -> Hashable:
         """Equal for stages that do the same work with weights of the same shapes."""
-        return self.work.work, self.work.vectors, self.work.needs_delta, self.recomputes
+        return self.work.work, self.work.vectors, self.work.needs_delta, self.work.is_frozen, self.recomputes
 
     @property
     def room_bytes(self) -> int:
@@ -131,14 +133,15 @@ class PipelineStage:
 
     @property
     def _weight_bytes(self) -> int:
-        return bytes_per_weight(self.operand_bits, self.optimizer_states)
+        return bytes_per_weight(self.operand_bits, self.optimizer_states, is_frozen=self.work.is_frozen)
 
     @cached_property
     def _pe(self) -> Pe:
         return Pe(self.system, self.operand_bits)
 
     def _phases(self, width: Any, height: Any) -> Phases:
-        return region_phases(self._pe, self.work.work, width, height, self.work.needs_delta)
+        phases = region_phases(self._pe, self.work.work, width, height, self.work.needs_delta)
+        return phases.forward_alone() if self.work.is_frozen else phases
 
     def _fixed_entries(self, width: Any, height: Any) -> list[tuple[str, Any, str]]:
         """Return (name, bytes, arithmetic) of what a PE holds but for samples in flight, inputs over `width`.
@@ -152,6 +155,9 @@ class PipelineStage:
             ("stack", pe.stack_bytes, "as the system file says"),
         ]
         per_weight = f"({operand} + {MASTER_BYTES} x {2 + self.optimizer_states}) B"
+        with_weights = ", master copy, optimizer state, gradient"
+        if self.work.is_frozen:
+            per_weight, with_weights = f"{operand} B", ""
         for item in self.work.work:
             if isinstance(item, MatMul):
                 i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
@@ -160,13 +166,13 @@ class PipelineStage:
                     for size, pes in ((item.inputs, width), (item.outputs, height))
                 )
                 text = f"{across} x {down} x {per_weight}"
-                entries.append(("weights, master copy, optimizer state, gradient", i * o * self._weight_bytes, text))
+                entries.append((f"weights{with_weights}", i * o * self._weight_bytes, text))
                 text = f"2 x ({across} + {down}) x {SUM_BYTES} B"
                 entries.append(("a token's inputs and sums", 2 * (i + o) * SUM_BYTES, text))
             elif isinstance(item, Lookup):
                 size = ceil_div(item.rows * item.width, area) * self._weight_bytes
                 text = f"ceil({item.rows:,} x {item.width:,} / {area}) x {per_weight}" if written else ""
-                entries.append(("table, master copy, optimizer state, gradient", size, text))
+                entries.append((f"table{with_weights}", size, text))
             elif isinstance(item, Pairs):
                 d = ceil_div(item.kv_width, width)
                 keys = key_block(self._pe, item.key_tokens, d)

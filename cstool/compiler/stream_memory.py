@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import live_at
-from cstool.compiler.program import Life, Program, width_per_token
+from cstool.compiler.program import Life, Program, frozen_segments, width_per_token
 from cstool.ir import Pairs, Recompute, SramEntry
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
 from cstool.perf.region import key_block
@@ -113,20 +113,32 @@ class StreamMemory:
         kept = [self._kept_bytes(number) for number in range(len(works))]
         outputs = [sum(self.tile_bytes(life) for life in lives if life.is_output) for lives in program.lives]
         counts = [segment.count for segment in program.graph.segments]
-        last = len(works) - 1
-        block_bytes = max(outputs[:last], default=0)
+        first, last = frozen_segments(program.graph), len(works) - 1
+        carried = self._carried_bytes(first)
+        block_bytes = max(outputs[first:last], default=0)
         self.needs: list[Need] = []
         for number, kernels in enumerate(works):
-            if recompute.levels and number > 0:
+            if number < first:
+                others = max(outputs[:first])
+                text = "the input of a block that runs forward alone"
+            elif recompute.levels and number > first:
                 # While the last segment runs, nothing runs again yet, and the output of the last block is there.
-                held = recompute.kept_blocks if number < last else -(-sum(counts[1:last]) // recompute.spans[0]) + 1
+                held = (
+                    recompute.kept_blocks
+                    if number < last
+                    else -(-sum(counts[first + 1 : last]) // recompute.spans[0]) + 1
+                )
                 # The first segment does not run again: what it keeps for itself stays.
-                before = kept[0] - outputs[0]
+                before = kept[first] - outputs[first] + carried
                 others = held * block_bytes + before
                 text = f"inputs of {held:,} blocks x {block_bytes} B"
                 text = f"({text} + {before} B), what backward needs" if before else text
             else:
-                left = [*((counts[i], kept[i]) for i in range(number)), (counts[number] - 1, kept[number])]
+                left = [
+                    *((counts[i], kept[i]) for i in range(first, number)),
+                    (counts[number] - 1, kept[number]),
+                    (1, carried),
+                ]
                 others = sum(count * size for count, size in left)
                 layers = " + ".join(f"{count} x {size} B" for count, size in left if count * size)
                 text = f"({layers or '0 B'}), what backward needs"
@@ -153,6 +165,18 @@ class StreamMemory:
         """Memory of a PE for a token of an activation."""
         size = self.operand_bytes if life.is_operand else SUM_BYTES
         return size * int(ceil_div(life.width, self.columns))
+
+    def _carried_bytes(self, first: int) -> int:
+        """Memory per token of what segments that run forward alone leave for the others, to the end."""
+        graph = self.program.graph
+        read = {name for op in graph.ops if op.name not in graph.frozen_ops for name in op.inputs}
+        carried = (
+            life
+            for segment, lives in zip(graph.segments[:first], self.program.lives, strict=False)
+            for life in lives
+            if life.is_output and segment.name_of(life.name, segment.count - 1) in read
+        )
+        return sum(map(self.tile_bytes, carried))
 
     def _kept_bytes(self, segment: int) -> int:
         """Memory that a repetition of a segment keeps for backward, per token."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from cstool.compiler.artifact import with_step
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
-from cstool.compiler.program import Misfit, Program, memoryx_need
+from cstool.compiler.program import Misfit, Program, frozen_segments, memoryx_need
 from cstool.compiler.stream_memory import Need, StreamMemory, alive_at_kernels
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
@@ -56,6 +56,8 @@ def plan_streaming(program: Program) -> Program:
         misfit = Misfit(system.name, "must have MemoryX, from which weights are streamed", "a system without")
     elif need.total_bytes > system.memoryx.capacity_bytes:
         what = f"{program.graph.parameter_count:,} weights with optimizer state and gradients"
+        if frozen := program.graph.parameter_count - program.graph.trained_count:
+            what = f"{program.graph.trained_count:,} weights with optimizer state and gradients, {frozen:,} without"
         rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
         misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
     else:
@@ -120,7 +122,7 @@ class _Search:
 
     def run(self) -> _Choice | Misfit:
         """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one."""
-        blocks = sum(segment.count for segment in self.program.graph.segments[1:-1])
+        blocks = sum(segment.count for segment in self.program.graph.segments[self.costs.frozen + 1 : -1])
         options = recompute_options(blocks)
         choices: list[_Choice] = []
         for sizes in self.tries:
@@ -211,6 +213,7 @@ class _Costs:
         self.works, self.request = works, program.request
         self.counts = [segment.count for segment in program.graph.segments]
         self.tokens = program.tokens
+        self.frozen = frozen_segments(program.graph)
         self.pe = Pe(program.request.system, program.request.operand_bits)
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
@@ -244,9 +247,10 @@ class _Costs:
                 outputs_in_flight=in_flight,
                 tokens=self.tokens,
             )
+            phases = phases.forward_alone() if work.is_frozen else phases
             self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
         cycles = self._kernels[key]
-        is_inner = 0 < segment < len(self.works) - 1
+        is_inner = self.frozen < segment < len(self.works) - 1
         levels = choice.memory.recompute.levels if is_inner else 0
         return KernelCycles(cycles.forward, cycles.delta, cycles.gradient, levels)
 

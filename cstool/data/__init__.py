@@ -14,6 +14,7 @@ from cstool.data.mnist import open_mnist
 from cstool.data.one_sequence import OneSequenceDataset
 from cstool.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of
 from cstool.data.patches import PatchesDataset, has_images
+from cstool.data.preferences import PreferenceDataset
 from cstool.data.record import read_record
 from cstool.data.sink_tokens import SinkTokensDataset
 from cstool.data.span_preparation import SpanTextPlan, prepare_span_text

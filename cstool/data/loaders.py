@@ -14,6 +14,7 @@ from cstool.data.masked_text import MaskedTextRequest, open_masked_text
 from cstool.data.mixture import MixtureDataset
 from cstool.data.mnist import open_mnist
 from cstool.data.parts import open_dataset
+from cstool.data.preferences import open_preferences
 from cstool.data.sentences import MNLI, SST2, open_sentences
 from cstool.data.sequence_pairs import PairRequest
 from cstool.data.summaries import open_summaries
@@ -28,6 +29,7 @@ from cstool.params import (
     Hdf5PairsParams,
     MaskedTextParams,
     PhotosParams,
+    PreferencesParams,
     SentencesParams,
     StockLoaderParams,
     SummariesParams,
@@ -154,6 +156,10 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
                 return open_image_folder(folders, steps, split=loader.split, classes=classes, tried=tried)
             kind = CIFAR10 if loader.data_processor == "CIFAR10Processor" else CIFAR100
             return open_cifar(kind, folders, steps, split=loader.split, classes=classes, tried=tried)
+        case PreferencesParams():
+            return open_preferences(
+                folders, max_sequence_length=loader.max_sequence_length, vocab_size=vocab_size, tried=tried
+            )
     assert isinstance(loader, StockLoaderParams)
     parts = [part for part in loader.mixture if part.weight > 0]
     if not parts:

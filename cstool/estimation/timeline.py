@@ -122,8 +122,8 @@ def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, syste
 def _pipelined(found: Estimate, title: str) -> Trace:
     """Return the first samples of a replica: in every beat, a stage runs one forward, and one backward.
 
-    Sample j is forward in stage s of N in beat j + s, and backward in beat j + 2 N - 2 - s. Then replicas add up their
-    gradients and update, and several systems do so over SwarmX.
+    Sample j is forward in stage s of N in beat j + s, and backward, if at all, in beat j + 2 N - 2 - s. Then
+    replicas add up their gradients and update, and several systems do so over SwarmX.
     """
     artifact = found.artifact
     plan = artifact.pipelined
@@ -145,7 +145,7 @@ def _pipelined(found: Estimate, title: str) -> Trace:
                 if seconds:
                     place = ("CSX, one replica", stage.name, f"sample {sample} {name}")
                     trace.span(*place, start, start + seconds, pes=stage.region.pes)
-    end = (drawn + 2 * len(stages) - 2) * beat_s
+    end = (drawn + artifact.filling_beats) * beat_s
     spent = found.step.spent_s
     if update_s := spent.get(UPDATING, 0.0):
         trace.span("CSX, one replica", "update", "sums over replicas, update", end, end + update_s)

@@ -33,6 +33,7 @@ from cstool.ir._op_kinds import (
     matrix_of,
     read_backward,
     rules_of,
+    texts_of,
     vectors_of,
     work_of,
 )

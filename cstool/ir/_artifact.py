@@ -420,6 +420,13 @@ class Artifact(Brief):
             yield from ((segment, *each) for each in zip(kernels, streamed, strict=True))
 
     @property
+    def filling_beats(self) -> int:
+        """Beats in which a pipeline fills and drains: forward through all stages, back through those that train."""
+        assert self.pipelined is not None
+        names = [stage.name for stage in self.pipelined.stages]
+        return 2 * len(names) - 2 - sum(name in self.graph.frozen_ops for name in names)
+
+    @property
     def fullest(self) -> tuple[str, tuple[SramEntry, ...]]:
         """The kernel in which a PE holds most, and the account of that PE."""
         if self.streaming is not None:

@@ -7,7 +7,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from cstool.ir._op_kinds import OpKind
+from cstool.ir._op_kinds import OpKind, texts_of
+from cstool.ir._plain_data import IF_UNUSUAL
+
+_IF_UNUSUAL = {IF_UNUSUAL: True}
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Loss:
         accuracy: what evaluations call the share of correct predictions
         perplexity: what they call the exponential of the mean; None where that is of no use
         evaluates: whether it counts in evaluations, too
+        extras: what they call the other means that it tells
     """
 
     name: str
@@ -49,6 +53,7 @@ class Loss:
     accuracy: str = "accuracy"
     perplexity: str | None = None
     evaluates: bool = True
+    extras: tuple[str, ...] = field(default=(), metadata=_IF_UNUSUAL)
 
     def scale(self, tokens: int, samples: int) -> float:
         """What each term is multiplied by in a batch with so many terms that count, and so many samples."""
@@ -83,12 +88,16 @@ class Weight:
         shape: matrices are (out, in)
         initializer: how it begins
         decays: whether weight decay applies (not to biases and norms)
+        frozen: whether it stays as it begins: it streams forward alone, and has no gradient and no optimizer state
+        begins_as: another weight, with the same numbers as which it begins
     """
 
     name: str
     shape: tuple[int, ...]
     initializer: Initializer
     decays: bool = True
+    frozen: bool = field(default=False, metadata=_IF_UNUSUAL)
+    begins_as: str | None = field(default=None, metadata=_IF_UNUSUAL)
 
     @property
     def size(self) -> int:
@@ -203,7 +212,15 @@ class Graph:
     @cached_property
     def weights(self) -> Mapping[str, Weight]:
         """All weights by name, in the order of first use."""
-        return MappingProxyType(self._written_out(lambda segment: segment.weights))
+        found = self._written_out(lambda segment: segment.weights)
+        numbers = {
+            segment.name_of(weight.name, repetition): segment.name_of(weight.begins_as, repetition)
+            for segment in self.segments
+            for weight in segment.weights
+            if weight.begins_as is not None
+            for repetition in range(segment.count)
+        }
+        return MappingProxyType(found | {name: replace(found[name], begins_as=of) for name, of in numbers.items()})
 
     def _written_out(self, things_of: Callable[[Segment], tuple[_Named, ...]]) -> dict[str, _Named]:
         return {
@@ -212,6 +229,33 @@ class Graph:
             for n in segment.numbers
             for thing in things_of(segment)
         }
+
+    @cached_property
+    def frozen_ops(self) -> frozenset[str]:
+        """Names of the ops that run forward alone: those with frozen weights, and what has nothing but their outputs.
+
+        What they make wants no delta.
+        """
+        frozen: set[str] = set()
+        made: set[str] = set()
+        inputs = {tensor.name for tensor in self.inputs}
+        for op in self.ops:
+            own = [self.weights[name].frozen for name in op.weights]
+            follows = not own and not made.isdisjoint(op.inputs) and made.union(inputs).issuperset(op.inputs)
+            if any(own) or follows:
+                frozen.add(op.name)
+                made.update(op.outputs)
+        return frozenset(frozen)
+
+    @cached_property
+    def trained_weights(self) -> Mapping[str, Weight]:
+        """The weights that are not frozen, by name."""
+        return MappingProxyType({name: weight for name, weight in self.weights.items() if not weight.frozen})
+
+    @cached_property
+    def texts(self) -> int:
+        """How many texts of one length a sample is, which do not see each other."""
+        return max(texts_of(op) for segment in self.segments for op in segment.ops)
 
     @property
     def sequence_length(self) -> int | None:
@@ -227,6 +271,13 @@ class Graph:
     @property
     def parameter_count(self) -> int:
         return sum(weight.size * segment.count for segment in self.segments for weight in segment.weights)
+
+    @property
+    def trained_count(self) -> int:
+        """Parameters that are not frozen."""
+        return sum(
+            weight.size * segment.count for segment in self.segments for weight in segment.weights if not weight.frozen
+        )
 
 
 PANEL_BYTES = 32 * 2**20

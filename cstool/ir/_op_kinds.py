@@ -75,6 +75,10 @@ class OpKind(StrEnum):
     """mask, probabilities of all layers, choices of all layers -> loss: how unevenly a sample uses the experts"""
     SOFTMAX_LOSS = "softmax_loss"
     """x, labels, mask -> loss: the output layer and its cross entropy in one, the classes by panels"""
+    TOKEN_LOSS = "token_loss"
+    """x, labels -> cross entropy of each token, for others to make a loss of: the output layer in it, by panels"""
+    PREFERENCE_LOSS = "preference_loss"
+    """cross entropies of a pair's tokens, which count, whether the pair does (, those of a reference) -> loss"""
 
 
 class KernelKind(StrEnum):
@@ -211,6 +215,12 @@ def losses_of(op: Op) -> tuple[str, ...]:
     return tuple(op.outputs[index] for index in rules_of(op).losses)
 
 
+def texts_of(op: Op) -> int:
+    """How many texts of one length a sample consists of for an op: none sees the others, positions begin anew."""
+    found: int = op.attributes.get("texts", 1)
+    return found
+
+
 def delta_source(op: Op, index: int) -> str:
     """Name of the output whose delta that of an input comes from, unless it is computed."""
     return op.outputs[min(index, len(op.outputs) - 1)]
@@ -246,8 +256,9 @@ def _embedding_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 def _position_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     (sequence, width), table = shapes[op.inputs[0]], _matrix_shape(op, shapes)
-    last = sequence + op.attributes.get("offset", 0)
+    last = sequence // texts_of(op) + op.attributes.get("offset", 0)
     _require(table[1] == width and table[0] >= last, op, f"table {table} does not fit {last} positions")
+    _require_texts(op, sequence)
     return ((sequence, width),)
 
 
@@ -285,6 +296,11 @@ def _head_norm_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     return (x,)
 
 
+def _texts_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    _require_texts(op, shapes[op.inputs[0]][0])
+    return _same_shape(op, shapes)
+
+
 def _first_input_shape(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     first = shapes[op.inputs[0]]
     for name in op.inputs[1:]:
@@ -307,12 +323,17 @@ def _attention_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     _require(
         query[-1] % heads == 0 and key[-1] == query[-1] // heads * kv_heads, op, f"{heads} heads, {kv_heads} of keys"
     )
+    _require_texts(op, query[0])
     of_tokens = [key[:-1], query[:-1]][: len(segments)]
     _require(segments == of_tokens, op, f"segments {segments} do not fit keys {key} and queries {query}")
     _require(op.attributes["causal"] or not any(form.values()), op, f"{form} is of causal attention alone")
     _require(not form["chunk"] or not (form["window"] or form["sinks"]), op, "a chunk has neither window nor sinks")
     _require_biases(op, [shapes[name] for name in op.weights])
     return (query,)
+
+
+def _require_texts(op: Op, tokens: int) -> None:
+    _require(tokens % texts_of(op) == 0, op, f"{tokens} tokens are not {texts_of(op)} texts of one length")
 
 
 def _require_biases(op: Op, weights: list[Shape]) -> None:
@@ -386,6 +407,22 @@ def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     )
     _require_bias(op, shapes, classes)
     return (labels,)
+
+
+def _token_loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    (x, labels), (classes, inputs) = (shapes[name] for name in op.inputs), _matrix_shape(op, shapes)
+    fits = x[:-1] == labels and x[-1] == inputs
+    _require(fits, op, f"inputs {x}, labels {labels} and weight {(classes, inputs)} do not fit")
+    _require_bias(op, shapes, classes)
+    return (labels,)
+
+
+def _preference_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    policy, counts, pair, *reference = (shapes[name] for name in op.inputs)
+    fits = policy == counts and all(found == policy for found in reference) and len(reference) < 2
+    _require(fits and pair == (1,), op, f"cross entropies {policy} and {reference}, masks {counts} and {pair}")
+    _require(policy[0] % 2 == 0, op, f"{policy[0]} tokens are not two texts of one length")
+    return (pair,)
 
 
 def _logits_shapes(op: Op, shapes: Shapes) -> Mapping[str, Shape]:
@@ -464,10 +501,18 @@ def _balance_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     return (VectorOps(math.prod(shapes[mask]), op.attributes["experts"] * len(routed) // 2, 3, 1),)
 
 
+def _preference_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    # A product with the mask and a sum for each token, of the reference, too; backward a product.
+    return (VectorOps(math.prod(shapes[op.inputs[0]]), 1, 2 * (len(op.inputs) - 2), 1),)
+
+
 def _attention_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     tokens, width = _tokens_width(op, shapes)
     keys = math.prod(shapes[op.inputs[1]][:-1])
-    pairs = visible_pairs(tokens, **_attention_form(op)) if op.attributes["causal"] else tokens * keys
+    texts = texts_of(op)
+    pairs = tokens * keys // texts
+    if op.attributes["causal"]:
+        pairs = texts * visible_pairs(tokens // texts, **_attention_form(op))
     head_width = width // op.attributes["heads"]
     return (Pairs(tokens, keys, pairs, width, head_width * op.attributes["kv_heads"], head_width),)
 
@@ -508,7 +553,7 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         deltas=(Delta.IN_PLACE,),
     ),
     OpKind.FIXED_POSITION_EMBEDDING: OpRules(
-        _same_shape, _elements(1, 0), deltas=(Delta.MASKED,), measured_as=OpKind.POSITION_EMBEDDING
+        _texts_shape, _elements(1, 0), deltas=(Delta.MASKED,), measured_as=OpKind.POSITION_EMBEDDING
     ),
     # Rows moved; backward they are added where they came from.
     OpKind.GATHER: OpRules(_gather_shapes, _elements(1, 1), reads=(1,), measured_as=OpKind.RESIDUAL),
@@ -547,7 +592,7 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         reads_inputs=True,
     ),
     # Two products and a sum per element.
-    OpKind.ROTARY: OpRules(_same_shape, _elements(3, 3), deltas=(Delta.IN_PLACE,)),
+    OpKind.ROTARY: OpRules(_texts_shape, _elements(3, 3), deltas=(Delta.IN_PLACE,)),
     OpKind.ATTENTION: OpRules(
         _attention_shapes,
         _attention_work,
@@ -599,5 +644,20 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         keepable=_logits_shapes,
         reads_inputs=True,
         losses=(0,),
+    ),
+    OpKind.TOKEN_LOSS: OpRules(
+        _token_loss_shapes,
+        _loss_work,
+        anchor=KernelKind.LOSS,
+        has_matrix=True,
+        matrix_name="the output layer",
+        role="output",
+        statistics={"state": (4,)},
+        keepable=_logits_shapes,
+        reads_inputs=True,
+        measured_as=OpKind.SOFTMAX_LOSS,
+    ),
+    OpKind.PREFERENCE_LOSS: OpRules(
+        _preference_shapes, _preference_work, reads_inputs=True, losses=(0,), measured_as=OpKind.RESIDUAL
     ),
 }

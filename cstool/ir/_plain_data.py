@@ -19,6 +19,8 @@ from cstool.system import System
 
 LEFT_OUT: Mapping[tuple[type, str], Any] = MappingProxyType({(System, "sources"): MappingProxyType({})})
 """fields that are not written -> what they are after reading"""
+IF_UNUSUAL = "written if unusual"
+"""in the metadata of a field: it is written only where it differs from its default"""
 _INFINITIES = ("inf", "-inf")
 
 
@@ -54,7 +56,9 @@ def to_plain(value: Any, hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         return None if value is None else to_plain(value, _not_none(args))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return {name: to_plain(getattr(value, name), of) for name, of in written_fields(hint).items()}
+        usual = _usual_values(hint)
+        found = {name: (getattr(value, name), of) for name, of in written_fields(hint).items()}
+        return {name: to_plain(v, of) for name, (v, of) in found.items() if name not in usual or v != usual[name]}
     if origin is tuple:
         return [to_plain(item, of) for item, of in zip(value, _item_hints(args, len(value)), strict=True)]
     if origin is Mapping:
@@ -107,9 +111,17 @@ def written_fields(kind: type) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in dataclasses.fields(kind) if (kind, f.name) not in LEFT_OUT}
 
 
+@cache
+def _usual_values(kind: type) -> dict[str, Any]:
+    """Return the fields that are written only where they have another value than this one."""
+    return {f.name: f.default for f in dataclasses.fields(kind) if f.metadata.get(IF_UNUSUAL)}
+
+
 def _dataclass_from_plain(plain: Any, kind: type, where: str) -> Any:
     items = _of_type(plain, dict, "an object", where)
     hints, prefix = written_fields(kind), f"{where}." if where else ""
+    usual = _usual_values(kind)
+    items = {**{name: to_plain(value, hints[name]) for name, value in usual.items()}, **items}
     if missing := [name for name in hints if name not in items]:
         raise PlainDataError(f"{prefix}{missing[0]}: must be given, got nothing")
     if unknown := [name for name in items if name not in hints]:

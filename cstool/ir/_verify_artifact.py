@@ -14,7 +14,8 @@ def verify(graph: Graph) -> None:
     Raises:
         ValueError: naming the op, when a tensor is used before it is produced, is produced twice or not
             declared, a weight is not declared or never used, an op name (the key of its random numbers)
-            is used twice, an alias is none, or the losses are not those that ops produce.
+            is used twice, an alias is none, a frozen weight comes after one that is not, or the
+            losses are not those that ops produce.
     """
     names = Counter(op.name for op in graph.ops)
     if repeated := [name for name, count in names.items() if count > 1]:
@@ -35,6 +36,7 @@ def verify(graph: Graph) -> None:
             if name not in graph.weights:
                 raise ValueError(f"{op.name}: uses weight {name!r}, which is not declared")
             used_weights.add(name)
+    _verify_frozen(graph)
     if idle := set(graph.weights) - used_weights:
         raise ValueError(f"weight {min(idle)!r} is declared but no op uses it")
     for alias, name in graph.aliases.items():
@@ -46,6 +48,21 @@ def verify(graph: Graph) -> None:
             raise ValueError(f"no op produces the loss {name!r}")
     if (made := [name for op in graph.ops for name in losses_of(op)]) not in ([], losses):
         raise ValueError(f"the losses that ops produce are {made}, and the graph has {losses}")
+
+
+def _verify_frozen(graph: Graph) -> None:
+    """Check that no delta would have to go through frozen weights, and that each begins as one that is like it."""
+    made = {name for op in graph.ops if op.name not in graph.frozen_ops for name in op.outputs}
+    for op in (op for op in graph.ops if op.name in graph.frozen_ops):
+        if trained := [name for name in op.weights if not graph.weights[name].frozen]:
+            raise ValueError(f"{op.name}: is frozen, and uses {trained[0]!r}, which is not")
+        if after := [name for name in op.inputs if name in made]:
+            raise ValueError(f"{op.name}: is frozen, and reads {after[0]!r}, which is trained")
+    for weight in graph.weights.values():
+        if (first := weight.begins_as) is None:
+            continue
+        if first not in graph.weights or graph.weights[first].shape != weight.shape:
+            raise ValueError(f"{weight.name}: must begin as a weight of its shape, got {first!r}")
 
 
 def verify_artifact(artifact: Artifact) -> None:

@@ -80,12 +80,18 @@ class LossResult(NamedTuple):
     """sum of the losses of the unmasked tokens [nats]"""
     correct: int
     """unmasked tokens whose label is the likeliest class"""
+    extras: tuple[float, ...] = ()
+    """sums of what else the loss tells, in the order of `Loss.extras`"""
 
 
 def sum_losses(parts: Iterable[tuple[LossResult, ...]]) -> tuple[LossResult, ...]:
     """Sum what several grains or batches have of each loss, in the same bits whatever their order."""
     return tuple(
-        LossResult(math.fsum(loss.total for loss in found), sum(loss.correct for loss in found))
+        LossResult(
+            math.fsum(loss.total for loss in found),
+            sum(loss.correct for loss in found),
+            tuple(map(math.fsum, zip(*(loss.extras for loss in found), strict=True))),
+        )
         for found in zip(*parts, strict=True)
     )
 

@@ -176,6 +176,13 @@ def softmax_loss_forward(c: Call) -> None:
     weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones included.
     Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
     """
+    token_loss_forward(c)
+    if c.last:
+        c.loss = _result(c)
+
+
+def token_loss_forward(c: Call) -> None:
+    """Do what `softmax_loss_forward` does, and make no loss of the cross entropies: there is no mask."""
     state, bias, weight = c.kept["state"], c.of_panel(c.vector(1)), c.weight(0)
     if c.first:
         state[_LARGEST] = -np.inf
@@ -183,16 +190,20 @@ def softmax_loss_forward(c: Call) -> None:
     for chunk in _chunks(weight.shape[0]):
         _forward(_logits(c, bias, chunk), c.start + chunk.start, c.inputs[1], state, *_bends(c))
     if c.last:
-        c.loss = _result(c)
+        _cross_entropies(state, c.outputs[0])
+
+
+@quiet
+def _cross_entropies(state: np.ndarray, out: np.ndarray) -> None:
+    np.log(state[_TOTAL], out=out)
+    out += state[_LARGEST]
+    out -= state[_LABEL]
 
 
 @quiet
 def _result(c: Call) -> LossResult:
-    """Compute the losses; of equal classes the first is the likeliest."""
+    """Sum the losses that count; of equal classes the first is the likeliest."""
     (_, labels, mask), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
-    np.log(state[_TOTAL], out=loss_per_token)
-    loss_per_token += state[_LARGEST]
-    loss_per_token -= state[_LABEL]
     total = np.sum(loss_per_token.astype(np.float64) * mask)
     return LossResult(float(total), int(np.count_nonzero((state[_BEST] == labels) & (mask != 0))))
 
@@ -202,7 +213,17 @@ def softmax_loss_backward(c: Call) -> None:
 
     Scratch is (T, `CHUNK_CLASSES`) and (T, H).
     """
-    _, labels, mask = c.inputs
+    _backward(c, c.inputs[2], float(c.scale))
+
+
+def token_loss_backward(c: Call) -> None:
+    """Do what `softmax_loss_backward` does, where each token's loss has a delta of its own, (T,)."""
+    _backward(c, c.delta_y, 1.0)
+
+
+def _backward(c: Call, share: np.ndarray, scale: float) -> None:
+    """Go back from the loss of each token, which is multiplied by its share, (T,), and by the scale."""
+    labels = c.inputs[1]
     weight, grad_weight, delta_x = c.weight(0), c.grad(0), c.delta_x(0)
     gemm, x = c.gemm_for(weight), operand(c.inputs[0], weight.dtype, "loss.x", c.scratch)
     bias, grad_bias = c.of_panel(c.vector(1)), c.of_panel(c.gradient(1))
@@ -211,7 +232,7 @@ def softmax_loss_backward(c: Call) -> None:
         delta = logits
         if weight.dtype != logits.dtype:
             delta = lend_bfloat16(c.scratch, "loss.delta", logits.shape)
-        known = logits, delta, c.start + chunk.start, labels, mask, float(c.scale), c.kept["state"]
+        known = logits, delta, c.start + chunk.start, labels, share, scale, c.kept["state"]
         if _bends(c) == (1.0, math.inf):
             _delta_of_logits(*known)
         else:

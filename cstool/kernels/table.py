@@ -27,7 +27,7 @@ from cstool.kernels.embedding import (
     prepend_token_forward,
 )
 from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
-from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
+from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward, token_loss_backward, token_loss_forward
 from cstool.kernels.mixture import (
     balance_loss_backward,
     balance_loss_forward,
@@ -48,6 +48,7 @@ from cstool.kernels.norm import (
     rms_norm_backward,
     rms_norm_forward,
 )
+from cstool.kernels.preference import preference_loss_backward, preference_loss_forward
 from cstool.kernels.residual import (
     residual_backward,
     residual_forward,
@@ -109,4 +110,6 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.COMBINE: Kernel(combine_forward, combine_backward),
     OpKind.BALANCE_LOSS: Kernel(balance_loss_forward, balance_loss_backward),
     OpKind.SOFTMAX_LOSS: Kernel(softmax_loss_forward, softmax_loss_backward, accumulates=True),
+    OpKind.TOKEN_LOSS: Kernel(token_loss_forward, token_loss_backward, accumulates=True),
+    OpKind.PREFERENCE_LOSS: Kernel(preference_loss_forward, preference_loss_backward),
 }

@@ -59,10 +59,12 @@ def memoryx_bytes(
     need_bytes = state_bytes(graph, optimizer, sparsity, narrow)
     if optimizer is None:
         return need_bytes
-    narrow_bytes = sum(2 * graph.weights[name].size for name in narrow if name not in sparsity.groups)
+    trained = graph.trained_weights
+    narrow_bytes = sum(2 * trained[name].size for name in narrow if name not in sparsity.groups and name in trained)
     # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
     rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
-    gradients_bytes = state_bytes(graph, None, sparsity) + sum(4 * graph.weights[name].size for name in rigl)
+    gradients_bytes = sum(weight_bytes(weight, None, sparsity) for weight in trained.values())
+    gradients_bytes += sum(4 * graph.weights[name].size for name in rigl)
     return need_bytes + narrow_bytes + gradients_bytes + gradients_bytes // 4
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.ir import losses_of, matrices_of
+from cstool.ir import losses_of, matrices_of, texts_of
 from cstool.kernels.call import Call, LossResult
 from cstool.kernels.random import Dropout
 from cstool.machine.plan import After, Plan, PlannedOp
@@ -49,7 +49,7 @@ class GrainSlot:
             self.arrays[name] = part.view(buffer.dtype).reshape(buffer.shape)
         self.calls = [self._call(planned) for planned in plan.ops]
         self._dropouts = [
-            (call, planned.op.attributes["dropout"], key_of(seed, planned.op.name))
+            (call, planned.op, key_of(seed, planned.op.name))
             for call, planned in zip(self.calls, plan.ops, strict=True)
             if planned.op.attributes.get("dropout")
         ]
@@ -61,7 +61,7 @@ class GrainSlot:
         deltas = planned.delta_inputs
         return Call(
             attributes=planned.op.attributes,
-            sequence=len(self.arrays[planned.op.inputs[0]]) // self.plan.samples,
+            sequence=len(self.arrays[planned.op.inputs[0]]) // (self.plan.samples * texts_of(planned.op)),
             inputs=tuple(self.arrays[name] for name in planned.op.inputs),
             outputs=tuple(self.arrays[name] for name in planned.op.outputs),
             kept={part: self.arrays[name] for part, name in planned.kept.items()},
@@ -84,8 +84,9 @@ class GrainSlot:
             if name in self.arrays:
                 np.copyto(self.arrays[name], value.reshape(self.arrays[name].shape))
         sample = grain * self.plan.samples
-        for call, rate, key in self._dropouts:
-            call.dropout = Dropout(rate, key, step, sample, call.sequence) if dropout else None
+        for call, op, key in self._dropouts:
+            rate, first = op.attributes["dropout"], sample * texts_of(op)
+            call.dropout = Dropout(rate, key, step, first, call.sequence) if dropout else None
         for call, scale in zip(self._loss_calls, scales, strict=True):
             call.scale = scale
 

@@ -11,6 +11,7 @@ from cstool.data import (
     Dataset,
     OneSequenceDataset,
     PatchesDataset,
+    PreferenceDataset,
     SinkTokensDataset,
     batches_per_epoch,
     has_images,
@@ -27,6 +28,7 @@ from cstool.params import (
     BertTokenClassifierParams,
     DataloaderParams,
     DecoderParams,
+    DpoParams,
     EncoderDecoderParams,
     Esm2Params,
     FcMnistParams,
@@ -51,6 +53,7 @@ _PROCESSORS: Mapping[type[ModelParams], str] = {
     BertTokenClassifierParams: "BertTokenClassifierDataProcessor",
     BertSummarizationParams: "BertSumCSVDataProcessor",
     VisionTransformerParams: "ImageNet1KProcessor",
+    DpoParams: "DpoHDF5DataProcessor",
 }
 """a processor that delivers what a model reads"""
 
@@ -249,6 +252,8 @@ def _form_of(data: DataSet) -> SampleForm:
     """The form of a data set's samples, as its fields say it."""
     fields = data.samples.fields
     tokens = fields["input_ids"].shape[0] if "input_ids" in fields else None
+    if isinstance(data.samples, PreferenceDataset):
+        tokens = data.samples.sequence_length
     gathered = next((fields[name] for name in GATHERED if name in fields), None)
     predictions = None if gathered is None else gathered.shape[0]
     targets = fields[TARGETS].shape[0] if TARGETS in fields else None

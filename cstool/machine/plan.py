@@ -248,6 +248,8 @@ class _Backward:
         outer = {p.op.inputs[index] for p in planned for index in rules_of(p.op).outer_inputs}
         self.without_delta = {tensor.name for tensor in graph.inputs} - outer
         self.without_delta |= {tensor.name for tensor in graph.tensors.values() if tensor.dtype == "int32"}
+        self.frozen = graph.frozen_ops
+        self.without_delta |= {name for p in planned if p.op.name in self.frozen for name in p.op.outputs}
         self.maker = {name: now for now, p in enumerate(planned) for name in p.op.outputs}
         self.readers: dict[str, list[int]] = {}
         for now, p in enumerate(planned):
@@ -260,6 +262,10 @@ class _Backward:
         result = []
         for now in reversed(range(len(self.planned))):
             p = self.planned[now]
+            if p.op.name in self.frozen:
+                nothing = (None,) * len(p.op.outputs), (None,) * len(p.op.inputs)
+                result.append(replace(p, delta_outputs=nothing[0], delta_inputs=nothing[1]))
+                continue
             outputs = tuple(None if name in losses_of(p.op) else self.place.get(name) for name in p.op.outputs)
             for output in outputs:
                 self._use(output, now)

@@ -30,7 +30,7 @@ _MAKERS = frozenset(
 """kinds of op that can write bfloat16"""
 _BETWEEN = frozenset({OpKind.ROTARY, OpKind.ACTIVATION, OpKind.GATED_ACTIVATION})
 """those of them that work element by element on bfloat16"""
-_PRODUCTS = frozenset({OpKind.LINEAR, OpKind.EXPERT_LINEAR, OpKind.SOFTMAX_LOSS})
+_PRODUCTS = frozenset({OpKind.LINEAR, OpKind.EXPERT_LINEAR, OpKind.SOFTMAX_LOSS, OpKind.TOKEN_LOSS})
 """kinds of op that multiply by a matrix in that precision; not routers, by which experts are chosen"""
 
 

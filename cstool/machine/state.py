@@ -18,7 +18,8 @@ from cstool.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.ir import Graph
 from cstool.kernels.magnitudes import first_non_finite
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.params import DecoderParams, Params, written_states
+from cstool.machine.renamed import as_this_model
+from cstool.params import DecoderParams, DpoParams, Params, written_states
 from cstool.store import (
     INDICES,
     SPARSITY,
@@ -68,6 +69,7 @@ def forms(params: Params) -> dict[str, Any]:
     """The form, the vendor's or PyTorch's, of whatever the two compute in different ways, where it matters."""
     found: dict[str, Any] = {}
     optimizer, model = params.optimizer, params.model
+    model = model.policy_model if isinstance(model, DpoParams) else model
     if optimizer is not None and optimizer.form_matters:
         found["optimizer_form"] = optimizer.form
     if isinstance(model, DecoderParams):
@@ -181,14 +183,15 @@ def load_state(
         CheckpointError: naming the first tensor that is missing, superfluous, or of another shape; or states that
             cannot be had apart
     """
-    sparse, graph = SparseTensors(reader), memoryx.arrays.graph
+    graph, trains = memoryx.arrays.graph, memoryx.optimizer is not None
+    reader = as_this_model(reader, graph, states=states, trains=trains)
+    sparse = SparseTensors(reader)
     stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
     shapes = {**stored, **sparse.shapes}
     elsewhere = {} if strict else other_names(shapes, graph)
     _check_fits(reader.path, shapes | {name: shapes[there] for name, there in elsewhere.items()}, graph, strict)
     if not strict and "model" in states:
         _tell_what_differs(reader.path, shapes, graph, elsewhere)
-    trains = memoryx.optimizer is not None
     if trains and (sparse.shapes or memoryx.arrays.sparse) and "optimizer" in states and "model" not in states:
         raise CheckpointError(
             f"--load_checkpoint_states: must have model in it where weights are sparse, got {written_states(states)}",

@@ -55,19 +55,22 @@ class Timeline:
 
 
 def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
-    """Order the ops of a step.
+    """Order the ops of a step. Frozen ones run forward alone.
 
     Args:
         recomputes: whether layers run forward again on the way back: all but the last, whose backward comes first
     """
+    frozen = {position for position, op in enumerate(graph.ops) if op.name in graph.frozen_ops}
     runs_again = {}
     if trains and recomputes:
-        runs_again = {layer: again for layer in layers_of(graph.ops)[:-1] if (again := _runs_again(graph.ops, layer))}
+        layers = [layer for layer in layers_of(graph.ops) if frozen.isdisjoint(layer)]
+        runs_again = {layer: again for layer in layers[:-1] if (again := _runs_again(graph.ops, layer))}
     before = {layer[-1]: again for layer, again in runs_again.items()}
     way_back: list[Visit] = []
     for position in reversed(range(len(graph.ops))) if trains else ():
         way_back += [Visit(again, forward=True) for again in before.get(position, ())]
-        way_back.append(Visit(position, forward=False))
+        if position not in frozen:
+            way_back.append(Visit(position, forward=False))
     return Timeline(len(graph.ops), tuple(way_back), tuple(runs_again))
 
 

@@ -6,10 +6,12 @@ from cstool.models.encoder import Answer, answering_graph, encoder_graph
 from cstool.models.encoder_decoder import encoder_decoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
 from cstool.models.form import GATHERED, TARGETS, SampleForm
+from cstool.models.preference import preference_graph
 from cstool.models.vision import vision_graph
 from cstool.params import (
     BertParams,
     BertSummarizationParams,
+    DpoParams,
     EncoderDecoderParams,
     EncoderParams,
     FcMnistParams,
@@ -48,6 +50,8 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
         if form.targets is None:
             raise ValueError(f"{model.name} needs the length of its targets")
         graph = encoder_decoder_graph(model, form)
+    elif isinstance(model, DpoParams):
+        graph = preference_graph(model, form.tokens)
     else:
         graph = decoder_graph(model, form.tokens, is_packed=form.is_packed)
     verify(graph)

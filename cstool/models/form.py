@@ -16,7 +16,7 @@ class SampleForm:
     """How large a sample is, in tokens.
 
     Args:
-        tokens: S, of its text; None where a sample is not a sequence of tokens
+        tokens: S, of its text, or of each of its texts where it is a pair; None where a sample is no sequence of tokens
         predictions: M, tokens whose label is learned, where these are gathered: masked ones, or the first of sentences
         scales_by_predictions: whether the loss of masked tokens is divided by how many there are in the batch
         is_packed: whether a sample is several texts that do not see each other, told apart by `segments`
@@ -37,4 +37,6 @@ class SampleForm:
         inputs = {tensor.name: tensor for tensor in graph.inputs}
         targets = inputs["labels"].tokens if TARGETS in inputs else None
         scales = (gathered or targets) is not None and graph.losses[0].scaling == "num_tokens"
-        return cls(graph.sequence_length, predictions, scales, "segments" in inputs, targets)
+        length = graph.sequence_length
+        tokens = None if length is None else length // graph.texts
+        return cls(tokens, predictions, scales, "segments" in inputs, targets)

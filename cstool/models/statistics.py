@@ -67,12 +67,14 @@ class Statistics:
         parts: in the order of first use
         flops: of one sample, for the kinds of op that compute products
         tokens: per sample; 1 for models without a sequence
+        trained: parameters that are not frozen: gradients and optimizer state are of these
         targets: tokens that a decoder reads beside an encoder; None where there is none
     """
 
     parts: tuple[Part, ...]
     flops: Mapping[OpKind, Flops]
     tokens: int
+    trained: int
     targets: int | None = None
 
     def parameters(self, *roles: str) -> int:
@@ -86,7 +88,9 @@ class Statistics:
 
     @property
     def rule_of_six(self) -> int | None:
-        """6 N, the usual estimate of what a token costs in both directions; None without embeddings, or with experts.
+        """6 N, the usual estimate of what a token costs in both directions.
+
+        None without embeddings, with experts, or where some of N are frozen.
 
         None as well for an encoder with a decoder, of which no parameter sees all tokens.
 
@@ -94,7 +98,9 @@ class Statistics:
         of attention and of the output layer. Source: Kaplan et al., "Scaling laws for neural language models", 2020,
         section 2.1 and table 1; N has biases and norms here.
         """
-        if not self.parameters("embedding") or OpKind.EXPERT_LINEAR in self.flops or self.targets is not None:
+        is_frozen = self.trained < self.parameters()
+        has_experts, has_two_stacks = OpKind.EXPERT_LINEAR in self.flops, self.targets is not None
+        if not self.parameters("embedding") or has_experts or has_two_stacks or is_frozen:
             return None
         return 6 * self.parameters("inner")
 
@@ -110,9 +116,11 @@ def count_statistics(graph: Graph) -> Statistics:
         for op in segment.ops:
             # What a repetition gets from the one before it is taken to need a delta: it comes from weights.
             counted = op_flops(op, shapes, inputs_with_delta(op, without_delta))
+            if segment.name_of(op.name) in graph.frozen_ops:
+                counted = Flops(counted.forward)
             if counted.total:
                 flops[op.kind] = flops.get(op.kind, Flops()) + counted * segment.count
-    return Statistics(_parts(graph), flops, graph.tokens, SampleForm.of(graph).targets)
+    return Statistics(_parts(graph), flops, graph.tokens, graph.trained_count, SampleForm.of(graph).targets)
 
 
 def _parts(graph: Graph) -> tuple[Part, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from cstool.ir import Graph
+from cstool.ir import Graph, Weight
 from cstool.params.sections.optimizers import OPTIMIZERS, SGD
 from cstool.params.sections.optimizers import Optimizer as Settings
 
@@ -129,6 +129,11 @@ def whole_arrays(optimizer: Optimizer, shape: Shape = (2, 3)) -> int:
     return sum(found == shape for found in optimizer.states(shape).values())
 
 
+def updates(optimizer: Optimizer | None, weight: Weight) -> Optimizer | None:
+    """Return the optimizer where it updates a weight; None where that is frozen."""
+    return None if weight.frozen else optimizer
+
+
 def state_numbers(optimizer: Optimizer | None, shape: Shape, kept: int | None = None) -> int:
     """Count the numbers of state beside a weight.
 
@@ -141,8 +146,8 @@ def state_numbers(optimizer: Optimizer | None, shape: Shape, kept: int | None = 
 
 
 def state_share(optimizer: Optimizer, graph: Graph) -> float:
-    """Numbers of state per number of the weights of a graph."""
-    weights = graph.weights.values()
+    """Numbers of state per number of the weights of a graph that are trained."""
+    weights = graph.trained_weights.values()
     return sum(state_numbers(optimizer, weight.shape) for weight in weights) / sum(weight.size for weight in weights)
 
 

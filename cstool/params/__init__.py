@@ -48,6 +48,8 @@ from cstool.params.sections.encoder_loaders import (
 from cstool.params.sections.initializers import InitializerParams
 from cstool.params.sections.model import FcMnistParams, ImageModelParams, ModelParams, ParallelDecoderParams
 from cstool.params.sections.optimizers import SGD, Adam, AdamW
+from cstool.params.sections.preference import DpoParams
+from cstool.params.sections.preference_loader import PreferencesParams
 from cstool.params.sections.sparsity import SparsityParams
 from cstool.params.sections.trainer import UNSCALED, EarlyStopping, LoopParams, LossScaling
 from cstool.params.sections.vision import VisionTransformerParams

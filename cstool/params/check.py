@@ -17,6 +17,7 @@ from cstool.params.sections import trainer
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, ModelParams
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
+from cstool.params.sections.preference import POLICIES, DpoParams
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Document, Key, dotted
@@ -70,6 +71,9 @@ class TrainerCheck:
         if optimizer and sparsity and optimizer.no_sparsity:
             rule = f"must not be given with {type(optimizer).__name__}"
             self.problems.add((*_INIT, "sparsity"), rule, init["sparsity"], optimizer.no_sparsity)
+        if isinstance(model, DpoParams) and sparsity:
+            rule = "must be left out for dpo: a policy with zeros would be held against a reference without them"
+            self.problems.add((*_INIT, "sparsity"), rule)
         loop = check(trainer.LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
         checkpoint = check(trainer.CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
         memoryx = check(trainer.MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))
@@ -190,6 +194,8 @@ class TrainerCheck:
             self.problems.note_text(f"{dotted((*key, 'name'))}: not given, taken to be {name} from {found[1]}")
         if name is None:
             self.problems.add((*key, "name"), "is missing", hint=f"the names are {', '.join(MODELS)}")
+        elif name == "dpo":
+            return self._preference(raw, key)
         elif isinstance(name, str) and name in MODELS:
             return self._counting_loss_weight(self.problems.check(MODELS[name], raw, key), key)
         elif isinstance(name, str) and name in OTHER_FAMILIES:
@@ -201,6 +207,33 @@ class TrainerCheck:
             hint = did_you_mean(str(name), MODELS)
             self.problems.add((*key, "name"), f"must be one of {', '.join(MODELS)}", name, hint)
         return None
+
+    def _preference(self, raw: dict[str, Any], key: Key) -> DpoParams | None:
+        """Check a section with a model inside it, which has a section of its own by its name."""
+        policy = self._policy(raw.get("policy_model"), (*key, "policy_model"))
+        # Where that is wrong, something right stands in, so that all other mistakes are told, too.
+        inside = MODELS["gpt2"].model_validate({"name": "gpt2"}) if policy is None else policy
+        found = self.problems.check(DpoParams, {**raw, "policy_model": inside}, key)
+        return None if policy is None else found
+
+    def _policy(self, raw: Any, key: Key) -> ModelParams | None:
+        if raw is None:
+            hint = "the keys of the model that is trained stand below it; before release 2.4 they stood beside dpo"
+            self.problems.add(key, "is missing", hint=hint)
+            return None
+        if not isinstance(raw, dict):
+            self.problems.add(key, "must be a mapping", raw)
+            return None
+        raw = self._one_name(raw, key)
+        name = raw.get("name")
+        if name is None:
+            self.problems.add((*key, "name"), "is missing", hint=f"the names are {', '.join(POLICIES)}")
+            return None
+        if name not in POLICIES:
+            rule, near = f"must be one of {', '.join(POLICIES)}", did_you_mean(str(name), POLICIES)
+            self.problems.add((*key, "name"), rule, name, near)
+            return None
+        return self._counting_loss_weight(self.problems.check(MODELS[name], raw, key), key)
 
     def _counting_loss_weight(self, model: ModelParams | None, key: Key) -> ModelParams | None:
         """Return the model with the loss_weight that counts: a loss per token has none, as with the vendor.

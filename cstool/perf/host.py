@@ -303,6 +303,9 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
                 lanes=setup.lanes,
             )
             times[direction] = grains_of_lane * cost.seconds(work)
+        is_frozen = op.name in graph.frozen_ops
+        if is_frozen:
+            times["backward"] = 0.0
         again = times["forward"] if op.name in setup.recomputed else 0.0
         totals["forward"] += times["forward"]
         totals["again"] += again
@@ -318,9 +321,9 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
                 delta_s=again + times["backward"],
                 gradient_s=0.0,
                 weight_bytes=round(setup.memoryx_share * read_share * NUMBER_BYTES * kept),
-                gradient_bytes=round(setup.memoryx_share * NUMBER_BYTES * kept),
-                weights=round(setup.memoryx_share * weights),
-                streams_for_delta=True,
+                gradient_bytes=0 if is_frozen else round(setup.memoryx_share * NUMBER_BYTES * kept),
+                weights=0 if is_frozen else round(setup.memoryx_share * weights),
+                streams_for_delta=not is_frozen,
             )
         )
     cluster = _cluster(rates, setup)
@@ -332,8 +335,11 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
 
 def _read_share(graph: Graph, setup: HostSetup) -> float:
     """Return the share of the weights that is not in the buffers of a file when it is streamed."""
-    numbers = sum(weight.size * setup.densities.get(name, 1.0) for name, weight in graph.weights.items())
-    state_bytes = setup.memoryx_share * NUMBER_BYTES * numbers * (1 + setup.optimizer_states)
+    numbers = sum(
+        weight.size * setup.densities.get(name, 1.0) * (1 + (0 if weight.frozen else setup.optimizer_states))
+        for name, weight in graph.weights.items()
+    )
+    state_bytes = setup.memoryx_share * NUMBER_BYTES * numbers
     return max(0.0, 1.0 - setup.buffer_bytes / state_bytes) if state_bytes else 0.0
 
 

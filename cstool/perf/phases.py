@@ -59,6 +59,13 @@ class Phases:
         self.forward, self.delta, self.gradient = (Limits(efficiency) for _ in range(3))
         self.all = self.forward, self.delta, self.gradient
 
+    def forward_alone(self) -> "Phases":
+        """Return the same of a kernel that never runs backward."""
+        found = Phases(self.forward.efficiency)
+        found.forward = self.forward
+        found.all = found.forward, found.delta, found.gradient
+        return found
+
     def total(self, recomputes: int = 0) -> Any:
         """Return the cycles of all phases, forward so many times more."""
         return sum(limits.cycles for limits in self.all) + recomputes * self.forward.cycles

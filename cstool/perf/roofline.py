@@ -73,7 +73,7 @@ def step_load(artifact: Artifact) -> Load:
         crossing = max(plan.streamed_bytes + inputs, plan.gradient_bytes)
     else:
         # Gradients leave, and their sums come back, where there are several systems.
-        crossing = inputs + graph.parameter_count * NUMBER_BYTES * (artifact.num_csx > 1)
+        crossing = inputs + graph.trained_count * NUMBER_BYTES * (artifact.num_csx > 1)
     flops = useful_flops(artifact) // artifact.num_csx
     return Load(graph.name, WHOLE_STEP, flops, crossing, artifact.step_s)
 

@@ -85,7 +85,8 @@ def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: Stream
 
     cycles = streamed.cycles
     # A weight that an earlier segment has is tied: it is updated there, once.
-    own = sum(weight.size for weight in segment.weights if weight.name in kernel.weights)
+    trained = (weight for weight in segment.weights if not weight.frozen)
+    own = sum(weight.size for weight in trained if weight.name in kernel.weights)
     return StreamedOp(
         name=kernel.name,
         forward_s=seconds(cycles.forward),
@@ -121,9 +122,9 @@ def _pipelined_step(artifact: Artifact) -> Step:
     per_replica = -(-samples // (plan.replicas[0] * plan.replicas[1]))
     beat_s = plan.stages[plan.bottleneck].cycles.total / clock_hz
     inputs_s = samples * input_bytes(artifact.graph.inputs, artifact.operand_bits) / system.io_bytes_per_s
-    work_s, filling_s = per_replica * beat_s, (2 * len(plan.stages) - 2) * beat_s
+    work_s, filling_s = per_replica * beat_s, artifact.filling_beats * beat_s
     update_s = plan.update_cycles / clock_hz
-    exchange_s, hops_s = exchange(system, artifact.graph.parameter_count, artifact.num_csx)
+    exchange_s, hops_s = exchange(system, artifact.graph.trained_count, artifact.num_csx)
     busy = dict.fromkeys(RESOURCES, 0.0)
     busy[COMPUTE] = work_s
     busy[WORKERS] = inputs_s

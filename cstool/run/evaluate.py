@@ -62,6 +62,7 @@ class Evaluation:
         found = {f"{prefix}/loss": self.loss}
         for mean in self.means:
             found[f"{prefix}/{mean.loss.accuracy}"] = mean.accuracy
+            found |= {f"{prefix}/{name}": value for name, value in zip(mean.loss.extras, mean.extras, strict=True)}
             if mean.loss.perplexity is not None:
                 found[f"{prefix}/{mean.loss.perplexity}"] = mean.perplexity
         if self.masks:
@@ -84,6 +85,7 @@ class Evaluation:
         if others:
             found["losses"] = {mean.loss.name: mean.mean for mean in self.means}
             found |= {mean.loss.accuracy: mean.accuracy for mean in self.means}
+        found |= dict(zip(first.loss.extras, first.extras, strict=True))
         return found | ({"masks": self.masks, "loss_deviation": self.loss_deviation} if self.masks else {})
 
 
@@ -96,11 +98,18 @@ class MeanLoss:
     """over the terms that count: unmasked tokens, or samples [nats]"""
     accuracy: float
     """share of them whose label is the likeliest class"""
+    extras: tuple[float, ...] = ()
+    """means of what else it tells"""
 
     @property
     def perplexity(self) -> float:
         """What the mean comes to; of a hopeless model, a number all the same."""
         return math.exp(min(self.mean, 700.0))
+
+
+def _mean_loss(loss: Loss, means: Sequence[float]) -> MeanLoss:
+    mean, accuracy, *extras = means
+    return MeanLoss(loss, mean, accuracy, tuple(extras))
 
 
 class _Totals(NamedTuple):
@@ -110,11 +119,14 @@ class _Totals(NamedTuple):
     tokens: int
     samples: int
 
-    def means(self) -> list[tuple[float, float]]:
-        """Of each loss the mean and the accuracy: over the tokens of the first, over the samples of others."""
+    def means(self) -> list[tuple[float, ...]]:
+        """Of each loss the mean, the accuracy, and what else it tells.
+
+        They are over the tokens of the first, over the samples of others.
+        """
         terms = [self.tokens, *[self.samples] * (len(self.losses) - 1)]
         return [
-            (found.total / max(1, count), found.correct / max(1, count))
+            tuple(each / max(1, count) for each in (found.total, found.correct, *found.extras))
             for found, count in zip(self.losses, terms, strict=True)
         ]
 
@@ -189,13 +201,13 @@ def evaluate(
         passes.append(found)
     counted = [loss.evaluates for loss in session.graph.losses]
     by_pass = [tuple(compress(found.means(), counted)) for found in passes]
-    losses = [math.fsum(mean for mean, _ in found) for found in by_pass]
+    losses = [math.fsum(mean for mean, *_ in found) for found in by_pass]
     samples = passes[0].samples
     result = Evaluation(
         data.name,
         session.position.step,
         tuple(
-            MeanLoss(loss, *map(fmean, zip(*found, strict=True)))
+            _mean_loss(loss, [fmean(each) for each in zip(*found, strict=True)])
             for loss, found in zip(compress(session.graph.losses, counted), zip(*by_pass, strict=True), strict=True)
         ),
         passes[0].tokens,
@@ -240,7 +252,7 @@ def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: S
             session.progress.advance(TASK, number)
             if number % log_steps == 0 or number == batches:
                 rate, global_rate = rates.look()
-                loss = math.fsum(mean for mean, _ in _Totals(found, batch.tokens, batch.samples).means())
+                loss = math.fsum(mean for mean, *_ in _Totals(found, batch.tokens, batch.samples).means())
                 log.info(
                     f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={loss:.5f}, "
                     f"Rate={rate_text(rate)} samples/sec, GlobalRate={rate_text(global_rate)} samples/sec{shown}"

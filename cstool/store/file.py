@@ -1,5 +1,7 @@
 """The store in a file: an HDF5 file with two slots for every array, and a commit record that says which one counts.
 
+An array that never changes once it has been filled has one slot.
+
 HDF5 lays the file out (`file_layout` says how) and never sees it again once it has been committed; bytes go to their
 places directly, from several threads. What no commit keeps is in a file of its own, which has no name and goes with
 the process.
@@ -117,7 +119,9 @@ class FileStore:
 
     # The protocol `Store`.
 
-    def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:
+    def create(
+        self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False, fixed: bool = False
+    ) -> None:
         """Create an array of zeros, as `Store.create` says; one that the last commit has is as it was then."""
         checked = check_shape(name, shape)
         with self._guard:
@@ -128,9 +132,10 @@ class FileStore:
             if name in self._places:
                 raise ValueError(f"{name}: an array must be created once, it exists already")
             try:
-                self._places[name] = (
-                    (self._scratch.make(name, checked, dtype),) if scratch else self.file.make(name, checked, dtype)
-                )
+                if scratch:
+                    self._places[name] = (self._scratch.make(name, checked, dtype),)
+                else:
+                    self._places[name] = self.file.make(name, checked, dtype, is_fixed=fixed)
             except OSError as error:
                 raise cannot(self.path, "be laid out", error) from error
             self._extents[name] = Extents([Extent(0, checked[0], 0, None)])
@@ -415,8 +420,10 @@ class FileStore:
         return self.slots == 2 and name in self._committed
 
     def _targets(self, name: str, start: int, stop: int) -> list[Extent]:
-        """Slots for changes of rows: those that the last commit does not name."""
-        if not self._is_committed(name):
+        """Slots for changes of rows: those that the last commit does not name; of one slot, that before any commit."""
+        if len(self._places[name]) == 1 and self.record is not None and self._is_committed(name):
+            raise ValueError(f"{name}: must not be written once it was committed: it is fixed, with one slot")
+        if not self._is_committed(name) or len(self._places[name]) == 1:
             return [Extent(start, stop, 0, None)]
         return [extent._replace(slot=1 - extent.slot) for extent in self._committed[name].within(start, stop)]
 

@@ -1,6 +1,7 @@
 """What is where in a MemoryX file: laid out once, and found again with care, since a file may come from anywhere.
 
-`slot_0/NAME` and `slot_1/NAME` are the two places of every array. All datasets are contiguous, and those of a page and
+`slot_0/NAME` and `slot_1/NAME` are the two places of every array; `fixed/NAME` is the only one of an array that never
+changes. All datasets are contiguous, and those of a page and
 more begin on one. Beside the file are its commit record and its lock, named as it is with `.commit` and `.lock` after.
 """
 
@@ -29,6 +30,8 @@ from cstool.store.pending_file import PendingFile
 ANOTHER_RUN = "the file is of another model or optimizer: choose another --model_dir"
 FILE_NAME = "memoryx.h5"
 """name of the file in a model_dir"""
+FIXED = "fixed"
+"""group of the arrays that are written before the first commit alone"""
 KIND = "cstool MemoryX"
 VERSION = "1"
 """of the layout described above"""
@@ -75,11 +78,15 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
             _check_described(path, h5, record)
             file_bytes = os.stat(path).st_size
             # The shard of a node that has no rows has no arrays.
-            groups = [_group(h5, f"slot_{slot}") for slot in range(2 if record.arrays else 0)]
+            fixed = _group(h5, FIXED) if record.arrays and FIXED in h5 else ()
+            groups = [
+                _group(h5, f"slot_{slot}") for slot in range(2 if any(n not in fixed for n in record.arrays) else 0)
+            ]
             places = {}
             for name, extents in record.arrays.items():
                 try:
-                    slots = tuple(find_contiguous(group, name, file_bytes) for group in groups)
+                    own = [fixed] if name in fixed else groups
+                    slots = tuple(find_contiguous(group, name, file_bytes) for group in own)
                     _check_extents(slots, extents)
                 except ValueError as error:
                     raise DamagedCheckpointError(f"{path}: {name} is damaged: {error}") from error
@@ -140,11 +147,11 @@ def _group(h5: h5py.File, name: str) -> h5py.Group:
 
 
 def _check_extents(slots: Sequence[Place], extents: Sequence[Extent]) -> None:
-    if slots[0][:2] != slots[1][:2]:
+    if any(slot[:2] != slots[0][:2] for slot in slots):
         raise ValueError("its two slots must be alike")
     row = 0
     for extent in extents:
-        if extent.start != row or extent.stop <= row or extent.slot not in (0, 1):
+        if extent.start != row or extent.stop <= row or extent.slot not in range(len(slots)):
             raise ValueError(f"the commit record must name all of its rows in order, it does not at row {row}")
         row = extent.stop
     if not slots[0].shape or row != slots[0].shape[0]:
@@ -205,15 +212,21 @@ class SlotFile(BlockFile):
         for key, value in {**described, "slots": str(slots), "cstool_version": cstool.__version__}.items():
             self._h5.attrs[key] = np.bytes_(value.encode("ascii"))
 
-    def make(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[Place, ...]:
-        """Make the slots of an array, to be settled before use; raises OSError, or StoreError for a committed file."""
+    def make(self, name: str, shape: tuple[int, ...], dtype: str, *, is_fixed: bool = False) -> tuple[Place, ...]:
+        """Make the slots of an array, one for a fixed one, to be settled before use.
+
+        Raises:
+            OSError: the disk fails
+            StoreError: the file has been committed
+        """
         if self._pending is None:
             # HDF5 never writes to it again: a crash meanwhile would leave no whole file.
             raise StoreError(f"{self.path}: lacks {name}, which this run keeps", ANOTHER_RUN)
         try:
             if self._h5 is None:
                 self._h5 = _open_layout(self._pending, "r+")
-            groups = [self._h5.require_group(f"slot_{slot}") for slot in range(self.slots)]
+            names = [FIXED] if is_fixed else [f"slot_{slot}" for slot in range(self.slots)]
+            groups = [self._h5.require_group(name) for name in names]
             return tuple(place_of(create_contiguous(group, name, shape, dtype)) for group in groups)
         except Exception as error:
             # HDF5 is not told what the disk refuses, and trips over it when it reads.

@@ -19,8 +19,12 @@ class Store(Protocol):
     in_place: bool
     """whether what is lent is the array itself, which stays where it is until the store is closed"""
 
-    def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:
+    def create(
+        self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False, fixed: bool = False
+    ) -> None:
         """Create an array of at least one dimension, full of zeros; `scratch` is lost when the run is interrupted.
+
+        One that is `fixed` is written before the first commit alone, and is kept once.
 
         Raises:
             ValueError: the name is taken, or the shape is not one of an array with rows

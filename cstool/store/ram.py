@@ -34,7 +34,15 @@ class RamStore:
         self._loans: Counter[Loan] = Counter()
         self._closed = False
 
-    def create(self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False) -> None:  # noqa: ARG002
+    def create(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        *,
+        scratch: bool = False,  # noqa: ARG002
+        fixed: bool = False,  # noqa: ARG002
+    ) -> None:
         """Create an array of zeros, as `Store.create` says."""
         checked, kind = check_shape(name, shape), np.dtype(dtype)
         size_bytes = math.prod(checked) * kind.itemsize

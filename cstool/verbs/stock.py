@@ -55,12 +55,19 @@ def stock_model(name: str) -> StockModel:
     from cstool.models import build_graph, declared_form
     from cstool.models.statistics import FLOAT32_BYTES
     from cstool.optimizers import costed_optimizer, whole_arrays
-    from cstool.params import EncoderDecoderParams, FcMnistParams, load_params, stock_description, stock_file
+    from cstool.params import (
+        DpoParams,
+        EncoderDecoderParams,
+        FcMnistParams,
+        load_params,
+        stock_description,
+        stock_file,
+    )
 
     params = load_params(stock_file(name))
-    model, loader = params.model, params.train_dataloader
-    graph = build_graph(model, declared_form(params))
-    arrays = 2 + whole_arrays(costed_optimizer(params.optimizer))
+    graph, loader = build_graph(params.model, declared_form(params)), params.train_dataloader
+    model = params.model.policy_model if isinstance(params.model, DpoParams) else params.model
+    arrays = 1 + whole_arrays(costed_optimizer(params.optimizer))
     if isinstance(model, EncoderDecoderParams):
         shape: dict[str, Any] = {
             "layers": model.encoder_num_hidden_layers + model.decoder_num_hidden_layers,
@@ -92,7 +99,7 @@ def stock_model(name: str) -> StockModel:
         optimizer=type(params.optimizer).__name__,
         max_steps=params.loop.max_steps,
         data=None if loader is None else _data(params),
-        state_bytes=arrays * graph.parameter_count * FLOAT32_BYTES,
+        state_bytes=(graph.parameter_count + arrays * graph.trained_count) * FLOAT32_BYTES,
     )
 
 

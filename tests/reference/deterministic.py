@@ -196,3 +196,28 @@ def pair_batches(
         "labels": labels,
     }
     return {name: array.astype(np.int32) for name, array in integers.items()} | {"mask": is_target.astype(np.float32)}
+
+
+def preference_batches(*, batch_size: int, sequence_length: int, vocab_size: int, seed: int) -> np.ndarray:
+    """Return the batches of ten steps in the layout of the vendor's HDF5 files for DPO.
+
+    Texts are those of `text_batches`. The two of a pair share a prompt of a length of their own, whose labels do not
+    count, and go on and end each in its own way.
+
+    Returns:
+        (10, B, 6, S) int32: input_ids, attention_mask (1 where the label counts), labels of the chosen text, then those
+        of the rejected one
+    """
+    generator, shape = _generator(seed, "preferences"), (STEPS, batch_size, 1)
+    keys = {"batch_size": batch_size, "sequence_length": sequence_length, "vocab_size": vocab_size}
+    chosen, rejected = (text_batches(**keys, seed=seed + 1000 * text) for text in (1, 2))
+    places = np.arange(sequence_length)
+    prompts = 2 + _integers(generator, sequence_length // 4, shape)
+    rejected[:, :, 0] = np.where(places < prompts, chosen[:, :, 0], rejected[:, :, 0])
+    for text in (chosen, rejected):
+        lengths = sequence_length // 2 + 2 + _integers(generator, sequence_length // 2 - 1, shape)
+        counts = (places >= prompts - 1) & (places < lengths - 1)
+        labels = np.roll(text[:, :, 0], -1, axis=-1)
+        text[:, :, 0] *= places < lengths
+        text[:, :, 1], text[:, :, 2] = counts, labels * counts
+    return np.concatenate([chosen, rejected], axis=2)

@@ -395,3 +395,41 @@ def sgd(
             grad = grad + momentum * buffer if nesterov else buffer
         weight = weight - lr * grad
     return weight
+
+
+def preference_losses(
+    kind: str,
+    policy: Array,
+    counts: Array,
+    reference: Array | None,
+    *,
+    beta: float,
+    penalty: float,
+) -> list[tuple[float, float, float]]:
+    """Return of each pair its loss and the rewards of its chosen and its rejected text.
+
+    Args:
+        policy, reference: (B, 2, S) cross entropies of tokens
+        counts: (B, 2, S) 1 for a token that counts
+    """
+    found = []
+    for b in range(len(policy)):
+        gains, falls = [], 0.0
+        for text in range(2):
+            size = sum(counts[b, text]) if kind == "ipo" else 1.0
+            own = -sum(e * c for e, c in zip(policy[b, text], counts[b, text], strict=True)) / size
+            other = 0.0
+            if reference is not None:
+                other = -sum(e * c for e, c in zip(reference[b, text], counts[b, text], strict=True)) / size
+            gains.append(own - other)
+        margin = gains[0] - gains[1]
+        if kind == "dpop":
+            falls = max(0.0, -gains[0])
+        losses = {
+            "sigmoid": -math.log(1.0 / (1.0 + math.exp(-beta * margin))),
+            "hinge": max(0.0, 1.0 - beta * margin),
+            "ipo": (margin - 0.5 / beta) ** 2,
+            "dpop": -math.log(1.0 / (1.0 + math.exp(-beta * (margin - penalty * falls)))),
+        }
+        found.append((losses[kind], beta * gains[0], beta * gains[1]))
+    return found

@@ -30,11 +30,12 @@ import torch
 
 from tests.reference import vendor_trainer
 from tests.reference.curve_file import nine_digits, write_curves
-from tests.reference.deterministic import case_batches, digest, weights
+from tests.reference.deterministic import case_batches, digest, preference_batches, weights
 from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE, arrays_of
 from tests.reference.encoder_decoder_curve_cases import SEQUENCE as SOURCE
 from tests.reference.encoder_decoder_curve_cases import TARGETS, VENDOR_CASES
 from tests.reference.encoder_decoder_curve_cases import arrays_of as pairs_of
+from tests.reference.preference_cases import VENDOR_CASES as PREFERENCE_CASES
 from tests.reference.vendor_curve_cases import (
     CASES,
     ENCODER_CASES,
@@ -49,6 +50,7 @@ from tests.reference.vision_curve_cases import images_of
 OUTPUT = Path(__file__).with_name("vendor_curves.json")
 ENCODER_OUTPUT = OUTPUT.with_name("vendor_encoder_curves.json")
 VISION_OUTPUT = OUTPUT.with_name("vendor_vision_curves.json")
+PREFERENCE_OUTPUT = OUTPUT.with_name("vendor_preference_curves.json")
 ENCODER_DECODER_OUTPUT = OUTPUT.with_name("vendor_encoder_decoder_curves.json")
 
 
@@ -188,6 +190,33 @@ def record_encoder_decoder(config: Config) -> dict[str, Any]:
     return {"config": config, **digests, "losses": nine_digits(losses)}
 
 
+def record_preferences(config: Config) -> dict[str, Any]:
+    """Return what the file holds of a case of DPO, which reads its pairs from a file."""
+    policy = config["model"]["policy_model"]
+    batches = preference_batches(
+        batch_size=config["batch_size"],
+        sequence_length=policy["max_position_embeddings"],
+        vocab_size=policy["vocab_size"],
+        seed=config["seed"],
+    )
+    drawn: dict[str, np.ndarray] = {}
+
+    def draw(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, np.ndarray]:
+        drawn.update(weights(shapes, config["seed"]))
+        return drawn
+
+    with tempfile.TemporaryDirectory() as name:
+        params, folder = params_of(config, Path(name)), Path(name)
+        (folder / "data").mkdir()
+        with h5py.File(folder / "data" / "pairs.h5", "w") as file:
+            file["data"] = batches.reshape(-1, *batches.shape[2:])
+            file.attrs["n_examples"] = len(file["data"])
+        params["trainer"]["fit"]["train_dataloader"]["data_processor"] = "DpoHDF5DataProcessor"
+        losses = vendor_trainer.train(params, draw)
+    digests = {"weights_digest": digest(drawn), "data_digest": digest({"pairs": batches})}
+    return {"config": config, **digests, "losses": nine_digits(losses)}
+
+
 def main() -> None:
     """Write vendor_curves.json."""
     parser = argparse.ArgumentParser(description="Record losses of the vendor's own Trainer.")
@@ -197,6 +226,7 @@ def main() -> None:
     parser.add_argument(
         "--encoder_decoders", action="store_true", help="T5 and the Transformer, to vendor_encoder_decoder_curves.json"
     )
+    parser.add_argument("--preferences", action="store_true", help="DPO, to vendor_preference_curves.json")
     parser.add_argument("--cases", nargs="*")
     asked = parser.parse_args()
     version = vendor_trainer.import_vendor(asked.model_zoo)
@@ -207,7 +237,10 @@ def main() -> None:
         cases, output = VISION_CASES, VISION_OUTPUT
     if asked.encoder_decoders:
         cases, output = VENDOR_CASES, ENCODER_DECODER_OUTPUT
-    write_curves(output, made_by, {name: record(cases[name]) for name in asked.cases or cases})
+    make = record
+    if asked.preferences:
+        cases, output, make = PREFERENCE_CASES, PREFERENCE_OUTPUT, record_preferences
+    write_curves(output, made_by, {name: make(cases[name]) for name in asked.cases or cases})
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ def loss(
         array = batch[tensor.name].reshape(-1, *tensor.shape[1:])
         values[tensor.name] = array.astype(np.float64) if tensor.dtype == "float32" else array
     for op in graph.ops:
-        sequence = graph.tensors[op.inputs[0]].tokens
+        # A text of a sample that is several is as good as a sample.
+        sequence = graph.tensors[op.inputs[0]].tokens // op.attributes.get("texts", 1)
         rate = op.attributes.get("dropout", 0.0)
         dropout = Dropout(rate, key_of(seed, op.name), step, 0, sequence) if rate and step is not None else None
         inputs = [values[name] for name in op.inputs]
@@ -117,9 +118,14 @@ def output(
             return mixture.combine(*inputs)
         case OpKind.BALANCE_LOSS:
             return mixture.balance_losses(x, inputs[1:], sequence)
-        case OpKind.SOFTMAX_LOSS:
+        case OpKind.SOFTMAX_LOSS | OpKind.TOKEN_LOSS:
             bias, bend = weights[1] if weights[1:] else None, (attributes["logits_scale"], attributes["logits_softcap"])
             return kernels.softmax_losses(x, weights[0], bias, inputs[1], *bend)
+        case OpKind.PREFERENCE_LOSS:
+            policy, counts, *others = (array.reshape(len(inputs[2]), 2, -1) for array in (x, inputs[1], *inputs[3:]))
+            kind, beta, penalty = (attributes[name] for name in ("loss_type", "beta", "penalty"))
+            found = kernels.preference_losses(kind, policy, counts, *others or [None], beta=beta, penalty=penalty)
+            return inputs[2] * [one for one, *_ in found]
 
 
 def _dropped(x: Array, dropout: Dropout | None) -> Array:

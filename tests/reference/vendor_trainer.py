@@ -127,5 +127,10 @@ def train(
 
 
 def _name(parameter: str) -> str:
-    """Of the two names that the vendor's checkpoints have for the last norm return that of the decoder."""
-    return re.sub(r"^(model\.)?(ln_f\.)?", lambda found: "transformer_decoder.norm." if found[2] else "", parameter)
+    """Of the two names that the vendor's checkpoints have for the last norm return that of the decoder.
+
+    Those of a model with others inside begin with which of them it is.
+    """
+    outer, inner = re.fullmatch(r"((?:policy_model|ref_model)\.model\.|(?:model\.)?)(.*)", parameter).groups()  # type: ignore[union-attr]
+    prefix = "" if outer == "model." else outer
+    return prefix + re.sub(r"^ln_f\.", "transformer_decoder.norm.", inner)

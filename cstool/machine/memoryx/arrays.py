@@ -20,7 +20,7 @@ from cstool.machine.memoryx.dropconnect import DroppedWeight
 from cstool.machine.memoryx.elsewhere import NOWHERE, Elsewhere, Piece
 from cstool.machine.memoryx.shards import Shards, deal_panels, is_sparse
 from cstool.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
-from cstool.optimizers import Optimizer, state_numbers
+from cstool.optimizers import Optimizer, state_numbers, updates
 from cstool.random_keys import key_of
 from cstool.store import SHARD, FileStore, Store
 
@@ -39,7 +39,8 @@ class ModelArrays:
         node: which of them this is
         elsewhere: the others, at the first node
         narrow: matrices that stream as bfloat16. Dense ones are kept so alone where nothing updates them and no commit
-            has them, and beside the float32 that is updated in memory. From a file they are rounded as they are lent
+            has them, and beside the float32 that is updated in memory. From a file, or frozen, they are rounded as they
+            are lent
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class ModelArrays:
             if is_narrow and optimizer is None and not is_committed:
                 dtype, self._number_bytes[name] = BFLOAT16.name, BFLOAT16.itemsize
             for array, shape in self._shapes(name).items() if self.own[name] else ():
-                store.create(array, (ends[-1], *shape[1:]) if shape == weight.shape else shape, dtype)
-            if is_narrow and optimizer is not None and store.in_place:
+                shape = (ends[-1], *shape[1:]) if shape == weight.shape else shape
+                store.create(array, shape, dtype, fixed=weight.frozen)
+            if is_narrow and updates(optimizer, weight) is not None and store.in_place:
                 self._narrow_copies[name], self._number_bytes[name] = f"stream.{name}", 4 + BFLOAT16.itemsize
                 store.create(self._narrow_copies[name], (ends[-1], *weight.shape[1:]), BFLOAT16.name)
 
@@ -116,8 +118,8 @@ class ModelArrays:
         return [*self._shapes(weight)]
 
     def _shapes(self, weight: str) -> dict[str, tuple[int, ...]]:
-        shape = self.graph.weights[weight].shape
-        states = self._optimizer.states(shape) if self._optimizer else {}
+        shape, optimizer = self.graph.weights[weight].shape, updates(self._optimizer, self.graph.weights[weight])
+        states = optimizer.states(shape) if optimizer else {}
         return {f"model.{weight}": shape, **{f"optimizer.{weight}.{state}": of for state, of in states.items()}}
 
     @property
@@ -171,8 +173,8 @@ class ModelArrays:
     @property
     def state_bytes(self) -> int:
         """Size of the optimizer state that is kept here, with the room that is made for more [bytes]."""
-        kept = ((w.shape, self.room(n)) for n, w in self.graph.weights.items() if self.own[n])
-        return sum(4 * state_numbers(self._optimizer, shape, room) for shape, room in kept)
+        kept = ((w, self.room(n)) for n, w in self.graph.weights.items() if self.own[n])
+        return sum(4 * state_numbers(updates(self._optimizer, weight), weight.shape, room) for weight, room in kept)
 
     @property
     def weights_bytes(self) -> int:
@@ -183,8 +185,8 @@ class ModelArrays:
     def kept_bytes(self) -> int:
         """Size of all numbers of all nodes, weights and optimizer state, without the room made for more [bytes]."""
         numbers = {n: s.count for n, s in self.sparse.items()}
-        kept = ((w.shape, numbers.get(n, w.size)) for n, w in self.graph.weights.items())
-        return sum(4 * (n + state_numbers(self._optimizer, s, n)) for s, n in kept)
+        kept = ((w, numbers.get(n, w.size)) for n, w in self.graph.weights.items())
+        return sum(4 * (n + state_numbers(updates(self._optimizer, w), w.shape, n)) for w, n in kept)
 
     def span(self, panel: Panel) -> tuple[int, int]:
         """Rows (of a sparse weight: elements) of an own panel in the arrays of the store: start and stop."""
@@ -209,7 +211,16 @@ class ModelArrays:
         def fill_rows(panel: Panel, array: Array) -> None:
             weight = self.graph.weights[panel.weight]
             how, start = weight.initializer, panel.start * (weight.size // weight.shape[0])
-            fill(how.name, key_of(seed, panel.weight), start, array.reshape(-1), how.mean, how.std, how.low, how.high)
+            fill(
+                how.name,
+                key_of(seed, weight.begins_as or weight.name),
+                start,
+                array.reshape(-1),
+                how.mean,
+                how.std,
+                how.low,
+                how.high,
+            )
 
         def fill_panel(panel: Panel) -> None:
             self._write(f"model.{panel.weight}", self.span(panel), partial(fill_rows, panel))

@@ -120,7 +120,7 @@ class MemoryX:
             return
         self.elsewhere.reserve()
         arrays, all_wait = self.arrays, self._updates.gradients_wait
-        for name, weight in arrays.graph.weights.items():
+        for name, weight in arrays.graph.trained_weights.items():
             if not arrays.own[name]:
                 continue
             sparse = arrays.sparse.get(name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cstool.ir import Graph, Panel, Weight, panels_of
 from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.machine.memoryx.sparse_weights import SparsityRules
-from cstool.optimizers import Optimizer, WholeOptimizer, state_numbers
+from cstool.optimizers import Optimizer, WholeOptimizer, state_numbers, updates
 from cstool.sparsity import most_kept
 from cstool.store import Ranges
 
@@ -116,4 +116,4 @@ def weight_bytes(
     kept = weight.size if group is None else most_kept(group, weight.matrix_shape, sparsity.last_step)
     if optimizer is None and group is None and weight.name in narrow:
         return BFLOAT16.itemsize * kept
-    return 4 * (kept + state_numbers(optimizer, weight.shape, kept))
+    return 4 * (kept + state_numbers(updates(optimizer, weight), weight.shape, kept))

@@ -200,10 +200,11 @@ class Updates:
         """
         if not self.gradients_wait:
             return None
-        order = [panel for panels in self._arrays.panels.values() for panel in panels]
+        trained = self._arrays.graph.trained_weights
+        order = [panel for name in trained for panel in self._arrays.panels[name]]
         squares = self._all_squares(self._sum_squares)
         norm = math.sqrt(math.fsum(squares[panel] for panel in order)) * self.step.gradient_scale
-        own = [panel for panels in self._arrays.own.values() for panel in panels]
+        own = [panel for name in trained for panel in self._arrays.own[name]]
         if math.isfinite(norm):
             limit = math.inf if self.max_gradient_norm is None else self.max_gradient_norm
             # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.

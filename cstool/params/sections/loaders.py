@@ -12,6 +12,7 @@ from cstool.params.sections.encoder_loaders import (
     SummariesParams,
     TokenClassesParams,
 )
+from cstool.params.sections.preference_loader import PreferencesParams
 from cstool.params.sections.vision_loaders import DigitsParams, PhotosParams
 
 LOADER_SECTIONS = (
@@ -27,6 +28,7 @@ LOADER_SECTIONS = (
     TranslationsParams,
     Hdf5PairsParams,
     PhotosParams,
+    PreferencesParams,
 )
 LOADERS: dict[str, type[DataloaderParams]] = {
     name: section for section in LOADER_SECTIONS for name in get_args(section.model_fields["data_processor"].annotation)

@@ -17,6 +17,7 @@ from cstool.params.sections.encoder import (
     Esm2Params,
 )
 from cstool.params.sections.encoder_decoder import EncoderDecoderParams
+from cstool.params.sections.preference import DpoParams
 from cstool.params.sections.vision import VisionTransformerParams
 from cstool.yaml_lines.section import Count, List, Rate, Section
 
@@ -96,7 +97,7 @@ class FcMnistParams(Section):
 
 ImageModelParams = FcMnistParams | VisionTransformerParams
 """models that tell the class of an image"""
-ModelParams = ImageModelParams | DecoderParams | EncoderParams | EncoderDecoderParams
+ModelParams = ImageModelParams | DecoderParams | EncoderParams | EncoderDecoderParams | DpoParams
 
 _SECTIONS: tuple[type[ModelParams], ...] = (
     FcMnistParams,
@@ -109,13 +110,13 @@ _SECTIONS: tuple[type[ModelParams], ...] = (
     BertSummarizationParams,
     EncoderDecoderParams,
     VisionTransformerParams,
+    DpoParams,
 )
 MODELS: dict[str, type[ModelParams]] = {
     name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
 }
 _OTHER_KINDS = {
     "two encoders": "dpr",
-    "a recipe with two models": "dpo",
     "a vision model": "dino dit generic_image_encoders ijepa resnet unet",
     "a vision transformer without a head to train": "vit ViTModel",
     "a vision and language model": "llava multimodal_simple mllama",

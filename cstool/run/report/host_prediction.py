@@ -206,8 +206,12 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
         / graph.weights[name].size
         for name, number in groups.items()
     }
-    kept = sum(weight.size * densities.get(name, 1.0) for name, weight in graph.weights.items())
-    state_bytes = FLOAT32_BYTES * kept * (1 + state_share(costed_optimizer(params.optimizer), graph))
+    states = state_share(costed_optimizer(params.optimizer), graph)
+    kept = sum(
+        weight.size * densities.get(name, 1.0) * (1 if weight.frozen else 1 + states)
+        for name, weight in graph.weights.items()
+    )
+    state_bytes = FLOAT32_BYTES * kept
     free, chosen = available_memory_bytes(), params.memoryx.store
     in_file = chosen == "file" or (chosen == "auto" and state_bytes > FILE_SHARE * free)
     slots = 2 if in_file and params.memoryx.commit_steps > 0 else 1

@@ -13,6 +13,7 @@ def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind):
         OpKind.ATTENTION: {"logsumexp": (2, 24)},
         OpKind.ROUTER: {"logits": (6, 24)},
         OpKind.SOFTMAX_LOSS: {"state": (4, 24)},
+        OpKind.TOKEN_LOSS: {"state": (4, 24)},
     }
     assert OP_RULES[kind].statistics_shapes({"heads": 2, "experts": 6}, 24) == expected.get(kind, {})
 

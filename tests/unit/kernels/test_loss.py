@@ -78,7 +78,7 @@ class Case:
     def forward(self, scratch: Scratch, edges: list[int]) -> tuple[np.ndarray, float, int, np.ndarray]:
         """Return the loss per token, the total, the number of correct tokens and the state."""
         call = self.call(scratch, edges)
-        return call.outputs[0], *call.loss, call.kept["state"]
+        return call.outputs[0], call.loss.total, call.loss.correct, call.kept["state"]
 
     def backward(self, scratch: Scratch, edges: list[int], **more: Any) -> list[np.ndarray]:
         """Return the delta of x, and the gradients of weight and bias."""

@@ -14,11 +14,13 @@ from tests.models import (
     ENCODER_DECODERS,
     ENCODERS,
     FAMILIES,
+    PREFERENCES,
     VISION,
     decoder,
     encoder,
     encoder_decoder,
     fc_mnist,
+    preferences,
     vision,
 )
 
@@ -33,6 +35,7 @@ GRAPHS = {
     **{name: encoder(dropout=0.1, **keys) for name, keys in ENCODERS.items()},
     **{name: vision(dropout=0.1, **keys) for name, keys in VISION.items()},
     **{name: encoder_decoder(dropout=0.1, **keys) for name, keys in ENCODER_DECODERS.items()},
+    **{name: preferences(dropout=0.1, **keys) for name, keys in PREFERENCES.items()},
 }
 
 

@@ -80,7 +80,9 @@ def set_array(appliance: Appliance, name: str, values: Array) -> None:
 
 def arrays_of(appliance: Appliance, prefix: str, suffix: str = "") -> dict[str, Array]:
     """Return copies of the arrays of all weights that are called prefix + weight + suffix."""
-    return {name: array_of(appliance, f"{prefix}{name}{suffix}") for name in appliance.graph.weights}
+    graph = appliance.graph
+    kept = graph.weights if prefix == "model." else graph.trained_weights
+    return {name: array_of(appliance, f"{prefix}{name}{suffix}") for name in kept}
 
 
 def _some_padding(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -96,6 +98,7 @@ CHOICES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "cls_positions": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
     "segments": lambda rng, shape: np.sort(rng.integers(1, 4, shape, dtype=np.int32), axis=1),
     "sample_mask": lambda _, shape: np.ones(shape, np.float32),
+    "label_mask": lambda rng, shape: _some_padding(rng, shape).astype(np.float32),
 }
 """what is not just any numbers, by input"""
 

@@ -20,11 +20,13 @@ from tests.models import (
     ENCODER_DECODERS,
     ENCODERS,
     FAMILIES,
+    PREFERENCES,
     VISION,
     decoder,
     encoder,
     encoder_decoder,
     fc_mnist,
+    preferences,
     vision,
 )
 from tests.reference import models as reference
@@ -200,9 +202,31 @@ def test_targets_may_be_shorter_or_longer_than_the_source(targets):
     assert check_gradients(encoder_decoder(targets=targets, layers=2), 4, 1, lanes=2) <= LOSS
 
 
+@pytest.mark.parametrize("recompute", ["never", "always"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("model", PREFERENCES)
+def test_losses_and_gradients_of_pairs_are_right_in_lanes(model, dropout, recompute):
+    """The reference is not the policy: all weights are random."""
+    graph = preferences(dropout=dropout, **{**PREFERENCES[model], "layers": 3})
+    # What a pair's loss depends on is a difference of sums over tokens, of which it is a small part.
+    tolerance = 4 * GRADIENT_TOLERANCE
+    assert check_gradients(graph, 6, 5, 1, tolerance, lanes=2, num_csx=2, recompute=recompute) <= 4 * LOSS
+
+
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
 @pytest.mark.parametrize(
-    "model", [*FAMILIES, *ENCODERS, *VISION, "t5", "transformer", "every other window", "scores by layer", "fc_mnist"]
+    "model",
+    [
+        *FAMILIES,
+        *ENCODERS,
+        *VISION,
+        *PREFERENCES,
+        "t5",
+        "transformer",
+        "every other window",
+        "scores by layer",
+        "fc_mnist",
+    ],
 )
 def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatch, model, max_gradient_norm):
     """Weights are in several panels, and learn between steps. There are 4 grains, so half of 8 systems get none."""
@@ -215,6 +239,8 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatc
         graph = vision(dropout=0.1, layers=3, **VISION[model])
     elif model in ENCODER_DECODERS:
         graph = encoder_decoder(dropout=0.1, layers=3, decoder_num_hidden_layers=2, **ENCODER_DECODERS[model])
+    elif model in PREFERENCES:
+        graph = preferences(dropout=0.1, **{**PREFERENCES[model], "layers": 3})
     else:
         graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
     grain = grain_samples(graph, 8)

@@ -50,6 +50,8 @@ def file_with(place: str, name: str, value: Any) -> str:
     if "." not in section and section not in DecoderParams.field_keys():
         owners = (name for name, model in MODELS.items() if section in model.field_keys())
         data["trainer"]["init"]["model"]["name"] = next(owners, SMALL["trainer"]["init"]["model"]["name"])
+        if "policy_model" in where:
+            data["trainer"]["init"]["model"]["policy_model"] = {"name": "gpt2"}
     if where.startswith("trainer.init.optimizer"):
         del data["trainer"]["init"]["optimizer"]
     return yaml.safe_dump(merged(data, content))

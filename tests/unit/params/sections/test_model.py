@@ -14,8 +14,8 @@ DECODERS = (
     "gptj, gpt-neox, falcon"
 )
 ENCODERS = "bert, esm2, bert/classifier, bert/token_classifier, bert/extractive_summarization"
-NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, vision_transformer, vit_classification"
-NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, t5, T5ForConditionalGeneration, transformer"
+TWO_STACKS = "t5, T5ForConditionalGeneration, transformer"
+NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, {TWO_STACKS}, vision_transformer, vit_classification, dpo"
 
 
 def fc(**keys: Any) -> dict[str, Any]:
@@ -74,7 +74,6 @@ def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
     ("name", "kind"),
     [
         ("dpr", "two encoders"),
-        ("dpo", "a recipe with two models"),
         ("dit", "a vision model"),
         ("vit", "a vision transformer without a head to train"),
         ("unet", "a vision model"),
