@@ -416,7 +416,7 @@ def preference_losses(
     for b in range(len(policy)):
         gains, falls = [], 0.0
         for text in range(2):
-            size = sum(counts[b, text]) if kind == "ipo" else 1.0
+            size = max(1.0, sum(counts[b, text])) if kind == "ipo" else 1.0
             own = -sum(e * c for e, c in zip(policy[b, text], counts[b, text], strict=True)) / size
             other = 0.0
             if reference is not None:
