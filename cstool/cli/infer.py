@@ -17,6 +17,7 @@ from cstool.verbs.answer import (
     answer_until_stopped,
     check_output,
     generates_text,
+    goes_on,
     keep_weights,
     open_logged,
     plan_text,
@@ -125,7 +126,7 @@ def _answer(
 
     prompts = plan.request.prompts
     shown = text if len(prompts) == 1 else None
-    if shown is not None:
+    if shown is not None and goes_on(model.params):
         shown.write(prompts[0])
 
     def show(_: int, piece: str) -> None:
@@ -143,9 +144,9 @@ def _answer(
 def _show_rest(answers: Answers, text: TextOutput) -> None:
     """Show what was not shown as it came: of one prompt the end of its last line, of several all."""
     if len(answers.completions) > 1:
-        for number, completion in enumerate(answers.completions, start=1):
+        for number, (completion, made) in enumerate(zip(answers.completions, answers.texts, strict=True), start=1):
             text.write(f"--- prompt {number} of {len(answers.completions)}: {_ending(completion)}\n")
-            text.write(f"{completion.prompt}{completion.text}\n")
+            text.write(f"{made}\n")
     text.end_line()
 
 

@@ -12,6 +12,7 @@ from cstool.data.loaders import open_loader
 from cstool.data.masked_preparation import MaskedTextPlan, prepare_masked_text
 from cstool.data.mnist import open_mnist
 from cstool.data.one_sequence import OneSequenceDataset
+from cstool.data.pair_text import PairTokenizer, pair_tokenizer
 from cstool.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of
 from cstool.data.patches import PatchesDataset, has_images
 from cstool.data.preferences import PreferenceDataset

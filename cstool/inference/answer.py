@@ -2,72 +2,24 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from cstool.data import Tokenizer
-from cstool.errors import InferenceError
-from cstool.inference.beams import Beams, Hypothesis, search
+from cstool.data import PairTokenizer, Tokenizer
+from cstool.inference.beams import Hypothesis, search
 from cstool.inference.generate import generate
 from cstool.inference.model import InferenceModel
-from cstool.inference.sampling import Sampling
+from cstool.inference.prompts import encode_prompts, tokens_that_fit
+from cstool.inference.request import Request, generator_of
+from cstool.inference.source import walk_from
 from cstool.inference.text_stream import TextStream
-from cstool.inference.walk import cache_bytes
-from cstool.params import DecoderParams, FcMnistParams, ModelParams, Params
+from cstool.params import DecoderParams
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""
 
-MAX_TOKENS = 128
-"""tokens that follow a prompt where nobody says how many"""
-
 Show = Callable[[int, str], None]
 """called with the number of a prompt and a piece of text that follows it"""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked for.
-
-    Args:
-        prompts: texts
-        max_tokens: that follow each at most
-        sampling: how they are chosen
-        beams: where it is more than one, they are searched for, and not drawn
-        stops: texts that end what follows, and are no part of it
-        truncates: whether of a prompt that leaves no room its last tokens count, as many as leave room for
-            `max_tokens` or for half the context; else it is an error
-        uses_cache: False computes all tokens again for each that follows
-        special_tokens: whether a prompt begins with what the template of its tokenizer puts there, for example <s>
-        batch_size: prompts that are answered together; None for as many as there is memory for, and 32 at the most
-
-    Raises:
-        InferenceError: something of it cannot be
-    """
-
-    prompts: tuple[str, ...]
-    max_tokens: int
-    sampling: Sampling = field(default_factory=Sampling)
-    beams: Beams = field(default_factory=Beams)
-    stops: Sequence[str] = ()
-    truncates: bool = False
-    uses_cache: bool = True
-    special_tokens: bool = True
-    batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        for number, prompt in enumerate(self.prompts, start=1):
-            if not prompt:
-                which = f"prompt {number}" if len(self.prompts) > 1 else "prompt"
-                raise InferenceError(
-                    f"{which}: must have at least one character, got an empty one", "a newline is enough to go on from"
-                )
-        if self.max_tokens < 1:
-            raise InferenceError(f"max_tokens: must be at least 1, got {self.max_tokens}")
-        if "" in self.stops:
-            raise InferenceError("stop: must have at least one character, got an empty one")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InferenceError(f"batch_size: must be at least 1, got {self.batch_size}")
 
 
 @dataclass(frozen=True)
@@ -124,76 +76,17 @@ class Answers:
 
     completions: list[Completion]
     speed: Speed
+    goes_on: bool = True
+    """whether a text goes on from its prompt; that of an encoder-decoder is one of its own"""
 
     @property
     def texts(self) -> list[str]:
-        """Each prompt with what followed it."""
-        return [each.prompt + each.text for each in self.completions]
+        """Each prompt with what followed it; of an encoder-decoder what it made of each."""
+        return [each.prompt + each.text if self.goes_on else each.text for each in self.completions]
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
         return {"completions": [asdict(each) for each in self.completions], "host": self.speed.as_dict()}
-
-
-def make_request(
-    params: Params,
-    prompts: Sequence[str],
-    *,
-    seed: int | None = None,
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    num_beams: int = 1,
-    length_penalty: float | None = None,
-    **others: Any,
-) -> Request:
-    """A request, in which the params fill in what is left out.
-
-    Args:
-        params: of the model
-        prompts: texts
-        seed, max_tokens, temperature, top_k, top_p: None for what the params say
-        num_beams, length_penalty: of a search, see `Beams`
-        others: of `Request`
-
-    Raises:
-        InferenceError: the model is none that generates, or something of it cannot be
-    """
-    decoder = decoder_of(params.model)
-    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    if num_beams > 1 and (name := next((name for name, value in drawing.items() if value is not None), None)):
-        raise InferenceError(f"{name}: must go without num_beams, got num_beams {num_beams}", "a search draws nothing")
-    if num_beams == 1 and length_penalty is not None:
-        raise InferenceError("length_penalty: must go with num_beams, got one beam")
-    heat = decoder.temperature if temperature is None else temperature
-    return Request(
-        tuple(prompts),
-        max_tokens if max_tokens is not None else decoder.max_tokens or MAX_TOKENS,
-        Sampling(
-            1.0 if heat is None else heat,
-            decoder.top_k if top_k is None else top_k,
-            decoder.top_p if top_p is None else top_p,
-            params.seed if seed is None else seed,
-        ),
-        Beams(num_beams, 1.0 if length_penalty is None else length_penalty),
-        **others,
-    )
-
-
-def decoder_of(model: ModelParams) -> DecoderParams:
-    """The model section of params, where it is of a model that generates text.
-
-    Raises:
-        InferenceError: it is not
-    """
-    if not isinstance(model, DecoderParams):
-        hint = "without a prompt it predicts the classes of its validation data"
-        raise InferenceError(
-            f"prompt: must be for a model that generates text, got {model.name}",
-            hint if isinstance(model, FcMnistParams) else None,
-        )
-    return model
 
 
 def answer(
@@ -208,8 +101,8 @@ def answer(
     """Let a model go on from prompts.
 
     Args:
-        model: a decoder
-        tokenizer: that of its training data
+        model: that generates text
+        tokenizer: that of its training data; of an encoder-decoder a `PairTokenizer`
         request: what is asked for
         encoded: of `encode_prompts`, where that was done before
         show: is told pieces of text as they come
@@ -220,25 +113,33 @@ def answer(
         DataError: the tokenizer has no tokens for a prompt
         NonFiniteError: the model does not give finite logits
     """
-    decoder = decoder_of(model.params.model)
-    prompts = encode_prompts(decoder, tokenizer, request) if encoded is None else encoded
-    capacity = min(decoder.max_position_embeddings, max(map(len, prompts)) + request.max_tokens)
+    section = generator_of(model.params.model)
+    prompts = encode_prompts(section, tokenizer, request) if encoded is None else encoded
+    longest = max(map(len, prompts))
+    # An encoder-decoder reads a prompt, and begins a text of its own.
+    source = 0 if isinstance(section, DecoderParams) else longest
+    capacity = tokens_that_fit(section, (1 if source else longest) + request.max_tokens)
     beams = request.beams
-    fitting = model.sequences_that_fit(capacity, beams.count)
+    fitting = model.sequences_that_fit(capacity, beams.count, source)
     together = min(request.batch_size or min(MOST_AT_ONCE, fitting), fitting, len(prompts))
     speed = Speed(
         prompt_tokens=sum(map(len, prompts)),
-        kv_cache_bytes=cache_bytes(model.graph, together * beams.count, capacity),
+        kv_cache_bytes=model.cache_bytes(together, capacity, beams.count, source),
         weights="resident" if model.stream.is_resident else "streamed",
         precision=model.precision,
     )
     completions: list[Completion] = []
-    walk = model.walk(together * beams.count, capacity)
-    began, later_s, later = time.perf_counter(), 0.0, 0
+    walk = None if source else model.walk(together * beams.count, capacity)
+    began, later_s, later, passes = time.perf_counter(), 0.0, 0, 0
     firsts: list[float] = []
     for first in range(0, len(prompts), together):
         batch = _Batch(tokenizer, request, first, prompts[first : first + together], show)
         batch_began = time.perf_counter()
+        begun = batch.prompts
+        if source:
+            assert isinstance(tokenizer, PairTokenizer)
+            walk, begun = walk_from(model, batch.prompts, beams.count, capacity), [[tokenizer.start]] * len(begun)
+        assert walk is not None
         same: dict[str, Any] = {
             "first_prompt": first,
             "max_tokens": request.max_tokens,
@@ -246,12 +147,12 @@ def answer(
             "stopped": stopped,
         }
         if beams.count > 1:
-            for found in search(walk, batch.prompts, beams=beams, finish=batch.ends, **same):
+            for found in search(walk, begun, beams=beams, finish=batch.ends, **same):
                 batch.first_s = batch.first_s or time.perf_counter() - batch_began
                 for hypothesis in found:
                     batch.take_all(hypothesis)
         else:
-            for token in generate(walk, batch.prompts, sampling=request.sampling, finish=batch.finish, **same):
+            for token in generate(walk, begun, sampling=request.sampling, finish=batch.finish, **same):
                 batch.take(token.prompt, token.finish_reason)
                 if batch.first_s is None and all(batch.made.values()):
                     batch.first_s = time.perf_counter() - batch_began
@@ -263,6 +164,7 @@ def answer(
         made = sum(map(len, batch.made.values()))
         later += max(0, made - len(batch.prompts))
         speed.tokens += made
+        passes = walk.passes + (passes if source else 0)
         completions += batch.completions()
         if stopped():
             break
@@ -270,12 +172,12 @@ def answer(
     for number in range(len(completions), len(prompts)):
         completions.append(Completion(request.prompts[number], "", [], len(prompts[number]), "interrupted"))
     speed.seconds = time.perf_counter() - began
-    speed.passes = walk.passes
+    speed.passes = passes
     speed.first_token_s = sum(firsts) / len(firsts)
     speed.tokens_per_s = later / later_s if later and later_s else speed.tokens / max(speed.seconds, 1e-9)
     speed.streamed_bytes = model.stream.streamed_bytes
     speed.nodes, speed.arrived_bytes = model.stream.nodes, model.stream.arrived_bytes
-    return Answers(completions, speed)
+    return Answers(completions, speed, goes_on=not source)
 
 
 class _Batch:
@@ -295,7 +197,8 @@ class _Batch:
         self._reasons: dict[int, str] = {}
 
     def _text_of(self, k: int) -> TextStream:
-        return TextStream(self._tokenizer, self.prompts[k], self._request.stops)
+        before = () if isinstance(self._tokenizer, PairTokenizer) else self.prompts[k]
+        return TextStream(self._tokenizer, before, self._request.stops)
 
     def finish(self, prompt: int, tokens: Sequence[int]) -> str | None:
         """Take the last of the tokens that followed a prompt, and say why it is the last."""
@@ -345,45 +248,3 @@ class _Batch:
             )
             for k, (prompt, stream) in enumerate(self._texts.items())
         ]
-
-
-def encode_prompts(decoder: DecoderParams, tokenizer: Tokenizer, request: Request) -> list[list[int]]:
-    """Return the tokens of each prompt.
-
-    Args:
-        decoder: the model section of the params
-        tokenizer: of its training data
-        request: what is asked for
-
-    Raises:
-        InferenceError: a prompt has no token, one that the model does not know, or so many that none can follow
-        DataError: the tokenizer has no tokens for a prompt
-    """
-    return [_encode(decoder, tokenizer, request, number) for number in range(len(request.prompts))]
-
-
-def _encode(decoder: DecoderParams, tokenizer: Tokenizer, request: Request, number: int) -> list[int]:
-    which = f"prompt {number + 1}" if len(request.prompts) > 1 else "prompt"
-    tokens = tokenizer.encode(request.prompts[number])
-    if not tokens:
-        raise InferenceError(f"{which}: must have at least one token, got {request.prompts[number]!r}, which has none")
-    begin = list(tokenizer.begin) if request.special_tokens else []
-    if tokens[: len(begin)] == begin:  # it is written out in the prompt
-        tokens = tokens[len(begin) :]
-    tokens = begin + tokens
-    if (largest := max(tokens)) >= decoder.vocab_size:
-        raise InferenceError(
-            f"{which}: its tokens must be below the model's vocab_size ({decoder.vocab_size:,}), got {largest:,}",
-            f"the tokenizer ({tokenizer.name}) has {tokenizer.vocab_size:,} tokens: --tokenizer names that of the "
-            "training data",
-        )
-    context = decoder.max_position_embeddings
-    if len(tokens) < context:
-        return tokens
-    rest = max(context - request.max_tokens, context // 2, 1)
-    if not request.truncates:
-        raise InferenceError(
-            f"{which}: must leave room for a token in the model's context of {context:,}, got {len(tokens):,} tokens",
-            f"--truncate_prompt goes on from its last {rest:,}",
-        )
-    return begin + tokens[len(begin) :][-max(1, rest - len(begin)) :]

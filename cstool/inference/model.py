@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cstool.errors import ClusterError, InferenceError
+from cstool.inference.source import parts_of
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.ir import Graph
@@ -22,7 +23,7 @@ from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.spread import spread_memoryx
 from cstool.machine.start import choose_start, restore
 from cstool.models import SampleForm, build_graph
-from cstool.params import EncoderDecoderParams, FcMnistParams, Params, VisionTransformerParams
+from cstool.params import FcMnistParams, Params, VisionTransformerParams
 from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
@@ -55,14 +56,14 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         self.params = params
-        if isinstance(params.model, VisionTransformerParams | EncoderDecoderParams):
-            kinds = "a decoder, an encoder or fc_mnist"
+        if isinstance(params.model, VisionTransformerParams):
+            kinds = "one of text or fc_mnist"
             raise InferenceError(
                 f"{params.path}: the model must be {kinds}, got {params.model.name}",
                 "--mode eval says how well it does on its validation data",
             )
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
-        self.graph = build_graph(params.model, None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1))
+        self.graph = build_graph(params.model, None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1))
         # Which kernel computes with a sparse weight is for the walk to say.
         chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, self.graph, chooser)
@@ -109,17 +110,23 @@ class InferenceModel:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def sequences_that_fit(self, capacity: int, beams: int = 1) -> int:
+    def cache_bytes(self, prompts: int, capacity: int, beams: int = 1, source: int = 0) -> int:
+        """Size of the keys and values of so many prompts, see `sequences_that_fit` [bytes]."""
+        graph = parts_of(self.graph)[1] if source else self.graph
+        return cache_bytes(graph, prompts * beams, capacity, (prompts, source))
+
+    def sequences_that_fit(self, capacity: int, beams: int = 1, source: int = 0) -> int:
         """Return for how many prompts there is memory.
 
         Args:
             capacity: most tokens of a sequence
             beams: sequences of each prompt
+            source: most tokens of a prompt that an encoder reads; 0 where there is none
 
         Raises:
             ClusterError: not for one
         """
-        free_bytes, one_bytes = available_memory_bytes(), cache_bytes(self.graph, beams, capacity)
+        free_bytes, one_bytes = available_memory_bytes(), self.cache_bytes(1, capacity, beams, source)
         if one_bytes > CACHE_SHARE * free_bytes:
             which, fewer = ("a sequence", "") if beams == 1 else (f"{beams} beams", ", or fewer beams,")
             raise ClusterError(
@@ -129,12 +136,16 @@ class InferenceModel:
             )
         return int(CACHE_SHARE * free_bytes / max(1, one_bytes)) if one_bytes else 2**31
 
-    def walk(self, sequences: int, capacity: int, graph: Graph | None = None) -> Walk:
+    def walk(
+        self, sequences: int, capacity: int, graph: Graph | None = None, sources: tuple[int, int] = (0, 0)
+    ) -> Walk:
         """A walk over so many sequences, each of up to `capacity` tokens.
 
         Args:
             graph: a part of the model; None for all of it
+            sources: of an encoder-decoder, as of `KvCache`
         """
         graph = graph or self.graph
-        cache = KvCache(graph, sequences, capacity) if cache_bytes(graph, 1, 1) else None
+        has_cache = cache_bytes(graph, 1, 1, (1, 1)) > 0
+        cache = KvCache(graph, sequences, capacity, sources) if has_cache else None
         return Walk(graph, self.stream, self.team, cache, capacity)

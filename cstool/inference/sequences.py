@@ -99,5 +99,5 @@ def _pass(walk: Walk, pieces: Sequence[tuple[TokenSequence, int]]) -> dict[int, 
     for sequence, count in pieces:
         sequence.cached += count
     done = [k for k, (sequence, _) in enumerate(pieces) if sequence.cached == len(sequence.tokens)]
-    found = walk.run({"input_ids": ids}, news, (starts + counts - 1)[done])
+    found = walk.run({walk.ids: ids}, news, (starts + counts - 1)[done])
     return {pieces[k][0].slot: row for k, row in zip(done, found, strict=True)}

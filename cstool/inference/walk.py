@@ -127,22 +127,33 @@ class WeightStream:
         self._held.clear()
 
 
-def cache_bytes(graph: Graph, sequences: int, capacity: int) -> int:
-    """Size of the cache of so many sequences, each of up to `capacity` tokens [bytes]."""
+def cache_bytes(graph: Graph, sequences: int, capacity: int, sources: tuple[int, int] = (0, 0)) -> int:
+    """Size of the cache of so many sequences, each of up to `capacity` tokens, and of what they go on from [bytes].
+
+    Args:
+        sources: as of `KvCache`
+    """
     distinct = dict(_kv_heads(graph).values())
-    return sum(2 * 4 * sequences * capacity * heads * width for heads, width in distinct.values())
+    tokens = {False: sequences * capacity, True: sources[0] * sources[1]}
+    given = {name for name, _ in _kv_heads(graph, given=True).values()}
+    return sum(2 * 4 * tokens[name in given] * heads * width for name, (heads, width) in distinct.items())
 
 
-def _kv_heads(graph: Graph) -> dict[str, tuple[str, tuple[int, int]]]:
+def _kv_heads(graph: Graph, *, given: bool = False) -> dict[str, tuple[str, tuple[int, int]]]:
     """By op the name of its arrays, and heads of keys and values and the width of each.
 
     Where tokens see later ones, all of them come in one pass, and nothing need be kept: all such ops have one pair.
+
+    Args:
+        given: only of ops whose keys come from elsewhere, as an encoder's do
     """
+    inputs = {tensor.name for tensor in graph.inputs}
     found = {}
     for op in graph.ops:
-        if rules_of(op).anchor is KernelKind.ATTENTION:
+        if rules_of(op).anchor is KernelKind.ATTENTION and (op.inputs[1] in inputs or not given):
             heads, width = op.attributes["kv_heads"], graph.tensors[op.inputs[1]].shape[-1]
-            name = op.name if op.attributes["causal"] else f"{heads} x {width}"
+            is_kept = op.attributes["causal"] or op.inputs[1] in inputs
+            name = op.name if is_kept else f"{heads} x {width}"
             found[op.name] = name, (heads, width // heads)
     return found
 
@@ -154,27 +165,46 @@ class KvCache:
         graph: the model
         sequences: slots
         capacity: most tokens of a sequence
+        sources: how many there are that sequences go on from, and the most tokens of one
     """
 
-    def __init__(self, graph: Graph, sequences: int, capacity: int) -> None:
-        self.capacity = capacity
-        self.keys: Mapping[str, np.ndarray] = self._arrays(graph, sequences)
-        """(sequences, kv_heads, capacity, D) float32 by op"""
-        self.values: Mapping[str, np.ndarray] = self._arrays(graph, sequences)
-
-    def _arrays(self, graph: Graph, sequences: int) -> dict[str, np.ndarray]:
-        names = _kv_heads(graph)
-        arrays = {
-            name: np.empty((sequences, heads, self.capacity, width), np.float32)
-            for name, (heads, width) in dict(names.values()).items()
+    def __init__(self, graph: Graph, sequences: int, capacity: int, sources: tuple[int, int] = (0, 0)) -> None:
+        self.capacity, self.source_capacity = capacity, sources[1]
+        self._shape, self._source_shape = (sequences, capacity), sources
+        self.given = _kv_heads(graph, given=True).keys()
+        """ops that attend to sources"""
+        self.keys: Mapping[str, np.ndarray] = self._arrays(graph)
+        """(sequences, kv_heads, capacity, D) float32 by op; of sources in place of sequences where these are `given`"""
+        self.values: Mapping[str, np.ndarray] = self._arrays(graph)
+        self.sources = np.zeros(sequences, np.int64)
+        """of each sequence"""
+        self.source_tokens = np.zeros(sources[0], np.int64)
+        pairs = [(op, self.keys[op.name], self.values[op.name]) for op in graph.ops if op.name in self.given]
+        self.from_sources = {
+            name: array for op, *arrays in pairs for name, array in zip(op.inputs[1:3], arrays, strict=True)
         }
+        """of each tensor that is made of sources where it is kept"""
+
+    def _arrays(self, graph: Graph) -> dict[str, np.ndarray]:
+        names = _kv_heads(graph)
+        given = {names[op][0] for op in self.given}
+        arrays = {}
+        for name, (heads, width) in dict(names.values()).items():
+            slots, tokens = self._source_shape if name in given else self._shape
+            arrays[name] = np.empty((slots, heads, tokens, width), np.float32)
         return {op: arrays[name] for op, (name, _) in names.items()}
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Give one sequence the keys and values of the first tokens of another."""
         for arrays in (self.keys, self.values):
-            for array in arrays.values():
-                array[target, :, :tokens] = array[source, :, :tokens]
+            for op, array in arrays.items():
+                if op not in self.given:
+                    array[target, :, :tokens] = array[source, :, :tokens]
+
+    def news_of_sources(self, news: News) -> News:
+        """Say of new tokens that each sees all of its source, as if they were the last tokens of that."""
+        sources = self.sources[news.slots]
+        return News(sources, news.starts, news.counts, self.source_tokens[sources] - news.counts)
 
 
 Array = np.ndarray[Any, Any]
@@ -238,14 +268,19 @@ class Walk:
         self.team = team
         self.cache = cache
         self.capacity = capacity
+        self.ids = next((name for name in (t.name for t in graph.inputs) if name.endswith("input_ids")), "")
+        """the input that has tokens"""
         self.classes = next(graph.weights[op.weights[0]].shape[0] for op in reversed(graph.ops) if op.weights)
         self._scratches = [Scratch() for _ in range(team.size)]
-        self._scores = [np.empty((BLOCK_TOKENS if cache else 0, capacity), np.float32) for _ in range(team.size)]
+        seen = max(capacity, cache.source_capacity) if cache else 0
+        self._scores = [np.empty((BLOCK_TOKENS if cache else 0, seen), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
         self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
         """of attention whose biases are weights, by these and its form"""
         self._readers: dict[str, list[PlannedOp]] = {}
         """ops that have a matrix for each expert, by the tensor that has the experts which rows chose"""
+        self.keeps: Mapping[str, Array] = {}
+        """(slots, heads, capacity, D) by tensor: where keys and values go that another walk attends to"""
         self.passes = 0
         self._run_op: dict[OpKind, _RunOp] = {
             OpKind.POSITION_EMBEDDING: self._position,
@@ -277,6 +312,13 @@ class Walk:
         layout = self._pass(inputs, news, takes_head=False)
         return layout.head[1].inputs[0]
 
+    def read(self, inputs: Mapping[str, Array], news: News) -> None:
+        """Run all ops, for what `keeps` says to keep."""
+        layout = self._pass(inputs, news, takes_head=True)
+        with _UNCHECKED():
+            self._run([layout.head], news)
+            self._keep([layout.head], news)
+
     def _pass(self, inputs: Mapping[str, Array], news: News, *, takes_head: bool) -> _Layout:
         """Run all ops but the last."""
         self.passes += 1
@@ -288,12 +330,20 @@ class Walk:
             if self.stream.is_resident:
                 if layout.steps is None:
                     layout.steps = [self._settled(group) for group in layout.groups]
-                for step in layout.steps:
+                for group, step in zip(layout.groups, layout.steps, strict=True):
                     step(news)
+                    self._keep(group, news)
             else:
                 for group in layout.groups:
                     self._run(group, news)
+                    self._keep(group, news)
         return layout
+
+    def _keep(self, group: Sequence[tuple[PlannedOp, Call]], news: News) -> None:
+        """Append what a group made to what is to be kept of it; the next ops may take its place."""
+        for planned, call in group if self.keeps else ():
+            if (target := self.keeps.get(planned.op.outputs[0])) is not None:
+                append(call.outputs[0], news, target)
 
     def _layout(self, rows: int) -> _Layout:
         found = self._layouts.pop(rows, None)
@@ -425,11 +475,15 @@ class Walk:
         if segments and planned.op.attributes["causal"]:
             raise ValueError(f"{planned.op.name}: with a cache, all tokens of a sequence are of one segment")
         keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
-        append(k, news, keys)
-        append(v, news, values)
+        is_given = planned.op.name in self.cache.given
+        if is_given:
+            news = self.cache.news_of_sources(news)
+        else:
+            append(k, news, keys)
+            append(v, news, values)
         form = Attention.of(planned.op.attributes, self.capacity)
         # Of a sequence all of whose tokens see each other nothing may be before this pass.
-        assert planned.op.attributes["causal"] or not news.before.any()
+        assert planned.op.attributes["causal"] or is_given or not news.before.any()
         biases = self._biases(planned, form)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads

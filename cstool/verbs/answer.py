@@ -16,9 +16,10 @@ from cstool.verbs.screen import Screen, progress_of
 
 if TYPE_CHECKING:
     from cstool.data import Tokenizer
-    from cstool.inference.answer import Answers, Completion, Request
+    from cstool.inference.answer import Answers, Completion
     from cstool.inference.model import InferenceModel
     from cstool.inference.predict import Predictions
+    from cstool.inference.request import Request
     from cstool.machine.ranks.link import Link
     from cstool.params import Params
     from cstool.progress import Progress
@@ -180,7 +181,14 @@ def generate(
 
 
 def generates_text(params: Params) -> bool:
-    """Whether the model of these params goes on from prompts; else it classifies."""
+    """Whether the model of these params makes text of prompts; else it classifies."""
+    from cstool.params import DecoderParams, EncoderDecoderParams
+
+    return isinstance(params.model, DecoderParams | EncoderDecoderParams)
+
+
+def goes_on(params: Params) -> bool:
+    """Whether what the model of these params makes of a prompt goes on from it, as a decoder's text does."""
     from cstool.params import DecoderParams
 
     return isinstance(params.model, DecoderParams)
@@ -193,17 +201,18 @@ def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = No
         params: of the model
         prompts: texts
         tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
-        asked: as of `cstool.inference.answer.make_request`
+        asked: as of `cstool.inference.request.make_request`
 
     Raises:
         InferenceError: the model is none that generates, or does not fit the request, or nobody names a tokenizer
         DataError: the tokenizer cannot be loaded, or has no tokens for a prompt
     """
-    from cstool.inference.answer import decoder_of, encode_prompts, make_request
+    from cstool.inference.prompts import encode_prompts
+    from cstool.inference.request import generator_of, make_request
 
     request = make_request(params, prompts, **asked)
     loaded = _tokenizer(params, tokenizer)
-    return TextPlan(request, loaded, encode_prompts(decoder_of(params.model), loaded, request))
+    return TextPlan(request, loaded, encode_prompts(generator_of(params.model), loaded, request))
 
 
 def answer_until_stopped(
@@ -374,8 +383,18 @@ def params_of(
 
 def _tokenizer(params: Params, named: str | None) -> Tokenizer:
     """Load the tokenizer that was asked for, or that of the data set."""
-    from cstool.data import load_tokenizer, tokenizer_of
+    from cstool.data import load_tokenizer, pair_tokenizer, tokenizer_of
+    from cstool.params import EncoderDecoderParams
 
+    if isinstance(section := params.model, EncoderDecoderParams):
+        loaders = [params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders]
+        return pair_tokenizer(
+            [loader for loader in loaders if loader is not None],
+            named,
+            sentinels=section.extra_ids,
+            vocab_size=section.vocab_size,
+            start=section.decoder_start_token_id,
+        )
     if named is not None:
         return load_tokenizer(named)
     folders = params.data_folders

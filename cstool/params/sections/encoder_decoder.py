@@ -90,10 +90,11 @@ class EncoderDecoderParams(AttentionRules):
     output_logits_alpha: Positive | None = None
     mlm_loss_scaling: Literal["num_masked", "precomputed_num_masked", "batch_size"] = "batch_size"
     lm_loss_weight: Positive = 1.0
+    decoder_start_token_id: Whole | None = None
 
     null_counts: ClassVar[frozenset[str]] = frozenset({"position_embedding_type"})
     without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS.union(
-        "attention_kernel attention_softmax_fp32 compute_eval_metrics decoder_start_token_id pad_token_id".split()
+        "attention_kernel attention_softmax_fp32 compute_eval_metrics pad_token_id".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         "position_embedding_type": ("relative", "learned_absolute", "fixed", "alibi", None),

@@ -1,0 +1,93 @@
+"""The two parts of an encoder-decoder: what is made of a source, once, and what is made of each new token.
+
+The first part ends with the keys and values that the decoder's layers attend to. They lie in the cache of the second,
+a place for each source; sequences that go on from one source read the same place.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from cstool.inference.walk import Walk
+from cstool.ir import Graph, Op, Segment
+from cstool.kernels.cached_attention import News
+from cstool.models import TARGETS
+
+PASS_ROWS = 512
+"""tokens of sources that are read in one pass, where more than one source is"""
+
+
+class Model(Protocol):
+    """What lends walks over parts of its graph: an `InferenceModel`."""
+
+    graph: Graph
+
+    def walk(self, sequences: int, capacity: int, graph: Graph, sources: tuple[int, int] = ...) -> Walk:
+        """See `InferenceModel.walk`."""
+
+
+def parts_of(graph: Graph) -> tuple[Graph, Graph]:
+    """Cut the graph of an encoder-decoder in two: what follows from the source alone, and the rest.
+
+    What the second part reads of the first is an input of it.
+    """
+    of_target = {TARGETS}
+    source: list[Op] = []
+    target: list[Op] = []
+    for op in graph.ops:
+        is_target = not of_target.isdisjoint(op.inputs)
+        (target if is_target else source).append(op)
+        if is_target:
+            of_target.update(op.outputs)
+    return _part(graph, source), _part(graph, target)
+
+
+def _part(graph: Graph, ops: Sequence[Op]) -> Graph:
+    """The ops alone, with the tensors and weights that they name."""
+    made = {name for op in ops for name in op.outputs}
+    read = dict.fromkeys(name for op in ops for name in op.inputs if name not in made)
+    weights = dict.fromkeys(name for op in ops for name in op.weights)
+    segment = Segment(
+        tuple(ops),
+        tuple(tensor for name, tensor in graph.tensors.items() if name in made),
+        tuple(weight for name, weight in graph.weights.items() if name in weights),
+    )
+    losses = tuple(loss for loss in graph.losses if loss.name in made)
+    return Graph(graph.name, tuple(graph.tensors[name] for name in read), (segment,), losses)
+
+
+def walk_from(model: Model, sources: Sequence[Sequence[int]], beams: int, capacity: int) -> Walk:
+    """Read sources, and return a walk over the decoder for sequences that go on from them.
+
+    Args:
+        model: an encoder-decoder
+        sources: tokens of each, at least one
+        beams: sequences for each source: those of the first are the first
+        capacity: most tokens of a sequence
+    """
+    of_source, of_target = parts_of(model.graph)
+    lengths = [len(tokens) for tokens in sources]
+    walk = model.walk(len(sources) * beams, capacity, of_target, sources=(len(sources), max(lengths)))
+    assert walk.cache is not None
+    walk.cache.sources[:] = np.repeat(np.arange(len(sources)), beams)
+    walk.cache.source_tokens[:] = lengths
+    reading = model.walk(len(sources), max(lengths), of_source)
+    reading.keeps = walk.cache.from_sources
+    numbers: list[int] = []
+    for number, length in enumerate(lengths):
+        if numbers and sum(lengths[k] for k in numbers) + length > PASS_ROWS:
+            _read(reading, sources, numbers)
+            numbers = []
+        numbers.append(number)
+    _read(reading, sources, numbers)
+    walk.passes = reading.passes
+    return walk
+
+
+def _read(walk: Walk, sources: Sequence[Sequence[int]], numbers: Sequence[int]) -> None:
+    """Run one pass over some sources."""
+    counts = np.array([len(sources[number]) for number in numbers], np.int64)
+    ids = np.array([token for number in numbers for token in sources[number]], np.int32)
+    news = News(np.array(numbers, np.int64), np.cumsum(counts) - counts, counts, np.zeros(len(numbers), np.int64))
+    walk.read({"input_ids": ids, "attention_mask": np.ones(len(ids), np.int32)}, news)
