@@ -57,13 +57,13 @@ class InferenceModel:
     ) -> None:
         self.params = params
         if isinstance(params.model, VisionTransformerParams):
-            kinds = "one of text or fc_mnist"
             raise InferenceError(
-                f"{params.path}: the model must be {kinds}, got {params.model.name}",
+                f"{params.path}: the model must be one of text or fc_mnist, got {params.model.name}",
                 "--mode eval says how well it does on its validation data",
             )
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
-        self.graph = build_graph(params.model, None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1))
+        form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
+        self.graph = build_graph(params.model, form)
         # Which kernel computes with a sparse weight is for the walk to say.
         chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, self.graph, chooser)
