@@ -4,7 +4,7 @@ Each op runs on all rows, with the kernels of training where these go row by row
 `cached_attention` elsewhere. So what a row gives does not depend on the rows beside it, to the bit.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -240,8 +240,10 @@ class _Layout:
             call.scratch = scratch
         pairs = zip(self.plan.ops, self.slot.calls, strict=True)
         *ops, self.head = (pair for pair in pairs if pair[0].op.kind is not OpKind.BALANCE_LOSS)
-        # Linear ops that read the same are one group: query, key and value, a layer and its gate.
-        self.groups = [list(group) for _, group in groupby(ops, _group_of)]
+        # Linear ops that read the same are one group: query, key and value, a layer and its gate. What no op reads is
+        # gone with the next op, and has to be kept before.
+        read = {name for op in graph.ops for name in op.inputs}
+        self.groups = [list(group) for _, group in groupby(ops, partial(_group_of, read))]
         *body, head = ([*planned.vector_panels, *planned.matrix_panels] for planned, _ in [*ops, self.head])
         self.body_panels = [panel for panels in body for panel in panels]
         """in the order in which every pass takes them, where they stream"""
@@ -481,7 +483,7 @@ class Walk:
         else:
             append(k, news, keys)
             append(v, news, values)
-        form = Attention.of(planned.op.attributes, self.capacity)
+        form = Attention.of(planned.op.attributes, self.capacity, self.cache.source_capacity if is_given else None)
         # Of a sequence all of whose tokens see each other nothing may be before this pass.
         assert planned.op.attributes["causal"] or is_given or not news.before.any()
         biases = self._biases(planned, form)
@@ -529,10 +531,11 @@ class Walk:
         return logits
 
 
-def _group_of(op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
+def _group_of(read: Collection[str], op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
     """Properties that ops of a group have in common."""
     found = op[0].op
-    return found.kind, found.inputs if _is_product(found) else found.outputs
+    is_shared = _is_product(found) and found.outputs[0] in read
+    return found.kind, found.inputs if is_shared else found.outputs
 
 
 def _is_product(op: Op) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,25 @@ def walking(
         weights = {} if sparsity else {name: w.astype(np.float64) for name, w in arrays_of(appliance, "model.").items()}
         appliance.memoryx.begin_evaluation(0, None)
         team, stream = Team(threads), WeightStream(appliance.memoryx, appliance.others)
-        cache = KvCache(graph, sequences, capacity) if cache_bytes(graph, 1, 1) else None
         try:
-            yield Walk(graph, stream, team, cache, capacity), weights
+            yield LentModel(graph, stream, team).walk(sequences, capacity, graph), weights
         finally:
             stream.close()
             team.close()
+
+
+@dataclass(frozen=True)
+class LentModel:
+    """Lends walks, as an `InferenceModel` does."""
+
+    graph: Graph
+    stream: WeightStream
+    team: Team
+
+    def walk(self, sequences: int, capacity: int, graph: Graph, sources: tuple[int, int] = (0, 0)) -> Walk:
+        """A walk over a graph, or over a part of one."""
+        cache = KvCache(graph, sequences, capacity, sources) if cache_bytes(graph, 1, 1, (1, 1)) else None
+        return Walk(graph, self.stream, self.team, cache, capacity)
 
 
 def whole_news(length: int, slot: int = 0) -> News:
