@@ -56,6 +56,7 @@ class PairTokenizer:
         sentinels: how many of the last tokens of the model are sentinels
         vocab_size: tokens of the model
         start: the token that the decoder reads first
+        ends_sources: whether sources of the training data ended with the token that ends a text
 
     Raises:
         DataError: the tokenizer has no token that ends a text, or more tokens than the model
@@ -63,12 +64,14 @@ class PairTokenizer:
 
     begin: tuple[int, ...] = ()
 
-    def __init__(self, tokenizer: Tokenizer, *, sentinels: int, vocab_size: int, start: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, sentinels: int, vocab_size: int, start: int, ends_sources: bool = True
+    ) -> None:
         if tokenizer.end_of_text is None:
             raise DataError(f"{tokenizer.name}: must have a token that ends a text, such as {_END}, it has none", _HINT)
         self._tokenizer, self._first, self._sentinels = tokenizer, vocab_size - 1, sentinels
         self.name, self.vocab_size = tokenizer.name, vocab_size
-        self.start = start
+        self.start, self.ends_sources = start, ends_sources
         self.end_of_text: int | None = tokenizer.end_of_text
 
     def encode(self, text: str) -> list[int]:
@@ -131,7 +134,8 @@ def pair_tokenizer(
         raise DataError("--tokenizer: must be given where the data set does not say how it was made", _HINT)
     if start is None:
         start = _start_of(found, lines)
-    return PairTokenizer(found, sentinels=sentinels, vocab_size=vocab_size, start=start)
+    # The vendor's readers of lines put no end behind a source.
+    return PairTokenizer(found, sentinels=sentinels, vocab_size=vocab_size, start=start, ends_sources=lines is None)
 
 
 def _start_of(tokenizer: Tokenizer, lines: TokenLinesParams | None) -> int:

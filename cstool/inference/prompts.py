@@ -72,7 +72,8 @@ def _source(
 ) -> list[int]:
     """A text that the encoder reads, and its end."""
     assert tokenizer.end_of_text is not None
-    end = [tokenizer.end_of_text] if request.special_tokens and tokens[-1] != tokenizer.end_of_text else []
+    ends = request.special_tokens and tokenizer.ends_sources and tokens[-1] != tokenizer.end_of_text
+    end = [tokenizer.end_of_text] if ends else []
     _check_known(tokens, section.vocab_sizes[0], tokenizer, which)
     most = section.most_tokens[0]
     if most is None or len(tokens) + len(end) <= most:

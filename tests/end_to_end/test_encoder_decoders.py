@@ -111,17 +111,6 @@ def test_it_is_compiled_estimated_and_drawn(cstool, tmp_path, spans, mode, preci
     assert cstool("estimate", *asked, "--json").code == 0
 
 
-def test_it_is_not_asked_for_text_yet(cstool, tmp_path, spans):
-    file = t5_file(tmp_path, spans, "asked")
-    outcome = cstool("run", "-p", file, "--mode", "infer", "--prompt", "Hello")
-    assert (outcome.code, outcome.stderr) == (2, error("--prompt: must be for a model that generates text, got t5"))
-    outcome = cstool("run", "-p", file, "--mode", "infer")
-    rule = "TMP/asked.yaml: the model must be a decoder, an encoder or fc_mnist, got t5, an encoder with a decoder"
-    hint = "--mode eval says how well it does on its validation data"
-    assert outcome.code == 2
-    assert outcome.stderr.splitlines(keepends=True)[-2:] == error(rule, hint).splitlines(keepends=True)
-
-
 def test_a_vocabulary_larger_than_the_models_is_refused(cstool, tmp_path, spans):
     outcome = cstool("run", "-p", t5_file(tmp_path, spans, "small", src_vocab_size=WORDS - 1))
     assert outcome.code == 2
