@@ -23,11 +23,20 @@ from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.spread import spread_memoryx
 from cstool.machine.start import choose_start, restore
 from cstool.models import SampleForm, build_graph
-from cstool.params import FcMnistParams, Params, VisionTransformerParams
+from cstool.params import (
+    DecoderParams,
+    DpoParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    FcMnistParams,
+    Params,
+)
 from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
 
+AnsweringParams = DecoderParams | EncoderDecoderParams | EncoderParams | FcMnistParams
+"""the model section of a model that answers"""
 CACHE_SHARE = 0.5
 """of the free memory, what the keys and values of all sequences may take"""
 
@@ -56,10 +65,13 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         self.params = params
-        if isinstance(params.model, VisionTransformerParams):
+        if not isinstance(params.model, AnsweringParams):
+            policy = "a params file with the policy as its model goes on from prompts, with this checkpoint"
             raise InferenceError(
                 f"{params.path}: the model must be one of text or fc_mnist, got {params.model.name}",
-                "--mode eval says how well it does on its validation data",
+                policy
+                if isinstance(params.model, DpoParams)
+                else "--mode eval says how well it does on its validation data",
             )
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)

@@ -1,6 +1,7 @@
 """T5 from text to an evaluated model, as a user trains it: prepared, trained, stopped, gone on with, evaluated."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_the_page_shows_what_a_step_of_the_large_one_takes(cstool):
 def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
     """On the text of this project's readers of data, for two steps."""
     text = (PROJECT / "docs" / "encoder_decoders.md").read_text(encoding="utf-8")
-    prepare, train, _ = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
+    prepare, train, infer, _ = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params").symlink_to(PROJECT / "params")
     words = prepare.split()
@@ -154,3 +155,7 @@ def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeyp
         settings += ("--set", f"{loader}.src_vocab_file={data / 'vocab.txt'}")
     outcome = cstool(*train.split(), "--max_steps", 2, "--json", *settings)
     assert outcome.document["evaluations"][-1]["step"] == 2
+    asked = shlex.split(infer)
+    outcome = cstool(*asked, *settings)
+    assert outcome.code == 0, outcome.stderr
+    assert re.search(r"The text has \d+ tokens, ended by (length|end_of_text)\.", outcome.stderr)
