@@ -9,7 +9,7 @@ import pytest
 from cstool.compiler.compile import KERNEL_PASSES, PASSES, run_passes
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.program import Program, segment_weights
-from cstool.ir import FusedKernel, Graph, KernelKind, Lookup, MatMul, Pairs, VectorOps
+from cstool.ir import FusedKernel, Graph, KernelKind, Lookup, MatMul, OpKind, Pairs, VectorOps
 from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
 from cstool.params import FcMnistParams
@@ -36,7 +36,12 @@ def test_kernels_together_hold_each_weight_where_it_is_used(program):
         weights = segment_weights(program.graph, segment)
         for work in works:
             ops = [op for op in segment.ops if op.name in work.kernel.ops]
-            shapes = [weights[name].shape for name in dict.fromkeys(name for op in ops for name in op.weights)]
+            # What is added to scores is a table in the file, and a vector on the wafer.
+            biases = {name for op in ops if op.kind is OpKind.ATTENTION for name in op.weights}
+            shapes = [
+                (weights[name].size,) if name in biases else weights[name].shape
+                for name in dict.fromkeys(name for op in ops for name in op.weights)
+            ]
             assert work.weight_elements == sum(math.prod(shape) for shape in shapes)
             assert work.vectors == tuple(shape[0] for shape in shapes if len(shape) == 1)
             # Of its matrices and tables, all rows are outputs.
