@@ -17,7 +17,7 @@ from cstool.convert.sparsify import Kept, sparsify
 from cstool.convert.vendor_reader import is_vendor_checkpoint
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
-from cstool.params import Params
+from cstool.params import Params, VisionTransformerParams
 from cstool.store import CheckpointReader, Progress, find_checkpoint
 from cstool.store.saved_state import no_progress
 
@@ -115,7 +115,8 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         if to == "hf":
             assert described is not None
             (family, model), graph = described.as_hf(request.model_type), described.graph
-            chosen = choose_tokenizer(request.tokenizer, described.data_folders, notes)
+            needs_none = isinstance(model, VisionTransformerParams) and request.tokenizer is None
+            chosen = None if needs_none else choose_tokenizer(request.tokenizer, described.data_folders, notes)
             tokenizer = None if chosen is None else describe_tokenizer(chosen, model)
             size_bytes = write_hf(
                 source, request.target, family, model, graph, tokenizer, request.shard_bytes, progress

@@ -18,8 +18,7 @@ from cstool.convert.hf_config import (
     model_section,
     unknown_keys,
 )
-from cstool.convert.hf_encoders import HfModel
-from cstool.convert.hf_family import Family
+from cstool.convert.hf_family import Family, HfModel
 from cstool.convert.hf_source import config_path
 from cstool.convert.safetensors_reader import read_json
 from cstool.convert.vendor_reader import VendorReader

@@ -3,27 +3,29 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from cstool.convert.hf_encoders import (
-    ENCODER_FAMILIES,
-    ENCODER_TYPES,
-    EncoderFamily,
-    HfModel,
-    encoder_facts,
-    encoder_family,
-)
-from cstool.convert.hf_families import HF_FAMILIES
-from cstool.convert.hf_family import Family
+from cstool.convert.hf_encoders import encoder_facts
+from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES, class_family
+from cstool.convert.hf_family import Family, HfModel
 from cstool.convert.hf_keys import Refused, scaling_kind, text, yarn_amplitude
+from cstool.convert.hf_t5 import t5_facts
+from cstool.convert.hf_vit import vit_facts
 from cstool.errors import CheckpointError
 from cstool.models.decoder import longrope
-from cstool.params import NONLINEARITIES, DecoderParams, EncoderParams, ModelParams
+from cstool.params import (
+    NONLINEARITIES,
+    DecoderParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    ModelParams,
+    VisionTransformerParams,
+)
 from cstool.params.sections.model import MODELS
 
-_KNOWN = ", ".join((*HF_FAMILIES, *ENCODER_TYPES))
+_KNOWN = ", ".join(MODEL_TYPES)
 _NO_DROPOUT = {f"{part}_dropout_rate": 0.0 for part in ("residual", "attention", "embedding")}
 _PASSED_OVER = frozenset(
     "architectures model_type torch_dtype dtype transformers_version _name_or_path name_or_path auto_map use_cache "
@@ -67,11 +69,11 @@ _OF_MIXTURES = (
 def config_family(path: Path, config: Mapping[str, Any]) -> Family:
     """Return the family that a config names, or raise CheckpointError."""
     kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in (*HF_FAMILIES, *ENCODER_TYPES):
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise CheckpointError(f"{path}: model_type must be one of {_KNOWN}, got {text(kind)}")
     if config.get("quantization_config") is not None:
         raise CheckpointError(f"{path}: must be without quantization_config: quantized weights cannot be read")
-    return HF_FAMILIES[kind] if kind in HF_FAMILIES else encoder_family(path, config)
+    return HF_FAMILIES[kind] if kind in HF_FAMILIES else class_family(path, config)
 
 
 def family_of(where: str | Path, model: ModelParams, named: str | None = None) -> Family:
@@ -84,11 +86,11 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
     """
     if not isinstance(model, HfModel):
         raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", _WHICH)
-    if named is not None and named not in (*HF_FAMILIES, *ENCODER_TYPES):
+    if named is not None and named not in MODEL_TYPES:
         raise CheckpointError(f"--model_type: must be one of {_KNOWN}, got {named}")
-    kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else ENCODER_FAMILIES
+    kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else HF_CLASSES
     families = [family for family in kinds.values() if named in (None, family.model_type)]
-    if isinstance(model, EncoderParams):
+    if not isinstance(model, DecoderParams):
         # What it is called says which heads it has.
         families = [family for family in families if model.name in family.called]
     if not families:
@@ -141,7 +143,7 @@ def make_model(path: Path, section: Any) -> HfModel:
 def check_config(path: Path, config: Mapping[str, Any], params: str | Path, model: ModelParams) -> None:
     """Check that a config and the params are of one model, or raise CheckpointError that names all that differs."""
     said = make_model(path, model_section(path, config))
-    if not isinstance(model, HfModel) or isinstance(model, DecoderParams) != isinstance(said, DecoderParams):
+    if not isinstance(model, HfModel) or _kind(model) is not _kind(said):
         raise CheckpointError(f"{path}: must be of the model of {params}, {model.name}, got {said.name}")
     different = [f"{key} {text(wanted)}, got {text(got)}" for key, wanted, got in _different(model, said)]
     if different:
@@ -167,7 +169,7 @@ def _section(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in family.keys:
         found[key.theirs] = key.value(config, found)
-    usual = {} if isinstance(family, EncoderFamily) else {**_NO_DROPOUT, "use_bias_in_output": False}
+    usual = {**_NO_DROPOUT, "use_bias_in_output": False} if family.model_type in HF_FAMILIES else {}
     section: dict[str, Any] = {**usual, **family.fixed}
     for key in family.keys:
         section |= key.read(found)
@@ -178,6 +180,12 @@ def _model(section: Any) -> HfModel:
     model = MODELS[section["name"]].model_validate(section)
     assert isinstance(model, HfModel)
     return model
+
+
+def _kind(model: HfModel) -> type:
+    """Return which of the kinds of models it is that are described by the same facts."""
+    kinds: tuple[type, ...] = get_args(HfModel)
+    return next(kind for kind in kinds if isinstance(model, kind))
 
 
 def _misfit(family: Family, model: HfModel) -> tuple[float, str]:
@@ -214,6 +222,10 @@ def _facts(model: HfModel) -> dict[str, Any]:
     """Return all that says what a model answers: by keys of the params, or properties where several act together."""
     if isinstance(model, EncoderParams):
         return encoder_facts(model)
+    if isinstance(model, EncoderDecoderParams):
+        return t5_facts(model)
+    if isinstance(model, VisionTransformerParams):
+        return vit_facts(model)
     skipped = _INDIFFERENT | _SAID_OTHERWISE
     facts = {key: getattr(model, key) for key in type(model).model_fields if key not in skipped}
     facts["nonlinearity"] = NONLINEARITIES.get(model.nonlinearity, model.nonlinearity)

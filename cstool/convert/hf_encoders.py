@@ -5,34 +5,14 @@ models, and Hugging Face's library 4.57, which the tests compare with.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from cstool.convert.hf_family import Family
-from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, head_width, only, same, text
-from cstool.errors import CheckpointError
-from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams, EncoderParams
+from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, head_width, labels, only, same
+from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, EncoderParams
 
 _MLM = "bert_mlm_head"
 _OUTPUT = f"{_MLM}.classifier.ffn.0.linear_layer"
-
-
-HfModel = DecoderParams | EncoderParams
-"""the model section of what Hugging Face has"""
-
-
-@dataclass(frozen=True)
-class EncoderFamily(Family):
-    """A class of encoders. Names are whole, prefix included; those of one tensor may have its `.weight` or `.bias`.
-
-    Args:
-        ties: tensors that may be stored beside those that they equal
-        passed_tensors: what the names of tensors begin with that may be there and are left out, with a note
-    """
-
-    ties: Mapping[str, str] = field(default_factory=dict)
-    passed_tensors: tuple[str, ...] = ()
 
 
 def _names(ours: str, theirs: str, *, norm1: str, norm2: str, embeddings: str) -> dict[str, str]:
@@ -149,35 +129,18 @@ _BERT_TIES = {
 }
 
 
-def _bert(class_name: str, called: str, names: Mapping[str, str], *keys: Key, **others: Any) -> EncoderFamily:
+def _bert(class_name: str, called: str, names: Mapping[str, str], *keys: Key, **others: Any) -> Family:
     fixed = {"name": called, **_BERT_FIXED, **others.pop("fixed", {})}
-    return EncoderFamily("bert", class_name, (called,), "", names, fixed, (*_BERT_KEYS, *keys), **others)
-
-
-def _read_labels(key: str, dropout: str) -> Key:
-    """How many classes there are: as many as have names."""
-
-    def read(found: Found) -> Mapping[str, Any]:
-        given = found["id2label"]
-        if given is not None and not (isinstance(given, dict) and given):
-            raise Refused("id2label must name the classes by number")
-        rate = found["classifier_dropout"]
-        if rate is None:
-            rate = found["hidden_dropout_prob"]
-        return {key: found["num_labels"] if given is None else len(given), dropout: rate}
-
-    def write(model: EncoderParams) -> dict[str, str]:
-        return {str(number): f"LABEL_{number}" for number in range(getattr(model, key))}
-
-    return Key("id2label", None, read, write)
+    return Family("bert", class_name, (called,), "", names, fixed, (*_BERT_KEYS, *keys), **others)
 
 
 def _classes(key: str, dropout: str) -> tuple[Key, ...]:
-    return (
-        Key("classifier_dropout", None, lambda _: {}, lambda model: getattr(model, dropout), float, nullable=True),
-        Key("num_labels", 2, lambda _: {}, None, int),
-        _read_labels(key, dropout),
-    )
+    def rate(found: Found) -> Mapping[str, Any]:
+        given = found["classifier_dropout"]
+        return {dropout: found["hidden_dropout_prob"] if given is None else given}
+
+    write = Key("classifier_dropout", None, rate, lambda model: getattr(model, dropout), float, nullable=True)
+    return write, *labels(key)
 
 
 _FINE_TUNED = {**_norms_last("bert.", "bert"), "classifier": "classifier"}
@@ -187,7 +150,7 @@ _POSITIONS_AFTER_PADDING = Key(
     lambda model: model.max_position_embeddings + model.position_offset, int,
 )  # fmt: skip
 
-_ROBERTA = EncoderFamily(
+_ROBERTA = Family(
     "roberta",
     "RobertaForMaskedLM",
     called=("bert",),
@@ -219,7 +182,7 @@ def _read_turned_heads(found: Found) -> Mapping[str, Any]:
     return {"num_heads": found["num_attention_heads"], "rotary_dim": head_width(found)}
 
 
-_ESM = EncoderFamily(
+_ESM = Family(
     "esm",
     "EsmForMaskedLM",
     called=("esm2",),
@@ -259,7 +222,7 @@ _ESM = EncoderFamily(
     ),
 )  # fmt: skip
 
-ENCODER_FAMILIES: Mapping[str, EncoderFamily] = {
+ENCODER_FAMILIES: Mapping[str, Family] = {
     family.class_name: family
     for family in (
         _bert(
@@ -301,8 +264,6 @@ ENCODER_FAMILIES: Mapping[str, EncoderFamily] = {
     )
 }
 """by the class that `architectures` names; of several that compute the same as a model, the first is written"""
-ENCODER_TYPES = tuple(dict.fromkeys(family.model_type for family in ENCODER_FAMILIES.values()))
-
 _INDIFFERENT = frozenset(
     "name attention_dropout_rate dropout_rate embedding_dropout_rate encoder_output_dropout_rate task_dropout "
     "initializer_range default_initializer embeddings_initializer position_embeddings_initializer "
@@ -311,20 +272,6 @@ _INDIFFERENT = frozenset(
     "output_logits_alpha scale_output_logits_by_d pad_token_id".split()
 )
 """keys of the params that change nothing of what a model answers, or are compared by what comes of them"""
-
-
-def encoder_family(path: Path, config: Mapping[str, Any]) -> EncoderFamily:
-    """Return the family of an encoder's config, by the class that it names, or raise CheckpointError."""
-    kind, named = config["model_type"], config.get("architectures")
-    classes = [name for name, family in ENCODER_FAMILIES.items() if family.model_type == kind]
-    found = named[0] if isinstance(named, list) and named else None
-    if found is None and len(classes) == 1:
-        found = classes[0]
-    if found not in classes:
-        raise CheckpointError(
-            f"{path}: architectures must be one of {', '.join(classes)} for model_type {kind}, got {text(found)}"
-        )
-    return ENCODER_FAMILIES[found]
 
 
 def encoder_facts(model: EncoderParams) -> dict[str, Any]:

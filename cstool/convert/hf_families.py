@@ -1,10 +1,20 @@
-"""Hugging Face's models by their `model_type`; a lineage of families is a module: `hf_llamas.py`, `hf_gpts.py`."""
+"""Hugging Face's models by their `model_type`; a lineage of families is a module: `hf_llamas.py`, `hf_gpts.py`.
+
+What is no decoder is known by its class: `hf_encoders.py`, `hf_t5.py`, `hf_vit.py`.
+"""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from cstool.convert.hf_encoders import ENCODER_FAMILIES
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_gpts import BLOOM, FALCON, GPT2, GPT_BIGCODE, GPT_NEOX, GPTJ, PHI
+from cstool.convert.hf_keys import text
 from cstool.convert.hf_llamas import GEMMA2, LLAMA, MISTRAL, MIXTRAL, PHI3, QWEN2, QWEN3, STARCODER2
+from cstool.convert.hf_t5 import T5
+from cstool.convert.hf_vit import VIT
+from cstool.errors import CheckpointError
 
 HF_FAMILIES: Mapping[str, Family] = {
     family.model_type: family
@@ -27,3 +37,21 @@ HF_FAMILIES: Mapping[str, Family] = {
     )
 }
 """by model_type; of several that compute the same as a model, the first of its name is written"""
+HF_CLASSES: Mapping[str, Family] = {**ENCODER_FAMILIES, **{family.class_name: family for family in (T5, VIT)}}
+"""what is no decoder, by the class that `architectures` names; of several that compute the same as a model, the first
+is written"""
+MODEL_TYPES = tuple(dict.fromkeys((*HF_FAMILIES, *(family.model_type for family in HF_CLASSES.values()))))
+"""all that can be had"""
+
+
+def class_family(path: Path, config: Mapping[str, Any]) -> Family:
+    """Return the family of a config of no decoder, by the class that it names, or raise CheckpointError."""
+    kind, named = config["model_type"], config.get("architectures")
+    classes = [name for name, family in HF_CLASSES.items() if family.model_type == kind]
+    found = named[0] if isinstance(named, list) and named else None
+    if found is None and len(classes) == 1:
+        found = classes[0]
+    if found not in classes:
+        must = classes[0] if len(classes) == 1 else f"one of {', '.join(classes)}"
+        raise CheckpointError(f"{path}: architectures must be {must} for model_type {kind}, got {text(found)}")
+    return HF_CLASSES[found]

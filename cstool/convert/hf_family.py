@@ -1,10 +1,14 @@
 """What the descriptions of Hugging Face's families are made of: our names of weights, a family, rows they share."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cstool.convert.hf_keys import Key, filter_size, only, same, scaling
+from cstool.params import DecoderParams, EncoderDecoderParams, EncoderParams, VisionTransformerParams
+
+HfModel = DecoderParams | EncoderParams | EncoderDecoderParams | VisionTransformerParams
+"""the model section of what Hugging Face has"""
 
 WORDS, POSITIONS = "embedding_layer.word_embeddings", "embedding_layer.position_embeddings.embed"
 LAYER = "transformer_decoder.layers.N"
@@ -34,6 +38,11 @@ class Family:
         halves: whether what positions turn together is half of their width apart there
         norm_offset: what is added to the scales of norms that are stored there
         passed_over: keys of config.json that change nothing
+        ties: tensors that may be stored beside those that they equal, both with their `.weight` or `.bias`
+        passed_tensors: what the names of tensors begin with that may be there and are left out, with a note
+        names_if_gated: other names, where the feed-forward part has a gate
+        shapes: of a model, the shapes of tensors that have more dimensions there
+        last_first: our weights whose last row is the first one there
     """
 
     model_type: str
@@ -49,6 +58,11 @@ class Family:
     halves: bool = True
     norm_offset: float = 0.0
     passed_over: frozenset[str] = frozenset()
+    ties: Mapping[str, str] = field(default_factory=dict)
+    passed_tensors: tuple[str, ...] = ()
+    names_if_gated: Mapping[str, str] = field(default_factory=dict)
+    shapes: Callable[[Any], Mapping[str, tuple[int, ...]]] = lambda _: {}
+    last_first: frozenset[str] = frozenset()
 
 
 def biases(qkv: bool, output: bool, feed_forward: bool) -> dict[str, bool]:

@@ -108,6 +108,21 @@ def only(theirs: str, value: Any, why: str) -> Key:
     return Key(theirs, value, read, None)
 
 
+def labels(ours: str) -> tuple[Key, Key]:
+    """How many classes there are, in a key of the params: as many as have names, else `num_labels`."""
+
+    def read(found: Found) -> Mapping[str, Any]:
+        given = found["id2label"]
+        if given is not None and not (isinstance(given, dict) and given):
+            raise Refused("id2label must name the classes by number")
+        return {ours: found["num_labels"] if given is None else len(given)}
+
+    def write(model: Any) -> dict[str, str]:
+        return {str(number): f"LABEL_{number}" for number in range(getattr(model, ours))}
+
+    return Key("num_labels", 2, lambda _: {}, None, int), Key("id2label", None, read, write)
+
+
 def all_of(theirs: str, default: bool, *ours: str) -> Key:
     """A key that several of the params follow."""
     return Key(

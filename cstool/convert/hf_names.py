@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from cstool.convert.hf_encoders import EncoderFamily, HfModel
-from cstool.convert.hf_family import Family
+from cstool.convert.hf_family import Family, HfModel
 from cstool.ir import Graph
-from cstool.params import DecoderParams
+from cstool.params import GATED_NONLINEARITIES, DecoderParams, EncoderDecoderParams
 
 Array = np.ndarray[Any, Any]
 
@@ -86,16 +85,21 @@ def places_of(family: Family, model: HfModel, graph: Graph) -> dict[str, Place]:
     names = dict(family.names)
     if isinstance(model, DecoderParams) and model.is_parallel and model.norms_per_layer == 2:
         names |= family.norms_if_parallel or {}
+    if isinstance(model, EncoderDecoderParams) and model.encoder_nonlinearity in GATED_NONLINEARITIES:
+        names |= family.names_if_gated
     return {name: _place(family, names, model, graph, name) for name in graph.weights}
 
 
-def tensor_shapes(places: Mapping[str, Place], graph: Graph) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(
+    family: Family, model: HfModel, places: Mapping[str, Place], graph: Graph
+) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor there."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name, place in places.items():
         shape = graph.weights[name].shape
         rows = shape[0] + shapes.get(place.tensor, (0,))[-1 if place.transposed else 0]
         shapes[place.tensor] = (shape[1], rows) if place.transposed else (rows, *shape[1:])
+    shapes.update(family.shapes(model))
     return shapes
 
 
@@ -105,13 +109,10 @@ def with_prefix(family: Family, tensor: str) -> str:
     return tensor if head is not None and tensor.startswith(f"{head}.") else f"{family.prefix}{tensor}"
 
 
-def ties_of(family: Family, model: HfModel) -> Mapping[str, str]:
-    """Return the tensors that may be stored all the same beside those that they equal, by name."""
-    if isinstance(family, EncoderFamily):
-        shares = getattr(model, "share_embedding_weights", False)
-        return {name: of for name, of in family.ties.items() if shares or name.endswith(".bias")}
-    if not (isinstance(model, DecoderParams) and model.share_embedding_weights):
-        return {}
+def ties_of(family: Family) -> Mapping[str, str]:
+    """Return what equals another tensor of a model that has no weight for it, and may be stored all the same."""
+    if HEAD not in family.names or WORDS not in family.names:
+        return family.ties
     return {f"{family.names[HEAD]}.weight": f"{family.names[WORDS]}.weight"}
 
 
@@ -136,6 +137,8 @@ def _place(family: Family, names: Mapping[str, str], model: HfModel, graph: Grap
     ours = _EXPERT.sub("E", _LAYER.sub("N", stem, count=1))
     shape = graph.weights[name].shape
     if (whole := names.get(name)) is not None:
+        if name in family.last_first:
+            return Place(whole, 1, shape[0] - 1, -1)
         return Place(whole, 0, shape[0], shape[0])
     theirs = names[ours]
     tensor = f"{in_layer(theirs)}.{kind}"

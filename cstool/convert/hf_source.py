@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.convert.hf_encoders import HfModel
-from cstool.convert.hf_family import Family
+from cstool.convert.hf_family import Family, HfModel
 from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
@@ -18,6 +17,7 @@ _TABLES = {
     WORDS: "vocab_size",
     HEAD: "vocab_size",
     "embedding_layer.position_embeddings.embed": "max_position_embeddings",
+    "encoder_embeddings.word_embeddings": "src_vocab_size",
 }
 """our names of the tensors whose rows a key of the params counts"""
 
@@ -52,7 +52,7 @@ class HfSource(Source):
         self._reader: SafetensorsReader = SafetensorsReader(path)
         with self._or_closed():
             self._names = self._find_names()
-            self._check(tensor_shapes(self._places, graph), model)
+            self._check(tensor_shapes(family, model, self._places, graph), model)
 
     def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
         """See `Source.rows`."""
@@ -62,7 +62,8 @@ class HfSource(Source):
             if place.transposed:
                 yield np.ascontiguousarray(self._reader.columns(tensor, place.start + start, place.start + stop).T)
                 continue
-            parts = [self._reader.rows(tensor, first, first + count) for first, count in place.runs(start, stop)]
+            runs = place.runs(start, stop)
+            parts = [self._reader.rows(tensor, first, first + count, shape[1:]) for first, count in runs]
             yield place.from_there(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     def _find_names(self) -> dict[str, str]:
@@ -80,9 +81,11 @@ class HfSource(Source):
     def _check(self, shapes: Mapping[str, tuple[int, ...]], model: HfModel) -> None:
         """Compare names, shapes and dtypes with the model."""
         tables = {
-            f"{self._family.names[ours]}.weight": key for ours, key in _TABLES.items() if ours in self._family.names
+            f"{self._family.names[ours]}.weight": key
+            for ours, key in _TABLES.items()
+            if ours in self._family.names and hasattr(model, key)
         }
-        ties, passed = ties_of(self._family, model), getattr(self._family, "passed_tensors", ())
+        ties, passed = ties_of(self._family), self._family.passed_tensors
         for tensor, shape in shapes.items():
             if tensor not in self._names:
                 raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", HINT)
@@ -106,7 +109,7 @@ class HfSource(Source):
             else:
                 raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", HINT)
         if left_out:
-            self.notes.append(f"left out, since this model has no such head: {', '.join(left_out)}")
+            self.notes.append(f"left out, since this model has no such part: {', '.join(left_out)}")
 
     def _check_tie(self, stored: str, words: str) -> None:
         """Check that what is tied, and stored all the same, is what it is tied to."""

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
-from cstool.convert.hf_encoders import HfModel
-from cstool.convert.hf_family import Family
+from cstool.convert.hf_family import Family, HfModel
 from cstool.convert.hf_names import places_of, tensor_shapes, with_prefix
 from cstool.convert.hf_tokenizer import HfTokenizer
 from cstool.convert.safetensors_reader import INDEX_NAME, SINGLE_NAME
@@ -60,7 +59,9 @@ def write_hf(
     """
     check_free(folder)
     places = places_of(family, model, graph)
-    shapes = {with_prefix(family, tensor): shape for tensor, shape in tensor_shapes(places, graph).items()}
+    shapes = {
+        with_prefix(family, tensor): shape for tensor, shape in tensor_shapes(family, model, places, graph).items()
+    }
     total_bytes = sum(map(_bytes_of, shapes.values()))
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
     try:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cstool.convert.hf_encoders import HfModel
+from cstool.convert.hf_family import HfModel
 from cstool.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of
 from cstool.errors import CheckpointError, DataError
+from cstool.params import EncoderDecoderParams, VisionTransformerParams
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 
@@ -45,17 +46,20 @@ def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[s
 
 def describe_tokenizer(tokenizer: Tokenizer, model: HfModel) -> HfTokenizer:
     """Files and special tokens of a tokenizer as they are written, or raise CheckpointError if the model lacks some."""
+    if isinstance(model, VisionTransformerParams):
+        raise CheckpointError("--tokenizer: must be left out for a model of images")
     if tokenizer.vocab_size > model.vocab_size:
         raise CheckpointError(
             f"{tokenizer.name}: must have at most the {model.vocab_size:,} tokens of the model, got "
             f"{tokenizer.vocab_size:,}",
             "--tokenizer names that of the training data",
         )
+    longest = model.positions[0] if isinstance(model, EncoderDecoderParams) else model.max_position_embeddings
     begins = tokenizer.begin[0] if len(tokenizer.begin) == 1 else None
     ends = tokenizer.end_of_text
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": model.max_position_embeddings,
+        **({} if longest is None else {"model_max_length": longest}),
         "clean_up_tokenization_spaces": False,
     }
     if isinstance(tokenizer, ByteTokenizer):

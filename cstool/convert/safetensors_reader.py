@@ -101,12 +101,16 @@ class SafetensorsReader(Opened):
             file = self._files[self._tensors[name].file]
             raise CheckpointError(f"{file}: the dtype of {name} must be F32, F16 or BF16, got {dtype}")
 
-    def rows(self, name: str, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop` of a tensor, (stop - start, ...) float32, or raise CheckpointError."""
+    def rows(self, name: str, start: int, stop: int, row: tuple[int, ...] | None = None) -> Array:
+        """Return rows `start` to `stop` of a tensor, (stop - start, ...) float32, or raise CheckpointError.
+
+        Args:
+            row: shape of one; None for that which its first dimension counts
+        """
         stored = self._tensors[name]
-        width = math.prod(stored.shape[1:])
-        found = np.empty((stop - start, *stored.shape[1:]), _NUMPY_KINDS[stored.dtype])
-        self._read(stored, start * width, found.reshape(-1))
+        row = stored.shape[1:] if row is None else row
+        found = np.empty((stop - start, *row), _NUMPY_KINDS[stored.dtype])
+        self._read(stored, start * math.prod(row), found.reshape(-1))
         return _widened(stored, found)
 
     def columns(self, name: str, start: int, stop: int) -> Array:

@@ -54,9 +54,8 @@ class SafetensorsWriter(Opened):
         self._descriptor = -1
 
     def write_rows(self, name: str, start: int, rows: NDArray[Any]) -> None:
-        """Write rows from `start` on, (n, ...) float32, or raise OSError."""
-        width = math.prod(self._shapes[name][1:])
-        self._write_at(name, start * width, np.ascontiguousarray(rows))
+        """Write rows from `start` on, (n, ...) float32, or raise OSError; how long one is, they say themselves."""
+        self._write_at(name, start * math.prod(rows.shape[1:]), np.ascontiguousarray(rows))
 
     def write_columns(self, name: str, start: int, columns: NDArray[Any]) -> None:
         """Write columns of a matrix from `start` on, (rows, n) float32, or raise OSError."""

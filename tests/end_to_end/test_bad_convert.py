@@ -15,8 +15,7 @@ import pytest
 
 from cstool.convert import Request, convert
 from cstool.convert import source as source_module
-from cstool.convert.hf_encoders import ENCODER_TYPES
-from cstool.convert.hf_families import HF_FAMILIES
+from cstool.convert.hf_families import MODEL_TYPES
 from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.convert.source import CstoolSource
 from cstool.store import CheckpointWriter
@@ -55,7 +54,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-KNOWN = ", ".join((*HF_FAMILIES, *ENCODER_TYPES))
+KNOWN = ", ".join(MODEL_TYPES)
 WHICH = f"these of Hugging Face can be had: {KNOWN}"
 TAKEN = "delete it or choose another name"
 

@@ -91,7 +91,7 @@ def test_what_is_stored_of_other_heads_and_old_names_is_taken(tmp_path):
     hf.write_hf(tmp_path / "hf", config, old)
     (note,) = convert(Request(tmp_path / "hf", tmp_path / "a.mdl")).notes
     assert note == (
-        "left out, since this model has no such head: bert.pooler.dense.weight, bert.pooler.dense.bias, "
+        "left out, since this model has no such part: bert.pooler.dense.weight, bert.pooler.dense.bias, "
         "cls.seq_relationship.weight, cls.seq_relationship.bias"
     )
     assert load_params(tmp_path / "a.yaml").model.disable_nsp

@@ -10,7 +10,9 @@ import pytest
 from cstool.convert import Request, convert
 from cstool.convert.hf_families import HF_FAMILIES
 from cstool.errors import CheckpointError
+from cstool.inference.beams import Beams, search
 from cstool.inference.model import InferenceModel
+from cstool.inference.sequences import Finish
 from cstool.params import load_params
 from cstool.progress import Silent
 from cstool.store import CheckpointReader
@@ -18,7 +20,7 @@ from tests.contract.refusal import refusal
 from tests.reference import deterministic
 from tests.reference import hf_models as hf
 from tests.reference.curve_file import config_digest
-from tests.reference.hf_cases import CASES, EVERY, POSITIONS, PROMPT, RECORDED, weights
+from tests.reference.hf_cases import BEAMS, CASES, EVERY, NEW_TOKENS, POSITIONS, PROMPT, RECORDED, weights
 from tests.unit.inference.machines import made, whole_news
 
 CASES_RECORDED: dict[str, Any] = json.loads(RECORDED.read_text())["cases"]
@@ -53,8 +55,17 @@ def test_it_answers_as_hugging_face_does(case, tmp_path, monkeypatch):
         (tokens,) = made(model.walk(1, 32), [PROMPT], len(recorded["tokens"]))
         ids = np.array([*PROMPT, *tokens], np.int32)
         logits = model.walk(1, 32).run({"input_ids": ids}, whole_news(len(ids)), np.arange(len(ids)))
+        beams, end = model.walk(BEAMS, 32), recorded["beams"]["eos"]
+        ((best,),) = filter(
+            None, search(beams, [PROMPT], max_tokens=NEW_TOKENS, beams=Beams(BEAMS), finish=ends_at(end))
+        )
+    assert best.tokens == recorded["beams"]["tokens"]
     assert tokens == recorded["tokens"]
     np.testing.assert_allclose(logits[list(POSITIONS), ::EVERY], recorded["logits"], atol=TOLERANCE)
+
+
+def ends_at(token: int) -> Finish:
+    return lambda _prompt, tokens: "end" if tokens[-1] == token else None
 
 
 def test_there_and_back_all_tensors_are_the_same_bit_for_bit(case, tmp_path):

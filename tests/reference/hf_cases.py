@@ -12,6 +12,7 @@ from tests.reference.hf_models import Tensors
 RECORDED = Path(__file__).with_name("hf_references.json")
 PROMPT = [3, 14, 1, 59, 26, 5]
 NEW_TOKENS = 10
+BEAMS = 4
 POSITIONS, EVERY = (2, 8, 14), 4
 """where logits are recorded, and of which tokens: every fourth"""
 

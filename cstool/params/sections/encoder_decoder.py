@@ -17,7 +17,8 @@ from cstool.yaml_lines.section import Count, Positive, Rate, Whole, beside, fill
 
 _Vocabulary = Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)]
 _Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
-_Nonlinearity = Literal["relu", "gelu", "reglu", "geglu", "swiglu"]
+_Nonlinearity = Literal["relu", "gelu", "reglu", "geglu", "swiglu", "geglu_new"]
+"""the vendor's, and the gate of T5 1.1 as released, whose gelu is the form with tanh"""
 _Alias = BeforeValidator(lambda name: "t5" if name == "T5ForConditionalGeneration" else name)
 _MUP_SIZES = ("d_model", "d_ff", "d_kv")
 

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from cstool.convert.hf_config import check_config, config_of, family_of, make_model, model_section, unknown_keys
-from cstool.convert.hf_encoders import ENCODER_TYPES
-from cstool.convert.hf_families import HF_FAMILIES
+from cstool.convert.hf_families import HF_FAMILIES, MODEL_TYPES
 from cstool.errors import CheckpointError
 from cstool.params import load_params
 from tests.contract.refusal import refusal
@@ -128,7 +127,7 @@ def test_what_nothing_here_looks_at_is_listed():
     assert unknown_keys(PATH, config("gpt2", use_cache=True, n_ctx=1024, adapters=3, alpha=1)) == ["adapters", "alpha"]
 
 
-KNOWN = ", ".join((*HF_FAMILIES, *ENCODER_TYPES))
+KNOWN = ", ".join(MODEL_TYPES)
 WHICH = f"these of Hugging Face can be had: {KNOWN}"
 SCALINGS = "default, linear, llama3, yarn"
 GATES = "gelu, relu, silu, swish, gelu_new, gelu_fast, gelu_pytorch_tanh, linear"
