@@ -7,6 +7,7 @@ from typing import Any
 
 from cstool.convert.hf_family import HfModel
 from cstool.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of
+from cstool.data.pair_text import start_of
 from cstool.errors import CheckpointError, DataError
 from cstool.params import EncoderDecoderParams, VisionTransformerParams
 
@@ -19,7 +20,7 @@ class HfTokenizer:
 
     Args:
         files: their texts by name
-        ids: what config.json says of it: bos_token_id and eos_token_id, None for none
+        ids: what config.json says of it: bos_token_id and eos_token_id, None for none; what a decoder reads first
     """
 
     files: dict[str, str]
@@ -73,7 +74,10 @@ def describe_tokenizer(tokenizer: Tokenizer, model: HfModel) -> HfTokenizer:
         names = {"bos_token": begins, "eos_token": ends}
         config |= {name: tokenizer.decode([token]) for name, token in names.items() if token is not None}
     files = {FILE: text, CONFIG: json.dumps(config, indent=2, ensure_ascii=False) + "\n"}
-    return HfTokenizer(files, {"bos_token_id": begins, "eos_token_id": ends})
+    ids = {"bos_token_id": begins, "eos_token_id": ends}
+    if isinstance(model, EncoderDecoderParams) and model.decoder_start_token_id is None:
+        ids["decoder_start_token_id"] = start_of(tokenizer)
+    return HfTokenizer(files, ids)
 
 
 def _of_bytes() -> dict[str, Any]:

@@ -133,14 +133,17 @@ def pair_tokenizer(
     if found is None:
         raise DataError("--tokenizer: must be given where the data set does not say how it was made", _HINT)
     if start is None:
-        start = _start_of(found, lines)
+        start = start_of(found) if lines is None else _start_of_lines(lines)
     # The vendor's readers of lines put no end behind a source.
     return PairTokenizer(found, sentinels=sentinels, vocab_size=vocab_size, start=start, ends_sources=lines is None)
 
 
-def _start_of(tokenizer: Tokenizer, lines: TokenLinesParams | None) -> int:
-    if lines is not None:
-        vocabulary = Vocabulary(lines.src_vocab_file.path, do_lower=lines.do_lower, unknown=lines.oov_token)
-        return vocabulary.id_of(lines.sos_token)
+def _start_of_lines(lines: TokenLinesParams) -> int:
+    vocabulary = Vocabulary(lines.src_vocab_file.path, do_lower=lines.do_lower, unknown=lines.oov_token)
+    return vocabulary.id_of(lines.sos_token)
+
+
+def start_of(tokenizer: Tokenizer) -> int:
+    """Return the token that a decoder reads first where nobody names another: that of padding, as T5 has it."""
     padding = tokenizer.loaded.token_to_id(_PADDING) if isinstance(tokenizer, FileTokenizer) else None
     return int(padding or 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cstool.convert import Request, convert
-from cstool.convert.hf_families import HF_FAMILIES
+from cstool.convert.hf_families import HF_FAMILIES, MODEL_TYPES
 from cstool.errors import CheckpointError
 from cstool.inference.beams import Beams, search
 from cstool.inference.model import InferenceModel
@@ -144,5 +144,5 @@ def test_buffers_are_passed_over_and_a_tie_by_another_name_is_checked(tmp_path):
 
 def test_the_help_names_all_families(cstool):
     shown = " ".join(cstool("checkpoint", "convert", "--help").stdout.split())
-    *most, last = HF_FAMILIES
+    *most, last = MODEL_TYPES
     assert f"model_type {', '.join(most)} or {last}." in shown

@@ -1,6 +1,6 @@
-"""Small models of Hugging Face's that are neither decoders nor encoders of text: configs, inputs and weights. No cstool.
+"""Small T5s, as first published and 1.1, and vision transformers of Hugging Face's: configs, inputs and weights.
 
-T5 as first published and T5 1.1, and vision transformers.
+No cstool.
 """
 
 from collections.abc import Mapping
