@@ -7,6 +7,7 @@ from cstool.models import SampleForm, build_graph
 from cstool.params import (
     DecoderParams,
     DpoParams,
+    DprParams,
     EncoderDecoderParams,
     EncoderParams,
     FcMnistParams,
@@ -377,6 +378,23 @@ PREFERENCES: dict[str, dict[str, Any]] = {
     "dpo, no reference": {"dpo": {"loss_type": "hinge", "reference_free": True}, **FAMILIES["gptj"]},
     "dpo, fixed positions": {"position_embedding_type": "fixed", "embedding_layer_norm": True},
 }
+
+
+DPRS: dict[str, dict[str, Any]] = {
+    "dpr": {"softmax_temperature": 3.0},
+    "dpr, mean, mutual": {"pooler_type": "mean", "mutual_information": True, "softmax_temperature": 2.0},
+    "dpr, pooler": {"pooler_type": "ffn_pooler", "softmax_temperature": 4.0},
+    "dpr, one encoder": {"use_biencoder": False, "softmax_temperature": 3.0},
+}
+"""models of two encoders, by what sets them apart"""
+
+
+def dpr(*, layers: int = 1, sequence: int = 6, dropout: float = 0.0, contexts: int = 2, **keys: Any) -> Graph:
+    """A DPR of width 8 with 2 heads over 11 tokens, whose contexts are a token longer than its questions."""
+    own = {"num_hidden_layers": layers, "vocab_size": 11, "hidden_size": 8, "num_heads": 2, "filter_size": 16}
+    own |= {"max_position_embeddings": sequence + 2, "dropout_rate": dropout, "attention_dropout_rate": dropout}
+    model = DprParams.model_validate({"name": "dpr", "encoder": own, **keys})
+    return build_graph(model, SampleForm(sequence, contexts=contexts, context_tokens=sequence + 1))
 
 
 def attentive() -> Graph:

@@ -57,6 +57,11 @@ def place_stages(program: Program) -> Program:
     """Choose replicas and give every stage its region; or say what does not fit."""
     if not program.request.considers(PIPELINED):
         return program
+    if (barrier := program.graph.barrier) is not None:
+        where = barrier.beyond.ops[0].name
+        rule = "must follow from one sample alone, since samples go through a pipeline one after the other"
+        got = "a loss over all samples of the batch, which all would have to be held for"
+        return program.with_known(PIPELINED, misfits=Misfit(where, rule, got))
     chain = Chain(program)
     if (misfit := _certain_misfit(chain)) is not None:
         return program.with_known(PIPELINED, misfits=misfit)

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from cstool.data.cifar import CIFAR10, CIFAR100, open_cifar
 from cstool.data.dataset import Dataset
 from cstool.data.drawn_masks import open_drawn_masks
+from cstool.data.hdf5_contexts import open_hdf5_contexts
 from cstool.data.hdf5_masks import open_hdf5_masks
 from cstool.data.hdf5_pairs import open_hdf5_pairs
 from cstool.data.image_folder import open_image_folder
@@ -24,6 +25,7 @@ from cstool.data.translations import open_translations
 from cstool.params import (
     DataloaderParams,
     DigitsParams,
+    DprLoaderParams,
     DrawnMasksParams,
     Hdf5MasksParams,
     Hdf5PairsParams,
@@ -119,6 +121,8 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
                 vocab_size=vocab_size,
                 tried=tried,
             )
+        case DprLoaderParams():
+            return open_hdf5_contexts(folders, vocab_size=vocab_size, tried=tried)
         case SummariesParams():
             return open_summaries(
                 folders,

@@ -21,7 +21,19 @@ from cstool.ir._artifact import (
     StreamingPlan,
 )
 from cstool.ir._artifact_file import artifact_digest, artifact_text, read_artifact, write_artifact
-from cstool.ir._graph import PANEL_BYTES, Graph, Initializer, Loss, Op, Panel, Segment, Tensor, Weight, panels_of
+from cstool.ir._graph import (
+    PANEL_BYTES,
+    Barrier,
+    Graph,
+    Initializer,
+    Loss,
+    Op,
+    Panel,
+    Segment,
+    Tensor,
+    Weight,
+    panels_of,
+)
 from cstool.ir._op_kinds import (
     OP_RULES,
     Delta,

@@ -7,7 +7,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from cstool.ir._op_kinds import OpKind, texts_of
+from cstool.ir._op_kinds import OpKind, rules_of, texts_of
 from cstool.ir._plain_data import IF_UNUSUAL
 
 _IF_UNUSUAL = {IF_UNUSUAL: True}
@@ -170,6 +170,32 @@ def _numbered(name: str, n: int) -> str:
 
 
 @dataclass(frozen=True)
+class Barrier:
+    """Where all samples of a global batch meet: nothing beyond it begins before all of them have come this far.
+
+    What crosses it is gathered over the batch, rows by the number of the sample, and its deltas go back the same way.
+
+    Args:
+        before: what each grain computes by itself; it has no loss
+        beyond: what reads the samples of the whole batch at once, its inputs being what crosses; it has no weights
+    """
+
+    before: "Graph"
+    beyond: "Graph"
+
+    @property
+    def gathered(self) -> tuple[Tensor, ...]:
+        """What crosses it, in the shape of one sample."""
+        return self.beyond.inputs
+
+    @property
+    def sample_numbers(self) -> tuple[int, int]:
+        """Of one sample: the numbers that cross it forward, and those of the deltas that come back."""
+        made = [math.prod(t.shape) for t in self.gathered if t.name not in {i.name for i in self.before.inputs}]
+        return sum(math.prod(tensor.shape) for tensor in self.gathered), sum(made)
+
+
+@dataclass(frozen=True)
 class Graph:
     """A model as a DAG of ops in execution order; repeated blocks are written once.
 
@@ -256,6 +282,19 @@ class Graph:
     def texts(self) -> int:
         """How many texts of one length a sample is, which do not see each other."""
         return max(texts_of(op) for segment in self.segments for op in segment.ops)
+
+    @cached_property
+    def barrier(self) -> Barrier | None:
+        """Where the samples of a batch must meet before it goes on; None where none needs another."""
+        beyond = [any(rules_of(op).over_batch for op in segment.ops) for segment in self.segments]
+        if not any(beyond):
+            return None
+        first = beyond.index(True)
+        before, after = self.segments[:first], self.segments[first:]
+        made = {name for segment in after for op in segment.ops for name in op.outputs}
+        read = dict.fromkeys(name for segment in after for op in segment.ops for name in op.inputs)
+        crossing = tuple(self.tensors[name] for name in read if name not in made)
+        return Barrier(replace(self, segments=before, losses=()), Graph(self.name, crossing, after, self.losses))
 
     @property
     def sequence_length(self) -> int | None:

@@ -40,7 +40,9 @@ class OpKind(StrEnum):
     PREPEND_TOKEN = "prepend_token"
     """x -> a learned token before those of each sample"""
     FIRST_TOKEN = "first_token"
-    """x -> the first token of each sample"""
+    """x -> the first token of each text"""
+    MEAN_TOKEN = "mean_token"
+    """x, mask -> the mean of the tokens of each text that the mask counts"""
     SCALE = "scale"
     """x -> dropout(x * factor)"""
     TOKEN_DROPOUT = "token_dropout"
@@ -79,6 +81,8 @@ class OpKind(StrEnum):
     """x, labels -> cross entropy of each token, for others to make a loss of: the output layer in it, by panels"""
     PREFERENCE_LOSS = "preference_loss"
     """cross entropies of a pair's tokens, which count, whether the pair does (, those of a reference) -> loss"""
+    CONTRASTIVE_LOSS = "contrastive_loss"
+    """questions, contexts, mask -> loss: the own context of a question told from those of all samples of the batch"""
 
 
 class KernelKind(StrEnum):
@@ -136,6 +140,7 @@ class OpRules:
             output; those of all others are computed
         losses: which outputs are losses, where backward begins: no delta comes to them
         outer_inputs: which inputs another graph may have made, and wants the deltas of
+        over_batch: whether it sees all samples of the global batch at once, so that all must have come this far
         measured_as: kind whose measured costs on this host it takes, where no model of the calibration has it
     """
 
@@ -157,6 +162,7 @@ class OpRules:
     deltas: tuple[Delta, ...] = ()
     losses: tuple[int, ...] = ()
     outer_inputs: tuple[int, ...] = ()
+    over_batch: bool = False
     measured_as: OpKind | None = None
 
     def statistics_shapes(self, attributes: Mapping[str, Any], tokens: int) -> dict[str, Shape]:
@@ -269,7 +275,9 @@ def _gather_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 
 def _first_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
-    return ((1, *shapes[op.inputs[0]][1:]),)
+    x, *mask = (shapes[name] for name in op.inputs)
+    _require(x[0] % texts_of(op) == 0 and all(found == x[:1] for found in mask), op, f"inputs {x} and mask {mask}")
+    return ((texts_of(op), *x[1:]),)
 
 
 def _prepended_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
@@ -425,6 +433,15 @@ def _preference_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     return (pair,)
 
 
+def _contrastive_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    questions, contexts, mask = (shapes[name] for name in op.inputs)
+    fits = len(questions) == len(contexts) == 2 and questions[1] == contexts[1] and contexts[0] % questions[0] == 0
+    _require(
+        fits and mask == questions[:1], op, f"questions {questions}, contexts {contexts} and mask {mask} do not fit"
+    )
+    return (mask,)
+
+
 def _logits_shapes(op: Op, shapes: Shapes) -> Mapping[str, Shape]:
     """Logits as the product gives them; not those that are scaled or capped, which is done in place."""
     as_they_are = op.attributes["logits_scale"] == 1.0 and op.attributes["logits_softcap"] is None
@@ -443,6 +460,11 @@ def _elements(forward: int, backward: int) -> Callable[[Op, Shapes], tuple[OpWor
         return (VectorOps(*_tokens_width(op, shapes), forward + dropout, backward + dropout),)
 
     return work
+
+
+def _mean_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    tokens, width = shapes[op.inputs[0]]
+    return (VectorOps(tokens, width, 1, 1),)
 
 
 def _norm_work(forward: int, backward: int, sums: int) -> Callable[[Op, Shapes], tuple[OpWork, ...]]:
@@ -524,6 +546,12 @@ def _activation_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     return _elements(1 + per_element + gate, 2 + per_element + 2 * gate)(op, shapes)
 
 
+def _contrastive_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
+    # The embeddings leave the system, and their deltas come; scores are made where all samples meet.
+    (questions, width), (contexts, _) = (shapes[name] for name in op.inputs[:2])
+    return VectorOps(questions, width, 1, 1), VectorOps(contexts, width, 1, 1)
+
+
 def _loss_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     tokens = math.prod(shapes[op.outputs[0]])
     outputs, inputs = _matrix_shape(op, shapes)
@@ -559,6 +587,8 @@ OP_RULES: Mapping[OpKind, OpRules] = {
     OpKind.GATHER: OpRules(_gather_shapes, _elements(1, 1), reads=(1,), measured_as=OpKind.RESIDUAL),
     OpKind.PREPEND_TOKEN: OpRules(_prepended_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
     OpKind.FIRST_TOKEN: OpRules(_first_shapes, _elements(1, 1), measured_as=OpKind.RESIDUAL),
+    # A product with the share of each token, and a sum.
+    OpKind.MEAN_TOKEN: OpRules(_first_shapes, _mean_work, reads=(1,), measured_as=OpKind.RESIDUAL),
     OpKind.SCALE: OpRules(_same_shape, _elements(1, 1), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL),
     OpKind.TOKEN_DROPOUT: OpRules(
         _first_input_shape, _elements(1, 1), reads=(1, 2), deltas=(Delta.IN_PLACE,), measured_as=OpKind.RESIDUAL
@@ -659,5 +689,14 @@ OP_RULES: Mapping[OpKind, OpRules] = {
     ),
     OpKind.PREFERENCE_LOSS: OpRules(
         _preference_shapes, _preference_work, reads_inputs=True, losses=(0,), measured_as=OpKind.RESIDUAL
+    ),
+    OpKind.CONTRASTIVE_LOSS: OpRules(
+        _contrastive_shapes,
+        _contrastive_work,
+        reads_inputs=True,
+        losses=(0,),
+        outer_inputs=(0, 1),
+        over_batch=True,
+        measured_as=OpKind.RESIDUAL,
     ),
 }

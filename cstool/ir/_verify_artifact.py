@@ -14,8 +14,8 @@ def verify(graph: Graph) -> None:
     Raises:
         ValueError: naming the op, when a tensor is used before it is produced, is produced twice or not
             declared, a weight is not declared or never used, an op name (the key of its random numbers)
-            is used twice, an alias is none, a frozen weight comes after one that is not, or the
-            losses are not those that ops produce.
+            is used twice, an alias is none, a frozen weight comes after one that is not, an op beyond a
+            barrier has weights, or the losses are not those that ops produce.
     """
     names = Counter(op.name for op in graph.ops)
     if repeated := [name for name, count in names.items() if count > 1]:
@@ -39,6 +39,8 @@ def verify(graph: Graph) -> None:
     _verify_frozen(graph)
     if idle := set(graph.weights) - used_weights:
         raise ValueError(f"weight {min(idle)!r} is declared but no op uses it")
+    if graph.barrier is not None and (kept := [op.name for op in graph.barrier.beyond.ops if op.weights]):
+        raise ValueError(f"{kept[0]}: uses weights beyond a barrier, where no weight is streamed")
     for alias, name in graph.aliases.items():
         if name not in graph.weights or alias in graph.weights:
             raise ValueError(f"{alias!r} must be another name of a weight, got {name!r}")

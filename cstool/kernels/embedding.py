@@ -230,7 +230,7 @@ def prepend_token_backward(c: Call) -> None:
 
 
 def first_token_forward(c: Call) -> None:
-    """Copy the first token of each sample of x, (T, H), to (samples, H)."""
+    """Copy the first token of each text of x, (T, H), to (texts, H)."""
     c.outputs[0][...] = c.inputs[0][:: c.sequence]
 
 
@@ -240,3 +240,22 @@ def first_token_backward(c: Call) -> None:
     if not c.accumulate[0]:
         delta_x.fill(0)
     delta_x[:: c.sequence] += c.delta_y
+
+
+def _token_shares(c: Call) -> np.ndarray:
+    """What each token of x is of the mean of its text, (T, 1)."""
+    counts = (c.inputs[1] != 0).reshape(-1, c.sequence)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    found: np.ndarray = shares.reshape(-1, 1).astype(c.inputs[0].dtype)
+    return found
+
+
+def mean_token_forward(c: Call) -> None:
+    """Compute the mean of the tokens of each text of x, (T, H), that the mask (T,) counts: (texts, H)."""
+    x = c.inputs[0] * _token_shares(c)
+    np.add.reduce(x.reshape(-1, c.sequence, x.shape[1]), axis=1, out=c.outputs[0])
+
+
+def mean_token_backward(c: Call) -> None:
+    """Compute the delta of x: that of the mean, times the share of the token."""
+    np.multiply(np.repeat(c.delta_y, c.sequence, axis=0), _token_shares(c), out=c.delta_x(0))

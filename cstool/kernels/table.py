@@ -12,6 +12,7 @@ from cstool.kernels.activation import (
 from cstool.kernels.attention import attention_backward, attention_forward
 from cstool.kernels.bfloat16 import operand
 from cstool.kernels.call import Call, Kernel
+from cstool.kernels.contrastive import contrastive_loss_backward, contrastive_loss_forward
 from cstool.kernels.embedding import (
     embedding_backward,
     embedding_forward,
@@ -21,6 +22,8 @@ from cstool.kernels.embedding import (
     fixed_position_forward,
     gather_backward,
     gather_forward,
+    mean_token_backward,
+    mean_token_forward,
     position_backward,
     position_forward,
     prepend_token_backward,
@@ -93,6 +96,7 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.GATHER: Kernel(gather_forward, gather_backward, accumulates=True),
     OpKind.PREPEND_TOKEN: Kernel(prepend_token_forward, prepend_token_backward),
     OpKind.FIRST_TOKEN: Kernel(first_token_forward, first_token_backward, accumulates=True),
+    OpKind.MEAN_TOKEN: Kernel(mean_token_forward, mean_token_backward),
     OpKind.SCALE: Kernel(scale_forward, scale_backward),
     OpKind.TOKEN_DROPOUT: Kernel(token_dropout_forward, token_dropout_backward),
     OpKind.LAYER_NORM: Kernel(layer_norm_forward, layer_norm_backward, accumulates=True),
@@ -112,4 +116,5 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.SOFTMAX_LOSS: Kernel(softmax_loss_forward, softmax_loss_backward, accumulates=True),
     OpKind.TOKEN_LOSS: Kernel(token_loss_forward, token_loss_backward, accumulates=True),
     OpKind.PREFERENCE_LOSS: Kernel(preference_loss_forward, preference_loss_backward),
+    OpKind.CONTRASTIVE_LOSS: Kernel(contrastive_loss_forward, contrastive_loss_backward),
 }

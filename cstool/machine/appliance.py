@@ -27,6 +27,7 @@ from cstool.machine.inputs import Batch, InputWorker
 from cstool.machine.lanes import STAGES_APART
 from cstool.machine.layout import lay_out
 from cstool.machine.loss_scale import LossScale
+from cstool.machine.meeting import Meeting
 from cstool.machine.memoryx.shards import Shards, deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx_store import ShardFile
@@ -138,6 +139,8 @@ class Appliance:
         self.gemm = choose_gemm(precision)
         """provider of products"""
         self._clusters: dict[tuple[int, bool], Cluster] = {}
+        self._meetings: dict[tuple[int, bool], Meeting] = {}
+        """where the samples of a batch meet, as `_clusters` has the systems; none for a graph without a barrier"""
         self._one_thread = ExitStack()
         self._one_thread.enter_context(one_blas_thread())
 
@@ -176,14 +179,7 @@ class Appliance:
             with_norms=self.memoryx.statistics.with_norms,
         )
         self._begin_batch(cluster, go)
-        losses: dict[int, tuple[LossResult, ...]] = {}
-        for wave in range(cluster.waves):
-            cluster.load(batch, wave, step, go.scales)
-            # Panels stream from MemoryX through SwarmX to all lanes.
-            losses |= self._forward(cluster, step)
-            # They stream again in reverse. SwarmX sums gradients, and MemoryX updates a panel once its own is complete.
-            cluster.backward()
-            self.others.finish_backward(len(cluster.lanes))
+        losses = self._run(cluster, batch, go)
         # Where gradients have waited, updates begin here; the next step waits for them panel by panel.
         loss = sum(found.total * scale for found, scale in zip(sum_losses(losses.values()), scales, strict=True))
         trained = TrainStep(loss, self.memoryx.finish_step())
@@ -200,27 +196,74 @@ class Appliance:
         cluster = self._cluster_for(batch, trains=False)
         self.memoryx.begin_evaluation(step, sample)
         scales = (1.0,) * len(self.graph.losses)
-        self._begin_batch(cluster, Go(batch.stream, step, scales, None, sample=sample))
+        go = Go(batch.stream, step, scales, None, sample=sample)
+        self._begin_batch(cluster, go)
+        return sum_losses(self._run(cluster, batch, go).values())
+
+    def _run(self, cluster: Cluster, batch: Batch, go: Go) -> dict[int, tuple[LossResult, ...]]:
+        """Take a batch all its way: losses by the number of the grain, or those of the batch."""
         losses: dict[int, tuple[LossResult, ...]] = {}
-        for wave in range(cluster.waves):
-            cluster.load(batch, wave, step, scales)
-            losses |= self._forward(cluster, step)
-        return sum_losses(losses.values())
+        meeting = self._meetings.get((batch.size, go.trains))
+        for kind, wave in cluster.legs:
+            if kind == "meet":
+                assert meeting is not None
+                losses = self._meet(cluster, meeting, go)
+                continue
+            if kind != "backward":
+                cluster.load(batch, wave, go.step, go.scales)
+                # Panels stream from MemoryX through SwarmX to all lanes.
+                found = self._forward(cluster, go.step, wave, meeting if kind == "forward" else None)
+                # Before a barrier there is no loss yet.
+                losses |= {} if meeting is not None else found
+                continue
+            if meeting is not None:
+                cluster.take_deltas(meeting.deltas(cluster.layout.wave_grains(wave, 0)))
+            # They stream again in reverse. SwarmX sums gradients, and MemoryX updates a panel once its own is complete.
+            cluster.backward()
+            self.others.finish_backward(len(cluster.lanes))
+        return losses
+
+    def _meet(self, cluster: Cluster, meeting: Meeting, go: Go) -> dict[int, tuple[LossResult, ...]]:
+        """Run what is beyond the barrier, here alone; each rank gets the deltas of its own samples."""
+        losses = {0: meeting.run(go.scales)}
+        if go.trains:
+            self.others.send_deltas(lambda rank: meeting.deltas(cluster.layout.grains(rank)))
+        self._judge(cluster, go.step, is_finite=all(math.isfinite(loss.total) for loss in losses[0]))
+        return losses
 
     def _begin_batch(self, cluster: Cluster, go: Go) -> None:
         cluster.expect_stream()
         self.others.begin(cluster.swarmx, go)
 
-    def _forward(self, cluster: Cluster, step: int) -> dict[int, tuple[LossResult, ...]]:
+    def _forward(
+        self, cluster: Cluster, step: int, wave: int, meeting: Meeting | None
+    ) -> dict[int, tuple[LossResult, ...]]:
         """Run a wave forward at all ranks: losses by the number of the grain.
 
+        Args:
+            meeting: where what its grains made is gathered; None for nowhere
+
         Raises:
-            NonFiniteError: a loss is NaN or infinite; nothing has been updated
+            NonFiniteError: a loss is NaN or infinite, or what is gathered; nothing has been updated
         """
-        losses = cluster.forward() | self.others.losses()
-        if all(math.isfinite(loss.total) for found in losses.values() for loss in found):
+        losses = cluster.forward()
+        if meeting is not None:
+            meeting.take(cluster.gathered())
+            self.others.gather_at(meeting)
+        losses |= self.others.losses()
+        is_finite = all(math.isfinite(loss.total) for found in losses.values() for loss in found)
+        if meeting is not None:
+            is_finite &= all(
+                meeting.is_finite(cluster.layout.wave_grains(wave, rank)) for rank in range(self.link.ranks)
+            )
+        self._judge(cluster, step, is_finite=is_finite)
+        return losses
+
+    def _judge(self, cluster: Cluster, step: int, *, is_finite: bool) -> None:
+        """Have all ranks go on, or raise NonFiniteError."""
+        if is_finite:
             self.others.say(Next.ON)
-            return losses
+            return
         self.others.say(Next.DIAGNOSE)
         found = [cluster.first_bad_tensor(), *self.others.answers("bad tensor")]
         raise NonFiniteError(
@@ -274,6 +317,9 @@ class Appliance:
             apart=self._apart,
             nodes=self.memoryx.arrays.shards.nodes,
         )
+        if (barrier := self.graph.barrier) is not None:
+            grains = layout.deal.grains
+            self._meetings[batch_size, trains] = Meeting(barrier, batch_size, grains, trains=trains, seed=self.seed)
         self.others.order(Prepare(batch_size, layout))
         found.multiply_with(self.gemm)
         return found
@@ -339,7 +385,8 @@ class Appliance:
         """Memory by purpose [bytes]."""
         return {
             **self.memoryx.memory_account(),
-            "activations": sum(cluster.activation_bytes for cluster in self._clusters.values()),
+            "activations": sum(cluster.activation_bytes for cluster in self._clusters.values())
+            + sum(meeting.memory.nbytes for meeting in self._meetings.values()),
             "scratch": sum(cluster.scratch_bytes for cluster in self._clusters.values()),
             "tables": table_bytes(),
         }

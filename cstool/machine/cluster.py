@@ -21,6 +21,7 @@ from cstool.machine.csx import Csx, GrainSlot
 from cstool.machine.inputs import Batch
 from cstool.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
 from cstool.machine.layout import Layout
+from cstool.machine.meeting import Gathered, gather, scatter
 from cstool.machine.plan import Plan
 from cstool.machine.recorder import Recorder
 from cstool.machine.swarmx import SwarmX, held
@@ -37,6 +38,14 @@ class BadTensor(NamedTuple):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Leg(NamedTuple):
+    """A part of the way of a batch."""
+
+    kind: str
+    """`forward`; `meet`, where the grains of all waves meet; `again`, forward once more; `backward`"""
+    wave: int = 0
 
 
 class Cluster:
@@ -113,9 +122,28 @@ class Cluster:
         return sum(csx.arena.nbytes for csx in self.csx)
 
     @cached_property
+    def legs(self) -> tuple[Leg, ...]:
+        """The way of a batch.
+
+        Without a barrier each wave goes forward and back. With one, all waves go forward first; the last is still there
+        when they have met, and goes back at once; each of the others goes forward again before it goes back.
+        """
+        waves = range(self.waves)
+        if not self.plan.gathered:
+            kinds = ("forward", "backward") if self.trains else ("forward",)
+            return tuple(Leg(kind, wave) for wave in waves for kind in kinds)
+        legs = [*(Leg("forward", wave) for wave in waves), Leg("meet")]
+        for wave in reversed(waves) if self.trains else ():
+            legs += [Leg("again", wave)] * (wave < self.waves - 1) + [Leg("backward", wave)]
+        return tuple(legs)
+
+    @cached_property
     def stream(self) -> tuple[Panel, ...]:
         """The panels that MemoryX sends out for one batch, in order."""
-        return self.plan.stream(self.plan.timeline.visits) * self.waves
+        timeline = self.plan.timeline
+        forward = self.plan.stream(timeline.visits[: timeline.ops])
+        of_leg = {"forward": forward, "again": forward, "meet": (), "backward": self.plan.stream(timeline.way_back)}
+        return tuple(panel for leg in self.legs for panel in of_leg[leg.kind])
 
     @property
     def op_seconds(self) -> dict[str, dict[str, float]]:
@@ -161,7 +189,8 @@ class Cluster:
                 place = self._places[grain]
                 part = slice(place * samples, (place + 1) * samples)
                 arrays = {name: array[part] for name, array in batch.arrays.items()}
-                slot.load(grain, arrays, step, scales, dropout=self.trains)
+                # Beyond a barrier there are the losses, too.
+                slot.load(grain, arrays, step, () if self.plan.gathered else scales, dropout=self.trains)
 
     @property
     def filled_slots(self) -> list[GrainSlot]:
@@ -172,6 +201,14 @@ class Cluster:
         """Run a wave forward: losses by the number of the grain, each of which may be NaN or infinite."""
         self._on_all_lanes(Lane.forward)
         return {slot.grain: slot.losses for slot in self.filled_slots if slot.grain is not None}
+
+    def gathered(self) -> Gathered:
+        """What the grains of a wave that went forward have for the barrier."""
+        return gather(self.filled_slots, self.plan.gathered)
+
+    def take_deltas(self, gathered: Gathered) -> None:
+        """Take the deltas of what was gathered, of the grains that the slots hold, among others."""
+        scatter(gathered, self.filled_slots, self.plan.gathered)
 
     def first_bad_tensor(self) -> BadTensor:
         """Run the wave forward once more, to find out where its losses stopped being finite."""

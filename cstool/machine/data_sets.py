@@ -29,6 +29,7 @@ from cstool.params import (
     DataloaderParams,
     DecoderParams,
     DpoParams,
+    DprParams,
     EncoderDecoderParams,
     Esm2Params,
     FcMnistParams,
@@ -54,6 +55,7 @@ _PROCESSORS: Mapping[type[ModelParams], str] = {
     BertSummarizationParams: "BertSumCSVDataProcessor",
     VisionTransformerParams: "ImageNet1KProcessor",
     DpoParams: "DpoHDF5DataProcessor",
+    DprParams: "DPRHDF5DataProcessor",
 }
 """a processor that delivers what a model reads"""
 
@@ -198,7 +200,7 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
         if isinstance(model, EncoderDecoderParams):
             _check_sides(found, form, data[0], forms[0], model)
             continue
-        length = form.tokens or 1
+        length = max(form.tokens or 1, form.context_tokens or 1)
         if length > model.max_position_embeddings:
             sinks = (each.samples for each in data if isinstance(each.samples, SinkTokensDataset))
             most = model.max_position_embeddings - max((samples.added_tokens for samples in sinks), default=0)
@@ -206,9 +208,15 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
             raise DataError(
                 f"{found.where}: the samples must have at most max_position_embeddings "
                 f"({model.max_position_embeddings}) tokens, got {length}",
-                cut if most > 0 else "the positions must suffice for the sink tokens, too",
+                None if form.contexts else cut if most > 0 else "the positions must suffice for the sink tokens, too",
             )
-        if length != forms[0].tokens:
+        if (form.contexts, form.context_tokens) != (forms[0].contexts, forms[0].context_tokens):
+            raise DataError(
+                f"{found.where}: the samples must have contexts as those of {data[0].where.rpartition(' ')[2]} "
+                f"({forms[0].contexts} of {forms[0].context_tokens} tokens), got {form.contexts} of "
+                f"{form.context_tokens}"
+            )
+        if (form.tokens or 1) != forms[0].tokens:
             raise DataError(
                 f"{found.where}: the samples must have as many tokens as those of {data[0].where.rpartition(' ')[2]} "
                 f"({forms[0].tokens}), got {length}",
@@ -251,6 +259,10 @@ def _check_sides(
 def _form_of(data: DataSet) -> SampleForm:
     """The form of a data set's samples, as its fields say it."""
     fields = data.samples.fields
+    if "ctx_input_ids" in fields:
+        contexts, length = fields["ctx_input_ids"].shape
+        [asked] = fields["questions_input_ids"].shape
+        return SampleForm(asked, contexts=contexts, context_tokens=length)
     tokens = fields["input_ids"].shape[0] if "input_ids" in fields else None
     if isinstance(data.samples, PreferenceDataset):
         tokens = data.samples.sequence_length

@@ -43,6 +43,10 @@ class Layout:
         shares = self.deal.shares(wave)
         return [shares[system] for system in self.systems(rank)]
 
+    def wave_grains(self, wave: int, rank: int) -> list[int]:
+        """Numbers of the grains of a wave that are of a rank, in order."""
+        return list(chain.from_iterable(self.wave(wave, rank)))
+
     def grains(self, rank: int) -> list[int]:
         """Numbers of all grains of a rank, in order."""
         waves = (self.wave(wave, rank) for wave in range(self.deal.waves))

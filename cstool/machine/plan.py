@@ -112,6 +112,8 @@ class Plan:
     """most rows that a tensor has for a sample"""
     keeps: bool = False
     """whether ops keep all that they can, so that nothing is computed twice"""
+    gathered: Mapping[str, str | None] = field(default_factory=dict)
+    """what crosses the barrier of the graph -> buffer of its delta; None for what has none"""
 
     @cached_property
     def routed(self) -> Mapping[int, tuple[int, ...]]:
@@ -180,13 +182,36 @@ def make_plan(
     recomputes: bool = False,
     narrow: Narrow = ALL_FLOAT32,
 ) -> Plan:
-    """Plan the buffers of one grain.
+    """Plan the buffers of one grain, as far as a grain is computed by itself: to the barrier, where the graph has one.
 
     Args:
         keeps: whether ops keep what is `keepable`, as the logits are
         recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
         narrow: what is bfloat16
     """
+    barrier = graph.barrier
+    tokens, crossing = graph.tokens, () if barrier is None else tuple(tensor.name for tensor in barrier.gathered)
+    graph = graph if barrier is None else barrier.before
+    return _plan(graph, samples, crossing, tokens, trains=trains, keeps=keeps, recomputes=recomputes, narrow=narrow)
+
+
+def plan_beyond(graph: Graph, samples: int, *, trains: bool) -> Plan:
+    """Plan the buffers of what is beyond a barrier, for all samples of a batch; see `Barrier.beyond`."""
+    return _plan(graph, samples, (), graph.tokens, trains=trains)
+
+
+def _plan(
+    graph: Graph,
+    samples: int,
+    crossing: Collection[str],
+    tokens: int,
+    *,
+    trains: bool,
+    keeps: bool = False,
+    recomputes: bool = False,
+    narrow: Narrow = ALL_FLOAT32,
+) -> Plan:
+    """Plan buffers; what is `crossing` counts until the end of forward, and its delta from the begin of backward."""
     shapes = {t.name: (samples * t.tokens, *t.shape[1:]) for t in graph.tensors.values()}
     weight_shapes = {name: weight.shape for name, weight in graph.weights.items()}
     timeline = make_timeline(graph, trains=trains, recomputes=recomputes)
@@ -208,10 +233,15 @@ def make_plan(
         vectors = tuple(panel for name in vectors_of(op) for panel in panels_of(graph.weights[name]))
         planned.append(PlannedOp(op, kernel, panels, vectors, kept))
     _follow(planned, timeline, lives)
+    for name in crossing:
+        lives[name].use(len(planned) - 1)
+    gathered: dict[str, str | None] = dict.fromkeys(crossing)
     if trains:
-        planned = _Backward(graph, planned, timeline, lives, shapes, narrow.deltas).plan()
+        backward = _Backward(graph, planned, timeline, lives, shapes, narrow.deltas)
+        gathered |= backward.begin(crossing)
+        planned = backward.plan()
     buffers, slot_bytes = _place(lives)
-    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, graph.tokens, keeps)
+    return Plan(tuple(planned), timeline, buffers, slot_bytes, samples, tokens, keeps, gathered)
 
 
 def _dtype(is_narrow: bool, otherwise: str = "float32") -> str:
@@ -257,6 +287,15 @@ class _Backward:
                 self.readers.setdefault(name, []).append(now)
         self.place: dict[str, str] = {}
         """tensor -> buffer of its delta, once its first consumer (the last in order) has been reached"""
+
+    def begin(self, crossing: Iterable[str]) -> dict[str, str]:
+        """Give what crosses a barrier buffers for the deltas that come from beyond; none to inputs of the model."""
+        for name in crossing:
+            if name in self.maker:
+                self.place[name] = f"delta/{name}"
+                self.lives[self.place[name]] = life = _Life(self.shapes[name], "float32")
+                life.begin(len(self.planned))
+        return dict(self.place)
 
     def plan(self) -> list[PlannedOp]:
         result = []

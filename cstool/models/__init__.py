@@ -2,6 +2,7 @@
 
 from cstool.ir import Graph, verify
 from cstool.models.decoder import decoder_graph
+from cstool.models.dpr import USUAL_CONTEXTS, dpr_graph
 from cstool.models.encoder import Answer, answering_graph, encoder_graph
 from cstool.models.encoder_decoder import encoder_decoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
@@ -12,6 +13,7 @@ from cstool.params import (
     BertParams,
     BertSummarizationParams,
     DpoParams,
+    DprParams,
     EncoderDecoderParams,
     EncoderParams,
     FcMnistParams,
@@ -44,6 +46,8 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
         graph = vision_graph(model)
     elif form.tokens is None:
         raise ValueError(f"{model.name} needs a sequence length")
+    elif isinstance(model, DprParams):
+        graph = dpr_graph(model, form)
     elif isinstance(model, EncoderParams):
         graph = encoder_graph(model, form)
     elif isinstance(model, EncoderDecoderParams):
@@ -74,6 +78,8 @@ def declared_form(params: Params) -> SampleForm:
         scales = any(loader.scales_by_predictions for loader in loaders)
         return SampleForm(source, scales_by_predictions=scales, targets=targets)
     tokens = next((length for length in lengths if length is not None), params.model.max_position_embeddings)
+    if isinstance(params.model, DprParams):
+        return SampleForm(tokens, contexts=USUAL_CONTEXTS, context_tokens=tokens)
     if not isinstance(params.model, BertParams | BertSummarizationParams):
         return SampleForm(tokens, is_packed=any(loader.is_packed for loader in loaders))
     predictions = next((loader.predictions for loader in loaders if loader.predictions), usual_predictions(tokens))

@@ -40,15 +40,15 @@ def _pretraining(model: BertParams, form: SampleForm) -> Graph:
     assert form.predictions is not None
     prefix, hidden = "bert_encoder.", model.hidden_size
     inputs = [
-        *_inputs(model, form),
+        *encoder_inputs(model, form),
         Tensor("masked_lm_positions", (form.predictions,), "int32"),
         Tensor("labels", (form.predictions,), "int32"),
         Tensor("mask", (form.predictions,)),
     ]
-    segments, encoded = _encoder(model, form, prefix)
+    segments, encoded = encoder_segments(model, form, prefix)
 
     words = f"{prefix}embedding_layer.word_embeddings.weight"
-    tokens = _parts(model, form.predictions)
+    tokens = encoder_parts(model, form.predictions)
     gathered = tokens.op(OpKind.GATHER, "bert_mlm_head.gather", (encoded, "masked_lm_positions"), "masked", hidden)
     head = "bert_mlm_head.mlm_transform.ffn.ffn.0"
     bias = model.use_ffn_bias_in_mlm
@@ -66,8 +66,8 @@ def _pretraining(model: BertParams, form: SampleForm) -> Graph:
 
     if not model.disable_nsp:
         inputs += [Tensor("next_sentence_label", (1,), "int32"), Tensor("sample_mask", (1,))]
-        pair = _parts(model, 1)
-        x = _pooled(pair, model, encoded, prefix)
+        pair = encoder_parts(model, 1)
+        x = add_pooler(pair, model, encoded, prefix)
         output = "bert_cls_head.classifier.ffn.0.linear_layer"
         weights = (pair.matrix("head", f"{output}.weight", 2, hidden), *pair.bias(output, 2, model.use_ffn_bias))
         pair.loss(output, (x, "next_sentence_label", "sample_mask"), "nsp_loss", weights, model.logits_scale)
@@ -98,20 +98,20 @@ def answering_graph(model: EncoderParams, answer: Answer) -> Graph:
 
 def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:
     prefix, hidden, weight, bias = "bert.", model.hidden_size, 1.0, True
-    segments, x = _encoder(model, form, prefix)
-    inputs, rows = _inputs(model, form), 1
+    segments, x = encoder_segments(model, form, prefix)
+    inputs, rows = encoder_inputs(model, form), 1
     if isinstance(model, BertClassifierParams):
-        parts, classes, dropout = _parts(model, 1), model.num_labels, model.task_dropout
-        x = _pooled(parts, model, x, prefix)
+        parts, classes, dropout = encoder_parts(model, 1), model.num_labels, model.task_dropout
+        x = add_pooler(parts, model, x, prefix)
     elif isinstance(model, BertTokenClassifierParams):
         assert form.tokens is not None
         rows, classes, dropout = form.tokens, model.num_classes, model.encoder_output_dropout_rate
-        parts, weight = _parts(model, rows), model.loss_weight / (rows if model.include_padding_in_loss else 1)
+        parts, weight = encoder_parts(model, rows), model.loss_weight / (rows if model.include_padding_in_loss else 1)
     else:
         assert isinstance(model, BertSummarizationParams)
         assert form.predictions is not None
         rows, classes, dropout = form.predictions, model.num_labels, 0.0
-        parts, weight, bias = _parts(model, rows), model.loss_weight, model.use_cls_bias
+        parts, weight, bias = encoder_parts(model, rows), model.loss_weight, model.use_cls_bias
         inputs.append(Tensor("cls_positions", (rows,), "int32"))
         x = parts.op(OpKind.GATHER, "classifier.gather", (x, "cls_positions"), "sentences", hidden)
     if dropout:
@@ -122,7 +122,7 @@ def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:
     return Graph(model.name, tuple(inputs), (*segments, parts.segment()), (Loss("loss", "batch_size", weight),))
 
 
-def _inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
+def encoder_inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
     """What the encoder reads."""
     assert form.tokens is not None
     shape = (form.tokens,)
@@ -131,11 +131,11 @@ def _inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
     return [Tensor(name, shape, "int32") for name in names]
 
 
-def _parts(model: EncoderParams, tokens: int) -> Parts:
+def encoder_parts(model: EncoderParams, tokens: int) -> Parts:
     return Parts(model, tokens, partial(encoder_initializer, model))
 
 
-def _pooled(parts: Parts, model: EncoderParams, encoded: str, prefix: str) -> str:
+def add_pooler(parts: Parts, model: EncoderParams, encoded: str, prefix: str) -> str:
     """Add the first token of each sample, a linear layer and its nonlinearity; return (1, H)."""
     x = parts.op(OpKind.FIRST_TOKEN, f"{prefix}pooler.first_token", (encoded,), "first_token", model.hidden_size)
     sizes = model.hidden_size, model.hidden_size
@@ -143,17 +143,17 @@ def _pooled(parts: Parts, model: EncoderParams, encoded: str, prefix: str) -> st
     return parts.activated("pooler", name, x, *sizes, model.pooler_nonlinearity, bias=model.use_ffn_bias)
 
 
-def _encoder(model: EncoderParams, form: SampleForm, prefix: str) -> tuple[list[Segment], str]:
+def encoder_segments(model: EncoderParams, form: SampleForm, prefix: str) -> tuple[list[Segment], str]:
     """Build the embeddings and all layers; return them, and the name of the encoded tokens, (S, H)."""
     assert form.tokens is not None
-    layers = _parts(model, form.tokens)
+    layers = encoder_parts(model, form.tokens)
     # Of rotary positions and distances the difference counts: they need not begin anew with each text of a sample.
     seen = ("segments", "segments") if form.is_packed else ("attention_mask",)
     add_encoder_layer(layers, model, prefix, seen)
     segments = [_embedding(model, form.tokens, prefix), layers.segment(model.num_hidden_layers)]
     encoded = f"residual.{model.num_hidden_layers}"
     if model.use_final_layer_norm:
-        last = _parts(model, form.tokens)
+        last = encoder_parts(model, form.tokens)
         encoded = last.norm(f"{prefix}transformer_encoder.norm", encoded, "encoded")
         segments.append(last.segment())
     return segments, encoded
@@ -161,7 +161,7 @@ def _encoder(model: EncoderParams, form: SampleForm, prefix: str) -> tuple[list[
 
 def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
     """From token ids to residual.0: words, positions, segments, scale, norm, dropout, as far as they are wanted."""
-    parts, hidden, layer = _parts(model, tokens), model.hidden_size, f"{prefix}embedding_layer"
+    parts, hidden, layer = encoder_parts(model, tokens), model.hidden_size, f"{prefix}embedding_layer"
     wanted = {
         "words": True,
         "unmasked": isinstance(model, Esm2Params) and model.token_dropout,

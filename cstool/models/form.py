@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from cstool.ir import Graph
+from cstool.ir import Graph, texts_of
 
 GATHERED = ("masked_lm_positions", "cls_positions")
 """inputs that say which tokens have a label"""
@@ -21,6 +21,8 @@ class SampleForm:
         scales_by_predictions: whether the loss of masked tokens is divided by how many there are in the batch
         is_packed: whether a sample is several texts that do not see each other, told apart by `segments`
         targets: T, tokens that a decoder makes of the text, where there is one beside the encoder
+        contexts: C, contexts beside the text, which then is a question: the right one, and hard negatives
+        context_tokens: of each of them
     """
 
     tokens: int | None
@@ -28,6 +30,8 @@ class SampleForm:
     scales_by_predictions: bool = False
     is_packed: bool = False
     targets: int | None = None
+    contexts: int | None = None
+    context_tokens: int | None = None
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
@@ -37,6 +41,8 @@ class SampleForm:
         inputs = {tensor.name: tensor for tensor in graph.inputs}
         targets = inputs["labels"].tokens if TARGETS in inputs else None
         scales = (gathered or targets) is not None and graph.losses[0].scaling == "num_tokens"
-        length = graph.sequence_length
-        tokens = None if length is None else length // graph.texts
+        length, texts = graph.sequence_length, graph.texts
+        if (given := inputs.get("ctx_input_ids")) is not None:
+            return cls(length, contexts=texts, context_tokens=given.tokens // texts)
+        tokens = None if length is None else length // texts
         return cls(tokens, predictions, scales, "segments" in inputs, targets)

@@ -26,6 +26,8 @@ from cstool.params.sections.encoder import (
     BertParams,
     BertSummarizationParams,
     BertTokenClassifierParams,
+    DprEncoderParams,
+    DprParams,
     EncoderParams,
     Esm2Params,
 )
@@ -37,6 +39,7 @@ from cstool.params.sections.encoder_decoder_loaders import (
     TranslationsParams,
 )
 from cstool.params.sections.encoder_loaders import (
+    DprLoaderParams,
     DrawnMasksParams,
     Hdf5MasksParams,
     MaskedTextParams,

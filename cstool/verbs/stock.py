@@ -57,6 +57,7 @@ def stock_model(name: str) -> StockModel:
     from cstool.optimizers import costed_optimizer, whole_arrays
     from cstool.params import (
         DpoParams,
+        DprParams,
         EncoderDecoderParams,
         FcMnistParams,
         load_params,
@@ -67,6 +68,7 @@ def stock_model(name: str) -> StockModel:
     params = load_params(stock_file(name))
     graph, loader = build_graph(params.model, declared_form(params)), params.train_dataloader
     model = params.model.policy_model if isinstance(params.model, DpoParams) else params.model
+    model = model.questions if isinstance(model, DprParams) else model
     arrays = 1 + whole_arrays(costed_optimizer(params.optimizer))
     if isinstance(model, EncoderDecoderParams):
         shape: dict[str, Any] = {

@@ -77,6 +77,32 @@ def token_dropout(x: Array, ids: Array, mask: Array, sequence: int, mask_token: 
     return y
 
 
+def mean_token(x: Array, mask: Array, sequence: int) -> Array:
+    """Return the mean of the tokens of each text that the mask counts; 0 of none."""
+    y = np.zeros((len(x) // sequence, x.shape[1]))
+    for text in range(len(y)):
+        own = [t for t in range(text * sequence, (text + 1) * sequence) if mask[t]]
+        for t in own:
+            y[text] += x[t] / len(own)
+    return y
+
+
+def contrastive_losses(questions: Array, contexts: Array, mask: Array, temperature: float, mutual: bool) -> Array:
+    """Return the loss of each question, 0 where the mask says that there is none: pair by pair, with plain exp."""
+    each = len(contexts) // len(questions)
+    real = [i for i in range(len(questions)) if mask[i]]
+    losses = np.zeros(len(questions))
+    for i in real:
+        right = math.exp(questions[i] @ contexts[i * each] / temperature)
+        texts = [contexts[j * each + k] for j in real for k in range(each)]
+        among_texts = math.fsum(math.exp(questions[i] @ text / temperature) for text in texts)
+        losses[i] = -math.log(right / among_texts)
+        if mutual:
+            among_questions = math.fsum(math.exp(questions[j] @ contexts[i * each] / temperature) for j in real)
+            losses[i] = (each * losses[i] - math.log(right / among_questions)) / (1 + each)
+    return losses
+
+
 def rotary(x: Array, head_width: int, sequence: int, frequencies: tuple[float, ...], amplitude: float) -> Array:
     """Return x with the pairs of each head turned, as complex numbers."""
     y = x.copy()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from cstool.ir import Graph, Op, OpKind
+from cstool.ir import Graph, Op, OpKind, texts_of
 from cstool.kernels.attention_form import Attention
 from cstool.kernels.random import Dropout
 from cstool.random_keys import key_of
@@ -43,8 +43,7 @@ def loss(
         array = batch[tensor.name].reshape(-1, *tensor.shape[1:])
         values[tensor.name] = array.astype(np.float64) if tensor.dtype == "float32" else array
     for op in graph.ops:
-        # A text of a sample that is several is as good as a sample.
-        sequence = graph.tensors[op.inputs[0]].tokens // op.attributes.get("texts", 1)
+        sequence = graph.tensors[op.inputs[0]].tokens // texts_of(op)
         rate = op.attributes.get("dropout", 0.0)
         dropout = Dropout(rate, key_of(seed, op.name), step, 0, sequence) if rate and step is not None else None
         inputs = [values[name] for name in op.inputs]
@@ -81,6 +80,8 @@ def output(
             return np.concatenate([[weights[0], *x[n : n + sequence]] for n in range(0, len(x), sequence)])
         case OpKind.FIRST_TOKEN:
             return x[::sequence]
+        case OpKind.MEAN_TOKEN:
+            return kernels.mean_token(x, inputs[1], sequence)
         case OpKind.TOKEN_DROPOUT:
             return kernels.token_dropout(*inputs, sequence, attributes["mask_token"], attributes["kept"])
         case OpKind.SCALE:
@@ -126,6 +127,8 @@ def output(
             kind, beta, penalty = (attributes[name] for name in ("loss_type", "beta", "penalty"))
             found = kernels.preference_losses(kind, policy, counts, *others or [None], beta=beta, penalty=penalty)
             return inputs[2] * [one for one, *_ in found]
+        case OpKind.CONTRASTIVE_LOSS:
+            return kernels.contrastive_losses(*inputs, attributes["temperature"], attributes["mutual"])
 
 
 def _dropped(x: Array, dropout: Dropout | None) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +20,7 @@ from cstool.kernels.sparse.crossover import Crossover
 from cstool.machine.cluster import Cluster
 from cstool.machine.inputs import Share
 from cstool.machine.layout import Layout
+from cstool.machine.meeting import Gathered, Meeting
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx_store import ShardFile
 from cstool.machine.ranks.exchange import Exchange
@@ -211,6 +212,16 @@ class OtherRanks:
         self._waited_s = 0.0
         self._streams: set[int] = set()
         """numbers of the streams of batches that are being read"""
+
+    def gather_at(self, meeting: Meeting) -> None:
+        """Take what the other ranks have gathered of the wave that goes forward to a meeting."""
+        for rank in self._ranks:
+            meeting.take(Gathered(*self.link.receive(rank, "gathered")))
+
+    def send_deltas(self, deltas: Callable[[int], Gathered]) -> None:
+        """Send each of them the deltas of its samples."""
+        for rank in self._ranks:
+            self.link.send(rank, "deltas", tuple(deltas(rank)))
 
     def order(self, order: Any) -> None:
         """Give an order to all of them."""

@@ -18,6 +18,7 @@ from cstool.machine.committed import LookForShards, TellRows, rows_of, shards_in
 from cstool.machine.grains import cores_of_rank, lanes_for
 from cstool.machine.host_memory import available_memory_bytes
 from cstool.machine.inputs import InputWorker, Share
+from cstool.machine.meeting import Gathered
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx.shards import Shards
 from cstool.machine.prepare import prepare_kernels
@@ -218,15 +219,25 @@ class Worker:
             self._recorder.step = go.step
         self._exchange.begin(cluster.swarmx)
         cluster.expect_stream()
-        for wave in range(cluster.waves):
-            cluster.load(batch, wave, go.step, go.scales)
-            self._link.send(0, "losses", cluster.forward())
+        deltas = Gathered((), ())
+        for kind, wave in cluster.legs:
+            if kind == "backward":
+                cluster.take_deltas(deltas)
+                cluster.backward()
+                self._exchange.end_wave(len(cluster.lanes))
+                continue
+            if kind == "meet":
+                if go.trains:
+                    deltas = Gathered(*self._link.receive(0, "deltas"))
+            else:
+                cluster.load(batch, wave, go.step, go.scales)
+                losses = cluster.forward()
+                if kind == "forward" and cluster.plan.gathered:
+                    self._link.send(0, "gathered", tuple(cluster.gathered()))
+                self._link.send(0, "losses", losses)
             if self._link.receive(0, "next") is Next.DIAGNOSE:
                 self._link.send(0, "bad tensor", cluster.first_bad_tensor())
                 return
-            if go.trains:
-                cluster.backward()
-                self._exchange.end_wave(len(cluster.lanes))
         if go.trains and memoryx.arrays.keeps_any:
             # Rank 0 finds the same, and says it.
             with suppress(NonFiniteError):

@@ -1,15 +1,15 @@
-"""The `model` section of BERT, RoBERTa, ESM-2 and their heads: encoders, whose tokens see all others of their sample.
+"""The `model` section of BERT, RoBERTa, ESM-2, their heads and DPR: encoders, whose tokens see all others of their sample.
 
 Keys, defaults and rules are the vendor's. Source: its BERT and ESM-2 models, 2.10.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from cstool.params.paths import AliasedPath
-from cstool.params.sections.attention_rules import AttentionRules, truncated_normal
+from cstool.params.sections.attention_rules import METRICS, AttentionRules, truncated_normal
 from cstool.params.sections.decoder import MAX_LAYERS, MAX_VOCAB_SIZE, as_rate
 from cstool.params.sections.decoder_parts import (
     GATED_NONLINEARITIES,
@@ -19,7 +19,7 @@ from cstool.params.sections.decoder_parts import (
     PositionScalingParams,
 )
 from cstool.params.sections.initializers import InitializerParams
-from cstool.yaml_lines.section import Count, Positive, Rate, Whole, filled, lower, rule_error
+from cstool.yaml_lines.section import Count, Positive, Rate, Section, Whole, filled, lower, rule_error
 
 _Vocabulary = Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)]
 _NONLINEARITIES = tuple(NONLINEARITIES | GATED_NONLINEARITIES)
@@ -251,3 +251,100 @@ class BertSummarizationParams(FineTunedParams):
     vocab_file: AliasedPath | None = None
 
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}
+
+
+class DprEncoderParams(EncoderParams):
+    """One of the encoders of DPR. What the vendor takes from elsewhere in the model has no effect here, as there."""
+
+    vocab_size: _Vocabulary = 50257
+    max_position_embeddings: Count
+    disable_nsp: bool = False
+    num_segments: Whole | None = None
+
+    other_names: ClassVar[dict[str, str]] = {}
+    without_effect: ClassVar[frozenset[str]] = EncoderParams.without_effect.union(
+        "add_pooling_layer embedding_dropout_rate embedding_pad_token_id mlm_loss_weight mlm_nonlinearity name "
+        "share_embedding_weights".split()
+    )
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **EncoderParams.supported,
+        **dict.fromkeys(("mup_base_hidden_size", "mup_base_filter_size"), ()),
+    }
+
+    @property
+    def segments(self) -> int:
+        """Kinds of token in the table of segments: two where nothing is said, unless `disable_nsp`."""
+        if self.num_segments is None:
+            return 0 if self.disable_nsp else 2
+        return self.num_segments
+
+
+class DprParams(Section):
+    """Dense passage retrieval: an encoder of questions and one of contexts, whose embeddings are to be alike.
+
+    `encoder` is both, each with weights of its own unless `use_biencoder` is false.
+    """
+
+    name: Literal["dpr"]
+    q_encoder: DprEncoderParams | None = None
+    ctx_encoder: DprEncoderParams | None = None
+    encoder: DprEncoderParams | None = None
+    softmax_temperature: Positive = 1.0
+    mutual_information: bool = False
+    use_biencoder: bool = True
+    pooler_type: Literal["mean", "cls", "ffn_pooler"] = "cls"
+
+    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS | {"compute_eval_metrics", "selected_encoder"}
+
+    @model_validator(mode="after")
+    def _has_encoders(self) -> Self:
+        """Two encoders that make embeddings of one width, or one for both."""
+        two = self.q_encoder is not None and self.ctx_encoder is not None
+        if two == (self.encoder is not None) or (not two and (self.q_encoder or self.ctx_encoder)):
+            raise rule_error("must have q_encoder and ctx_encoder, or encoder alone")
+        if two and not self.use_biencoder:
+            raise rule_error("must have encoder alone where use_biencoder is false")
+        widths = self.questions.hidden_size, self.contexts.hidden_size
+        if widths[0] != widths[1]:
+            rule = "must have encoders of one hidden_size: of questions and contexts the product is taken"
+            raise rule_error(f"{rule}, got {widths[0]} and {widths[1]}")
+        return self
+
+    @property
+    def questions(self) -> DprEncoderParams:
+        """The encoder of questions."""
+        found = self.q_encoder or self.encoder
+        assert found is not None
+        return found
+
+    @property
+    def contexts(self) -> DprEncoderParams:
+        """The encoder of contexts, which may be the same."""
+        found = self.ctx_encoder or self.encoder
+        assert found is not None
+        return found
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return METRICS
+
+    @property
+    def rate_factors(self) -> Mapping[str, float]:
+        """By group of weights what muP multiplies the learning rate by: it has no muP."""
+        return {}
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that both encoders know."""
+        return min(self.questions.vocab_size, self.contexts.vocab_size)
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """Tokens that both encoders take."""
+        return min(self.questions.max_position_embeddings, self.contexts.max_position_embeddings)
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data; a null of position_embedding_type is a value."""
+        encoders = {name: getattr(self, name) for name in ("q_encoder", "ctx_encoder", "encoder")}
+        return {**super().dump(), **{name: found.dump() for name, found in encoders.items() if found is not None}}

@@ -1,6 +1,6 @@
 """The sections that say what data encoders read: masked text, sentences, tokens with classes, texts to summarize.
 
-What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/nlp/bert.
+What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/nlp/bert and data/nlp/dpr.
 """
 
 import math
@@ -190,6 +190,16 @@ class SummariesParams(EncoderLoaderParams):
     def predictions(self) -> int | None:
         """C, sentences of a text that count at most."""
         return self.max_cls_tokens
+
+
+class DprLoaderParams(EncoderLoaderParams):
+    """Questions with their contexts, the right one first, in HDF5 files."""
+
+    data_processor: Literal["DPRHDF5DataProcessor"]
+    shuffle: bool = False
+
+    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | _ORDER | {"features_list"}
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(("max_sequence_length", "use_vsl"), ())
 
 
 def usual_predictions(sequence_length: int) -> int:

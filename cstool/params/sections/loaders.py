@@ -5,6 +5,7 @@ from typing import get_args
 from cstool.params.sections.dataloader import DataloaderParams, StockLoaderParams
 from cstool.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
 from cstool.params.sections.encoder_loaders import (
+    DprLoaderParams,
     DrawnMasksParams,
     Hdf5MasksParams,
     MaskedTextParams,
@@ -24,6 +25,7 @@ LOADER_SECTIONS = (
     SentencesParams,
     TokenClassesParams,
     SummariesParams,
+    DprLoaderParams,
     TextSpansParams,
     TranslationsParams,
     Hdf5PairsParams,

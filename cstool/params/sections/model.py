@@ -13,6 +13,7 @@ from cstool.params.sections.encoder import (
     BertParams,
     BertSummarizationParams,
     BertTokenClassifierParams,
+    DprParams,
     EncoderParams,
     Esm2Params,
 )
@@ -97,7 +98,7 @@ class FcMnistParams(Section):
 
 ImageModelParams = FcMnistParams | VisionTransformerParams
 """models that tell the class of an image"""
-ModelParams = ImageModelParams | DecoderParams | EncoderParams | EncoderDecoderParams | DpoParams
+ModelParams = ImageModelParams | DecoderParams | EncoderParams | EncoderDecoderParams | DpoParams | DprParams
 
 _SECTIONS: tuple[type[ModelParams], ...] = (
     FcMnistParams,
@@ -111,12 +112,12 @@ _SECTIONS: tuple[type[ModelParams], ...] = (
     EncoderDecoderParams,
     VisionTransformerParams,
     DpoParams,
+    DprParams,
 )
 MODELS: dict[str, type[ModelParams]] = {
     name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
 }
 _OTHER_KINDS = {
-    "two encoders": "dpr",
     "a vision model": "dino dit generic_image_encoders ijepa resnet unet",
     "a vision transformer without a head to train": "vit ViTModel",
     "a vision and language model": "llava multimodal_simple mllama",

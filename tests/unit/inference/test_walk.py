@@ -62,7 +62,14 @@ def test_logits_give_the_loss_of_the_slow_twin(name, precision):
 def test_every_kind_of_op_is_met_by_these_models():
     graphs = [decoder(**keys) for keys in DECODERS.values()]
     graphs += [answering_graph(encoder_params(**_keys(keys)), "tokens") for keys in ENCODERS.values()]
-    others = {OpKind.BALANCE_LOSS, OpKind.PREPEND_TOKEN, OpKind.TOKEN_LOSS, OpKind.PREFERENCE_LOSS}
+    others = {
+        OpKind.BALANCE_LOSS,
+        OpKind.PREPEND_TOKEN,
+        OpKind.TOKEN_LOSS,
+        OpKind.PREFERENCE_LOSS,
+        OpKind.MEAN_TOKEN,
+        OpKind.CONTRASTIVE_LOSS,
+    }
     assert {op.kind for graph in graphs for op in graph.ops} | others == set(OpKind)
 
 

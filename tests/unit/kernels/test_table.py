@@ -5,18 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import OpKind, losses_of, read_backward, rules_of
+from cstool.ir import OpKind, losses_of, read_backward, rules_of, texts_of
 from cstool.kernels.call import Call
 from cstool.kernels.table import KERNELS
-from cstool.machine.plan import make_plan
+from cstool.machine.plan import make_plan, plan_beyond
 from tests.models import (
     BALANCED,
+    DPRS,
     ENCODER_DECODERS,
     ENCODERS,
     FAMILIES,
     PREFERENCES,
     VISION,
     decoder,
+    dpr,
     encoder,
     encoder_decoder,
     fc_mnist,
@@ -36,6 +38,7 @@ GRAPHS = {
     **{name: vision(dropout=0.1, **keys) for name, keys in VISION.items()},
     **{name: encoder_decoder(dropout=0.1, **keys) for name, keys in ENCODER_DECODERS.items()},
     **{name: preferences(dropout=0.1, **keys) for name, keys in PREFERENCES.items()},
+    **{name: dpr(dropout=0.1, **keys) for name, keys in DPRS.items()},
 }
 
 
@@ -51,7 +54,8 @@ def test_the_models_of_these_tests_use_every_kind():
 def test_backward_reads_only_what_the_table_says_it_reads(model):
     """Poison every input and output that a kernel does not claim to read; no delta may notice."""
     graph = GRAPHS[model]
-    for planned in make_plan(graph, 2, trains=True).ops:
+    beyond = () if graph.barrier is None else plan_beyond(graph.barrier.beyond, 2, trains=True).ops
+    for planned in (*make_plan(graph, 2, trains=True).ops, *beyond):
         clean, poisoned = (_backward(planned, graph, np.random.default_rng(1), poison) for poison in (False, True))
         for a, b in zip(clean, poisoned, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=planned.op.name)
@@ -72,7 +76,7 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
     weights = [rng.standard_normal(graph.weights[name].shape).astype(np.float32) for name in op.weights]
     call = Call(
         attributes=op.attributes,
-        sequence=graph.tensors[op.inputs[0]].tokens,
+        sequence=graph.tensors[op.inputs[0]].tokens // texts_of(op),
         inputs=inputs,
         outputs=outputs,
         kept={

@@ -1,5 +1,6 @@
 """Small appliances for tests: random weights, random batches, and gradients that can be looked at."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.inputs import Batch
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.state import Position, save_state, state_values
+from cstool.models import SampleForm
 from cstool.optimizers import Optimizer, Step
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.reference import models as reference
@@ -103,29 +105,36 @@ CHOICES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
 """what is not just any numbers, by input"""
 
 
+_OF_SIDE = re.compile("^(questions|ctx)_")
+
+
 def random_batch(graph: Graph, batch_size: int, *, seed: int = 1, masked: float = 0.2) -> Batch:
     """Return random inputs for a graph, a share of the tokens masked; ids and labels are below 10."""
     rng = np.random.default_rng(seed)
     classes = {op.inputs[1]: graph.weights[op.weights[0]].shape[0] for op in graph.ops if losses_of(op) and op.weights}
-    pads = any(tensor.name == "attention_mask" for tensor in graph.inputs)
+    form = SampleForm.of(graph)
+    of_text = {tensor.name: _OF_SIDE.sub("", tensor.name) for tensor in graph.inputs}
+    pads = "attention_mask" in of_text.values()
     arrays: dict[str, Array] = {}
     for tensor in graph.inputs:
+        kind, texts = of_text[tensor.name], (form.contexts or 1) if tensor.name.startswith("ctx_") else 1
         shape = (batch_size, *tensor.shape)
         if tensor.name == "mask":
             arrays["mask"] = (rng.random(shape) >= masked).astype(np.float32)
-        elif tensor.name in CHOICES:
-            arrays[tensor.name] = CHOICES[tensor.name](rng, shape)
+        elif kind in CHOICES:
+            arrays[tensor.name] = CHOICES[kind](rng, (batch_size * texts, shape[1] // texts)).reshape(shape)
         elif tensor.dtype == "int32":
             # Where there is padding, its ids (0 or 1) are embedded, and learn nothing.
-            least = 2 if (tensor.name, pads) == ("input_ids", True) else 0
+            least = 2 if (kind, pads) == ("input_ids", True) else 0
             most = min(10, classes[tensor.name]) if tensor.name in classes else 10
             arrays[tensor.name] = rng.integers(least, most, shape, dtype=np.int32)
         else:
             arrays[tensor.name] = rng.standard_normal(shape).astype(np.float32)
     if pads:
         # No token of padding is masked, or learns nothing; no sample is masked throughout.
-        arrays["input_ids"][arrays["attention_mask"] == 0] = 3
-        arrays["input_ids"][:, 0] = 2
+        for name in (name for name, kind in of_text.items() if kind == "input_ids"):
+            arrays[name][arrays[name.replace("input_ids", "attention_mask")] == 0] = 3
+            arrays[name][:, 0] = 2
     return Batch(0, arrays, batch_size, int(np.count_nonzero(arrays["mask"])), batch_size)
 
 

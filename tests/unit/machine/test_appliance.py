@@ -17,12 +17,14 @@ from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
 from tests.models import (
     BALANCED,
+    DPRS,
     ENCODER_DECODERS,
     ENCODERS,
     FAMILIES,
     PREFERENCES,
     VISION,
     decoder,
+    dpr,
     encoder,
     encoder_decoder,
     fc_mnist,
@@ -213,6 +215,26 @@ def test_losses_and_gradients_of_pairs_are_right_in_lanes(model, dropout, recomp
     assert check_gradients(graph, 6, 5, 1, tolerance, lanes=2, num_csx=2, recompute=recompute) <= 4 * LOSS
 
 
+@pytest.mark.parametrize("recompute", ["never", "always"])
+@pytest.mark.parametrize("model", DPRS)
+def test_gradients_go_through_a_barrier_in_waves_and_lanes(model, recompute):
+    """Seven grains of which three meet the others before they go forward once more."""
+    graph = dpr(dropout=0.1, layers=2, **DPRS[model])
+    slot_bytes = make_plan(graph, 1, trains=True, recomputes=recompute == "always").slot_bytes
+    in_waves = {"memory_bytes": 4 * slot_bytes, "recompute": recompute, "num_csx": 1, "lanes": 2}
+    with machine(graph, 7, **in_waves) as appliance:
+        systems = appliance.training_cluster
+        assert [tuple(leg) for leg in systems.legs] == [
+            ("forward", 0),
+            ("forward", 1),
+            ("meet", 0),
+            ("backward", 1),
+            ("again", 0),
+            ("backward", 0),
+        ]
+    assert check_gradients(graph, 7, 5, 2, 4 * GRADIENT_TOLERANCE, **in_waves) <= LOSS
+
+
 @pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
 @pytest.mark.parametrize(
     "model",
@@ -221,6 +243,7 @@ def test_losses_and_gradients_of_pairs_are_right_in_lanes(model, dropout, recomp
         *ENCODERS,
         *VISION,
         *PREFERENCES,
+        *DPRS,
         "t5",
         "transformer",
         "every other window",
@@ -241,6 +264,8 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatc
         graph = encoder_decoder(dropout=0.1, layers=3, decoder_num_hidden_layers=2, **ENCODER_DECODERS[model])
     elif model in PREFERENCES:
         graph = preferences(dropout=0.1, **{**PREFERENCES[model], "layers": 3})
+    elif model in DPRS:
+        graph = dpr(dropout=0.1, layers=3, **DPRS[model])
     else:
         graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
     grain = grain_samples(graph, 8)
@@ -259,7 +284,7 @@ def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatc
             graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm, recompute=recompute, **settings
         ) as appliance:
             systems = appliance.clusters[0]
-            again = 4 if model in ENCODER_DECODERS else 2
+            again = 4 if model in ENCODER_DECODERS else 5 if model in DPRS else 2
             assert len(systems.plan.timeline.recomputed) == (again if recompute == "always" else 0)
             assert (systems.waves > 1) == ("memory_bytes" in settings)
             losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 4)]

@@ -11,12 +11,14 @@ from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Wei
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
 from cstool.machine.precision import narrow_parts
 from tests.models import (
+    DPRS,
     ENCODER_DECODERS,
     ENCODERS,
     FAMILIES,
     VISION,
     attentive,
     decoder,
+    dpr,
     encoder,
     encoder_decoder,
     fc_mnist,
@@ -67,6 +69,7 @@ GRAPHS: dict[str, Graph] = {
     **{name: encoder(layers=4, **keys) for name, keys in ENCODERS.items()},
     **{name: vision(layers=4, **keys) for name, keys in VISION.items()},
     **{name: encoder_decoder(dropout=0.1, **{"layers": 3, **keys}) for name, keys in ENCODER_DECODERS.items()},
+    **{name: dpr(layers=4, **keys) for name, keys in DPRS.items()},
 }
 
 
@@ -108,6 +111,9 @@ def walk(graph: Graph, plan: Plan) -> Memory:
     memory = Memory(plan)
     memory.write(0, *(tensor.name for tensor in graph.inputs))
     for now, (position, forward) in enumerate(plan.timeline.visits):
+        if now == plan.timeline.ops:
+            memory.read(now - 1, *plan.gathered)
+            memory.write(now, *(delta for delta in plan.gathered.values() if delta is not None))
         p = plan.ops[position]
         made = (*p.op.outputs, *p.kept.values())
         if forward:

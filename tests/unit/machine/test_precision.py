@@ -21,11 +21,13 @@ from cstool.optimizers import make_optimizer
 from cstool.params import AdamW, SparsityParams
 from cstool.store import FileStore, RamStore
 from tests.models import (
+    DPRS,
     ENCODER_DECODERS,
     ENCODERS,
     FAMILIES,
     VISION,
     decoder,
+    dpr,
     encoder,
     encoder_decoder,
     fc_mnist,
@@ -126,7 +128,7 @@ def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, Arr
         return trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
 
 
-@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *VISION, *ENCODER_DECODERS, "fc_mnist"])
+@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *VISION, *ENCODER_DECODERS, *DPRS, "fc_mnist"])
 def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
     if model in ENCODERS:
         graph = encoder(dropout=0.1, sequence=6, **ENCODERS[model])
@@ -134,6 +136,8 @@ def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
         graph = vision(dropout=0.1, **VISION[model])
     elif model in ENCODER_DECODERS:
         graph = encoder_decoder(dropout=0.1, **ENCODER_DECODERS[model])
+    elif model in DPRS:
+        graph = dpr(dropout=0.1, **DPRS[model])
     else:
         graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
     assert_rounded(gradients(graph, "bfloat16"), gradients(graph, "float32"))

@@ -73,7 +73,6 @@ def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("dpr", "two encoders"),
         ("dit", "a vision model"),
         ("vit", "a vision transformer without a head to train"),
         ("unet", "a vision model"),
