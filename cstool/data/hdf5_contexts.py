@@ -148,8 +148,9 @@ def _features_of(folder: Path) -> Mapping[str, Sequence[str]]:
         fitting = (t for t, own in tables.items() if isinstance(own, list) and sorted(map(str, own)) == sorted(names))
         if (table := next(fitting, None)) is None:
             raise DataError(
-                f"{path}: data_0_features and data_1_features must be {', '.join(s + p for s in SIDES for p in PARTS)}, "
-                f"those of questions in one and those of contexts in the other, got "
+                f"{path}: data_0_features and data_1_features must be "
+                f"{', '.join(s + p for s in SIDES for p in PARTS)}, those of "
+                f"questions in one and those of contexts in the other, got "
                 f"{', '.join(str(own) for own in tables.values())}",
                 _HINT,
             )

@@ -150,7 +150,13 @@ def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:
             for index, (name, loader) in enumerate(zip(data_set_names(loaders), loaders, strict=True))
         )
     found = DataSets(train, held_out, SampleForm(None))
-    return replace(found, form=_form(params, found.all))
+    form = _form(params, found.all)
+    if train is not None and train.loader.batch_size * (form.contexts or 2) == 1:
+        raise DataError(
+            f"{train.where}.batch_size: must be at least 2 where a sample has no context but the right one, got 1",
+            "a question is told what does not answer it by the contexts of others; alone it learns nothing",
+        )
+    return replace(found, form=form)
 
 
 def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> Dataset:

@@ -132,6 +132,7 @@ def encoder_inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
 
 
 def encoder_parts(model: EncoderParams, tokens: int) -> Parts:
+    """Begin parts of a graph with so many tokens, whose weights begin as the encoder says."""
     return Parts(model, tokens, partial(encoder_initializer, model))
 
 

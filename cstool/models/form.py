@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from cstool.ir import Graph, texts_of
+from cstool.ir import Graph
 
 GATHERED = ("masked_lm_positions", "cls_positions")
 """inputs that say which tokens have a label"""

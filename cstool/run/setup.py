@@ -18,7 +18,7 @@ from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start, restore
 from cstool.machine.state import FORMS_BEFORE, environment, forms
 from cstool.optimizers import make_optimizer
-from cstool.params import ALL_STATES, DpoParams, Params
+from cstool.params import ALL_STATES, DpoParams, DprParams, Params
 from cstool.progress import Progress
 from cstool.run.patience import Patience
 from cstool.run.report.events import Events
@@ -90,8 +90,8 @@ def open_session(
     appliance.memoryx.statistics.with_norms = params.computes_norms
     if trains and params.early_stopping is not None:
         session.patience = Patience(params.early_stopping)
-    is_pair = isinstance(params.model, DpoParams)
-    if trains and not is_pair and (loss := graph.losses[0]).scaling == "batch_size":
+    is_of_texts = isinstance(params.model, DpoParams | DprParams)
+    if trains and not is_of_texts and (loss := graph.losses[0]).scaling == "batch_size":
         log.info(
             "Losses of training steps are as the file scales them: the sum over the tokens of a sample, times "
             f"loss_weight ({loss.weight:g}). Those of evaluations are nats per token."

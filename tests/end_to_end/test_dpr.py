@@ -1,6 +1,8 @@
 """DPR from its files to losses: as an independent implementation has them, in the same bits however it is run."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,22 @@ import numpy as np
 import pytest
 import yaml
 
+from cstool.errors import DataError
+from cstool.ir import Graph
+from cstool.machine import appliance
+from cstool.machine.layout import Layout
+from cstool.machine.plan import make_plan
 from cstool.models import SampleForm, build_graph
 from cstool.params import load_params
 from cstool.progress import Silent
 from cstool.run.result import RunResult
 from cstool.run.run import run
 from cstool.run.session import RunOrder
-from tests.end_to_end.runs import bits, compiled
+from tests.end_to_end.runs import bits, compiled, run_file
 from tests.end_to_end.test_loss_curves import RELATIVE, write_weights
 from tests.reference.curve_file import read_curves
 from tests.reference.dpr_case import BATCH, CASES, CONTEXT, CONTEXTS, QUESTION, SEED, tables
+from tests.thread_ranks import run_ranks
 
 CURVES = read_curves("dpr_curves.json", CASES)
 PARTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -36,8 +44,8 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def run_case(folder: Path, case: str, *, lanes: int = 1, num_csx: int = 1, **more: Any) -> RunResult:
-    """Train a case from its own weights."""
+def case_file(folder: Path, case: str, *, num_csx: int = 1, batch_size: int = BATCH, **more: Any) -> Path:
+    """Write the params of a case."""
     curve = CURVES[case]
     steps = len(curve["losses"])
     init = {
@@ -49,10 +57,16 @@ def run_case(folder: Path, case: str, *, lanes: int = 1, num_csx: int = 1, **mor
         **more,
     }
     data = str(write_data(folder / "data"))
-    loader = {"data_processor": "DPRHDF5DataProcessor", "data_dir": data, "batch_size": BATCH}
+    loader = {"data_processor": "DPRHDF5DataProcessor", "data_dir": data, "batch_size": batch_size}
+    loaders = {"train_dataloader": loader, "val_dataloader": loader}
     file = folder / "params.yaml"
-    file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": {"train_dataloader": loader}}}))
-    params = load_params(file)
+    file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": loaders}}))
+    return file
+
+
+def run_case(folder: Path, case: str, *, lanes: int = 1, **more: Any) -> RunResult:
+    """Train a case from its own weights."""
+    curve, params = CURVES[case], load_params(case_file(folder, case, **more))
     graph = build_graph(params.model, SampleForm(QUESTION, contexts=CONTEXTS, context_tokens=CONTEXT))
     shapes = {name: weight.shape for name, weight in graph.weights.items()}
     checkpoint = write_weights(folder / "checkpoint_0.mdl", shapes, SEED, curve["weights_digest"])
@@ -74,3 +88,75 @@ def test_the_bits_do_not_depend_on_how_it_is_run(tmp_path):
     ]
     for number, way in enumerate(ways, start=2):
         assert bits(run_case(tmp_path / str(number), "mean, mutual", **way)) == expected, way
+
+
+FEW: dict[str, Any] = {"loop": {"max_steps": 4}, "checkpoint": {"steps": 2}}
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> tuple[list[str], str]:
+    """The bits of four steps in one process."""
+    return bits(run_file(case_file(tmp_path_factory.mktemp("straight"), "one encoder", **FEW)))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("store", ["ram", "file"])
+def test_ranks_meet_at_the_barrier(tmp_path, straight, ranks, store):
+    """Each has some of the questions, whose negatives are the contexts of all."""
+    file = case_file(tmp_path, "one encoder", num_csx=4, memoryx={"store": store}, **FEW)
+    assert bits(run_ranks(file, ranks)) == straight
+
+
+def test_so_they_do_in_waves(tmp_path, straight, monkeypatch):
+    """Of four grains on three ranks, a rank with two has memory for one."""
+    monkeypatch.setattr(appliance, "lay_out", partial(_in_waves, appliance.lay_out))
+    file = case_file(tmp_path, "one encoder", num_csx=4, **FEW)
+    assert bits(run_ranks(file, 3)) == straight
+    assert bits(run_file(file, trainer__init__model_dir=str(tmp_path / "alone"))) == straight
+
+
+def _in_waves(lay_out: Callable[..., Layout], graph: Graph, *, memory_bytes: list[int], **more: Any) -> Layout:
+    """Lay out the systems as if a grain were all that the memory of a rank holds."""
+    slot_bytes = make_plan(graph, more["grain"], trains=more["trains"]).slot_bytes
+    found = lay_out(graph, memory_bytes=[slot_bytes] * len(memory_bytes), **{**more, "recompute": "never"})
+    assert found.deal.waves > 1
+    return found
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_bits(tmp_path, straight):
+    file = case_file(tmp_path, "one encoder", **FEW)
+    first = run_file(file, trainer__init__loop__max_steps=2)
+    rest = run_file(file, lanes=2)
+    assert ([loss.hex() for loss in (*first.losses, *rest.losses)], bits(rest)[1]) == straight
+
+
+def test_bfloat16_learns_as_float32_does(tmp_path):
+    """The loss, of about 3, is a mean of scores whose roundings are of 2^-9."""
+    exact, rounded = (
+        run_file(case_file(tmp_path / host, "mean, mutual", precision={"max_gradient_norm": 1.0, "host": host}, **FEW))
+        for host in ("float32", "bfloat16")
+    )
+    assert exact.losses != rounded.losses
+    np.testing.assert_allclose(rounded.losses, exact.losses, rtol=0.02)
+
+
+def test_a_batch_without_any_negative_is_an_error(tmp_path):
+    file = case_file(tmp_path, "cls", batch_size=1)
+    with h5py.File(tmp_path / "data" / "dataset-partition-1.h5", "r+") as data:
+        contexts = data["data_1"][:, :, :1]
+        del data["data_1"]
+        data.create_dataset("data_1", data=contexts)
+    with pytest.raises(DataError) as raised:
+        run_file(file)
+    assert str(raised.value) == (
+        f"{file}: trainer.fit.train_dataloader.batch_size: must be at least 2 where a sample has no context but the "
+        "right one, got 1\nhint: a question is told what does not answer it by the contexts of others; alone it learns "
+        "nothing"
+    )
+
+
+def test_evaluations_tell_the_loss(tmp_path):
+    file = case_file(tmp_path, "cls", **FEW)
+    run_file(file)
+    result = run_file(file, mode="eval")
+    assert 0 < result.eval_losses[-1] < 10

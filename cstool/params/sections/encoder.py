@@ -1,4 +1,4 @@
-"""The `model` section of BERT, RoBERTa, ESM-2, their heads and DPR: encoders, whose tokens see all others of their sample.
+"""The `model` section of BERT, RoBERTa, ESM-2, their heads and DPR: encoders, whose tokens see all of theirs.
 
 Keys, defaults and rules are the vendor's. Source: its BERT and ESM-2 models, 2.10.
 """
