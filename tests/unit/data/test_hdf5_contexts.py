@@ -1,4 +1,4 @@
-"""Questions with their contexts, in HDF5: as the vendor's preparation writes them, in either order; and what is refused."""
+"""Questions with their contexts, in HDF5, as the vendor's preparation writes them; and what is refused."""
 
 import json
 from pathlib import Path
