@@ -23,12 +23,14 @@ from cstool.run.result import RunResult
 from cstool.run.run import run
 from cstool.run.session import RunOrder
 from tests.end_to_end.runs import bits, compiled, run_file
-from tests.end_to_end.test_loss_curves import RELATIVE, write_weights
+from tests.end_to_end.test_loss_curves import RELATIVE, VENDOR_RELATIVE, write_weights
 from tests.reference.curve_file import read_curves
-from tests.reference.dpr_case import BATCH, CASES, CONTEXT, CONTEXTS, QUESTION, SEED, tables
+from tests.reference.deterministic import STEPS
+from tests.reference.dpr_case import BATCH, CASES, CONTEXT, CONTEXTS, QUESTION, SEED, VENDOR_CASES, tables
 from tests.thread_ranks import run_ranks
 
 CURVES = read_curves("dpr_curves.json", CASES)
+VENDOR_CURVES = read_curves("vendor_dpr_curves.json", VENDOR_CASES)
 PARTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -46,7 +48,11 @@ def write_data(folder: Path) -> Path:
 
 def case_file(folder: Path, case: str, *, num_csx: int = 1, batch_size: int = BATCH, **more: Any) -> Path:
     """Write the params of a case."""
-    curve = CURVES[case]
+    return curve_file(folder, CURVES[case], num_csx, batch_size, **more)
+
+
+def curve_file(folder: Path, curve: Any, num_csx: int = 1, batch_size: int = BATCH, **more: Any) -> Path:
+    """Write the params of what was recorded."""
     steps = len(curve["losses"])
     init = {
         **curve["config"],
@@ -66,7 +72,12 @@ def case_file(folder: Path, case: str, *, num_csx: int = 1, batch_size: int = BA
 
 def run_case(folder: Path, case: str, *, lanes: int = 1, **more: Any) -> RunResult:
     """Train a case from its own weights."""
-    curve, params = CURVES[case], load_params(case_file(folder, case, **more))
+    return run_curve(folder, CURVES[case], lanes, **more)
+
+
+def run_curve(folder: Path, curve: Any, lanes: int = 1, **more: Any) -> RunResult:
+    """Train what was recorded from the weights that it began with."""
+    params = load_params(curve_file(folder, curve, **more))
     graph = build_graph(params.model, SampleForm(QUESTION, contexts=CONTEXTS, context_tokens=CONTEXT))
     shapes = {name: weight.shape for name, weight in graph.weights.items()}
     checkpoint = write_weights(folder / "checkpoint_0.mdl", shapes, SEED, curve["weights_digest"])
@@ -76,6 +87,12 @@ def run_case(folder: Path, case: str, *, lanes: int = 1, **more: Any) -> RunResu
 @pytest.mark.parametrize("case", CURVES)
 def test_the_loss_curve_is_that_of_transformers(tmp_path, case):
     np.testing.assert_allclose(run_case(tmp_path, case).losses, CURVES[case]["losses"], rtol=RELATIVE)
+
+
+@pytest.mark.parametrize("case", VENDOR_CURVES)
+def test_the_loss_curve_is_that_of_the_vendor(tmp_path, case):
+    curve = VENDOR_CURVES[case]
+    np.testing.assert_allclose(run_curve(tmp_path, curve).losses, curve["losses"], rtol=VENDOR_RELATIVE)
 
 
 def test_the_bits_do_not_depend_on_how_it_is_run(tmp_path):
@@ -155,8 +172,9 @@ def test_a_batch_without_any_negative_is_an_error(tmp_path):
     )
 
 
-def test_evaluations_tell_the_loss(tmp_path):
-    file = case_file(tmp_path, "cls", **FEW)
-    run_file(file)
-    result = run_file(file, mode="eval")
-    assert 0 < result.eval_losses[-1] < 10
+def test_an_evaluation_tells_the_mean_of_what_training_does_that_learns_nothing(tmp_path):
+    """A tenth of the samples meets at a time, there as here."""
+    file = case_file(tmp_path, "mean, mutual", schedulers=[{"ConstantLR": {"learning_rate": 0.0}}])
+    losses = run_file(file, trainer__init__loop__max_steps=STEPS).losses
+    [found] = run_file(file, mode="eval").evaluations
+    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-6)

@@ -28,6 +28,14 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 
+_VENDOR_TRAINING: dict[str, Any] = {
+    "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1.0e-8, "weight_decay": 0.1, "correct_bias": True}},
+    "schedulers": _TRAINING["schedulers"],
+    "precision": {"enabled": False, "max_gradient_norm": 1.0},
+}
+VENDOR_CASES = {name: {**_VENDOR_TRAINING, "model": case["model"]} for name, case in CASES.items()}
+"""those that the vendor's Trainer trains"""
+
 
 def tables() -> dict[str, np.ndarray]:
     """The samples of ten batches as an HDF5 file has them: data_0 (n, 3, S), data_1 (n, 3, C, S')."""

@@ -28,7 +28,7 @@ import h5py
 import numpy as np
 import torch
 
-from tests.reference import vendor_trainer
+from tests.reference import dpr_case, vendor_trainer
 from tests.reference.curve_file import nine_digits, write_curves
 from tests.reference.deterministic import case_batches, digest, preference_batches, weights
 from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE, arrays_of
@@ -51,6 +51,7 @@ OUTPUT = Path(__file__).with_name("vendor_curves.json")
 ENCODER_OUTPUT = OUTPUT.with_name("vendor_encoder_curves.json")
 VISION_OUTPUT = OUTPUT.with_name("vendor_vision_curves.json")
 PREFERENCE_OUTPUT = OUTPUT.with_name("vendor_preference_curves.json")
+DPR_OUTPUT = OUTPUT.with_name("vendor_dpr_curves.json")
 ENCODER_DECODER_OUTPUT = OUTPUT.with_name("vendor_encoder_decoder_curves.json")
 
 
@@ -190,6 +191,37 @@ def record_encoder_decoder(config: Config) -> dict[str, Any]:
     return {"config": config, **digests, "losses": nine_digits(losses)}
 
 
+def record_dpr(config: Config) -> dict[str, Any]:
+    """Return what the file holds of a case of DPR, which is given its batches as they are."""
+    arrays = dpr_case.tables()
+    parts = ("input_ids", "attention_mask", "token_type_ids")
+    batches = []
+    for step in range(STEPS):
+        rows = slice(step * dpr_case.BATCH, (step + 1) * dpr_case.BATCH)
+        batch = {
+            f"{side}_{part}": np.ascontiguousarray(arrays[table][rows, place])
+            for side, table in (("questions", "data_0"), ("ctx", "data_1"))
+            for place, part in enumerate(parts)
+        }
+        right = np.arange(dpr_case.BATCH)
+        batches.append({**batch, "labels": right * dpr_case.CONTEXTS, "context_labels": right})
+    drawn: dict[str, np.ndarray] = {}
+
+    def draw(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, np.ndarray]:
+        drawn.update(weights(shapes, dpr_case.SEED))
+        return drawn
+
+    with tempfile.TemporaryDirectory() as name:
+        params = params_of({**config, "seed": dpr_case.SEED, "batch_size": dpr_case.BATCH}, Path(name))
+        params["trainer"]["fit"]["train_dataloader"] |= {"data_processor": "DPRHDF5DataProcessor", "data_dir": name}
+        losses = vendor_trainer.train(params, draw, batches)
+    # The vendor has a pooling layer where none is used, too.
+    if config["model"].get("pooler_type") != "ffn_pooler":
+        drawn = {name: weight for name, weight in drawn.items() if ".pooler." not in name}
+    digests = {"weights_digest": digest(drawn), "data_digest": digest(arrays)}
+    return {"config": config, **digests, "losses": nine_digits(losses)}
+
+
 def record_preferences(config: Config) -> dict[str, Any]:
     """Return what the file holds of a case of DPO, which reads its pairs from a file."""
     policy = config["model"]["policy_model"]
@@ -227,6 +259,7 @@ def main() -> None:
         "--encoder_decoders", action="store_true", help="T5 and the Transformer, to vendor_encoder_decoder_curves.json"
     )
     parser.add_argument("--preferences", action="store_true", help="DPO, to vendor_preference_curves.json")
+    parser.add_argument("--dpr", action="store_true", help="DPR, to vendor_dpr_curves.json")
     parser.add_argument("--cases", nargs="*")
     asked = parser.parse_args()
     version = vendor_trainer.import_vendor(asked.model_zoo)
@@ -240,6 +273,8 @@ def main() -> None:
     make = record
     if asked.preferences:
         cases, output, make = PREFERENCE_CASES, PREFERENCE_OUTPUT, record_preferences
+    if asked.dpr:
+        cases, output, make = dpr_case.VENDOR_CASES, DPR_OUTPUT, record_dpr
     write_curves(output, made_by, {name: make(cases[name]) for name in asked.cases or cases})
 
 
