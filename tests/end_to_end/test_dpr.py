@@ -31,6 +31,8 @@ from tests.thread_ranks import run_ranks
 
 CURVES = read_curves("dpr_curves.json", CASES)
 VENDOR_CURVES = read_curves("vendor_dpr_curves.json", VENDOR_CASES)
+# Scores that no temperature divides make more of every rounding.
+VENDOR_TOLERANCES = {**dict.fromkeys(VENDOR_CURVES, VENDOR_RELATIVE), "pooler": 2 * VENDOR_RELATIVE}
 PARTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -92,7 +94,7 @@ def test_the_loss_curve_is_that_of_transformers(tmp_path, case):
 @pytest.mark.parametrize("case", VENDOR_CURVES)
 def test_the_loss_curve_is_that_of_the_vendor(tmp_path, case):
     curve = VENDOR_CURVES[case]
-    np.testing.assert_allclose(run_curve(tmp_path, curve).losses, curve["losses"], rtol=VENDOR_RELATIVE)
+    np.testing.assert_allclose(run_curve(tmp_path, curve).losses, curve["losses"], rtol=VENDOR_TOLERANCES[case])
 
 
 def test_the_bits_do_not_depend_on_how_it_is_run(tmp_path):
