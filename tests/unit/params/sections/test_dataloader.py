@@ -71,9 +71,9 @@ data_dir: [a, ''] => 15: @.data_dir must be a folder or a list of folders, got [
 data_processor: GptHDF5MapDataProcesor =>
     14: @.data_processor must be one of GptHDF5MapDataProcessor, GptHDF5DataProcessor, MNISTDataProcessor,
         BertCSVDynamicMaskDataProcessor, BertCSVDataProcessor, BertHDF5DataProcessor, MNLIDataProcessor,
-        SST2DataProcessor, BertTokenClassifierDataProcessor, BertSumCSVDataProcessor, T5DynamicDataProcessor,
-        TransformerDynamicDataProcessor, T5HDF5DataProcessor, ImageNet1KProcessor, CIFAR10Processor, CIFAR100Processor,
-        got 'GptHDF5MapDataProcesor'
+        SST2DataProcessor, BertTokenClassifierDataProcessor, BertSumCSVDataProcessor, DPRHDF5DataProcessor,
+        T5DynamicDataProcessor, TransformerDynamicDataProcessor, T5HDF5DataProcessor, ImageNet1KProcessor,
+        CIFAR10Processor, CIFAR100Processor, DpoHDF5DataProcessor, got 'GptHDF5MapDataProcesor'
     hint: did you mean GptHDF5MapDataProcessor?
 data_processor: 5 =>
     14: @.data_processor must be GptHDF5MapDataProcessor or GptHDF5DataProcessor, got 5

@@ -19,6 +19,7 @@ SUMMARY = {**BERT, "name": "bert/extractive_summarization"}
 COMMON = {"data_dir": "data", "batch_size": 8}
 WORKERS = {"num_workers": 8, "prefetch_factor": 10, "persistent_workers": True, "vocab_size": 30522}
 MASKED = {"max_sequence_length": 32, "max_predictions_per_seq": 5, "vocab_file": "vocab.txt"}
+DPR = {"name": "dpr", "encoder": {key: value for key, value in BERT.items() if key != "name"}}
 SECTIONS = {
     "BertCSVDynamicMaskDataProcessor": (
         BERT,
@@ -53,6 +54,7 @@ SECTIONS = {
         {"sort_files": True, "pad_last": False, "data_subset": None, "mixture": None, "num_samples": None},
         {"use_worker_cache": True},
     ),
+    "DPRHDF5DataProcessor": (DPR, {}, {}, {}, {"features_list": ["x"]}),
     "MNLIDataProcessor": (
         CLASSIFIER,
         {"max_sequence_length": 32, "vocab_file": "vocab.txt"},
@@ -99,7 +101,7 @@ def loader(load):
 
 def test_all_processors_of_encoders_are_tried_here():
     of_images = {"MNISTDataProcessor", "CIFAR10Processor", "CIFAR100Processor", "ImageNet1KProcessor"}
-    of_decoders = {"GptHDF5MapDataProcessor", "GptHDF5DataProcessor"}
+    of_decoders = {"GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "DpoHDF5DataProcessor"}
     assert {*SECTIONS} == {*LOADERS} - of_decoders - of_images - {*ENCODER_DECODERS}
 
 
@@ -119,7 +121,11 @@ def test_a_section_has_the_keys_of_the_vendor(load, folder, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "shuffle"), [(name, name not in ("BertCSVDataProcessor", "BertHDF5DataProcessor")) for name in SECTIONS]
+    ("name", "shuffle"),
+    [
+        (name, name not in ("BertCSVDataProcessor", "BertHDF5DataProcessor", "DPRHDF5DataProcessor"))
+        for name in SECTIONS
+    ],
 )
 def test_what_is_left_out_is_the_vendors(loader, name, shuffle):
     found = loader(name)
@@ -148,6 +154,7 @@ def test_the_form_of_samples_is_known_before_there_are_any(load):
         SampleForm(32, 5),
         SampleForm(64, usual_predictions(64)),
         SampleForm(64, usual_predictions(64)),
+        SampleForm(64, contexts=2, context_tokens=64),
         SampleForm(32),
         SampleForm(32),
         SampleForm(32, 5),

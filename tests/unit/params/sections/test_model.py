@@ -15,7 +15,7 @@ DECODERS = (
 )
 ENCODERS = "bert, esm2, bert/classifier, bert/token_classifier, bert/extractive_summarization"
 TWO_STACKS = "t5, T5ForConditionalGeneration, transformer"
-NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, {TWO_STACKS}, vision_transformer, vit_classification, dpo"
+NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, {TWO_STACKS}, vision_transformer, vit_classification, dpo, dpr"
 
 
 def fc(**keys: Any) -> dict[str, Any]:
