@@ -262,6 +262,8 @@ class Graph:
 
         What they make wants no delta.
         """
+        if not any(weight.frozen for segment in self.segments for weight in segment.weights):
+            return frozenset()  # layers that are alike are not written out for that
         frozen: set[str] = set()
         made: set[str] = set()
         inputs = {tensor.name for tensor in self.inputs}

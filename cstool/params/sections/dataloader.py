@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from cstool.params.paths import WrittenPath
-from cstool.yaml_lines.section import Count, List, NotNegative, Section, Whole, beside, not_beside, rule_error
+from cstool.yaml_lines.section import Count, List, NotNegative, Section, Whole, not_beside, rule_error
 
 
 def _one_or_several(written: Any) -> Any:
@@ -124,10 +124,7 @@ class StockLoaderParams(DataloaderParams):
     data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"]
     max_sequence_length: Count | None = None
     mixture: Annotated[tuple[MixturePartParams, ...], List, AfterValidator(_has_weight)] = ()
-    use_vsl: Annotated[
-        bool,
-        beside("data_processor", lambda packed, name: not packed or name.startswith("Gpt"), "must be false beside {}"),
-    ] = False
+    use_vsl: bool = False
     data_transforms: Annotated[tuple[SinkTokensParams, ...], List, not_beside("use_vsl")] = ()
 
     without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | frozenset(

@@ -10,6 +10,7 @@ def test_the_shapes_of_what_is_kept_follow_from_attributes_and_tokens(kind):
     expected: dict[OpKind, dict[str, tuple[int, ...]]] = {
         OpKind.LAYER_NORM: {"mean": (24,), "rstd": (24,)},
         OpKind.RMS_NORM: {"rstd": (24,)},
+        OpKind.HEAD_NORM: {"rstd": (2, 24)},
         OpKind.ATTENTION: {"logsumexp": (2, 24)},
         OpKind.ROUTER: {"logits": (6, 24)},
         OpKind.SOFTMAX_LOSS: {"state": (4, 24)},

@@ -64,7 +64,13 @@ def products_written_out(graph: Graph) -> dict[OpKind, int]:
             # Each token meets as many experts as it chooses.
             flops = 2 * math.prod(graph.tensors[op.inputs[1]].shape) * graph.weights[op.weights[0]].size
         elif op.kind is OpKind.ATTENTION:
-            pairs = visible_by_mask(shape[0], op.attributes["window"], op.attributes["sinks"])
+            pairs = visible_by_mask(
+                shape[0],
+                op.attributes["window"],
+                op.attributes["sinks"],
+                op.attributes.get("chunk"),
+                op.attributes.get("columns"),
+            )
             flops = 2 * (2 * pairs * (shape[1] // op.attributes["heads"])) * op.attributes["heads"]
         if flops:
             found[op.kind] = found.get(op.kind, 0) + flops

@@ -229,7 +229,7 @@ def test_a_mixture_stands_alone(failure):
     found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(ENGLISH, data_dir="x"))).replace(f"{T}.", "")
     assert found == "mixture cannot stand beside data_dir\nhint: keep one of the two"
     found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(ENGLISH, data_processor="MNISTDataProcessor")))
-    assert found.replace(f"{T}.", "") == "mixture must be left out beside MNISTDataProcessor"
+    assert found.replace(f"{T}.", "") == "data_dir is missing\nnot supported: mixture\nhint: leave it out"
 
 
 def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(load, failure):
@@ -242,7 +242,7 @@ def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(load, fail
         "use_vsl must be false with position_embedding_type: fixed: positions begin anew with each text, got true": {
             "init.model.position_embedding_type": "fixed"
         },
-        "use_vsl must be false beside MNISTDataProcessor, got true": {f"{TRAIN}.data_processor": "MNISTDataProcessor"},
+        "not supported: use_vsl: true\nhint: leave it out": {f"{TRAIN}.data_processor": "MNISTDataProcessor"},
     }
     for message, changes in told_of.items():
         found = re.sub(r"x.yaml:\d+: ", "", failure({f"{TRAIN}.use_vsl": True, **changes})).replace(f"{T}.", "")

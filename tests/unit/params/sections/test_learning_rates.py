@@ -51,10 +51,15 @@ def test_these_are_all_groups():
         "decoder_attention",
         "decoder_input_ffn",
         "decoder_output_ffn",
+        "decoder_qkv_projection",
+        "decoder_output_projection",
         "encoder_attention",
+        "encoder_qkv_projection",
+        "encoder_output_projection",
         "encoder_input_ffn",
         "encoder_output_ffn",
         "pooler",
+        "lm_head",
     ]
 
 
