@@ -87,8 +87,6 @@ class DataloaderCheck:
             or LOADERS.get(str(name), StockLoaderParams) is not StockLoaderParams
         ):
             return raw
-        if name == "MNISTDataProcessor":
-            self.problems.add((*key, "mixture"), f"must be left out beside {name}")
         if raw.get("data_dir") is not None:
             self.problems.add((*key, "mixture"), "cannot stand beside data_dir", hint="keep one of the two")
         if not mixture:
