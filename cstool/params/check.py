@@ -201,7 +201,8 @@ class TrainerCheck:
         elif isinstance(name, str) and name in OTHER_FAMILIES:
             # Nothing else in such a file says more.
             alone = Problems(self.document, self.path.parent)
-            alone.add((*key, "name"), f"must be that of a decoder or fc_mnist, and {name} is {OTHER_FAMILIES[name]}")
+            rule = f"must be that of a model that can be built, and {name} is {OTHER_FAMILIES[name]}"
+            alone.add((*key, "name"), rule)
             alone.raise_found()
         else:
             hint = did_you_mean(str(name), MODELS)

@@ -118,7 +118,9 @@ MODELS: dict[str, type[ModelParams]] = {
     name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
 }
 _OTHER_KINDS = {
-    "a vision model": "dino dit generic_image_encoders ijepa resnet unet",
+    "a diffusion model of images": "dit",
+    "a model of images that learns without labels, from a teacher": "dino generic_image_encoders ijepa",
+    "a vision model with convolutions": "resnet unet",
     "a vision transformer without a head to train": "vit ViTModel",
     "a vision and language model": "llava multimodal_simple mllama",
     "a speech model": "conformer rnnt wav2vec2 whisper",

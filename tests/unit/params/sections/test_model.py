@@ -73,14 +73,15 @@ def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("dit", "a vision model"),
+        ("dit", "a diffusion model of images"),
+        ("dino", "a model of images that learns without labels, from a teacher"),
         ("vit", "a vision transformer without a head to train"),
-        ("unet", "a vision model"),
+        ("unet", "a vision model with convolutions"),
         ("llava", "a vision and language model"),
         ("whisper", "a speech model"),
     ],
 )
 def test_a_model_of_another_kind_is_refused_with_what_it_is(failure, name, kind):
     assert failure({"init.model": {"name": name, "hidden_size": -1}}) == (
-        f"x.yaml:4: {M}.name must be that of a decoder or fc_mnist, and {name} is {kind}"
+        f"x.yaml:4: {M}.name must be that of a model that can be built, and {name} is {kind}"
     )
