@@ -6,6 +6,7 @@ from typing import Any
 from cstool.params.micro_batch import MicroBatchChoice
 from cstool.params.paths import ResolvedPath
 from cstool.params.sections.dataloader import DataloaderParams, MixturePartParams, SinkTokensParams, StockLoaderParams
+from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.encoder_decoder import EncoderDecoderParams
 from cstool.params.sections.loaders import LOADERS
 from cstool.params.sections.model import FcMnistParams, ImageModelParams, ModelParams
@@ -139,10 +140,15 @@ class DataloaderCheck:
         elif longest < 1:
             rule = f"must leave tokens of the max_position_embeddings of the model ({positions}), and add"
             self.problems.add((*key, "data_transforms"), f"{rule} {added}")
-        positions_of = getattr(self.model, "position_embedding_type", None)
-        if isinstance(loader, StockLoaderParams) and loader.is_packed and positions_of == "fixed":
-            rule = "must be false with position_embedding_type: fixed: positions begin anew with each text"
-            self.problems.add((*key, "use_vsl"), rule, True)
+        if isinstance(loader, StockLoaderParams) and loader.is_packed:
+            from_the_begin = {
+                "position_embedding_type: fixed": getattr(self.model, "position_embedding_type", None) == "fixed",
+                "attention sinks, chunks or columns": isinstance(self.model, DecoderParams)
+                and self.model.sees_by_place,
+            }
+            for what in (what for what, counts in from_the_begin.items() if counts):
+                rule = f"must be false with {what}: positions begin anew with each text"
+                self.problems.add((*key, "use_vsl"), rule, True)
         return loader
 
     def _sink_tokens(self, raw: Any, key: Key) -> SinkTokensParams | None:

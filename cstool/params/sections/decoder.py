@@ -364,6 +364,12 @@ class DecoderParams(AttentionRules):
             return None
         return spacing, width
 
+    @property
+    def sees_by_place(self) -> bool:
+        """Whether the place of a token in its sample decides which tokens it sees, or is seen by."""
+        layers = range(min(2, self.num_hidden_layers))
+        return any(self.chunk(n) or self.columns(n) or (self.sinks and self.window(n)) for n in layers)
+
     def _is_sparse(self, layer: int) -> bool:
         """Whether a layer has fixed sparse attention: every other one, and not the first."""
         return self.fixed_sparse_attention is not None and layer % 2 == 1

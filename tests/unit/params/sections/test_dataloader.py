@@ -242,6 +242,11 @@ def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(load, fail
         "use_vsl must be false with position_embedding_type: fixed: positions begin anew with each text, got true": {
             "init.model.position_embedding_type": "fixed"
         },
+        "use_vsl must be false with attention sinks, chunks or columns: positions begin anew with each text, "
+        "got true": {
+            "init.model.attention_chunk_size": 4,
+            "init.model.apply_attention_pattern": True,
+        },
         "not supported: use_vsl: true\nhint: leave it out": {f"{TRAIN}.data_processor": "MNISTDataProcessor"},
     }
     for message, changes in told_of.items():
