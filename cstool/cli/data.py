@@ -37,7 +37,6 @@ data_app = new_group(
 prepare_app = new_group(
     "Make a data set.",
     "cstool data prepare text --output datasets/text --sequence_length 128",
-    "cstool data prepare mlm --output datasets/mlm --sequence_length 128",
     "cstool data prepare span --output datasets/spans --sequence_length 128",
     "cstool data prepare digits --output datasets/mnist",
 )
@@ -179,7 +178,7 @@ def mlm(
     prepare_app,
     "span",
     "cstool data prepare span --output datasets/spans --sequence_length 128",
-    "cstool data prepare span books/ --output datasets/spans --sequence_length 512 --tokenizer tokenizer.json",
+    "cstool data prepare span books/ --output datasets/books --sequence_length 128 --packing documents",
 )
 def span(
     output: OutputOption,
