@@ -313,7 +313,9 @@ ENCODER_DECODERS: dict[str, dict[str, Any]] = {
         "extra_attention_params": {"num_kv_groups": 2},
         "num_heads": 4,
     },
+    # Smooth: a step of a finite difference would meet a kink of relu here.
     "t5, muP": {
+        "encoder_nonlinearity": "gelu",
         "mup_base_d_model": 4,
         "mup_base_d_ff": 4,
         "embeddings_alpha": 0.7,
