@@ -131,8 +131,7 @@ class _SegmentLives:
         self.outputs = outer
         # Of a segment all ops run backward, or none.
         self.is_frozen = segment.name_of(segment.ops[0].name) in graph.frozen_ops
-        frozen = {output for op in graph.ops if op.name in graph.frozen_ops for output in op.outputs}
-        self.without_delta |= {name for name in self.tensors if segment.name_of(name) in frozen}
+        self.without_delta |= {name for name in self.tensors if segment.name_of(name) in graph.frozen_tensors}
 
     def lives(self) -> list[Life]:
         """Return activations, statistics, then deltas."""

@@ -169,6 +169,8 @@ class StreamMemory:
     def _carried_bytes(self, first: int) -> int:
         """Memory per token of what segments that run forward alone leave for the others, to the end."""
         graph = self.program.graph
+        if not first:
+            return 0  # as for most models, whose ops need not be gone through for every layout that is tried
         read = {name for op in graph.ops if op.name not in graph.frozen_ops for name in op.inputs}
         carried = (
             life

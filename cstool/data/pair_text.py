@@ -59,7 +59,7 @@ class PairTokenizer:
         ends_sources: whether sources of the training data ended with the token that ends a text
 
     Raises:
-        DataError: the tokenizer has no token that ends a text, or more tokens than the model
+        DataError: the tokenizer has no token that ends a text
     """
 
     begin: tuple[int, ...] = ()

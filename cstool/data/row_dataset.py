@@ -15,8 +15,8 @@ from cstool.errors import DataError
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
-class RowDataset(ABC):
-    """Samples that are made of a row each.
+class TableDataset(ABC):
+    """Samples that are made of the rows of tables; who extends it reads them.
 
     Args:
         rows: closed with the data set
@@ -34,14 +34,22 @@ class RowDataset(ABC):
         """Say in one line where the samples come from and how many there are."""
         return described(self._folders, self)
 
-    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
+    @abstractmethod
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
         """Fill all fields; see `Dataset.read`."""
-        for place, number in enumerate(indices.tolist()):
-            self.fill(self.rows.read(number), {name: array[place] for name, array in out.items()})
 
     def close(self) -> None:
         """Close all files. May be called twice."""
         self.rows.close()
+
+
+class RowDataset(TableDataset):
+    """Samples that are made of a row each."""
+
+    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
+        """Fill all fields; see `Dataset.read`."""
+        for place, number in enumerate(indices.tolist()):
+            self.fill(self.rows.read(number), {name: array[place] for name, array in out.items()})
 
     @abstractmethod
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:

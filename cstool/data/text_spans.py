@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from cstool.data.dataset import Array
-from cstool.data.row_dataset import RowDataset
-from cstool.data.row_files import Row, RowFiles, text_rows
+from cstool.data.row_dataset import TableDataset
+from cstool.data.row_files import RowFiles, text_rows
 from cstool.data.sequence_pairs import PairFiller, PairRequest, pair_fields
 from cstool.data.span_corruption import SpanCorruption, span_lengths
 from cstool.data.token_lines import line_tokens, token_counts
@@ -26,7 +26,7 @@ _TEXTS_KEPT = 16
 """that samples were cut from last"""
 
 
-class TextSpansDataset(RowDataset):
+class TextSpansDataset(TableDataset):
     """Texts with spans taken out. Built by `open_text_spans`."""
 
     def __init__(
@@ -62,10 +62,6 @@ class TextSpansDataset(RowDataset):
             for place, (text, mask) in enumerate(zip(texts, masks, strict=True), start):
                 source, target = self._corruption.corrupted(text, mask[: len(text)])
                 self._filler.fill(source, target, {name: array[place] for name, array in out.items()})
-
-    def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
-        """Samples are no rows; see `read`."""
-        raise NotImplementedError
 
     def _sample(self, number: int) -> Array:
         """Return the tokens of a sample before spans are taken out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 
 from cstool.errors import ClusterError, InferenceError
@@ -122,9 +123,14 @@ class InferenceModel:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
+    @cached_property
+    def parts(self) -> tuple[Graph, Graph]:
+        """Of an encoder-decoder, see `parts_of`."""
+        return parts_of(self.graph)
+
     def cache_bytes(self, prompts: int, capacity: int, beams: int = 1, source: int = 0) -> int:
         """Size of the keys and values of so many prompts, see `sequences_that_fit` [bytes]."""
-        graph = parts_of(self.graph)[1] if source else self.graph
+        graph = self.parts[1] if source else self.graph
         return cache_bytes(graph, prompts * beams, capacity, (prompts, source))
 
     def sequences_that_fit(self, capacity: int, beams: int = 1, source: int = 0) -> int:

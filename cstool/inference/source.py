@@ -21,7 +21,9 @@ PASS_ROWS = 512
 class Model(Protocol):
     """What lends walks over parts of its graph: an `InferenceModel`."""
 
-    graph: Graph
+    @property
+    def parts(self) -> tuple[Graph, Graph]:
+        """Of its graph, see `parts_of`."""
 
     def walk(self, sequences: int, capacity: int, graph: Graph, sources: tuple[int, int] = ...) -> Walk:
         """See `InferenceModel.walk`."""
@@ -66,7 +68,7 @@ def walk_from(model: Model, sources: Sequence[Sequence[int]], beams: int, capaci
         beams: sequences for each source: those of the first are the first
         capacity: most tokens of a sequence
     """
-    of_source, of_target = parts_of(model.graph)
+    of_source, of_target = model.parts
     lengths = [len(tokens) for tokens in sources]
     walk = model.walk(len(sources) * beams, capacity, of_target, sources=(len(sources), max(lengths)))
     assert walk.cache is not None

@@ -276,6 +276,12 @@ class Graph:
         return frozenset(frozen)
 
     @cached_property
+    def frozen_tensors(self) -> frozenset[str]:
+        """Names of what ops make that run forward alone."""
+        frozen = self.frozen_ops
+        return frozenset(output for op in self.ops if op.name in frozen for output in op.outputs) if frozen else frozen
+
+    @cached_property
     def trained_weights(self) -> Mapping[str, Weight]:
         """The weights that are not frozen, by name."""
         return MappingProxyType({name: weight for name, weight in self.weights.items() if not weight.frozen})

@@ -279,7 +279,7 @@ class _Backward:
         self.without_delta = {tensor.name for tensor in graph.inputs} - outer
         self.without_delta |= {tensor.name for tensor in graph.tensors.values() if tensor.dtype == "int32"}
         self.frozen = graph.frozen_ops
-        self.without_delta |= {name for p in planned if p.op.name in self.frozen for name in p.op.outputs}
+        self.without_delta |= graph.frozen_tensors
         self.maker = {name: now for now, p in enumerate(planned) for name in p.op.outputs}
         self.readers: dict[str, list[int]] = {}
         for now, p in enumerate(planned):

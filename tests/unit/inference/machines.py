@@ -10,6 +10,7 @@ import numpy as np
 
 from cstool.inference.generate import generate
 from cstool.inference.sampling import Sampling
+from cstool.inference.source import parts_of
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
 from cstool.ir import Graph
@@ -76,6 +77,11 @@ class LentModel:
     graph: Graph
     stream: WeightStream
     team: Team
+
+    @property
+    def parts(self) -> tuple[Graph, Graph]:
+        """Of an encoder-decoder."""
+        return parts_of(self.graph)
 
     def walk(self, sequences: int, capacity: int, graph: Graph, sources: tuple[int, int] = (0, 0)) -> Walk:
         """A walk over a graph, or over a part of one."""

@@ -32,7 +32,7 @@ def found(walk: Walk, prompts: Sequence[Sequence[int]], count: int, beams: Beams
 
 def log_shares(walk: Walk, tokens: Sequence[int]) -> np.ndarray:
     """Log probabilities of the token after each of these."""
-    logits = walk.run({"input_ids": np.array(tokens, np.int32)}, whole_news(len(tokens)), np.arange(len(tokens)))
+    logits = walk.run({walk.ids: np.array(tokens, np.int32)}, whole_news(len(tokens)), np.arange(len(tokens)))
     exact = logits.astype(np.float64)
     return exact - np.log(np.exp(exact).sum(axis=1, keepdims=True))
 

@@ -14,7 +14,7 @@ from cstool.models import SampleForm, build_graph
 from tests.models import ENCODER_DECODERS, TARGETS, encoder_decoder_params
 from tests.reference import models as reference
 from tests.unit.inference.machines import LentModel, made, walking
-from tests.unit.inference.test_beams import at_end, found
+from tests.unit.inference.test_beams import at_end, found, slow_search
 from tests.unit.inference.test_walk import LOSS, losses
 
 SOURCES = ([9, 7, 5, 2, 3, 0, 0, 4], [0, 1, 8, 7], [10, 5, 6, 10, 8])
@@ -88,34 +88,8 @@ def test_beams_of_a_source_share_what_the_encoder_made(name):
         for k, source in enumerate(SOURCES):
             (alone,) = found(walk_from(model, [source], beams.count, TARGETS), START, TARGETS - 1, beams, finish=at_end)
             assert alone[1:] == best[k][1:]
-            tokens, score = slow_search(walk_from(model, [source], 1, TARGETS), beams)
+            tokens, score = slow_search(walk_from(model, [source], 1, TARGETS), START[0], TARGETS - 1, beams, at_end)
             assert (best[k].tokens, best[k].score) == (tokens, pytest.approx(score, rel=1e-12))
-
-
-def slow_search(walk: Walk, beams: Beams) -> tuple[list[int], float]:
-    """The best hypothesis of all texts there are: of few tokens, none is left out."""
-    running: list[tuple[float, list[int]]] = [(0.0, [])]
-    ended: list[tuple[float, list[int]]] = []
-    while running:
-        candidates = []
-        for total, text in running:
-            exact = logits_of(walk, [0, *text])[-1].astype(np.float64)
-            shares = exact - np.log(np.exp(exact).sum())
-            candidates += [(total + share, [*text, token]) for token, share in enumerate(shares)]
-        candidates.sort(key=lambda each: -each[0])
-        running = []
-        for rank, (total, text) in enumerate(candidates[: 2 * beams.count]):
-            if at_end(0, text) is None and len(text) < TARGETS - 1:
-                running.append((total, text))
-            elif rank < beams.count:
-                ended.append((total / len(text) ** beams.length_penalty, text))
-        running = running[: beams.count]
-        ended = sorted(ended, key=lambda each: -each[0])[: beams.count]
-        if len(ended) == beams.count and running:
-            total, text = running[0]
-            if total / len(text) ** beams.length_penalty <= ended[-1][0]:
-                break
-    return ended[0][1], ended[0][0]
 
 
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
