@@ -67,23 +67,28 @@ def compose(text: str, name: str, lines: bool = True) -> Node | None:
     """
     check_size(len(text), name)
     try:
-        _check_events(text, name, lines)
-        return yaml.compose(text, Loader=_FastLoader)
+        return _compose(text, name, lines, _FastLoader)
     except (yaml.YAMLError, UnicodeEncodeError) as fast:
         error: Exception = fast
     try:
         # Whoever found it, it is told in the same words on every machine.
-        yaml.compose(text, Loader=_Loader)
+        _compose(text, name, lines, _Loader)
     except yaml.YAMLError as slow:
         error = slow
     raise _as_params_error(error, text, name, lines) from None
 
 
-def _check_events(text: str, name: str, lines: bool) -> None:
+def _compose(text: str, name: str, lines: bool, loader: Any) -> Node | None:
+    # libyaml has a limit of depth of its own, and says so before it comes to ours.
+    _check_events(text, name, lines, loader)
+    return yaml.compose(text, Loader=loader)
+
+
+def _check_events(text: str, name: str, lines: bool, loader: Any) -> None:
     """Check the number of values and their depth as they come, before anything is made of them."""
     values = depth = 0
     event: Event
-    for event in yaml.parse(text, Loader=_FastLoader):
+    for event in yaml.parse(text, Loader=loader):
         if isinstance(event, CollectionEndEvent):
             depth -= 1
             continue

@@ -164,10 +164,8 @@ def test_anchors_that_nest_are_stopped(refusal):
 @pytest.mark.parametrize("content", ["[" * 100_000, "[1," * 49, "- 1\n" * 60_000, "#" * 2_000_000])
 def test_beyond_the_limits_nothing_is_composed(read, content, monkeypatch):
     monkeypatch.setattr(compose.yaml, "compose", None)
-    with pytest.raises((ParamsError, TypeError)) as caught:
+    with pytest.raises(ParamsError):
         read(content)
-    # What is within the limits, but no YAML, is composed to learn why.
-    assert (caught.type is TypeError) == (content[:3] == "[1,")
 
 
 def test_a_file_without_an_end_is_read_no_further_than_the_limit(refusal):
