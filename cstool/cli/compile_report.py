@@ -202,7 +202,9 @@ def _print_kernels(artifact: Artifact, plan: StreamingPlan) -> None:
     layout = plan.layout
     groups = f"{layout.groups} groups of {layout.columns} columns" if layout.groups > 1 else f"{layout.columns} columns"
     tokens = f"{layout.tokens_per_pe} {'token' if layout.tokens_per_pe == 1 else 'tokens'} to a PE"
-    batches = f"{plan.micro_batches} {'micro-batch' if plan.micro_batches == 1 else 'micro-batches'}"
+    if layout.parts > 1:
+        tokens += f", {layout.part.tokens_per_pe} at a time in layers"
+    batches = f"{plan.micro_batches:,} {'micro-batch' if plan.micro_batches == 1 else 'micro-batches'}"
     axpys = f"{layout.rows * layout.groups:,} AXPYs to a weight and pass"
     print(f"stream, cycles per micro-batch; {batches} a step")
     print(f"{groups}, {layout.rows} rows, {tokens}; {axpys}; {len(plan.colors)} colors")

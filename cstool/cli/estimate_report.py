@@ -88,7 +88,9 @@ def _mode_text(artifact: Artifact) -> str:
         return f"pipelined: {len(artifact.pipelined.stages)} stages, {replicas}"
     batches = micro_batches_text(artifact.batch_size // artifact.num_csx, artifact.micro_batch_size)
     again = f", layers computed again {artifact.recompute.levels}x" if artifact.recompute.levels else ""
-    return f"weight_streaming: {batches} to a system{again}"
+    plan = artifact.streaming
+    parts = f", in {plan.layout.parts} parts" if plan is not None and plan.layout.parts > 1 else ""
+    return f"weight_streaming: {batches} to a system{parts}{again}"
 
 
 def _tree_text(found: Estimate) -> str:

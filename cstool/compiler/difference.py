@@ -79,9 +79,8 @@ def _outcome(artifact: Artifact) -> Facts:
 def _recompute(recompute: Recompute) -> str:
     if not recompute.levels:
         return "nothing"
-    spans = f", spans of {' and '.join(map(str, recompute.spans))} blocks" if recompute.spans else ""
     kept = f", inputs of {recompute.kept_blocks} kept" if recompute.kept_blocks else ""
-    return f"activations, forward runs {recompute.levels}x more{spans}{kept}"
+    return f"activations, forward runs {recompute.levels}x more{kept}"
 
 
 def _pipelined(plan: PipelinedPlan) -> Iterator[Facts]:
@@ -119,6 +118,7 @@ def _streaming(plan: StreamingPlan) -> Iterator[Facts]:
     groups = f"{_count(layout.groups, 'group')} of {layout.columns} columns"
     yield {
         "layout": f"{groups}, {layout.rows} rows, at most {layout.tokens_per_pe} tokens per PE",
+        "tokens go through a layer in": _count(layout.parts, "part"),
         "micro-batches per step and CSX": f"{plan.micro_batches:,}",
     }
     yield {

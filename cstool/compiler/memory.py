@@ -1,17 +1,17 @@
 """Passes: the backward kernels; when activations and deltas begin and end, and what recomputation could save.
 
 What is neither kept nor read by another kernel passes through its kernel and never lies in memory. A *block* is one
-repetition of a repeated segment: a layer, or a pair of layers that differ. With recomputation only the inputs of
-blocks are kept, of every `span`-th block; when backward comes to a span, its blocks run forward again. With spans
-within spans a deep model needs little memory and one more forward pass per level.
+repetition of a repeated segment: a layer, or a pair of layers that differ. With recomputation only the inputs of some
+blocks are held; when backward comes to a block, it runs forward again, from its input, which all blocks since the last
+one held have to make first. Which inputs are held, and when, is chosen so that as few blocks as can be run again.
 
-Source of the idea: Chen et al., "Training deep nets with sublinear memory cost", 2016, section 4, applied
-recursively.
+Source: Griewank and Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical Software 26 (2000), for the
+fewest runs of a chain with so many inputs held.
 """
 
 import math
 from dataclasses import replace
-from functools import cache
+from itertools import count
 
 from cstool.compiler.program import Life, Program, op_of, outer_reads, segment_tensors, width_per_token
 from cstool.ir import (
@@ -19,6 +19,7 @@ from cstool.ir import (
     FusedKernel,
     Graph,
     Op,
+    OpKind,
     Recompute,
     Segment,
     delta_source,
@@ -53,7 +54,7 @@ def statistics_width(op: Op) -> int:
     return sum(map(math.prod, rules_of(op).statistics_shapes(op.attributes, tokens=1).values()))
 
 
-MOST_LEVELS = 4
+MOST_LEVELS = 6
 """of recomputation: beyond it, another forward pass saves next to nothing"""
 
 
@@ -68,46 +69,50 @@ def plan_memory(program: Program) -> Program:
 
 
 def recompute_options(blocks: int) -> list[Recompute]:
-    """Measures to save memory, cheapest first: nothing, then one level more each time."""
+    """Measures to save memory, cheapest first: nothing, then one forward pass more each time."""
     options = [Recompute(0)]
-    if blocks > 1:
-        for levels in range(1, MOST_LEVELS + 1):
-            kept, spans = _fewest_kept(blocks, levels)
-            if levels == 1 or kept < options[-1].kept_blocks:
-                options.append(Recompute(levels, spans, kept))
+    for levels in range(1, MOST_LEVELS + 1 if blocks > 1 else 1):
+        kept = next(held for held in range(2, blocks + 1) if block_runs(blocks, held) <= levels * blocks)
+        if levels == 1 or kept < options[-1].kept_blocks:
+            options.append(Recompute(levels, kept))
     return options
 
 
-@cache
-def _fewest_kept(blocks: int, levels: int) -> tuple[int, tuple[int, ...]]:
-    """Return of how many blocks inputs are held at the most, and the spans that make it fewest.
+def block_runs(blocks: int, held: int) -> int:
+    """Number of blocks that run forward in a backward pass, each as often as it does, at the least.
 
-    Every span-th input is kept, and within the span that backward is at, the same again.
+    Args:
+        blocks: one after the other, all of which ran forward before, and what follows them
+        held: of how many the inputs may be held at a time, 2 or more; unless it is all, what follows counts as one
+
+    Example: of three blocks, a, b, c, with the inputs of two held. Forward held those of a and of what follows. Then a
+    and b run for the input of c, c runs, a for the input of b, b, a: six.
+
+    >>> [block_runs(3, held) for held in (2, 3)]
+    [6, 3]
     """
-    if levels == 1:
-        return blocks, (1,)
-    # Other spans keep as many outside, and all but the last are longer.
-    spans = sorted({math.ceil(blocks / kept) for kept in range(1, blocks + 1)})
-    best: tuple[int, tuple[int, ...]] = _fewest_kept(blocks, levels - 1)
-    for span in spans:
-        _, inner_spans = _fewest_kept(span, levels - 1)
-        if (kept := _held_inputs(blocks, (span, *inner_spans))) < best[0]:
-            best = kept, (span, *inner_spans)
-    return best
-
-
-@cache
-def _held_inputs(blocks: int, spans: tuple[int, ...]) -> int:
-    """Return of how many blocks inputs are held at the most: while backward is at the last span, or the one before.
-
-    The first input of a span is both kept outside and the first one inside.
-    """
-    span, *inner = spans
-    if not inner:
+    if held >= blocks:
         return blocks
-    count = math.ceil(blocks / span)
-    last = _held_inputs(blocks - (count - 1) * span, tuple(inner))
-    return max(count - 1 + last, count - 2 + _held_inputs(span, tuple(inner)) if count > 1 else 0)
+    steps, snapshots = blocks + 1, held - 1
+    times = next(times for times in count(1) if math.comb(snapshots + times, times) >= steps)
+    return times * steps - math.comb(snapshots + times, times - 1)
+
+
+_OF_ALL_TOKENS = frozenset({OpKind.GATHER, OpKind.PREPEND_TOKEN, OpKind.FIRST_TOKEN, OpKind.MEAN_TOKEN})
+"""kinds of op that move tokens, or read others than their own"""
+
+
+def goes_in_parts(segment: Segment) -> bool:
+    """Whether tokens can go through a segment in parts, first ones first, each with keys and values of those before."""
+    attention = [op for op in segment.ops if op.kind is OpKind.ATTENTION]
+    alone = all(op.kind not in _OF_ALL_TOKENS for op in segment.ops)
+    # Keys of a second attention would need all tokens to have gone through the first.
+    return alone and len(attention) <= 1 and all(op.attributes["causal"] for op in attention)
+
+
+def keys_and_values(segment: Segment) -> tuple[str, ...]:
+    """Names of the tensors of a segment that its attention sees of other tokens, too."""
+    return tuple(name for op in segment.ops if op.kind is OpKind.ATTENTION for name in op.inputs[1:3])
 
 
 class _SegmentLives:

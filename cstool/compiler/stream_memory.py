@@ -2,20 +2,43 @@
 
 A PE holds t tokens of ceil(width / columns) elements of every activation that is alive. So its need is a fixed part and
 one that grows with t, and the most tokens that fit follow by division.
+
+Where the tokens of one sample are too many, a layer takes them in parts, first ones first, for each token sees those
+before it alone. Backward takes them last ones first, and runs each part forward again before it. Of all tokens there
+are then what crosses the boundaries of the layer, and its keys and values with the sums of their deltas; of all else, a
+part at a time.
 """
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cstool.compiler.kernel_work import KernelWork
-from cstool.compiler.memory import live_at
+from cstool.compiler.memory import goes_in_parts, keys_and_values, live_at
 from cstool.compiler.program import Life, Program, frozen_segments, width_per_token
-from cstool.ir import Pairs, Recompute, SramEntry
+from cstool.ir import Layout, Pairs, Recompute, Segment, SramEntry
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
 from cstool.perf.region import key_block
 from cstool.perf.streaming import LEAST_OUTPUTS
 from cstool.system import System
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is alive at a moment of a kernel.
+
+    Args:
+        whole: of all tokens
+        passing: of the tokens of a part, where tokens go through the segment in parts
+        whole_bytes: of them, per token on the PE
+        passing_bytes: the same
+    """
+
+    whole: tuple[Life, ...]
+    passing: tuple[Life, ...]
+    whole_bytes: int
+    passing_bytes: int
 
 
 @dataclass(frozen=True)
@@ -26,38 +49,42 @@ class Need:
         segment: number of its segment
         work: of the kernel
         fixed: name -> (bytes, arithmetic), whatever the tokens
-        growing: name -> (bytes per token, arithmetic)
+        whole: name -> (bytes per token, arithmetic), of all tokens at every moment
+        passing: the same of the tokens of a part
+        moments: that may be the fullest
     """
 
     segment: int
     work: KernelWork
     fixed: dict[str, tuple[int, str]]
-    growing: dict[str, tuple[int, str]]
+    whole: dict[str, tuple[int, str]]
+    passing: dict[str, tuple[int, str]]
+    moments: tuple[Moment, ...]
 
-    @property
-    def fixed_bytes(self) -> int:
-        """Whatever the tokens."""
-        return sum(size for size, _ in self.fixed.values())
+    @cached_property
+    def sizes(self) -> tuple[tuple[int, int, int], ...]:
+        """Bytes at each moment: whatever the tokens, per token, and per token of a part."""
+        fixed, whole, passing = (
+            sum(size for size, _ in held.values()) for held in (self.fixed, self.whole, self.passing)
+        )
+        return tuple((fixed, whole + each.whole_bytes, passing + each.passing_bytes) for each in self.moments)
 
-    @property
-    def token_bytes(self) -> int:
-        """Per token on the PE."""
-        return sum(size for size, _ in self.growing.values())
-
-    def total_bytes(self, tokens: int) -> int:
-        """Of a PE with so many tokens."""
-        return self.fixed_bytes + tokens * self.token_bytes
+    def total_bytes(self, layout: Layout) -> int:
+        """Of a PE with the tokens of a layout."""
+        tokens, part = layout.tokens_per_pe, layout.part.tokens_per_pe
+        return max(fixed + tokens * whole + part * passing for fixed, whole, passing in self.sizes)
 
     def most_tokens(self, sram_bytes: int) -> int:
-        """Number of tokens that a PE can hold; negative or 0 if none."""
-        return (sram_bytes - self.fixed_bytes) // self.token_bytes
+        """Number of tokens that a PE can hold, none of them in parts; negative or 0 if none."""
+        return min((sram_bytes - fixed) // (whole + passing) for fixed, whole, passing in self.sizes)
 
-    def account(self, tokens: int) -> tuple[SramEntry, ...]:
-        """Return the account of a PE with so many tokens."""
-        fixed = [SramEntry(name, *entry) for name, entry in self.fixed.items()]
-        times = f"{tokens} {'token' if tokens == 1 else 'tokens'}"
-        growing = [SramEntry(name, tokens * size, f"{times} x {text}") for name, (size, text) in self.growing.items()]
-        return (*fixed, *growing)
+    def fewest_parts(self, sram_bytes: int, tokens: int) -> int | None:
+        """Number of parts in which so many tokens on a PE fit it; None if they do not, one by one."""
+        most = tokens
+        for fixed, whole, passing in self.sizes:
+            free = sram_bytes - fixed - tokens * whole
+            most = min(most, free // passing if passing else tokens * (free >= 0))
+        return int(ceil_div(tokens, most)) if most > 0 else None
 
 
 Alive = list[list[list[list[Life]]]]
@@ -96,6 +123,7 @@ class StreamMemory:
 
     Args:
         alive: at the moments of the kernels; None to find out
+        in_parts: whether tokens go through layers in parts, where they can
     """
 
     def __init__(
@@ -105,6 +133,7 @@ class StreamMemory:
         columns: int,
         recompute: Recompute,
         alive: Alive | None = None,
+        in_parts: bool = False,
     ) -> None:
         alive = alive or alive_at_kernels(program, works, is_again=recompute.levels > 0)
         self.program, self.columns, self.recompute = program, columns, recompute
@@ -114,24 +143,26 @@ class StreamMemory:
         outputs = [sum(self.tile_bytes(life) for life in lives if life.is_output) for lives in program.lives]
         counts = [segment.count for segment in program.graph.segments]
         first, last = frozen_segments(program.graph), len(works) - 1
+        self.parted = {
+            number
+            for number in range(first + 1, last)
+            if in_parts and recompute.levels and goes_in_parts(program.graph.segments[number])
+        }
         carried = self._carried_bytes(first)
         block_bytes = max(outputs[first:last], default=0)
+        blocks = sum(counts[first + 1 : last])
         self.needs: list[Need] = []
         for number, kernels in enumerate(works):
             if number < first:
                 others = max(outputs[:first])
                 text = "the input of a block that runs forward alone"
             elif recompute.levels and number > first:
-                # While the last segment runs, nothing runs again yet, and the output of the last block is there.
-                held = (
-                    recompute.kept_blocks
-                    if number < last
-                    else -(-sum(counts[first + 1 : last]) // recompute.spans[0]) + 1
-                )
-                # The first segment does not run again: what it keeps for itself stays.
+                # What follows the blocks is held as one more where the inputs of all blocks are.
+                held = recompute.kept_blocks + (number == last and recompute.kept_blocks == blocks)
                 before = kept[first] - outputs[first] + carried
                 others = held * block_bytes + before
                 text = f"inputs of {held:,} blocks x {block_bytes} B"
+                # The first segment does not run again: what it keeps for itself stays.
                 text = f"({text} + {before} B), what backward needs" if before else text
             else:
                 left = [
@@ -149,17 +180,50 @@ class StreamMemory:
         """Upper bound of the tokens that a PE can hold."""
         return min(need.most_tokens(self.system.pe.sram_bytes) for need in self.needs)
 
-    def outputs_in_flight(self, segment: int, work: KernelWork, tokens: int) -> int:
+    def fewest_parts(self, tokens: int) -> int | None:
+        """Number of parts in which so many tokens on a PE go through layers; None where that does not make them fit."""
+        parts = [need.fewest_parts(self.system.pe.sram_bytes, tokens) for need in self.needs]
+        return None if None in parts else max(found for found in parts if found is not None)
+
+    def outputs_in_flight(self, segment: int, work: KernelWork, layout: Layout) -> int:
         """Accumulators per token of a kernel; where weights are sparse, all that fit."""
         if not work.is_sparse:
             return LEAST_OUTPUTS
         (need,) = (need for need in self.needs if need.segment == segment and need.work is work)
-        free = self.system.pe.sram_bytes - need.total_bytes(tokens)
-        return LEAST_OUTPUTS + max(0, free) // (SUM_BYTES * tokens)
+        free = self.system.pe.sram_bytes - need.total_bytes(layout)
+        return LEAST_OUTPUTS + max(0, free) // (SUM_BYTES * self.layout_in(segment, layout).tokens_per_pe)
 
-    def fullest(self, tokens: int) -> Need:
+    def layout_in(self, segment: int, layout: Layout) -> Layout:
+        """Layout of the tokens that kernels of a segment take at a time."""
+        return layout.part if segment in self.parted else layout
+
+    def parts_in(self, segment: int, layout: Layout) -> int:
+        """Number of parts in which kernels of a segment take tokens."""
+        return layout.parts if segment in self.parted else 1
+
+    def fullest(self, layout: Layout) -> Need:
         """Return the need of the kernel that needs most."""
-        return max(self.needs, key=lambda need: need.total_bytes(tokens))
+        return max(self.needs, key=lambda need: need.total_bytes(layout))
+
+    def account(self, need: Need, layout: Layout) -> tuple[SramEntry, ...]:
+        """Return the account of a PE with the tokens of a layout, at the fullest moment of a kernel."""
+        tokens, part = layout.tokens_per_pe, layout.part.tokens_per_pe
+        totals = [tokens * whole + part * passing for _, whole, passing in need.sizes]
+        moment = need.moments[totals.index(max(totals))]
+        all_of = f"{tokens} {'token' if tokens == 1 else 'tokens'}"
+        some_of = f"{part} of {all_of}" if layout.parts > 1 else all_of
+        held = [
+            *((part, some_of, *each) for each in need.passing.items()),
+            *((tokens, all_of, *each) for each in need.whole.items()),
+            *((tokens, all_of, life.name, self._entry(life)) for life in moment.whole),
+            *((part, some_of, life.name, self._entry(life)) for life in moment.passing),
+        ]
+        fixed = [SramEntry(name, *entry) for name, entry in need.fixed.items()]
+        return (*fixed, *(SramEntry(name, n * size, f"{of} x {text}") for n, of, name, (size, text) in held))
+
+    def _entry(self, life: Life) -> tuple[int, str]:
+        element = self.operand_bytes if life.is_operand else SUM_BYTES
+        return self.tile_bytes(life), f"ceil({life.width:,} / {self.columns}) x {element} B"
 
     def tile_bytes(self, life: Life) -> int:
         """Memory of a PE for a token of an activation."""
@@ -187,22 +251,24 @@ class StreamMemory:
         return sum(self.tile_bytes(life) for life in lives if life.start < middle <= life.stop)
 
     def _need(self, segment: int, work: KernelWork, moments: list[list[Life]], others: int, others_text: str) -> Need:
-        pe, columns, operand = self.system.pe, self.columns, self.operand_bytes
+        pe, columns = self.system.pe, self.columns
         i = int(ceil_div(work.inputs, columns))
         fixed = {
             "code": (pe.code_bytes, "as the system file says"),
             "stack": (pe.stack_bytes, "as the system file says"),
         }
         spread = f"ceil({work.inputs:,} / {columns})"
-        growing: dict[str, tuple[int, str]] = {}
+        whole: dict[str, tuple[int, str]] = {}
+        passing: dict[str, tuple[int, str]] = {}
         if i:
             # Weights on their way in, or sums of gradients on their way out: never both.
             fixed["weights or gradients in flight"] = (2 * i * SUM_BYTES, f"2 rows x {spread} x {SUM_BYTES} B")
-            growing["accumulators"] = (LEAST_OUTPUTS * SUM_BYTES, f"{LEAST_OUTPUTS} outputs x {SUM_BYTES} B")
+            held = passing if segment in self.parted else whole
+            held["accumulators"] = (LEAST_OUTPUTS * SUM_BYTES, f"{LEAST_OUTPUTS} outputs x {SUM_BYTES} B")
         if work.vectors:
-            held = SUM_BYTES * sum(int(ceil_div(size, columns)) for size in work.vectors)
+            size_bytes = SUM_BYTES * sum(int(ceil_div(size, columns)) for size in work.vectors)
             sizes = " + ".join(f"ceil({size:,} / {columns})" for size in work.vectors)
-            fixed["biases and norms"] = (held, f"({sizes}) x {SUM_BYTES} B")
+            fixed["biases and norms"] = (size_bytes, f"({sizes}) x {SUM_BYTES} B")
         if (pairs := work.pairs) is not None:
             fixed.update(self._attention_buffers(pairs))
         graph = self.program.graph
@@ -211,13 +277,19 @@ class StreamMemory:
             width = width_per_token(tensor, graph.tokens)
             element = input_element_bytes(tensor, self.program.request.operand_bits)
             text = f"ceil({width:,} / {columns}) x {element} B"
-            growing[tensor.name] = int(ceil_div(width, columns)) * element, text
+            whole[tensor.name] = int(ceil_div(width, columns)) * element, text
         if others:
-            growing["kept of other layers"] = (others, others_text)
-        for life in max(moments, key=lambda alive: sum(map(self.tile_bytes, alive))):
-            element = operand if life.is_operand else SUM_BYTES
-            growing[life.name] = self.tile_bytes(life), f"ceil({life.width:,} / {columns}) x {element} B"
-        return Need(segment, work, fixed, growing)
+            whole["kept of other layers"] = (others, others_text)
+        return Need(segment, work, fixed, whole, passing, tuple(self._moment(segment, alive) for alive in moments))
+
+    def _moment(self, segment: int, alive: list[Life]) -> Moment:
+        whole, passing = alive, []
+        if segment in self.parted:
+            whole = _of_all_tokens(self.program.graph.segments[segment], self.program.lives[segment])
+            places = {life.place for life in whole}
+            passing = [life for life in alive if life.place not in places]
+        sizes = (sum(map(self.tile_bytes, lives)) for lives in (whole, passing))
+        return Moment(tuple(whole), tuple(passing), *sizes)
 
     def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, tuple[int, str]]]:
         d, operand = int(ceil_div(pairs.kv_width, self.columns)), self.operand_bytes
@@ -226,3 +298,20 @@ class StreamMemory:
         yield "keys and values passing by", (2 * 2 * keys * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
         yield "their deltas", (2 * keys * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")
         yield "scores", (2 * keys * SUM_BYTES, f"2 x {keys} keys x {SUM_BYTES} B")
+
+
+def _of_all_tokens(segment: Segment, lives: tuple[Life, ...]) -> list[Life]:
+    """What there is of all tokens while backward takes a segment in parts, each run forward again before it.
+
+    Keys and values, which later tokens see; the sums of their deltas, to which each part adds; and deltas that cross
+    the boundaries of the segment. What it makes for others is not made as a whole the second time.
+    """
+    keys, places = keys_and_values(segment), {life.place: life for life in lives}
+    made = {name for op in segment.ops for name in op.outputs}
+    crossing = [life.name for life in lives if life.is_output]
+    crossing += dict.fromkeys(name for op in segment.ops for name in op.inputs if name not in made)
+    return [
+        *(places[name] for name in keys),
+        *(replace(places[f"delta {name}"], is_operand=False) for name in keys),
+        *(places[delta] for name in crossing if (delta := f"delta {name}") in places),
+    ]

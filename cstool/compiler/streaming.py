@@ -1,7 +1,8 @@
 """Pass: weight streaming. The layout of activations, the micro-batch, the schedule of the stream.
 
 The largest micro-batch that fits is found exactly: what a PE needs grows in proportion to its tokens. Activations are
-computed again only where nothing else fits.
+computed again only where nothing else fits, and where one sample alone is too large even so, its tokens go through
+layers in parts.
 """
 
 from __future__ import annotations
@@ -85,6 +86,12 @@ def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
         notes = (f"micro-batches of {size}: those of {asked} that {who} {why}",)
     if levels := chosen.memory.recompute.levels:
         notes = (*notes, f"layers are computed again in the backward pass, {levels}x: {chosen.why_again}")
+    if (parts := chosen.layout.parts) > 1:
+        each = f"{chosen.layout.part.tokens_per_pe} of a PE's {chosen.layout.tokens_per_pe} tokens"
+        notes = (
+            *notes,
+            f"a layer takes a sample in {parts} parts, {each} at a time: its weights come for each of them",
+        )
     return planned.with_known(STREAMING, notes=notes)
 
 
@@ -127,9 +134,13 @@ class _Search:
         choices: list[_Choice] = []
         for sizes in self.tries:
             choices = choices or [choice for again in options if (choice := self._with(again, sizes)) is not None]
-        if not choices:
+        in_parts: list[_Choice] = []
+        if self.tries[-1][-1] == 1 and all(choice.micro_batch_size == 1 for choice in choices):
+            in_parts = [choice for again in options if (choice := self._in_parts(again)) is not None]
+        if not (choices or in_parts):
             return self._misfit(options[-1])
-        rivals = self._rivals(choices)
+        rivals = self._rivals([*choices, *in_parts])
+        choices = choices or in_parts
         fastest = min(rivals, key=self._step_cycles) if len(rivals) > 1 else choices[0]
         chosen = fastest if self.request.recompute == "fastest" else choices[0]
         why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
@@ -157,8 +168,19 @@ class _Search:
                 break
         return min(found, key=self.costs.step, default=None)
 
-    def _memory(self, columns: int, recompute: Recompute) -> StreamMemory:
-        return StreamMemory(self.program, self.works, columns, recompute, self.alive[recompute.levels > 0])
+    def _in_parts(self, recompute: Recompute) -> _Choice | None:
+        """Return the best layout of one sample whose tokens go through layers in as few parts as fit, more than one."""
+        memory = self._memory(self.fabric.width, recompute, in_parts=True)
+        fitting = [
+            _Choice(replace(layout, parts=parts), memory, 1)
+            for layout in self.layouts(1, 1)
+            if (parts := memory.fewest_parts(layout.tokens_per_pe) or 1) > 1
+        ]
+        return min(fitting, key=self.costs.step, default=None)
+
+    def _memory(self, columns: int, recompute: Recompute, in_parts: bool = False) -> StreamMemory:
+        alive = self.alive[recompute.levels > 0]
+        return StreamMemory(self.program, self.works, columns, recompute, alive, in_parts)
 
     def _rivals(self, choices: Sequence[_Choice]) -> list[_Choice]:
         """Return the choices that may be fastest: more recomputation alone is no gain."""
@@ -177,9 +199,11 @@ class _Search:
         size = self.tries[-1][-1]
 
         def fullest(groups: int) -> tuple[int, Need]:
-            columns, tokens = self.fabric.width // groups, self.layouts(groups, size)[0].tokens_per_pe
-            need = self._memory(columns, recompute).fullest(tokens)
-            return need.total_bytes(tokens), need
+            layout = self.layouts(groups, size)[0]
+            if size == 1:
+                layout = replace(layout, parts=layout.tokens_per_pe)
+            need = self._memory(layout.columns, recompute, in_parts=size == 1).fullest(layout)
+            return need.total_bytes(layout), need
 
         # In the layout that comes closest.
         need_bytes, need = min(map(fullest, self._groups(size)), key=lambda found: found[0])
@@ -234,7 +258,11 @@ class _Costs:
     def kernel(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
         """Return the cycles of a kernel of a segment for one micro-batch."""
         work, layout, samples = self.works[segment][number], choice.layout, choice.micro_batch_size
-        in_flight = choice.memory.outputs_in_flight(segment, work, layout.tokens_per_pe)
+        in_flight, parts = (
+            choice.memory.outputs_in_flight(segment, work, layout),
+            choice.memory.parts_in(segment, layout),
+        )
+        layout = choice.memory.layout_in(segment, layout)
         key = segment, number, layout, samples, in_flight
         if key not in self._kernels:
             phases = streamed_phases(
@@ -252,7 +280,8 @@ class _Costs:
         cycles = self._kernels[key]
         is_inner = self.frozen < segment < len(self.works) - 1
         levels = choice.memory.recompute.levels if is_inner else 0
-        return KernelCycles(cycles.forward, cycles.delta, cycles.gradient, levels)
+        forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
+        return KernelCycles(forward, delta, gradient, levels)
 
 
 def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
@@ -262,11 +291,12 @@ def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
             f"{system.name}: links.colors must leave {len(COLORS)} colors for weight streaming beside those of input "
             f"and output, got {system.links.colors} and {system.links.io_colors}"
         )
-    layout, tokens = choice.layout, choice.layout.tokens_per_pe
-    needs = iter(choice.memory.needs)
+    layout, memory = choice.layout, choice.memory
+    needs = iter(memory.needs)
     kernels: list[tuple[StreamedKernel, ...]] = []
     streamed_bytes = gradient_bytes = 0
     for number, (segment, works) in enumerate(zip(program.graph.segments, costs.works, strict=True)):
+        parts = memory.parts_in(number, layout)
         planned = tuple(
             StreamedKernel(
                 name=work.kernel.name,
@@ -274,10 +304,11 @@ def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
                 outputs=work.outputs,
                 axpys_per_weight=layout.rows * layout.groups if work.matrix_elements else 0,
                 weight_count=work.streamed_elements,
-                stream_bytes=work.stream_bytes(stream),
-                gradient_bytes=work.gradient_elements(choice.micro_batch_size) * stream.gradient_bytes,
+                stream_bytes=parts * work.stream_bytes(stream),
+                gradient_bytes=parts * work.gradient_elements(choice.micro_batch_size) * stream.gradient_bytes,
                 cycles=costs.kernel(choice, number, index),
-                sram_bytes=next(needs).total_bytes(tokens),
+                sram_bytes=next(needs).total_bytes(layout),
+                parts=parts,
             )
             for index, work in enumerate(works)
         )
@@ -288,12 +319,12 @@ def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
             gradient_bytes += segment.count * kernel.gradient_bytes
         kernels.append(planned)
     micro_batches = int(ceil_div(request.samples_per_csx, choice.micro_batch_size))
-    fullest = choice.memory.fullest(tokens)
+    fullest = memory.fullest(layout)
     widest = max(kernel.inputs_per_pe for planned in kernels for kernel in planned)
     return StreamingPlan(
         layout=layout,
         kernels=tuple(kernels),
-        sram=fullest.account(tokens),
+        sram=memory.account(fullest, layout),
         fullest_kernel=fullest.work.kernel.name,
         colors=MappingProxyType({name: color for color, name in enumerate(COLORS)}),
         prefetch_bytes=2 * stream.weight_bytes * layout.columns * widest,

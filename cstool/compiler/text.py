@@ -35,6 +35,7 @@ def _lines(program: Program) -> Iterator[str]:
         plan = program.streaming
         size, layout = program.micro_batches[ExecutionMode.WEIGHT_STREAMING], plan.layout
         where = f"{layout.groups} x {layout.columns} columns, {layout.rows} rows, {layout.tokens_per_pe} tokens per PE"
+        where += f" in {layout.parts} parts" if layout.parts > 1 else ""
         yield f"weight_streaming: {plan.micro_batches} x {size} samples, {where}"
         for number, kernels in enumerate(plan.kernels):
             for streamed in kernels:

@@ -1,7 +1,7 @@
 """The artifact: all that the compiler hands on. Plain data; every cost that decides anything is an integer."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from cstool.brief import Brief
@@ -9,7 +9,7 @@ from cstool.ir._graph import Graph, Segment
 from cstool.ir._op_kinds import KernelKind
 from cstool.system import System
 
-SCHEMA = 3
+SCHEMA = 4
 """version of the artifact's layout"""
 BOUNDS = ("compute", "link", "ingress", "egress")
 """what may limit a phase of a kernel"""
@@ -151,6 +151,10 @@ class PhaseCycles:
         limits = {name: getattr(self, name) for name in BOUNDS}
         return max(limits, key=lambda name: limits[name])
 
+    def times(self, count: int) -> "PhaseCycles":
+        """The phase so many times, one after the other."""
+        return PhaseCycles(*(count * getattr(self, each.name) for each in fields(self)))
+
 
 @dataclass(frozen=True)
 class KernelCycles:
@@ -184,13 +188,11 @@ class Recompute:
     """Which activations are computed again in the backward pass.
 
     Args:
-        levels: how often a block runs forward once more; 0 is never
-        spans: inputs are kept of every so many blocks, level by level; empty without recomputation
+        levels: how often a block runs forward once more, the mean over all blocks rounded up; 0 is never
         kept_blocks: of how many blocks the inputs are held at a time, at most
     """
 
     levels: int
-    spans: tuple[int, ...] = ()
     kept_blocks: int = 0
 
 
@@ -203,12 +205,19 @@ class Layout:
         columns: of a group [PEs]
         rows: [PEs]
         tokens_per_pe: of the micro-batch, in the fullest row
+        parts: of the tokens of a sample, first ones first, that go through a layer one after the other
     """
 
     groups: int
     columns: int
     rows: int
     tokens_per_pe: int
+    parts: int = 1
+
+    @property
+    def part(self) -> "Layout":
+        """The layout of a part of the tokens: as many of each PE's."""
+        return replace(self, tokens_per_pe=-(-self.tokens_per_pe // self.parts), parts=1)
 
 
 @dataclass(frozen=True)
@@ -220,11 +229,12 @@ class StreamedKernel:
         inputs_per_pe: hidden elements of its input that the fullest PE holds
         outputs: rows of its weights, which arrive one after the other
         axpys_per_weight: PEs in a column that multiply each weight with their tokens; 0 without weights
-        weight_count: elements streamed in, per pass; of sparse weights, those that are not zero
-        stream_bytes: of them
+        weight_count: elements streamed in; of sparse weights, those that are not zero
+        stream_bytes: of all that streams in, per pass
         gradient_bytes: streamed out, per micro-batch
         cycles: per micro-batch
         sram_bytes: of the fullest PE while it runs, all phases
+        parts: of the tokens that it takes one after the other; its weights come, and gradients leave, once for each
     """
 
     name: str
@@ -236,6 +246,7 @@ class StreamedKernel:
     gradient_bytes: int
     cycles: KernelCycles
     sram_bytes: int
+    parts: int = 1
 
 
 @dataclass(frozen=True)

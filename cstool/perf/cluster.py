@@ -12,9 +12,10 @@ the way back.
 - Forward, then backward from the last op: an op starts when the one before it has ended, and runs along the stream of
   its weights. Weights are never stored on the wafer: the stream of the next op begins only as far ahead as its buffers
   take (`prefetch_bytes`). Nothing else ties streams to layers, so latencies are hidden but for the first op.
-- What is recomputed streams forward once more before its backward pass. Where it is recomputed more than once, spans
-  are nested; here the passes of a layer follow each other, which takes as long.
-- Gradients leave along their op and are reduced on the way. Of several micro-batches, MemoryX adds them up.
+- What is recomputed streams forward once more before its backward pass. Where it is recomputed more than once,
+  passes lie within passes; here those of a layer follow each other, which takes as long.
+- Gradients leave along their op and are reduced on the way. Of several micro-batches, or parts of a sample, MemoryX
+  adds them up.
 - An update reads weight, optimizer state and (where it waited) gradient, and writes weight and state. Without a global
   norm it runs along the arriving sum. With one, it waits for the last gradient of all, and runs in the order of the
   next forward pass, which waits for each weight alone.
@@ -62,10 +63,11 @@ class StreamedOp:
         forward_s: of one system, as if links onto and off it had no limit [s]
         delta_s: the same; with `gradient_s`, its backward pass
         gradient_s: the same
-        weight_bytes: into each system, per pass; 0 without weights
-        gradient_bytes: out of each system
+        weight_bytes: into each system, per pass, over all parts; 0 without weights
+        gradient_bytes: out of each system, over all parts
         weights: that MemoryX updates after this op's last gradient
         streams_for_delta: whether the delta needs the weights once more
+        parts: in which the op takes its tokens one after the other; its gradient leaves in as many
     """
 
     name: str
@@ -76,6 +78,7 @@ class StreamedOp:
     gradient_bytes: int = 0
     weights: int = 0
     streams_for_delta: bool = True
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,8 @@ class Schedule:
     @property
     def gradients_wait(self) -> bool:
         """Whether sums of gradients are in the memory of MemoryX before the update."""
-        return self.cluster.waits_for_norm or self.micro_batches > 1
+        in_parts = any(op.parts > 1 for section in self.sections for op in section.ops)
+        return self.cluster.waits_for_norm or self.micro_batches > 1 or in_parts
 
 
 @dataclass(frozen=True)
@@ -303,8 +307,9 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
             out += passes * op.gradient_bytes
             weights += section.count * op.weights
             # Each sum of gradients is written; each but the first read before.
-            sums = micro_batches if cluster.waits_for_norm or not op.weights else micro_batches - 1
-            busy[MEMORY] += section.count * (max(0, 2 * sums - 1) * op.gradient_bytes / cluster.memory_bytes_per_s)
+            sums = micro_batches * op.parts - (op.weights > 0 and not cluster.waits_for_norm)
+            moved_bytes = max(0, 2 * sums - 1) * op.gradient_bytes // op.parts
+            busy[MEMORY] += section.count * moved_bytes / cluster.memory_bytes_per_s
     busy[WORKERS] = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
     busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.link_bytes_per_s
     busy[INGRESS] = busy[WORKERS] + into / cluster.io_bytes_per_s
@@ -404,11 +409,15 @@ class _Builder:
         hops = [(leave, cluster.hops_s)]
         reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.link_bytes_per_s, along=hops)
         is_last = number == self.schedule.micro_batches - 1
-        if is_last and op.weights and not cluster.waits_for_norm:
+        is_updated = is_last and op.weights > 0 and not cluster.waits_for_norm
+        # Each sum is written, each but the first read before; the last goes into the update.
+        moved = 2 * (op.parts - is_updated) - (number == 0)
+        if moved > 0:
+            moved_bytes = moved * op.gradient_bytes // op.parts
+            sums = self._add(MEMORY, label, moved_bytes, cluster.memory_bytes_per_s, along=[(reduced, 0.0)])
+        if is_updated:
             self._update(name, op, along=[(reduced, 0.0)])
             return []
-        times = 1 if number == 0 else 2
-        sums = self._add(MEMORY, label, times * op.gradient_bytes, cluster.memory_bytes_per_s, along=[(reduced, 0.0)])
         return [(name, op, sums)] if is_last and cluster.waits_for_norm else []
 
     def _update(self, name: str, op: StreamedOp, **waits: Edges) -> int:

@@ -96,6 +96,7 @@ def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: Stream
         gradient_bytes=streamed.gradient_bytes,
         weights=min(own, streamed.weight_count),
         streams_for_delta=cycles.delta.ingress > 0,
+        parts=streamed.parts,
     )
 
 

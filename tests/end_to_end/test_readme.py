@@ -129,7 +129,7 @@ def test_the_page_of_the_compiler_shows_what_it_prints(tmp_path):
         assert run(f"cstool compile --params params/fc_mnist.yaml {more}", tmp_path).returncode == 0
     page = (PROJECT / "docs" / "compile.md").read_text(encoding="utf-8")
     consoles = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
-    assert len(consoles) == 3
+    assert len(consoles) == 4
     for console in consoles:
         printed = []
         for command in re.findall(r"^\$ (.*)$", console, re.MULTILINE):

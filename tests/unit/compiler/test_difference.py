@@ -56,7 +56,7 @@ def test_another_plan_in_weight_streaming(golden):
     changed = replace(
         plan(
             STREAMING,
-            layout=Layout(1, 40, 30, 2),
+            layout=Layout(1, 40, 30, 2, parts=2),
             kernels=((faster, *segment[1:]), *others),
             sram=(*SRAM[:-1], SramEntry("activations", 8_000, "20 tokens x 400 B"), SramEntry("sums", 40, "")),
             colors=MappingProxyType({"weights": 0, "deltas": 4}),
@@ -67,7 +67,7 @@ def test_another_plan_in_weight_streaming(golden):
         inputs=MappingProxyType({"num_csx": "2", "model.name": "gpt3", "graph": "0123456789abcdef"}),
         micro_batch_size=8,
         step_cycles=1_500_000,
-        recompute=Recompute(1, (2,), 3),
+        recompute=Recompute(1, 3),
         sram_used_bytes=STREAMING.sram_used_bytes + 4_040,
         alternatives=(*STREAMING.alternatives, Alternative(ExecutionMode.PIPELINED, 70, "asked for")),
     )

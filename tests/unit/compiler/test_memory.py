@@ -1,15 +1,23 @@
 """Lives of activations and deltas, and recomputation: against a step executed op by op, all layers written out."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 import pytest
 
 from cstool.compiler.kernel_work import kernel_works
-from cstool.compiler.memory import MOST_LEVELS, live_at, recompute_options, statistics_width
+from cstool.compiler.memory import (
+    MOST_LEVELS,
+    block_runs,
+    keys_and_values,
+    live_at,
+    recompute_options,
+    statistics_width,
+)
 from cstool.compiler.program import Life, Program
 from cstool.compiler.stream_memory import StreamMemory
-from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
+from cstool.ir import Graph, Initializer, Layout, Loss, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import FAMILY_NAMES, MEMORY_PASSES, compiled, every_family
 
@@ -162,64 +170,70 @@ def test_a_delta_for_the_segment_before_waits_until_this_one_is_through():
     }
 
 
-def held_inputs(first: int, stop: int, spans: tuple[int, ...], held: set[int]) -> int:
-    """Run backward over blocks, with the input of the first at hand; return how many inputs were held at the most."""
-    if stop - first == 1 or not spans:
-        return len(held)
-    starts = range(first, stop, spans[0])
-    held = held | set(starts)
-    most = len(held)
-    for start in reversed(starts):
-        most = max(most, held_inputs(start, min(start + spans[0], stop), spans[1:], held))
-        held = held - {start}
-    return most
+NEVER = 10**9
 
 
-def all_spans(blocks: int, levels: int) -> Iterator[tuple[int, ...]]:
-    if levels == 1:
-        yield (1,)
-        return
-    for span in range(1, blocks + 1):
-        for inner in all_spans(span, levels - 1):
-            yield (span, *inner)
+@cache
+def runs(blocks: int, held: int, is_swept: bool = False) -> tuple[int, int]:
+    """Try all ways to run backward over blocks, of which the input of the first is held; return the fewest runs.
+
+    And where it is cut: so many blocks run for the input of the next, from which backward begins; 0 where none is kept.
+    Swept: they have just run forward, and could leave inputs at no cost; what follows them holds one more meanwhile.
+    """
+    if blocks == 1:
+        return (1 if held >= 1 + is_swept else NEVER), 0
+    if held < 2:
+        return NEVER, 0
+    ways = [(runs(blocks, held)[0], 0)] if is_swept else []
+    for cut in range(1, blocks):
+        again = 0 if is_swept else cut
+        ways.append((again + runs(blocks - cut, held - 1, is_swept)[0] + runs(cut, held)[0], cut))
+    return min(ways)
 
 
-@pytest.mark.parametrize("blocks", range(2, 21))
-def test_no_spans_hold_fewer_inputs(blocks):
-    options = recompute_options(blocks)
-    assert options[0] == Recompute(0)
-    assert options[1] == Recompute(1, (1,), blocks)
-    for option in options[1:]:
-        most = held_inputs(0, blocks, option.spans, {0})
-        best = min(held_inputs(0, blocks, spans, {0}) for spans in all_spans(blocks, option.levels))
-        assert option.spans[-1] == 1
-        assert len(option.spans) == option.levels
-        assert option.kept_blocks == most <= best + 1
+@pytest.mark.parametrize("blocks", range(2, 26))
+def test_as_few_blocks_run_again_as_can_be(blocks):
+    assert block_runs(blocks, blocks) == blocks
+    for held in range(2, blocks):
+        assert block_runs(blocks, held) == runs(blocks, held, True)[0]
 
 
 def test_each_level_of_recomputation_holds_fewer_inputs():
-    for blocks in (1, 2, 3, 12, 96, 500, 12_321):
+    for blocks in (2, 3, 12, 96, 500, 12_321):
         options = recompute_options(blocks)
-        assert [option.levels for option in options] == list(range(len(options)))
-        assert len(options) <= MOST_LEVELS + 1
+        assert options[:2] == [Recompute(0), Recompute(1, blocks)]
+        assert [option.levels for option in options] == sorted({option.levels for option in options})
+        assert options[-1].levels <= MOST_LEVELS
         kept = [option.kept_blocks for option in options[1:]]
         assert kept == sorted(set(kept), reverse=True)
+        for option in options[1:]:
+            # A forward pass of all blocks is so many runs; of one input fewer it would take more.
+            assert block_runs(blocks, option.kept_blocks) <= option.levels * blocks
+            fewer = option.kept_blocks - 1
+            assert fewer < 2 or block_runs(blocks, fewer) > option.levels * blocks
     assert recompute_options(1) == [Recompute(0)]
 
 
 @dataclass
 class Step:
-    """A step executed op by op, with blocks run again as asked: who makes what when, and who needs it last."""
+    """A step executed op by op, with blocks run again as asked: who makes what when, and who needs it last.
+
+    Args:
+        layout: of the tokens; blocks take them part by part
+    """
 
     program: Program
     memory: StreamMemory
+    layout: Layout
     moments: list[tuple[int, int]] = field(default_factory=list)
     """segment, and moment of its ops"""
     made: list[int] = field(default_factory=list)
     needed: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    latest: dict[str, int] = field(default_factory=dict)
-    """name -> the instance that was made last"""
+    latest: dict[tuple[str, int], int] = field(default_factory=dict)
+    """name, part -> the instance that was made last"""
+    backward_from: int = 0
+    """moment at which the first op runs backward"""
 
     def __post_init__(self) -> None:
         self.blocks = [
@@ -227,6 +241,7 @@ class Step:
             for number, segment in enumerate(self.program.graph.segments[1:-1], start=1)
             for repetition in range(segment.count)
         ]
+        self.parts = range(self.layout.parts)
 
     def run(self, recompute: Recompute) -> None:
         last = len(self.program.graph.segments) - 1
@@ -234,100 +249,150 @@ class Step:
         for block in self.blocks:
             self.forward(*block)
         self.forward(last, 0)
+        self.backward_from = len(self.moments)
         self.backward(last, 0)
-        if recompute.levels:
-            self.again(0, len(self.blocks), recompute.spans, are_inputs_made=True)
-        else:
+        if not recompute.levels:
             for block in reversed(self.blocks):
                 self.backward(*block)
+        elif recompute.kept_blocks == len(self.blocks):
+            for block in reversed(self.blocks):
+                self.run_backward(*block)
+        else:
+            self.again(0, len(self.blocks), recompute.kept_blocks, is_swept=True)
         self.backward(0, 0)
 
-    def again(self, first: int, stop: int, spans: tuple[int, ...], are_inputs_made: bool = False) -> None:
-        """Run backward over blocks, with the input of the first at hand."""
-        starts = range(first, stop, spans[0])
-        if not are_inputs_made:
-            for block in self.blocks[first : starts[-1]]:
-                self.forward(*block)
-        for start in reversed(starts):
-            if spans[0] > 1:
-                self.again(start, min(start + spans[0], stop), spans[1:])
-            else:
-                self.forward(*self.blocks[start])
-                self.backward(*self.blocks[start])
+    def again(self, first: int, count: int, held: int, is_swept: bool = False) -> None:
+        """Run backward over so many blocks, with the input of the first at hand."""
+        if count == 1:
+            self.run_backward(*self.blocks[first])
+            return
+        _, cut = runs(count, held, is_swept)
+        if not cut:
+            self.again(first, count, held)
+            return
+        for block in () if is_swept else self.blocks[first : first + cut]:
+            self.forward(*block)
+        self.again(first + cut, count - cut, held - 1, is_swept)
+        self.again(first, cut, held)
+
+    def run_backward(self, number: int, repetition: int) -> None:
+        """Run a block forward again and backward: keys and values first, then part by part, the last ones first."""
+        segment = self.program.graph.segments[number]
+        ops = segment.ops
+        if self.layout.parts > 1:
+            wanted = set(keys_and_values(segment))
+            behind = []
+            for op in reversed(ops):
+                if wanted & set(op.outputs):
+                    wanted |= set(op.inputs)
+                    behind.append(op)
+            for part in self.parts:
+                for op in reversed(behind):
+                    self.forward_op(number, repetition, op, [part])
+        for part in reversed(self.parts):
+            for op in ops:
+                if self.layout.parts == 1 or not set(op.outputs) & set(keys_and_values(segment)):
+                    self.forward_op(number, repetition, op, [part])
+            for op in reversed(ops):
+                self.backward_op(number, repetition, op, [part])
 
     def forward(self, number: int, repetition: int) -> None:
-        segment = self.program.graph.segments[number]
-        lives = {life.name: life for life in self.program.lives[number]}
-        for moment, op in enumerate(segment.ops):
-            now = len(self.moments)
-            self.moments.append((number, moment))
-            self.need([segment.name_of(name, repetition) for name in op.inputs])
-            names = list(op.outputs)
-            if statistics_width(op):
-                names.append(f"statistics {op.name}")
-            for name in names:
-                if name in lives:
-                    self.latest[segment.name_of(name, repetition)] = len(self.made)
-                    self.made.append(now)
-                    self.needed.append(now)
-                    self.sizes.append(self.memory.tile_bytes(lives[name]))
+        ops, is_parted = self.program.graph.segments[number].ops, 0 < number < len(self.program.graph.segments) - 1
+        for parts in [[part] for part in self.parts] if is_parted else [list(self.parts)]:
+            for op in ops:
+                self.forward_op(number, repetition, op, parts)
 
     def backward(self, number: int, repetition: int) -> None:
-        segment = self.program.graph.segments[number]
-        for moment, op in enumerate(reversed(segment.ops)):
-            self.moments.append((number, len(segment.ops) + moment))
-            names = [*backward_reads(op, self.program.graph), f"statistics {op.name}" * bool(statistics_width(op))]
-            self.need([segment.name_of(name, repetition) for name in names])
+        for op in reversed(self.program.graph.segments[number].ops):
+            self.backward_op(number, repetition, op, list(self.parts))
 
-    def need(self, names: list[str]) -> None:
+    def forward_op(self, number: int, repetition: int, op: Op, parts: list[int]) -> None:
+        segment = self.program.graph.segments[number]
+        lives = {life.name: life for life in self.program.lives[number]}
+        now = len(self.moments)
+        self.moments.append((number, segment.ops.index(op)))
+        self.need(segment, repetition, op, op.inputs, parts)
+        for name in [*op.outputs, *[f"statistics {op.name}"] * bool(statistics_width(op))]:
+            for part in parts if name in lives else ():
+                self.latest[segment.name_of(name, repetition), part] = len(self.made)
+                self.made.append(now)
+                self.needed.append(now)
+                self.sizes.append(self.memory.tile_bytes(lives[name]))
+
+    def backward_op(self, number: int, repetition: int, op: Op, parts: list[int]) -> None:
+        segment = self.program.graph.segments[number]
+        self.moments.append((number, 2 * len(segment.ops) - 1 - segment.ops.index(op)))
+        names = [*backward_reads(op, self.program.graph), *[f"statistics {op.name}"] * bool(statistics_width(op))]
+        self.need(segment, repetition, op, names, parts)
+
+    def need(self, segment: Segment, repetition: int, op: Op, names: Sequence[str], parts: list[int]) -> None:
+        seen = op.inputs[1:3] if op.kind is OpKind.ATTENTION else ()
         for name in names:
-            if name in self.latest:
-                self.needed[self.latest[name]] = len(self.moments) - 1
+            for part in range(parts[-1] + 1) if name in seen else parts:
+                instance = segment.name_of(name, repetition), part
+                if instance in self.latest:
+                    self.needed[self.latest[instance]] = len(self.moments) - 1
 
     def bytes_at(self) -> list[int]:
         """Return what is alive at each moment, with the deltas of the op's own segment."""
         found = []
-        backward = False
+        part = self.layout.part.tokens_per_pe
         for now, (number, moment) in enumerate(self.moments):
-            lives = self.program.lives[number]
-            backward = backward or moment >= len(self.program.graph.segments[number].ops)
             alive = sum(
-                size
+                part * size
                 for size, made, needed in zip(self.sizes, self.made, self.needed, strict=True)
                 if made <= now <= needed
             )
-            deltas = [life for life in live_at(lives, moment) if life.name.startswith("delta ")]
-            if backward and not deltas:
-                # A block that runs again while the delta of its output waits.
-                deltas = [life for life in lives if life.name.startswith("delta residual")][:1]
-            found.append(alive + sum(self.memory.tile_bytes(life) for life in deltas))
+            found.append(alive + (self.delta_bytes(number, moment) if now >= self.backward_from else 0))
         return found
 
+    def delta_bytes(self, number: int, moment: int) -> int:
+        """Size of the deltas at a moment, once backward has begun."""
+        segment, lives = self.program.graph.segments[number], self.program.lives[number]
+        tokens, part, size = self.layout.tokens_per_pe, self.layout.part.tokens_per_pe, self.memory.tile_bytes
+        deltas = [life for life in live_at(lives, moment) if life.name.startswith("delta ")]
+        waiting = [life for life in lives if life.name.startswith("delta residual")][:1]
+        if number not in self.memory.parted:
+            # A block that runs again while the delta of its output waits.
+            return tokens * sum(map(size, deltas or waiting))
+        sums = [life for life in lives if life.name.removeprefix("delta ") in keys_and_values(segment)]
+        sums = [replace(life, is_operand=False) for life in sums if life.name.startswith("delta ")]
+        whole = {life.name for life in (*waiting, *sums)}
+        passing = [life for life in deltas if life.name not in whole]
+        return tokens * sum(map(size, (*waiting, *sums))) + part * sum(map(size, passing))
 
+
+@pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("family", [*FAMILIES])
-def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family):
+def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family, parts):
     layers = 10
     program = compiled(decoder(layers=layers, **FAMILIES[family]), MEMORY_PASSES)
     works = kernel_works(program)
     blocks = sum(segment.count for segment in program.graph.segments[1:-1])
-    for recompute in recompute_options(blocks):
-        memory = StreamMemory(program, works, 3, recompute)
-        step = Step(program, memory)
+    layout = Layout(1, 3, 2, 4, parts)
+    for recompute in recompute_options(blocks)[parts > 1 :]:
+        memory = StreamMemory(program, works, 3, recompute, in_parts=parts > 1)
+        if parts > 1 and not memory.parted:
+            # Two layers of different attention are a block.
+            assert family in ("gemma2", "fixed sparse")
+            return
+        step = Step(program, memory, layout)
         step.run(recompute)
         given = {}
         for need in memory.needs:
             ops = [op.name for op in program.graph.segments[need.segment].ops]
+            beside = ("accumulators", *(tensor.name for tensor in program.graph.inputs))
+            account = [entry for entry in memory.account(need, layout) if "token" in entry.arithmetic]
+            size = sum(entry.bytes for entry in account if entry.name not in beside)
             for name in need.work.kernel.ops:
-                beside = ("accumulators", *(tensor.name for tensor in program.graph.inputs))
-                size = need.token_bytes - sum(need.growing.get(name, (0, ""))[0] for name in beside)
                 given[need.segment, ops.index(name)] = given[need.segment, 2 * len(ops) - 1 - ops.index(name)] = size
         taken = step.bytes_at()
         over = [
             (where, size, given[where]) for where, size in zip(step.moments, taken, strict=True) if size > given[where]
         ]
         assert not over
-        # Inputs of blocks are held a little longer than need be where spans lie within spans.
-        spare = 2 * (recompute.levels - 1) * memory.tile_bytes(_residual(program)) if recompute.levels else 0
+        # Blocks of a cut that is not the deepest hold fewer inputs than may be.
+        spare = 2 * recompute.levels * layout.tokens_per_pe * memory.tile_bytes(_residual(program))
         assert max(taken) <= max(given.values()) <= max(taken) + spare
 
 

@@ -7,16 +7,16 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from cstool.compiler.compile import run_passes
 from cstool.compiler.kernel_work import kernel_works
-from cstool.compiler.memory import recompute_options
+from cstool.compiler.memory import goes_in_parts, recompute_options
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.compiler.streaming import SIZES, plan_streaming
-from cstool.ir import ExecutionMode, Graph, Layout, Recompute, StreamingPlan
+from cstool.ir import ExecutionMode, Graph, Layout, OpKind, Recompute, StreamingPlan
 from cstool.models import build_graph
 from cstool.params import FcMnistParams
 from cstool.perf.pe import Pe
@@ -28,6 +28,7 @@ from tests.unit.compiler.programs import (
     UP_TO_STREAMING,
     a_request,
     compiled,
+    every_family,
     kernel_cycles,
     small_system,
 )
@@ -54,21 +55,28 @@ def with_links(system: System, **changes: Any) -> System:
     return replace(system, links=replace(system.links, **changes))
 
 
-def layouts_that_fit(program: Program, size: int, recompute: Recompute) -> Iterator[Layout]:
-    """Try every number of groups, and tokens over all rows or in whole rows of banks; add up the account of kernels."""
+def layouts_that_fit(program: Program, size: int, recompute: Recompute, in_parts: bool = False) -> Iterator[Layout]:
+    """Try every number of groups, and tokens over all rows or in whole rows of banks; add up the account of kernels.
+
+    In parts: as few as fit.
+    """
     fabric, works = program.request.system.fabric, kernel_works(program)
     # A row of 8 banks is 16 bytes.
     per_row = 16 * 8 // program.request.operand_bits
     for groups in range(1, min(size, fabric.width) + 1):
         samples = (size + groups - 1) // groups
-        memory = StreamMemory(program, works, fabric.width // groups, recompute)
+        memory = StreamMemory(program, works, fabric.width // groups, recompute, in_parts=in_parts)
         even = (samples * program.tokens + fabric.height - 1) // fabric.height
         for tokens in (even, (even + per_row - 1) // per_row * per_row):
             rows = (samples * program.tokens + tokens - 1) // tokens
-            accounts = [need.account(tokens) for need in memory.needs]
             room = program.request.system.pe.sram_bytes
-            if all(sum(entry.bytes for entry in account) <= room for account in accounts):
-                yield Layout(groups, fabric.width // groups, rows, tokens)
+            for parts in range(1, tokens + 1 if in_parts else 2):
+                layout = Layout(groups, fabric.width // groups, rows, tokens, parts)
+                accounts = [memory.account(need, layout) for need in memory.needs]
+                if all(sum(entry.bytes for entry in account) <= room for account in accounts):
+                    if parts > 1 or not in_parts:
+                        yield layout
+                    break
 
 
 def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) -> int:
@@ -78,11 +86,13 @@ def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) ->
     for number, (segment, kernels) in enumerate(zip(program.graph.segments, kernel_works(program), strict=True)):
         for work in kernels * segment.count:
             stream = stream_of(system, program.request.operand_bits)
+            parts = layout.parts if 0 < number < last else 1
+            own = replace(layout, tokens_per_pe=math.ceil(layout.tokens_per_pe / parts))
             phases = streamed_phases(
-                pe, work.work, layout, size, stream, needs_delta=work.needs_delta, tokens=program.tokens
+                pe, work.work, own, size, stream, needs_delta=work.needs_delta, tokens=program.tokens
             )
             again = recompute.levels if 0 < number < last else 0
-            passes = [*[phases.forward] * (1 + again), phases.gradient, phases.delta]
+            passes = [*[phases.forward] * (1 + again), phases.gradient, phases.delta] * parts
             hops = hop_latency_cycles(pe, layout)
             total += sum(limits.cycles + (hops if limits.cycles else 0) for limits in passes)
     return total * math.ceil(program.request.samples_per_csx / size)
@@ -99,6 +109,9 @@ def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) ->
 )
 @example(graph=GRAPHS[0], width=8, height=3, data_bytes=40_000, batch_size=5, operand_bits=16)
 @example(graph=GRAPHS[0], width=6, height=1, data_bytes=40_000, batch_size=5, operand_bits=16)
+@example(graph=GRAPHS[0], width=2, height=1, data_bytes=1_450, batch_size=5, operand_bits=16)
+@example(graph=GRAPHS[1], width=1, height=1, data_bytes=3_350, batch_size=6, operand_bits=16)
+@example(graph=GRAPHS[2], width=2, height=1, data_bytes=1_400, batch_size=1, operand_bits=16)
 def test_the_choice_is_that_of_trying_everything(graph, width, height, data_bytes, batch_size, operand_bits):
     """As little recomputation as can be; of the largest micro-batches that fit then, the one that is fastest."""
     whole = small_system(width, height)
@@ -119,6 +132,14 @@ def test_the_choice_is_that_of_trying_everything(graph, width, height, data_byte
             assert plan.micro_batches == math.ceil(batch_size / size)
             best = min(cycles(program, layout, size, recompute) for size in tried for layout in layouts[size])
             assert kernel_cycles(planned) == cycles(program, plan.layout, size, recompute) == best
+            return
+    for recompute in recompute_options(blocks)[1:]:
+        if found := list(layouts_that_fit(program, 1, recompute, in_parts=True)):
+            assert planned.recompute[STREAMING] == recompute
+            assert planned.streaming.layout in found
+            best = min(cycles(program, layout, 1, recompute) for layout in found)
+            assert kernel_cycles(planned) == cycles(program, planned.streaming.layout, 1, recompute) == best
+            event(f"in {planned.streaming.layout.parts} parts")
             return
     assert planned.streaming is None
     assert list(planned.misfits) == [STREAMING]
@@ -231,6 +252,43 @@ def test_streamed_bytes_are_those_of_every_pass_of_every_weight():
     assert plan.gradient_bytes == plan.micro_batches * 4 * sent
 
 
+def test_a_sample_that_is_too_large_goes_through_layers_in_parts():
+    """As few as fit; all that streams past a layer does so once for each."""
+    graph = decoder(layers=6, **FAMILIES["llama"])
+    whole = small_system(2, 1)
+    system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + 1_850)
+    program = compiled(graph, UP_TO_STREAMING, a_request(system, 5, recompute="needed"))
+    plan, levels = plan_of(program), program.recompute[STREAMING].levels
+    assert (plan.layout, plan.micro_batches, levels) == (Layout(1, 2, 1, 8, parts=3), 5, 2)
+    assert plan.layout.part == Layout(1, 2, 1, 3)
+    assert program.notes[STREAMING] == (
+        "layers are computed again in the backward pass, 2x: nothing fits otherwise",
+        "a layer takes a sample in 3 parts, 3 of a PE's 8 tokens at a time: its weights come for each of them",
+    )
+    for kernels, segment in zip(plan.kernels, graph.segments, strict=True):
+        parts = 3 if segment.count > 1 else 1
+        for kernel in kernels:
+            assert kernel.parts == parts
+            assert kernel.stream_bytes == parts * 2 * kernel.weight_count
+    assert max(kernel.sram_bytes for kernels in plan.kernels for kernel in kernels) <= system.pe.sram_bytes
+    # With a part less it does not fit.
+    memory = StreamMemory(program, kernel_works(program), 2, program.recompute[STREAMING], in_parts=True)
+    assert memory.fullest(plan.layout).total_bytes(plan.layout) <= system.pe.sram_bytes
+    fewer = replace(plan.layout, parts=2)
+    assert memory.fullest(fewer).total_bytes(fewer) > system.pe.sram_bytes
+
+
+def test_whose_tokens_see_later_ones_does_not_go_in_parts():
+    """An encoder's layer needs all tokens at once; so does a layer of two that differ, in one block."""
+    for family, graph in every_family(layers=4).items():
+        inner = graph.segments[1:-1] if family != "fc_mnist" else ()
+        causal = [all(op.attributes["causal"] for op in s.ops if op.kind is OpKind.ATTENTION) for s in inner]
+        attentions = [sum(op.kind is OpKind.ATTENTION for op in segment.ops) for segment in inner]
+        assert [goes_in_parts(segment) for segment in inner] == [
+            each and count <= 1 for each, count in zip(causal, attentions, strict=True)
+        ]
+
+
 def test_a_network_without_hidden_layers_streams_its_weights_for_logits_twice():
     """Nothing wants the delta of the images, but the gradient needs the logits again."""
     graph = build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=()), None)
@@ -254,9 +312,10 @@ def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes):
     works = kernel_works(program)
     needs = StreamMemory(program, works, 40, Recompute(0)).needs
     (need,) = (need for need in needs if need.work.is_sparse)
-    tight = replace(program.request, system=with_pe(whole, sram_bytes=need.total_bytes(1) + free_bytes))
+    layout = Layout(1, 40, 60, 1)
+    tight = replace(program.request, system=with_pe(whole, sram_bytes=need.total_bytes(layout) + free_bytes))
     memory = StreamMemory(replace(program, request=tight), works, 40, Recompute(0))
-    in_flight = {n.work.is_sparse: memory.outputs_in_flight(n.segment, n.work, 1) for n in memory.needs}
+    in_flight = {n.work.is_sparse: memory.outputs_in_flight(n.segment, n.work, layout) for n in memory.needs}
     assert in_flight == {False: 2, True: 2 + free_bytes // 4}
 
 

@@ -278,9 +278,9 @@ def test_a_deep_nesting_is_one_error(key, depth, path):
 
 def test_reading_another_schema(path):
     rewrite(path, lambda plain: plain.update(schema=1, cstool="0.0"))
-    expect(lambda: read_artifact(path), f"{path}: must have schema 3, got 1, written by cstool 0.0", "compile again")
+    expect(lambda: read_artifact(path), f"{path}: must have schema 4, got 1, written by cstool 0.0", "compile again")
     rewrite(path, lambda plain: plain.pop("cstool"))
-    expect(lambda: read_artifact(path), f"{path}: must have schema 3, got 1", "compile again")
+    expect(lambda: read_artifact(path), f"{path}: must have schema 4, got 1", "compile again")
 
 
 @pytest.mark.parametrize("digest", ["as it was", None])

@@ -89,6 +89,33 @@ def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once():
     assert len(spans(found, "a update", MEMORY)) == 1
 
 
+def test_sums_of_parts_of_a_sample_are_added_in_memoryx_and_updated_once():
+    """As those of as many micro-batches: of three of 2 bytes one is written, one read and written, 4 bytes a second."""
+    parted = replace(A, weight_bytes=6, gradient_bytes=6, parts=3)
+    found = simulate(Schedule((Section((parted, B)),), CLUSTER), steps=1)
+    assert len(spans(found, "a gradient", COMPUTE)) == 1
+    [(start, end)] = spans(found, "a gradient", MEMORY)
+    # It runs along the sums, which are 6 s on their way.
+    assert (end - start, found.moved_bytes[_task(found, "a gradient", MEMORY)]) == (6.0, 6)
+    # Since it waited, the update reads the sum beside the weight: 12 bytes with what is written.
+    update = _task(found, "a update", MEMORY)
+    assert found.simulation.durations[update] == 3.0
+    twice = simulate(Schedule((Section((parted, B)),), CLUSTER, micro_batches=2), steps=1)
+    moved = [twice.moved_bytes[task] for task in _tasks(twice, "a gradient", MEMORY)]
+    # All three of the first are written, two of them onto what is read; so are two of the second, the third is used.
+    assert moved == [10, 8]
+
+
+def _tasks(found: module.StepSimulation, name: str, resource: str) -> list[int]:
+    tasks = zip(found.simulation.names, found.simulation.resources, strict=True)
+    return [task for task, each in enumerate(tasks) if each == (name, resource)]
+
+
+def _task(found: module.StepSimulation, name: str, resource: str) -> int:
+    (task,) = _tasks(found, name, resource)
+    return task
+
+
 def test_what_is_recomputed_streams_once_more():
     once, again = (simulate(Schedule((Section((A, B), 2, n),), CLUSTER), steps=1) for n in (0, 1))
     assert len(spans(once, "a#1 weights", INGRESS)) == 2
@@ -113,8 +140,8 @@ def ops(draw: st.DrawFn, name: str) -> StreamedOp:
     times = [draw(SECONDS) for _ in range(3)]
     if draw(st.booleans()):
         return StreamedOp(name, times[0], times[1], 0.0)
-    size = draw(st.integers(1, 20))
-    return StreamedOp(name, *times, size, size, draw(st.integers(1, 5)), draw(st.booleans()))
+    size, parts = draw(st.integers(1, 20)), draw(st.integers(1, 3))
+    return StreamedOp(name, *times, parts * size, parts * size, draw(st.integers(1, 5)), draw(st.booleans()), parts)
 
 
 @st.composite
