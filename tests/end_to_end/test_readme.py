@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -30,7 +29,7 @@ CONSOLES = re.findall(r"```console\n(.*?)```", TOUR, re.DOTALL)
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     return subprocess.run(
-        shlex.split(command), cwd=folder, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
 
 
