@@ -103,14 +103,17 @@ def _alive_at(program: Program, segment: int, work: KernelWork, is_again: bool) 
     moments = [now for now, op in enumerate(ops) if op.name in names]
     moments += [2 * len(ops) - 1 - now for now in moments]
     alive = [live_at(lives, moment) for moment in moments]
+    shared: set[str] = set()
     if is_again and 0 < segment < len(program.graph.segments) - 1:
+        if goes_in_parts(program.graph.segments[segment]):
+            shared = {life.place for life in _of_all_tokens(program.graph.segments[segment], lives)}
         # When a block runs again, the delta of its output is there already.
         waiting = {f"delta {life.name}" for life in lives if life.is_output}
         again = [life for life in lives if life.name in waiting]
         alive = [found + again * (moment < len(ops)) for found, moment in zip(alive, moments, strict=True)]
-    fullest: list[tuple[Counter[tuple[int, bool]], list[Life]]] = []
+    fullest: list[tuple[Counter[tuple[int, bool, bool]], list[Life]]] = []
     for found in alive:
-        sizes = Counter((life.width, life.is_operand) for life in found)
+        sizes = Counter((life.width, life.is_operand, life.place in shared) for life in found)
         # What is no more than at another moment takes no more, over any columns.
         if not any(sizes <= other for other, _ in fullest):
             fullest = [(other, there) for other, there in fullest if not other <= sizes]
