@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cstool.compare.race import Finish
 from cstool.compare.verdict import Amounts, Cost, CostRow
-from cstool.ir import Graph, KernelKind, Op, panels_of, rules_of
+from cstool.ir import Graph, KernelKind, Op, matrices_of, panels_of, rules_of, share_met
 from cstool.kernels.gemm_providers import FLOAT32
 from cstool.kernels.sparse import KernelChoice, pattern_bytes
 from cstool.kernels.sparse.ceiling import Ceiling
@@ -30,8 +30,8 @@ _KINDS = {
 
 _Key = tuple[str, tuple[int, int] | None, int | None]
 """name of a row, shape and group of its weights"""
-CeilingOf = Callable[[int, int, float], Ceiling]
-"""of a panel's rows, columns and density"""
+CeilingOf = Callable[[int, int, float, float], Ceiling]
+"""of a panel's rows, columns and density, and the share of the tokens that it meets"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def build_cost(
     """
     narrow = narrow_in(precision, graph).weights
     weights = _sparse_weights(graph, groups, sparse, num_steps)
-    products = op_products(graph)
+    products, shapes = op_products(graph), {name: tensor.shape for name, tensor in graph.tensors.items()}
     found: dict[_Key, list[Op]] = {}
     for op in graph.ops:
         found.setdefault(_key(graph, op, groups), []).append(op)
@@ -92,12 +92,13 @@ def build_cost(
         choice = None if weight is None else weight.kernels
         kernels_alone = None
         if weight is not None and key[1] is not None and choice is not None:
-            panel = panels_of(graph.weights[ops[0].weights[0]])[0]
+            panel, share = panels_of(graph.weights[ops[0].weights[0]])[0], share_met(ops[0], shapes)
             with_delta = any(products[op.name][1] for op in ops)
-            measured = ceiling_of(panel.shape[0], key[1][1], weight.density)
+            measured = ceiling_of(panel.shape[0], key[1][1], weight.density, float(share))
             kernels_alone = measured.speedup(KernelChoice(*(word != "dense" for word in choice.values())), with_delta)
         density = None if weight is None else weight.density
-        name = key[0] if weight is None or len(ops) > 1 else ops[0].weights[0]
+        is_one = weight is not None and len(ops) == len(matrices_of(ops[0])) == 1
+        name = ops[0].weights[0] if is_one else key[0]
         ideal = None if density is None else 1 / density
         rows.append(CostRow(name, len(ops), key[1], density, choice, amounts[0], amounts[1], ideal, kernels_alone))
     rows.sort(key=lambda row: row.density is None)
@@ -180,10 +181,11 @@ def _amounts(
     for op in ops:
         passes = len(run.result.op_seconds.get(op.name, _PASSES)) * run.result.waves
         flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
+        matrices = len(matrices_of(op))
         for number, name in enumerate(op.weights):
             weight = graph.weights[name]
             numbers, room, pattern, transposed = weight.size, None, 0, 0
-            if sparse is not None and number == 0 and sparse.room is not None:
+            if sparse is not None and number < matrices and sparse.room is not None:
                 numbers, room = round(sparse.density * weight.size), sparse.room
                 shapes = [(panel.shape[0], panel.size // panel.shape[0]) for panel in panels_of(weight)]
                 pattern = sum(map(sparse.pattern_bytes, shapes))

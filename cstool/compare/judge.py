@@ -132,11 +132,11 @@ def _compare(
     progress.start(task, None)
 
     @cache
-    def measure(rows: int, columns: int, density: float) -> Ceiling:
+    def measure(rows: int, columns: int, density: float, share: float) -> Ceiling:
         nonlocal measured
         measured += 1
         progress.advance(task, measured, f"{rows} x {columns}")
-        return measure_ceiling(rows, columns, tokens, density, gemm)
+        return measure_ceiling(rows, columns, max(1, round(tokens * share)), density, gemm)
 
     comparisons = []
     for runner, sparse in zip(points, found, strict=True):
@@ -149,7 +149,9 @@ def _compare(
             batch_size=params.dataloaders("train")[0].batch_size,
             num_steps=num_steps,
             optimizer=costed_optimizer(params.optimizer),
-            ceiling_of=lambda rows, columns, density: measure(rows, columns, round(density, DENSITY_DIGITS)),
+            ceiling_of=lambda rows, columns, density, share: measure(
+                rows, columns, round(density, DENSITY_DIGITS), share
+            ),
             precision=params.host_precision,
         )
         density = cost.matrices.density

@@ -1,10 +1,11 @@
 """What the kernels of a program compute, for one sample: from ops to the terms of `cstool.perf`."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
-from cstool.ir import FusedKernel, Lookup, MatMul, OpWork, Pairs, Segment, matrices_of, matrix_of, work_of
+from cstool.ir import FusedKernel, Lookup, MatMul, OpWork, Pairs, Segment, matrices_of, work_of
 from cstool.perf.streaming import Stream
 
 
@@ -113,8 +114,10 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
     for name in kernel.ops:
         op = op_of(segment, name)
         for item in work_of(op, shapes):
-            if isinstance(item, MatMul) and (matrix := matrix_of(op)) is not None and matrix in sparse:
-                item = replace(item, nonzeros=sparse[matrix])
+            matrices = matrices_of(op)
+            if isinstance(item, MatMul) and not sparse.keys().isdisjoint(matrices):
+                kept = sum(sparse.get(matrix, math.prod(shapes[matrix])) for matrix in matrices)
+                item = replace(item, nonzeros=kept)
             products = [index for index, other in enumerate(work) if isinstance(other, MatMul)]
             if isinstance(item, MatMul) and products:
                 # They read the same activation: one product with the matrices below each other.
@@ -127,8 +130,8 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
                 work.append(item)
     weights = segment_weights(program.graph, segment)
     streamed = {matrix for name in kernel.ops for matrix in matrices_of(op_of(segment, name))}
-    matrices = sum(weights[name].size for name in kernel.weights if name in streamed)
+    elements = sum(weights[name].size for name in kernel.weights if name in streamed)
     vectors = tuple(weights[name].size for name in kernel.weights if name not in streamed)
     is_frozen = segment.name_of(kernel.ops[0]) in program.graph.frozen_ops
     needs_delta = not is_frozen and not inputs.issuperset(kernel.reads)
-    return KernelWork(kernel, tuple(work), needs_delta, matrices, vectors, is_frozen)
+    return KernelWork(kernel, tuple(work), needs_delta, elements, vectors, is_frozen)

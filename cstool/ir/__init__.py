@@ -45,6 +45,7 @@ from cstool.ir._op_kinds import (
     matrix_of,
     read_backward,
     rules_of,
+    share_met,
     texts_of,
     vectors_of,
     work_of,

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cstool.activations import ACTIVATIONS, EXPONENTIAL_OPS
@@ -127,7 +128,7 @@ class OpRules:
         matrix_per_expert: whether its first weights are such matrices of one shape, one for each of its `experts`
         matrix_name: what that is called in messages
         role: of its weights where the parameters of a model are counted: `embedding`, `output` or `inner`
-        can_be_sparse: whether its matrix can
+        can_be_sparse: whether its matrix, or each of them, can
         rows_by_data: whether its inputs choose the rows of the matrix that it reads; the gradient has these alone
         statistics: what forward leaves for backward beside the outputs: name -> its shape per token; a string is the
             attribute that says how many
@@ -209,6 +210,17 @@ def matrices_of(op: Op) -> tuple[str, ...]:
 def matrix_of(op: Op) -> str | None:
     """Name of the first weight of an op that streams by panels; None where it has vectors alone."""
     return next(iter(matrices_of(op)), None)
+
+
+def share_met(op: Op, shapes: Shapes) -> Fraction:
+    """Return the share of the matrices of an op that a token is multiplied with: of experts those that it chooses.
+
+    Args:
+        shapes: of its inputs, for one sample
+    """
+    return (
+        Fraction(shapes[op.inputs[1]][-1], op.attributes["experts"]) if rules_of(op).matrix_per_expert else Fraction(1)
+    )
 
 
 def vectors_of(op: Op) -> tuple[str, ...]:
@@ -654,7 +666,7 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         anchor=KernelKind.MATMUL,
         has_matrix=True,
         matrix_per_expert=True,
-        matrix_name="the layer of an expert",
+        can_be_sparse=True,
         reads_inputs=True,
         measured_as=OpKind.LINEAR,
     ),

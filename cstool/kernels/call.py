@@ -122,7 +122,7 @@ class Call:
     """whether a delta is added to what another consumer of the same input left there"""
     dropout: Dropout | None = None
     weights: Sequence[Weights] = ()
-    """dense, but for the matrix of a linear op, which may be sparse"""
+    """dense, but for the matrix of a linear op, or of an expert, which may be sparse"""
     matrices: tuple[str, ...] = ()
     """names of the op's matrices, of which there is one for each expert where it is of experts"""
     matrix: int = 0

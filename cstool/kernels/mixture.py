@@ -14,11 +14,12 @@ import numpy as np
 
 from cstool.activations import exp
 from cstool.kernels._jit import elementwise, inlined, reduction
-from cstool.kernels.bfloat16 import narrow, operand, widen
+from cstool.kernels.bfloat16 import narrow, widen
 from cstool.kernels.call import Array, Call, LossResult, Rows
 from cstool.kernels.exponential import maximum
 from cstool.kernels.gemm import NUMPY
-from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.linear import column_sum, linear_backward_delta
+from cstool.kernels.product import multiply, multiply_back
 
 SOFTMAX, SIGMOID = 0, 1
 ROUTER_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
@@ -303,9 +304,7 @@ def expert_linear_forward(c: Call) -> None:
     """
     x, y = expert_rows(c)
     if len(x):
-        weight, bias = c.weight(0), c.of_panel(c.vector(1 + c.matrix))
-        x = operand(x, weight.dtype, "linear.x", c.scratch)
-        linear_forward(x, weight, bias, y[:, c.start : c.stop], c.gemm_for(weight))
+        multiply(c, x, c.of_panel(c.vector(1 + c.matrix)), y[:, c.start : c.stop])
 
 
 def expert_linear_backward(c: Call) -> None:
@@ -321,14 +320,10 @@ def expert_linear_backward(c: Call) -> None:
     if not len(x):
         c.gradients[0] = Rows(np.empty(0, np.int32), np.empty((0, x.shape[1]), np.float32))
         return
-    weight, delta_x = c.weight(0), c.delta_inputs[0]
-    gemm, x = c.gemm_for(weight), operand(x, weight.dtype, "linear.x", c.scratch)
-    part = operand(delta_y[:, c.start : c.stop], weight.dtype, "linear.delta_y", c.scratch)
-    if delta_x is not None:
-        # Backward, the panel with the last outputs of an expert comes first.
-        accumulate = c.accumulate[0] or c.stop < delta_y.shape[1]
-        linear_backward_delta(part, weight, _by_expert(delta_x, choices)[rows], accumulate, c.scratch, gemm)
-    linear_backward_weight(x, part, c.grad(0), gemm)
+    target = None if c.delta_inputs[0] is None else _by_expert(c.delta_inputs[0], choices)[rows]
+    # Backward, the panel with the last outputs of an expert comes first.
+    accumulate = c.accumulate[0] or c.stop < delta_y.shape[1]
+    multiply_back(c, x, delta_y[:, c.start : c.stop], target, accumulate=accumulate)
 
 
 def _shares(c: Call) -> tuple[Array, Array, Array]:

@@ -10,7 +10,6 @@ from cstool.kernels.activation import (
     gated_activation_forward,
 )
 from cstool.kernels.attention import attention_backward, attention_forward
-from cstool.kernels.bfloat16 import operand
 from cstool.kernels.call import Call, Kernel
 from cstool.kernels.contrastive import contrastive_loss_backward, contrastive_loss_forward
 from cstool.kernels.embedding import (
@@ -29,7 +28,7 @@ from cstool.kernels.embedding import (
     prepend_token_backward,
     prepend_token_forward,
 )
-from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.kernels.linear import column_sum
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward, token_loss_backward, token_loss_forward
 from cstool.kernels.mixture import (
     balance_loss_backward,
@@ -52,6 +51,7 @@ from cstool.kernels.norm import (
     rms_norm_forward,
 )
 from cstool.kernels.preference import preference_loss_backward, preference_loss_forward
+from cstool.kernels.product import multiply, multiply_back
 from cstool.kernels.residual import (
     residual_backward,
     residual_forward,
@@ -61,29 +61,15 @@ from cstool.kernels.residual import (
     token_dropout_forward,
 )
 from cstool.kernels.rotary import rotary_backward, rotary_forward
-from cstool.kernels.sparse import SparseMatrix
 
 
 def _linear_forward(c: Call) -> None:
-    weight, bias, y = c.weights[0], c.of_panel(c.vector(1)), c.outputs[0][:, c.start : c.stop]
-    x, gemm = operand(c.inputs[0], weight.dtype, "linear.x", c.scratch), c.gemm_for(weight)
-    if isinstance(weight, SparseMatrix):
-        weight.forward(x, bias, y, c.scratch, gemm)
-    else:
-        linear_forward(x, weight, bias, y, gemm)
+    multiply(c, c.inputs[0], c.of_panel(c.vector(1)), c.outputs[0][:, c.start : c.stop])
 
 
 def _linear_backward(c: Call) -> None:
-    delta_x, weight = c.delta_inputs[0], c.weights[0]
-    accumulate, gemm = c.accumulate[0] or not c.first, c.gemm_for(weight)
-    x = operand(c.inputs[0], weight.dtype, "linear.x", c.scratch)
-    part = operand(c.delta_y[:, c.start : c.stop], weight.dtype, "linear.delta_y", c.scratch)
-    if isinstance(weight, SparseMatrix):
-        weight.backward(x, part, delta_x, accumulate, c.grad(0), c.scratch, gemm)
-    else:
-        if delta_x is not None:
-            linear_backward_delta(part, weight, delta_x, accumulate, c.scratch, gemm)
-        linear_backward_weight(x, part, c.grad(0), gemm)
+    part, accumulate = c.delta_y[:, c.start : c.stop], c.accumulate[0] or not c.first
+    multiply_back(c, c.inputs[0], part, c.delta_inputs[0], accumulate=accumulate)
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
         column_sum(c.delta_y, grad_bias)

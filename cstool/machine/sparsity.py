@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any
 
-from cstool.ir import Graph
+from cstool.ir import Graph, matrices_of, rules_of, share_met
 from cstool.kernels.gemm import Gemm
 from cstool.kernels.sparse import KernelChoice, Pattern
 from cstool.kernels.sparse.crossover import Crossover, choose, crossover
@@ -27,7 +27,7 @@ _FORCED = {
 
 
 class KernelChooser:
-    """Says it for a pattern, by its shape and density alone, once `settle` has said what to go by.
+    """Says it for a pattern, by its shape, its density and the tokens that it meets, once `settle` has measured.
 
     Bits depend on what is chosen, so a run that goes on keeps the measurement with which it began.
 
@@ -37,14 +37,15 @@ class KernelChooser:
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        self.crossovers: dict[tuple[int, int], Crossover] = {}
-        """up to which density sparse kernels pay, by the shape of a panel"""
+        self.crossovers: dict[tuple[int, int, float], Crossover] = {}
+        """up to which density sparse kernels pay, by the shape of a panel and the share of the tokens that it meets"""
 
-    def settle(self, shapes: Iterable[tuple[int, int]], tokens: int, gemm: Gemm, kept: Any = None) -> None:
+    def settle(self, shapes: Iterable[tuple[int, int, float]], tokens: int, gemm: Gemm, kept: Any = None) -> None:
         """Measure where sparse kernels begin to pay, or take what an earlier run measured.
 
         Args:
-            shapes: (rows, columns) of the sparse panels
+            shapes: (rows, columns, share of the tokens that it meets) of the sparse panels
+            tokens: of a grain
             gemm: provider of the products of dense kernels
             kept: what `as_dict` said in the run that this one continues; None where there is none
         """
@@ -54,21 +55,23 @@ class KernelChooser:
         if not isinstance(before, dict):
             before = {}
         began = time.perf_counter()
-        for shape in dict.fromkeys(shapes):
-            stored = _crossover(before.get(_written(shape)))
-            self.crossovers[shape] = stored or crossover(*shape, tokens, gemm, refresh=self.mode == "measure")
+        for rows, columns, share in dict.fromkeys(shapes):
+            met = max(1, round(tokens * share))
+            stored = _crossover(before.get(_written(rows, columns, share)))
+            found = stored or crossover(rows, columns, met, gemm, refresh=self.mode == "measure")
+            self.crossovers[rows, columns, share] = found
         seconds = time.perf_counter() - began
         if seconds > WORTH_SAYING_S:
             log.info(f"Measured up to which density sparse kernels pay here, in {seconds:.1f} seconds; it is kept.")
 
     def as_dict(self) -> dict[str, Any]:
         """The choices ready for JSON, as a checkpoint keeps them."""
-        crossovers = {_written(shape): asdict(found) for shape, found in self.crossovers.items()}
+        crossovers = {_written(*key): asdict(found) for key, found in self.crossovers.items()}
         return {"mode": self.mode, "crossovers": crossovers}
 
-    def __call__(self, pattern: Pattern) -> KernelChoice:
-        """The kernels for a panel."""
-        return _FORCED.get(self.mode) or choose(self.crossovers[pattern.shape], pattern.density)
+    def __call__(self, pattern: Pattern, token_share: float = 1.0) -> KernelChoice:
+        """The kernels for a panel that meets a share of the tokens."""
+        return _FORCED.get(self.mode) or choose(self.crossovers[*pattern.shape, token_share], pattern.density)
 
 
 def _crossover(stored: Any) -> Crossover | None:
@@ -79,8 +82,8 @@ def _crossover(stored: Any) -> Crossover | None:
     return Crossover(**stored) if all(isinstance(stored[name], int | float) for name in names) else None
 
 
-def _written(shape: tuple[int, int]) -> str:
-    return f"{shape[0]}x{shape[1]}"
+def _written(rows: int, columns: int, share: float) -> str:
+    return f"{rows}x{columns}" if share == 1 else f"{rows}x{columns} of {share:g} of the tokens"
 
 
 def sparsity_rules(params: Params, graph: Graph, chooser: KernelChooser) -> SparsityRules:
@@ -92,4 +95,11 @@ def sparsity_rules(params: Params, graph: Graph, chooser: KernelChooser) -> Spar
     numbers = assign_groups(params.sparsity, graph, params.sparsity_place)
     groups = {name: params.sparsity[number] for name, number in numbers.items()}
     last_step = params.loop.max_steps if params.loop.num_steps is None else None
-    return SparsityRules(groups, params.seed, last_step, chooser, read_weight, read_mask)
+    return SparsityRules(groups, params.seed, last_step, chooser, token_shares(graph), read_weight, read_mask)
+
+
+def token_shares(graph: Graph) -> dict[str, float]:
+    """Of each matrix of an expert the share of the tokens that choose it, if all are chosen as often."""
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    experts = (op for op in graph.ops if rules_of(op).matrix_per_expert)
+    return {name: float(share_met(op, shapes)) for op in experts for name in matrices_of(op)}

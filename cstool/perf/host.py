@@ -282,7 +282,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     read_share = _read_share(graph, setup)
     ops = []
     for op in graph.ops:
-        density = min((setup.densities.get(name, 1.0) for name in op.weights), default=1.0)
+        density = _density(graph, op, setup)
         kind = kind_of(op, density)
         count = panel_count(graph, op)
         times = {}
@@ -331,6 +331,16 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     row = rest_row(setup.lanes, len(ops), sum(totals.values()))
     rest = sum(rate * amount for rate, amount in zip((rates.step_s, rates.stage_s, rates.uneven), row, strict=True))
     return HostStep(seconds + rest, totals["forward"], totals["again"], totals["backward"])
+
+
+def _density(graph: Graph, op: Op, setup: HostSetup) -> float:
+    """Return the share of non-zeros of the matrices of an op; 1 where it has none."""
+    sizes = {name: graph.weights[name].size for name in matrices_of(op)}
+    return (
+        sum(size * setup.densities.get(name, 1.0) for name, size in sizes.items()) / sum(sizes.values())
+        if sizes
+        else 1.0
+    )
 
 
 def _read_share(graph: Graph, setup: HostSetup) -> float:

@@ -9,10 +9,10 @@ Source: Williams, Waterman and Patterson, "Roofline: an insightful visual perfor
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cstool.ir import Artifact, KernelKind, Pairs, rules_of, work_of
+from cstool.ir import Artifact, KernelKind, Pairs, work_of
 from cstool.perf.cluster import NUMBER_BYTES
 from cstool.perf.pe import input_bytes
-from cstool.perf.wafer import useful_flops
+from cstool.perf.wafer import kernel_share_met, useful_flops
 
 WHOLE_STEP = "step"
 """the phase that all of them make together"""
@@ -88,12 +88,7 @@ def _loads(artifact: Artifact) -> Iterator[Load]:
             own = (weight for weight in segment.weights if weight.name in kernel.weights)
             vectors = sum(weight.size for weight in own if len(weight.shape) == 1)
             forward = backward = 2 * samples * artifact.tokens * (streamed.weight_count - vectors)
-            experts = [op for op in segment.ops if op.name in kernel.ops and rules_of(op).matrix_per_expert]
-            if experts:
-                # A token meets those alone that it chose.
-                shapes = {tensor.name: tensor.shape for tensor in segment.tensors}
-                chosen = shapes[experts[0].inputs[1]][-1]
-                forward = backward = forward * chosen // experts[0].attributes["experts"]
+            forward = backward = int(forward * kernel_share_met(segment, kernel))
         elif kernel.kind is KernelKind.ATTENTION:
             shapes = {tensor.name: tensor.shape for tensor in segment.tensors}
             ops = (op for op in segment.ops if op.name in kernel.ops)

@@ -252,7 +252,8 @@ def _add_experts(
     for experts, share in item.shares:
         # A PE multiplies a weight with those of its tokens that chose the expert.
         t = math.ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
-        part = replace(item, outputs=item.outputs // item.experts * experts, all_tokens=None)
+        nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
+        part = replace(item, outputs=item.outputs // item.experts * experts, nonzeros=nonzeros, all_tokens=None)
         alone = Phases(pe.efficiency)
         _add_matmul(alone, pe, part, replace(layout, tokens_per_pe=t), stream, outputs_in_flight, needs_delta)
         groups.append(alone)

@@ -1,8 +1,9 @@
 """An artifact as a step of the modelled cluster: its kernels as ops of the stream, its system as resources."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 
-from cstool.ir import BOUNDS, Artifact, FusedKernel, PhaseCycles, Segment, StreamedKernel
+from cstool.ir import BOUNDS, Artifact, FusedKernel, PhaseCycles, Segment, StreamedKernel, share_met
 from cstool.models.statistics import count_statistics
 from cstool.perf.cluster import (
     BROADCAST,
@@ -171,21 +172,29 @@ def useful_flops(artifact: Artifact) -> int:
     A pipelined artifact knows no zeros.
     """
     flops = count_statistics(artifact.graph).sample_flops
-    spared = sum(zeros * products for zeros, products in _zeros(artifact))
-    return artifact.batch_size * (flops.total - 2 * spared * artifact.tokens)
+    spared = sum(2 * artifact.tokens * zeros * share * products for zeros, share, products in _zeros(artifact))
+    return artifact.batch_size * (flops.total - int(spared))
 
 
 def zero_weights(artifact: Artifact) -> int:
     """Number of weights that are zero and not streamed; a pipelined artifact knows none."""
-    return sum(zeros for zeros, _ in _zeros(artifact))
+    return sum(zeros for zeros, _, _ in _zeros(artifact))
 
 
-def _zeros(artifact: Artifact) -> Iterator[tuple[int, int]]:
-    """Yield the zeros of the weights of each kernel, all layers, and in how many products they are."""
+def kernel_share_met(segment: Segment, kernel: FusedKernel) -> Fraction:
+    """Return the share of the matrices of a kernel that a token is multiplied with; see `share_met`."""
+    shapes = {tensor.name: tensor.shape for tensor in segment.tensors}
+    return min(share_met(op, shapes) for op in segment.ops if op.name in kernel.ops)
+
+
+def _zeros(artifact: Artifact) -> Iterator[tuple[int, Fraction, int]]:
+    """Yield the zeros of the weights of each kernel, all layers, what share a token meets, and in how many products."""
     for segment, kernel, streamed in artifact.streamed():
         # Tied weights are dense, and of another segment.
         dense = sum(weight.size for weight in segment.weights if weight.name in kernel.weights)
-        yield segment.count * max(0, dense - streamed.weight_count), 3 if streamed.cycles.delta.ingress else 2
+        if zeros := max(0, dense - streamed.weight_count):
+            products = 3 if streamed.cycles.delta.ingress else 2
+            yield segment.count * zeros, kernel_share_met(segment, kernel), products
 
 
 def limit_shares(artifact: Artifact) -> dict[str, float]:

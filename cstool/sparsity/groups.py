@@ -19,10 +19,10 @@ _MOST_NEAREST = 3
 def assign_groups(groups: Sequence[SparsityParams], graph: Graph, place: tuple[str, str]) -> dict[str, int]:
     """Return the sparse weights by name, each with the number of its group: the first whose filter matches.
 
-    Only matrices of linear ops can be sparse. A filter speaks of matrices alone: biases and norms that it matches
-    stay dense. Patterns are those of file names, case matters, and a name may be written with `model.` before it. A
-    group without a filter takes the matrices of linear ops whose names have none of embedding, norm, lm_head and
-    pe_helper. Balanced blocks must divide the dimension that they cut, rows for balance_out_groups and columns for
+    Only matrices of linear ops can be sparse, those of experts among them. A filter speaks of matrices alone: biases
+    and norms that it matches stay dense. Patterns are those of file names, case matters, and a name may be written with
+    `model.` before it. A group without a filter takes the matrices of linear ops whose names have none of embedding,
+    norm, lm_head and pe_helper. Balanced blocks must divide the dimension that they cut, rows for balance_out_groups and columns for
     balance_in_groups; the vendor is content if they divide either.
 
     Args:
@@ -136,8 +136,8 @@ def _other_than_linear(graph: Graph) -> dict[str, str]:
 
 
 def _pattern_of(name: str) -> str:
-    """Return a name with the numbers of layers as `*`."""
-    return re.sub(r"(?<=layers\.)\d+", "*", name)
+    """Return a name with the numbers of layers and experts as `*`."""
+    return re.sub(r"((?<=layers\.)|(?<=experts\.))\d+", "*", name)
 
 
 def _nearest(pattern: str, known: Iterable[str]) -> str:

@@ -61,7 +61,7 @@ class ModelArrays:
         """the store where it is a file, which can commit"""
         self.shards = shards or deal_panels(graph, optimizer, sparsity, 1)
         self.node = node
-        self._optimizer, self._elsewhere = optimizer, elsewhere
+        self._optimizer, self._elsewhere, self._sparsity = optimizer, elsewhere, sparsity
         self.panels = {name: panels_of(weight) for name, weight in graph.weights.items()}
         self.own = {
             name: tuple(panel for panel in panels if self.shards.node_of(panel) == node)
@@ -200,10 +200,12 @@ class ModelArrays:
         """Weights that stream without their zeros, here or elsewhere."""
         return [*self.sparse, *self.dropped]
 
-    def sparse_shapes(self) -> list[tuple[int, int]]:
-        """(rows, columns) of all panels that stream without their zeros."""
+    def sparse_shapes(self) -> list[tuple[int, int, float]]:
+        """(rows, columns, share of the tokens that it meets) of all panels that stream without their zeros."""
         panels = [panel for name in self.sparse_names for panel in self.panels[name]]
-        return [(p.stop - p.start, p.size // (p.stop - p.start)) for p in panels]
+        rows = [panel.stop - panel.start for panel in panels]
+        share = self._sparsity.token_share
+        return [(n, panel.size // n, share(panel.weight)) for n, panel in zip(rows, panels, strict=True)]
 
     def initialize(self, seed: int, workers: Executor) -> None:
         """Fill the own weights as the graph says, each element from its own random number."""

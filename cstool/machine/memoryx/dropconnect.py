@@ -58,7 +58,7 @@ class DroppedWeight:
 
     def choice(self, panel: Panel, draw: Draw) -> KernelChoice:
         """Kernels that compute with a panel."""
-        return self._rules.choose(self.pattern(panel, draw))
+        return self._rules.choice(self.weight.name, self.pattern(panel, draw))
 
     def gradient(self, panel: Panel, numbers: Array, draw: Draw) -> Array:
         """The gradient of a panel from that of its streamed numbers: zero where the weight was left out; it is lent."""

@@ -30,7 +30,7 @@ def _read_nothing(path: Path, weight: Weight) -> Array:
     raise ValueError(f"{path}: there is no way to read {weight.name} from it")
 
 
-def _sparse_kernels(_: Pattern) -> KernelChoice:
+def _sparse_kernels(_: Pattern, __: float) -> KernelChoice:
     return KernelChoice(forward=True, delta=True, gradient=True)
 
 
@@ -42,7 +42,8 @@ class SparsityRules:
         groups: by the name of the weight; a weight that is not there is dense
         seed: of the run, which masks drawn at random come from
         last_step: of the run; None where it is not known
-        choose: which kernels compute with a panel
+        choose: which kernels compute with a panel that meets a share of the tokens
+        token_shares: of weights that do not meet all tokens: which share they meet on average, as those of experts
         read_weight: reads a weight with its zeros from a checkpoint, (rows, columns) float32
         read_mask: reads which numbers of a weight a checkpoint keeps, (rows, columns) bool
     """
@@ -50,9 +51,18 @@ class SparsityRules:
     groups: Mapping[str, SparsityParams] = field(default_factory=dict)
     seed: int = 0
     last_step: int | None = None
-    choose: Callable[[Pattern], KernelChoice] = _sparse_kernels
+    choose: Callable[[Pattern, float], KernelChoice] = _sparse_kernels
+    token_shares: Mapping[str, float] = field(default_factory=dict)
     read_weight: Callable[[Path, Weight], Array] = _read_nothing
     read_mask: Callable[[Path, Weight], Array] = _read_nothing
+
+    def token_share(self, weight: str) -> float:
+        """Which share of the tokens a weight meets on average."""
+        return self.token_shares.get(weight, 1.0)
+
+    def choice(self, weight: str, pattern: Pattern) -> KernelChoice:
+        """Kernels that compute with a panel of a weight."""
+        return self.choose(pattern, self.token_share(weight))
 
 
 DENSE = SparsityRules()
@@ -121,7 +131,7 @@ class SparseWeight:
 
     def choice(self, panel: Panel) -> KernelChoice:
         """Kernels that compute with a panel."""
-        return self._rules.choose(self._patterns[panel])
+        return self._rules.choice(self.weight.name, self._patterns[panel])
 
     @property
     def asked_density(self) -> float | None:

@@ -155,6 +155,14 @@ class Updates:
     def _update_idle(self, panel: Panel, step: Step) -> None:
         """Update a panel whose gradient is zero, or let it be owed that."""
         is_of_expert = panel.weight in self._arrays.of_experts
+        if self._gathers(panel.weight, step):
+            # Its mask changes, by all of the weight as it is after the updates that are owed.
+            self.catch_up(panel)
+            with self._owing:
+                self.use.idle += is_of_expert
+                self.use.visits += is_of_expert
+            self._begin(panel, NoGradient.ZERO, step)
+            return
         with self._owing:
             self.use.idle += is_of_expert
             owed = self._owed.setdefault(panel, [])
@@ -182,7 +190,8 @@ class Updates:
         gradients: Gradients = {panel: NoGradient.ZERO}
         # Nobody need have asked for the panel since its last update.
         before = self._under_way.get(panel)
-        update = self._workers.submit(self._update, gradients, steps, self._commits.last, before)
+        waits = () if before is None else (before,)
+        update = self._workers.submit(self._update, gradients, steps, self._commits.last, waits)
         # Not before it can be seen to be under way.
         self._under_way[panel] = update
         del self._owed[panel]
@@ -266,7 +275,10 @@ class Updates:
                     return
                 del self._gathered[panel.weight]
             gradients = {each: found[each] for each in panels}
-        update = self._workers.submit(self._update, gradients, [step], self._commits.last)
+        # Nobody need have asked for a panel without a gradient since its last update.
+        idle = [each for each, found_of in gradients.items() if isinstance(found_of, NoGradient)]
+        before = [self._under_way[each] for each in idle if each in self._under_way]
+        update = self._workers.submit(self._update, gradients, [step], self._commits.last, before)
         self._under_way.update(dict.fromkeys(gradients, update))
 
     def _update(
@@ -274,19 +286,19 @@ class Updates:
         gradients: Gradients,
         steps: Sequence[Step],
         committed: Future[None] | None,
-        before: Future[None] | None = None,
+        before: Sequence[Future[None]] = (),
     ) -> None:
         """Apply the optimizer to one panel, or to all of a weight, and change its mask if that is due.
 
         Args:
             steps: of which the gradients are; several where they are zero, and none of them changes a mask
             committed: the commit before
-            before: another update of the panel that may still be under way
+            before: other updates of the panels that may still be under way
         """
         sparse, step = self._arrays.sparse.get(next(iter(gradients)).weight), steps[-1]
         with self._waiting.room.closed_by_errors():
-            if before is not None:
-                before.result()
+            for update in before:
+                update.result()
             if committed is not None:
                 began = time.perf_counter()
                 committed.result()
@@ -305,10 +317,13 @@ class Updates:
     def _change_mask(self, sparse: SparseWeight, step: Step) -> None:
         dense = None
         if sparse.wants_dense_gradient(step.number):
-            parts = [self._dense_gradients.pop(panel) for panel in sparse.panels]
-            dense = np.concatenate(parts)
-            for part in parts:
-                self._waiting.buffers.give_back(part)
+            parts = [self._dense_gradients.pop(panel, None) for panel in sparse.panels]
+            dense = np.zeros(sparse.shape, np.float32)
+            for panel, part in zip(sparse.panels, parts, strict=True):
+                # There is none of an expert that no token chose.
+                if part is not None:
+                    dense[panel.start : panel.stop] = part
+                    self._waiting.buffers.give_back(part)
         with self.recorder.in_memoryx(
             step.number, "updates", f"{sparse.weight.name} mask", panel=sparse.panels[0].index
         ):

@@ -105,7 +105,7 @@ class StopReading(NamedTuple):
 class SettleKernels(NamedTuple):
     """Choose the kernels of sparse weights by what rank 0 measured."""
 
-    crossovers: Mapping[tuple[int, int], Crossover]
+    crossovers: Mapping[tuple[int, int, float], Crossover]
     """see `KernelChooser`"""
 
 

@@ -9,9 +9,11 @@ from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.memoryx.sparse_weights import SparseWeight
 from cstool.words import counted
 
+_EXPERT = re.compile(r"(?<=experts\.)\d+(?=\.)")
+
 
 def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:
-    """Return a row for all sparse weights of a group that differ in a number of their name alone; drain first.
+    """Return a row for all sparse weights of a group that differ in the numbers of layer and expert alone; drain first.
 
     A row has `weights` (the name, `*` for numbers that differ), `count`, `shape`, `algorithm`, `density`, and
     `kernels`: for forward, delta and gradient "sparse", "dense", or "both" where panels differ.
@@ -40,6 +42,8 @@ def sparsity_scalars(memoryx: MemoryX) -> dict[str, float]:
     streamed = memoryx.statistics.streamed_numbers()
     numbers: dict[str, tuple[int, int]] = {}
     for name, sparse in memoryx.arrays.sparse.items():
+        if name not in streamed:  # of an expert that no token chose
+            continue
         kept, size = numbers.get(starred(name), (0, 0))
         numbers[starred(name)] = kept + streamed[name], size + sparse.weight.size
     return {f"sparsity/{name}/actual": 1 - kept / size for name, (kept, size) in numbers.items()}
@@ -77,5 +81,5 @@ def _kernels(panels: Iterable[tuple[SparseWeight, Panel]]) -> dict[str, str]:
 
 
 def starred(name: str) -> str:
-    """Return the name of a weight with `*` for its first number, that of its layer."""
-    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name, count=1)
+    """Return the name of a weight with `*` for its first number, that of its layer, and for that of its expert."""
+    return _EXPERT.sub("*", re.sub(r"(?<=\.)\d+(?=\.)", "*", name, count=1))

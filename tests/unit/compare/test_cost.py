@@ -71,7 +71,7 @@ def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
     query, *_, outside = found.rows
     assert (query.name, query.count, query.shape, query.density) == (QUERY.format("*"), 2, (8, 8), 0.25)
     assert (query.kernels, query.ideal, query.kernels_alone) == (kernels, 4.0, 2.0)
-    assert Halves.asked == [(8, 8, 0.25)]
+    assert Halves.asked == [(8, 8, 0.25, 1.0)]
     assert (query.dense.seconds, query.sparse.seconds) == (0.4, 0.2)
     # One sample of 8 tokens: forward, delta and gradient are 2 x 8 x 8 x 8 each; two layers.
     assert query.dense.flops == 10 * 2 * 3 * 2 * 8 * 8 * 8

@@ -178,7 +178,7 @@ def test_gradients_are_those_of_the_network_that_streamed(sparse):
     """A dense network with the weights that streamed has the same loss, and the same gradient where they were kept."""
     batch = random_batch(fc_mnist(12, 8), BATCH_SIZE)
     choice = KernelChoice(sparse, sparse, sparse)
-    with dropping(choose=lambda _: choice) as appliance:
+    with dropping(choose=lambda *_: choice) as appliance:
         weights = arrays_of(appliance, "model.")
         loss = appliance.train_step(batch, 3, 0.1).loss
         gradients = arrays_of(appliance, "optimizer.", ".gradient")

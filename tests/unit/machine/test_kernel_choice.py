@@ -35,7 +35,7 @@ def calls(monkeypatch) -> list[tuple[Any, ...]]:
 
 def settled(mode: str, *shapes: tuple[int, int], kept: Any = None) -> KernelChooser:
     chooser = KernelChooser(mode)
-    chooser.settle(shapes, 512, NUMPY, kept)
+    chooser.settle([(*shape, 1.0) for shape in shapes], 512, NUMPY, kept)
     return chooser
 
 
@@ -97,6 +97,23 @@ def test_a_run_that_goes_on_keeps_what_was_measured_and_measures_what_is_new(cal
     }
 
 
+def test_what_meets_a_part_of_the_tokens_is_measured_with_these_and_kept_beside_others_of_its_shape(calls, monkeypatch):
+    shapes = [(8, 25, 1.0), (8, 25, 0.25), (4, 4, 0.001), (8, 25, 0.25)]
+    chooser = KernelChooser("auto")
+    chooser.settle(shapes, 512, NUMPY)
+    assert calls == [(8, 25, 512, False), (8, 25, 128, False), (4, 4, 1, False)]
+    kept = chooser.as_dict()
+    assert [*kept["crossovers"]] == ["8x25", "8x25 of 0.25 of the tokens", "4x4 of 0.001 of the tokens"]
+    slower = Crossover(forward=0.0, delta=0.0, gradient=0.0)
+    monkeypatch.setattr(kernel_choice, "crossover", lambda *_, **__: slower)
+    resumed, other = KernelChooser("auto"), KernelChooser("auto")
+    resumed.settle(shapes, 64, NUMPY, kept)
+    assert resumed.crossovers == chooser.crossovers
+    other.settle(shapes, 512, NUMPY, {"crossovers": {"8x25": kept["crossovers"]["8x25"]}})
+    assert other(pattern(0.1)) == KernelChoice(True, True, True)
+    assert other(pattern(0.1), 0.25) == KernelChoice(False, False, False)
+
+
 def test_who_asks_to_measure_measures_again(calls):
     settled("measure", (8, 25), kept=settled("auto", (8, 25)).as_dict())
     assert calls == [(8, 25, 512, False), (8, 25, 512, True)]
@@ -116,5 +133,5 @@ def test_who_asks_to_measure_measures_again(calls):
     ],
 )
 def test_where_no_measurement_was_kept_it_measures(calls, kept):
-    assert settled("auto", (8, 25), kept=kept).crossovers == {(8, 25): MEASURED}
+    assert settled("auto", (8, 25), kept=kept).crossovers == {(8, 25, 1.0): MEASURED}
     assert calls == [(8, 25, 512, False)]

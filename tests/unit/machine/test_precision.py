@@ -156,7 +156,7 @@ def assert_rounded(found: tuple[float, Arrays], exact: tuple[float, Arrays]) -> 
 def test_so_are_those_of_sparse_weights(model, choice):
     graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(sequence=6, **FAMILIES[model])
     matrices = [matrix_of(op) for op in graph.ops if op.kind is OpKind.LINEAR]
-    sparsity = rules(dict.fromkeys(matrices, SparsityParams(sparsity=0.5)), choose=lambda _: choice)
+    sparsity = rules(dict.fromkeys(matrices, SparsityParams(sparsity=0.5)), choose=lambda *_: choice)
     batch, found = random_batch(graph, 8), {}
     for precision in ("float32", "bfloat16"):
         settings = {**USUAL, "sparsity": sparsity, "precision": precision}

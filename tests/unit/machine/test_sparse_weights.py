@@ -243,7 +243,7 @@ def test_what_streams_is_the_numbers_and_the_pattern():
         assert memoryx.stream_bytes(panel) == 4 * count + count + 12 * 7 * 4 + 2 * 2
         [other] = memoryx.arrays.panels[SMALL]
         assert memoryx.stream_bytes(other) == 4 * 96
-        assert memoryx.arrays.sparse_shapes() == [(12, 784)]
+        assert memoryx.arrays.sparse_shapes() == [(12, 784, 1.0)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ OUTPUT = "self_attn.proj_output_dense_layer.weight"
 UP = "ffn.ffn.0.linear_layer.weight"
 
 
-def by_density(pattern: Pattern) -> KernelChoice:
+def by_density(pattern: Pattern, _: float) -> KernelChoice:
     """Sparse forward always, the delta never, the gradient where there is little."""
     return KernelChoice(forward=True, delta=False, gradient=pattern.density < 0.5)
 

@@ -1,0 +1,192 @@
+"""Sparse matrices of experts: product, delta and gradient of the tokens that chose each, against a slow twin."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from cstool.ir import Panel
+from cstool.kernels import mixture
+from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
+from cstool.kernels.call import Array, Call, Rows
+from cstool.kernels.emulated import EMULATED
+from cstool.kernels.gemm import NUMPY
+from cstool.kernels.sparse import KernelChoice, SparseMatrix, collect, make_pattern
+from tests.reference import mixture as reference
+
+EXPERTS, CHOSEN, INPUTS, OUTPUTS = 5, 2, 9, 7
+IDLE, LONELY = 2, 4
+"""experts without tokens, and with a single one"""
+SPARSE, DENSE = KernelChoice(True, True, True), KernelChoice(False, False, False)
+
+
+class Case(NamedTuple):
+    """A layer of experts, its rows by token as the slow twin has them."""
+
+    choices: Array
+    x: Array
+    delta_y: Array
+    matrices: list[Array]
+    biases: list[Array]
+    order: Array
+    """of the rows by expert, which row by token each is"""
+
+
+def make_case(tokens: int) -> Case:
+    rng = np.random.default_rng(tokens)
+    others = [expert for expert in range(EXPERTS) if expert not in (IDLE, LONELY)]
+    choices = np.array([rng.permutation(others)[:CHOSEN] for _ in range(tokens)], np.int32)
+    choices[tokens // 2, 1] = LONELY
+    x, delta_y = (rng.standard_normal((tokens, CHOSEN * width)).astype(np.float32) for width in (INPUTS, OUTPUTS))
+    masks = rng.random((EXPERTS, OUTPUTS, INPUTS)) < 0.3
+    matrices = [np.where(mask, rng.standard_normal(mask.shape), 0).astype(np.float32) for mask in masks]
+    biases = [rng.standard_normal(OUTPUTS).astype(np.float32) for _ in range(EXPERTS)]
+    return Case(choices, x, delta_y, matrices, biases, np.argsort(choices.reshape(-1), kind="stable"))
+
+
+def by_expert(case: Case, array: Array) -> Array:
+    """Rows by token as rows by expert, both (T, k * width)."""
+    return array.reshape(case.choices.size, -1)[case.order].reshape(array.shape)
+
+
+def by_token(case: Case, array: Array) -> Array:
+    """The way back."""
+    found = np.empty_like(array.reshape(case.choices.size, -1))
+    found[case.order] = array.reshape(case.choices.size, -1)
+    return found.reshape(array.shape)
+
+
+class Run(NamedTuple):
+    """What the kernels make of a case, rows by token; `gradients` of each panel."""
+
+    y: Array
+    delta_x: Array
+    gradients: dict[Panel, Array | Rows]
+    grad_biases: list[Array]
+    panels: dict[Panel, SparseMatrix]
+
+
+def run(
+    case: Case, choice: KernelChoice, *, cut: int = OUTPUTS, dense_gradient: bool = False, narrow: bool = False
+) -> Run:
+    """Run a layer whose matrices have a panel of `cut` rows, and one of the others."""
+    names = tuple(str(expert) for expert in range(EXPERTS))
+    precise = narrowed if narrow else np.copy
+    panels = {}
+    for name, matrix in zip(names, case.matrices, strict=True):
+        for index, (start, stop) in enumerate(((0, cut), (cut, OUTPUTS))):
+            if start < stop:
+                rows = matrix[start:stop]
+                pattern, places = make_pattern(np.flatnonzero(rows), rows.shape)
+                values = precise(rows.reshape(-1)[np.flatnonzero(rows)][places][None])[0]
+                lend = lambda shape, _room, dtype: np.empty(shape, dtype)  # noqa: E731
+                held = SparseMatrix(pattern, values, choice, dense_gradient, pattern.count, lend)
+                panels[Panel(name, index, start, stop, rows.shape)] = held
+    x, delta_y = precise(by_expert(case, case.x)), by_expert(case, case.delta_y)
+    y, delta_x = np.full(delta_y.shape, np.nan, np.float32), np.full(x.shape, np.nan, np.float32)
+    call = Call(
+        {"experts": EXPERTS}, 1, (x, case.choices), (y,), {}, gemm=EMULATED if narrow else NUMPY, matrices=names
+    )
+    for panel, held in panels.items():
+        call.hold([held, *case.biases], panel, False, False)
+        mixture.expert_linear_forward(call)
+    call.delta_outputs, call.delta_inputs, call.accumulate = (delta_y,), (delta_x, None), (False,)
+    gradients, grad_biases = {}, [np.full(OUTPUTS, np.nan, np.float32) for _ in range(EXPERTS)]
+    for panel, held in reversed(panels.items()):
+        call.hold([held, *case.biases], panel, False, False)
+        call.gradients = [np.full(held.gradient_shape, np.nan, np.float32), *grad_biases]
+        mixture.expert_linear_backward(call)
+        gradients[panel] = call.gradients[0]
+    return Run(by_token(case, y), by_token(case, delta_x), gradients, grad_biases, panels)
+
+
+def loss(case: Case, x: Array, matrices: list[Array], biases: list[Array]) -> float:
+    """What has `delta_y` as the delta of the outputs, by the slow twin in float64."""
+    return float(np.sum(case.delta_y * reference.expert_linear(x, case.choices, matrices, biases)))
+
+
+def slopes(case: Case, of: Array, *, at: Array | None = None) -> Array:
+    """Central differences of the loss by the numbers of an array of the case, 0 where `at` is False."""
+    exact = [case.x.astype(np.float64), *(a.astype(np.float64) for a in (*case.matrices, *case.biases))]
+    changed = exact[next(i for i, a in enumerate([case.x, *case.matrices, *case.biases]) if a is of)]
+    found, step = np.zeros(of.shape), 2.0**-3  # of a linear function any step is exact
+    for place in np.ndindex(of.shape):
+        if at is None or at[place]:
+            ends = []
+            for sign in (1, -1):
+                changed[place] += sign * step
+                ends.append(loss(case, exact[0], exact[1 : 1 + EXPERTS], exact[1 + EXPERTS :]))
+                changed[place] -= sign * step
+            found[place] = (ends[0] - ends[1]) / (2 * step)
+    return found
+
+
+def close(found: Array, expected: Array, tokens: int) -> None:
+    """Sums of at most so many terms, each of the size of a few."""
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * max(10, tokens))
+
+
+@pytest.mark.parametrize("tokens", [1, 6, 100])
+@pytest.mark.parametrize("choice", [SPARSE, DENSE], ids=["sparse kernels", "dense kernels"])
+@pytest.mark.parametrize("cut", [OUTPUTS, 3])
+def test_outputs_are_those_of_the_slow_twin_and_slopes_those_of_its_differences(tokens, choice, cut):
+    case = make_case(tokens)
+    found = run(case, choice, cut=cut)
+    exact = [array.astype(np.float64) for array in case.matrices]
+    close(found.y, reference.expert_linear(case.x.astype(np.float64), case.choices, exact, case.biases), tokens)
+    close(found.delta_x, slopes(case, case.x), tokens)
+    for expert in range(EXPERTS):
+        matrix, bias = case.matrices[expert], case.biases[expert]
+        close(found.grad_biases[expert], slopes(case, bias), tokens)
+        expected = slopes(case, matrix, at=matrix != 0)
+        for panel, gradient in found.gradients.items():
+            if panel.weight != str(expert):
+                continue
+            has_tokens = bool(np.any(case.choices == expert))
+            assert isinstance(gradient, Rows) != has_tokens
+            if has_tokens:
+                pattern = found.panels[panel].pattern
+                of_panel = np.empty(pattern.count, np.float32)
+                collect(pattern, expected[panel.start : panel.stop].astype(np.float32), of_panel)
+                close(gradient, of_panel, tokens)
+            else:
+                assert (len(gradient.indices), gradient.values.shape) == (0, (0, INPUTS))
+                assert not np.any(expected)
+
+
+@pytest.mark.parametrize("choice", [SPARSE, DENSE], ids=["sparse kernels", "dense kernels"])
+def test_where_gradients_of_zeros_are_asked_for_they_come_with_the_others(choice):
+    case = make_case(6)
+    found = run(case, choice, dense_gradient=True)
+    for panel, gradient in found.gradients.items():
+        expected = slopes(case, case.matrices[int(panel.weight)])
+        if isinstance(gradient, Rows):
+            assert not np.any(expected)
+        else:
+            close(gradient, expected, 6)
+
+
+def test_products_of_bfloat16_are_those_of_the_rounded_numbers():
+    case = make_case(6)
+    rounded = [widened(narrowed(array)) for array in (case.x, case.delta_y, *case.matrices)]
+    wide = case._replace(x=rounded[0], delta_y=rounded[1], matrices=rounded[2:])
+    for choice in (SPARSE, DENSE):
+        found, expected = run(case, choice, narrow=True), run(wide, choice)
+        assert next(iter(found.panels.values())).dtype == BFLOAT16
+        close(found.y, expected.y, 6)
+        close(found.delta_x, expected.delta_x, 6)
+        for panel, gradient in found.gradients.items():
+            if not isinstance(gradient, Rows):
+                close(gradient, expected.gradients[panel], 6)
+
+
+def test_a_panel_that_nobody_needs_is_not_looked_at():
+    case, names = make_case(6), tuple(str(expert) for expert in range(EXPERTS))
+    y, delta_x = np.empty((6, CHOSEN * OUTPUTS), np.float32), np.empty((6, CHOSEN * INPUTS), np.float32)
+    call = Call({"experts": EXPERTS}, 1, (case.x, case.choices), (y,), {}, matrices=names)
+    call.delta_outputs, call.delta_inputs, call.accumulate = (case.delta_y,), (delta_x, None), (False,)
+    call.hold([np.empty((0, 0), np.float32)], Panel(str(IDLE), 0, 0, OUTPUTS, (OUTPUTS, INPUTS)), True, True)
+    call.gradients = [None]
+    mixture.expert_linear_forward(call)
+    mixture.expert_linear_backward(call)
+    assert isinstance(call.gradients[0], Rows)
