@@ -1,64 +1,27 @@
 """Experts that no token of a batch chose: they are not read, and updated later, with the same bits."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cstool.ir import Graph
-from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx import gradients, updates
 from cstool.machine.plan import make_plan
 from cstool.models import build_graph
 from cstool.optimizers import make_optimizer
-from cstool.params import SGD, Adam, AdamW
+from cstool.params import SGD, Adam
 from cstool.store import FileStore
-from tests.models import FAMILIES, decoder, decoder_params
+from tests.models import decoder, decoder_params
 from tests.unit.inference.machines import made, walking
+from tests.unit.machine.expert_machines import ADAMW, BATCH, EXPERTS, GRAPH, LAYERS, USED, in_file, steps, use
 from tests.unit.machine.machines import arrays_of, machine, random_batch
-
-BATCH, EXPERTS, LAYERS = 4, 5, 2
-GRAPH: dict[str, Any] = {
-    **FAMILIES["mixtral"],
-    "layers": LAYERS,
-    "moe": {"num_experts": EXPERTS, "top_k": 2, "router_use_bias": True},
-}
-USED: Sequence[tuple[int, ...]] = [(0, 1, 2, 3, 4), (0, 1), (0, 1), (1, 2), (0, 1), (2, 3), (0, 1)]
-"""experts that the tokens of a step may choose; 4 is idle after the first"""
-RATES = (0.01, 0.02, 0.004, 0.008, 0.03, 0.001, 0.01)
-MEMORY_BYTES = 2**16
-"""for rows: the matrices of a few experts"""
-ADAMW = make_optimizer(AdamW.model_validate({"weight_decay": 0.1}), None)
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     return decoder(**GRAPH)
-
-
-def use(appliance: Appliance, experts: Sequence[int]) -> None:
-    """Have tokens choose among some experts alone. Of updates that wait none is hurried."""
-    arrays = appliance.memoryx.arrays
-    for layer in range(LAYERS):
-        bias = np.full(EXPERTS, -1e6, np.float32)
-        bias[list(experts)] = 0.0
-        name = f"transformer_decoder.layers.{layer}.ffn.gate.bias"
-        if (update := appliance.memoryx._under_way.get(arrays.panels[name][0])) is not None:
-            update.result()
-        arrays.load(f"model.{name}", lambda out, start, stop, bias=bias: np.copyto(out, bias[start:stop]))
-
-
-def steps(appliance: Appliance, graph: Graph, used: Sequence[Sequence[int]] = USED) -> list[float]:
-    losses = []
-    for number, experts in enumerate(used):
-        use(appliance, experts)
-        found = appliance.train_step(random_batch(graph, BATCH, seed=number), number + 1, RATES[number])
-        losses.append(found.loss)
-    return losses
 
 
 def trained(graph: Graph, optimizer: Any = ADAMW, **settings: Any) -> tuple[list[float], dict[str, bytes]]:
@@ -91,11 +54,6 @@ def in_zeros(graph: Graph, optimizer: Any, **settings: Any) -> tuple[list[float]
             gradients.ArrivingGradients, "__init__", lambda self, *given, **_: init(self, *given, takes_none=False)
         )
         return trained(graph, optimizer, **settings)
-
-
-def in_file(path: Path) -> dict[str, Any]:
-    """Settings of a machine whose MemoryX is in a file."""
-    return {"store": FileStore(path, MEMORY_BYTES), "waiting_bytes": 2**20}
 
 
 @pytest.mark.parametrize("max_gradient_norm", [None, 0.5])

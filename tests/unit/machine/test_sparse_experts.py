@@ -1,0 +1,240 @@
+"""Mixtures whose experts are sparse: they compute what masked dense ones do, with the same bits everywhere."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.ir import Graph, Panel
+from cstool.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
+from cstool.kernels.sparse import KernelChoice
+from cstool.machine.appliance import Appliance
+from cstool.machine.memoryx.gradients import NoGradient
+from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.memoryx.updates import Updates
+from cstool.machine.plan import make_plan
+from cstool.machine.sparsity import token_shares
+from cstool.params import SparsityParams
+from cstool.params.sections.sparsity import CyclingShare, LinearShare
+from cstool.run.report.sparsity_table import sparsity_scalars
+from cstool.sparsity import assign_groups, next_mask
+from tests.models import decoder
+from tests.unit.machine.expert_machines import ADAMW, BATCH, EXPERTS, GRAPH, LAYERS, RATES, USED, in_file, steps, use
+from tests.unit.machine.machines import USUAL, GradientKeeper, array_of, machine, random_batch, set_array
+from tests.unit.machine.sparse_machines import SEED, rules
+from tests.unit.sparsity.sections import group
+
+FILTER = ["*.experts.experts.*.weight"]
+GROUPS: dict[str, SparsityParams] = {
+    "static": group(0.75, param_filter=FILTER),
+    "set": group(CyclingShare(values=(0.5, 0.9, 0.75)), algorithm="set", update={"freq": 2}, param_filter=FILTER),
+    "rigl": group(0.75, algorithm="rigl", update={"freq": 2}, param_filter=FILTER),
+    "rigl in every step": group(0.75, algorithm="rigl", update={"freq": 1}, param_filter=FILTER),
+    "gmp": group(LinearShare(init=0.0, slope=0.1), algorithm="gmp", update={"freq": 3}, param_filter=FILTER),
+    "dropconnect": group(0.5, algorithm="dropconnect", param_filter=FILTER),
+}
+DENSE_KERNELS = KernelChoice(False, False, False)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return decoder(**GRAPH)
+
+
+def rules_for(graph: Graph, by: SparsityParams, **keys: Any) -> SparsityRules:
+    return rules(dict.fromkeys(assign_groups([by], graph, ("x.yaml:1", "sparsity")), by), **keys)
+
+
+@contextmanager
+def sparse_machine(
+    graph: Graph, by: SparsityParams, optimizer: Any = ADAMW, keys: Mapping[str, Any] | None = None, **settings: Any
+) -> Iterator[Appliance]:
+    """Lend a machine whose experts are sparse, with large random weights."""
+    sparsity = rules_for(graph, by, **(keys or {}))
+    with Appliance(graph, optimizer=optimizer, sparsity=sparsity, **{**USUAL, **settings}) as appliance:
+        appliance.memoryx.initialize(SEED)
+        for trains in (True, False):
+            appliance.prepare(BATCH, trains=trains)
+        rng, arrays = np.random.default_rng(0), appliance.memoryx.arrays
+        for name, weight in graph.weights.items():
+            if name in arrays.sparse:
+                numbers = 0.5 * rng.standard_normal(weight.shape).astype(np.float32)
+                sparse = arrays.sparse[name]
+                sparse.write(sparse.arrays[0], numbers.reshape(-1)[np.concatenate([*sparse.indices()])])
+            elif len(weight.shape) > 1:
+                set_array(appliance, f"model.{name}", 0.5 * rng.standard_normal(weight.shape))
+        yield appliance
+
+
+def masks_of(appliance: Appliance) -> dict[str, np.ndarray]:
+    """Of each sparse weight the positions of its non-zeros, ascending."""
+    return {name: np.concatenate([*of.indices()]) for name, of in appliance.memoryx.arrays.sparse.items()}
+
+
+def written_out(appliance: Appliance) -> dict[str, np.ndarray]:
+    """All weights with their zeros."""
+    appliance.memoryx.drain()
+    sparse = appliance.memoryx.arrays.sparse
+    return {
+        name: sparse[name].dense(f"model.{name}") if name in sparse else array_of(appliance, f"model.{name}")
+        for name in appliance.graph.weights
+    }
+
+
+Found = tuple[list[float], dict[str, bytes]]
+
+
+def trained(graph: Graph, by: SparsityParams, **settings: Any) -> Found:
+    """The losses of some steps; all weights and moments after them, and where the non-zeros are."""
+    with sparse_machine(graph, by, **settings) as appliance:
+        losses, arrays = steps(appliance, graph), appliance.memoryx.arrays
+        appliance.memoryx.drain()
+        found = {name: array_of(appliance, name).tobytes() for name in arrays.names}
+        found |= {f"{name} indices": mask.tobytes() for name, mask in masks_of(appliance).items()}
+        assert appliance.memoryx.buffers.used == 0
+        return losses, found
+
+
+def take_zeros(updates: Updates, panel: Panel, gradient: np.ndarray | NoGradient, take: Any = Updates.take) -> None:
+    """Take a gradient that is none as an array of zeros."""
+    if isinstance(gradient, NoGradient):
+        if (update := updates._under_way.get(panel)) is not None:
+            update.result()
+        sparse = updates._arrays.sparse.get(panel.weight)
+        of_zeros = sparse is None or sparse.wants_dense_gradient(updates.step.number)
+        gradient = updates._waiting.buffers.take(panel.shape if of_zeros else (sparse.pattern(panel).count,))
+        gradient.fill(0)
+    take(updates, panel, gradient)
+
+
+def in_zeros(graph: Graph, by: SparsityParams, **settings: Any) -> Found:
+    """What `trained` gives where every gradient is an array."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Updates, "take", take_zeros)
+        return trained(graph, by, **settings)
+
+
+@pytest.mark.parametrize("max_gradient_norm", [None, 0.5])
+@pytest.mark.parametrize("name", GROUPS)
+def test_bits_depend_neither_on_where_things_are_nor_on_whether_idle_experts_have_gradients(
+    tmp_path, graph, name, max_gradient_norm
+):
+    by, settings = GROUPS[name], {"max_gradient_norm": max_gradient_norm}
+    expected = in_zeros(graph, by, **settings)
+    assert trained(graph, by, **settings) == expected
+    room = make_plan(graph, 1, trains=True).slot_bytes
+    several: list[dict[str, Any]] = [
+        {"num_csx": 4, "lanes": 2},
+        {"num_csx": 2, "lanes": 3, "recompute": "always", **in_file(tmp_path / "a.h5")},
+        {"memory_bytes": room, "recompute": "never", **in_file(tmp_path / "b.h5")},
+    ]
+    for more in several:
+        assert trained(graph, by, **settings, **more) == expected
+
+
+def test_so_it_is_in_bfloat16(tmp_path, graph):
+    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS])
+    expected = in_zeros(graph, GROUPS["rigl"], precision="bfloat16")
+    assert expected != in_zeros(graph, GROUPS["rigl"])
+    for more in ({}, {"num_csx": 4, "lanes": 2, **in_file(tmp_path / "memoryx.h5")}):
+        assert trained(graph, GROUPS["rigl"], precision="bfloat16", **more) == expected
+
+
+@pytest.mark.parametrize("choice", [None, DENSE_KERNELS], ids=["sparse kernels", "dense kernels"])
+def test_sparse_experts_compute_what_masked_dense_ones_compute(graph, choice):
+    keys = {} if choice is None else {"choose": lambda *_: choice}
+    batch = random_batch(graph, BATCH)
+    with sparse_machine(graph, GROUPS["static"], GradientKeeper(), keys) as appliance:
+        use(appliance, (0, 1, 3))
+        weights, masks = written_out(appliance), masks_of(appliance)
+        evaluated = appliance.evaluate(batch, 0)[0].total
+        loss = appliance.train_step(batch, 1, 0.1).loss
+        gradients = {name: array_of(appliance, f"optimizer.{name}.gradient") for name in graph.weights}
+    assert len(masks) == LAYERS * EXPERTS * 3
+    with machine(graph, BATCH) as dense:
+        for name, weight in weights.items():
+            set_array(dense, f"model.{name}", weight)
+        assert dense.evaluate(batch, 0)[0].total == pytest.approx(evaluated, rel=1e-6)
+        assert dense.train_step(batch, 1, 0.1).loss == pytest.approx(loss, rel=1e-6)
+        for name, gradient in gradients.items():
+            expected = array_of(dense, f"optimizer.{name}.gradient")
+            kept = expected.reshape(-1)[masks[name]] if name in masks else expected
+            np.testing.assert_allclose(gradient, kept, rtol=1e-4, atol=1e-6, err_msg=name)
+            if ".experts.experts." in name:
+                idle = any(f".experts.{expert}." in name for expert in (2, 4))
+                assert np.any(gradient) != idle
+
+
+@pytest.mark.parametrize("name", ["rigl", "set"])
+def test_masks_of_experts_change_by_their_own_gradients_and_those_of_idle_ones_without(graph, name):
+    by = group(0.75, algorithm=name, update={"steps": [1]}, param_filter=FILTER)
+    batch = random_batch(graph, BATCH)
+    with sparse_machine(graph, by) as appliance:
+        use(appliance, (0, 1, 3))
+        before = masks_of(appliance)
+        dense = written_out(appliance)
+        # With a rate of zero, and no decay, the numbers stay as they are.
+        appliance.train_step(batch, 1, 0.0)
+        appliance.memoryx.drain()
+        after = masks_of(appliance)
+    with machine(graph, BATCH) as twin:
+        for weight, numbers in dense.items():
+            set_array(twin, f"model.{weight}", numbers)
+        twin.train_step(batch, 1, 0.0)
+        gradients = {weight: array_of(twin, f"optimizer.{weight}.gradient") for weight in before}
+    changed = 0
+    for weight, indices in before.items():
+        mask = np.zeros(graph.weights[weight].shape, np.bool_)
+        mask.reshape(-1)[indices] = True
+        expected = next_mask(by, 1, dense[weight], mask, SEED, weight, gradients[weight])
+        np.testing.assert_array_equal(after[weight], np.flatnonzero(expected), err_msg=weight)
+        changed += not np.array_equal(after[weight], indices)
+        if any(f".experts.experts.{expert}." in weight for expert in (2, 4)):
+            assert not np.any(gradients[weight])
+    assert changed == len(before)
+
+
+def test_updates_that_idle_experts_are_owed_come_before_their_mask_changes(tmp_path, graph):
+    """After step 4 all masks change: experts 0, 3 and 4 are idle then, and 3 and 4 are owed updates."""
+    by = group(0.75, algorithm="set", update={"freq": 4}, param_filter=FILTER)
+    with sparse_machine(graph, by, **in_file(tmp_path / "memoryx.h5")) as appliance:
+        memoryx = appliance.memoryx
+        steps(appliance, graph, USED[:1])
+        memoryx.drain()
+        before = replace(memoryx.expert_use)
+        for number in range(1, len(USED)):
+            use(appliance, USED[number])
+            appliance.train_step(random_batch(graph, BATCH, seed=number), number + 1, RATES[number])
+        memoryx.drain()
+        matrices = 3 * LAYERS
+        assert memoryx.expert_use.idle - before.idle == 3 * 6 * matrices
+        # Those owed: of 2 in step 4, then of 3 and 4 before their masks change, of 2 and 3 in step 6, of 0 and 1 in
+        # step 7, of 2, 3 and 4 at the end. And where masks change, 0, 3 and 4.
+        assert memoryx.expert_use.visits - before.visits == (1 + 2 + 2 + 2 + 3 + 3) * matrices
+        found = trained(graph, by)[1]
+        for name, mask in masks_of(appliance).items():
+            assert mask.tobytes() == found[f"{name} indices"]
+
+
+def test_shapes_are_told_with_the_share_of_the_tokens_that_experts_meet(graph):
+    with sparse_machine(graph, group(0.75), keys={"token_shares": token_shares(graph)}) as appliance:
+        shapes = appliance.memoryx.arrays.sparse_shapes()
+    # Of 5 experts a token meets 2; its other linear layers are those of attention.
+    assert {shape for shape in shapes if shape[2] != 1} == {(16, 16, 0.4)}
+    assert len([shape for shape in shapes if shape[2] != 1]) == 3 * EXPERTS * LAYERS
+    assert len([shape for shape in shapes if shape[2] == 1]) == 4 * LAYERS
+
+
+def test_only_what_streamed_is_counted_as_streamed(graph):
+    with sparse_machine(graph, GROUPS["static"]) as appliance:
+        statistics = appliance.memoryx.statistics
+        use(appliance, (0, 1))
+        statistics.begin_step(looks=True)
+        appliance.train_step(random_batch(graph, BATCH), 1, 0.01)
+        scalars = sparsity_scalars(appliance.memoryx)
+    prefix = "sparsity/transformer_decoder.layers.*.ffn.experts.experts.*"
+    names = ("0.linear_layer", "0.linear_layer_for_glu", "1.linear_layer")
+    assert scalars == {f"{prefix}.{name}.weight/actual": 0.75 for name in names}
