@@ -1,7 +1,8 @@
 """Alternate a training step of a sparse model with that of its dense twin, and say where the rest goes.
 
-A byte-level GPT of the width of GPT-3 XL (hidden size 2048, feed-forward 8192), 2 layers, 512 tokens a sample. Run from
-the project's folder::
+A byte-level GPT of the width of GPT-3 XL (hidden size 2048, feed-forward 8192), 2 layers, 512 tokens a sample; or, with
+`--model moe_wide`, a mixture of eight experts (hidden size 1024, feed-forward 4096), of which a token meets two. Run
+from the project's folder::
 
     python -m benchmarks.sparse_step --sparsity 0.9 --rounds 5
 """
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from statistics import median
 
 from benchmarks.machine import alternate
-from benchmarks.step import cstool_side
+from benchmarks.step import MODELS, cstool_side
 from cstool.kernels.gemm_providers import FLOAT32, PRECISIONS
 from cstool.machine.appliance import Appliance
 
@@ -33,12 +34,13 @@ def main() -> None:
     """Run the comparison and print its report."""
     parser = argparse.ArgumentParser(description="A training step: sparse against dense")
     parser.add_argument("--sparsity", type=float, default=0.9)
+    parser.add_argument("--model", choices=MODELS, default="gpt3_xl_wide", help="(default: gpt3_xl_wide)")
     parser.add_argument("--batch_size", type=int, default=4, help="samples of 512 tokens (default: 4)")
     parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help="of both (default: float32)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (default: 5)")
     arguments = parser.parse_args()
     with ExitStack() as stack:
-        shape = "gpt3_xl_wide", arguments.batch_size, arguments.precision
+        shape = arguments.model, arguments.batch_size, arguments.precision
         dense, dense_machine = cstool_side(*shape)
         sparse, sparse_machine = cstool_side(*shape, sparsity=arguments.sparsity)
         stack.enter_context(dense_machine)

@@ -26,6 +26,13 @@ MODELS: dict[str, tuple[Path, tuple[str, ...]]] = {
         (*_NO_DROPOUT, "vocab_size=256", "num_hidden_layers=2", "max_position_embeddings=512"),
     ),
     "gpt_tiny": (FOLDER / "gpt_tiny.yaml", ()),
+    "moe_wide": (
+        FOLDER / "moe_tiny.yaml",
+        (
+            *(*_NO_DROPOUT, "hidden_size=1024", "num_heads=8", "filter_size=4096", "num_hidden_layers=2"),
+            "max_position_embeddings=512",
+        ),
+    ),
     "fc_mnist": (FOLDER / "fc_mnist.yaml", ()),
     "llama": (
         FOLDER / "llama3_8b.yaml",

@@ -13,7 +13,8 @@ from cstool.errors import ParamsError
 from cstool.ir import Artifact, Graph
 from cstool.models import build_graph
 from cstool.params import Params
-from cstool.perf.wafer import useful_flops
+from cstool.perf.roofline import kernel_loads
+from cstool.perf.wafer import useful_flops, zero_weights
 from cstool.system import load_system
 from tests.unit.compiler.programs import SMALL_GPT, written_params
 
@@ -144,6 +145,23 @@ def test_zeros_are_no_work(params):
     dense, sparse = streamed(params()), streamed(params({"sparsity": 0.75}))
     zeros = 2 * ELEMENTS * 3 // 4
     assert useful_flops(dense) - useful_flops(sparse) == 48 * 128 * zeros * 3 * 2
+
+
+MOE = {**SMALL_GPT, "moe": {"num_experts": 4, "top_k": 1}}
+
+
+def test_a_token_meets_the_zeros_of_the_experts_that_it_chose(tmp_path):
+    """Of four experts one; three quarters of its matrices are zero, as of those of attention."""
+    dense, sparse = (streamed(written_params(tmp_path / f"{share}.yaml", MOE, sparsity=share)) for share in (0.0, 0.75))
+    of_attention, of_experts = (2 * elements * 3 // 4 for elements in (4 * 64 * 64, 4 * 2 * 256 * 64))
+    assert useful_flops(dense) - useful_flops(sparse) == 48 * 128 * (of_attention + of_experts // 4) * 3 * 2
+    assert zero_weights(sparse) == of_attention + of_experts
+    assert sparse.step_cycles < dense.step_cycles
+    assert dense.memoryx.optimizer_bytes - sparse.memoryx.optimizer_bytes == 2 * 4 * zero_weights(sparse)
+    loads = [{(load.name, load.phase): load.flops for load in kernel_loads(a)} for a in (dense, sparse)]
+    experts = [key for key in loads[0] if "experts" in key[0]]
+    assert len(experts) == 2 * 3
+    assert all(loads[1][key] == loads[0][key] // 4 for key in experts)
 
 
 def test_pipelined_keeps_zeros(params):

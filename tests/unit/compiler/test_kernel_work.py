@@ -14,7 +14,7 @@ from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
 from cstool.params import FcMnistParams
 from cstool.perf.streaming import Stream
-from tests.models import attentive, decoder, fc_mnist
+from tests.models import FAMILIES, attentive, decoder, fc_mnist
 from tests.unit.compiler.programs import FAMILY_NAMES, a_request, compiled, every_family
 
 KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), makes=("y",), weights=())
@@ -118,6 +118,19 @@ def test_products_put_together_have_the_non_zeros_of_all():
     }
     assert products["proj_q_dense_layer"] == MatMul(tokens=8, inputs=8, outputs=24, nonzeros=20 + 64 + 64)
     assert {name for name, product in products.items() if product.nonzeros is not None} == {"proj_q_dense_layer"}
+
+
+def test_experts_have_the_non_zeros_of_all_of_them():
+    """Of four experts, 16 x 16 each, one has 20 non-zeros in the first matrix and one 30; all else is dense."""
+    graph = decoder(**FAMILIES["mixtral"])
+    layer = next(number for number, segment in enumerate(graph.segments) if "layers" in segment.ops[0].name)
+    names = [w.name for w in graph.segments[layer].weights if w.name.endswith(".0.linear_layer.weight")]
+    counts = MappingProxyType(dict(zip(names[1:3], (20, 30), strict=True)))
+    nonzeros = tuple(counts if number == layer else MappingProxyType({}) for number in range(len(graph.segments)))
+    works = kernel_works(run_passes(Program(graph, a_request(), nonzeros), KERNEL_PASSES, None))[layer]
+    found = [item for work in works for item in work.work if isinstance(item, MatMul) and item.experts > 1]
+    size = graph.weights[names[0].replace("{n}", "0")].size
+    assert [item.nonzeros for item in found] == [2 * size + 20 + 30 + 4 * size, None]
 
 
 def test_weights_come_again_for_a_delta_or_a_product_that_is_repeated():

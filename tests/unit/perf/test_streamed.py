@@ -134,6 +134,22 @@ def test_experts_follow_one_another_and_the_busiest_holds_up_what_comes_behind_i
         assert expected - 3 <= uneven.all[index].cycles <= expected
 
 
+def test_sparse_experts_share_their_non_zeros_evenly():
+    """Of 4 experts of 12 x 8 a quarter is not zero, 24 of each: a product of its own for each, one after the other."""
+    even = MatMul(tokens=2, inputs=8, outputs=48, nonzeros=96, all_tokens=8, experts=4)
+    found = streamed_phases(PE, [even], LAYOUT, 2, STREAM)
+    together = replace(even, all_tokens=None, experts=1)
+    assert limits(found) == limits(streamed_phases(PE, [together], replace(LAYOUT, tokens_per_pe=1), 2, STREAM))
+    assert limits(found)[0][2] == edge_cycles(PE, 96 * STREAM.nonzero_bytes)
+    uneven = replace(even, busiest=4.0)
+    slow = Pe(replace(CS2, io_bytes_per_s=10**8), 16)
+    one = replace(PRODUCT, nonzeros=24)
+    busy, idle = (streamed_phases(slow, [one], replace(LAYOUT, tokens_per_pe=t), 2, STREAM) for t in (4, 0))
+    for index, phase in enumerate(streamed_phases(slow, [uneven], LAYOUT, 2, STREAM).all):
+        expected = busy.all[index].cycles + 3 * idle.all[index].cycles
+        assert expected - 3 <= phase.cycles <= expected
+
+
 def test_of_a_table_all_rows_come_and_the_used_ones_leave():
     layout = Layout(groups=1, columns=4, rows=3, tokens_per_pe=2)
     into, out = edge_cycles(PE, 1000 * 8 * 2), edge_cycles(PE, 6 * 8 * 4)

@@ -8,7 +8,7 @@ import pytest
 from cstool.errors import ParamsError
 from cstool.ir import Graph
 from cstool.sparsity import assign_groups
-from tests.models import decoder, fc_mnist
+from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.sparsity.sections import group
 
 PLACE = ("x.yaml:12", "trainer.init.sparsity")
@@ -122,6 +122,38 @@ def test_an_output_layer_of_its_own_cannot_be_sparse():
         "x.yaml:12: trainer.init.sparsity.param_filter must leave out last_layer.weight, "
         "which is the output layer, got 'last*'\n"
         "hint: only matrices of linear layers can be sparse"
+    )
+
+
+EXPERT = "ffn.experts.experts.{}.{}.weight"
+LINEAR = ("0.linear_layer", "0.linear_layer_for_glu", "1.linear_layer")
+
+
+@pytest.mark.parametrize("patterns", [None, STOCK[2:], ("*.experts.experts.*",)])
+def test_matrices_of_experts_are_matrices_of_linear_layers(patterns):
+    mixture = decoder(**{**FAMILIES["mixtral"], "layers": 2})
+    names = [EXPERT.format(expert, name) for expert in range(4) for name in LINEAR]
+    if patterns == STOCK[2:]:
+        names = [name for name in names if "for_glu" not in name]
+    taken = assign(patterns, graph=mixture)
+    assert {name for name in taken if "self_attn" not in name} == of_layers(names)
+
+
+def test_a_router_cannot_be_sparse():
+    assert failure(("*.layers.0.ffn.gate.weight",), graph=decoder(**FAMILIES["mixtral"])) == (
+        "x.yaml:12: trainer.init.sparsity.param_filter must leave out transformer_decoder.layers.0.ffn.gate.weight, "
+        "which is a router, got '*.layers.0.ffn.gate.weight'\n"
+        "hint: only matrices of linear layers can be sparse"
+    )
+
+
+def test_an_expert_that_is_not_there_is_an_error_with_the_nearest_of_all_experts():
+    assert failure(("*.experts.experts.7.0.linear*",), graph=decoder(**FAMILIES["mixtral"])) == (
+        "x.yaml:12: trainer.init.sparsity.param_filter must match a matrix of a linear layer, "
+        "got '*.experts.experts.7.0.linear*'\n"
+        "hint: the nearest are transformer_decoder.layers.*.ffn.experts.experts.*.0.linear_layer.weight, "
+        "transformer_decoder.layers.*.ffn.experts.experts.*.1.linear_layer.weight, "
+        "transformer_decoder.layers.*.ffn.experts.experts.*.0.linear_layer_for_glu.weight"
     )
 
 
