@@ -38,7 +38,7 @@ def finish(step_s: float, shares: dict[str, float], **result: object) -> Finish:
 class Halves:
     """Stands in for the measured kernels: twice as fast in every product."""
 
-    asked: list[tuple[int, int, float]] = []
+    asked: list[tuple[int, int, float, float]] = []
 
     def __init__(self, *panel: object) -> None:
         self.asked.append(panel)  # type: ignore[arg-type]
@@ -57,6 +57,7 @@ def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
         shares[QUERY.format(n).removesuffix(".weight")] = 0.1
     weights_bytes = 4 * sum(graph.weights[name].size for op in graph.ops for name in op.weights)
     kernels = {"forward": "sparse", "delta": "dense", "gradient": "both"}
+    Halves.asked.clear()
     table = [{"weights": QUERY.format("*"), "count": 2, "shape": [8, 8], "density": 0.25, "kernels": kernels}]
     found = build_cost(
         graph,
@@ -86,6 +87,37 @@ def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():
     assert outside.name == OUTSIDE
     assert found.dense.seconds == pytest.approx(2.0)
     assert found.sparse.seconds == pytest.approx(1.0)
+
+
+def test_all_matrices_of_the_experts_of_a_layer_count():
+    """Of four experts in each of two layers, all of them a quarter full; a token meets two."""
+    graph = decoder(**{**FAMILIES["mixtral"], "layers": 2})
+    experts = "transformer_decoder.layers.{}.ffn.experts.experts.{}.0.linear_layer.weight"
+    names = [experts.format(layer, expert) for layer in range(2) for expert in range(4)]
+    kernels = {"forward": "sparse", "delta": "dense", "gradient": "both"}
+    rows, columns = graph.weights[names[0]].shape
+    table = [{"weights": experts.format("*", "*"), "count": 8, "shape": [rows, columns], "density": 0.25,
+              "kernels": kernels}]  # fmt: skip
+    shares = {op.name: 0.001 for op in graph.ops}
+    Halves.asked.clear()
+    found = build_cost(
+        graph,
+        dict.fromkeys(names, SparsityParams(sparsity=0.75)),
+        finish(2.0, shares),
+        finish(1.0, shares, sparsity=table),
+        batch_size=1,
+        num_steps=5,
+        optimizer=ADAM,
+        ceiling_of=Halves,  # type: ignore[arg-type]
+    )
+    (row,) = (row for row in found.rows if row.density is not None)
+    assert (row.name, row.count, row.kernels_alone) == (experts.format("*", "*"), 2, 2.0)
+    assert Halves.asked == [(rows, columns, 0.25, 0.5)]
+    kept, pattern = rows * columns // 4, pattern_bytes((rows, columns), rows * columns // 4)
+    assert row.dense.memory_bytes == 8 * 3 * 4 * rows * columns
+    assert row.sparse.memory_bytes == 8 * (3 * 4 * kept + pattern)
+    assert row.sparse.streamed_bytes == 2 * 8 * (4 * kept + pattern)
+    assert row.sparse.flops == row.dense.flops / 4
 
 
 class Asked:

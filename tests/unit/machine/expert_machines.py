@@ -1,10 +1,12 @@
 """A mixture of experts for tests of those that no token of a batch chose."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cstool.ir import Graph
 from cstool.machine.appliance import Appliance
@@ -53,3 +55,43 @@ def steps(appliance: Appliance, graph: Graph, used: Sequence[Sequence[int]] = US
 def in_file(path: Path) -> dict[str, Any]:
     """Settings of a machine whose MemoryX is in a file."""
     return {"store": FileStore(path, MEMORY_BYTES), "waiting_bytes": 2**20}
+
+
+def forget_all(store: FileStore) -> None:
+    """Have the store keep nothing in memory."""
+    for name in store.names():
+        store.cache.forget(name, 0, store.shape(name)[0])
+
+
+class Reads:
+    """Counts the bytes of arrays that a store reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
+        read, write = FileStore._read_rows, FileStore._write_tile
+
+        def read_rows(store: FileStore, rows: Any, array: Any) -> None:
+            self.read[rows.name] += array.nbytes
+            read(store, rows, array)
+
+        def write_tile(store: FileStore, name: str, first: int, tile: Any) -> None:
+            self.written[name] += tile.nbytes
+            write(store, name, first, tile)
+
+        monkeypatch.setattr(FileStore, "_read_rows", read_rows)
+        monkeypatch.setattr(FileStore, "_write_tile", write_tile)
+
+    def experts(self, counts: Counter[str]) -> set[int]:
+        """Experts whose matrices, moments or gradients are among those."""
+        return {int(name.partition(".experts.experts.")[2].partition(".")[0]) for name in counts if is_matrix(name)}
+
+    def clear(self) -> None:
+        """Begin to count."""
+        self.read.clear()
+        self.written.clear()
+
+
+def is_matrix(name: str) -> bool:
+    """Whether an array is of a matrix of an expert."""
+    return ".experts.experts." in name and ".weight" in name

@@ -1,6 +1,5 @@
 """Experts that no token of a batch chose: they are not read, and updated later, with the same bits."""
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +11,22 @@ from cstool.machine.plan import make_plan
 from cstool.models import build_graph
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, Adam
-from cstool.store import FileStore
 from tests.models import decoder, decoder_params
 from tests.unit.inference.machines import made, walking
-from tests.unit.machine.expert_machines import ADAMW, BATCH, EXPERTS, GRAPH, LAYERS, USED, in_file, steps, use
+from tests.unit.machine.expert_machines import (
+    ADAMW,
+    BATCH,
+    EXPERTS,
+    GRAPH,
+    LAYERS,
+    USED,
+    Reads,
+    forget_all,
+    in_file,
+    is_matrix,
+    steps,
+    use,
+)
 from tests.unit.machine.machines import arrays_of, machine, random_batch
 
 
@@ -38,12 +49,6 @@ def trained(graph: Graph, optimizer: Any = ADAMW, **settings: Any) -> tuple[list
         }
         assert appliance.memoryx.buffers.used == 0
         return losses, found
-
-
-def forget_all(store: FileStore) -> None:
-    """Have the store keep nothing in memory."""
-    for name in store.names():
-        store.cache.forget(name, 0, store.shape(name)[0])
 
 
 def in_zeros(graph: Graph, optimizer: Any, **settings: Any) -> tuple[list[float], dict[str, bytes]]:
@@ -85,41 +90,9 @@ def test_so_it_is_with_other_optimizers(tmp_path, graph, optimizer):
     assert trained(graph, optimizer, **in_file(tmp_path / "memoryx.h5")) == in_zeros(graph, optimizer)
 
 
-class _Reads:
-    """Counts the bytes of arrays that a store reads."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read: Counter[str] = Counter()
-        self.written: Counter[str] = Counter()
-        read, write = FileStore._read_rows, FileStore._write_tile
-
-        def read_rows(store: FileStore, rows: Any, array: Any) -> None:
-            self.read[rows.name] += array.nbytes
-            read(store, rows, array)
-
-        def write_tile(store: FileStore, name: str, first: int, tile: Any) -> None:
-            self.written[name] += tile.nbytes
-            write(store, name, first, tile)
-
-        monkeypatch.setattr(FileStore, "_read_rows", read_rows)
-        monkeypatch.setattr(FileStore, "_write_tile", write_tile)
-
-    def experts(self, counts: Counter[str]) -> set[int]:
-        """Experts whose matrices, moments or gradients are among those."""
-        return {int(name.partition(".experts.experts.")[2].partition(".")[0]) for name in counts if _is_matrix(name)}
-
-    def clear(self) -> None:
-        self.read.clear()
-        self.written.clear()
-
-
-def _is_matrix(name: str) -> bool:
-    return ".experts.experts." in name and ".weight" in name
-
-
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> _Reads:
-    return _Reads(monkeypatch)
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
 
 
 @pytest.mark.parametrize("max_gradient_norm", [None, 0.5])
@@ -171,7 +144,7 @@ def test_evaluations_read_what_their_tokens_chose(tmp_path, reads, graph):
         reads.clear()
         appliance.evaluate(random_batch(graph, BATCH), 0)
         assert reads.experts(reads.read) == {1, 3}
-        matrices = {name: size for name, size in reads.read.items() if _is_matrix(name)}
+        matrices = {name: size for name, size in reads.read.items() if is_matrix(name)}
         assert matrices == {name: 4 * graph.weights[name.removeprefix("model.")].size for name in matrices}
 
 
@@ -185,7 +158,7 @@ def test_an_answer_reads_the_experts_of_its_token(tmp_path, graph):
         before, passes = walk.stream.streamed_bytes, walk.passes
         made(walk, [[5]], 4)
         streamed_bytes = (walk.stream.streamed_bytes - before) / (walk.passes - passes)
-    of_experts = sum(4 * weight.size for name, weight in model.weights.items() if _is_matrix(name))
+    of_experts = sum(4 * weight.size for name, weight in model.weights.items() if is_matrix(name))
     rest = 4 * model.parameter_count - of_experts
     # Of each layer two experts; of the table of embeddings and of all else everything.
     assert streamed_bytes == rest + of_experts * 2 / EXPERTS

@@ -17,12 +17,25 @@ from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.machine.memoryx.updates import Updates
 from cstool.machine.plan import make_plan
 from cstool.machine.sparsity import token_shares
-from cstool.params import SparsityParams
+from cstool.params import LossScaling, SparsityParams
 from cstool.params.sections.sparsity import CyclingShare, LinearShare
 from cstool.run.report.sparsity_table import sparsity_scalars
 from cstool.sparsity import assign_groups, next_mask
 from tests.models import decoder
-from tests.unit.machine.expert_machines import ADAMW, BATCH, EXPERTS, GRAPH, LAYERS, RATES, USED, in_file, steps, use
+from tests.unit.machine.expert_machines import (
+    ADAMW,
+    BATCH,
+    EXPERTS,
+    GRAPH,
+    LAYERS,
+    RATES,
+    USED,
+    Reads,
+    forget_all,
+    in_file,
+    steps,
+    use,
+)
 from tests.unit.machine.machines import USUAL, GradientKeeper, array_of, machine, random_batch, set_array
 from tests.unit.machine.sparse_machines import SEED, rules
 from tests.unit.sparsity.sections import group
@@ -238,3 +251,37 @@ def test_only_what_streamed_is_counted_as_streamed(graph):
     prefix = "sparsity/transformer_decoder.layers.*.ffn.experts.experts.*"
     names = ("0.linear_layer", "0.linear_layer_for_glu", "1.linear_layer")
     assert scalars == {f"{prefix}.{name}.weight/actual": 0.75 for name in names}
+
+
+@pytest.mark.parametrize("name", ["static", "rigl"])
+def test_sparse_experts_that_no_token_chose_are_neither_read_nor_written(tmp_path, monkeypatch, graph, name):
+    """But where masks change, which is of all weights: after step 2."""
+    by = GROUPS[name]
+    reads, settings = Reads(monkeypatch), in_file(tmp_path / "memoryx.h5")
+    with sparse_machine(graph, by, **settings) as appliance:
+        memoryx = appliance.memoryx
+        memoryx.drain()
+        forget_all(settings["store"])
+        for number in (1, 2, 3):
+            reads.clear()
+            use(appliance, (0, 1))
+            appliance.train_step(random_batch(graph, BATCH, seed=number), number, 0.01)
+            for update in memoryx._under_way.values():
+                update.result()
+            changes = name == "rigl" and number == 2
+            assert reads.experts(reads.read) <= {*range(EXPERTS)}
+            assert reads.experts(reads.written) == ({*range(EXPERTS)} if changes else {0, 1})
+            if not changes:
+                assert reads.experts(reads.read) <= {0, 1}
+        memoryx.drain()
+
+
+@pytest.mark.parametrize("name", ["static", "rigl in every step"])
+def test_steps_that_are_skipped_leave_masks_and_idle_experts_alone(tmp_path, graph, name):
+    """The scale of the loss is too large for some steps."""
+    scaling = LossScaling(2.0**135, 1.0, 2.0**135)
+    settings: dict[str, Any] = {"loss_scale": scaling, "max_gradient_norm": 1.0}
+    expected = in_zeros(graph, GROUPS[name], **settings)
+    assert expected != in_zeros(graph, GROUPS[name], max_gradient_norm=1.0)
+    assert trained(graph, GROUPS[name], **settings) == expected
+    assert trained(graph, GROUPS[name], **settings, lanes=2, **in_file(tmp_path / "memoryx.h5")) == expected

@@ -22,7 +22,7 @@ from cstool.perf.host import (
     shapes_on_host,
     work_on_host,
 )
-from tests.models import decoder, fc_mnist
+from tests.models import FAMILIES, decoder, fc_mnist
 
 CALL_S = 1e-5
 COSTS = {
@@ -169,3 +169,14 @@ def test_several_lanes_share_an_interpreter_and_wait_for_each_other():
     assert (one.forward_s, one.step_s) == (0.0, 1.0)
     ops, lane_s = len(graph.ops), 2 * 2 * len(graph.ops) * CALL_S
     assert two.step_s == pytest.approx(lane_s + 1.0 + 0.1 * 2 * ops + 0.5 * lane_s)
+
+
+def test_of_experts_the_mean_density_counts():
+    """Half of the experts keep a quarter: as if all kept five eighths."""
+    graph = decoder(layers=1, **FAMILIES["mixtral"])
+    names = [name for name in graph.weights if ".experts.experts." in name]
+    some = {name: 0.25 for name in names if ".experts.0." in name or ".experts.1." in name}
+    found = [predict_step(graph, RATES, replace(SETUP, densities=d)) for d in (some, dict.fromkeys(names, 0.625))]
+    dense = predict_step(graph, RATES, SETUP)
+    assert found[0].forward_s == pytest.approx(found[1].forward_s)
+    assert found[0].forward_s < dense.forward_s
