@@ -36,6 +36,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rigl, not clipped": {"init__sparsity": RIGL, "init__precision": {}},
     "mixture": EXPERTS,
     "mixture, not clipped": {**EXPERTS, "init__precision": {}},
+    "sparse mixture": {**EXPERTS, "init__sparsity": RIGL},
 }
 CALLS = ("pwritev", "pwrite", "fdatasync", "fsync", "replace", "link", "unlink", "posix_fallocate", "ftruncate")
 """what the disk is asked for"""

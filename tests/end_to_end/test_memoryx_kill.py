@@ -20,8 +20,13 @@ EVERY_THIRD = {"init__memoryx": {**IN_FILE["init__memoryx"], "commit_steps": 3}}
 
 @pytest.mark.parametrize(
     ("changes", "in_file"),
-    [({}, IN_FILE), (VARIANTS["rigl, not clipped"], EVERY_THIRD), (VARIANTS["mixture, not clipped"], EVERY_THIRD)],
-    ids=["clipped", "sparse", "mixture"],
+    [
+        ({}, IN_FILE),
+        (VARIANTS["rigl, not clipped"], EVERY_THIRD),
+        (VARIANTS["mixture, not clipped"], EVERY_THIRD),
+        (VARIANTS["sparse mixture"], EVERY_THIRD),
+    ],
+    ids=["clipped", "sparse", "mixture", "sparse mixture"],
 )
 def test_killed_five_times_it_ends_with_the_bits_of_the_straight_run(tmp_path, data, changes, in_file):
     small = {**LOOP, **changes, "init__model__num_hidden_layers": 1}

@@ -35,6 +35,7 @@ SPARSE: dict[str, dict[str, Any]] = {
     "rigl, not clipped": {"init__sparsity": SPARSITIES["rigl"], "init__precision": {}},
     "dropconnect": {"init__sparsity": SPARSITIES["dropconnect"]},
     "rigl, bfloat16": {"init__sparsity": SPARSITIES["rigl"], "init__precision__host": "bfloat16"},
+    "rigl, experts": {"init__sparsity": SPARSITIES["rigl"], "init__model__moe": {"num_experts": 6, "top_k": 2}},
     "dropconnect, bfloat16": {"init__sparsity": SPARSITIES["dropconnect"], "init__precision__host": "bfloat16"},
 }
 
