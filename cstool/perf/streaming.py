@@ -17,9 +17,9 @@ Weights come in, and gradients leave, at the rate of the links off the wafer. Of
 each with its place, and each is one AXPY; of its gradient only they leave (`busiest_axpys`).
 
 Of experts all weights come, and each is multiplied with the tokens of a PE that chose its expert: as many on each PE
-and with each expert, as if the router balanced them. Where one is busier than the others, its products hold up the
-weights behind it, and the weights of the others come no sooner: the experts follow one another, and each takes the
-largest of its own limits. That is this project's reading.
+and with each expert, as if the router balanced them; of sparse experts each has as many non-zeros as another. Where one
+is busier than the others, its products hold up the weights behind it, and the weights of the others come no sooner: the
+experts follow one another, and each takes the largest of its own limits. That is this project's reading.
 
 What is normalised, or goes through a softmax, is summed over each token: along the row and back.
 

@@ -22,8 +22,8 @@ def assign_groups(groups: Sequence[SparsityParams], graph: Graph, place: tuple[s
     Only matrices of linear ops can be sparse, those of experts among them. A filter speaks of matrices alone: biases
     and norms that it matches stay dense. Patterns are those of file names, case matters, and a name may be written with
     `model.` before it. A group without a filter takes the matrices of linear ops whose names have none of embedding,
-    norm, lm_head and pe_helper. Balanced blocks must divide the dimension that they cut, rows for balance_out_groups and columns for
-    balance_in_groups; the vendor is content if they divide either.
+    norm, lm_head and pe_helper. Balanced blocks must divide the dimension that they cut, rows for balance_out_groups
+    and columns for balance_in_groups; the vendor is content if they divide either.
 
     Args:
         groups: of the params, in order
