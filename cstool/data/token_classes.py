@@ -30,7 +30,10 @@ def token_class_fields(sequence_length: int) -> dict[str, Field]:
 
 
 class TokenClassesDataset(RowDataset):
-    """Tokens with classes. Built by `open_token_classes`."""
+    """Tokens with classes. Built by `open_token_classes`.
+
+    `label_numbers` has the number of each class by its name.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,8 @@ class TokenClassesDataset(RowDataset):
         counts_padding: bool,
     ) -> None:
         super().__init__(rows, token_class_fields(length), folders)
-        self._vocabulary, self._labels, self._length = vocabulary, labels, length
+        self.label_numbers = labels
+        self._vocabulary, self._length = vocabulary, length
         self._padding, self._label_padding, self._counts_padding = padding, label_padding, counts_padding
 
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
@@ -61,13 +65,13 @@ class TokenClassesDataset(RowDataset):
                 f"{row.where}: tokens must have a label each, and be at least one, got {len(tokens):,} with "
                 f"{len(labels):,} labels"
             )
-        if unknown := [label for label in labels if label not in self._labels]:
-            known = ", ".join(self._labels)
+        if unknown := [label for label in labels if label not in self.label_numbers]:
+            known = ", ".join(self.label_numbers)
             raise DataError(f"{row.where}: labels must be of {known:.80}, got {unknown[0]!r:.60}")
         put(sample["input_ids"], self._vocabulary.ids(tokens), self._padding)
         put(sample["attention_mask"], [1] * len(tokens))
         put(sample["token_type_ids"], [])
-        put(sample["labels"], [self._labels[label] for label in labels], self._label_padding)
+        put(sample["labels"], [self.label_numbers[label] for label in labels], self._label_padding)
         sample["mask"][...] = 1 if self._counts_padding else sample["attention_mask"]
 
 

@@ -33,6 +33,13 @@ class Tensor:
         return self.shape[0]
 
 
+SCORES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"micro_f1": ("f1_score",), "macro_f1": ("f1_score",), "rouge": ("rouge1", "rouge2")}
+)
+"""what evaluations make of counts -> what they call it: the F1 score of classes, all as one, or the mean of each; those
+of words, and of pairs of words, in chosen sentences"""
+
+
 @dataclass(frozen=True)
 class Loss:
     """A number that training makes smaller: a sum over a batch, divided by a count.
@@ -45,6 +52,8 @@ class Loss:
         perplexity: what they call the exponential of the mean; None where that is of no use
         evaluates: whether it counts in evaluations, too
         extras: what they call the other means that it tells
+        scores: what evaluations make of counts over all of their data: "micro_f1" or "macro_f1", of classes, or
+            "rouge", of chosen sentences; None for nothing
     """
 
     name: str
@@ -54,6 +63,17 @@ class Loss:
     perplexity: str | None = None
     evaluates: bool = True
     extras: tuple[str, ...] = field(default=(), metadata=_IF_UNUSUAL)
+    scores: str | None = field(default=None, metadata=_IF_UNUSUAL)
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """What evaluations call its scores."""
+        return () if self.scores is None else SCORES[self.scores]
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What evaluations call what they tell beside mean, accuracy and perplexity: other means, and scores."""
+        return (*self.extras, *self.score_names)
 
     def scale(self, tokens: int, samples: int) -> float:
         """What each term is multiplied by in a batch with so many terms that count, and so many samples."""

@@ -82,6 +82,8 @@ class LossResult(NamedTuple):
     """unmasked tokens whose label is the likeliest class"""
     extras: tuple[float, ...] = ()
     """sums of what else the loss tells, in the order of `Loss.extras`"""
+    tallies: tuple[int, ...] = ()
+    """what evaluations make scores of; see `tallies`"""
 
 
 def sum_losses(parts: Iterable[tuple[LossResult, ...]]) -> tuple[LossResult, ...]:
@@ -91,6 +93,7 @@ def sum_losses(parts: Iterable[tuple[LossResult, ...]]) -> tuple[LossResult, ...
             math.fsum(loss.total for loss in found),
             sum(loss.correct for loss in found),
             tuple(map(math.fsum, zip(*(loss.extras for loss in found), strict=True))),
+            tuple(map(sum, zip(*(loss.tallies for loss in found), strict=True))),
         )
         for found in zip(*parts, strict=True)
     )
@@ -136,6 +139,8 @@ class Call:
     """whether this is the first or last panel of the op, in the direction of travel"""
     scale: float = 1.0
     """what each token's loss is multiplied by"""
+    tallies: bool = False
+    """whether a loss is to count what evaluations make scores of"""
     loss: LossResult | None = None
 
     def hold(self, weights: Sequence[Weights], panel: Panel | None, is_first: bool, is_last: bool) -> None:

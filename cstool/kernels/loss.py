@@ -24,6 +24,7 @@ from cstool.kernels.call import Call, LossResult
 from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.gemm import quiet
 from cstool.kernels.linear import column_sum
+from cstool.kernels.tallies import class_tallies, ngram_tallies
 
 CHUNK_CLASSES = 2048
 """most classes of a chunk"""
@@ -172,8 +173,11 @@ def _bends(c: Call) -> tuple[float, float]:
 def softmax_loss_forward(c: Call) -> None:
     """Take the classes of one panel into the kept `state`; panels come in ascending order. The last makes the loss.
 
-    Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; the
-    weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones included.
+    Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; where
+    rows are sentences, for what evaluations count, where each begins, (T,) int32, and the words of the texts, (B x S,)
+    int32; the weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones
+    included.
+
     Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
     """
     token_loss_forward(c)
@@ -203,9 +207,19 @@ def _cross_entropies(state: np.ndarray, out: np.ndarray) -> None:
 @quiet
 def _result(c: Call) -> LossResult:
     """Sum the losses that count; of equal classes the first is the likeliest."""
-    (_, labels, mask), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
+    (_, labels, mask, *_), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
     total = np.sum(loss_per_token.astype(np.float64) * mask)
-    return LossResult(float(total), int(np.count_nonzero((state[_BEST] == labels) & (mask != 0))))
+    correct = int(np.count_nonzero((state[_BEST] == labels) & (mask != 0)))
+    return LossResult(float(total), correct, tallies=_tallies(c) if c.tallies else ())
+
+
+def _tallies(c: Call) -> tuple[int, ...]:
+    (_, labels, mask, *sentences), best = c.inputs, c.kept["state"][_BEST]
+    if not sentences:
+        return class_tallies(best, labels, mask, c.sequence, c.stop)
+    samples = len(labels) // c.sequence
+    chosen, labels, mask, positions, words = (array.reshape(samples, -1) for array in (best, labels, mask, *sentences))
+    return ngram_tallies(chosen, labels, mask, positions, words)
 
 
 def softmax_loss_backward(c: Call) -> None:

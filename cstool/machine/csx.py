@@ -89,6 +89,7 @@ class GrainSlot:
             call.dropout = Dropout(rate, key, step, first, call.sequence) if dropout else None
         for call, scale in zip(self._loss_calls, scales, strict=True):
             call.scale = scale
+            call.tallies = not dropout and call.attributes.get("tallies", False)
 
     @property
     def losses(self) -> tuple[LossResult, ...]:

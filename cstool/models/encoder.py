@@ -100,26 +100,35 @@ def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:
     prefix, hidden, weight, bias = "bert.", model.hidden_size, 1.0, True
     segments, x = encoder_segments(model, form, prefix)
     inputs, rows = encoder_inputs(model, form), 1
+    scores: str | None = None
+    counted: tuple[str, ...] = ()
     if isinstance(model, BertClassifierParams):
+        scores = "micro_f1" if model.num_labels == 2 else None
         parts, classes, dropout = encoder_parts(model, 1), model.num_labels, model.task_dropout
         x = add_pooler(parts, model, x, prefix)
     elif isinstance(model, BertTokenClassifierParams):
         assert form.tokens is not None
         rows, classes, dropout = form.tokens, model.num_classes, model.encoder_output_dropout_rate
+        scores = "macro_f1"
         parts, weight = encoder_parts(model, rows), model.loss_weight / (rows if model.include_padding_in_loss else 1)
     else:
         assert isinstance(model, BertSummarizationParams)
+        assert form.tokens is not None
         assert form.predictions is not None
         rows, classes, dropout = form.predictions, model.num_labels, 0.0
         parts, weight, bias = encoder_parts(model, rows), model.loss_weight, model.use_cls_bias
         inputs.append(Tensor("cls_positions", (rows,), "int32"))
+        inputs.append(Tensor("word_numbers", (form.tokens,), "int32"))
+        scores, counted = "rouge", ("cls_positions", "word_numbers")
         x = parts.op(OpKind.GATHER, "classifier.gather", (x, "cls_positions"), "sentences", hidden)
     if dropout:
         x = parts.scale("classifier.dropout", x, "classifier.dropout.y", 1.0, dropout)
     names = (parts.matrix("classifier", "classifier.weight", classes, hidden), *parts.bias("classifier", classes, bias))
-    parts.loss("classifier", (x, "labels", "mask"), "loss", names)
+    tallies = {} if scores is None else {"tallies": True}
+    parts.loss("classifier", (x, "labels", "mask", *counted), "loss", names, **tallies)
     inputs += [Tensor("labels", (rows,), "int32"), Tensor("mask", (rows,))]
-    return Graph(model.name, tuple(inputs), (*segments, parts.segment()), (Loss("loss", "batch_size", weight),))
+    loss = Loss("loss", "batch_size", weight, scores=scores)
+    return Graph(model.name, tuple(inputs), (*segments, parts.segment()), (loss,))
 
 
 def encoder_inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:

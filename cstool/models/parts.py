@@ -80,15 +80,16 @@ class Parts:
     def loss(
         self,
         name: str,
-        inputs: tuple[str, str, str],
+        inputs: tuple[str, ...],
         output: str,
         weights: tuple[str, ...],
         logits_scale: float = 1.0,
         logits_softcap: float | None = None,
+        **attributes: Any,
     ) -> None:
-        """Add an output layer with its loss, (S,): inputs are x, labels and mask."""
+        """Add an output layer with its loss, (S,): inputs are x, labels and mask, and what else it counts in."""
         self.tensors.append(Tensor(output, (self.tokens,)))
-        attributes = {"logits_scale": logits_scale, "logits_softcap": logits_softcap}
+        attributes = {"logits_scale": logits_scale, "logits_softcap": logits_softcap, **attributes}
         self.ops.append(Op(OpKind.SOFTMAX_LOSS, name, inputs, (output,), weights, attributes))
 
     def matrix(self, layer: str, name: str, rows: int, columns: int) -> str:

@@ -126,7 +126,7 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (SparsityParams, "rewind_checkpoint"): ("a path", ""),
     (trainer.LoadCheckpointStates, "load_checkpoint_states"): (_STATES, "all"),
     (trainer.SaveCheckpointState, "checkpoint_states"): (_STATES, "model"),
-    (trainer.EarlyStopping, "mode"): ("", "max for an accuracy, else min"),
+    (trainer.EarlyStopping, "mode"): ("", "max for accuracies and scores, else min"),
     (trainer.EarlyStopping, "monitor"): ("a metric of the evaluations, as the log has it", "eval/loss"),
     (trainer.FitKeys, "val_dataloader"): ("a dataloader or a list of them", ""),
     (trainer.ValidateKeys, "val_dataloader"): ("a dataloader or a list of them", "those of trainer.fit"),

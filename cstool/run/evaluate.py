@@ -5,16 +5,16 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from cstool.data import Sampler, batches_per_epoch
+from cstool.data import Dataset, Sampler, batches_per_epoch
 from cstool.ir import Loss
 from cstool.kernels.call import LossResult, sum_losses
 from cstool.machine.data_sets import DataSet
 from cstool.run.report.time_split import Rates
+from cstool.run.scores import scores_of
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
 from cstool.words import rate_text
@@ -62,7 +62,7 @@ class Evaluation:
         found = {f"{prefix}/loss": self.loss}
         for mean in self.means:
             found[f"{prefix}/{mean.loss.accuracy}"] = mean.accuracy
-            found |= {f"{prefix}/{name}": value for name, value in zip(mean.loss.extras, mean.extras, strict=True)}
+            found |= {f"{prefix}/{name}": value for name, value in zip(mean.loss.told, mean.told, strict=True)}
             if mean.loss.perplexity is not None:
                 found[f"{prefix}/{mean.loss.perplexity}"] = mean.perplexity
         if self.masks:
@@ -85,7 +85,7 @@ class Evaluation:
         if others:
             found["losses"] = {mean.loss.name: mean.mean for mean in self.means}
             found |= {mean.loss.accuracy: mean.accuracy for mean in self.means}
-        found |= dict(zip(first.loss.extras, first.extras, strict=True))
+        found |= dict(zip(first.loss.told, first.told, strict=True))
         return found | ({"masks": self.masks, "loss_deviation": self.loss_deviation} if self.masks else {})
 
 
@@ -98,8 +98,8 @@ class MeanLoss:
     """over the terms that count: unmasked tokens, or samples [nats]"""
     accuracy: float
     """share of them whose label is the likeliest class"""
-    extras: tuple[float, ...] = ()
-    """means of what else it tells"""
+    told: tuple[float, ...] = ()
+    """what else it tells, in the order of `Loss.told`"""
 
     @property
     def perplexity(self) -> float:
@@ -108,8 +108,8 @@ class MeanLoss:
 
 
 def _mean_loss(loss: Loss, means: Sequence[float]) -> MeanLoss:
-    mean, accuracy, *extras = means
-    return MeanLoss(loss, mean, accuracy, tuple(extras))
+    mean, accuracy, *told = means
+    return MeanLoss(loss, mean, accuracy, tuple(told))
 
 
 class _Totals(NamedTuple):
@@ -128,6 +128,19 @@ class _Totals(NamedTuple):
         return [
             tuple(each / max(1, count) for each in (found.total, found.correct, *found.extras))
             for found, count in zip(self.losses, terms, strict=True)
+        ]
+
+    def told(self, losses: Sequence[Loss], samples: Dataset) -> list[tuple[float, ...]]:
+        """Of each loss that evaluations count its means, and its scores.
+
+        Args:
+            losses: of the model
+            samples: the data set
+        """
+        return [
+            (*means, *scores_of(loss, found.tallies, samples))
+            for loss, means, found in zip(losses, self.means(), self.losses, strict=True)
+            if loss.evaluates
         ]
 
 
@@ -199,8 +212,8 @@ def evaluate(
         if found is None:
             return None
         passes.append(found)
-    counted = [loss.evaluates for loss in session.graph.losses]
-    by_pass = [tuple(compress(found.means(), counted)) for found in passes]
+    losses_told = [loss for loss in session.graph.losses if loss.evaluates]
+    by_pass = [found.told(session.graph.losses, data.samples) for found in passes]
     losses = [math.fsum(mean for mean, *_ in found) for found in by_pass]
     samples = passes[0].samples
     result = Evaluation(
@@ -208,7 +221,7 @@ def evaluate(
         session.position.step,
         tuple(
             _mean_loss(loss, [fmean(each) for each in zip(*found, strict=True)])
-            for loss, found in zip(compress(session.graph.losses, counted), zip(*by_pass, strict=True), strict=True)
+            for loss, found in zip(losses_told, zip(*by_pass, strict=True), strict=True)
         ),
         passes[0].tokens,
         samples,

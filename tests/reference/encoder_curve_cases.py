@@ -98,7 +98,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("bert", "roberta", "esm2"), {"labels": "masked_lm_labels", "mask": "prediction_mask"}),
     "classifier": {"labels": "class_labels"},
     "token_classifier": {"labels": "token_labels", "mask": "token_mask"},
-    "summarization": {"labels": "cls_labels", "mask": "prediction_mask"},
+    "summarization": {"labels": "cls_labels", "mask": "prediction_mask", "word_numbers": "input_ids"},
 }
 """case -> input of the model -> which of the arrays of `encoder_batches` it is, where that has another name"""
 

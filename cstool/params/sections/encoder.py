@@ -225,6 +225,11 @@ class BertClassifierParams(FineTunedParams):
         "add_pooling_layer": (True,),
     }
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return (*METRICS, "f1_score") if self.num_labels == 2 else METRICS
+
 
 class BertTokenClassifierParams(FineTunedParams):
     """BERT that tells the class of each token."""
@@ -239,6 +244,11 @@ class BertTokenClassifierParams(FineTunedParams):
 
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return (*METRICS, "f1_score")
+
 
 class BertSummarizationParams(FineTunedParams):
     """BERT that tells which sentences of a text make a summary."""
@@ -251,6 +261,11 @@ class BertSummarizationParams(FineTunedParams):
     vocab_file: AliasedPath | None = None
 
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return (*METRICS, "rouge1", "rouge2")
 
 
 class DprEncoderParams(EncoderParams):

@@ -53,6 +53,8 @@ class LossScaling(NamedTuple):
 
 UNSCALED = LossScaling()
 DYNAMIC = "dynamic"
+_MORE_IS_BETTER = re.compile("accura(cy|cies)[^/]*$|/f1_score$|/rouge[12]$")
+"""metrics that are better the larger they are"""
 _LARGEST = {"cbfloat16": 2.0**31}
 """where dynamic scales end if nothing is said, by type. Source: the vendor's GradScaler, cerebras_pytorch 2.10"""
 _LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
@@ -386,7 +388,7 @@ class EarlyStopping(Section):
     """When to stop before the last step: after `patience` evaluations in a row without an improvement. It is ours.
 
     `monitor` is a metric as the log has it, such as eval/loss; `min_delta` is what counts as an improvement; `mode`
-    says whether less or more of it is better, and is max for an accuracy, min for all else.
+    says whether less or more of it is better, and is max for accuracies and scores, min for all else.
     """
 
     monitor: str = "eval/loss"
@@ -394,7 +396,7 @@ class EarlyStopping(Section):
     min_delta: NotNegative = 0.0
     mode: Annotated[
         Literal["min", "max"],
-        filled(lambda data: "max" if str(data.get("monitor")).endswith("/accuracy") else "min"),
+        filled(lambda data: "max" if _MORE_IS_BETTER.search(str(data.get("monitor"))) else "min"),
     ] = Field(None, validate_default=True)
 
 

@@ -159,7 +159,8 @@ def _held_out(session: Session, found: Mapping[str, Any]) -> str:
     first = session.graph.losses[0]
     perplexity = "" if first.perplexity is None else f", {first.perplexity} {found['perplexity']:.5f}"
     amount = f"{counted(found['samples'], 'sample')}, after step {found['step']}"
-    return f"loss {found['loss']:.5f}, accuracy {found['accuracy']:.5f}{perplexity} ({amount})"
+    scores = "".join(f", {name} {found[name]:.5f}" for name in first.score_names)
+    return f"loss {found['loss']:.5f}, accuracy {found['accuracy']:.5f}{scores}{perplexity} ({amount})"
 
 
 def _files(session: Session, result: RunResult) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.data.summaries import open_summaries
+from cstool.data.summaries import open_summaries, word_numbers
 from tests.unit.data.encoder_files import read, shapes, write_rows, write_vocabulary
 
 COLUMNS = ("input_token_ids", "labels", "segment_ids", "cls_indices")
@@ -27,6 +27,7 @@ def test_each_sentence_has_a_label(opened):
         "cls_positions": ((4,), "int32"),
         "labels": ((4,), "int32"),
         "mask": ((4,), "float32"),
+        "word_numbers": ((12,), "int32"),
     }
     assert read(dataset, [1, 0]) == {
         "input_ids": [[2, 5, 3] + [0] * 9, [2, 5, 3, 2, 6, 7, 3, 2, 9, 3, 0, 0]],
@@ -35,6 +36,7 @@ def test_each_sentence_has_a_label(opened):
         "cls_positions": [[0, 0, 0, 0], [0, 3, 7, 0]],
         "labels": [[1, 0, 0, 0], [0, 1, 1, 0]],
         "mask": [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]],
+        "word_numbers": [[-1, 5, 3] + [-1] * 9, [-1, 5, 3, -1, 6, 7, 3, -1, 9, 3, -1, -1]],
     }
 
 
@@ -53,6 +55,21 @@ def test_padding_is_the_token_pad_of_the_vocabulary(opened, tmp_path, error_of):
     assert error_of(tmp_path, opened, padding=None) == (
         "vocab_file: must be given where pad_id is not, got none\nhint: it says which token is [PAD]"
     )
+
+
+def test_words_are_those_of_the_vocabulary_numbered_alike_in_any_case(opened, tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "The", "cat", "##s", ".", "##.", "sat"]
+    tokens = [2, 5, 6, 7, 8, 3, 2, 4, 6, 9, 10, 8, 9, 1, 11]
+    row = [str(tokens), "[0, 1]", str([0] * len(tokens)), "[0, 6]"]
+    dataset = opened([row], max_sequence_length=16, vocabulary=write_vocabulary(tmp_path, words))
+    # the cats . [SEP] / the cat. sat .. [unk], and a token that the vocabulary is without.
+    expected = [-1, 0, 1, -1, -1, -1, -1, 0, 2, -1, 3, 4, -1, 5, -1, -1]
+    assert read(dataset, [0])["word_numbers"] == [expected]
+
+
+def test_a_text_that_begins_within_a_word_has_that_for_a_word():
+    assert word_numbers(["##s", "##s", "a"]) == [0, -1, 1]
+    assert word_numbers([]) == []
 
 
 def test_columns_must_be_there(opened, tmp_path, error_of):

@@ -62,7 +62,9 @@ class Case:
         scale, cap = self.bend
         gradients = [np.full(self.weight.shape, np.nan, self.x.dtype), np.full(CLASSES, np.nan, self.x.dtype)]
         of_call = {"scratch": scratch, "scale": SCALE, "gradients": gradients, **more}
-        call = make_call(OpKind.SOFTMAX_LOSS, *given, logits_scale=scale, logits_softcap=cap, of_call=of_call)
+        sequence = of_call.pop("sequence", 1)
+        bend = {"logits_scale": scale, "logits_softcap": cap}
+        call = make_call(OpKind.SOFTMAX_LOSS, *given, sequence=sequence, of_call=of_call, **bend)
         self._by_panels(softmax_loss_forward, call, edges)
         return call
 
@@ -274,3 +276,30 @@ def test_infinite_logits_come_out_as_nan_without_a_warning(bend, plain, scratch3
     plain.x[0, 0], plain.weight[:, 0] = 1e30, 1e30
     assert np.isnan(plain.forward(scratch32, PANELS)[0][0])
     assert np.isnan(plain.backward(scratch32, PANELS)[0][0]).all()
+
+
+def test_where_scores_are_wanted_the_likeliest_classes_are_counted(plain, scratch32):
+    """Panel by panel, in all tokens of samples of which some count; else nothing is."""
+    plain.mask[:] = [1, 0, 0, 0, 0, 0, 1, 1, 1]
+    best = np.argmax(plain.x @ plain.weight.T, axis=1)
+    plain.labels[::2] = best[::2]
+    assert plain.call(scratch32, PANELS).loss.tallies == ()
+    call = plain.call(scratch32, PANELS, tallies=True, sequence=3)
+    there = [0, 1, 2, 6, 7, 8]
+    rightly = [number for number in there if best[number] == plain.labels[number]]
+    counted = [np.bincount(found, minlength=CLASSES) for found in (best[rightly], best[there], plain.labels[there])]
+    assert call.loss.tallies == tuple(np.concatenate(counted))
+
+
+def test_of_sentences_the_words_are_counted(rng, scratch32):
+    """Two samples of three sentences; the likeliest class says which are chosen."""
+    x = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [0, 1], [1, 0]], np.float32)
+    labels, mask = np.array([0, 1, 1, 1, 0, 0], np.int32), np.array([1, 1, 1, 1, 1, 0], np.float32)
+    positions = np.array([0, 2, 4, 0, 1, 0], np.int32)
+    words = np.array([-1, 0, -1, 1, -1, 2, 7, 7, -1, 8, 9, -1], np.int32)
+    given = [x, labels, mask, positions, words], [np.eye(2, dtype=np.float32), None]
+    of_call = {"stop": 2, "tallies": True, "scratch": scratch32}
+    call = make_call(OpKind.SOFTMAX_LOSS, *given, sequence=3, of_call=of_call, logits_scale=1.0, logits_softcap=None)
+    softmax_loss_forward(call)
+    # Chosen are "1", then "7" and "7 8 9"; to be chosen are "1 2", then "7".
+    assert call.loss.tallies == (2, 0, 5, 3, 3, 1)

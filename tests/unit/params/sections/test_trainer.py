@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.params import ALL_STATES, load_params
+from cstool.params import ALL_STATES, EarlyStopping, load_params
 from tests.unit.params.conftest import cases, told
 
 I = "trainer.init"  # noqa: E741
@@ -255,6 +255,21 @@ def test_when_to_stop_early_is_acted_on(load, arguments, found):
     stopping = params.early_stopping
     assert (stopping.monitor, stopping.patience, stopping.min_delta, stopping.mode) == found
     assert params.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [
+        ("eval/accuracy_cls", "max"),
+        ("eval/rewards_accuracies", "max"),
+        ("eval/val/f1_score", "max"),
+        ("eval/rouge2", "max"),
+        ("eval/mlm_perplexity", "min"),
+        ("eval/accuracy/loss", "min"),
+    ],
+)
+def test_more_is_better_of_accuracies_and_scores(monitor, mode):
+    assert EarlyStopping.model_validate({"patience": 1, "monitor": monitor}).mode == mode
 
 
 def callback_error(failure, name: str, arguments: object, **changes: object) -> str:
