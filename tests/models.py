@@ -199,6 +199,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "roberta": {"disable_nsp": True, "mask_padding_in_positional_embed": True},
     "esm2": _ESM2,
     "esm2, packed": {**_ESM2, "packed": True},
+    "bert, packed": {"disable_nsp": True, "packed": True},
     "bert, alibi": {"position_embedding_type": "alibi", "use_projection_bias_in_attention": False},
     "bert, gates, norms first": {"encoder_nonlinearity": "swiglu", "use_ffn_bias": False, "norm_first": True},
     "bert, fixed positions": {"position_embedding_type": "fixed", "num_segments": 0},

@@ -68,9 +68,7 @@ def _embedding(model: DecoderParams, sequence_length: int, is_packed: bool) -> S
             table = parts.matrix("embedding", f"{name}.embed.weight", model.max_position_embeddings, hidden)
             weights = (table,)
         if is_packed and weights:
-            # Positions begin anew with each text, so they are looked up as words are.
-            y = parts.op(OpKind.EMBEDDING, name, ("position_ids",), "positions", hidden, weights)
-            x = parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, x), next(names), hidden, dropout=0.0)
+            x = parts.positions(name, x, next(names), hidden, *weights)
         else:
             here = 0.0 if scales or model.embedding_layer_norm else dropout
             x = parts.op(kind, name, (x,), next(names), hidden, weights, dropout=here)

@@ -137,6 +137,7 @@ def encoder_inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
     shape = (form.tokens,)
     names = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
     names += ["segments"] if form.is_packed else []
+    names += ["position_ids"] if form.is_packed and model.position_embedding_type == "learned" else []
     return [Tensor(name, shape, "int32") for name in names]
 
 
@@ -160,7 +161,7 @@ def encoder_segments(model: EncoderParams, form: SampleForm, prefix: str) -> tup
     # Of rotary positions and distances the difference counts: they need not begin anew with each text of a sample.
     seen = ("segments", "segments") if form.is_packed else ("attention_mask",)
     add_encoder_layer(layers, model, prefix, seen)
-    segments = [_embedding(model, form.tokens, prefix), layers.segment(model.num_hidden_layers)]
+    segments = [_embedding(model, form.tokens, prefix, form.is_packed), layers.segment(model.num_hidden_layers)]
     encoded = f"residual.{model.num_hidden_layers}"
     if model.use_final_layer_norm:
         last = encoder_parts(model, form.tokens)
@@ -169,7 +170,7 @@ def encoder_segments(model: EncoderParams, form: SampleForm, prefix: str) -> tup
     return segments, encoded
 
 
-def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
+def _embedding(model: EncoderParams, tokens: int, prefix: str, is_packed: bool) -> Segment:
     """From token ids to residual.0: words, positions, segments, scale, norm, dropout, as far as they are wanted."""
     parts, hidden, layer = encoder_parts(model, tokens), model.hidden_size, f"{prefix}embedding_layer"
     wanted = {
@@ -200,8 +201,11 @@ def _embedding(model: EncoderParams, tokens: int, prefix: str) -> Segment:
             offset = model.position_offset
             rows = model.max_position_embeddings + offset
             table = parts.matrix("position_embeddings", f"{name}.embed.weight", rows, hidden)
-            kind = OpKind.POSITION_EMBEDDING
-            x = parts.op(kind, name, (x,), output, hidden, (table,), dropout=0.0, offset=offset)
+            if is_packed:
+                x = parts.positions(name, x, output, hidden, table)
+            else:
+                kind = OpKind.POSITION_EMBEDDING
+                x = parts.op(kind, name, (x,), output, hidden, (table,), dropout=0.0, offset=offset)
     if model.segments:
         name = f"{layer}.segment_embeddings"
         table = parts.matrix("segment_embeddings", f"{name}.weight", model.segments, hidden)

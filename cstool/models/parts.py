@@ -119,6 +119,11 @@ class Parts:
         weights = (self.matrix(layer, f"{name}.weight", rows, columns), *self.bias(name, rows, bias))
         return self.op(OpKind.LINEAR, name, (x,), f"{name}.y", rows, weights)
 
+    def positions(self, name: str, x: str, output: str, width: int, table: str) -> str:
+        """Add the learned positions of packed texts: they begin anew with each, so they are looked up as words are."""
+        y = self.op(OpKind.EMBEDDING, name, ("position_ids",), "positions", width, (table,))
+        return self.op(OpKind.RESIDUAL, f"{name}.residual", (y, x), output, width, dropout=0.0)
+
     def scale(self, name: str, x: str, output: str, factor: float, dropout: float) -> str:
         """Add dropout(x * factor), of width H."""
         return self.op(OpKind.SCALE, name, (x,), output, self.model.hidden_size, factor=factor, dropout=dropout)

@@ -140,9 +140,11 @@ class DataloaderCheck:
         elif longest < 1:
             rule = f"must leave tokens of the max_position_embeddings of the model ({positions}), and add"
             self.problems.add((*key, "data_transforms"), f"{rule} {added}")
-        if isinstance(loader, StockLoaderParams) and loader.is_packed:
+        if loader.is_packed:
             from_the_begin = {
                 "position_embedding_type: fixed": getattr(self.model, "position_embedding_type", None) == "fixed",
+                # There the vendor takes the rows of padding for the first positions.
+                "mask_padding_in_positional_embed": getattr(self.model, "mask_padding_in_positional_embed", False),
                 "attention sinks, chunks or columns": isinstance(self.model, DecoderParams)
                 and self.model.sees_by_place,
             }

@@ -1,4 +1,4 @@
-"""Decoders on samples of several texts that do not see each other."""
+"""Decoders and encoders on samples of several texts that do not see each other."""
 
 from pathlib import Path
 
@@ -9,8 +9,9 @@ import pytest
 from cstool.machine.appliance import Appliance
 from cstool.machine.inputs import Batch
 from cstool.models import SampleForm, build_graph
+from cstool.params import ModelParams
 from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, run_file, write_text
-from tests.models import FAMILIES, decoder_params
+from tests.models import FAMILIES, decoder_params, encoder_params
 
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
 STEPS = "trainer__init__loop__max_steps"
@@ -32,7 +33,7 @@ def packed(lengths, length: int, *, vocab: int, seed: int = 0) -> np.ndarray:
     return samples
 
 
-def losses_of(model, form: SampleForm, arrays: dict[str, np.ndarray]) -> float:
+def losses_of(model: ModelParams, form: SampleForm, arrays: dict[str, np.ndarray]) -> float:
     """The sum of the losses of all tokens that count."""
     count = len(arrays["labels"])
     graph = build_graph(model, form)
@@ -67,6 +68,43 @@ def test_a_packed_sample_has_the_losses_of_its_texts_alone(family):
     assert found == pytest.approx(expected, rel=2e-6)
     together = losses_of(model, SampleForm(S), arrays)
     assert abs(together - expected) > 1e-5 * expected  # texts that see each other have other losses
+
+
+ENCODERS = {
+    "learned": {},
+    "none": {"position_embedding_type": None},
+    "rotary": {"position_embedding_type": "rotary", "rotary_dim": 4},
+    "alibi": {"position_embedding_type": "alibi"},
+    "scaled": {"embeddings_scale": 2.0, "norm_first": True, "embedding_layer_norm": False},
+}
+
+
+@pytest.mark.parametrize("keys", ENCODERS.values(), ids=ENCODERS)
+def test_a_packed_sample_of_an_encoder_has_the_losses_of_its_texts_alone(keys):
+    """Two tokens of each text are masked."""
+    model = encoder_params(layers=2, sequence=S, disable_nsp=True, initializer_range=0.5, **keys)
+    samples, most = packed(LENGTHS, S, vocab=model.vocab_size), 2 * max(map(len, LENGTHS))
+    begins = [(row, sum(texts[:n]), count) for row, texts in enumerate(LENGTHS) for n, count in enumerate(texts)]
+
+    def made(count: int) -> dict[str, np.ndarray]:
+        arrays = {name: np.zeros((count, S), np.int32) for name in ("input_ids", "attention_mask", "segments")}
+        arrays |= {name: np.zeros((count, most), np.int32) for name in ("masked_lm_positions", "labels", "mask")}
+        return {**arrays, "position_ids": samples[:, 4]}
+
+    together, alone = made(len(LENGTHS)), made(len(begins))
+    for text, (row, start, count) in enumerate(begins):
+        number = int(together["segments"][row].max()) + 1
+        for arrays, sample, first in ((together, row, start), (alone, text, 0)):
+            here = slice(first, first + count)
+            arrays["input_ids"][sample, here] = samples[row, 0, start : start + count]
+            arrays["attention_mask"][sample, here], arrays["segments"][sample, here] = 1, number
+            for place in {0, count - 1}:
+                label = int(arrays["mask"][sample].sum())
+                arrays["masked_lm_positions"][sample, label] = first + place
+                arrays["labels"][sample, label] = samples[row, 2, start + place]
+                arrays["mask"][sample, label] = 1
+    found = losses_of(model, SampleForm(S, most, is_packed=True), together)
+    assert found == pytest.approx(losses_of(model, SampleForm(S, most), alone), rel=2e-6)
 
 
 @pytest.fixture(scope="module")

@@ -234,6 +234,21 @@ def test_a_section_that_makes_no_sense_is_an_error(failure, keys, message):
     assert found == told(message, f"trainer.{TRAIN}")
 
 
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        ({"position_embedding_type": "fixed"}, "position_embedding_type: fixed"),
+        ({"mask_padding_in_positional_embed": True}, "mask_padding_in_positional_embed"),
+    ],
+)
+def test_packed_texts_are_for_encoders_whose_positions_can_begin_anew(loader, failure, model, what):
+    assert loader("BertHDF5DataProcessor", {"position_embedding_type": "learned"}, use_vsl=True).is_packed
+    changes = section("BertHDF5DataProcessor", use_vsl=True)
+    changes["init.model"] = {**changes["init.model"], **model}
+    message = f"must be false with {what}: positions begin anew with each text, got true"
+    assert re.sub(r"x.yaml:\d+", "FILE", failure(changes)) == f"FILE: trainer.{TRAIN}.use_vsl {message}"
+
+
 def test_what_the_hdf5_reader_of_the_vendor_can_beyond_this_is_refused(failure):
     for key, value in {"data_subset": "0.0-0.5", "mixture": [{}], "num_samples": 5, "pad_last": True}.items():
         changes: dict = {}
