@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from cstool.verbs.results import DataInfo, PartInfo, TextSummary
 
 BYTE_VALUES = 256
+_SHOWN_CLASSES = 3
+_SIZES = ("part", "files", "size", "samples")
 
 data_app = new_group(
     "Prepare data sets, look at them, and check them.",
@@ -251,7 +253,8 @@ FolderArgument = Annotated[Path, argument("DIR", "Folder of a data set.")]
 def info(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
 
-    Of folders with the vendor's files of HDF5 or CSV, with tables of GLUE and with the files of MNIST, too.
+    Of folders with the vendor's files of HDF5 or CSV, with tables of GLUE, with the files of MNIST and with images in
+    folders for their classes, too.
     """
     found = data_info(folder)
     if as_json:
@@ -348,6 +351,8 @@ def _print_data_info(info: DataInfo) -> None:
         "source": info.source,
         "tokens of a sample": _count(info.sequence_length),
         "spans taken out": _spans(info),
+        "contexts": _contexts(info),
+        "classes": _classes(info),
         "tokenizer": None if info.tokenizer is None else f"{info.tokenizer}, {info.vocab_size:,} tokens",
         "packing": info.packing,
         "shuffled with seed": _count(info.shuffle_seed),
@@ -358,13 +363,16 @@ def _print_data_info(info: DataInfo) -> None:
     }
     print_facts({name: value for name, value in facts.items() if value is not None})
     print()
-    if any(part.classes for part in info.parts.values()):
-        columns = ("part", "files", "size", "samples", *map(str, range(10)))
+    rows: list[tuple[str, ...]]
+    if any(part.class_names for part in info.parts.values()):
+        columns = [*_SIZES, "classes", "fewest", "most"]
+        rows = [(*_sizes(name, part), *_of_classes(part.classes or ())) for name, part in info.parts.items()]
+    elif any(part.classes for part in info.parts.values()):
+        columns = [*_SIZES, *map(str, range(10))]
         rows = [(*_sizes(name, part), *map(str, part.classes or ())) for name, part in info.parts.items()]
-        print_table(columns, rows, right=columns[1:])
-        return
-    columns = ("part", "files", "size", "samples", "tokens", "padding")
-    rows = [(*_sizes(name, part), _count(part.tokens) or "-", _padding(part)) for name, part in info.parts.items()]
+    else:
+        columns = [*_SIZES, "tokens", "padding"]
+        rows = [(*_sizes(name, part), _count(part.tokens) or "-", _padding(part)) for name, part in info.parts.items()]
     print_table(columns, rows, right=columns[1:])
 
 
@@ -373,6 +381,23 @@ def _spans(info: DataInfo) -> str | None:
         return None
     inputs, targets, sentinels = (f"{spans[name]:,}" for name in ("inputs", "targets", "sentinels"))
     return f"{inputs} tokens of inputs, {targets} of targets, {sentinels} sentinels"
+
+
+def _contexts(info: DataInfo) -> str | None:
+    return None if info.contexts is None else f"{info.contexts['count']:,}, of {info.contexts['tokens']:,} tokens each"
+
+
+def _classes(info: DataInfo) -> str | None:
+    names = next((part.class_names for part in info.parts.values() if part.class_names), None)
+    if names is None:
+        return None
+    more = f" and {len(names) - _SHOWN_CLASSES:,} more" if len(names) > _SHOWN_CLASSES else ""
+    return ", ".join(names[:_SHOWN_CLASSES]) + more
+
+
+def _of_classes(classes: Sequence[int]) -> tuple[str, ...]:
+    """How many classes there are, and images of that with the fewest, and of that with the most."""
+    return f"{len(classes):,}", f"{min(classes):,}", f"{max(classes):,}"
 
 
 def _sizes(name: str, part: PartInfo) -> tuple[str, ...]:

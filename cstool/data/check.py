@@ -1,5 +1,6 @@
 """Everything of a data set read, and everything that is wrong with it."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -9,9 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from cstool.data.dataset import Array, read_blocks
-from cstool.data.hdf5_masks import FEATURES as MASK_FEATURES
-from cstool.data.hdf5_masks import Hdf5MasksDataset, inspect_masks
+from cstool.data.dataset import Array, Dataset, read_blocks
 from cstool.data.hdf5_rows import is_sample_file
 from cstool.data.hdf5_text import (
     FEATURES,
@@ -24,17 +23,18 @@ from cstool.data.hdf5_text import (
     SampleFileInfo,
     inspect_file,
 )
+from cstool.data.image_folder import images_of_part
 from cstool.data.mnist import open_mnist
 from cstool.data.packed_texts import text_numbers
-from cstool.data.parts import MASKS, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
+from cstool.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
 from cstool.data.row_files import Row
 from cstool.data.row_kinds import rows_of
+from cstool.data.sample_kinds import SAMPLE_KINDS, SampleKind
 from cstool.data.sequence_pairs import PairRequest
 from cstool.data.text_request import digest_of
 from cstool.data.tokenizer import FileTokenizer
 from cstool.data.vocabulary import UNKNOWN, VOCABULARY_FILE, Vocabulary
 from cstool.errors import DataError
-from cstool.params import usual_predictions
 
 _BLOCK_TOKENS = 2**20
 _ROWS_TOLD = 2**12
@@ -74,8 +74,12 @@ def check_data(folder: Path, *, vocab_size: int | None = None, progress: Progres
     if found.kind == ROWS:
         _check_rows(found, check, progress)
         return check
-    if found.kind == MASKS:
-        _check_masks(found, check, vocab_size, progress)
+    if found.kind == IMAGES:
+        _check_images(found, check, progress)
+        return check
+    kind = SAMPLE_KINDS[found.kind]
+    if kind.open_file is not None:
+        _check_samples(found, kind, kind.open_file, check, vocab_size, progress)
         return check
     paths = {
         name: sorted(path for path in part.iterdir() if is_sample_file(path.name)) if part.is_dir() else []
@@ -233,27 +237,64 @@ def _check_words(row: Row, tokens: Sequence[str], length: int, words: Vocabulary
         raise DataError(f"{row.where}: tokens must be in the vocabulary, {unknown[0]!r:.60} is not")
 
 
-def _check_masks(found: DataFolder, check: DataCheck, vocab_size: int | None, progress: Progress | None) -> None:
-    """Read every sample of HDF5 files with masks; of each file the first that is wrong is told."""
+def _check_samples(
+    found: DataFolder,
+    kind: SampleKind,
+    open_file: Callable[[Path, int | None], Dataset],
+    check: DataCheck,
+    vocab_size: int | None,
+    progress: Progress | None,
+) -> None:
+    """Read every sample of HDF5 files; of each file the first that is wrong is told, and whether all are alike."""
     paths = [path for part in found.parts.values() for path in sorted(part.iterdir()) if is_sample_file(path.name)]
     total_bytes = sum(path.stat().st_size for path in paths)
     for path in paths:
         check.files += 1
         check.size_bytes += path.stat().st_size
         try:
-            info = inspect_masks(path)
-            most = usual_predictions(info.sequence_length) if info.predictions is None else info.predictions
-            is_packed = info.features >= len(MASK_FEATURES)
-            dataset = Hdf5MasksDataset(
-                [path.parent], [info], predictions=most, is_packed=is_packed, vocab_size=vocab_size
-            )
-            with closing(dataset):
-                for block in read_blocks(dataset, max(1, _BLOCK_TOKENS // info.sequence_length), info.sample_count):
+            with closing(open_file(path, vocab_size)) as dataset:
+                tokens = sum(math.prod(field.shape) for field in dataset.fields.values())
+                for block in read_blocks(dataset, max(1, _BLOCK_TOKENS // tokens), dataset.sample_count):
                     check.samples += len(block["mask"])
         except DataError as error:
             check.findings.append(error.message)
         if progress is not None:
             progress(check.size_bytes, total_bytes)
+    for part in found.parts.values():
+        try:
+            kind.open([part]).close()
+        except DataError as error:
+            if error.message not in check.findings:
+                check.findings.append(error.message)
+
+
+def _check_images(found: DataFolder, check: DataCheck, progress: Progress | None) -> None:
+    """Decode every image, and see that the parts have the same classes, since their order gives these their numbers."""
+    parts = {}
+    for name, path in found.parts.items():
+        try:
+            parts[name] = images_of_part(path)
+        except DataError as error:
+            check.findings.append(error.message)
+    first = "train" if "train" in parts else next(iter(parts), "")
+    for name, images in parts.items():
+        if images.classes != parts[first].classes:
+            names, others = set(images.classes), set(parts[first].classes)
+            lacks, more = (", ".join(sorted(each)) or "none" for each in (others - names, names - others))
+            rule = f"must have folders for the classes of {first}, which are numbered by their order"
+            check.findings.append(f"{found.parts[name]}: {rule}, lacks {lacks:.80} and has besides {more:.80}")
+    sizes = {name: [file.stat().st_size for file in images.files] for name, images in parts.items()}
+    total_bytes = sum(map(sum, sizes.values()))
+    for name, images in parts.items():
+        for number, size_bytes in enumerate(sizes[name]):
+            try:
+                images.image(number)
+            except DataError as error:
+                check.findings.append(error.message)
+            check.files, check.samples = check.files + 1, check.samples + 1
+            check.size_bytes += size_bytes
+            if progress is not None:
+                progress(check.size_bytes, total_bytes)
 
 
 def _check_pictures(found: DataFolder, check: DataCheck) -> None:

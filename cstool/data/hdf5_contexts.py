@@ -130,6 +130,12 @@ def open_hdf5_contexts(
     return Hdf5ContextsDataset(folders, files, features, vocab_size)
 
 
+def contexts_of_file(path: Path, vocab_size: int | None) -> Hdf5ContextsDataset:
+    """Open the samples of one file, of which its folder says what they are, or raise DataError."""
+    features = _features_of(path.parent)
+    return Hdf5ContextsDataset([path.parent], [_inspect(path, features)], features, vocab_size)
+
+
 def _features_of(folder: Path) -> Mapping[str, Sequence[str]]:
     """Return what the datasets of the files of a folder hold, questions first, or raise DataError."""
     path = folder / RECORD

@@ -196,6 +196,14 @@ def open_hdf5_masks(
     return Hdf5MasksDataset(folders, files, predictions=most, is_packed=is_packed, vocab_size=vocab_size)
 
 
+def masks_of_file(path: Path, vocab_size: int | None) -> Hdf5MasksDataset:
+    """Open the samples of one file, packed if they can be, or raise DataError."""
+    file = inspect_masks(path)
+    most = usual_predictions(file.sequence_length) if file.predictions is None else file.predictions
+    is_packed = file.features >= len(FEATURES)
+    return Hdf5MasksDataset([path.parent], [file], predictions=most, is_packed=is_packed, vocab_size=vocab_size)
+
+
 def inspect_masks(path: Path) -> Hdf5MasksInfo:
     """Check a file, all but the values of its samples, or raise DataError."""
 

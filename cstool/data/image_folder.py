@@ -1,6 +1,6 @@
 """Images in files, in a folder for each class: ImageNet as its archives unpack."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +12,22 @@ from cstool.data.images import ImageDataset
 from cstool.errors import DataError
 
 _ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+PARTS = ("test", "train", "val")
 _CONTENT = "folders train and val, in each a folder for every class with its images"
 _HINT = "train/CLASS/NAME.JPEG and val/CLASS/NAME.JPEG are such files"
 
 
-class _Files:
-    """Images of files; see `Images`."""
+class ImageFiles:
+    """Images of files; see `Images`.
 
-    def __init__(self, files: Sequence[Path], labels: Sequence[int]) -> None:
-        self.files = files
+    Args:
+        files: an image each
+        labels: the class of each
+        classes: their names
+    """
+
+    def __init__(self, files: Sequence[Path], labels: Sequence[int], classes: Sequence[str]) -> None:
+        self.files, self.classes = files, classes
         self.labels = np.array(labels, np.int32)
 
     def image(self, number: int) -> Array:
@@ -60,6 +67,16 @@ def open_image_folder(
     if split not in names_in_folder(folders[0], _CONTENT, tried, _HINT):
         raise DataError(f"{folders[0]}: must hold a folder {split}, which is not there", _HINT)
     part = folders[0] / split
+    return ImageDataset(str(part), images_of_part(part), steps, classes)
+
+
+def image_parts(folder: Path) -> list[str]:
+    """Return the parts of a folder of images, those that have images of a class, in the order of their names."""
+    return [part for part in PARTS if any(map(_has_images, _entries(folder / part)))]
+
+
+def images_of_part(part: Path) -> ImageFiles:
+    """Find the images of one part, or raise DataError where there are none."""
     found = [name for name in names_in_folder(part, "a folder for every class", "", _HINT) if (part / name).is_dir()]
     files: list[Path] = []
     labels: list[int] = []
@@ -74,4 +91,16 @@ def open_image_folder(
         labels += [label] * len(own)
     if not files:
         raise DataError(f"{part}: must hold a folder for every class, got none", _HINT)
-    return ImageDataset(str(part), _Files(files, labels), steps, classes)
+    return ImageFiles(files, labels, found)
+
+
+def _has_images(folder: Path) -> bool:
+    return any(entry.name.lower().endswith(_ENDINGS) for entry in _entries(folder))
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder; nothing where it is none, or cannot be read."""
+    try:
+        yield from folder.iterdir()
+    except OSError:
+        return

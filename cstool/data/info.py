@@ -1,6 +1,7 @@
 """What a data set is: its parts, its tokenizer, where it comes from, how it begins."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ import numpy as np
 
 from cstool.data.dataset import Dataset, read_blocks
 from cstool.data.hdf5_rows import is_sample_file
+from cstool.data.image_folder import images_of_part
 from cstool.data.mnist import CLASS_COUNT, open_mnist
-from cstool.data.parts import PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
+from cstool.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
 from cstool.data.row_kinds import rows_of
+from cstool.data.sample_kinds import SAMPLE_KINDS, SampleKind
 from cstool.data.tokenizer import FileTokenizer, tokenizer_of
 
 SHOWN_TOKENS = 48
@@ -33,11 +36,13 @@ class PartInfo:
     tokens: int | None = None
     """labels that count; None for pictures, and where only some samples were read"""
     padding: float | None = None
-    """share of the positions whose label does not count; None for pictures"""
+    """share of the positions whose label does not count; None for pictures, and of pairs of texts with prompts"""
     read_samples: int = 0
     """of how many samples, from the first, that is said; all where a record says it"""
     classes: Sequence[int] | None = None
     """pictures of each class, from class 0; None for text"""
+    class_names: Sequence[str] | None = None
+    """names of the folders of image files, in the order of their numbers"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class DataInfo:
     sequence_length: int | None = None
     spans: Mapping[str, int] | None = None
     """inputs, targets and sentinels that the text of a sample becomes, where spans are taken out as it is read"""
+    contexts: Mapping[str, int] | None = None
+    """beside the question of a sample: their `count`, and the `tokens` of each"""
     tokenizer: str | None = None
     vocab_size: int | None = None
     packing: str | None = None
@@ -69,20 +76,22 @@ def data_info(folder: Path) -> DataInfo:
     found = find_parts(folder)
     if found.kind == PICTURES:
         return _pictures(found)
+    if found.kind == IMAGES:
+        return _images(found)
     return _rows(found) if found.kind == ROWS else _text(found)
 
 
 def _text(found: DataFolder) -> DataInfo:
     record = found.record or {}
-    parts, lengths, first = {}, [], None
+    parts, lengths, first, contexts = {}, [], None, None
+    kind = SAMPLE_KINDS[found.kind]
     for name, path in found.parts.items():
-        dataset = open_part(found.path, name)
-        try:
-            (length,) = dataset.fields["input_ids"].shape
-            lengths.append(length)
-            counted, tokens, begins = _count(dataset)
-        finally:
-            dataset.close()
+        with closing(open_part(found.path, name)) as dataset:
+            sizes = [math.prod(dataset.fields[field].shape) for field in kind.counted]
+            lengths.append(getattr(dataset, "sequence_length", dataset.fields[kind.first].shape[0]))
+            counted, tokens, begins = _count(dataset, kind, lengths[-1])
+            if "ctx_input_ids" in dataset.fields:
+                contexts = dict(zip(("count", "tokens"), dataset.fields["ctx_input_ids"].shape, strict=True))
         if first is None:
             first = begins
         if record:
@@ -93,7 +102,7 @@ def _text(found: DataFolder) -> DataInfo:
             sum(file.stat().st_size for file in files),
             dataset.sample_count,
             tokens if counted == dataset.sample_count else None,
-            1 - tokens / (counted * length),
+            None if kind.has_prompts else 1 - tokens / (counted * sum(sizes)),
             counted,
         )
     tokenizer = tokenizer_of(found.path)
@@ -102,6 +111,7 @@ def _text(found: DataFolder) -> DataInfo:
         found.kind,
         parts,
         sequence_length=lengths[0] if len(set(lengths)) == 1 else None,
+        contexts=contexts,
         tokenizer=None if tokenizer is None else tokenizer.name,
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
         packing=record.get("packing", "stream") if record else None,
@@ -178,18 +188,31 @@ def _source(record: Mapping[str, Any]) -> str:
     return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{lines}{tokenizer}"
 
 
-def _count(dataset: Dataset) -> tuple[int, int, list[int]]:
-    """Number of samples read, of their labels that count, and the first tokens of all."""
+def _count(dataset: Dataset, kind: SampleKind, length: int) -> tuple[int, int, list[int]]:
+    """Number of samples read, of their tokens that count, and the first tokens of all, of a text of so many."""
     counted = min(dataset.sample_count, COUNTED_SAMPLES)
     tokens = 0
     begins: list[int] = []
-    for out in read_blocks(dataset, max(1, 2**20 // dataset.fields["input_ids"].shape[0]), counted):
-        # Masks of masked text are of labels.
-        mask = out.get("attention_mask", out["mask"])
-        tokens += int(np.count_nonzero(mask))
+    for out in read_blocks(dataset, max(1, 2**20 // dataset.fields[kind.first].shape[0]), counted):
+        tokens += sum(int(np.count_nonzero(out[name])) for name in kind.counted)
         if not begins:
-            begins = out["input_ids"][0, : max(1, int(np.count_nonzero(mask[0])))][:SHOWN_TOKENS].tolist()
+            places = np.flatnonzero(out[kind.counted[0]][0, :length])
+            # Of a prompt nothing counts.
+            shown = int(places.max(initial=0)) + 1 if kind.has_prompts else max(1, len(places))
+            begins = out[kind.first][0, :shown][:SHOWN_TOKENS].tolist()
     return counted, tokens, begins
+
+
+def _images(found: DataFolder) -> DataInfo:
+    """Images in files: how many there are of each class; none is opened."""
+    parts = {}
+    for name, path in found.parts.items():
+        images = images_of_part(path)
+        classes = np.bincount(images.labels, minlength=len(images.classes)).tolist()
+        size_bytes = sum(file.stat().st_size for file in images.files)
+        count = len(images.files)
+        parts[name] = PartInfo(count, size_bytes, count, classes=classes, class_names=images.classes)
+    return DataInfo(found.path, found.kind, parts)
 
 
 def _pictures(found: DataFolder) -> DataInfo:

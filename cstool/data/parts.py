@@ -9,14 +9,15 @@ from typing import Any
 from cstool.data import drawn_masks
 from cstool.data.dataset import Dataset, names_in_folder
 from cstool.data.drawn_masks import open_drawn_masks
-from cstool.data.hdf5_masks import open_hdf5_masks
-from cstool.data.hdf5_rows import inspected, is_sample_file
+from cstool.data.hdf5_rows import is_sample_file
 from cstool.data.hdf5_text import open_hdf5_text
+from cstool.data.image_folder import image_parts
 from cstool.data.masked_text import MaskedTextRequest, open_masked_text
 from cstool.data.mnist import MNIST_PARTS, open_mnist
 from cstool.data.record import read_record
 from cstool.data.row_files import META
 from cstool.data.row_kinds import LINES, MASKED, rows_of, task_of
+from cstool.data.sample_kinds import SAMPLE_KINDS, TEXT, kind_of_samples
 from cstool.data.sequence_pairs import PairRequest
 from cstool.data.text_spans import open_text_spans
 from cstool.data.tokenizer import BYTE_VALUES
@@ -25,11 +26,12 @@ from cstool.errors import DataError
 from cstool.params import usual_predictions
 from cstool.words import nearest
 
-TEXT, PICTURES, MASKS, ROWS = "HDF5 text", "MNIST IDX", "HDF5 with masks", "rows"
+PICTURES, IMAGES, ROWS = "MNIST IDX", "images in files", "rows"
 _HINT = (
-    "give a folder of `cstool data prepare`, one with files *.h5, with a meta.dat that lists files of CSV, or with the "
-    "files of MNIST"
+    "give a folder of `cstool data prepare`, one with files *.h5, with a meta.dat that lists files of CSV, with the "
+    "files of MNIST, or with images in a folder for each class of each part"
 )
+_LOOK = "`cstool data info` and `cstool data check` look at"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class DataFolder:
 
     Args:
         path: its folder
-        kind: `TEXT`, `PICTURES`, `MASKS`, or `ROWS` of tables
+        kind: `PICTURES`, `IMAGES`, `ROWS` of tables, or of HDF5 the name of one of `SAMPLE_KINDS`
         parts: the folder of each part; that of the data set itself where it has no others
         record: how it was made, if this program did
     """
@@ -50,7 +52,7 @@ class DataFolder:
 
 
 def find_parts(folder: Path) -> DataFolder:
-    """Find the parts of the data set in a folder: files *.h5, folders with such files, or files of MNIST.
+    """Find the parts of the data set in a folder: files *.h5, folders with such files, files of MNIST, or images.
 
     Raises:
         DataError: there is none.
@@ -59,7 +61,7 @@ def find_parts(folder: Path) -> DataFolder:
     record = read_record(folder)
     if record is not None and "sequence_length" in record:
         made = {name: folder / name for name, part in record["parts"].items() if part.get("samples")}
-        return DataFolder(folder, ROWS if {"has_pairs", "spans"} & record.keys() else TEXT, made, record)
+        return DataFolder(folder, ROWS if {"has_pairs", "spans"} & record.keys() else TEXT.name, made, record)
     if (
         any(name.startswith(tuple(f"{part}-images-idx3" for part in MNIST_PARTS.values())) for name in names)
         or (folder / "MNIST" / "raw").is_dir()
@@ -72,16 +74,18 @@ def find_parts(folder: Path) -> DataFolder:
         there = {part: files for part, files in task.files.items() if any((folder / name).is_file() for name in files)}
         return DataFolder(folder, ROWS, dict.fromkeys(there, folder), None)
     if any(is_sample_file(name) for name in names):
-        return DataFolder(folder, _kind_of_samples(folder), alone, None)
+        return DataFolder(folder, kind_of_samples(folder), alone, None)
     inside = {name: folder / name for name in names if (folder / name / META).is_file()}
     if inside:
         return DataFolder(folder, ROWS, inside, None)
     inside = {name: folder / name for name in names if _has_samples(folder / name)}
+    if not inside and (images := {part: folder / part for part in image_parts(folder)}):
+        return DataFolder(folder, IMAGES, images, None)
     if not inside:
         raise DataError(
             f"{folder}: must be a folder with a data set, got none among its entries ({len(names):,})", _HINT
         )
-    return DataFolder(folder, _kind_of_samples(next(iter(inside.values()))), inside, None)
+    return DataFolder(folder, kind_of_samples(next(iter(inside.values()))), inside, None)
 
 
 def made_tokens(record: Mapping[str, Any]) -> int | None:
@@ -94,15 +98,6 @@ def vocab_size_of(record: Mapping[str, Any]) -> int:
     """Vocabulary size of a text data set, as its record says."""
     vocab_size: int = record["tokenizer"]["vocab_size"] if "tokenizer" in record else BYTE_VALUES
     return vocab_size
-
-
-def _kind_of_samples(folder: Path) -> str:
-    """Tell text from masked text: that has labels in a dataset of their own."""
-    first = min(entry for entry in folder.iterdir() if is_sample_file(entry.name))
-    try:
-        return inspected(first, lambda file: MASKS if "labels" in file else TEXT)
-    except DataError:
-        return TEXT
 
 
 def _has_samples(folder: Path) -> bool:
@@ -161,11 +156,11 @@ def open_part(folder: Path, part: str) -> Dataset:
         raise DataError(f"{folder}: must have a part {part}, has {', '.join(found.parts) or 'none'}")
     if found.kind == PICTURES:
         return open_mnist([folder], split=part)
-    if found.kind == MASKS:
-        return open_hdf5_masks([found.parts[part]])
     if found.kind == ROWS:
         return _open_rows(found, part)
-    return open_hdf5_text([found.parts[part]])
+    if found.kind == IMAGES:
+        raise DataError(f"{found.parts[part]}: images are read through the transforms of a dataloader", f"{_LOOK} them")
+    return SAMPLE_KINDS[found.kind].open([found.parts[part]])
 
 
 def _open_rows(found: DataFolder, part: str) -> Dataset:
@@ -186,5 +181,5 @@ def _open_rows(found: DataFolder, part: str) -> Dataset:
         return open_drawn_masks([found.parts[part]], has_pairs=False)
     raise DataError(
         f"{found.parts[part]}: samples of {kind.name} are made with a vocabulary, which the folder does not name",
-        "`cstool data info` and `cstool data check` look at its rows",
+        f"{_LOOK} its rows",
     )

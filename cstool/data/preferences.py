@@ -134,6 +134,12 @@ def open_preferences(
     return PreferenceDataset(folders, files, length, vocab_size)
 
 
+def preferences_of_file(path: Path, vocab_size: int | None) -> PreferenceDataset:
+    """Open the pairs of one file, or raise DataError."""
+    file = inspect_pairs(path)
+    return PreferenceDataset([path.parent], [file], file.sequence_length, vocab_size)
+
+
 def inspect_pairs(path: Path) -> SampleFileInfo:
     """Check a file, all but the values of its samples, or raise DataError."""
 

@@ -209,8 +209,8 @@ def data_info(folder: str | Path) -> DataInfo:
     """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
 
     Args:
-        folder: of a data set made here, of the vendor's files of HDF5 or CSV, of tables of GLUE, or of the files of
-            MNIST
+        folder: of a data set made here, of the vendor's files of HDF5 or CSV, of tables of GLUE, of images in files,
+            or of the files of MNIST
 
     Returns:
         What is known of it; what is not, is None

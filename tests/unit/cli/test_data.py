@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from tests.unit.data import test_hdf5_contexts
+
 
 @pytest.fixture
 def sources(tmp_path):
@@ -95,6 +97,35 @@ def test_info_is_there_as_json(prepare, cstool, golden, tmp_path):
     prepare()
     outcome = cstool("data", "info", str(tmp_path / "text"), "--json")
     golden("cli/data_info.json", outcome.stdout.replace(str(tmp_path), "DIR"))
+
+
+def test_info_of_questions_says_how_many_contexts_each_has(cstool, tmp_path):
+    test_hdf5_contexts.write(tmp_path / "dpr" / "train")
+    lines = cstool("data", "info", str(tmp_path / "dpr")).stdout.splitlines()
+    assert lines[:4] == [
+        f"data set            {tmp_path}/dpr",
+        "format              HDF5 of questions with contexts",
+        "tokens of a sample  4",
+        "contexts            2, of 5 tokens each",
+    ]
+
+
+def test_info_of_images_says_how_many_there_are_of_a_class(cstool, tmp_path):
+    for name in ("train/cat/1", "train/cat/2", "train/dog/1", "train/elk/1", "train/fox/1", "val/cat/1"):
+        path = tmp_path / f"{name}.ppm"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"P6 2 1 255\n" + bytes(6))
+    assert cstool("data", "info", str(tmp_path)).stdout.splitlines() == [
+        f"data set  {tmp_path}",
+        "format    images in files",
+        "classes   cat, dog, elk and 1 more",
+        "",
+        "part   files  size  samples  classes  fewest  most",
+        "train      5  85 B        5        4       1     2",
+        "val        1  17 B        1        1       1     1",
+    ]
+    finding = "lacks dog, elk, fox and has besides none"
+    assert finding in cstool("data", "check", str(tmp_path)).stdout
 
 
 def test_of_a_folder_of_others_info_says_what_it_can(prepare, cstool, tmp_path, monkeypatch):

@@ -177,7 +177,7 @@ def test_digits_are_compared_with_their_record(tmp_path):
 def test_a_folder_without_data_is_refused(tmp_path, error_of, ask):
     hint = (
         "\nhint: give a folder of `cstool data prepare`, one with files *.h5, with a meta.dat that lists files of CSV, "
-        "or with the files of MNIST"
+        "with the files of MNIST, or with images in a folder for each class of each part"
     )
     (tmp_path / "a").touch()
     (tmp_path / "empty").mkdir()
