@@ -426,6 +426,8 @@ def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
         op,
         f"inputs {x}, labels {labels}, mask {mask} and weight {(classes, inputs)} do not fit",
     )
+    told = op.attributes.get("classes", classes)
+    _require(told == classes, op, f"labels are smoothed over {told} classes, of {classes}")
     _require(not sentences or (len(sentences) == 2 and sentences[0] == labels), op, f"{labels} sentences, {sentences}")
     _require_bias(op, shapes, classes)
     return (labels,)
@@ -570,9 +572,11 @@ def _loss_work(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     tokens = math.prod(shapes[op.outputs[0]])
     outputs, inputs = _matrix_shape(op, shapes)
     # Forward: running maximum and sum of exponentials (3 + exponential). Backward: exponential, minus one, scaled (3).
-    softmax = VectorOps(tokens, outputs, EXPONENTIAL_OPS + 3, EXPONENTIAL_OPS + 3)
+    # Smoothed labels take the sum of all logits, and something off each.
+    smooths = 1 if op.attributes.get("label_smoothing") else 0
+    softmax = VectorOps(tokens, outputs, EXPONENTIAL_OPS + 3 + smooths, EXPONENTIAL_OPS + 3 + smooths)
     # Over the PEs that have logits of a token: their maximum and sum forward, the label's share of the sum backward.
-    return MatMul(tokens, inputs, outputs, is_repeated=True), softmax, RowSums(tokens, 2, 1)
+    return MatMul(tokens, inputs, outputs, is_repeated=True), softmax, RowSums(tokens, 2 + smooths, 1)
 
 
 OP_RULES: Mapping[OpKind, OpRules] = {

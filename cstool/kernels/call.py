@@ -139,8 +139,8 @@ class Call:
     """whether this is the first or last panel of the op, in the direction of travel"""
     scale: float = 1.0
     """what each token's loss is multiplied by"""
-    tallies: bool = False
-    """whether a loss is to count what evaluations make scores of"""
+    evaluates: bool = False
+    """whether a loss is that of an evaluation: then it counts what scores are made of, and smooths no labels"""
     loss: LossResult | None = None
 
     def hold(self, weights: Sequence[Weights], panel: Panel | None, is_first: bool, is_last: bool) -> None:

@@ -8,8 +8,12 @@ largest logit, sum of exp(logit - largest), logit of the label, class of the lar
 
 A logit is what the layer gives times a scale; under a softcap it is cap x tanh(scale x what the layer gives / cap).
 
+Where labels are smoothed by a share e, training takes a label for 1 - e of it and e / V of each of the V classes: for
+the logit of the label stands (1 - e) times it, plus e times the mean of all. Evaluations take labels as they are.
+
 Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
-improving open language models at a practical size", 2024, section 2: softcap.
+improving open language models at a practical size", 2024, section 2: softcap. Szegedy et al., "Rethinking the Inception
+architecture for computer vision", 2016, section 7: smoothed labels.
 """
 
 import math
@@ -36,7 +40,7 @@ _LARGEST, _TOTAL, _LABEL, _BEST = range(STATE_ROWS)
 
 
 @reduction
-def _forward(logits, first, labels, state, logits_scale, cap):  # type: ignore[no-untyped-def]
+def _forward(logits, first, labels, state, logits_scale, cap, own, each):  # type: ignore[no-untyped-def]
     tokens, classes = logits.shape
     number = logits.dtype.type
     factor, ceiling, slope = number(logits_scale), number(cap), number(logits_scale / cap)
@@ -68,7 +72,12 @@ def _forward(logits, first, labels, state, logits_scale, cap):  # type: ignore[n
             state[_BEST, t] = first + best
         label = labels[t] - first
         if 0 <= label < classes:
-            state[_LABEL, t] = row[label]
+            state[_LABEL, t] += number(own) * row[label]
+        if each > 0.0:
+            smoothed = number(0)
+            for j in range(classes):
+                smoothed += row[j]
+            state[_LABEL, t] += number(each) * smoothed
 
 
 @reduction
@@ -88,29 +97,33 @@ def _delta_of_logits(logits, delta, first, labels, mask, scale, state):  # type:
 
 
 @reduction
-def _delta_of_bent_logits(logits, delta, first, labels, mask, scale, state, logits_scale, cap):  # type: ignore[no-untyped-def]
-    """Do what `_delta_of_logits` does where logits are scaled or capped; apart, so that it is not slower where not."""
+def _delta_of_bent_logits(logits, delta, first, labels, mask, scale, state, logits_scale, cap, own, each):  # type: ignore[no-untyped-def]
+    """Do what `_delta_of_logits` does where logits are scaled or capped, or labels smoothed.
+
+    It is apart, so that it is not slower where they are not.
+    """
     tokens, classes = logits.shape
     number = logits.dtype.type
     one, factor, ceiling, slope = number(1), number(logits_scale), number(cap), number(logits_scale / cap)
     for t in range(tokens):
         weight = number(scale) * number(mask[t]) * factor
         share = weight / state[_TOTAL, t]
+        of_label, of_each = number(own) * weight, number(each) * weight
         largest = state[_LARGEST, t]
         label = labels[t] - first
         is_here = 0 <= label < classes
         if cap < np.inf:
             if is_here:
                 bent = bent_tanh(logits[t, label], slope)
-                weight *= one - bent * bent
+                of_label *= one - bent * bent
             for j in range(classes):
                 bent = bent_tanh(logits[t, j], slope)
-                logits[t, j] = exp(ceiling * bent - largest) * share * (one - bent * bent)
+                logits[t, j] = (exp(ceiling * bent - largest) * share - of_each) * (one - bent * bent)
         else:
             for j in range(classes):
-                logits[t, j] = exp(logits[t, j] * factor - largest) * share
+                logits[t, j] = exp(logits[t, j] * factor - largest) * share - of_each
         if is_here:
-            logits[t, label] -= weight
+            logits[t, label] -= of_label
         finish(logits[t], delta, t)
 
 
@@ -170,6 +183,12 @@ def _bends(c: Call) -> tuple[float, float]:
     return float(scale), math.inf if cap is None else float(cap)
 
 
+def _shares(c: Call) -> tuple[float, float]:
+    """How much of a label is the label's own, and how much is that of each class."""
+    share = 0.0 if c.evaluates else c.attributes.get("label_smoothing", 0.0)
+    return 1.0 - share, share / c.attributes["classes"] if share else 0.0
+
+
 def softmax_loss_forward(c: Call) -> None:
     """Take the classes of one panel into the kept `state`; panels come in ascending order. The last makes the loss.
 
@@ -192,7 +211,7 @@ def token_loss_forward(c: Call) -> None:
         state[_LARGEST] = -np.inf
         state[_TOTAL:] = 0.0
     for chunk in _chunks(weight.shape[0]):
-        _forward(_logits(c, bias, chunk), c.start + chunk.start, c.inputs[1], state, *_bends(c))
+        _forward(_logits(c, bias, chunk), c.start + chunk.start, c.inputs[1], state, *_bends(c), *_shares(c))
     if c.last:
         _cross_entropies(state, c.outputs[0])
 
@@ -210,7 +229,7 @@ def _result(c: Call) -> LossResult:
     (_, labels, mask, *_), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
     total = np.sum(loss_per_token.astype(np.float64) * mask)
     correct = int(np.count_nonzero((state[_BEST] == labels) & (mask != 0)))
-    return LossResult(float(total), correct, tallies=_tallies(c) if c.tallies else ())
+    return LossResult(float(total), correct, tallies=_tallies(c) if c.evaluates and c.attributes.get("tallies") else ())
 
 
 def _tallies(c: Call) -> tuple[int, ...]:
@@ -247,10 +266,10 @@ def _backward(c: Call, share: np.ndarray, scale: float) -> None:
         if weight.dtype != logits.dtype:
             delta = lend_bfloat16(c.scratch, "loss.delta", logits.shape)
         known = logits, delta, c.start + chunk.start, labels, share, scale, c.kept["state"]
-        if _bends(c) == (1.0, math.inf):
+        if (*_bends(c), *_shares(c)) == (1.0, math.inf, 1.0, 0.0):
             _delta_of_logits(*known)
         else:
-            _delta_of_bent_logits(*known, *_bends(c))
+            _delta_of_bent_logits(*known, *_bends(c), *_shares(c))
         if grad_bias is not None:
             column_sum(logits, grad_bias[chunk])
         gemm.multiply(delta.T, x, grad_weight[chunk])

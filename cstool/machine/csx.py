@@ -88,8 +88,7 @@ class GrainSlot:
             rate, first = op.attributes["dropout"], sample * texts_of(op)
             call.dropout = Dropout(rate, key, step, first, call.sequence) if dropout else None
         for call, scale in zip(self._loss_calls, scales, strict=True):
-            call.scale = scale
-            call.tallies = not dropout and call.attributes.get("tallies", False)
+            call.scale, call.evaluates = scale, not dropout
 
     @property
     def losses(self) -> tuple[LossResult, ...]:

@@ -7,7 +7,7 @@ from typing import Literal
 from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
 from cstool.models.encoder_layer import add_encoder_layer
 from cstool.models.form import SampleForm
-from cstool.models.parts import Parts
+from cstool.models.parts import Parts, smoothed
 from cstool.params import (
     BertClassifierParams,
     BertParams,
@@ -59,7 +59,8 @@ def _pretraining(model: BertParams, form: SampleForm) -> Graph:
     if not model.share_embedding_weights:
         table = tokens.matrix("head", f"{output}.weight", model.vocab_size, hidden)
     weights = (table, *tokens.bias(output, model.vocab_size, model.use_output_bias_in_mlm))
-    tokens.loss(output, (x, "labels", "mask"), "mlm_loss", weights, model.logits_scale)
+    smoothing = smoothed(model.label_smoothing, model.vocab_size)
+    tokens.loss(output, (x, "labels", "mask"), "mlm_loss", weights, model.logits_scale, **smoothing)
     segments.append(tokens.segment())
     scaling = ("num_tokens", 1.0) if form.scales_by_predictions else ("batch_size", model.mlm_loss_weight)
     losses = [Loss("mlm_loss", *scaling, accuracy="accuracy_masked_lm", perplexity="mlm_perplexity")]

@@ -16,7 +16,7 @@ from typing import Any
 from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.models.decoder import alibi_slopes
 from cstool.models.form import SampleForm
-from cstool.models.parts import Parts
+from cstool.models.parts import Parts, smoothed
 from cstool.params import EncoderDecoderParams, InitializerParams
 
 ENCODED = "encoded"
@@ -88,7 +88,8 @@ def encoder_decoder_graph(model: EncoderDecoderParams, form: SampleForm) -> Grap
     table = decoder.words
     if not model.share_embedding_weights:
         table = last.matrix("lm_head", "lm_head.weight", model.vocab_sizes[1], model.hidden_size)
-    last.loss("lm_head", ("decoded", "labels", "mask"), "loss", (table,), model.logits_scale)
+    smoothing = smoothed(model.label_smoothing, model.vocab_sizes[1])
+    last.loss("lm_head", ("decoded", "labels", "mask"), "loss", (table,), model.logits_scale, **smoothing)
     segments.append(last.segment())
 
     inputs = [Tensor(name, (source,), "int32") for name in ("input_ids", "attention_mask")]

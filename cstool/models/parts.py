@@ -26,6 +26,11 @@ class Widths(Protocol):
         """Added to variances."""
 
 
+def smoothed(share: float, classes: int) -> dict[str, Any]:
+    """Return the attributes of a loss that smooths labels by a share, over so many classes; none for a share of 0."""
+    return {"label_smoothing": share, "classes": classes} if share else {}
+
+
 @dataclass
 class Parts:
     """One segment while it is built.

@@ -88,6 +88,27 @@ def test_stopped_and_gone_on_with_on_two_systems_it_has_the_bits_of_a_straight_r
     assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
 
 
+def test_smoothed_labels_are_of_training_alone(cstool, tmp_path, pairs):
+    """They make its loss another one; an evaluation of what was trained does not know of them."""
+    plain = bert_file(tmp_path, pairs, "plain")
+    smoothed = tmp_path / "smoothed.yaml"
+    section = yaml.safe_load(plain.read_text())
+    section["trainer"]["init"]["model"]["label_smoothing"] = 0.3
+    section["trainer"]["init"]["model_dir"] = str(tmp_path / "smoothed")
+    smoothed.write_text(yaml.safe_dump(section))
+    # What is learnt of labels is hardly seen before the second step.
+    losses = [cstool("run", "-p", file, "--max_steps", 1, "--json").document["losses"][0] for file in (plain, smoothed)]
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.05)
+    checkpoint = tmp_path / "smoothed" / "checkpoint_1.mdl"
+    found = [
+        cstool("run", "-p", file, "--mode", "eval", "--checkpoint_path", checkpoint, "--json").document["evaluations"][
+            0
+        ]
+        for file in (plain, smoothed)
+    ]
+    assert found[0]["loss"] == found[1]["loss"]
+
+
 def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
     """On the text of this project's readers of data, for two steps."""
     text = (PROJECT / "docs" / "encoders.md").read_text(encoding="utf-8")

@@ -299,10 +299,18 @@ def softmax_losses(
     labels: Array,
     logits_scale: float = 1.0,
     logits_softcap: float | None = None,
+    smoothing: float = 0.0,
 ) -> Array:
-    """Return the cross entropy of each token."""
+    """Return the cross entropy of each token, of which a share is that of all classes alike."""
     logits, _ = _logits(x, weight, bias, logits_scale, logits_softcap)
-    return -np.log(softmax(logits)[np.arange(len(labels)), labels])
+    return -(smoothed_labels(labels, len(weight), smoothing) * np.log(softmax(logits))).sum(axis=1)
+
+
+def smoothed_labels(labels: Array, classes: int, smoothing: float) -> Array:
+    """Return what is to be learned, (T, V): rows that sum to 1."""
+    found = np.full((len(labels), classes), smoothing / classes)
+    found[np.arange(len(labels)), labels] += 1.0 - smoothing
+    return found
 
 
 def softmax_loss_deltas(
@@ -314,11 +322,11 @@ def softmax_loss_deltas(
     scale: float,
     logits_scale: float = 1.0,
     logits_softcap: float | None = None,
+    smoothing: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """Return the delta of x, and the gradients of weight and bias, of scale x sum of mask x loss."""
     logits, slope = _logits(x, weight, bias, logits_scale, logits_softcap)
-    delta = softmax(logits)
-    delta[np.arange(len(labels)), labels] -= 1.0
+    delta = softmax(logits) - smoothed_labels(labels, len(weight), smoothing)
     delta *= scale * mask[:, None] * slope
     return delta @ weight, delta.T @ x, delta.sum(axis=0)
 

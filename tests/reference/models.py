@@ -4,6 +4,7 @@ There are no grains, lanes, panels or buffers here, and no backward pass: deriva
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def loss(
         weights: by name, float64
         batch: the arrays of a global batch
         seed: of the dropout
-        step: of training; None for no dropout
+        step: of training; None for no dropout, and labels that are not smoothed
         scales: what the terms of each of the model's losses are multiplied by
     """
     values: dict[str, Array] = {}
@@ -47,6 +48,8 @@ def loss(
         rate = op.attributes.get("dropout", 0.0)
         dropout = Dropout(rate, key_of(seed, op.name), step, 0, sequence) if rate and step is not None else None
         inputs = [values[name] for name in op.inputs]
+        if step is None:
+            op = replace(op, attributes={**op.attributes, "label_smoothing": 0.0})
         made = output(op, inputs, [weights[name] for name in op.weights], sequence, dropout)
         values |= zip(op.outputs, made if isinstance(made, tuple) else (made,), strict=True)
         if op.kind is OpKind.SOFTMAX_LOSS:
@@ -121,7 +124,8 @@ def output(
             return mixture.balance_losses(x, inputs[1:], sequence)
         case OpKind.SOFTMAX_LOSS | OpKind.TOKEN_LOSS:
             bias, bend = weights[1] if weights[1:] else None, (attributes["logits_scale"], attributes["logits_softcap"])
-            return kernels.softmax_losses(x, weights[0], bias, inputs[1], *bend)
+            smoothing = attributes.get("label_smoothing", 0.0)
+            return kernels.softmax_losses(x, weights[0], bias, inputs[1], *bend, smoothing)
         case OpKind.PREFERENCE_LOSS:
             policy, counts, *others = (array.reshape(len(inputs[2]), 2, -1) for array in (x, inputs[1], *inputs[3:]))
             kind, beta, penalty = (attributes[name] for name in ("loss_type", "beta", "penalty"))

@@ -158,11 +158,11 @@ class BertParams(EncoderParams):
     use_ffn_bias_in_mlm: bool = True
     use_output_bias_in_mlm: bool = True
     mlm_loss_weight: Positive = 1.0
+    label_smoothing: Rate = 0.0
 
     without_effect: ClassVar[frozenset[str]] = EncoderParams.without_effect | {"embedding_dropout_rate"}
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         **EncoderParams.supported,
-        "label_smoothing": (0.0,),
         "num_classes": (2,),
         "add_pooling_layer": (True, False),
     }

@@ -91,6 +91,7 @@ class EncoderDecoderParams(AttentionRules):
     output_logits_alpha: Positive | None = None
     mlm_loss_scaling: Literal["num_masked", "precomputed_num_masked", "batch_size"] = "batch_size"
     lm_loss_weight: Positive = 1.0
+    label_smoothing: Rate = 0.0
     decoder_start_token_id: Whole | None = None
 
     null_counts: ClassVar[frozenset[str]] = frozenset({"position_embedding_type"})
@@ -100,7 +101,6 @@ class EncoderDecoderParams(AttentionRules):
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
         "position_embedding_type": ("relative", "learned_absolute", "fixed", "alibi", None),
         "norm_type": ("layernorm", "biasless-layernorm", "rmsnorm"),
-        "label_smoothing": (0.0,),
         **dict.fromkeys("lr_adjustment_groups tie_encoder_decoder use_cache".split(), ()),
     }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.ir import OP_RULES, Delta, Op, OpKind
+from cstool.ir import OP_RULES, Delta, Op, OpKind, rules_of, work_of
 
 
 @pytest.mark.parametrize("kind", OpKind)
@@ -80,3 +80,28 @@ def test_the_delta_of_a_sum_with_fixed_positions_is_that_of_the_sum_unless_some_
 def test_the_delta_of_a_gate_needs_a_buffer_of_its_own():
     rules = OP_RULES[OpKind.GATED_ACTIVATION]
     assert [rules.delta({}, index) for index in (0, 1)] == [Delta.IN_PLACE, Delta.COMPUTED]
+
+
+LOSS_SHAPES = {"x": (6, 8), "labels": (6,), "mask": (6,), "head": (5, 8), "words": (20,), "y": (6,)}
+
+
+def loss(*counted: str, **attributes: object) -> Op:
+    return Op(OpKind.SOFTMAX_LOSS, "last", ("x", "labels", "mask", *counted), ("y",), ("head",), attributes)
+
+
+def test_a_loss_may_count_words_of_sentences():
+    assert rules_of(loss()).shapes(loss("labels", "words"), LOSS_SHAPES) == ((6,),)
+    with pytest.raises(ValueError, match=r"last: \(6,\) sentences, \[\(20,\)\]"):
+        rules_of(loss()).shapes(loss("words"), LOSS_SHAPES)
+
+
+def test_labels_are_smoothed_over_all_classes():
+    smoothed = {"label_smoothing": 0.1, "classes": 5}
+    assert rules_of(loss()).shapes(loss(**smoothed), LOSS_SHAPES) == ((6,),)
+    with pytest.raises(ValueError, match="last: labels are smoothed over 4 classes, of 5"):
+        rules_of(loss()).shapes(loss(label_smoothing=0.1, classes=4), LOSS_SHAPES)
+    plain, more = (
+        [(item.forward, item.backward) for item in work_of(op, LOSS_SHAPES)[1:]] for op in (loss(), loss(**smoothed))
+    )
+    # The sum of all logits, and what is taken off each; one more sum over the PEs of a token.
+    assert more == [(plain[0][0] + 1, plain[0][1] + 1), (plain[1][0] + 1, plain[1][1])]

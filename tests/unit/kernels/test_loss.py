@@ -22,15 +22,17 @@ from tests.unit.kernels.tolerances import Scratch, assert_close, assert_derivati
 TOKENS, HIDDEN, CLASSES, SCALE = 9, 12, 40, 0.125
 PANELS = [0, 7, 8, 25, 40]
 
-Bend = tuple[float, float | None]
-"""scale and softcap of the logits"""
+Bend = tuple[float, float | None, float]
+"""scale and softcap of the logits, and the share by which labels are smoothed"""
 
 BENDS: dict[str, Bend] = {
-    "plain": (1.0, None),
-    "scaled": (0.35, None),
-    "opposite": (-0.7, None),
-    "capped": (1.0, 6.0),
-    "scaled and capped": (0.35, 2.5),
+    "plain": (1.0, None, 0.0),
+    "scaled": (0.35, None, 0.0),
+    "opposite": (-0.7, None, 0.0),
+    "capped": (1.0, 6.0, 0.0),
+    "scaled and capped": (0.35, 2.5, 0.0),
+    "smoothed": (1.0, None, 0.1),
+    "smoothed, scaled and capped": (0.35, 2.5, 0.6),
 }
 
 every_bend = pytest.mark.parametrize("bend", BENDS.values(), ids=BENDS)
@@ -44,7 +46,9 @@ any_cut = given(
 class Case:
     """Inputs of the loss, and the loss by panels."""
 
-    def __init__(self, dtype: np.dtype, with_bias: bool, rng: np.random.Generator, bend: Bend = (1.0, None)) -> None:
+    def __init__(
+        self, dtype: np.dtype, with_bias: bool, rng: np.random.Generator, bend: Bend = (1.0, None, 0.0)
+    ) -> None:
         self.bend = bend
         self.x = rng.standard_normal((TOKENS, HIDDEN)).astype(dtype)
         self.weight = rng.standard_normal((CLASSES, HIDDEN)).astype(dtype)
@@ -59,11 +63,12 @@ class Case:
     def call(self, scratch: Scratch, edges: list[int], **more: Any) -> Call:
         """Return the call after forward, panel by panel."""
         given = [self.x, self.labels, self.mask], [self.weight, self.bias]
-        scale, cap = self.bend
+        scale, cap, smoothing = self.bend
         gradients = [np.full(self.weight.shape, np.nan, self.x.dtype), np.full(CLASSES, np.nan, self.x.dtype)]
         of_call = {"scratch": scratch, "scale": SCALE, "gradients": gradients, **more}
         sequence = of_call.pop("sequence", 1)
         bend = {"logits_scale": scale, "logits_softcap": cap}
+        bend |= {"label_smoothing": smoothing, "classes": CLASSES, "tallies": True}
         call = make_call(OpKind.SOFTMAX_LOSS, *given, sequence=sequence, of_call=of_call, **bend)
         self._by_panels(softmax_loss_forward, call, edges)
         return call
@@ -179,7 +184,11 @@ def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts, seed, bend):
 @pytest.mark.usefixtures("_chunk_classes")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
-def test_logits_that_were_kept_give_the_bits_of_those_that_are_computed_again(plain, edges, precision, scratch32):
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_logits_that_were_kept_give_the_bits_of_those_that_are_computed_again(
+    plain, edges, smoothing, precision, scratch32
+):
+    plain.bend = (1.0, None, smoothing)
     plain.bias = np.linspace(-1, 1, CLASSES, dtype=np.float32)
     more: dict[str, Any] = {}
     if precision == "bfloat16":
@@ -214,7 +223,7 @@ def test_delta_is_added_when_asked(plain, scratch32):
 
 @given(exponent=st.integers(-3, 3), seed=st.integers(0, 99))
 def test_a_scale_does_to_the_loss_what_it_does_to_the_weights(exponent, seed):
-    scaled = Case(np.dtype(np.float32), True, np.random.default_rng(seed), (2.0**exponent, None))
+    scaled = Case(np.dtype(np.float32), True, np.random.default_rng(seed), (2.0**exponent, None, 0.0))
     plain, scratch = Case(np.dtype(np.float32), True, np.random.default_rng(seed)), lender(np.dtype(np.float32))
     plain.weight, plain.bias = np.ldexp(plain.weight, exponent), np.ldexp(plain.bias, exponent)
     np.testing.assert_array_equal(scaled.forward(scratch, PANELS)[3], plain.forward(scratch, PANELS)[3])
@@ -222,7 +231,7 @@ def test_a_scale_does_to_the_loss_what_it_does_to_the_weights(exponent, seed):
 
 @given(cap=st.floats(0.1, 50.0), seed=st.integers(0, 99))
 def test_under_a_cap_no_loss_is_larger_than_the_cap_allows(cap, seed):
-    case = Case(np.dtype(np.float64), True, np.random.default_rng(seed), (1.0, cap))
+    case = Case(np.dtype(np.float64), True, np.random.default_rng(seed), (1.0, cap, 0.0))
     case.x *= 100.0
     losses = case.forward(lender(np.dtype(np.float64)), PANELS)[0]
     assert 0.0 <= losses.min() <= losses.max() <= (2.0 * cap + np.log(CLASSES)) * (1 + 1e-14)
@@ -230,7 +239,7 @@ def test_under_a_cap_no_loss_is_larger_than_the_cap_allows(cap, seed):
 
 def test_under_a_cap_the_likeliest_class_stays_the_likeliest(plain, scratch32):
     plain.labels[:] = np.argmax(plain.x @ plain.weight.T, axis=1)
-    plain.bend = (1.0, 20.0)
+    plain.bend = (1.0, 20.0, 0.0)
     assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum()
 
 
@@ -278,13 +287,28 @@ def test_infinite_logits_come_out_as_nan_without_a_warning(bend, plain, scratch3
     assert np.isnan(plain.backward(scratch32, PANELS)[0][0]).all()
 
 
+def test_smoothed_labels_make_the_loss_of_the_vendor_which_evaluations_leave_as_it_is(rng, scratch64):
+    """That of the label, and the mean of those of all classes."""
+    share = 0.3
+    case = Case(np.dtype(np.float64), True, rng, (1.0, None, share))
+    plain = Case(np.dtype(np.float64), True, rng)
+    plain.x, plain.weight, plain.bias, plain.labels = case.x, case.weight, case.bias, case.labels
+    logits = case.x @ case.weight.T + case.bias
+    by_class = np.log(np.exp(logits).sum(axis=1, keepdims=True)) - logits
+    of_labels = by_class[np.arange(TOKENS), case.labels]
+    expected = (1 - share) * of_labels + share * by_class.mean(axis=1)
+    np.testing.assert_allclose(case.forward(scratch64, PANELS)[0], expected, rtol=1e-12)
+    evaluated = case.call(scratch64, PANELS, evaluates=True)
+    np.testing.assert_array_equal(evaluated.outputs[0], plain.forward(scratch64, PANELS)[0])
+
+
 def test_where_scores_are_wanted_the_likeliest_classes_are_counted(plain, scratch32):
     """Panel by panel, in all tokens of samples of which some count; else nothing is."""
     plain.mask[:] = [1, 0, 0, 0, 0, 0, 1, 1, 1]
     best = np.argmax(plain.x @ plain.weight.T, axis=1)
     plain.labels[::2] = best[::2]
     assert plain.call(scratch32, PANELS).loss.tallies == ()
-    call = plain.call(scratch32, PANELS, tallies=True, sequence=3)
+    call = plain.call(scratch32, PANELS, evaluates=True, sequence=3)
     there = [0, 1, 2, 6, 7, 8]
     rightly = [number for number in there if best[number] == plain.labels[number]]
     counted = [np.bincount(found, minlength=CLASSES) for found in (best[rightly], best[there], plain.labels[there])]
@@ -298,8 +322,9 @@ def test_of_sentences_the_words_are_counted(rng, scratch32):
     positions = np.array([0, 2, 4, 0, 1, 0], np.int32)
     words = np.array([-1, 0, -1, 1, -1, 2, 7, 7, -1, 8, 9, -1], np.int32)
     given = [x, labels, mask, positions, words], [np.eye(2, dtype=np.float32), None]
-    of_call = {"stop": 2, "tallies": True, "scratch": scratch32}
-    call = make_call(OpKind.SOFTMAX_LOSS, *given, sequence=3, of_call=of_call, logits_scale=1.0, logits_softcap=None)
+    of_call = {"stop": 2, "evaluates": True, "scratch": scratch32}
+    attributes = {"logits_scale": 1.0, "logits_softcap": None, "tallies": True}
+    call = make_call(OpKind.SOFTMAX_LOSS, *given, sequence=3, of_call=of_call, **attributes)
     softmax_loss_forward(call)
     # Chosen are "1", then "7" and "7 8 9"; to be chosen are "1 2", then "7".
     assert call.loss.tallies == (2, 0, 5, 3, 3, 1)
