@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cstool.data import DataCheck as DataCheck
     from cstool.data import DataInfo as DataInfo
     from cstool.data import DigitsSummary as DigitsSummary
+    from cstool.data import PreferenceSummary as PreferenceSummary
     from cstool.data import TextSummary as TextSummary
     from cstool.errors import ArtifactError as ArtifactError
     from cstool.errors import CheckpointError as CheckpointError
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from cstool.verbs.data import data_info as data_info
     from cstool.verbs.data import prepare_digits as prepare_digits
     from cstool.verbs.data import prepare_mlm as prepare_mlm
+    from cstool.verbs.data import prepare_preferences as prepare_preferences
     from cstool.verbs.data import prepare_span as prepare_span
     from cstool.verbs.data import prepare_text as prepare_text
     from cstool.verbs.data import read_samples as read_samples
@@ -110,11 +112,12 @@ _NAMES = {
         "data_info",
         "prepare_digits",
         "prepare_mlm",
+        "prepare_preferences",
         "prepare_span",
         "prepare_text",
         "read_samples",
     ),
-    "cstool.data": ("DataCheck", "DataInfo", "DigitsSummary", "TextSummary"),
+    "cstool.data": ("DataCheck", "DataInfo", "DigitsSummary", "PreferenceSummary", "TextSummary"),
     "cstool.errors": (
         "ArtifactError",
         "CheckpointError",

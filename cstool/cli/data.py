@@ -19,13 +19,14 @@ from cstool.verbs.data import (
     data_info,
     prepare_digits,
     prepare_mlm,
+    prepare_preferences,
     prepare_span,
     prepare_text,
 )
 from cstool.words import bytes_text, counted
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import DataInfo, PartInfo, TextSummary
+    from cstool.verbs.results import DataInfo, PartInfo, PreferenceSummary, TextSummary
 
 BYTE_VALUES = 256
 _SHOWN_CLASSES = 3
@@ -225,6 +226,45 @@ def span(
     _show_text_summary(made, val_fraction, as_json)
 
 
+@command(
+    prepare_app,
+    "preferences",
+    "cstool data prepare preferences pairs.jsonl --output datasets/preferences --sequence_length 128",
+)
+def preferences(
+    sources: Annotated[list[Path], argument("SOURCES", "Files .jsonl or .ndjson, and folders with such files.")],
+    output: OutputOption,
+    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of each text.")],
+    tokenizer: Annotated[
+        str, option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file; it is copied.")
+    ] = "bytes",
+    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of the pairs that is held out.")] = 0.05,
+    seed: SeedOption = 1,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a data set of preferences (DPO) from JSON Lines: objects with prompt, chosen and rejected.
+
+    For DpoHDF5DataProcessor, in the vendor's layout. A prompt that is too long loses its begin, and then an answer its
+    end. Lines without a prompt or an answer are left out.
+    """
+    with bars_in_bytes() as progress:
+        made = prepare_preferences(
+            sources,
+            output,
+            sequence_length=sequence_length,
+            val_fraction=val_fraction,
+            seed=seed,
+            tokenizer=tokenizer,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        print_json(made)
+    else:
+        _print_preferences(made)
+
+
 @command(prepare_app, "digits", "cstool data prepare digits --output datasets/mnist")
 def digits(
     output: OutputOption,
@@ -342,6 +382,19 @@ def _show_text_summary(made: TextSummary, val_fraction: float, as_json: bool, *,
             f"Not text: {counted(binary.files, 'file')} with zero bytes, {bytes_text(binary.size_bytes)}, such as "
             f"{binary.first}; give sources without such files, and --overwrite, unless they are meant"
         )
+
+
+def _print_preferences(made: PreferenceSummary) -> None:
+    how = "already prepared" if made.already_prepared else f"prepared in {made.duration_s:.1f} s"
+    print_line(f"{made.path}: {how}")
+    parts = {"train": made.train, "val": made.val}
+    rows = [(name, f"{part.pairs:,}", f"{part.tokens:,}", f"{part.cut:,}") for name, part in parts.items()]
+    columns = ("part", "pairs", "tokens of answers", "cut")
+    print_table(columns, rows, right=columns[1:])
+    if made.left_out:
+        print(f"Left out: {counted(made.left_out, 'line')} without a prompt or an answer")
+    if made.tokenizer != "bytes":
+        print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens")
 
 
 def _print_data_info(info: DataInfo) -> None:

@@ -15,6 +15,7 @@ from cstool.data.one_sequence import OneSequenceDataset
 from cstool.data.pair_text import PairTokenizer, pair_tokenizer
 from cstool.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of
 from cstool.data.patches import PatchesDataset, has_images
+from cstool.data.preference_preparation import PreferencePlan, PreferenceSummary, prepare_preferences
 from cstool.data.preferences import PreferenceDataset
 from cstool.data.record import read_record
 from cstool.data.sink_tokens import SinkTokensDataset

@@ -246,26 +246,36 @@ def _check_samples(
     progress: Progress | None,
 ) -> None:
     """Read every sample of HDF5 files; of each file the first that is wrong is told, and whether all are alike."""
-    paths = [path for part in found.parts.values() for path in sorted(part.iterdir()) if is_sample_file(path.name)]
-    total_bytes = sum(path.stat().st_size for path in paths)
-    for path in paths:
+    paths = [
+        (name, path)
+        for name, part in found.parts.items()
+        if part.is_dir()
+        for path in sorted(part.iterdir())
+        if is_sample_file(path.name)
+    ]
+    total_bytes = sum(path.stat().st_size for _, path in paths)
+    samples = dict.fromkeys(found.parts, 0)
+    for name, path in paths:
         check.files += 1
         check.size_bytes += path.stat().st_size
         try:
             with closing(open_file(path, vocab_size)) as dataset:
                 tokens = sum(math.prod(field.shape) for field in dataset.fields.values())
                 for block in read_blocks(dataset, max(1, _BLOCK_TOKENS // tokens), dataset.sample_count):
-                    check.samples += len(block["mask"])
+                    samples[name] += len(block["mask"])
         except DataError as error:
             check.findings.append(error.message)
         if progress is not None:
             progress(check.size_bytes, total_bytes)
-    for part in found.parts.values():
+    check.samples = sum(samples.values())
+    for name, part in found.parts.items():
         try:
             kind.open([part]).close()
         except DataError as error:
             if error.message not in check.findings:
                 check.findings.append(error.message)
+        if found.record is not None and samples[name] != (recorded := found.record["parts"][name]["samples"]):
+            check.findings.append(f"{part}: must have {recorded:,} samples as it was made, got {samples[name]:,}")
 
 
 def _check_images(found: DataFolder, check: DataCheck, progress: Progress | None) -> None:

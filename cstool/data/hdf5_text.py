@@ -165,14 +165,17 @@ def open_hdf5_text(
     return Hdf5TextDataset(folders, files, max_sequence_length or length, vocab_size, is_packed=is_packed)
 
 
-def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequence_length: int) -> None:
+def write_hdf5_text(
+    path: Path, chunks: Iterable[Array], sample_count: int, sequence_length: int, features: int = len(FEATURES)
+) -> None:
     """Write a file of the layout, or nothing: to a temporary file first, then renamed.
 
     Args:
         path: of the file
-        chunks: samples (n, 3, S) int32, in order
+        chunks: samples (n, features, S) int32, in order
         sample_count: of all chunks together, at least 1
         sequence_length: S, at least 1
+        features: of a sample
 
     Raises:
         ValueError: the chunks have another shape or number of samples.
@@ -180,14 +183,15 @@ def write_hdf5_text(path: Path, chunks: Iterable[Array], sample_count: int, sequ
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        offset = _lay_out(partial, sample_count, sequence_length)
+        offset = _lay_out(partial, (sample_count, features, sequence_length))
         # Samples do not go through the HDF5 library: it may crash on a full disk instead of raising OSError.
         with partial.open("r+b") as stream:
             stream.seek(offset)
             written = 0
             for chunk in chunks:
-                if chunk.dtype != np.int32 or chunk.shape[1:] != (3, sequence_length):
-                    raise ValueError(f"chunks must be (n, 3, {sequence_length}) int32, got {chunk.shape} {chunk.dtype}")
+                if chunk.dtype != np.int32 or chunk.shape[1:] != (features, sequence_length):
+                    form = f"(n, {features}, {sequence_length}) int32"
+                    raise ValueError(f"chunks must be {form}, got {chunk.shape} {chunk.dtype}")
                 written += len(chunk)
                 if written > sample_count:
                     break
@@ -217,7 +221,7 @@ def holds_samples(path: Path, sample_count: int, sequence_length: int) -> bool:
     )
 
 
-def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
+def _lay_out(path: Path, shape: tuple[int, int, int]) -> int:
     """Create a file with one contiguous, unwritten dataset; return where its samples begin [bytes]."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_layout(h5py.h5d.CONTIGUOUS)
@@ -226,8 +230,8 @@ def _lay_out(path: Path, sample_count: int, sequence_length: int) -> int:
     # Without it the creation time is in the file, and the same data has other bytes each time.
     properties.set_obj_track_times(False)
     with h5py.File(path, "w") as file:
-        file.attrs["n_examples"] = sample_count
-        space = h5py.h5s.create_simple((sample_count, 3, sequence_length))
+        file.attrs["n_examples"] = shape[0]
+        space = h5py.h5s.create_simple(shape)
         dataset = h5py.h5d.create(file.id, b"data", h5py.h5t.STD_I32LE, space, dcpl=properties)
         return int(dataset.get_offset())
 

@@ -114,7 +114,7 @@ def _text(found: DataFolder) -> DataInfo:
         contexts=contexts,
         tokenizer=None if tokenizer is None else tokenizer.name,
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
-        packing=record.get("packing", "stream") if record else None,
+        packing=record.get("packing", "stream") if record and not kind.has_prompts else None,
         shuffle_seed=record.get("shuffle_seed"),
         unknown_characters=record.get("unknown_characters", 0) if record else None,
         source=_source(record) if record else None,

@@ -153,6 +153,13 @@ def documents_of(runs: Sequence[Run]) -> Iterator[SourceFile]:
         raise _no_documents(runs[0].file)
 
 
+def objects_of(file: SourceFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a file, with the numbers of their lines; raise DataError if a line is none."""
+    for start, stop, first in _cut(file):
+        for number, line in _lines(read_bytes(file, start, stop), start, first):
+            yield number, _object(f"{file.path}:{number}", line)
+
+
 def _cut(file: SourceFile) -> Iterator[tuple[int, int, int]]:
     """Yield where runs of lines start and stop, and the number of their first line."""
     start, line = 0, 1

@@ -17,7 +17,7 @@ from cstool.data.mnist import MNIST_PARTS, open_mnist
 from cstool.data.record import read_record
 from cstool.data.row_files import META
 from cstool.data.row_kinds import LINES, MASKED, rows_of, task_of
-from cstool.data.sample_kinds import SAMPLE_KINDS, TEXT, kind_of_samples
+from cstool.data.sample_kinds import PREFERENCES, SAMPLE_KINDS, TEXT, kind_of_samples
 from cstool.data.sequence_pairs import PairRequest
 from cstool.data.text_spans import open_text_spans
 from cstool.data.tokenizer import BYTE_VALUES
@@ -61,7 +61,8 @@ def find_parts(folder: Path) -> DataFolder:
     record = read_record(folder)
     if record is not None and "sequence_length" in record:
         made = {name: folder / name for name, part in record["parts"].items() if part.get("samples")}
-        return DataFolder(folder, ROWS if {"has_pairs", "spans"} & record.keys() else TEXT.name, made, record)
+        kind = ROWS if {"has_pairs", "spans"} & record.keys() else PREFERENCES.name if "texts" in record else TEXT.name
+        return DataFolder(folder, kind, made, record)
     if (
         any(name.startswith(tuple(f"{part}-images-idx3" for part in MNIST_PARTS.values())) for name in names)
         or (folder / "MNIST" / "raw").is_dir()

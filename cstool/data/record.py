@@ -105,6 +105,16 @@ class _SpanTextRecord(_TextRecord):
     spans: _Spans
 
 
+class _PreferencePart(_TextPart):
+    cut: _Size
+
+
+class _PreferenceRecord(_TextRecord):
+    texts: list[str]
+    left_out: _Size
+    parts: Annotated[dict[str, _PreferencePart], AfterValidator(_check_parts)]  # type: ignore[assignment]
+
+
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
 
@@ -120,7 +130,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         return None
     problems = Problems(Document(str(path), text, record), folder)
     kind: type[_Section] = _TextRecord if "sequence_length" in record else _Record
-    kind = _MaskedTextRecord if "has_pairs" in record else _SpanTextRecord if "spans" in record else kind
+    kinds: dict[str, type[_Section]] = {
+        "has_pairs": _MaskedTextRecord,
+        "spans": _SpanTextRecord,
+        "texts": _PreferenceRecord,
+    }
+    kind = next((found for key, found in kinds.items() if key in record), kind)
     checked = problems.check(kind, record, ())
     try:
         problems.raise_found()

@@ -13,7 +13,7 @@ from cstool.verbs.screen import told_in_bytes
 if TYPE_CHECKING:
     import numpy as np
 
-    from cstool.data import DataCheck, DataInfo, DigitsSummary, TextSummary
+    from cstool.data import DataCheck, DataInfo, DigitsSummary, PreferenceSummary, TextSummary
     from cstool.progress import Progress
 
 
@@ -181,6 +181,46 @@ def _prepare(
     with told_in_bytes("Preparing text", progress) as tell:
         made: TextSummary = make(paths, Path(output), plan, processes=processes, overwrite=overwrite, progress=tell)
         return made
+
+
+def prepare_preferences(
+    sources: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    sequence_length: int,
+    val_fraction: float = 0.05,
+    seed: int = 1,
+    tokenizer: str | Path = "bytes",
+    overwrite: bool = False,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> PreferenceSummary:
+    """Make a data set of preferences (DPO) from JSON Lines: objects with `prompt`, `chosen` and `rejected`.
+
+    One that was made before from the same lines with the same arguments is kept.
+
+    Args:
+        sources: a file .jsonl or .ndjson, or a folder with such files, or several
+        output: a folder that does not exist, is empty, or was made by this function
+        sequence_length: tokens of each text; a prompt that is too long loses its begin, then an answer its end
+        val_fraction: share of the pairs that is held out, in [0, 1)
+        seed: of the choice of held-out pairs
+        tokenizer: "bytes" or a tokenizers JSON file
+        overwrite: replace a different data set
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Returns:
+        How many pairs and tokens of answers each part has, how many were cut, and how many lines left out
+
+    Raises:
+        DataError: an argument is out of range, a line is not as it must be, or the data set cannot be written
+    """
+    from cstool.data import PreferencePlan
+    from cstool.data import prepare_preferences as prepare
+
+    named = [sources] if isinstance(sources, str | Path) else sources
+    plan = PreferencePlan(sequence_length, str(tokenizer), val_fraction, seed)
+    with told_in_bytes("Preparing pairs", progress) as tell:
+        return prepare([Path(source) for source in named], Path(output), plan, overwrite=overwrite, progress=tell)
 
 
 def prepare_digits(

@@ -2,7 +2,7 @@
 
 from cstool.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
 from cstool.compiler.difference import Change
-from cstool.data import DataInfo, PartInfo, TextSummary
+from cstool.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 from cstool.estimation import Estimate, Row
 from cstool.estimation.published import Comparison as PublishedComparison
 from cstool.estimation.published import Prediction

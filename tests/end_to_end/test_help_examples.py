@@ -53,7 +53,7 @@ def shrink(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
-    """A folder of somebody who worked before: books, a data set, three checkpoints, files from elsewhere."""
+    """A folder of somebody who worked before: books, pairs, a data set, three checkpoints, files from elsewhere."""
     folder = tmp_path_factory.mktemp("work")
     write_params(folder)
     shrink(folder)
@@ -61,6 +61,7 @@ def prepared(tmp_path_factory) -> Path:
     save_checkpoints(folder / "params" / "gpt_tiny.yaml", folder / "checkpoints" / "gpt_tiny", (200, 400, 600))
     shutil.copy(INTEROP / "gpt2_small_legacy.yaml", folder / "params_gpt2.yaml")
     shutil.copy(PROJECT / "cstool" / "system" / "systems" / "cs2.yaml", folder / "my_system.yaml")
+    (folder / "pairs.jsonl").write_text('{"prompt": "1+1=", "chosen": "2", "rejected": "3"}\n' * 4)
     (folder / "kept").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

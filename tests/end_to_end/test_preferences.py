@@ -1,5 +1,6 @@
 """DPO as a user runs it: trained, stopped, gone on with, in files, from a decoder's checkpoint; and what is refused."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -100,6 +101,21 @@ def test_it_begins_without_a_preference_and_learns_one_while_the_reference_stays
     assert tensors(first, "model.policy_model.model.") != tensors(last, "model.policy_model.model.")
     assert not tensors(last, "optimizer.ref_model")
     assert len(tensors(last, "optimizer.policy_model")) == 2 * len(before)
+
+
+def test_pairs_of_lines_are_prepared_and_learnt(cstool, tmp_path):
+    """Answers in capitals are preferred."""
+    lines = [{"prompt": f"say {n}\n", "chosen": "AYE" * (1 + n % 3), "rejected": "no"} for n in range(40)]
+    (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    folder = tmp_path / "made"
+    made = ("data", "prepare", "preferences", tmp_path / "pairs.jsonl", "--output", folder, "--sequence_length", 24)
+    assert cstool(*made, "--val_fraction", 0.2).code == 0
+    policy = {**POLICY, "vocab_size": 256, "max_position_embeddings": 24}
+    model = {"name": "dpo", "dpo": {"beta": 0.1}, "policy_model": policy}
+    outcome = cstool("run", "-p", params(tmp_path, folder, "run", model=model), "--mode", "train_and_eval", "--json")
+    assert outcome.code == 0, outcome.stderr
+    (found,) = outcome.document["evaluations"]
+    assert (found["samples"], found["accuracy"]) == (8, 1.0)
 
 
 def test_stopped_on_two_systems_or_in_files_it_has_the_bits_of_a_straight_run(cstool, tmp_path, data):

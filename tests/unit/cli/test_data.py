@@ -80,6 +80,24 @@ def test_json_lines_are_documents_from_the_command_to_the_information(cstool, pr
     assert cstool("data", "check", str(tmp_path / "text")).code == 0
 
 
+def test_preparing_preferences_tells_what_became_of_the_lines(cstool, tmp_path):
+    lines = [{"prompt": f"{n}=", "chosen": f"{n}", "rejected": "9" * 20 if n else ""} for n in range(11)]
+    (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    command = ("data", "prepare", "preferences", str(tmp_path / "pairs.jsonl"), "--output", str(tmp_path / "out"))
+    command += ("--sequence_length", "16", "--val_fraction", "0.2")
+    stdout = cstool(*command).said
+    assert re.sub(r"in \d+\.\d s", "in S s", stdout).splitlines() == [
+        f"{tmp_path}/out: prepared in S s",
+        "part   pairs  tokens of answers  cut",
+        "train      8                136    8",
+        "val        2                 35    2",
+        "Left out: 1 line without a prompt or an answer",
+    ]
+    assert cstool(*command).stdout.splitlines()[0] == f"{tmp_path}/out: already prepared"
+    assert cstool(*command, "--json").document["train"] == {"pairs": 8, "tokens": 136, "cut": 8}
+    assert cstool("data", "check", str(tmp_path / "out")).code == 0
+
+
 def test_text_that_is_already_prepared_is_kept_and_the_summary_is_there_as_json(prepare, tmp_path):
     document = prepare("--json").document
     assert document["path"] == f"{tmp_path}/text"
