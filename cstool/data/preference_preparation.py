@@ -35,7 +35,8 @@ KEYS = (PROMPT, *TEXTS)
 """of an object, under which its texts are"""
 FORMAT = 1
 _MOST_LENGTH = 2**20
-_CHUNK_PAIRS = 64
+_CHUNK_NUMBERS = 2**21
+"""in memory at a time, or those of one pair"""
 _HINT = 'a line is {"prompt": "...", "chosen": "...", "rejected": "..."}'
 
 Progress = Callable[[int, int], None]
@@ -220,14 +221,16 @@ class _Work:
         held_out = places < self._limit(places)
         for part, is_here in (("train", ~held_out), ("val", held_out)):
             count = int(is_here.sum())
-            (self.partial / part).mkdir(exist_ok=True)
+            if count:
+                (self.partial / part).mkdir(exist_ok=True)
             samples = self._samples(is_here)
             self._cut = self._tokens = self._text_bytes = 0
             for number, first in enumerate(range(0, count, FILE_SAMPLES)):
                 name = f"{part}/data_{number:05d}.h5"
                 of_file = min(FILE_SAMPLES, count - first)
-                chunks = _chunks(samples, of_file)
-                write_hdf5_text(self.partial / name, chunks, of_file, self.plan.sequence_length, len(FEATURES))
+                length = self.plan.sequence_length
+                chunks = _chunks(samples, of_file, length)
+                write_hdf5_text(self.partial / name, chunks, of_file, length, len(FEATURES))
                 sizes[name] = (self.partial / name).stat().st_size
             parts[part] = {
                 "files": len(self.files),
@@ -307,10 +310,11 @@ class _Work:
             self.progress(done_bytes, 2 * sum(file.size_bytes for file in self.files))
 
 
-def _chunks(samples: Iterator[Array], count: int) -> Iterator[Array]:
-    """Yield so many of the samples, some at a time, (n, 6, S)."""
-    for start in range(0, count, _CHUNK_PAIRS):
-        yield np.stack(list(islice(samples, min(_CHUNK_PAIRS, count - start))))
+def _chunks(samples: Iterator[Array], count: int, length: int) -> Iterator[Array]:
+    """Yield so many of the samples, of S tokens, some at a time, (n, 6, S)."""
+    most = max(1, _CHUNK_NUMBERS // (len(FEATURES) * length))
+    for start in range(0, count, most):
+        yield np.stack(list(islice(samples, min(most, count - start))))
 
 
 def _json_lines(sources: Sequence[Path]) -> tuple[SourceFile, ...]:
@@ -331,8 +335,11 @@ def _texts_of(file: SourceFile) -> Iterator[tuple[int, dict[str, str]]]:
             if not isinstance(text := found.get(key), str):
                 got = f"none under {key}" if key not in found else f"something else under {key}"
                 raise DataError(f"{file.path}:{line}: must have texts under {', '.join(KEYS)}, got {got}", _HINT)
-            if any("\ud800" <= character <= "\udfff" for character in text):
-                raise DataError(f"{file.path}:{line}: must have whole characters under {key}, got half of one")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                rule = f"must have whole characters under {key}, got half of one"
+                raise DataError(f"{file.path}:{line}: {rule}") from None
         yield line, {key: found[key] if found[key].strip() else "" for key in KEYS}
 
 
