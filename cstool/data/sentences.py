@@ -5,7 +5,8 @@ A folder has a table for each part, TSV with the names of the columns first: of 
 and `gold_label`. A sample is [CLS] sentence [SEP], or [CLS] first [SEP] second [SEP], the second in segment 1.
 
 Source: Wang et al., "GLUE: A multi-task benchmark and analysis platform for natural language understanding", 2019; what
-is read for which part, and how pairs are cut: Cerebras Model Zoo 2.10.0, data/nlp/bert/BertClassifierDataProcessor.py.
+is read for which part, which of it is matched, and how pairs are cut: Cerebras Model Zoo 2.10.0,
+data/nlp/bert/BertClassifierDataProcessor.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +67,12 @@ class SentencesDataset(RowDataset):
     def __init__(
         self, rows: RowFiles, folders: Sequence[Path], task: Task, vocabulary: Vocabulary, length: int, padding: int
     ) -> None:
-        super().__init__(rows, class_fields(length), folders)
+        fields = class_fields(length)
+        if task is MNLI:
+            fields["matched"] = Field((1,), "int32")
+        super().__init__(rows, fields, folders)
+        # All but the rows of a second table are of the kinds of text that there are in training.
+        self._first = rows.counts[0]
         self._task, self._length, self._padding = task, length, padding
         self._cls, self._sep = vocabulary.id_of(CLS), vocabulary.id_of(SEP)
         self._tokenizer = WordPiece(vocabulary)
@@ -86,6 +92,8 @@ class SentencesDataset(RowDataset):
         first = len(parts[0]) + 2
         put(sample["token_type_ids"], [0] * first + [1] * (len(tokens) - first))
         sample["labels"][0], sample["mask"][0] = self._task.classes.index(label), 1
+        if "matched" in sample:
+            sample["matched"][0] = row.number < self._first
 
 
 def cut_to(parts: Sequence[list[int]], most: int) -> None:

@@ -34,10 +34,15 @@ class Tensor:
 
 
 SCORES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"micro_f1": ("f1_score",), "macro_f1": ("f1_score",), "rouge": ("rouge1", "rouge2")}
+    {
+        "micro_f1": ("f1_score",),
+        "macro_f1": ("f1_score",),
+        "halves": ("accuracy_matched", "accuracy_mismatched"),
+        "rouge": ("rouge1", "rouge2"),
+    }
 )
-"""what evaluations make of counts -> what they call it: the F1 score of classes, all as one, or the mean of each; those
-of words, and of pairs of words, in chosen sentences"""
+"""what evaluations make of counts -> what they call it: the F1 score of classes, all as one, or the mean of each; the
+accuracy of either half of the data; the F1 score of words, and of pairs of words, in chosen sentences"""
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ class Loss:
         perplexity: what they call the exponential of the mean; None where that is of no use
         evaluates: whether it counts in evaluations, too
         extras: what they call the other means that it tells
-        scores: what evaluations make of counts over all of their data: "micro_f1" or "macro_f1", of classes, or
-            "rouge", of chosen sentences; None for nothing
+        scores: what evaluations make of counts over all of their data: "micro_f1" or "macro_f1", of classes, "halves",
+            of either half of the data, or "rouge", of chosen sentences; None for nothing
     """
 
     name: str

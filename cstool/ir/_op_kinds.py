@@ -77,7 +77,7 @@ class OpKind(StrEnum):
     BALANCE_LOSS = "balance_loss"
     """mask, probabilities of all layers, choices of all layers -> loss: how unevenly a sample uses the experts"""
     SOFTMAX_LOSS = "softmax_loss"
-    """x, labels, mask (, positions, words) -> loss: the output layer and its cross entropy, the classes by panels"""
+    """x, labels, mask (, halves, or positions, words) -> loss: output layer and cross entropy, the classes by panels"""
     TOKEN_LOSS = "token_loss"
     """x, labels -> cross entropy of each token, for others to make a loss of: the output layer in it, by panels"""
     PREFERENCE_LOSS = "preference_loss"
@@ -419,7 +419,7 @@ def _balance_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 
 def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
-    x, labels, mask, *sentences = (shapes[name] for name in op.inputs)
+    x, labels, mask, *counted = (shapes[name] for name in op.inputs)
     classes, inputs = _matrix_shape(op, shapes)
     _require(
         x[:-1] == labels == mask and x[-1] == inputs,
@@ -428,7 +428,7 @@ def _loss_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     )
     told = op.attributes.get("classes", classes)
     _require(told == classes, op, f"labels are smoothed over {told} classes, of {classes}")
-    _require(not sentences or (len(sentences) == 2 and sentences[0] == labels), op, f"{labels} sentences, {sentences}")
+    _require(not counted or (len(counted) <= 2 and counted[0] == labels), op, f"{labels} labels, {counted} to count")
     _require_bias(op, shapes, classes)
     return (labels,)
 

@@ -28,7 +28,7 @@ from cstool.kernels.call import Call, LossResult
 from cstool.kernels.exponential import bent_tanh, maximum
 from cstool.kernels.gemm import quiet
 from cstool.kernels.linear import column_sum
-from cstool.kernels.tallies import class_tallies, ngram_tallies
+from cstool.kernels.tallies import class_tallies, half_tallies, ngram_tallies
 
 CHUNK_CLASSES = 2048
 """most classes of a chunk"""
@@ -192,10 +192,12 @@ def _shares(c: Call) -> tuple[float, float]:
 def softmax_loss_forward(c: Call) -> None:
     """Take the classes of one panel into the kept `state`; panels come in ascending order. The last makes the loss.
 
-    Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; where
-    rows are sentences, for what evaluations count, where each begins, (T,) int32, and the words of the texts, (B x S,)
-    int32; the weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones
-    included.
+    Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; the
+    weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones included.
+
+    For what evaluations count there may be more inputs. Where rows are samples: 1 for those of the first half of the
+    data, else 0, (T,) int32. Where they are sentences: where each begins, (T,) int32, and the words of the texts,
+    (B x S,) int32.
 
     Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
     """
@@ -233,11 +235,13 @@ def _result(c: Call) -> LossResult:
 
 
 def _tallies(c: Call) -> tuple[int, ...]:
-    (_, labels, mask, *sentences), best = c.inputs, c.kept["state"][_BEST]
-    if not sentences:
+    (_, labels, mask, *counted), best = c.inputs, c.kept["state"][_BEST]
+    if not counted:
         return class_tallies(best, labels, mask, c.sequence, c.stop)
+    if len(counted) == 1:
+        return half_tallies(best == labels, mask, counted[0])
     samples = len(labels) // c.sequence
-    chosen, labels, mask, positions, words = (array.reshape(samples, -1) for array in (best, labels, mask, *sentences))
+    chosen, labels, mask, positions, words = (array.reshape(samples, -1) for array in (best, labels, mask, *counted))
     return ngram_tallies(chosen, labels, mask, positions, words)
 
 

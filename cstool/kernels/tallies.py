@@ -1,7 +1,8 @@
 """What evaluations make scores of: whole numbers, so that their sums have no order.
 
 Of things that are predicted and that are labels: how often each was predicted rightly, predicted, and a label. Things
-are classes; or of texts whose sentences are chosen, n-grams of words, which are counted as one for each n.
+are classes; or either half of the data, whose samples have one prediction and one label each; or, of texts whose
+sentences are chosen, n-grams of words, which are counted as one for each n.
 
 Source: Lin, "ROUGE: a package for automatic evaluation of summaries", 2004, section 2: n-grams that two summaries have
 in common, each as often as it is in both.
@@ -32,6 +33,22 @@ def class_tallies(predicted: Array, labels: Array, mask: Array, sequence: int, c
     labels, predicted = labels[counts], predicted[counts].astype(np.int64)
     found = [np.bincount(each, minlength=classes) for each in (labels[predicted == labels], predicted, labels)]
     return tuple(np.concatenate(found).tolist())
+
+
+def half_tallies(rightly: Array, mask: Array, matched: Array) -> tuple[int, ...]:
+    """Count the samples that are there of either half of the data.
+
+    Args:
+        rightly: (B,), whether the class was predicted
+        mask: (B,)
+        matched: (B,) int32, 1 for the first half, 0 for the other
+
+    Returns:
+        (6,), of the halves how many were predicted rightly; then all; then all once more, since each has one label
+    """
+    halves = [(mask != 0) & (matched == half) for half in (1, 0)]
+    all_of = [int(np.count_nonzero(half)) for half in halves]
+    return (*(int(np.count_nonzero(half & rightly)) for half in halves), *all_of, *all_of)
 
 
 def ngram_tallies(chosen: Array, labels: Array, mask: Array, positions: Array, words: Array) -> tuple[int, ...]:

@@ -234,7 +234,7 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
                 f"{data[0].where.rpartition(' ')[2]} ({forms[0].predictions}), got {form.predictions}",
                 "the same max_predictions_per_seq, or max_cls_tokens, in every dataloader",
             )
-    return forms[0]
+    return replace(forms[0], has_halves=all(form.has_halves for form in forms))
 
 
 def _check_sides(
@@ -275,7 +275,8 @@ def _form_of(data: DataSet) -> SampleForm:
     gathered = next((fields[name] for name in GATHERED if name in fields), None)
     predictions = None if gathered is None else gathered.shape[0]
     targets = fields[TARGETS].shape[0] if TARGETS in fields else None
-    return SampleForm(tokens, predictions, data.loader.scales_by_predictions, "segments" in fields, targets)
+    scales, has_halves = data.loader.scales_by_predictions, data.loader.has_halves
+    return SampleForm(tokens, predictions, scales, "segments" in fields, targets, has_halves=has_halves)
 
 
 def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:

@@ -81,7 +81,8 @@ def declared_form(params: Params) -> SampleForm:
     if isinstance(params.model, DprParams):
         return SampleForm(tokens, contexts=USUAL_CONTEXTS, context_tokens=tokens)
     if not isinstance(params.model, BertParams | BertSummarizationParams):
-        return SampleForm(tokens, is_packed=any(loader.is_packed for loader in loaders))
+        has_halves = bool(loaders) and all(loader.has_halves for loader in loaders)
+        return SampleForm(tokens, is_packed=any(loader.is_packed for loader in loaders), has_halves=has_halves)
     predictions = next((loader.predictions for loader in loaders if loader.predictions), usual_predictions(tokens))
     scales = any(loader.scales_by_predictions for loader in loaders)
     return SampleForm(tokens, min(predictions, tokens), scales, any(loader.is_packed for loader in loaders))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from cstool.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
 from cstool.models.encoder_layer import add_encoder_layer
-from cstool.models.form import SampleForm
+from cstool.models.form import MATCHED, SampleForm
 from cstool.models.parts import Parts, smoothed
 from cstool.params import (
     BertClassifierParams,
@@ -105,6 +105,9 @@ def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:
     counted: tuple[str, ...] = ()
     if isinstance(model, BertClassifierParams):
         scores = "micro_f1" if model.num_labels == 2 else None
+        if form.has_halves:
+            inputs.append(Tensor(MATCHED, (1,), "int32"))
+            scores, counted = "halves", (MATCHED,)
         parts, classes, dropout = encoder_parts(model, 1), model.num_labels, model.task_dropout
         x = add_pooler(parts, model, x, prefix)
     elif isinstance(model, BertTokenClassifierParams):

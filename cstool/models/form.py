@@ -7,6 +7,8 @@ from cstool.ir import Graph
 
 GATHERED = ("masked_lm_positions", "cls_positions")
 """inputs that say which tokens have a label"""
+MATCHED = "matched"
+"""input that says which half of the held-out data a sample is of"""
 TARGETS = "decoder_input_ids"
 """input that a decoder reads beside an encoder"""
 
@@ -23,6 +25,7 @@ class SampleForm:
         targets: T, tokens that a decoder makes of the text, where there is one beside the encoder
         contexts: C, contexts beside the text, which then is a question: the right one, and hard negatives
         context_tokens: of each of them
+        has_halves: whether samples say if they are `matched`, of the kinds of text that there are in training
     """
 
     tokens: int | None
@@ -32,6 +35,7 @@ class SampleForm:
     targets: int | None = None
     contexts: int | None = None
     context_tokens: int | None = None
+    has_halves: bool = False
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
@@ -45,4 +49,4 @@ class SampleForm:
         if (given := inputs.get("ctx_input_ids")) is not None:
             return cls(length, contexts=texts, context_tokens=given.tokens // texts)
         tokens = None if length is None else length // texts
-        return cls(tokens, predictions, scales, "segments" in inputs, targets)
+        return cls(tokens, predictions, scales, "segments" in inputs, targets, has_halves=MATCHED in inputs)

@@ -93,7 +93,7 @@ class TrainerCheck:
         several = loaders.held_out(validate_all.get("val_dataloaders"), (*_VALIDATE_ALL, "val_dataloaders"))
         checkpoints = self._checkpoint_paths(validate_all.get("ckpt_paths"))
         if loop is not None and checkpoint is not None:
-            self.warnings += check_callbacks(callbacks, self.problems, loop, checkpoint, model, val, sparsity)
+            self.warnings += check_callbacks(callbacks, self.problems, loop, checkpoint, model, train, val, sparsity)
         micro_batch_size = self._micro_batch.size(None if train is None else train.batch_size)
         if self.problems.any_found:
             return None

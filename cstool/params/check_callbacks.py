@@ -14,6 +14,9 @@ from cstool.yaml_lines.document import Key
 from cstool.yaml_lines.problems import Problems
 from cstool.yaml_lines.section import Section
 
+_HALVES = ("accuracy_matched", "accuracy_mismatched")
+"""what evaluations tell of data in two halves"""
+
 
 @dataclass
 class Callbacks:
@@ -47,6 +50,7 @@ def check_callbacks(
     loop: trainer.LoopParams,
     checkpoint: trainer.CheckpointParams,
     model: ModelParams | None,
+    train: DataloaderParams | None,
     val: Sequence[DataloaderParams],
     sparsity: Sequence[SparsityParams] | None,
 ) -> tuple[str, ...]:
@@ -58,6 +62,7 @@ def check_callbacks(
         loop: when there are evaluations
         checkpoint: when there are checkpoints, and what they are called
         model: None if it is wrong
+        train: what is trained on; None if there is none
         val: what is evaluated between training steps
         sparsity: groups of sparse weights; None if they are wrong
     """
@@ -81,7 +86,9 @@ def check_callbacks(
             rule = f"must be another one than that of the SaveCheckpointState before it, both make {names[index]}"
             problems.add((*key, "checkpoint_name"), rule)
     if callbacks.stopping is not None:
-        _check_stopping(callbacks.stopping, callbacks.places[id(callbacks.stopping)], problems, loop, model, val)
+        place, loaders = callbacks.places[id(callbacks.stopping)], [*([] if train is None else [train]), *val]
+        metrics = (METRICS if model is None else model.metrics) + _HALVES * all(each.has_halves for each in loaders)
+        _check_stopping(callbacks.stopping, place, problems, loop, metrics, val)
     return tuple(warnings)
 
 
@@ -97,7 +104,7 @@ def _check_stopping(
     key: Key,
     problems: Problems,
     loop: trainer.LoopParams,
-    model: ModelParams | None,
+    metrics: Sequence[str],
     val: Sequence[DataloaderParams],
 ) -> None:
     if not val:
@@ -110,7 +117,6 @@ def _check_stopping(
             f"needs evaluations on the way, and loop.eval_frequency is {got}",
             hint="eval_frequency: 100 evaluates after every 100 steps, 0.1 after every tenth of the run",
         )
-    metrics = METRICS if model is None else model.metrics
     names = data_set_names(val)
     prefixes = [""] if len(names) == 1 else [f"{name}/" for name in names]
     known = [f"eval/{prefix}{metric}" for prefix in prefixes for metric in metrics]

@@ -2,7 +2,8 @@
 
 Of a class TP is how often it was predicted rightly, P how often it was predicted, L how often it was the label; its F1
 score is 2 TP / (P + L), the harmonic mean of precision, TP / P, and recall, TP / L, and 0 where it is neither. ROUGE-N
-is that of n-grams: TP those that the chosen sentences and those of the labels have in common, P and L all of either.
+is that of n-grams: TP those that the chosen sentences and those of the labels have in common, P and L all of either. Of
+samples, each predicted once, P is L, and the score the accuracy.
 
 Source: van Rijsbergen, "Information retrieval", 1979, chapter 7; Lin, "ROUGE: a package for automatic evaluation of
 summaries", 2004. Over which classes the vendor takes it: Cerebras Model Zoo 2.10.0, models/nlp/bert/classifier/model.py
@@ -33,7 +34,7 @@ def scores_of(loss: Loss, tallies: Sequence[int], samples: Dataset) -> tuple[flo
     if loss.scores == "micro_f1":
         return (_f1(*map(sum, counts)),)
     each = [_f1(*of_thing) for of_thing in zip(*counts, strict=True)]
-    if loss.scores == "rouge":
+    if loss.scores in ("halves", "rouge"):
         return tuple(each)
     others = _nameless(samples)
     named = [score for number, score in enumerate(each) if number not in others]

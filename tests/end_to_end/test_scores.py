@@ -49,6 +49,18 @@ def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"name": "bert/classifier", "num_labels": 2, "task_dropout": 0.0}, {"data_processor": "SST2DataProcessor"}
 
 
+def halves(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Pairs of texts whose class is that of the first word; those of one half have another word beside it."""
+    classes = ("entailment", "neutral", "contradiction")
+    rows = [
+        (f"{WORDS[5 + row % 3]} {WORDS[8 + row % 7]}", WORDS[9 + row % 5], classes[row % 3]) for row in range(SAMPLES)
+    ]
+    folder.mkdir(parents=True)
+    for name, part in (("train", rows), ("dev_matched", rows[:9]), ("dev_mismatched", rows[9:])):
+        write_table(folder, f"{name}.tsv", ["sentence1", "sentence2", "gold_label"], part)
+    return {"name": "bert/classifier", "num_labels": 3, "task_dropout": 0.0}, {"data_processor": "MNLIDataProcessor"}
+
+
 def summaries(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Texts of three sentences, of which the first and the last are the summary."""
     rows = []
@@ -60,10 +72,10 @@ def summaries(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"name": "bert/extractive_summarization"}, loader
 
 
-TASKS = {"token_classes": token_classes, "sentences": sentences, "summaries": summaries}
+TASKS = {"token_classes": token_classes, "sentences": sentences, "halves": halves, "summaries": summaries}
 
 
-def task_file(folder: Path, task: str, *, num_csx: int = 1, steps: int = 40) -> Path:
+def task_file(folder: Path, task: str, *, num_csx: int = 1, steps: int = 100) -> Path:
     """Write the params of a task."""
     model, loader = TASKS[task](folder / "data")
     vocabulary = str(write_vocabulary(folder, WORDS))
@@ -85,7 +97,12 @@ def task_file(folder: Path, task: str, *, num_csx: int = 1, steps: int = 40) -> 
 
 @pytest.mark.parametrize(
     ("task", "names"),
-    [("token_classes", ["f1_score"]), ("sentences", ["f1_score"]), ("summaries", ["rouge1", "rouge2"])],
+    [
+        ("token_classes", ["f1_score"]),
+        ("sentences", ["f1_score"]),
+        ("halves", ["accuracy_matched", "accuracy_mismatched"]),
+        ("summaries", ["rouge1", "rouge2"]),
+    ],
 )
 def test_what_has_learnt_scores_better_and_the_same_on_all_machines(tmp_path, caplog, task, names):
     caplog.set_level("INFO", "cstool")
@@ -103,6 +120,12 @@ def test_what_has_learnt_scores_better_and_the_same_on_all_machines(tmp_path, ca
     for other in others:
         [evaluation] = other.evaluations
         assert {name: evaluation[name] for name in names} == {name: before[name] for name in names}
+
+
+def test_the_accuracies_of_halves_make_that_of_all(tmp_path):
+    [found] = run_file(task_file(tmp_path, "halves", steps=3), mode="train_and_eval").evaluations
+    shares = 9 * found["accuracy_matched"] + 13 * found["accuracy_mismatched"]
+    assert shares == pytest.approx(SAMPLES * found["accuracy"])
 
 
 def test_of_two_classes_it_is_the_accuracy(tmp_path):

@@ -105,6 +105,11 @@ class DataloaderParams(Section):
         return False
 
     @property
+    def has_halves(self) -> bool:
+        """Whether samples say which half of the held-out data they are of: like those of training, or other ones."""
+        return False
+
+    @property
     def scales_by_predictions(self) -> bool:
         """Whether the loss of masked tokens is their mean over the batch, and its weight in the model is not applied.
 

@@ -151,6 +151,11 @@ class SentencesParams(EncoderLoaderParams):
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {**_PADDING}
 
     @property
+    def has_halves(self) -> bool:
+        """Whether samples say which half of the held-out data they are of: those of MNLI do."""
+        return self.data_processor == "MNLIDataProcessor"
+
+    @property
     def part(self) -> str:
         """Which part is read, train or val: that of `is_training`, or `split` without it."""
         return self.split if self.is_training is None else ("val", "train")[self.is_training]

@@ -89,9 +89,10 @@ def loss(*counted: str, **attributes: object) -> Op:
     return Op(OpKind.SOFTMAX_LOSS, "last", ("x", "labels", "mask", *counted), ("y",), ("head",), attributes)
 
 
-def test_a_loss_may_count_words_of_sentences():
+def test_a_loss_may_count_halves_and_words_of_sentences():
     assert rules_of(loss()).shapes(loss("labels", "words"), LOSS_SHAPES) == ((6,),)
-    with pytest.raises(ValueError, match=r"last: \(6,\) sentences, \[\(20,\)\]"):
+    assert rules_of(loss()).shapes(loss("labels"), LOSS_SHAPES) == ((6,),)
+    with pytest.raises(ValueError, match=r"last: \(6,\) labels, \[\(20,\)\] to count"):
         rules_of(loss()).shapes(loss("words"), LOSS_SHAPES)
 
 

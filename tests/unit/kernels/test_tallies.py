@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.tallies import class_tallies, ngram_tallies
+from cstool.kernels.tallies import class_tallies, half_tallies, ngram_tallies
 
 SAMPLES, TOKENS, CLASSES = 4, 5, 3
 SENTENCES, WORDS = 3, 9
@@ -78,6 +78,13 @@ def test_ngrams_of_chosen_sentences_are_counted(seed):
     found = of_sentences(seed)
     words, pairs = slow_ngrams(found, 1), slow_ngrams(found, 2)
     assert ngram_tallies(**found) == tuple(count for both in zip(words, pairs, strict=True) for count in both)
+
+
+def test_samples_are_counted_by_halves():
+    rightly = np.array([True, False, True, True, True, False])
+    mask = np.array([1, 1, 1, 1, 0, 1], np.float32)
+    matched = np.array([1, 1, 0, 1, 0, 0], np.int32)
+    assert half_tallies(rightly, mask, matched) == (2, 1, 3, 2, 3, 2)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -85,5 +85,10 @@ def test_rouge_is_a_score_for_words_and_one_for_pairs_of_words():
     assert scores_of(Loss("loss", scores="rouge"), (0,) * 6, Digits()) == (0.0, 0.0)
 
 
+def test_halves_have_an_accuracy_each():
+    assert scores_of(Loss("loss", scores="halves"), (2, 1, 3, 4, 3, 4), Digits()) == (2 / 3, 1 / 4)
+    assert scores_of(Loss("loss", scores="halves"), (2, 0, 3, 0, 3, 0), Digits()) == (2 / 3, 0.0)
+
+
 def test_a_loss_without_scores_has_none():
     assert scores_of(Loss("loss"), (), Digits()) == ()

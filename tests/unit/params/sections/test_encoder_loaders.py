@@ -155,7 +155,7 @@ def test_the_form_of_samples_is_known_before_there_are_any(load):
         SampleForm(64, usual_predictions(64)),
         SampleForm(64, usual_predictions(64)),
         SampleForm(64, contexts=2, context_tokens=64),
-        SampleForm(32),
+        SampleForm(32, has_halves=True),
         SampleForm(32),
         SampleForm(32, 5),
         SampleForm(32),
@@ -232,6 +232,16 @@ def test_a_section_that_makes_no_sense_is_an_error(failure, keys, message):
     changes[TRAIN] = {**changes[TRAIN], **keys}
     found = re.sub(r"x.yaml:\d+", "FILE", failure(changes))
     assert found == told(message, f"trainer.{TRAIN}")
+
+
+def test_halves_of_mnli_can_be_waited_for(load, failure):
+    stop = [{"EarlyStopping": {"monitor": "eval/accuracy_matched", "patience": 1}}]
+    changes = section("MNLIDataProcessor")
+    changes |= {"fit.val_dataloader": changes[TRAIN], "init.loop.eval_frequency": 2, "init.callbacks": stop}
+    assert load(changes).early_stopping.mode == "max"
+    changes[TRAIN] = {**changes[TRAIN], "data_processor": "SST2DataProcessor"}
+    assert "hint: they are eval/loss, eval/accuracy" in failure(changes)
+    assert not declared_form(load({**changes, "init.callbacks": []})).has_halves
 
 
 @pytest.mark.parametrize(
