@@ -22,6 +22,7 @@ INPUT_IDS, ATTENTION, LABELS = NEEDED = ("input_ids", "attention_mask", "labels"
 POSITIONS, WEIGHTS = "masked_lm_positions", "masked_lm_weights"
 SEGMENTS, NEXT = "token_type_ids", "next_sentence_label"
 _PAIRS_HINT = "disable_nsp: true takes texts that do not come in pairs"
+_AS_FIRST = "as in the first row"
 
 
 def gathered(where: str, labels: Array, predictions: int, out: Mapping[str, Array]) -> None:
@@ -60,10 +61,11 @@ class DrawnMasksDataset(RowDataset):
 
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
         """Fill all fields."""
-        length, like = self._length, "as in the first row"
-        sample[INPUT_IDS][...] = of_length(row, INPUT_IDS, integers(row, INPUT_IDS, below=self._limit), length, like)
+        length, like = self._length, "one for each token"
+        ids = integers(row, INPUT_IDS, below=self._limit)
+        sample[INPUT_IDS][...] = of_length(row, INPUT_IDS, ids, length, _AS_FIRST)
         sample[ATTENTION][...] = of_length(row, ATTENTION, integers(row, ATTENTION, below=2), length, like)
-        labels = integers(row, LABELS, least=-(2**31), below=self._limit)
+        labels = integers(row, LABELS, least=None, below=self._limit)
         if POSITIONS in row.values:
             self._fill_gathered(row, labels, sample)
         else:
@@ -75,11 +77,11 @@ class DrawnMasksDataset(RowDataset):
             sample["sample_mask"][0] = 1
 
     def _fill_gathered(self, row: Row, labels: Sequence[int], sample: Mapping[str, Array]) -> None:
-        like = "as in the first row"
         positions = integers(row, POSITIONS, below=self._length)
         weights = integers(row, WEIGHTS, below=2)
-        for name, values in ((LABELS, labels), (POSITIONS, positions), (WEIGHTS, weights)):
-            of_length(row, name, values, self._predictions, like)
+        of_length(row, LABELS, labels, self._predictions, _AS_FIRST)
+        for name, values in ((POSITIONS, positions), (WEIGHTS, weights)):
+            of_length(row, name, values, self._predictions, "one for each label")
         counts = np.array(weights) * (np.array(labels) >= 0)
         for name, found in ((POSITIONS, positions), ("labels", labels), ("mask", 1)):
             sample[name][...] = found * counts
@@ -89,6 +91,7 @@ def open_drawn_masks(
     folders: Sequence[Path],
     *,
     has_pairs: bool,
+    max_sequence_length: int | None = None,
     predictions: int | None = None,
     vocab_size: int | None = None,
     tried: str = "",
@@ -98,6 +101,7 @@ def open_drawn_masks(
     Args:
         folders: each with a `meta.dat` and the files that it lists
         has_pairs: whether samples say if the second text follows the first
+        max_sequence_length: tokens that a sample must have; None for as many as it has
         predictions: M where labels are those of all tokens; None for `usual_predictions`. Else the files say it.
         vocab_size: what tokens must be below; None for no limit
         tried: all places where the folders were looked for, for messages
@@ -105,12 +109,18 @@ def open_drawn_masks(
     Raises:
         DataError: files are missing, damaged or do not fit.
     """
-    needed = (*NEEDED, *((SEGMENTS, NEXT) if has_pairs else ()))
-    rows = csv_rows(folders, needed, tried=tried, hint=_PAIRS_HINT if has_pairs else "")
+    of_pairs = (SEGMENTS, NEXT) if has_pairs else ()
+    rows = csv_rows(folders, NEEDED, of_pairs=of_pairs, tried=tried, hint=_PAIRS_HINT)
     first = rows.read(0)
     length = len(integers(first, INPUT_IDS))
     if length == 0:
         raise DataError(f"{first.where}: {INPUT_IDS} must have at least one token, got none")
+    if max_sequence_length not in (None, length):
+        raise DataError(
+            f"{first.where}: {INPUT_IDS} must have max_sequence_length ({max_sequence_length:,}) tokens, got "
+            f"{length:,}",
+            "leave max_sequence_length out: masks that are drawn are not cut",
+        )
     for file in rows.files:
         if (POSITIONS in file.columns) != (POSITIONS in first.values) or (
             POSITIONS in file.columns and WEIGHTS not in file.columns
@@ -120,7 +130,7 @@ def open_drawn_masks(
                 f"{', '.join(file.columns)}"
             )
     if POSITIONS in first.values:
-        most = len(integers(first, LABELS, least=-(2**31)))
+        most = len(integers(first, LABELS, least=None))
     else:
         most = min(length, usual_predictions(length) if predictions is None else predictions)
     if most == 0:

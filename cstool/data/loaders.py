@@ -81,6 +81,7 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
             return open_drawn_masks(
                 folders,
                 has_pairs=loader.has_pairs,
+                max_sequence_length=loader.max_sequence_length,
                 predictions=loader.predictions,
                 vocab_size=vocab_size,
                 tried=tried,

@@ -39,6 +39,7 @@ class MaskedTextPlan(VocabularyPlan):
     do_lower: bool = False
     has_pairs: bool = False
 
+    instead = "--vocab_file"
     least_length = LEAST_LENGTH
     least_vocab = LEAST_VOCAB
 

@@ -151,6 +151,6 @@ def open_masked_text(
     """
     words = Vocabulary(vocabulary, do_lower=do_lower, unknown=request.unknown)
     words.check_fits(vocab_size)
-    needed = COLUMNS if request.has_pairs else (TOKENS,)
-    rows = csv_rows(folders, needed, tried=tried, hint=_PAIRS_HINT if request.has_pairs else "")
+    of_pairs = (SEGMENTS, IS_RANDOM) if request.has_pairs else ()
+    rows = csv_rows(folders, (TOKENS,), of_pairs=of_pairs, tried=tried, hint=_PAIRS_HINT)
     return MaskedTextDataset(rows, folders, request, words)

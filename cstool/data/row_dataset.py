@@ -62,12 +62,13 @@ def put(target: Array, values: Sequence[int] | Array, padding: int = 0) -> None:
     target[len(values) :] = padding
 
 
-def integers(row: Row, name: str, *, least: int = 0, below: int = 2**31) -> list[int]:
+def integers(row: Row, name: str, *, least: int | None = 0, below: int = 2**31) -> list[int]:
     """Return the whole numbers in a list, such as `[1, 2]`, or alone, or raise DataError.
 
     Args:
         name: of the column
-        least, below: what they must be at least, and below
+        least: what they must be at least; None for all that int32 holds
+        below: what they must be below
     """
     text = row.values[name]
     try:
@@ -77,10 +78,11 @@ def integers(row: Row, name: str, *, least: int = 0, below: int = 2**31) -> list
     values = found if isinstance(found, list) else [found]
     if not all(type(value) is int or (type(value) is float and value.is_integer()) for value in values):
         raise DataError(f"{row.where}: {name} must be a list of whole numbers, such as [1, 2], got {text!r:.60}")
-    values = [int(value) for value in values]
-    if values and not (least <= min(values) and max(values) < below):
-        wrong = next(value for value in values if not least <= value < below)
-        raise DataError(f"{row.where}: {name} must be in [{least}, {below}), got {wrong}")
+    values, lowest = [int(value) for value in values], -(2**31) if least is None else least
+    if values and not (lowest <= min(values) and max(values) < below):
+        wrong = next(value for value in values if not lowest <= value < below)
+        rule = f"must be below {below}" if least is None and wrong >= below else f"must be in [{lowest}, {below})"
+        raise DataError(f"{row.where}: {name} {rule}, got {wrong}")
     return values
 
 

@@ -141,21 +141,29 @@ class RowFiles:
 _DAMAGED = "the file is damaged, or changed after it was opened; make or copy it again"
 
 
-def csv_rows(folders: Sequence[Path], needed: Sequence[str], *, tried: str = "", hint: str = "") -> RowFiles:
+def csv_rows(
+    folders: Sequence[Path],
+    needed: Sequence[str],
+    *,
+    of_pairs: Sequence[str] = (),
+    tried: str = "",
+    hint: str = "",
+) -> RowFiles:
     """Open the CSV files that the `meta.dat` of each folder lists.
 
     Args:
         folders: read in this order
         needed: columns that every file must have
+        of_pairs: columns that pairs of texts need besides
         tried: all places where the folders were looked for, for messages
-        hint: how to get such columns
+        hint: how to get columns of pairs, or do without
 
     Raises:
         DataError: a file is missing, damaged, or has other columns or fewer rows.
     """
     [rows] = _listed_rows(folders, "csv", 1, tried)
     for file in rows.files:
-        check_columns(file, needed, hint)
+        check_columns(file, needed, of_pairs, hint)
     return rows
 
 
@@ -194,12 +202,14 @@ def _listed_rows(folders: Sequence[Path], layout: Layout, columns: int, tried: s
     return found
 
 
-def check_columns(file: RowFile, needed: Sequence[str], hint: str = "") -> None:
-    """Check that a file has these columns, or raise DataError."""
-    if missing := [name for name in needed if name not in file.columns]:
+def check_columns(file: RowFile, needed: Sequence[str], of_pairs: Sequence[str] = (), hint: str = "") -> None:
+    """Check that a file has these columns, or raise DataError, with the hint where those of pairs alone are missing."""
+    wanted = (*needed, *of_pairs)
+    if missing := [name for name in wanted if name not in file.columns]:
+        only_pairs = set(missing) <= set(of_pairs)
         raise DataError(
-            f"{file.path}: must have the columns {', '.join(needed)}, got {', '.join(file.columns) or 'none'}",
-            hint or f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            f"{file.path}: must have the columns {', '.join(wanted)}, got {', '.join(file.columns) or 'none'}",
+            hint if only_pairs else f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
         )
 
 

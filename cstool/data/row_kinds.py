@@ -98,7 +98,7 @@ def _drawn(row: Row) -> int:
     attention = of_length(
         row, drawn_masks.ATTENTION, integers(row, drawn_masks.ATTENTION, below=2), count, "one for each token"
     )
-    labels = integers(row, drawn_masks.LABELS, least=-(2**31))
+    labels = integers(row, drawn_masks.LABELS, least=None)
     if drawn_masks.POSITIONS in row.values:
         positions = integers(row, drawn_masks.POSITIONS, below=max(1, count))
         of_length(row, drawn_masks.LABELS, labels, len(positions), "one for each position")

@@ -64,7 +64,13 @@ class PairFiller:
     def __init__(
         self, request: PairRequest, vocabulary: Vocabulary, vocab_size: int | None, sentinels: int = 0
     ) -> None:
-        vocabulary.check_fits(vocab_size, sentinels)
+        if vocab_size is not None and len(vocabulary) + sentinels > vocab_size:
+            added = f" and extra_ids ({sentinels:,}) more" if sentinels else ""
+            raise DataError(
+                f"{vocabulary.path}: must have at most as many tokens as the model ({vocab_size:,}), got "
+                f"{len(vocabulary):,}{added}",
+                "src_vocab_size, tgt_vocab_size and extra_ids of the model must be those of the data set",
+            )
         self._begin, self._end = (vocabulary.id_of(token) for token in (request.begin, request.end))
         padding = vocabulary.id_of(request.padding)
         self._input_padding = padding if request.input_padding is None else request.input_padding

@@ -19,7 +19,7 @@ from cstool.data.span_corruption import span_lengths
 from cstool.data.text_request import TextSummary, digest_of
 from cstool.data.text_work import How, PartSamples, prepare
 from cstool.data.token_stream import TokenStream
-from cstool.data.tokenizer import BYTE_VALUES, FileTokenizer
+from cstool.data.tokenizer import BYTE_VALUES, BYTES, FileTokenizer
 from cstool.data.tokenizing import train_tokenizer
 from cstool.data.vocabulary import VOCABULARY_FILE
 from cstool.data.vocabulary_work import VocabularyPlan, VocabularyWork
@@ -43,6 +43,7 @@ class SpanTextPlan(VocabularyPlan):
 
     tokenizer: Path | None = None
 
+    instead = "--tokenizer"
     least_length = 4
     least_vocab = BYTE_VALUES + len(SPECIAL_TOKENS)
 
@@ -54,6 +55,11 @@ class SpanTextPlan(VocabularyPlan):
     def check(self) -> None:
         """Check the values, one by one and together, or raise DataError."""
         super().check()
+        if str(self.tokenizer) == BYTES:
+            raise DataError(
+                "--tokenizer: must be a tokenizers JSON file, got bytes",
+                "left out, a byte-level BPE is trained, which has tokens for every text",
+            )
         if self.tokenizer is not None:
             _words_of(self.tokenizer)
 

@@ -111,13 +111,13 @@ def open_text_spans(
     lengths = span_lengths(request.sequence_length)
     if lengths.targets > request.target_length:
         raise DataError(
-            f"tgt_max_sequence_length: must be at least {lengths.targets:,}, the targets of "
+            f"{folders[0]}: tgt_max_sequence_length must be at least {lengths.targets:,}, the targets of "
             f"src_max_sequence_length ({request.sequence_length:,}), got {request.target_length:,}",
             f"{lengths.raw:,} tokens of text, of which {lengths.spans:,} spans are taken out, make such a sample",
         )
     if lengths.spans > sentinels:
         raise DataError(
-            f"extra_ids: must be at least {lengths.spans:,}, the spans taken out of a sample of "
+            f"{folders[0]}: extra_ids must be at least {lengths.spans:,}, the spans taken out of a sample of "
             f"src_max_sequence_length ({request.sequence_length:,}), got {sentinels:,}",
             "each has a token of its own, at the end of the vocabulary; the model needs as many",
         )

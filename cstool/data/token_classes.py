@@ -101,8 +101,8 @@ def read_label_numbers(path: Path, classes: int | None = None) -> dict[str, int]
     name, most = max(found.items(), key=lambda item: int(item[1]))
     if classes is not None and most >= classes:
         raise DataError(
-            f"{path}: labels must be below num_labels ({classes}) of the model, got {most} for {name!r:.60}",
-            f"set num_labels to {most + 1}",
+            f"{path}: labels must be below num_classes ({classes}) of the model, got {most} for {name!r:.60}",
+            f"set num_classes to {most + 1}",
         )
     return found
 
@@ -156,7 +156,7 @@ def open_token_classes(
     pad = words.id_of(PAD) if padding is None or label_padding is None else 0
     if classes is not None and (pad if label_padding is None else label_padding) >= classes:
         raise DataError(
-            f"{words.path}: {PAD}, the label of padding, must be below num_labels ({classes}), got {pad}",
+            f"{words.path}: {PAD}, the label of padding, must be below num_classes ({classes}), got {pad}",
             "labels_pad_id in the dataloader gives another",
         )
     return TokenClassesDataset(

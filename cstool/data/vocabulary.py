@@ -11,6 +11,7 @@ import numpy as np
 
 from cstool.data.dataset import Array, is_special
 from cstool.errors import DataError
+from cstool.params.paths import unset_variable
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_FILE = "vocab.txt"
@@ -70,12 +71,11 @@ class Vocabulary:
         """(V,) bool: which tokens go on with the word before."""
         return np.array([token.startswith(CONTINUES) for token in self.tokens], bool)
 
-    def check_fits(self, vocab_size: int | None, more: int = 0) -> None:
-        """Check that a model has rows for all tokens, and for so many more, or raise DataError."""
-        if vocab_size is not None and len(self) + more > vocab_size:
-            added = f" and extra_ids ({more:,}) more" if more else ""
+    def check_fits(self, vocab_size: int | None) -> None:
+        """Check that a model has rows for all tokens, or raise DataError."""
+        if vocab_size is not None and len(self) > vocab_size:
             raise DataError(
-                f"{self.path}: must have at most vocab_size ({vocab_size:,}) tokens, got {len(self):,}{added}",
+                f"{self.path}: must have at most vocab_size ({vocab_size:,}) tokens, got {len(self):,}",
                 "vocab_size of the model must be that of the data set",
             )
 
@@ -91,6 +91,8 @@ def _lines(path: Path, hint: str) -> list[str]:
         # Other line ends of Unicode are tokens of some vocabularies.
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     except FileNotFoundError:
+        if (unset := unset_variable(path)) is not None:
+            hint = f"{unset} is not set in the environment: set it to the folder that it stands for"
         raise DataError(f"{rule}, found nothing there", hint) from None
     except IsADirectoryError:
         raise DataError(f"{rule}, got a folder", "give the vocab.txt in it") from None

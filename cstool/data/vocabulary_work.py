@@ -33,6 +33,8 @@ class VocabularyPlan(TextPlan, ABC):
     vocab_size: int = DEFAULT_VOCAB
 
     least_vocab: ClassVar[int]
+    instead: ClassVar[str]
+    """the flag that names what is taken instead of a vocabulary that is trained"""
     is_bytes: ClassVar[bool] = False
     allow_unknown: ClassVar[bool] = True
 
@@ -48,6 +50,11 @@ class VocabularyPlan(TextPlan, ABC):
     def check(self) -> None:
         """Check the values, one by one and together, or raise DataError."""
         super().check()
+        if not self.is_trained and self.vocab_size != DEFAULT_VOCAB:
+            raise DataError(
+                f"--vocab_size: must be left out beside {self.instead}, whose tokens are taken as they are, got "
+                f"{self.vocab_size:,}"
+            )
         if not self.least_vocab <= self.vocab_size <= MOST_VOCAB:
             raise DataError(
                 f"--vocab_size: must be from {self.least_vocab} to {MOST_VOCAB:,} tokens, got {self.vocab_size:,}"

@@ -30,9 +30,11 @@ from cstool.params import (
     DecoderParams,
     DpoParams,
     DprParams,
+    DrawnMasksParams,
     EncoderDecoderParams,
     Esm2Params,
     FcMnistParams,
+    Hdf5MasksParams,
     ImageModelParams,
     ModelParams,
     ParallelDecoderParams,
@@ -210,11 +212,10 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
         if length > model.max_position_embeddings:
             sinks = (each.samples for each in data if isinstance(each.samples, SinkTokensDataset))
             most = model.max_position_embeddings - max((samples.added_tokens for samples in sinks), default=0)
-            cut = f"max_sequence_length: {most} in the dataloader cuts them"
             raise DataError(
                 f"{found.where}: the samples must have at most max_position_embeddings "
                 f"({model.max_position_embeddings}) tokens, got {length}",
-                None if form.contexts else cut if most > 0 else "the positions must suffice for the sink tokens, too",
+                _shorter(found.loader, form, most),
             )
         if (form.contexts, form.context_tokens) != (forms[0].contexts, forms[0].context_tokens):
             raise DataError(
@@ -235,6 +236,17 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
                 "the same max_predictions_per_seq, or max_cls_tokens, in every dataloader",
             )
     return replace(forms[0], has_halves=all(form.has_halves for form in forms))
+
+
+def _shorter(loader: DataloaderParams, form: SampleForm, most: int) -> str | None:
+    """How samples can be had that have at most so many tokens."""
+    if form.contexts:
+        return None
+    if most <= 0:
+        return "the positions must suffice for the sink tokens, too"
+    if isinstance(loader, DrawnMasksParams | Hdf5MasksParams):
+        return "masks that are drawn are not cut: prepare shorter samples, or give the model more positions"
+    return f"max_sequence_length: {most} in the dataloader cuts them"
 
 
 def _check_sides(

@@ -1,6 +1,7 @@
 """Paths of a params file: against the file's folder first, then against the working directory."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
 
 from cstool.yaml_lines.section import rule_error
+
+_VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ WrittenPath = Annotated[ResolvedPath, BeforeValidator(_resolve), PlainSerializer
 """of a section"""
 AliasedPath = Annotated[WrittenPath, BeforeValidator(_expand)]
 """of a section, in which $NAME stands for a variable of the environment, such as MODELZOO_ROOT in the vendor's files"""
+
+
+def unset_variable(path: Path) -> str | None:
+    """Return the variable of the environment that an `AliasedPath` names and that is not set, if there is one."""
+    return next((part[1:] for part in path.parts if _VARIABLE.fullmatch(part)), None)
 
 
 def _is_there(path: Path) -> bool:

@@ -72,6 +72,24 @@ def test_pairs_need_their_columns(opened, tmp_path, error_of):
     )
 
 
+def test_what_is_missing_of_a_single_text_is_named(opened, tmp_path, error_of):
+    columns = [name for name in PAIRS if name != "labels"]
+    assert error_of(tmp_path, opened, columns, rows=[ONE[:6]]) == (
+        "DIR/data/a.csv: must have the columns input_ids, attention_mask, labels, token_type_ids, next_sentence_label, "
+        f"got {', '.join(columns)}\n"
+        "hint: labels is missing"
+    )
+
+
+def test_samples_have_the_length_that_is_asked_for(opened, tmp_path, error_of):
+    assert opened(max_sequence_length=5).sample_count == 2
+    (tmp_path / "data" / "meta.dat").unlink()
+    assert error_of(tmp_path, opened, max_sequence_length=4) == (
+        "DIR/data/a.csv:2: input_ids must have max_sequence_length (4) tokens, got 5\n"
+        "hint: leave max_sequence_length out: masks that are drawn are not cut"
+    )
+
+
 def test_positions_need_weights(opened, tmp_path, error_of):
     columns = (*TEXT, "masked_lm_positions")
     assert error_of(tmp_path, opened, columns, has_pairs=False) == (
@@ -86,11 +104,14 @@ def test_positions_need_weights(opened, tmp_path, error_of):
         (0, "[1, 2]", "input_ids must have 5 values, as in the first row, got 2"),
         (0, "[2, 99, 6, 3, 0]", "input_ids must be in [0, 50), got 99"),
         (1, "[1, 1, 1, 1, 2]", "attention_mask must be in [0, 2), got 2"),
-        (2, "[50, 0]", "labels must be in [-2147483648, 50), got 50"),
+        (1, "[1, 1]", "attention_mask must have 5 values, one for each token, got 2"),
+        (2, "[50, 0]", "labels must be below 50, got 50"),
+        (2, "[-2147483649, 0]", "labels must be in [-2147483648, 50), got -2147483649"),
         (2, "[5]", "labels must have 2 values, as in the first row, got 1"),
         (3, "[1, 0.5]", "masked_lm_weights must be a list of whole numbers, such as [1, 2], got '[1, 0.5]'"),
         (4, "[5, 0]", "masked_lm_positions must be in [0, 5), got 5"),
-        (5, "[0]", "token_type_ids must have 5 values, as in the first row, got 1"),
+        (4, "[1]", "masked_lm_positions must have 2 values, one for each label, got 1"),
+        (5, "[0]", "token_type_ids must have 5 values, one for each token, got 1"),
         (6, "2", "next_sentence_label must be in [0, 2), got 2"),
     ],
 )

@@ -38,7 +38,8 @@ def prepare(tmp_path, source):
     asked = {field.name for field in fields(MaskedTextPlan)}
 
     def call(**changes):
-        plan = {"sequence_length": 16, "vocab_size": 120, "val_fraction": 0.3}
+        plan = {"sequence_length": 16, "val_fraction": 0.3}
+        plan |= {} if "vocab_file" in changes else {"vocab_size": 120}
         plan |= {name: value for name, value in changes.items() if name in asked}
         others = {name: value for name, value in changes.items() if name not in asked}
         arguments = {"sources": [source], "output": tmp_path / "made", "plan": MaskedTextPlan(**plan)}
@@ -233,6 +234,10 @@ def test_it_is_kept_and_gone_on_with(tmp_path, prepare, monkeypatch):
     [
         ({"sequence_length": 7}, "--sequence_length: must be from 8 to 1,048,576, got 7"),
         ({"val_fraction": 1.0}, "--val_fraction: must be at least 0 and less than 1, got 1.0"),
+        (
+            {"vocab_file": "vocab.txt", "vocab_size": 300},
+            "--vocab_size: must be left out beside --vocab_file, whose tokens are taken as they are, got 300",
+        ),
         ({"vocab_size": 31}, "--vocab_size: must be from 32 to 1,048,576 tokens, got 31"),
         ({"processes": 0}, "--processes: must be at least 1, got 0"),
         (

@@ -137,6 +137,14 @@ def test_pairs_need_segments(opened, tmp_path, error_of):
     assert opened([tmp_path / "texts"], has_pairs=False).sample_count == 1
 
 
+def test_texts_must_be_there(opened, tmp_path, error_of):
+    write_rows(tmp_path / "texts", "a.csv", ["words"], [[str(TEXTS[0])]])
+    assert error_of(tmp_path, opened, [tmp_path / "texts"]) == (
+        "DIR/texts/a.csv: must have the columns tokens, segment_ids, is_random_next, got words\n"
+        "hint: tokens and segment_ids and is_random_next are missing"
+    )
+
+
 VOCABULARY = "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
 
 
@@ -153,6 +161,10 @@ def test_a_vocabulary_must_be_there(opened, tmp_path, error_of):
     rule = "must be a vocabulary, a token on each line"
     assert error_of(tmp_path, opened, vocabulary=tmp_path / "none.txt") == (
         f"DIR/none.txt: {rule}, found nothing there\n{VOCABULARY}"
+    )
+    assert error_of(tmp_path, opened, vocabulary=tmp_path / "$ZOO" / "none.txt") == (
+        f"DIR/$ZOO/none.txt: {rule}, found nothing there\n"
+        "hint: ZOO is not set in the environment: set it to the folder that it stands for"
     )
     assert (
         error_of(tmp_path, opened, vocabulary=tmp_path) == f"DIR: {rule}, got a folder\nhint: give the vocab.txt in it"

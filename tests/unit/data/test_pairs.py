@@ -163,18 +163,20 @@ def test_text_in_lower_case_has_the_tokens_of_a_vocabulary_in_lower_case(files, 
     [
         (
             {"target_length": 7},
-            "tgt_max_sequence_length: must be at least 8, the targets of src_max_sequence_length (32), got 7\n"
+            "DIR/texts: tgt_max_sequence_length must be at least 8, the targets of src_max_sequence_length (32), "
+            "got 7\n"
             "hint: 34 tokens of text, of which 2 spans are taken out, make such a sample",
         ),
         (
             {"sentinels": 1},
-            "extra_ids: must be at least 2, the spans taken out of a sample of src_max_sequence_length (32), got 1\n"
+            "DIR/texts: extra_ids must be at least 2, the spans taken out of a sample of src_max_sequence_length (32), "
+            "got 1\n"
             "hint: each has a token of its own, at the end of the vocabulary; the model needs as many",
         ),
         (
             {"vocab_size": VOCAB - 1},
-            "DIR/vocab.txt: must have at most vocab_size (73) tokens, got 64 and extra_ids (10) more\n"
-            "hint: vocab_size of the model must be that of the data set",
+            "DIR/vocab.txt: must have at most as many tokens as the model (73), got 64 and extra_ids (10) more\n"
+            "hint: src_vocab_size, tgt_vocab_size and extra_ids of the model must be those of the data set",
         ),
         ({"input_padding": VOCAB}, "input_pad_id: must be less than the number of tokens (74), got 74"),
         ({"label_padding": 99}, "labels_pad_id: must be less than the number of tokens (74), got 99"),

@@ -103,7 +103,11 @@ def test_what_is_missing_is_told(table, tmp_path, error_of):
     assert told(needed=("x", "z", "w")) == (
         "DIR/rows/a.csv: must have the columns x, z, w, got x, y\nhint: z and w are missing"
     )
-    assert told(needed=("z",), hint="make it") == "DIR/rows/a.csv: must have the columns z, got x, y\nhint: make it"
+    pairs = {"of_pairs": ("z",), "hint": "make it"}
+    assert told(**pairs) == "DIR/rows/a.csv: must have the columns x, z, got x, y\nhint: make it"
+    assert told(needed=("w",), **pairs) == (
+        "DIR/rows/a.csv: must have the columns w, z, got x, y\nhint: w and z are missing"
+    )
     (table / "meta.dat").write_text("a.csv 3\n")
     assert told() == (
         "DIR/rows/a.csv: must have 3 rows, as meta.dat says, got 2\n"

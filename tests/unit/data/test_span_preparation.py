@@ -30,7 +30,8 @@ def prepare(tmp_path, source):
     asked = {field.name for field in fields(SpanTextPlan)}
 
     def call(**changes):
-        plan = {"sequence_length": 32, "vocab_size": 280, "val_fraction": 0.3}
+        plan = {"sequence_length": 32, "val_fraction": 0.3}
+        plan |= {} if "tokenizer" in changes else {"vocab_size": 280}
         plan |= {name: value for name, value in changes.items() if name in asked}
         others = {name: value for name, value in changes.items() if name not in asked}
         arguments = {"sources": [source], "output": tmp_path / "made", "plan": SpanTextPlan(**plan)}
@@ -153,6 +154,15 @@ def test_tokens_with_spaces_are_an_error(tmp_path, prepare, error_of):
     ("changes", "message"),
     [
         ({"sequence_length": 3}, "--sequence_length: must be from 4 to 1,048,576, got 3"),
+        (
+            {"tokenizer": "bytes"},
+            "--tokenizer: must be a tokenizers JSON file, got bytes\n"
+            "hint: left out, a byte-level BPE is trained, which has tokens for every text",
+        ),
+        (
+            {"tokenizer": "tokenizer.json", "vocab_size": 300},
+            "--vocab_size: must be left out beside --tokenizer, whose tokens are taken as they are, got 300",
+        ),
         ({"vocab_size": 259}, "--vocab_size: must be from 260 to 1,048,576 tokens, got 259"),
         ({"val_fraction": -0.1}, "--val_fraction: must be at least 0 and less than 1, got -0.1"),
     ],

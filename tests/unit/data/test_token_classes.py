@@ -76,11 +76,11 @@ def test_a_wrong_row_is_an_error_with_its_line(opened, tmp_path, error_of, row, 
 def test_labels_must_be_classes_of_the_model(opened, tmp_path, error_of):
     assert opened(classes=7).sample_count == 2
     assert error_of(tmp_path, opened, classes=6) == (
-        "DIR/label2id.json: labels must be below num_labels (6) of the model, got 6 for '[SEP]'\n"
-        "hint: set num_labels to 7"
+        "DIR/label2id.json: labels must be below num_classes (6) of the model, got 6 for '[SEP]'\n"
+        "hint: set num_classes to 7"
     )
     assert error_of(tmp_path, opened, words=[*WORDS[1:], "[PAD]"], classes=7) == (
-        "DIR/vocab.txt: [PAD], the label of padding, must be below num_labels (7), got 14\n"
+        "DIR/vocab.txt: [PAD], the label of padding, must be below num_classes (7), got 14\n"
         "hint: labels_pad_id in the dataloader gives another"
     )
 
