@@ -326,7 +326,13 @@ def _load_dense(tensors: SparseTensors, memoryx: MemoryX, key: str, indices: Arr
 def _check_heads(path: Path, stored: Mapping[str, Shape], graph: Graph) -> None:
     """Say of a checkpoint whose encoder fits, and whose heads are of another task, what differs, and the way on."""
     elsewhere = other_names(stored, graph)
-    of_encoder = [name for name in graph.weights if f"model.{name}".startswith(ENCODERS) and ".pooler." not in name]
+    # Without pairs of texts an encoder has neither a pooling layer nor segments.
+    of_pairs = (".pooler.", ".segment_embeddings.")
+    of_encoder = [
+        name
+        for name in graph.weights
+        if f"model.{name}".startswith(ENCODERS) and not any(part in name for part in of_pairs)
+    ]
     there = {name: stored.get(elsewhere.get(f"model.{name}", f"model.{name}")) for name in of_encoder}
     if not of_encoder or any(there[name] != graph.weights[name].shape for name in of_encoder):
         return

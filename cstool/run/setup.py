@@ -1,11 +1,12 @@
 """From params to a session: the appliance, laid out for the batches, its kernels compiled; and what it starts from."""
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from cstool.errors import CheckpointError
-from cstool.ir import Artifact
+from cstool.ir import Artifact, Loss
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm_providers import FLOAT32, choose_gemm
 from cstool.machine.appliance import Appliance
@@ -18,7 +19,16 @@ from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start, restore
 from cstool.machine.state import FORMS_BEFORE, environment, forms
 from cstool.optimizers import make_optimizer
-from cstool.params import ALL_STATES, DpoParams, DprParams, Params
+from cstool.params import (
+    ALL_STATES,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DecoderParams,
+    EncoderDecoderParams,
+    ModelParams,
+    Params,
+)
 from cstool.progress import Progress
 from cstool.run.patience import Patience
 from cstool.run.report.events import Events
@@ -90,12 +100,8 @@ def open_session(
     appliance.memoryx.statistics.with_norms = params.computes_norms
     if trains and params.early_stopping is not None:
         session.patience = Patience(params.early_stopping)
-    is_of_texts = isinstance(params.model, DpoParams | DprParams)
-    if trains and not is_of_texts and (loss := graph.losses[0]).scaling == "batch_size":
-        log.info(
-            "Losses of training steps are as the file scales them: the sum over the tokens of a sample, times "
-            f"loss_weight ({loss.weight:g}). Those of evaluations are nats per token."
-        )
+    if trains and graph.losses[0].scaling == "batch_size":
+        _tell_scaling(params.model, graph.losses)
     sizes = {found.loader.batch_size: found for found in reversed(data.held_out)}
     for found in reversed(sizes.values()):
         _prepare_systems(session, found, trains=False, kinds=len(sizes))
@@ -105,6 +111,29 @@ def open_session(
     prepare_kernels(progress, needs)
     appliance.others.order(CompileKernels(needs))
     return session
+
+
+def _tell_scaling(model: ModelParams, losses: Sequence[Loss]) -> None:
+    """Log what the losses of steps are, where each is a sum over several terms of a sample."""
+    match model:
+        case BertParams():
+            key, term = "mlm_loss_weight", "masked token"
+        case BertSummarizationParams():
+            key, term = "loss_weight", "sentence"
+        case EncoderDecoderParams():
+            key, term = "lm_loss_weight", "token"
+        case DecoderParams() | BertTokenClassifierParams():
+            key, term = "loss_weight", "token"
+        case _:  # a sample has one
+            return
+    weight = losses[0].weight
+    # Of tokens with classes it may be shared out among all of a sample.
+    factor = f"{key} ({weight:g})" if getattr(model, key) == weight else f"{weight:g}"
+    pairs = " The mean loss of pairs is added to both." if isinstance(model, BertParams) and len(losses) > 1 else ""
+    log.info(
+        f"Losses of training steps are as the file scales them: the sum over the {term}s of a sample, times {factor}. "
+        f"Those of evaluations are nats per {term}.{pairs}"
+    )
 
 
 def settle_kernels(session: Session) -> None:

@@ -70,6 +70,11 @@ def test_it_learns_and_both_its_heads_are_evaluated(cstool, tmp_path, pairs):
     file = bert_file(tmp_path, pairs, "straight")
     outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
     assert outcome.code == 0
+    assert (
+        "Losses of training steps are as the file scales them: the sum over the masked tokens of a sample, times "
+        "mlm_loss_weight (0.2). Those of evaluations are nats per masked token. The mean loss of pairs is added to "
+        "both."
+    ) in outcome.stderr
     losses, (found,) = outcome.document["losses"], outcome.document["evaluations"]
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
     assert found["losses"].keys() == {"mlm_loss", "nsp_loss"}
@@ -133,11 +138,8 @@ def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeyp
     assert np.load("vectors.npy").shape == (2, 128)
 
 
-def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, pairs):
-    """Heads differ; what is in both is loaded where that is asked for, and else both are named."""
-    first = bert_file(tmp_path, pairs, "first")
-    assert cstool("run", "-p", first, "--max_steps", 1).code == 0
-    checkpoint = tmp_path / "first" / "checkpoint_1.mdl"
+def classifier_file(tmp_path: Path, pairs: Path, first: Path) -> Path:
+    """Write the params of a classifier with the encoder of a BERT, and data for it."""
     words = pairs / "vocab.txt"
     glue = tmp_path / "SST-2"
     for name in ("train.tsv", "dev.tsv"):
@@ -145,13 +147,23 @@ def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, 
     section = yaml.safe_load(first.read_text())
     model = section["trainer"]["init"]["model"]
     model |= {"name": "bert/classifier", "num_labels": 2, "task_dropout": 0.1}
-    del model["mlm_loss_weight"]
+    for key in ("mlm_loss_weight", "disable_nsp"):
+        model.pop(key, None)
     section["trainer"]["init"]["model_dir"] = str(tmp_path / "second")
     loader = {"data_processor": "SST2DataProcessor", "data_dir": str(glue), "vocab_file": str(words), "batch_size": 4}
     loader |= {"max_sequence_length": LENGTH, "is_training": True}
     section["trainer"]["fit"] = {"train_dataloader": loader}
     second = tmp_path / "second.yaml"
     second.write_text(yaml.safe_dump(section))
+    return second
+
+
+def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, pairs):
+    """Heads differ; what is in both is loaded where that is asked for, and else both are named."""
+    first = bert_file(tmp_path, pairs, "first")
+    assert cstool("run", "-p", first, "--max_steps", 1).code == 0
+    checkpoint = tmp_path / "first" / "checkpoint_1.mdl"
+    second = classifier_file(tmp_path, pairs, first)
 
     typed = ("run", "-p", second, "--checkpoint_path", checkpoint, "--max_steps", 1)
     mlm = "bert_mlm_head.mlm_transform"
@@ -176,6 +188,7 @@ def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, 
     outcome = cstool(*typed, *loose, "--set", "trainer.init.schedulers=[{ConstantLR: {learning_rate: 0.0}}]")
     assert outcome.code == 0, outcome.stderr
     assert "checkpoint_1.mdl lacks classifier.weight, classifier.bias: they begin at random." in outcome.stdout
+    assert "as the file scales them" not in outcome.stdout  # the loss is a mean over samples
     with CheckpointReader(checkpoint) as before, CheckpointReader(tmp_path / "second" / "checkpoint_1.mdl") as after:
         same = 0
         for name in after.tensor_names():
@@ -184,6 +197,34 @@ def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, 
                 np.testing.assert_array_equal(read(after, name), read(before, there))
                 same += 1
     assert same == 3 + 2 + 2 * 16 + 2
+
+
+def test_so_it_does_with_that_of_single_texts(cstool, tmp_path, pairs):
+    """Which has neither segments nor a pooling layer."""
+    first = bert_file(tmp_path, pairs, "first")
+    section = yaml.safe_load(first.read_text())
+    section["trainer"]["init"]["model"]["disable_nsp"] = True
+    for loader in section["trainer"]["fit"].values():
+        loader["disable_nsp"] = True
+    first.write_text(yaml.safe_dump(section))
+    assert cstool("run", "-p", first, "--max_steps", 1).code == 0
+    typed = ("run", "-p", classifier_file(tmp_path, pairs, first), "--max_steps", 1)
+    typed += ("--checkpoint_path", tmp_path / "first" / "checkpoint_1.mdl")
+    outcome = cstool(*typed)
+    lacks = (
+        "bert.embedding_layer.segment_embeddings.weight, bert.pooler.pooler.ffn.0.linear_layer.weight, "
+        "bert.pooler.pooler.ffn.0.linear_layer.bias, classifier.weight, classifier.bias"
+    )
+    assert outcome.code == 2
+    said, hint = outcome.stderr.splitlines()[-2:]
+    assert said.startswith(
+        f"error: TMP/first/checkpoint_1.mdl: must have the heads of this model, lacks {lacks} and has "
+    )
+    assert hint.startswith("hint: its encoder fits: --disable_strict_checkpoint_loading --load_checkpoint_states model")
+    loose = ("--disable_strict_checkpoint_loading", "--load_checkpoint_states", "model")
+    outcome = cstool(*typed, *loose)
+    assert outcome.code == 0, outcome.stderr
+    assert f"checkpoint_1.mdl lacks {lacks}: they begin at random." in outcome.stdout
 
 
 def read(reader: CheckpointReader, name: str) -> np.ndarray:
