@@ -15,6 +15,7 @@ from cstool.errors import InferenceError, Interrupted
 from cstool.verbs.answer import (
     TextPlan,
     answer_until_stopped,
+    check_answers,
     check_output,
     generates_text,
     goes_on,
@@ -65,6 +66,7 @@ def infer(
         # What is wrong with a prompt is said before anything is read.
         plan = plan_text(params, **request)
     else:
+        check_answers(params)
         _refuse(flags, _TEXT_FLAGS, "a model that generates text", params)
         check_output(flags.output, (".csv", ".h5"), "--output")
     # The text is on stdout, alone, so that it can go on through a pipe.

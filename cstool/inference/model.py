@@ -42,6 +42,18 @@ CACHE_SHARE = 0.5
 """of the free memory, what the keys and values of all sequences may take"""
 
 
+def check_answers(params: Params) -> None:
+    """Check that the model of these params is of a kind that answers, or raise InferenceError."""
+    if not isinstance(params.model, AnsweringParams):
+        raise InferenceError(
+            f"{params.path}: the model must be a decoder, an encoder-decoder, an encoder or fc_mnist, got "
+            f"{params.model.name}",
+            "a params file with the policy as its model goes on from prompts, with this checkpoint"
+            if isinstance(params.model, DpoParams)
+            else "--mode eval says how well it does on its validation data",
+        )
+
+
 class InferenceModel:
     """A model that answers. Use as a context manager.
 
@@ -66,14 +78,8 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         self.params = params
-        if not isinstance(params.model, AnsweringParams):
-            policy = "a params file with the policy as its model goes on from prompts, with this checkpoint"
-            raise InferenceError(
-                f"{params.path}: the model must be one of text or fc_mnist, got {params.model.name}",
-                policy
-                if isinstance(params.model, DpoParams)
-                else "--mode eval says how well it does on its validation data",
-            )
+        check_answers(params)
+        assert isinstance(params.model, AnsweringParams)
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
         self.graph = build_graph(params.model, form)

@@ -187,6 +187,13 @@ def generates_text(params: Params) -> bool:
     return isinstance(params.model, DecoderParams | EncoderDecoderParams)
 
 
+def check_answers(params: Params) -> None:
+    """Check that the model of these params is of a kind that answers, or raise InferenceError."""
+    from cstool.inference.model import check_answers as check
+
+    check(params)
+
+
 def goes_on(params: Params) -> bool:
     """Whether what the model of these params makes of a prompt goes on from it, as a decoder's text does."""
     from cstool.params import DecoderParams
@@ -401,9 +408,11 @@ def _tokenizer(params: Params, named: str | None) -> Tokenizer:
     for folder in folders:
         if (found := tokenizer_of(folder)) is not None:
             return found
-    where = ", ".join(map(str, folders)) or "the params, which name no data set"
+    rule = "--tokenizer: must be given where "
     raise InferenceError(
-        f"--tokenizer: must be given where the data set does not say how it was made, and {where} does not",
+        f"{rule}the data set does not say how it was made, and {', '.join(map(str, folders))} does not"
+        if folders
+        else f"{rule}the params name no data set",
         "bytes, or the tokenizer.json of the training data",
     )
 

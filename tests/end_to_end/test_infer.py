@@ -417,6 +417,15 @@ def test_without_a_tokenizer_it_says_which_data_set_has_none(cstool, data, tmp_p
     )
 
 
+def test_without_data_sets_it_says_so(cstool, data, tmp_path):
+    params = gpt_params(tmp_path, data)
+    params.write_text(params.read_text().partition("  fit:")[0])
+    assert infer(cstool, params, "--prompt", "a").refusal == error(
+        "--tokenizer: must be given where the params name no data set",
+        "bytes, or the tokenizer.json of the training data",
+    )
+
+
 def test_tokens_that_the_model_does_not_know_are_refused(cstool, data, tmp_path):
     outcome = infer(cstool, gpt_params(tmp_path, data), "--prompt", "abc", "--tokenizer", "bytes")
     assert outcome.refusal == error(

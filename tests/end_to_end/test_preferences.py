@@ -281,16 +281,13 @@ def test_other_data_and_other_models_are_told_apart(cstool, tmp_path, data):
         "model mistral, got one with input_ids, label_mask, labels, mask"
     )
     assert outcome.stderr.endswith(error(rule, "GptHDF5MapDataProcessor does")), outcome.stderr
-    outcome = cstool("run", "-p", params(tmp_path, data, "asked"), "--mode", "infer", "--prompt", "Hello")
-    assert outcome.stderr.endswith(error("--prompt: must be for a model that generates text, got dpo")), outcome.stderr
-    outcome = cstool("run", "-p", params(tmp_path, data, "asked"), "--mode", "infer")
-    assert outcome.code == 2
-    assert outcome.stderr.endswith(
-        error(
-            "TMP/asked.yaml: the model must be one of text or fc_mnist, got dpo",
+    for typed in ((), ("--prompt", "Hello")):
+        outcome = cstool("run", "-p", params(tmp_path, data, "asked"), "--mode", "infer", *typed)
+        assert outcome.code == 2
+        assert outcome.stderr == error(
+            "TMP/asked.yaml: the model must be a decoder, an encoder-decoder, an encoder or fc_mnist, got dpo",
             "a params file with the policy as its model goes on from prompts, with this checkpoint",
         )
-    )
 
 
 def test_the_page_makes_pairs_and_trains_on_them(cstool, tmp_path, monkeypatch):
