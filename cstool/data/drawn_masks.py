@@ -15,6 +15,7 @@ from cstool.data.dataset import Array
 from cstool.data.masked_text import mlm_fields
 from cstool.data.row_dataset import RowDataset, integer, integers, of_length
 from cstool.data.row_files import Row, RowFiles, csv_rows
+from cstool.data.vocabulary import VOCAB_HINT
 from cstool.errors import DataError
 from cstool.params import usual_predictions
 
@@ -62,10 +63,10 @@ class DrawnMasksDataset(RowDataset):
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
         """Fill all fields."""
         length, like = self._length, "one for each token"
-        ids = integers(row, INPUT_IDS, below=self._limit)
+        ids = integers(row, INPUT_IDS, below=self._limit, hint=VOCAB_HINT)
         sample[INPUT_IDS][...] = of_length(row, INPUT_IDS, ids, length, _AS_FIRST)
         sample[ATTENTION][...] = of_length(row, ATTENTION, integers(row, ATTENTION, below=2), length, like)
-        labels = integers(row, LABELS, least=None, below=self._limit)
+        labels = integers(row, LABELS, least=None, below=self._limit, hint=VOCAB_HINT)
         if POSITIONS in row.values:
             self._fill_gathered(row, labels, sample)
         else:

@@ -24,6 +24,7 @@ from cstool.data.dataset import Array, Field, described
 from cstool.data.drawn_masks import gathered
 from cstool.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.data.masked_text import mlm_fields
+from cstool.data.vocabulary import VOCAB_HINT
 from cstool.errors import DataError
 from cstool.params import usual_predictions
 
@@ -84,9 +85,9 @@ class Hdf5MasksDataset:
         shape = (3, self._predictions) if self._is_gathered else (1, length)
         labels = np.empty((len(rows), *shape), np.int32)
         self._rows.read(rows, {"data": data, "labels": labels})
-        self._check(rows, data[:, INPUT_IDS], 0, self._limit, FEATURES[INPUT_IDS], _VOCAB_HINT)
+        self._check(rows, data[:, INPUT_IDS], 0, self._limit, FEATURES[INPUT_IDS], VOCAB_HINT)
         self._check(rows, data[:, ATTENTION], 0, 2, FEATURES[ATTENTION])
-        self._check(rows, labels[:, LABELS], -(2**31), self._limit, "labels", _VOCAB_HINT)
+        self._check(rows, labels[:, LABELS], -(2**31), self._limit, "labels", VOCAB_HINT)
         for feature in (INPUT_IDS, ATTENTION):
             out[FEATURES[feature]][order] = data[:, feature]
         if self._is_gathered:
@@ -143,9 +144,6 @@ class Hdf5MasksDataset:
     def _where(self, row: int) -> str:
         path, number = self._rows.place(row)
         return f"{path}: sample {number:,}"
-
-
-_VOCAB_HINT = "vocab_size of the model must be that of the data set"
 
 
 def open_hdf5_masks(

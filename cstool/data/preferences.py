@@ -17,6 +17,7 @@ import numpy as np
 from cstool.data.dataset import Array, Field
 from cstool.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.data.hdf5_text import SampleFileInfo
+from cstool.data.vocabulary import VOCAB_HINT
 from cstool.errors import DataError
 
 TEXTS = ("chosen", "rejected")
@@ -25,7 +26,6 @@ PARTS = ("input_ids", "attention_mask", "labels")
 FEATURES = tuple(f"{text}_{part}" for text in TEXTS for part in PARTS)
 _TOKEN_LIMIT = 2**31
 _HINT = "its files hold data, as the vendor's preprocessing with mode: dpo writes them"
-_VOCAB_HINT = "vocab_size of the model must be that of the data set"
 
 
 class PreferenceDataset:
@@ -87,7 +87,7 @@ class PreferenceDataset:
         raise DataError(
             f"{path}: {FEATURES[feature]} must be in [0, {limit}), "
             f"got {values[i, position]} in sample {row:,} at position {position:,}",
-            None if feature % len(PARTS) == MASK else _VOCAB_HINT,
+            None if feature % len(PARTS) == MASK else VOCAB_HINT,
         )
 
     def _check_counts(self, masks: Array, rows: Array) -> None:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from cstool.data.dataset import Array, Field, described
 from cstool.data.row_files import Row, RowFiles
 from cstool.errors import DataError
+from cstool.words import counted
 
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
@@ -62,13 +63,14 @@ def put(target: Array, values: Sequence[int] | Array, padding: int = 0) -> None:
     target[len(values) :] = padding
 
 
-def integers(row: Row, name: str, *, least: int | None = 0, below: int = 2**31) -> list[int]:
+def integers(row: Row, name: str, *, least: int | None = 0, below: int = 2**31, hint: str | None = None) -> list[int]:
     """Return the whole numbers in a list, such as `[1, 2]`, or alone, or raise DataError.
 
     Args:
         name: of the column
         least: what they must be at least; None for all that int32 holds
         below: what they must be below
+        hint: where that comes from
     """
     text = row.values[name]
     try:
@@ -82,7 +84,7 @@ def integers(row: Row, name: str, *, least: int | None = 0, below: int = 2**31) 
     if values and not (lowest <= min(values) and max(values) < below):
         wrong = next(value for value in values if not lowest <= value < below)
         rule = f"must be below {below}" if least is None and wrong >= below else f"must be in [{lowest}, {below})"
-        raise DataError(f"{row.where}: {name} {rule}, got {wrong}")
+        raise DataError(f"{row.where}: {name} {rule}, got {wrong}", hint)
     return values
 
 
@@ -97,7 +99,7 @@ def integer(row: Row, name: str, *, below: int) -> int:
 def of_length(row: Row, name: str, values: Sequence[int], length: int, like: str) -> Sequence[int]:
     """Return values that must be so many, or raise DataError that says like what."""
     if len(values) != length:
-        raise DataError(f"{row.where}: {name} must have {length:,} values, {like}, got {len(values):,}")
+        raise DataError(f"{row.where}: {name} must have {counted(length, 'value')}, {like}, got {len(values):,}")
     return values
 
 

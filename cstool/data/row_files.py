@@ -18,6 +18,7 @@ import numpy as np
 
 from cstool.data.dataset import Array, is_special
 from cstool.errors import DataError
+from cstool.words import counted
 
 OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""
@@ -119,9 +120,8 @@ class RowFiles:
         except ValueError as error:
             raise DataError(f"{where}: must be a whole row of CSV on one line, got: {error}", _DAMAGED) from None
         if len(values) != len(file.columns):
-            raise DataError(
-                f"{where}: must have {len(file.columns)} values, {', '.join(file.columns)}, got {len(values)}", _DAMAGED
-            )
+            wanted = counted(len(file.columns), "value")
+            raise DataError(f"{where}: must have {wanted}, {', '.join(file.columns)}, got {len(values)}", _DAMAGED)
         return Row(number, where, dict(zip(file.columns, values, strict=True)))
 
     def close(self) -> None:
@@ -225,7 +225,9 @@ def read_meta(folder: Path, tried: str = "", columns: int = 1) -> list[tuple[tup
     except FileNotFoundError:
         places = f" (looked for its folder as {tried})" if tried not in ("", str(folder)) else ""
         found = "found no such folder" if not folder.is_dir() else "found nothing there"
-        raise DataError(f"{path}: must be there and list the files, {found}{places}", hint) from None
+        inside = sorted(each.parent for each in folder.glob(f"*/{META}"))
+        told = f"{' and '.join(map(str, inside))} {'has' if len(inside) == 1 else 'have'} one" if inside else hint
+        raise DataError(f"{path}: must be there and list the files, {found}{places}", told) from None
     except (NotADirectoryError, IsADirectoryError):
         raise DataError(f"{path}: must be a file and list others, got something else", hint) from None
     except UnicodeDecodeError:

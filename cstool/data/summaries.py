@@ -16,7 +16,7 @@ from pathlib import Path
 from cstool.data.dataset import Array, Field
 from cstool.data.row_dataset import RowDataset, integers, of_length, put
 from cstool.data.row_files import Row, RowFiles, csv_rows
-from cstool.data.vocabulary import CLS, CONTINUES, PAD, SEP, Vocabulary
+from cstool.data.vocabulary import CLS, CONTINUES, PAD, SEP, VOCAB_HINT, Vocabulary
 from cstool.errors import DataError
 
 _NO_WORD = -1
@@ -59,7 +59,7 @@ class SummariesDataset(RowDataset):
 
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
         """Fill all fields."""
-        tokens = integers(row, TOKENS, below=self._limit)
+        tokens = integers(row, TOKENS, below=self._limit, hint=VOCAB_HINT)
         segments = of_length(row, SEGMENTS, integers(row, SEGMENTS, below=2), len(tokens), "one for each token")
         positions = integers(row, POSITIONS, below=max(1, len(tokens)))
         labels = of_length(row, LABELS, integers(row, LABELS, below=2), len(positions), "one for each [CLS]")

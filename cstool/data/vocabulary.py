@@ -18,6 +18,8 @@ VOCABULARY_FILE = "vocab.txt"
 """in a data set that was made with one"""
 CONTINUES = "##"
 """what tokens that go on with a word begin with"""
+VOCAB_HINT = "vocab_size of the model must be that of the data set"
+"""what to do about a token that the model does not know"""
 _HINT = "it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
 PAIRS_HINT = "it is the vocab.txt of a data set of `cstool data prepare span`, or that of the vendor's preparation"
 
@@ -76,7 +78,7 @@ class Vocabulary:
         if vocab_size is not None and len(self) > vocab_size:
             raise DataError(
                 f"{self.path}: must have at most vocab_size ({vocab_size:,}) tokens, got {len(self):,}",
-                "vocab_size of the model must be that of the data set",
+                VOCAB_HINT,
             )
 
     def _cased(self, token: str) -> str:

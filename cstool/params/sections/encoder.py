@@ -197,6 +197,8 @@ class Esm2Params(BertParams):
     def _dropout_knows_the_token(cls, token: int | None, info: ValidationInfo) -> int | None:
         if token is None and info.data.get("token_dropout"):
             raise rule_error("must be given for token_dropout")
+        if token is not None and token >= (tokens := info.data.get("vocab_size", token + 1)):
+            raise rule_error(f"must be below vocab_size ({tokens})")
         return token
 
 

@@ -98,15 +98,18 @@ def test_positions_need_weights(opened, tmp_path, error_of):
     )
 
 
+VOCAB = "\nhint: vocab_size of the model must be that of the data set"
+
+
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
         (0, "[1, 2]", "input_ids must have 5 values, as in the first row, got 2"),
-        (0, "[2, 99, 6, 3, 0]", "input_ids must be in [0, 50), got 99"),
+        (0, "[2, 99, 6, 3, 0]", f"input_ids must be in [0, 50), got 99{VOCAB}"),
         (1, "[1, 1, 1, 1, 2]", "attention_mask must be in [0, 2), got 2"),
         (1, "[1, 1]", "attention_mask must have 5 values, one for each token, got 2"),
-        (2, "[50, 0]", "labels must be below 50, got 50"),
-        (2, "[-2147483649, 0]", "labels must be in [-2147483648, 50), got -2147483649"),
+        (2, "[50, 0]", f"labels must be below 50, got 50{VOCAB}"),
+        (2, "[-2147483649, 0]", f"labels must be in [-2147483648, 50), got -2147483649{VOCAB}"),
         (2, "[5]", "labels must have 2 values, as in the first row, got 1"),
         (3, "[1, 0.5]", "masked_lm_weights must be a list of whole numbers, such as [1, 2], got '[1, 0.5]'"),
         (4, "[5, 0]", "masked_lm_positions must be in [0, 5), got 5"),

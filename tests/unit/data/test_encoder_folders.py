@@ -18,11 +18,11 @@ BAD = {
     "CSV, masked as it is read": (["[]x", "[]", 0], "tokens must be a list of texts, such as ['a', 'b'], got '[]x'"),
     "CSV with masks": (
         ["[1]", "[1]", "[2, 3]", "[1]", "[0]", "[0]", "0"],
-        "labels must have 1 values, one for each position, got 2",
+        "labels must have 1 value, one for each position, got 2",
     ),
     "CSV of texts to summarize": (
         ["[1]", "[1, 0]", "[0]", "[0]"],
-        "labels must have 1 values, one for each [CLS], got 2",
+        "labels must have 1 value, one for each [CLS], got 2",
     ),
     "CSV of tokens with classes": (["a b", "O"], "labels must have 2 values, one for each token, got 1"),
 }

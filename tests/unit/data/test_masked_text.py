@@ -202,7 +202,7 @@ def test_a_pair_is_not_cut(opened, tmp_path, error_of):
         (["the cat", "[0]", 0], "tokens must be a list of texts, such as ['a', 'b'], got 'the cat'"),
         (["['a', 'b]", "[0]", 0], """tokens must be a list of texts, such as ['a', 'b'], got "['a', 'b]\""""),
         (["[]", "[]", 0], "tokens must have at least one, got none"),
-        (["['a']", "[0, 1]", 0], "segment_ids must have 1 values, one for each token, got 2"),
+        (["['a']", "[0, 1]", 0], "segment_ids must have 1 value, one for each token, got 2"),
         (["['a']", "[2]", 0], "segment_ids must be in [0, 2), got 2"),
         (["['a']", "x", 0], "segment_ids must be a list of whole numbers, such as [1, 2], got 'x'"),
         (["['a']", "[0]", 2], "is_random_next must be in [0, 2), got 2"),

@@ -79,12 +79,15 @@ def test_columns_must_be_there(opened, tmp_path, error_of):
     )
 
 
+VOCAB = "\nhint: vocab_size of the model must be that of the data set"
+
+
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, "[2, 50, 3]", "input_token_ids must be in [0, 50), got 50"),
+        (0, "[2, 50, 3]", f"input_token_ids must be in [0, 50), got 50{VOCAB}"),
         (1, "[2]", "labels must be in [0, 2), got 2"),
-        (1, "[1, 0]", "labels must have 1 values, one for each [CLS], got 2"),
+        (1, "[1, 0]", "labels must have 1 value, one for each [CLS], got 2"),
         (2, "[0]", "segment_ids must have 3 values, one for each token, got 1"),
         (3, "[3]", "cls_indices must be in [0, 3), got 3"),
         (3, "[]", "labels must have 0 values, one for each [CLS], got 1"),
