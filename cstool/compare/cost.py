@@ -199,5 +199,6 @@ def _amounts(
                     + transposed
                 )
                 memory += _BFLOAT16_BYTES * weight.size if name in narrow and sparse is None else 0
-    seconds = run.step_s * sum(run.op_shares[op.name] for op in ops)
+    # No lane has the ops beyond a barrier: their time is the rest of a step.
+    seconds = run.step_s * sum(run.op_shares.get(op.name, 0.0) for op in ops)
     return Amounts(round(flops * batch_size), streamed, memory, seconds)

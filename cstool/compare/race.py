@@ -19,9 +19,11 @@ from cstool.progress import Progress
 from cstool.run.result import RunResult
 from cstool.run.run import run
 from cstool.run.session import RunOrder
-from cstool.system import load_system, system_names
+from cstool.system import load_system
 
 MOST_TURNS = 10
+SYSTEM = "cs2"
+"""what the runs are compiled for, as `cstool run` does: weights of any model stream there, as they do not on all"""
 FEWEST_STEPS = 10
 """of a turn, where there are more turns than one: its first step is cold, and the median leaves it out"""
 
@@ -119,7 +121,7 @@ def turn_ends(num_steps: int) -> list[int]:
 
 def _run(runner: Runner, params: Params, mode: str, lanes: int | None, progress: Progress) -> RunResult:
     form = SampleForm.of(check_data(params, mode))
-    artifact = compile_model(params, load_system(system_names()[0]), form=form)
+    artifact = compile_model(params, load_system(SYSTEM), form=form)
     try:
         return run(params, artifact, RunOrder(mode, lanes=lanes, sparse_kernels=runner.sparse_kernels), progress)
     except NonFiniteError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cstool.errors import CstoolError, ParamsError
-from cstool.params import ALL_STATES, Params, SparsityParams
+from cstool.params import ALL_STATES, DpoParams, Params, SparsityParams
 from cstool.params.sections.sparsity import ConstantShare
 
 NUM_STEPS = 100
@@ -73,8 +73,8 @@ def sparse_groups(params: Params, sparsity: float | None, flag: str) -> tuple[Sp
         flag: with which it was typed
 
     Raises:
-        CstoolError: there is none; or one was typed, and the file has a schedule where it should go, or an optimizer of
-            dense weights alone
+        CstoolError: there is none; or one was typed, and the file has a schedule where it should go, or a model or an
+            optimizer of dense weights alone
     """
     if not params.sparsity and sparsity is None:
         raise CstoolError(
@@ -84,6 +84,11 @@ def sparse_groups(params: Params, sparsity: float | None, flag: str) -> tuple[Sp
         )
     if sparsity is None:
         return params.sparsity
+    if isinstance(params.model, DpoParams):
+        raise CstoolError(
+            f"{flag}: must not be given with dpo, got {sparsity:g}",
+            "a policy with zeros would be held against a reference without them",
+        )
     if params.optimizer is not None and params.optimizer.no_sparsity:
         rule = f"must not be given with {type(params.optimizer).__name__}"
         raise CstoolError(f"{flag}: {rule}, got {sparsity:g}", params.optimizer.no_sparsity)

@@ -177,8 +177,8 @@ def estimate_all(
     from cstool.estimation.request import samples_per_csx
 
     def estimator(share: float | None) -> Estimator:
-        more = () if share is None else (f"{SPARSITY_KEY}={share}",)
-        return _estimator(_one_trainer(file, (*overrides, *more)), None, **asked)
+        typed = {} if share is None else {SPARSITY_KEY: ("--sparsity", share)}
+        return _estimator(_one_trainer(file, overrides, typed), None, **asked)
 
     base = estimator(sparsities[0] if sparsities else None)
     counts = num_csx or (base.request.params.num_csx,)
@@ -339,8 +339,8 @@ def _estimator(
     return Estimator(request)
 
 
-def _one_trainer(file: Path, overrides: Sequence[str]) -> Params:
-    trainers = load_trainers(file, overrides)
+def _one_trainer(file: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]] | None = None) -> Params:
+    trainers = load_trainers(file, overrides, flags)
     if len(trainers) > 1:
         raise EstimateError(f"--params: must be of one trainer, got {len(trainers)} in {file}", "estimate them apart")
     return trainers[0]

@@ -159,6 +159,14 @@ def test_bfloat16_learns_as_float32_does(tmp_path):
     np.testing.assert_allclose(rounded.losses, exact.losses, rtol=0.02)
 
 
+def test_a_sparse_run_is_held_against_a_dense_one(cstool, tmp_path):
+    """What is beyond the barrier has no time of its own in a lane."""
+    file = case_file(tmp_path, "one encoder", **FEW)
+    outcome = cstool("validate", "-p", file, "--sparsity", 0.5, "--num_steps", 2, "--max_loss_gap", 9, "--json")
+    assert outcome.code == 0, outcome.stderr or outcome.stdout
+    assert outcome.document["holds"]
+
+
 def test_a_batch_without_any_negative_is_an_error(tmp_path):
     file = case_file(tmp_path, "cls", batch_size=1)
     with h5py.File(tmp_path / "data" / "dataset-partition-1.h5", "r+") as data:

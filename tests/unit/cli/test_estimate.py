@@ -141,6 +141,9 @@ def test_published_results_for_scripts(cstool):
         (("-p", "gpt.yaml", "--tokens", "0"), "--tokens: must be more than zero, such as 300B, got 0"),
         (("-p", "gpt.yaml", "--sparsity", "-0.5"),
          "--sparsity: must be shares of zeros from 0 to below 1, got -0.5\nhint: such as 0,0.5,0.9"),
+        (("-p", "gpt.yaml", "--set", "trainer.init.optimizer={Adafactor: {learning_rate: 0.1}}", "--sparsity", "0.5"),
+         "--sparsity: must not be given with Adafactor, got 0.5\n"
+         "hint: of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"),
         (("-p", "none.yaml"),
          "none.yaml:3: trainer.fit.train_dataloader.batch_size is missing"),
         (("-p", "no_loader.yaml"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
 from cstool.compare.request import Request, check_params, run_params, sparse_groups
 from cstool.errors import CstoolError, ParamsError
 from cstool.params import Params, load_params
+from cstool.params.sections.model import MODELS
 from tests.unit.cli.test_compile import TRAINER
 
 
@@ -75,6 +78,17 @@ def test_an_optimizer_of_dense_weights_alone_takes_no_sparsity(load):
     assert str(error.value) == (
         "--sparsity: must not be given with Adafactor, got 0.9\n"
         "hint: of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"
+    )
+
+
+def test_a_policy_beside_its_reference_takes_no_sparsity(load):
+    model = {"name": "dpo", "dpo": {"beta": 0.1}, "policy_model": TRAINER["init"]["model"]}
+    params = replace(load(), model=MODELS["dpo"].model_validate(model))
+    with pytest.raises(CstoolError) as error:
+        sparse_groups(params, 0.9, "--sparsity")
+    assert str(error.value) == (
+        "--sparsity: must not be given with dpo, got 0.9\n"
+        "hint: a policy with zeros would be held against a reference without them"
     )
 
 
