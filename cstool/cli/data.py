@@ -323,7 +323,7 @@ def check(
         print_json({"ok": is_fine, **asdict(checked), "path": folder})
     elif is_fine:
         size = bytes_text(checked.size_bytes)
-        print_line(f"{folder}: ok, {checked.samples:,} samples in {checked.files:,} files, {size}")
+        print_line(f"{folder}: ok, {counted(checked.samples, 'sample')} in {counted(checked.files, 'file')}, {size}")
     else:
         for finding in checked.findings:
             print_line(finding)

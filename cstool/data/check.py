@@ -28,7 +28,7 @@ from cstool.data.mnist import open_mnist
 from cstool.data.packed_texts import text_numbers
 from cstool.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
 from cstool.data.row_files import Row
-from cstool.data.row_kinds import rows_of
+from cstool.data.row_kinds import NO_LIMIT, rows_of
 from cstool.data.sample_kinds import SAMPLE_KINDS, SampleKind
 from cstool.data.sequence_pairs import PairRequest
 from cstool.data.text_request import digest_of
@@ -72,7 +72,7 @@ def check_data(folder: Path, *, vocab_size: int | None = None, progress: Progres
     if found.record is not None:
         vocab_size = _check_tokenizer(found, check) if vocab_size is None else vocab_size
     if found.kind == ROWS:
-        _check_rows(found, check, progress)
+        _check_rows(found, check, vocab_size, progress)
         return check
     if found.kind == IMAGES:
         _check_images(found, check, progress)
@@ -188,7 +188,7 @@ def _blocks(info: SampleFileInfo) -> Iterator[Array]:
         raise DataError(f"{info.path}: must be a whole HDF5 file, got a truncated or damaged one") from error
 
 
-def _check_rows(found: DataFolder, check: DataCheck, progress: Progress | None) -> None:
+def _check_rows(found: DataFolder, check: DataCheck, vocab_size: int | None, progress: Progress | None) -> None:
     """Check every row of tables; of each file the first that is wrong is told."""
     record, words = found.record, None
     if record is not None:
@@ -212,7 +212,7 @@ def _check_rows(found: DataFolder, check: DataCheck, progress: Progress | None) 
             for number in range(rows.count):
                 try:
                     row = rows.read(number)
-                    kind.tokens(row)
+                    kind.tokens(row, NO_LIMIT if vocab_size is None else vocab_size)
                     if record is not None and kind.words is not None:
                         _check_words(row, kind.words(row), made_tokens(record) or 0, words)
                 except DataError as error:

@@ -15,7 +15,7 @@ from cstool.data.hdf5_rows import is_sample_file
 from cstool.data.image_folder import images_of_part
 from cstool.data.mnist import CLASS_COUNT, open_mnist
 from cstool.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
-from cstool.data.row_kinds import rows_of
+from cstool.data.row_kinds import NO_LIMIT, rows_of
 from cstool.data.sample_kinds import SAMPLE_KINDS, SampleKind
 from cstool.data.tokenizer import FileTokenizer, tokenizer_of
 
@@ -133,7 +133,7 @@ def _rows(found: DataFolder) -> DataInfo:
         kind, rows = rows_of(path, name)
         with closing(rows):
             counted = min(rows.count, COUNTED_SAMPLES)
-            tokens = [kind.tokens(rows.read(number)) or 0 for number in range(counted)]
+            tokens = [kind.tokens(rows.read(number), NO_LIMIT) or 0 for number in range(counted)]
             if first is None and kind.words is not None:
                 words = kind.words(rows.read(0))[:SHOWN_TOKENS]
                 if isinstance(tokenizer, FileTokenizer) and "spans" in record:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cstool.data import drawn_masks, masked_text, summaries, token_classes
-from cstool.data.row_dataset import integers, of_length, texts
+from cstool.data.row_dataset import integer, integers, of_length, texts
 from cstool.data.row_files import LINE, META, Row, RowFile, RowFiles, csv_rows, index_file, read_meta, text_rows
 from cstool.data.sentences import MNLI, SST2, Task
 from cstool.data.token_lines import line_tokens
@@ -13,6 +13,8 @@ from cstool.errors import DataError
 
 _TABLES = (".csv", ".tsv")
 """suffixes of files that begin with the names of their columns; others have lines"""
+NO_LIMIT = 2**31
+"""of the numbers of tokens"""
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,14 @@ class RowKind:
     Args:
         name: what it is called
         columns: by which it is told
-        tokens: checks a row, and says how many tokens it has; None where that takes a vocabulary
+        tokens: checks a row, whose tokens must be below a number where they are numbers, and says how many tokens it
+            has; None where that takes a vocabulary
         words: the tokens of a row, where they are written out
     """
 
     name: str
     columns: Sequence[str]
-    tokens: Callable[[Row], int | None]
+    tokens: Callable[[Row, int], int | None]
     words: Callable[[Row], list[str]] | None = None
 
 
@@ -60,6 +63,12 @@ def rows_of(folder: Path, part: str) -> tuple[RowKind, RowFiles]:
         if not listed:
             raise DataError(f"{folder / META}: must list files, got none")
         [path] = listed[0][0]
+        pair = path.name.split()
+        if len(pair) == 2 and not path.exists() and all((folder / name).exists() for name in pair):
+            raise DataError(
+                f"{folder / META}: must list one file on each line, got the pair {' and '.join(pair)}",
+                "a run reads pairs of files, and checks them as it does",
+            )
         if path.suffix not in _TABLES:
             [rows] = text_rows([folder])
             return LINES, rows
@@ -75,7 +84,7 @@ def rows_of(folder: Path, part: str) -> tuple[RowKind, RowFiles]:
 def task_kind(task: Task) -> RowKind:
     """Return the kind of the tables of a task."""
 
-    def check(row: Row) -> None:
+    def check(row: Row, _below: int) -> None:
         if row.values[task.label] not in task.classes:
             rule = f"{task.label} must be {', '.join(task.classes)}"
             raise DataError(f"{row.where}: {rule}, got {row.values[task.label]!r:.60}")
@@ -83,46 +92,54 @@ def task_kind(task: Task) -> RowKind:
     return RowKind(task.name, [*task.sentences, task.label], check)
 
 
-def _masked(row: Row) -> int:
+def _masked(row: Row, _below: int) -> int:
     count = len(texts(row, masked_text.TOKENS))
     if masked_text.SEGMENTS in row.values:
-        segments = integers(row, masked_text.SEGMENTS, below=2)
-        of_length(row, masked_text.SEGMENTS, segments, count, "one for each token")
+        _flags(row, masked_text.SEGMENTS, count, "one for each token")
     if masked_text.IS_RANDOM in row.values:
-        integers(row, masked_text.IS_RANDOM, below=2)
+        integer(row, masked_text.IS_RANDOM, below=2)
     return count
 
 
-def _drawn(row: Row) -> int:
-    count = len(integers(row, drawn_masks.INPUT_IDS))
-    attention = of_length(
-        row, drawn_masks.ATTENTION, integers(row, drawn_masks.ATTENTION, below=2), count, "one for each token"
-    )
-    labels = integers(row, drawn_masks.LABELS, least=None)
+def _drawn(row: Row, below: int) -> int:
+    count = len(integers(row, drawn_masks.INPUT_IDS, below=below))
+    attention = _flags(row, drawn_masks.ATTENTION, count, "one for each token")
+    labels = integers(row, drawn_masks.LABELS, least=None, below=below)
     if drawn_masks.POSITIONS in row.values:
         positions = integers(row, drawn_masks.POSITIONS, below=max(1, count))
         of_length(row, drawn_masks.LABELS, labels, len(positions), "one for each position")
+        if drawn_masks.WEIGHTS in row.values:
+            _flags(row, drawn_masks.WEIGHTS, len(positions), "one for each position")
     else:
         of_length(row, drawn_masks.LABELS, labels, count, "one for each token")
+    if drawn_masks.SEGMENTS in row.values:
+        _flags(row, drawn_masks.SEGMENTS, count, "one for each token")
+    if drawn_masks.NEXT in row.values:
+        integer(row, drawn_masks.NEXT, below=2)
     return sum(attention)
 
 
-def _classes(row: Row) -> int:
+def _flags(row: Row, name: str, count: int, like: str) -> Sequence[int]:
+    """Return so many zeros and ones."""
+    return of_length(row, name, integers(row, name, below=2), count, like)
+
+
+def _classes(row: Row, _below: int) -> int:
     tokens, labels = (row.values[name].split() for name in token_classes.NEEDED)
     of_length(row, token_classes.LABELS, [0] * len(labels), len(tokens), "one for each token")
     return len(tokens)
 
 
-def _summaries(row: Row) -> int:
-    count = len(integers(row, summaries.TOKENS))
-    of_length(row, summaries.SEGMENTS, integers(row, summaries.SEGMENTS, below=2), count, "one for each token")
+def _summaries(row: Row, below: int) -> int:
+    count = len(integers(row, summaries.TOKENS, below=below))
+    _flags(row, summaries.SEGMENTS, count, "one for each token")
     positions = integers(row, summaries.POSITIONS, below=max(1, count))
     labels = integers(row, summaries.LABELS, below=2)
     of_length(row, summaries.LABELS, labels, len(positions), "one for each [CLS]")
     return count
 
 
-LINES = RowKind("lines of tokens", [LINE], lambda row: len(line_tokens(row)), line_tokens)
+LINES = RowKind("lines of tokens", [LINE], lambda row, _below: len(line_tokens(row)), line_tokens)
 MASKED = RowKind("CSV, masked as it is read", [masked_text.TOKENS], _masked, lambda row: texts(row, masked_text.TOKENS))
 CSV_KINDS = (
     RowKind("CSV with masks", drawn_masks.NEEDED, _drawn),

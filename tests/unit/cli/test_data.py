@@ -255,7 +255,11 @@ def test_masked_text_is_refused_like_text(cstool, sources, tmp_path):
         "error: --packing: must be left out beside --nsp, got documents\n"
         "hint: the texts of a pair never cross documents\n"
     )
-    assert cstool(*command, "--vocab_file", str(tmp_path / "none")).refusal == (
+    assert cstool(*command, "--vocab_file", "vocab.txt").refusal == (
+        "error: --vocab_size: must be left out beside --vocab_file, whose tokens are taken as they are, got 40\n"
+    )
+    asked = (*command[:6], "--sequence_length", "16", "--vocab_file", str(tmp_path / "none"))
+    assert cstool(*asked).refusal == (
         f"error: {tmp_path}/none: must be a vocabulary, a token on each line, found nothing there\n"
         "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`\n"
     )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cstool.data import check_data, data_info, open_part
+from cstool.errors import DataError
 from tests.unit.data import test_drawn_masks, test_hdf5_masks, test_masked_text, test_summaries, test_token_classes
 from tests.unit.data.encoder_files import read, write_masks, write_rows
 from tests.unit.data.test_sentences import PAIRS, write_table
@@ -52,6 +53,36 @@ def test_of_each_file_the_first_wrong_row_is_told(tmp_path, kind):
         f"{tmp_path}/a.csv:3: {message}, and 2 more rows",
         f"{tmp_path}/b.csv:2: {message}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("input_ids", "[2, 50, 6, 3, 0]", "input_ids must be in [0, 50), got 50"),
+        ("labels", "[50, 0]", "labels must be below 50, got 50"),
+        ("masked_lm_weights", "[1]", "masked_lm_weights must have 2 values, one for each position, got 1"),
+        ("token_type_ids", "[0, 0, 2, 0, 0]", "token_type_ids must be in [0, 2), got 2"),
+        ("next_sentence_label", "7", "next_sentence_label must be in [0, 2), got 7"),
+    ],
+)
+def test_all_that_a_run_reads_of_drawn_masks_is_checked(tmp_path, column, value, message):
+    columns, row = test_drawn_masks.PAIRS, test_drawn_masks.ONE
+    place = columns.index(column)
+    write_rows(tmp_path, "a.csv", columns, [row, [*row[:place], value, *row[place + 1 :]]])
+    assert check_data(tmp_path, vocab_size=50).findings == [f"{tmp_path}/a.csv:3: {message}"]
+
+
+def test_pairs_of_files_are_not_taken_for_one(tmp_path):
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("w1 w2\n")
+    (tmp_path / "meta.dat").write_text("a.en a.de 1\n")
+    rule = "must list one file on each line, got the pair a.en and a.de"
+    assert check_data(tmp_path).findings == [f"{tmp_path}/meta.dat: {rule}"]
+    with pytest.raises(DataError) as error:
+        data_info(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}/meta.dat: {rule}\nhint: a run reads pairs of files, and checks them as it does"
+    )
 
 
 def test_tables_of_glue_are_told(tmp_path):
