@@ -32,7 +32,7 @@ _NONE = "-"
 def print_verdict(verdict: Verdict) -> None:
     """Print the report on a validation."""
     setting, found = verdict.setting, verdict.comparison
-    unit = "nats per sample" if setting.tokens is None else "nats per token"
+    unit = f"nats per {setting.loss_of}"
     _print_setting(setting, found)
     for note in verdict.notes:
         print_line(f"note: {note}")

@@ -18,6 +18,7 @@ from cstool.kernels.sparse.ceiling import Ceiling, measure_ceiling
 from cstool.machine.data_sets import check_data
 from cstool.machine.grains import available_cores
 from cstool.machine.state import environment
+from cstool.models import loss_term
 from cstool.optimizers import costed_optimizer
 from cstool.params import Params, SparsityParams
 from cstool.progress import Progress
@@ -65,6 +66,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
         cores=available_cores(),
         cpu=environment()["cpu"],
         seed=params.seed,
+        loss_of=loss_term(params.model),
     )
     main = comparisons[points.index(first)]
     sweep = tuple(sorted(comparisons, key=lambda point: -point.density)) if request.sweep else ()

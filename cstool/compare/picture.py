@@ -13,7 +13,7 @@ def comparison_picture(verdict: Verdict) -> ComparisonPicture:
     return ComparisonPicture(
         title=f"{setting.model}, {setting.parameters:,} parameters: sparsity {verdict.comparison.sparsity} and dense",
         subtitle=f"{of_step}, seed {setting.seed}. Measured on this host: {setting.cpu}, {setting.lanes_text}.",
-        unit="nats per sample" if setting.tokens is None else "nats per token",
+        unit=f"nats per {setting.loss_of}",
         sparsity=verdict.comparison.sparsity,
         sparse_losses=quality.sparse_losses,
         dense_losses=quality.dense_losses,

@@ -68,7 +68,7 @@ class Quality:
 
     Args:
         sparse_losses, dense_losses: of every training step
-        sparse_loss, dense_loss: on the data held out, after the last step [nats per token, or per sample]
+        sparse_loss, dense_loss: on the data held out, after the last step [nats per `Setting.loss_of`]
         sparse_accuracy, dense_accuracy: likewise, share of labels that were the likeliest
         max_loss_gap: what the gap may be [nats]
     """
@@ -238,6 +238,7 @@ class Setting:
         lanes: threads
         cores: that there are
         seed: of all runs
+        loss_of: what a held-out loss is the mean over, such as `token`
     """
 
     model: str
@@ -252,6 +253,7 @@ class Setting:
     cores: int
     cpu: str
     seed: int
+    loss_of: str
 
     @property
     def batch_text(self) -> str:
@@ -289,10 +291,9 @@ class Verdict(Brief):
         found = [f"numerics: {problem}" for problem in self.numerics.problems]
         quality = self.comparison.quality
         if not quality.holds:
-            unit = "sample" if self.setting.tokens is None else "token"
             found.append(
                 f"quality: the held-out loss of the sparse run exceeds that of the dense one by {quality.gap:.4f} nats "
-                f"per {unit}, --max_loss_gap is {quality.max_loss_gap:g}"
+                f"per {self.setting.loss_of}, --max_loss_gap is {quality.max_loss_gap:g}"
             )
 
         return tuple(found)

@@ -8,6 +8,7 @@ from cstool.models.encoder_decoder import encoder_decoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
 from cstool.models.form import GATHERED, TARGETS, SampleForm
 from cstool.models.preference import preference_graph
+from cstool.models.terms import loss_term
 from cstool.models.vision import vision_graph
 from cstool.params import (
     BertParams,
@@ -24,7 +25,16 @@ from cstool.params import (
     usual_predictions,
 )
 
-__all__ = ["GATHERED", "TARGETS", "Answer", "SampleForm", "answering_graph", "build_graph", "declared_form"]
+__all__ = [
+    "GATHERED",
+    "TARGETS",
+    "Answer",
+    "SampleForm",
+    "answering_graph",
+    "build_graph",
+    "declared_form",
+    "loss_term",
+]
 
 USUAL_TOKENS = 512
 """of a source or a target, where neither data nor model say how many. Source: Raffel et al., 2020, section 3.1.1."""

@@ -18,17 +18,9 @@ from cstool.machine.ranks.orders import CompileKernels, SettleKernels
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start, restore
 from cstool.machine.state import FORMS_BEFORE, environment, forms
+from cstool.models import loss_term
 from cstool.optimizers import make_optimizer
-from cstool.params import (
-    ALL_STATES,
-    BertParams,
-    BertSummarizationParams,
-    BertTokenClassifierParams,
-    DecoderParams,
-    EncoderDecoderParams,
-    ModelParams,
-    Params,
-)
+from cstool.params import ALL_STATES, BertParams, ModelParams, Params
 from cstool.progress import Progress
 from cstool.run.patience import Patience
 from cstool.run.report.events import Events
@@ -115,17 +107,10 @@ def open_session(
 
 def _tell_scaling(model: ModelParams, losses: Sequence[Loss]) -> None:
     """Log what the losses of steps are, where each is a sum over several terms of a sample."""
-    match model:
-        case BertParams():
-            key, term = "mlm_loss_weight", "masked token"
-        case BertSummarizationParams():
-            key, term = "loss_weight", "sentence"
-        case EncoderDecoderParams():
-            key, term = "lm_loss_weight", "token"
-        case DecoderParams() | BertTokenClassifierParams():
-            key, term = "loss_weight", "token"
-        case _:  # a sample has one
-            return
+    term = loss_term(model)
+    if term == "sample":
+        return
+    key = next(key for key in ("mlm_loss_weight", "lm_loss_weight", "loss_weight") if hasattr(model, key))
     weight = losses[0].weight
     # Of tokens with classes it may be shared out among all of a sample.
     factor = f"{key} ({weight:g})" if getattr(model, key) == weight else f"{weight:g}"

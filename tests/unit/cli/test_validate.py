@@ -96,5 +96,5 @@ def test_the_report_on_what_does_not_hold(capsys, golden):
     sweep = (replace(main, sparsity="0.5", density=0.5), main)
     masks = {"mask_changes": True, "mask_tolerance": 1e-3, "loss_differences": (1e-5, 1e-5)}
     found = verdict(comparison=main, sweep=sweep, numerics=numerics(**masks), notes=("a note",))
-    print_verdict(replace(found, setting=replace(found.setting, tokens=None, file_steps=None)))
+    print_verdict(replace(found, setting=replace(found.setting, tokens=None, file_steps=None, loss_of="sample")))
     golden("cli/validate_not.txt", capsys.readouterr().out)

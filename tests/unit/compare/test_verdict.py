@@ -72,7 +72,7 @@ def test_a_gap_that_is_too_large_is_told_per_token_or_sample():
     found = verdict(comparison=comparison(quality=replace(comparison().quality, max_loss_gap=0.1)))
     text = "quality: the held-out loss of the sparse run exceeds that of the dense one by 0.2500 nats per {}"
     assert found.problems == (text.format("token") + ", --max_loss_gap is 0.1",)
-    found = replace(found, setting=replace(found.setting, tokens=None))
+    found = replace(found, setting=replace(found.setting, tokens=None, loss_of="sample"))
     assert found.problems == (text.format("sample") + ", --max_loss_gap is 0.1",)
 
 

@@ -74,5 +74,5 @@ def numerics(**changes: Any) -> Numerics:
 
 
 def verdict(**changes: Any) -> Verdict:
-    setting = Setting("gpt2", 100_000, 40_960, 3, 600, 24, 128, 2, 1, 4, "x86_64 examplelake", 7)
+    setting = Setting("gpt2", 100_000, 40_960, 3, 600, 24, 128, 2, 1, 4, "x86_64 examplelake", 7, "token")
     return replace(Verdict(setting, numerics(), comparison(), (), ()), **changes)

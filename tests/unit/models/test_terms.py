@@ -1,0 +1,38 @@
+"""What losses are means over: as the graphs have them."""
+
+import math
+
+import pytest
+
+from cstool.models import SampleForm, build_graph, loss_term
+from cstool.params import ModelParams
+from tests.models import (
+    ENCODERS,
+    decoder_params,
+    encoder_decoder_params,
+    encoder_params,
+    preference_params,
+)
+
+MODELS: dict[str, ModelParams] = {
+    **{name: encoder_params(**keys) for name, keys in ENCODERS.items() if "packed" not in keys},
+    "gpt2": decoder_params(),
+    "t5": encoder_decoder_params(),
+    "dpo": preference_params(),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_is_the_sample_where_that_has_one_loss(name):
+    graph = build_graph(MODELS[name], SampleForm(8, 3, targets=5))
+    terms = math.prod(graph.tensors[graph.losses[0].name].shape)
+    assert (loss_term(MODELS[name]) == "sample") == (terms == 1)
+
+
+def test_others_are_named():
+    assert {name: loss_term(model) for name, model in MODELS.items() if name in ("bert", "gpt2", "t5", "dpo")} == {
+        "bert": "masked token",
+        "gpt2": "token",
+        "t5": "token",
+        "dpo": "sample",
+    }
