@@ -56,9 +56,9 @@ def convert(
 ) -> None:
     """Convert a checkpoint: dense and sparse, Hugging Face's models, the vendor's own files.
 
-    It streams: no model is ever in memory. Nothing is overwritten. Hugging Face's are those with the model_type gpt2,
-    llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox, falcon, bloom, gpt_bigcode, starcoder2, gemma2,
-    bert, roberta, esm, t5 or vit.
+    It streams: no model is ever in memory. Nothing is overwritten. Of DPO the policy is taken. Hugging Face's are those
+    with the model_type gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox, falcon, bloom,
+    gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, t5 or vit.
     """
     for name, target_format, value in (
         ("sparsity", "sparse", sparsity),

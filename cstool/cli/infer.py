@@ -55,6 +55,7 @@ def infer(
     """
     if link.rank > 0:
         keep_weights(params, lanes=lanes, link=link)
+    trained, params = params, params.answering
     plan: TextPlan | None = None
     asked: EncoderPlan | None = None
     if is_encoder(params):
@@ -72,7 +73,7 @@ def infer(
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
         screen_on(sys.stderr) as screen,
-        open_logged(params, screen, checkpoint_path=checkpoint_path, lanes=lanes, link=link) as model,
+        open_logged(trained, screen, checkpoint_path=checkpoint_path, lanes=lanes, link=link) as model,
     ):
         document: dict[str, Any] = {
             "mode": "infer",

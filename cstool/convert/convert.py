@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import cstool
 from cstool.convert.checkpoint_target import write_checkpoint
@@ -12,6 +13,7 @@ from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer
+from cstool.convert.policy_source import PolicySource, has_policy
 from cstool.convert.source import CstoolSource, Source, check_weights, weights_of
 from cstool.convert.sparsify import Kept, sparsify
 from cstool.convert.vendor_reader import is_vendor_checkpoint
@@ -98,16 +100,21 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         with CheckpointReader(request.source):
             pass
         raise CheckpointError(f"--to: must be given for a checkpoint of cstool, one of {', '.join(TARGETS)}")
-    described = None
-    if (source_format, to) != ("cstool", "dense") or request.params is not None:
-        described = describe(request.source, source_format, request.params)
+    whole = described = None
+    of_policy = source_format == "cstool" and has_policy(request.source)
+    if of_policy or (source_format, to) != ("cstool", "dense") or request.params is not None:
+        whole = describe(request.source, source_format, request.params)
+        # What the vendor's files have of DPO goes on as such; elsewhere it is the policy that is wanted.
+        described = whole if (source_format, to) == ("vendor", "dense") else whole.of_policy(request.params is None)
     for form, named in ((source_format, None), (to, request.model_type)):
         if form == "hf":
             assert described is not None
             described.as_hf(named)
     config = _config_path(request.target, to, described)
     _check_new(request.target, to, config)
-    with _open(request.source, source_format, described) as source:
+    takes_policy = of_policy or (source_format == "vendor" and described is not whole)
+    with _open(request.source, source_format, described if source_format == "hf" else whole) as opened:
+        source = PolicySource(opened, _metadata(described)) if takes_policy and described is not None else opened
         if described is not None:
             check_weights(source, described.graph)
         kept: dict[str, Kept] = {}
@@ -147,11 +154,14 @@ def _open(path: Path, source_format: str, described: Described | None) -> Source
     if source_format == "cstool":
         return CstoolSource(path)
     assert described is not None
-    metadata = {"version": cstool.__version__, "model_name": described.model.name, "params": described.document}
-    values = {"__metadata__": [metadata]}
+    values = {"__metadata__": [_metadata(described)]}
     if source_format == "vendor":
         return VendorSource(path, described.model, described.graph, values)
     return HfSource(path, *described.as_hf(), described.graph, values)
+
+
+def _metadata(described: Described) -> dict[str, Any]:
+    return {"version": cstool.__version__, "model_name": described.model.name, "params": described.document}
 
 
 def _config_path(target: Path, to: str, described: Described | None) -> Path | None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
 from cstool.models import SampleForm, build_graph
-from cstool.params import EncoderDecoderParams, ModelParams, Params, parse_params
-from cstool.params.sections.model import MODELS
+from cstool.params import DpoParams, EncoderDecoderParams, ModelParams, Params, parse_params
+from cstool.params.sections.model import model_of
 from cstool.store import CheckpointReader
 
 
@@ -71,6 +71,18 @@ class Described:
         assert isinstance(self.model, HfModel)
         return family, self.model
 
+    def of_policy(self, is_new: bool) -> "Described":
+        """Return what DPO trains, as a model of its own; any other model as it is.
+
+        Args:
+            is_new: whether no params file says it yet
+        """
+        if not isinstance(self.model, DpoParams):
+            return self
+        policy, place = self.model.policy_model, f"{self.place}: policy_model"
+        document = {"trainer": {"init": {"model": policy.dump()}}}
+        return replace(self, model=policy, place=place, document=document, is_new=is_new)
+
     def write(self, path: Path) -> None:
         """Write the params as a new file, or raise CheckpointError."""
         try:
@@ -94,7 +106,8 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     family = config_family(beside, config) if has_config else None
     if params is not None:
         if has_config:
-            check_config(beside, config, params.path, params.model)
+            trained = params.model.policy_model if isinstance(params.model, DpoParams) else params.model
+            check_config(beside, config, params.path, trained)
         return Described(
             params.model, str(params.path), params.resolved(), data_folders=params.data_folders, family=family
         )
@@ -133,7 +146,7 @@ def _described_by_itself(path: Path) -> Described:
     try:
         document = metadata[-1]["params"]
         section = document["trainer"]["init"]["model"]
-        model = MODELS[section["name"]].model_validate(section)
+        model = model_of(section)
     except (LookupError, TypeError, ValidationError) as error:
         raise CheckpointError(
             f"{path}: must say which model it is of, it does not", "--params names the file of the model"

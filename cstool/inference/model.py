@@ -26,7 +26,6 @@ from cstool.machine.start import choose_start, restore
 from cstool.models import SampleForm, build_graph
 from cstool.params import (
     DecoderParams,
-    DpoParams,
     EncoderDecoderParams,
     EncoderParams,
     FcMnistParams,
@@ -44,13 +43,11 @@ CACHE_SHARE = 0.5
 
 def check_answers(params: Params) -> None:
     """Check that the model of these params is of a kind that answers, or raise InferenceError."""
-    if not isinstance(params.model, AnsweringParams):
+    model = params.answering.model
+    if not isinstance(model, AnsweringParams):
         raise InferenceError(
-            f"{params.path}: the model must be a decoder, an encoder-decoder, an encoder or fc_mnist, got "
-            f"{params.model.name}",
-            "a params file with the policy as its model goes on from prompts, with this checkpoint"
-            if isinstance(params.model, DpoParams)
-            else "--mode eval says how well it does on its validation data",
+            f"{params.path}: the model must be a decoder, an encoder-decoder, an encoder or fc_mnist, got {model.name}",
+            "--mode eval says how well it does on its validation data",
         )
 
 
@@ -58,7 +55,7 @@ class InferenceModel:
     """A model that answers. Use as a context manager.
 
     Args:
-        params: of the run that trained it
+        params: of the run that trained it; of DPO the policy answers
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None for as many as there are cores
         link: to other ranks, which keep a part of the weights each and send it here
@@ -77,8 +74,10 @@ class InferenceModel:
         link: Link = ALONE,
         progress: Progress,
     ) -> None:
-        self.params = params
         check_answers(params)
+        # A commit of DPO has its reference, too: what answers is read out of it.
+        is_all = params.answering is params
+        self.params = params = params.answering
         assert isinstance(params.model, AnsweringParams)
         # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
@@ -92,7 +91,7 @@ class InferenceModel:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
             start = choose_start(params, checkpoint_path, None, trains=False, link=link)
-            backing = open_backing(params, self.graph, None, sparsity, start, lanes, link=link)
+            backing = open_backing(params, self.graph, None, sparsity, start, lanes, link=link, in_place=is_all)
             if backing.store is not None:
                 stack.callback(backing.store.close)
             stack.enter_context(one_blas_thread())

@@ -98,6 +98,7 @@ def open_backing(
     lanes: int | None,
     *,
     link: Link = ALONE,
+    in_place: bool = True,
 ) -> Backing:
     """Say where MemoryX is, and open the store of its first node, if that is a file.
 
@@ -106,6 +107,7 @@ def open_backing(
         optimizer: None for an evaluation
         lanes: host threads; None to choose
         link: to other ranks, which may have nodes, too
+        in_place: whether the files of a commit may be gone on from as they are; else this model has other weights
 
     Raises:
         ClusterError: the memory that a file may have is too small
@@ -116,7 +118,8 @@ def open_backing(
     narrow = narrow_in(params.host_precision, graph).weights
     # Who only reads the weights, over and over, has them in a file of their own, where they have half the bytes.
     rounds = optimizer is None and not narrow <= sparsity.groups.keys()
-    adopted = goes_on if goes_on is not None and goes_on.is_in_place(nodes) and not rounds else None
+    stays = in_place and not rounds and goes_on is not None and goes_on.is_in_place(nodes)
+    adopted = goes_on if stays else None
     name = secrets.token_hex(16) if adopted is None else adopted.name
     shards = deal_panels(graph, optimizer, sparsity, nodes, name, narrow)
     here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])

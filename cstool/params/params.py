@@ -1,6 +1,8 @@
 """All that a params file asks for, checked."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from cstool.params.sections import trainer
 from cstool.params.sections.dataloader import DataloaderParams
 from cstool.params.sections.model import ModelParams
 from cstool.params.sections.optimizers import Optimizer, learning_rate_scale
+from cstool.params.sections.preference import DpoParams
 from cstool.params.sections.schedules import Schedule
 from cstool.params.sections.sparsity import SparsityParams
 
@@ -83,6 +86,11 @@ class Params:
     warnings: tuple[str, ...] = field(compare=False, repr=False)
     sparsity_place: tuple[str, str] = field(compare=False, repr=False)
     optimizer_place: tuple[str, str] = field(compare=False, repr=False)
+
+    @property
+    def answering(self) -> Params:
+        """The same, with the model that answers once this one is trained: of DPO its policy, else the same model."""
+        return replace(self, model=self.model.policy_model) if isinstance(self.model, DpoParams) else self
 
     @property
     def artifacts_dir(self) -> Path:

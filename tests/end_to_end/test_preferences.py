@@ -274,20 +274,13 @@ def test_data_that_cannot_be_had_is_refused(cstool, tmp_path, change, rule, hint
     assert outcome.stderr.endswith(error(f"TMP/bad/train/pairs.h5: {rule}", hint)), outcome.stderr
 
 
-def test_other_data_and_other_models_are_told_apart(cstool, tmp_path, data):
+def test_data_of_pairs_are_none_for_a_decoder(cstool, tmp_path, data):
     outcome = cstool("run", "-p", params(tmp_path, data, "decoder", POLICY))
     rule = (
         "TMP/decoder.yaml: trainer.fit.train_dataloader.data_processor must deliver input_ids, labels, mask for the "
         "model mistral, got one with input_ids, label_mask, labels, mask"
     )
     assert outcome.stderr.endswith(error(rule, "GptHDF5MapDataProcessor does")), outcome.stderr
-    for typed in ((), ("--prompt", "Hello")):
-        outcome = cstool("run", "-p", params(tmp_path, data, "asked"), "--mode", "infer", *typed)
-        assert outcome.code == 2
-        assert outcome.stderr == error(
-            "TMP/asked.yaml: the model must be a decoder, an encoder-decoder, an encoder or fc_mnist, got dpo",
-            "a params file with the policy as its model goes on from prompts, with this checkpoint",
-        )
 
 
 def test_the_page_makes_pairs_and_trains_on_them(cstool, tmp_path, monkeypatch):

@@ -117,6 +117,18 @@ _SECTIONS: tuple[type[ModelParams], ...] = (
 MODELS: dict[str, type[ModelParams]] = {
     name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
 }
+
+
+def model_of(section: Any) -> ModelParams:
+    """Return the model of a section of plain data, or raise LookupError, TypeError or pydantic's ValidationError.
+
+    What is inside of DPO has a section of its own by its name.
+    """
+    if section["name"] in get_args(DpoParams.model_fields["name"].annotation):
+        section = {**section, "policy_model": model_of(section["policy_model"])}
+    return MODELS[section["name"]].model_validate(section)
+
+
 _OTHER_KINDS = {
     "a diffusion model of images": "dit",
     "a model of images that learns without labels, from a teacher": "dino generic_image_encoders ijepa",
