@@ -89,8 +89,12 @@ class InferFlags:
         option("--pair", "TEXT", "infer: an encoder's second text, of the prompt of the same place; may be repeated."),
     ] = None
     embed: Annotated[
-        Literal["mean", "first", "pooled"] | None,
-        flag("--embed", "infer: an encoder's vectors of texts; mean of all tokens, the first one, or as it is pooled."),
+        Literal["mean", "first", "pooled", "question", "context"] | None,
+        flag(
+            "--embed",
+            "infer: an encoder's vectors of texts; mean of all tokens, the first one, or as it is pooled; of DPR those "
+            "of questions or of contexts.",
+        ),
     ] = None
     output: Annotated[
         Path | None,

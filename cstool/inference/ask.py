@@ -6,7 +6,7 @@ Texts go through the model side by side, without padding: what is said of one do
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -27,14 +27,17 @@ from cstool.inference.encoder_answers import (
 )
 from cstool.inference.model import InferenceModel
 from cstool.inference.walk import Walk
+from cstool.ir import Graph
 from cstool.kernels.cached_attention import News
-from cstool.models import Answer, answering_graph
+from cstool.models import Answer, Side, answering_graph, embedding_graph
 from cstool.params import (
     BertClassifierParams,
     BertParams,
     BertSummarizationParams,
     BertTokenClassifierParams,
     DecoderParams,
+    DprEncoderParams,
+    DprParams,
     EncoderParams,
     ModelParams,
 )
@@ -45,6 +48,10 @@ TOP_K = 5
 """tokens for a mask where nobody says how many"""
 EMBEDDINGS = ("mean", "first", "pooled")
 """of the vectors of all tokens the mean, that of the first token, and what a model's pooling layer makes of that"""
+SIDES: tuple[Side, ...] = get_args(Side)
+"""of DPR, whose vector of a text is wanted: that of the encoder of questions, or of contexts"""
+AskedParams = EncoderParams | DprParams
+"""the model section of an encoder, or of two"""
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +63,7 @@ class EncoderRequest:
     Args:
         prompts: texts
         pairs: for each prompt the text that comes second, or None
-        embed: one of `EMBEDDINGS`, for vectors; None for what the model was trained for
+        embed: one of `EMBEDDINGS`, or of `SIDES`, for vectors; None for what the model was trained for
         top_k: tokens for each mask
         truncates: whether texts that are too long are cut; else that is an error
         special_tokens: whether texts begin and end with the tokens for that
@@ -78,28 +85,38 @@ class EncoderRequest:
         for name in ("top_k", "batch_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise InferenceError(f"{name}: must be at least 1, got {value}")
-        if self.embed is not None and self.embed not in EMBEDDINGS:
-            raise InferenceError(f"embed: must be one of {', '.join(EMBEDDINGS)}, got {self.embed}")
+        if self.embed is not None and self.embed not in (known := (*EMBEDDINGS, *SIDES)):
+            raise InferenceError(f"embed: must be one of {', '.join(known)}, got {self.embed}")
 
     def second(self, number: int) -> str | None:
         """The second text of a prompt."""
         return self.pairs[number] if self.pairs else None
 
 
-def encoder_of(model: ModelParams) -> EncoderParams:
-    """The model section of params, where it is of an encoder; else raise InferenceError."""
-    if not isinstance(model, EncoderParams):
+def encoder_of(model: ModelParams) -> AskedParams:
+    """The model section of params, where it is of an encoder, or two; else raise InferenceError."""
+    if not isinstance(model, AskedParams):
         hint = "a prompt alone is gone on from" if isinstance(model, DecoderParams) else None
         raise InferenceError(f"model: must be an encoder, got {model.name}", hint)
     return model
 
 
-def encode_texts(model: EncoderParams, tokenizer: EncoderTokenizer, request: EncoderRequest) -> list[EncoderText]:
+def encode_texts(asked: AskedParams, tokenizer: EncoderTokenizer, request: EncoderRequest) -> list[EncoderText]:
     """Return the tokens of each prompt.
 
     Raises:
-        InferenceError: a prompt is empty, too long, has no mask to fill in, or a second text where there can be none
+        InferenceError: a prompt is empty, too long, has no mask to fill in, or a second text where there can be none;
+            or such a vector cannot be had of this model
     """
+    kinds = SIDES if isinstance(asked, DprParams) else EMBEDDINGS
+    if request.embed not in kinds and (request.embed is not None or kinds is SIDES):
+        got = "got none" if request.embed is None else f"got {request.embed}"
+        *others, last = kinds
+        raise InferenceError(
+            f"embed: must be {', '.join(others)} or {last} for {asked.name}, {got}",
+            "it has an encoder for each, and their vectors are what it answers" if kinds is SIDES else None,
+        )
+    model = _reader(asked, request.embed)
     if tokenizer.vocab_size > model.vocab_size:
         raise InferenceError(
             f"{tokenizer.name}: must have at most the model's vocab_size ({model.vocab_size:,}) tokens, got "
@@ -108,21 +125,30 @@ def encode_texts(model: EncoderParams, tokenizer: EncoderTokenizer, request: Enc
         )
     if request.embed == "pooled" and not _has_pooler(model):
         raise InferenceError(
-            f"embed: must be mean or first for {model.name}, which has no pooling layer, got pooled",
+            f"embed: must be mean or first for {asked.name}, which has no pooling layer, got pooled",
         )
-    return [_encode(model, tokenizer, request, number) for number in range(len(request.prompts))]
+    return [_encode(model, asked.name, tokenizer, request, number) for number in range(len(request.prompts))]
+
+
+def _reader(asked: AskedParams, embed: str | None) -> EncoderParams:
+    """The encoder that reads the texts."""
+    if isinstance(asked, DprParams):
+        return asked.questions if embed == "question" else asked.contexts
+    return asked
 
 
 def _has_pooler(model: EncoderParams) -> bool:
     return isinstance(model, BertClassifierParams) or (isinstance(model, BertParams) and not model.disable_nsp)
 
 
-def _encode(model: EncoderParams, tokenizer: EncoderTokenizer, request: EncoderRequest, number: int) -> EncoderText:
+def _encode(
+    model: EncoderParams, name: str, tokenizer: EncoderTokenizer, request: EncoderRequest, number: int
+) -> EncoderText:
     prompt, pair = request.prompts[number], request.second(number)
     which = f"prompt {number + 1}" if len(request.prompts) > 1 else "prompt"
-    takes_pairs = isinstance(model, BertParams | BertClassifierParams)
+    takes_pairs = isinstance(model, BertParams | BertClassifierParams | DprEncoderParams)
     if pair is not None and not (takes_pairs and model.segments != 1):
-        raise InferenceError(f"{which}: must be one text for {model.name}, got a pair")
+        raise InferenceError(f"{which}: must be one text for {name}, got a pair")
     context = model.max_position_embeddings
     most = context if request.truncates else None
     summarizes = isinstance(model, BertSummarizationParams) and request.embed is None
@@ -214,13 +240,22 @@ def _passes(lengths: Sequence[int], batch_size: int | None) -> Iterator[list[int
     yield numbers
 
 
+def _graph_of(params: AskedParams, answer: Answer | Side) -> Graph:
+    """The part of a model that an answer takes."""
+    if answer == "question" or answer == "context":
+        assert isinstance(params, DprParams)
+        return embedding_graph(params, answer)
+    assert isinstance(params, EncoderParams)
+    return answering_graph(params, answer)
+
+
 class _Asking:
     """Runs passes over some texts at a time, and says what comes of them."""
 
     def __init__(
         self,
         model: InferenceModel,
-        params: EncoderParams,
+        params: AskedParams,
         tokenizer: EncoderTokenizer,
         request: EncoderRequest,
         labels: Mapping[int, str],
@@ -228,7 +263,7 @@ class _Asking:
     ) -> None:
         self.model, self.params, self.tokenizer, self.request = model, params, tokenizer, request
         self.labels, self.texts = labels, texts
-        self.walks: dict[Answer, Walk] = {}
+        self.walks: dict[Answer | Side, Walk] = {}
         lengths = [len(text.tokens) for text in texts]
         self._capacity = max(lengths)
         self._most = max(map(len, _passes(lengths, request.batch_size)))
@@ -312,7 +347,10 @@ class _Asking:
 
     def _embedded(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
         how = self.request.embed
-        walk, inputs, news = self._pass("pooled" if how == "pooled" else "encoded", numbers)
+        answer: Answer | Side = "pooled" if how == "pooled" else "encoded"
+        if isinstance(self.params, DprParams):
+            answer, how = "question" if how == "question" else "context", self.params.pooler_type
+        walk, inputs, news = self._pass(answer, numbers)
         states = walk.states(inputs, news)
         found: list[EncoderAnswer] = []
         for number, start, count in zip(numbers, news.starts.tolist(), news.counts.tolist(), strict=True):
@@ -337,10 +375,10 @@ class _Asking:
                 shares.append(exact / exact.sum())
             yield shares
 
-    def _pass(self, answer: Answer, numbers: Sequence[int]) -> tuple[Walk, dict[str, Array], News]:
+    def _pass(self, answer: Answer | Side, numbers: Sequence[int]) -> tuple[Walk, dict[str, Array], News]:
         """Return what some texts go through, and what it takes for a pass."""
         if answer not in self.walks:
-            graph = answering_graph(self.params, answer)
+            graph = _graph_of(self.params, answer)
             self.walks[answer] = self.model.walk(self._most, self._capacity, graph)
         walk, texts = self.walks[answer], [self.texts[number] for number in numbers]
         counts = np.array([len(text.tokens) for text in texts], np.int64)

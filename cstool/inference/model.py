@@ -26,6 +26,7 @@ from cstool.machine.start import choose_start, restore
 from cstool.models import SampleForm, build_graph
 from cstool.params import (
     DecoderParams,
+    DprParams,
     EncoderDecoderParams,
     EncoderParams,
     FcMnistParams,
@@ -35,7 +36,7 @@ from cstool.progress import Progress
 
 log = logging.getLogger("cstool")
 
-AnsweringParams = DecoderParams | EncoderDecoderParams | EncoderParams | FcMnistParams
+AnsweringParams = DecoderParams | EncoderDecoderParams | EncoderParams | DprParams | FcMnistParams
 """the model section of a model that answers"""
 CACHE_SHARE = 0.5
 """of the free memory, what the keys and values of all sequences may take"""

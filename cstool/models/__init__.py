@@ -2,7 +2,7 @@
 
 from cstool.ir import Graph, verify
 from cstool.models.decoder import decoder_graph
-from cstool.models.dpr import USUAL_CONTEXTS, dpr_graph
+from cstool.models.dpr import USUAL_CONTEXTS, Side, dpr_graph, embedding_graph
 from cstool.models.encoder import Answer, answering_graph, encoder_graph
 from cstool.models.encoder_decoder import encoder_decoder_graph
 from cstool.models.fc_mnist import fc_mnist_graph
@@ -30,9 +30,11 @@ __all__ = [
     "TARGETS",
     "Answer",
     "SampleForm",
+    "Side",
     "answering_graph",
     "build_graph",
     "declared_form",
+    "embedding_graph",
     "loss_term",
 ]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from cstool.ir import Graph, Loss, OpKind, Segment, Tensor
 from cstool.models.encoder import add_pooler, encoder_inputs, encoder_parts, encoder_segments
@@ -10,6 +11,10 @@ from cstool.params import DprEncoderParams, DprParams
 
 USUAL_CONTEXTS = 2
 """of a question: the right one, and a hard negative. Source: the vendor's preparation of data for DPR."""
+QUESTIONS, CONTEXTS = "question_encoder.", "ctx_encoder."
+"""what names of weights begin with"""
+Side = Literal["question", "context"]
+"""which of the encoders"""
 
 
 def dpr_graph(model: DprParams, form: SampleForm) -> Graph:
@@ -20,8 +25,8 @@ def dpr_graph(model: DprParams, form: SampleForm) -> Graph:
     tokens, contexts = form.tokens, form.contexts or USUAL_CONTEXTS
     assert tokens is not None
     length = form.context_tokens or tokens
-    asked_inputs, asked, question = _embedded(model, model.questions, "question_encoder.", "questions_", tokens, 1)
-    given_inputs, given, context = _embedded(model, model.contexts, "ctx_encoder.", "ctx_", length, contexts)
+    asked_inputs, asked, question = _embedded(model, model.questions, QUESTIONS, "questions_", tokens, 1)
+    given_inputs, given, context = _embedded(model, model.contexts, CONTEXTS, "ctx_", length, contexts)
     if not model.use_biencoder:
         given = [_with_weights_of_questions(segment) for segment in given]
     inputs = (*asked_inputs, *given_inputs, Tensor("mask", (1,)))
@@ -32,6 +37,22 @@ def dpr_graph(model: DprParams, form: SampleForm) -> Graph:
     )
     losses = (Loss("loss", "batch_size"),)
     return Graph(model.name, inputs, (*asked, *given, together.segment()), losses)
+
+
+def embedding_graph(model: DprParams, side: Side) -> Graph:
+    """Build one of the encoders, for samples of one token; its last op reads what is made an embedding of.
+
+    Of `mean` that is all tokens, else the first row of a text.
+    """
+    encoder = model.questions if side == "question" else model.contexts
+    prefix = CONTEXTS if side == "context" and model.use_biencoder else QUESTIONS
+    inputs, segments, vector = _embedded(model, encoder, prefix, "", 1, 1)
+    if model.pooler_type == "ffn_pooler":
+        # What is wanted is what the last op reads, and that is what the pooling layer makes.
+        last = encoder_parts(encoder, 1)
+        last.op(OpKind.FIRST_TOKEN, "vector", (vector,), "vector", encoder.hidden_size)
+        segments = [*segments, last.segment()]
+    return Graph(model.name, tuple(inputs), tuple(segments), ())
 
 
 def _embedded(
@@ -87,7 +108,7 @@ def _with_weights_of_questions(segment: Segment) -> Segment:
     """Return a segment of the encoder of contexts that uses the weights of that of questions."""
 
     def shared(name: str) -> str:
-        return name.replace("ctx_encoder.", "question_encoder.", 1)
+        return name.replace(CONTEXTS, QUESTIONS, 1)
 
     ops = tuple(replace(op, weights=tuple(map(shared, op.weights))) for op in segment.ops)
     return replace(segment, ops=ops, weights=())

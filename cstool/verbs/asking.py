@@ -54,7 +54,8 @@ def ask(
         trained: as for `open_model`, or a model that is open
         prompts: one text, or several
         pairs: for each prompt the text that comes second, or None
-        embed: "mean", "first" or "pooled" for vectors; None for what the model was trained for
+        embed: "mean", "first" or "pooled" for vectors, of DPR "question" or "context"; None for what the model was
+            trained for
         top_k: tokens for each mask; None for 5
         tokenizer: a vocab.txt or a tokenizers JSON file; None for that of the params
         truncates: cut texts that are too long, which is an error else
@@ -89,10 +90,10 @@ def ask(
 
 
 def is_encoder(params: Params) -> bool:
-    """Whether the model of these params is an encoder."""
-    from cstool.params import EncoderParams
+    """Whether the model of these params is an encoder, or two."""
+    from cstool.params import DprParams, EncoderParams
 
-    return isinstance(params.model, EncoderParams)
+    return isinstance(params.model, EncoderParams | DprParams)
 
 
 def fills_in(params: Params) -> bool:
