@@ -58,7 +58,7 @@ def convert(
 
     It streams: no model is ever in memory. Nothing is overwritten. Of DPO the policy is taken. Hugging Face's are those
     with the model_type gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox, falcon, bloom,
-    gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, t5 or vit.
+    gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
     """
     for name, target_format, value in (
         ("sparsity", "sparse", sparsity),

@@ -10,7 +10,7 @@ from typing import Any
 import cstool
 from cstool.convert.checkpoint_target import write_checkpoint
 from cstool.convert.described import Described, describe
-from cstool.convert.hf_source import HfSource
+from cstool.convert.hf_source import HfPartsSource, HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer
 from cstool.convert.policy_source import PolicySource, has_policy
@@ -19,7 +19,7 @@ from cstool.convert.sparsify import Kept, sparsify
 from cstool.convert.vendor_reader import is_vendor_checkpoint
 from cstool.convert.vendor_source import VendorSource
 from cstool.errors import CheckpointError
-from cstool.params import Params, VisionTransformerParams
+from cstool.params import DprParams, Params, VisionTransformerParams
 from cstool.store import CheckpointReader, Progress, find_checkpoint
 from cstool.store.saved_state import no_progress
 
@@ -109,7 +109,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
     for form, named in ((source_format, None), (to, request.model_type)):
         if form == "hf":
             assert described is not None
-            described.as_hf(named)
+            described.parts(named)
     config = _config_path(request.target, to, described)
     _check_new(request.target, to, config)
     takes_policy = of_policy or (source_format == "vendor" and described is not whole)
@@ -121,13 +121,13 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         notes = [] if described is None else list(described.notes)
         if to == "hf":
             assert described is not None
-            (family, model), graph = described.as_hf(request.model_type), described.graph
-            needs_none = isinstance(model, VisionTransformerParams) and request.tokenizer is None
+            needs_none = isinstance(described.model, VisionTransformerParams) and request.tokenizer is None
             chosen = None if needs_none else choose_tokenizer(request.tokenizer, described.data_folders, notes)
-            tokenizer = None if chosen is None else describe_tokenizer(chosen, model)
-            size_bytes = write_hf(
-                source, request.target, family, model, graph, tokenizer, request.shard_bytes, progress
-            )
+            parts = [
+                (part, None if chosen is None else describe_tokenizer(chosen, part.model))
+                for part in described.parts(request.model_type)
+            ]
+            size_bytes = write_hf(source, request.target, parts, request.shard_bytes, progress)
         else:
             if to == "sparse":
                 assert described is not None
@@ -157,7 +157,10 @@ def _open(path: Path, source_format: str, described: Described | None) -> Source
     values = {"__metadata__": [_metadata(described)]}
     if source_format == "vendor":
         return VendorSource(path, described.model, described.graph, values)
-    return HfSource(path, *described.as_hf(), described.graph, values)
+    first, *others = described.parts()
+    if others:
+        return HfPartsSource(path, (first, *others), values)
+    return HfSource(path, first.family, first.model, first.graph, values)
 
 
 def _metadata(described: Described) -> dict[str, Any]:
@@ -165,9 +168,13 @@ def _metadata(described: Described) -> dict[str, Any]:
 
 
 def _config_path(target: Path, to: str, described: Described | None) -> Path | None:
-    """Path for the description of the model: beside a checkpoint only if no params file has it."""
+    """Path for the description of the model: beside a checkpoint only if no params file has it.
+
+    None where there are two, each beside its encoder.
+    """
     if to == "hf":
-        return target / CONFIG_NAME
+        is_one = described is None or not isinstance(described.model, DprParams)
+        return target / CONFIG_NAME if is_one else None
     return target.with_suffix(".yaml") if described is not None and described.is_new else None
 
 

@@ -13,19 +13,22 @@ from pydantic import ValidationError
 from cstool.convert.hf_config import (
     check_config,
     config_family,
+    dpr_parts,
     family_of,
+    make_dpr,
     make_model,
     model_section,
     unknown_keys,
 )
-from cstool.convert.hf_family import Family, HfModel
+from cstool.convert.hf_dpr import DPR, FOLDERS, check_class, is_dpr_folder
+from cstool.convert.hf_family import Family, HfModel, HfPart
 from cstool.convert.hf_source import config_path
 from cstool.convert.safetensors_reader import read_json
 from cstool.convert.vendor_reader import VendorReader
 from cstool.errors import CheckpointError, ParamsError
 from cstool.ir import Graph
 from cstool.models import SampleForm, build_graph
-from cstool.params import DpoParams, EncoderDecoderParams, ModelParams, Params, parse_params
+from cstool.params import DpoParams, DprParams, EncoderDecoderParams, ModelParams, Params, parse_params
 from cstool.params.sections.model import model_of
 from cstool.store import CheckpointReader
 
@@ -71,6 +74,12 @@ class Described:
         assert isinstance(self.model, HfModel)
         return family, self.model
 
+    def parts(self, named: str | None = None) -> tuple[HfPart, ...]:
+        """Return what the model is at Hugging Face, one model or several, or raise CheckpointError; see `as_hf`."""
+        if isinstance(self.model, DprParams):
+            return dpr_parts(self.place, self.model, named)
+        return (HfPart("", *self.as_hf(named), self.graph),)
+
     def of_policy(self, is_new: bool) -> "Described":
         """Return what DPO trains, as a model of its own; any other model as it is.
 
@@ -100,10 +109,18 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     Raises:
         CheckpointError: nobody says it, or two say different things
     """
+    if source_format == "hf" and is_dpr_folder(path):
+        return _described_dpr(path, params)
     beside = config_path(path)
     has_config = source_format == "hf" and os.path.lexists(beside)
     config = read_json(beside) if has_config else {}
     family = config_family(beside, config) if has_config else None
+    if family is not None and family.model_type == DPR:
+        names = " and ".join(FOLDERS.values())
+        raise CheckpointError(
+            f"{beside}: must be of a whole model, got one encoder of a DPR",
+            f"the folder in which both are, {names}, is what can be converted",
+        )
     if params is not None:
         if has_config:
             trained = params.model.policy_model if isinstance(params.model, DpoParams) else params.model
@@ -124,6 +141,30 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
         return found
     why = f"there is no {beside.name} beside {path}" if source_format == "hf" else "the checkpoint does not"
     raise CheckpointError(f"--params: must be given, since it says which model this is, and {why}")
+
+
+def _described_dpr(path: Path, params: Params | None) -> Described:
+    """Return the model of a folder with two encoders; arguments and errors as of `describe`."""
+    for name in FOLDERS.values():
+        if not (path / name).is_dir():
+            raise CheckpointError(f"{path}: must have the encoders {' and '.join(FOLDERS.values())}, lacks {name}")
+    configs = {name: read_json(path / name / "config.json") for name in FOLDERS.values()}
+    for name, config in configs.items():
+        check_class(path / name / "config.json", name, config.get("architectures"))
+    if params is None:
+        section, model = make_dpr(path, configs)
+        notes = tuple(
+            f"{name}/config.json has keys that are passed over: {', '.join(unknown)}"
+            for name, config in configs.items()
+            if (unknown := unknown_keys(path / name / "config.json", config))
+        )
+        return Described(model, str(path), {"trainer": {"init": {"model": section}}}, is_new=True, notes=notes)
+    if not isinstance(params.model, DprParams):
+        raise CheckpointError(f"{path}: must be of the model of {params.path}, {params.model.name}, got dpr")
+    encoders = (params.model.questions, params.model.contexts)
+    for (name, config), encoder in zip(configs.items(), encoders, strict=True):
+        check_config(path / name / "config.json", config, params.path, encoder)
+    return Described(params.model, str(params.path), params.resolved(), data_folders=params.data_folders)
 
 
 def _described_by_vendor(path: Path) -> Described | None:

@@ -7,17 +7,21 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from cstool.convert.hf_dpr import DPR, ENCODER, FOLDERS, dpr_family
 from cstool.convert.hf_encoders import encoder_facts
 from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES, class_family
-from cstool.convert.hf_family import Family, HfModel
+from cstool.convert.hf_family import Family, HfModel, HfPart
 from cstool.convert.hf_keys import Refused, scaling_kind, text, yarn_amplitude
 from cstool.convert.hf_t5 import t5_facts
 from cstool.convert.hf_vit import vit_facts
 from cstool.errors import CheckpointError
+from cstool.models import Side, embedding_graph
 from cstool.models.decoder import longrope
 from cstool.params import (
     NONLINEARITIES,
     DecoderParams,
+    DprEncoderParams,
+    DprParams,
     EncoderDecoderParams,
     EncoderParams,
     ModelParams,
@@ -26,6 +30,8 @@ from cstool.params import (
 from cstool.params.sections.model import MODELS
 
 _KNOWN = ", ".join(MODEL_TYPES)
+_KEYS: Mapping[Side, str] = {"question": "q_encoder", "context": "ctx_encoder"}
+"""of the params, for the encoders of DPR"""
 _NO_DROPOUT = {f"{part}_dropout_rate": 0.0 for part in ("residual", "attention", "embedding")}
 _PASSED_OVER = frozenset(
     "architectures model_type torch_dtype dtype transformers_version _name_or_path name_or_path auto_map use_cache "
@@ -86,8 +92,7 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
     """
     if not isinstance(model, HfModel):
         raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", _WHICH)
-    if named is not None and named not in MODEL_TYPES:
-        raise CheckpointError(f"--model_type: must be one of {_KNOWN}, got {named}")
+    _check_named(named)
     kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else HF_CLASSES
     families = [family for family in kinds.values() if named in (None, family.model_type)]
     if not isinstance(model, DecoderParams):
@@ -102,6 +107,50 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
     if count:
         raise CheckpointError(f"{where}: {rule}", None if named else _WHICH)
     return best
+
+
+def dpr_parts(where: str | Path, model: DprParams, named: str | None = None) -> tuple[HfPart, ...]:
+    """Return the two models of theirs that are a DPR, or raise CheckpointError that says why they are not.
+
+    Args:
+        where, named: as of `family_of`
+    """
+    _check_named(named)
+    if named not in (None, DPR):
+        raise CheckpointError(
+            f"{where}: must be a model that Hugging Face has with model_type {named}, got dpr", _WHICH
+        )
+    parts = []
+    for side, folder in FOLDERS.items():
+        family = dpr_family(side, model)
+        encoder = model.questions if side == "question" else model.contexts
+        if model.pooler_type != "cls":
+            raise CheckpointError(
+                f"{where}: pooler_type must be cls for {family.class_name}, got {model.pooler_type}",
+                "its vector is that of the first token as it is",
+            )
+        count, rule = _misfit(family, encoder)
+        if count:
+            key = "encoder" if model.encoder is not None else _KEYS[side]
+            raise CheckpointError(f"{where}: {key}.{rule}", None if named else _WHICH)
+        parts.append(HfPart(folder, family, encoder, embedding_graph(model, side)))
+    return tuple(parts)
+
+
+def make_dpr(path: Path, configs: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], DprParams]:
+    """Return the model section of two encoders, and it checked, or raise CheckpointError.
+
+    Args:
+        path: of the folder
+        configs: by the folder of an encoder in it
+    """
+    sections = [model_section(path / name / "config.json", config) for name, config in configs.items()]
+    keys = [{key: value for key, value in section.items() if key != "name"} for section in sections]
+    found = {"name": DPR, **dict(zip(_KEYS.values(), keys, strict=True))}
+    try:
+        return found, DprParams.model_validate(found)
+    except ValidationError as error:
+        raise CheckpointError(f"{path}: must describe a model: {_first(error)}") from error
 
 
 def config_of(family: Family, model: HfModel) -> dict[str, Any]:
@@ -153,6 +202,11 @@ def check_config(path: Path, config: Mapping[str, Any], params: str | Path, mode
         )
 
 
+def _check_named(named: str | None) -> None:
+    if named is not None and named not in MODEL_TYPES:
+        raise CheckpointError(f"--model_type: must be one of {_KNOWN}, got {named}")
+
+
 _WHICH = f"these of Hugging Face can be had: {_KNOWN}"
 
 
@@ -177,6 +231,9 @@ def _section(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(section: Any) -> HfModel:
+    if section["name"] == ENCODER:
+        # Below its key it has no name.
+        return DprEncoderParams.model_validate({key: value for key, value in section.items() if key != "name"})
     model = MODELS[section["name"]].model_validate(section)
     assert isinstance(model, HfModel)
     return model

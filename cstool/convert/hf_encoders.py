@@ -9,7 +9,7 @@ from typing import Any
 
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, head_width, labels, only, same
-from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, EncoderParams
+from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DprEncoderParams, EncoderParams
 
 _MLM = "bert_mlm_head"
 _OUTPUT = f"{_MLM}.classifier.ffn.0.linear_layer"
@@ -43,7 +43,8 @@ def _names(ours: str, theirs: str, *, norm1: str, norm2: str, embeddings: str) -
     }
 
 
-def _norms_last(ours: str, theirs: str) -> dict[str, str]:
+def norms_last(ours: str, theirs: str) -> dict[str, str]:
+    """Names of the weights of a BERT without heads; `ours` and `theirs` are what they begin with."""
     return _names(ours, theirs, norm1="attention.output.LayerNorm", norm2="output.LayerNorm", embeddings="LayerNorm")
 
 
@@ -109,13 +110,14 @@ def _segments(default: int) -> Key:
 
 
 _ABSOLUTE = only("position_embedding_type", "absolute", "positions have a table here, as in the released models")
-_BERT_KEYS = (
+BERT_KEYS: tuple[Key, ...] = (
     *_sizes(30522, (_pad(0), same("max_position_embeddings", 512)), 1e-12),
     _segments(2),
     _ACTIVATION,
     _ABSOLUTE,
     *_NO_CROSS,
 )
+"""of config.json, those that every BERT has"""
 _BERT_FIXED = {"position_embedding_type": "learned", "pooler_nonlinearity": "tanh"}
 _BERT_MASKED = _masked(
     "cls.predictions.transform.dense",
@@ -131,7 +133,7 @@ _BERT_TIES = {
 
 def _bert(class_name: str, called: str, names: Mapping[str, str], *keys: Key, **others: Any) -> Family:
     fixed = {"name": called, **_BERT_FIXED, **others.pop("fixed", {})}
-    return Family("bert", class_name, (called,), "", names, fixed, (*_BERT_KEYS, *keys), **others)
+    return Family("bert", class_name, (called,), "", names, fixed, (*BERT_KEYS, *keys), **others)
 
 
 def _classes(key: str, dropout: str) -> tuple[Key, ...]:
@@ -143,7 +145,7 @@ def _classes(key: str, dropout: str) -> tuple[Key, ...]:
     return write, *labels(key)
 
 
-_FINE_TUNED = {**_norms_last("bert.", "bert"), "classifier": "classifier"}
+_FINE_TUNED = {**norms_last("bert.", "bert"), "classifier": "classifier"}
 _POSITIONS_AFTER_PADDING = Key(
     "max_position_embeddings", 514,
     lambda found: {"max_position_embeddings": max(1, found["max_position_embeddings"] - found["pad_token_id"] - 1)},
@@ -156,7 +158,7 @@ _ROBERTA = Family(
     called=("bert",),
     prefix="",
     names={
-        **_norms_last("bert_encoder.", "roberta"),
+        **norms_last("bert_encoder.", "roberta"),
         **_masked("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
     },
     fixed={
@@ -229,7 +231,7 @@ ENCODER_FAMILIES: Mapping[str, Family] = {
             "BertForPreTraining",
             "bert",
             {
-                **_norms_last("bert_encoder.", "bert"),
+                **norms_last("bert_encoder.", "bert"),
                 **_BERT_MASKED,
                 "bert_cls_head.classifier.ffn.0.linear_layer": "cls.seq_relationship",
             },
@@ -239,7 +241,7 @@ ENCODER_FAMILIES: Mapping[str, Family] = {
         _bert(
             "BertForMaskedLM",
             "bert",
-            {**_norms_last("bert_encoder.", "bert"), **_BERT_MASKED},
+            {**norms_last("bert_encoder.", "bert"), **_BERT_MASKED},
             _TIED,
             fixed={"disable_nsp": True},
             ties=_BERT_TIES,
@@ -287,7 +289,10 @@ def encoder_facts(model: EncoderParams) -> dict[str, Any]:
         # No table has them.
         del facts["max_position_embeddings"]
         facts.pop("mask_padding_in_positional_embed")
-    if getattr(model, "disable_nsp", False) or model.name == "bert/token_classifier":
+    if isinstance(model, DprEncoderParams):
+        # One without a pooling layer, which only says so of its table of segments.
+        del facts["disable_nsp"], facts["pooler_nonlinearity"]
+    elif getattr(model, "disable_nsp", False) or model.name == "bert/token_classifier":
         facts.pop("pooler_nonlinearity")
     if not getattr(model, "token_dropout", False):
         facts.pop("mask_token_id", None)

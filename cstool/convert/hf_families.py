@@ -1,12 +1,13 @@
 """Hugging Face's models by their `model_type`; a lineage of families is a module: `hf_llamas.py`, `hf_gpts.py`.
 
-What is no decoder is known by its class: `hf_encoders.py`, `hf_t5.py`, `hf_vit.py`.
+What is no decoder is known by its class: `hf_encoders.py`, `hf_dpr.py`, `hf_t5.py`, `hf_vit.py`.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cstool.convert.hf_dpr import DPR_FAMILIES
 from cstool.convert.hf_encoders import ENCODER_FAMILIES
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_gpts import BLOOM, FALCON, GPT2, GPT_BIGCODE, GPT_NEOX, GPTJ, PHI
@@ -37,7 +38,11 @@ HF_FAMILIES: Mapping[str, Family] = {
     )
 }
 """by model_type; of several that compute the same as a model, the first of its name is written"""
-HF_CLASSES: Mapping[str, Family] = {**ENCODER_FAMILIES, **{family.class_name: family for family in (T5, VIT)}}
+HF_CLASSES: Mapping[str, Family] = {
+    **ENCODER_FAMILIES,
+    **DPR_FAMILIES,
+    **{family.class_name: family for family in (T5, VIT)},
+}
 """what is no decoder, by the class that `architectures` names; of several that compute the same as a model, the first
 is written"""
 MODEL_TYPES = tuple(dict.fromkeys((*HF_FAMILIES, *(family.model_type for family in HF_CLASSES.values()))))

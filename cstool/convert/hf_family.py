@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cstool.convert.hf_keys import Key, filter_size, only, same, scaling
+from cstool.ir import Graph
 from cstool.params import DecoderParams, EncoderDecoderParams, EncoderParams, VisionTransformerParams
 
 HfModel = DecoderParams | EncoderParams | EncoderDecoderParams | VisionTransformerParams
@@ -63,6 +64,21 @@ class Family:
     names_if_gated: Mapping[str, str] = field(default_factory=dict)
     shapes: Callable[[Any], Mapping[str, tuple[int, ...]]] = lambda _: {}
     last_first: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class HfPart:
+    """A model of theirs that is all of one of ours, or an encoder of it.
+
+    Args:
+        folder: in that of the model; empty for the folder itself
+        family, model, graph: what its weights are of
+    """
+
+    folder: str
+    family: Family
+    model: HfModel
+    graph: Graph
 
 
 def biases(qkv: bool, output: bool, feed_forward: bool) -> dict[str, bool]:

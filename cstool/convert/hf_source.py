@@ -1,12 +1,13 @@
 """A model with Hugging Face's names in safetensors files, read as cstool's arrays."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cstool.convert.hf_family import Family, HfModel
+from cstool.convert.hf_family import Family, HfModel, HfPart
 from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
@@ -124,4 +125,46 @@ class HfSource(Source):
             raise CheckpointError(
                 f"{self.path}: {stored} must equal {words}, since the model ties them, it does not",
                 "share_embedding_weights: false in the params keeps both",
+            )
+
+
+class HfPartsSource(Source):
+    """Models of Hugging Face's that are one here, each in a folder of its own. See `Source`.
+
+    Raises:
+        CheckpointError: one of them is damaged, or of another model; or they differ in what is one weight here
+    """
+
+    def __init__(self, path: Path, parts: Sequence[HfPart], values: Mapping[str, Any]) -> None:
+        self.path, self.values = path, values
+        self.shapes, self.links, self.notes = {}, {}, []
+        self._of: dict[str, HfSource] = {}
+        with ExitStack() as stack:
+            for part in parts:
+                source = HfSource(path / part.folder, part.family, part.model, part.graph, values)
+                stack.callback(source.close)
+                self.shapes |= source.shapes
+                self.links |= source.links
+                self.notes += [f"{part.folder}: {note}" for note in source.notes]
+                for array in source.shapes:
+                    other = self._of.setdefault(array, source)
+                    if other is not source:
+                        self._check_same(array, other, source)
+            self._stack = stack.pop_all()
+
+    def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
+        """See `Source.rows`."""
+        return self._of[array].rows(array, multiple)
+
+    def close(self) -> None:
+        """See `Opened.close`."""
+        self._stack.close()
+
+    def _check_same(self, array: str, one: HfSource, other: HfSource) -> None:
+        pairs = zip(one.rows(array), other.rows(array), strict=True)
+        if not all(np.array_equal(here, there) for here, there in pairs):
+            raise CheckpointError(
+                f"{other.path}: must have the weights of {one.path}, since the model has one encoder for both, "
+                f"{array.removeprefix('model.')} is another",
+                "use_biencoder: true in the params keeps both",
             )

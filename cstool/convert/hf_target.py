@@ -7,20 +7,19 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
-from cstool.convert.hf_family import Family, HfModel
+from cstool.convert.hf_family import HfPart
 from cstool.convert.hf_names import places_of, tensor_shapes, with_prefix
 from cstool.convert.hf_tokenizer import HfTokenizer
 from cstool.convert.safetensors_reader import INDEX_NAME, SINGLE_NAME
 from cstool.convert.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
 from cstool.convert.source import Source
 from cstool.errors import CheckpointError
-from cstool.ir import Graph
 from cstool.store import Progress
 
 CONFIG_NAME = "config.json"
@@ -37,20 +36,17 @@ def check_free(folder: Path) -> None:
 def write_hf(
     source: Source,
     folder: Path,
-    family: Family,
-    model: HfModel,
-    graph: Graph,
-    tokenizer: HfTokenizer | None,
+    parts: Sequence[tuple[HfPart, HfTokenizer | None]],
     shard_bytes: int | None,
     progress: Progress,
 ) -> int:
     """Write a model, streaming range by range, and return the bytes of its tensors. The folder is whole, or not there.
 
     Args:
-        source: with the weights of the graph
+        source: with the weights of all parts
         folder: new, or empty
-        family, model, graph: what the weights are of
-        tokenizer: of its training data; None leaves it out
+        parts: what it is there: a model, or several in folders of their own; each with the tokenizer of its training
+            data, None leaves it out
         shard_bytes: most bytes of the tensors of one file, if a tensor has no more; None for one file
         progress: of the bytes
 
@@ -58,11 +54,8 @@ def write_hf(
         CheckpointError: it cannot be written; nothing of it is left
     """
     check_free(folder)
-    places = places_of(family, model, graph)
-    shapes = {
-        with_prefix(family, tensor): shape for tensor, shape in tensor_shapes(family, model, places, graph).items()
-    }
-    total_bytes = sum(map(_bytes_of, shapes.values()))
+    shapes = [_shapes(part) for part, _ in parts]
+    total_bytes = sum(_bytes_of(shape) for of_part in shapes for shape in of_part.values())
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
         free_bytes = shutil.disk_usage(folder.parent).free
@@ -72,34 +65,19 @@ def write_hf(
                 _ROOM,
             )
         temporary.mkdir()
-        shards = _shards(shapes, shard_bytes)
         done_bytes = 0
-        with ExitStack() as stack:
-            writers = {
-                name: stack.enter_context(SafetensorsWriter(temporary / name, of)) for name, of in shards.items()
-            }
-            owner = {tensor: writers[name] for name, of in shards.items() for tensor in of}
-            for weight, place in places.items():
-                tensor, start = with_prefix(family, place.tensor), 0
-                writer = owner[tensor]
-                for rows in source.rows(f"model.{weight}", place.head_width):
-                    if place.transposed:
-                        writer.write_columns(tensor, place.start + start, rows.T)
-                    else:
-                        there, done = place.to_there(rows), 0
-                        for first, count in place.runs(start, start + len(rows)):
-                            writer.write_rows(tensor, first, there[done : done + count])
-                            done += count
-                    start += len(rows)
-                    done_bytes += rows.nbytes
-                    progress(done_bytes, total_bytes)
-        if len(shards) > 1:
-            weight_map = {tensor: name for name, of in shards.items() for tensor in of}
-            _write_json(temporary / INDEX_NAME, {"metadata": {"total_size": total_bytes}, "weight_map": weight_map})
-        files, ids = ({}, {}) if tokenizer is None else (tokenizer.files, tokenizer.ids)
-        _write_json(temporary / CONFIG_NAME, {**config_of(family, model), **ids})
-        for name, text in files.items():
-            _write_text(temporary / name, text)
+        for (part, tokenizer), of_part in zip(parts, shapes, strict=True):
+            place = temporary / part.folder
+            place.mkdir(exist_ok=True)
+            done_bytes = _write_weights(
+                source, place, part, _shards(of_part, shard_bytes), lambda done: progress(done, total_bytes), done_bytes
+            )
+            files, ids = ({}, {}) if tokenizer is None else (tokenizer.files, tokenizer.ids)
+            _write_json(place / CONFIG_NAME, {**config_of(part.family, part.model), **ids})
+            for name, text in files.items():
+                _write_text(place / name, text)
+            if place != temporary:
+                sync_folder(place)
         sync_folder(temporary)
         # Where something came there in the meantime, a folder that is not empty or a file, this fails.
         os.rename(temporary, folder)
@@ -113,6 +91,56 @@ def write_hf(
         with contextlib.suppress(OSError):
             shutil.rmtree(temporary)
     return total_bytes
+
+
+def _write_weights(
+    source: Source,
+    folder: Path,
+    part: HfPart,
+    shards: Mapping[str, Mapping[str, tuple[int, ...]]],
+    progress: Callable[[int], object],
+    done_bytes: int,
+) -> int:
+    """Write the files of a part, and their index if they are several.
+
+    Args:
+        shards: by file the shapes of its tensors
+        progress: of the bytes of all parts
+        done_bytes: of the parts before it
+
+    Returns:
+        the same with this part
+    """
+    places = places_of(part.family, part.model, part.graph)
+    with ExitStack() as stack:
+        writers = {name: stack.enter_context(SafetensorsWriter(folder / name, of)) for name, of in shards.items()}
+        owner = {tensor: writers[name] for name, of in shards.items() for tensor in of}
+        for weight, place in places.items():
+            tensor, start = with_prefix(part.family, place.tensor), 0
+            writer = owner[tensor]
+            for rows in source.rows(f"model.{weight}", place.head_width):
+                if place.transposed:
+                    writer.write_columns(tensor, place.start + start, rows.T)
+                else:
+                    there, done = place.to_there(rows), 0
+                    for first, count in place.runs(start, start + len(rows)):
+                        writer.write_rows(tensor, first, there[done : done + count])
+                        done += count
+                start += len(rows)
+                done_bytes += rows.nbytes
+                progress(done_bytes)
+    if len(shards) > 1:
+        weight_map = {tensor: name for name, of in shards.items() for tensor in of}
+        size_bytes = sum(_bytes_of(shape) for of in shards.values() for shape in of.values())
+        _write_json(folder / INDEX_NAME, {"metadata": {"total_size": size_bytes}, "weight_map": weight_map})
+    return done_bytes
+
+
+def _shapes(part: HfPart) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors of a part by their whole names."""
+    places = places_of(part.family, part.model, part.graph)
+    found = tensor_shapes(part.family, part.model, places, part.graph)
+    return {with_prefix(part.family, tensor): shape for tensor, shape in found.items()}
 
 
 def _bytes_of(shape: tuple[int, ...]) -> int:

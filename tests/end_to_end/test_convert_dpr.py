@@ -1,0 +1,280 @@
+"""A DPR of Hugging Face's, two encoders in two folders, converted: it makes the same vectors; and back bit for bit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cstool import Appliance
+from cstool.convert import Request, convert
+from cstool.convert.hf_families import MODEL_TYPES
+from cstool.errors import CheckpointError
+from cstool.inference.model import InferenceModel
+from cstool.machine.state import Position, save_state, state_values
+from cstool.models import SampleForm, build_graph, embedding_graph
+from cstool.params import load_params
+from cstool.progress import Silent
+from cstool.store import CheckpointReader
+from tests.contract.refusal import refusal
+from tests.end_to_end.refusals import error
+from tests.end_to_end.test_dpr import run_case
+from tests.reference import deterministic
+from tests.reference import hf_models as hf
+from tests.reference.curve_file import config_digest
+from tests.reference.dpr_case import CASES
+from tests.reference.hf_cases import weights
+from tests.reference.hf_dpr_case import CONFIGS, RECORDED, SEGMENTS, TOKENS
+from tests.unit.inference.machines import whole_news
+from tests.unit.machine.machines import randomize
+
+RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["encoders"]
+WEIGHTS = "model.safetensors"
+KNOWN = ", ".join(MODEL_TYPES)
+
+
+def stored() -> dict[str, hf.Tensors]:
+    """The tensors of both encoders, by folder."""
+    return {folder: weights(record["tensors"]) for folder, record in RECORDS.items()}
+
+
+def write_dpr(folder: Path, configs: Any = CONFIGS, tensors: Any = None, shards: int = 1) -> Path:
+    """Write both encoders as Hugging Face does."""
+    for name, of_encoder in (tensors or stored()).items():
+        hf.write_hf(folder / name, configs.get(name), of_encoder, shards)
+    return folder
+
+
+def read_dpr(folder: Path) -> dict[str, dict[str, bytes]]:
+    return {
+        name: {key: array.tobytes() for key, array in hf.read_safetensors(folder / name / WEIGHTS).items()}
+        for name in CONFIGS
+    }
+
+
+def in_bytes(tensors: Any) -> dict[str, dict[str, bytes]]:
+    return {name: {key: array.tobytes() for key, array in own.items()} for name, own in tensors.items()}
+
+
+def test_the_references_are_of_these_models():
+    found = {name: record["config_digest"] for name, record in RECORDS.items()}
+    assert found == {name: config_digest(config) for name, config in CONFIGS.items()}
+    for name, tensors in stored().items():
+        assert RECORDS[name]["digest"] == deterministic.digest(tensors)
+
+
+def test_its_vectors_are_those_of_hugging_face(tmp_path, monkeypatch):
+    convert(Request(write_dpr(tmp_path / "hf", shards=2), tmp_path / "a.mdl"))
+    monkeypatch.chdir(tmp_path)
+    params = load_params(tmp_path / "a.yaml")
+    inputs = {"input_ids": TOKENS, "token_type_ids": SEGMENTS, "attention_mask": [1] * len(TOKENS)}
+    arrays = {name: np.array(values, np.int32) for name, values in inputs.items()}
+    with InferenceModel(params, checkpoint_path=tmp_path / "a.mdl", lanes=1, progress=Silent()) as model:
+        for side, folder in (("question", "question_encoder"), ("context", "ctx_encoder")):
+            walk = model.walk(1, len(TOKENS), embedding_graph(params.model, side))
+            vector = walk.states(arrays, whole_news(len(TOKENS)))[0]
+            np.testing.assert_allclose(vector, RECORDS[folder]["vector"], atol=1e-5)
+
+
+def test_there_and_back_all_tensors_are_the_same_bit_for_bit(cstool, tmp_path):
+    write_dpr(tmp_path / "hf")
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    assert outcome == (0, "Checkpoint saved to TMP/a.mdl\nConfig saved to TMP/a.yaml\n", "")
+    outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", "--to", "hf")
+    note = "note: the tokenizer is left out: no data set of the params says which it is; --tokenizer names one\n"
+    assert outcome == (0, f"{note}Checkpoint saved to TMP/back\n", "")
+    assert read_dpr(tmp_path / "back") == in_bytes(stored())
+    convert(Request(tmp_path / "back", tmp_path / "again.mdl"))
+    assert load_params(tmp_path / "again.yaml").model == load_params(tmp_path / "a.yaml").model
+    convert(Request(tmp_path / "a.mdl", tmp_path / "cut", to="hf", shard_bytes=40_000, model_type="dpr"))
+    for name in CONFIGS:
+        index = json.loads((tmp_path / "cut" / name / "model.safetensors.index.json").read_text())
+        assert index["weight_map"].keys() == stored()[name].keys()
+        assert index["metadata"]["total_size"] == sum(array.nbytes for array in stored()[name].values())
+    convert(Request(tmp_path / "cut", tmp_path / "joined.mdl"))
+    with CheckpointReader(tmp_path / "a.mdl") as one, CheckpointReader(tmp_path / "joined.mdl") as other:
+        assert all(one.read(key).tobytes() == other.read(key).tobytes() for key in one.tensor_names())
+
+
+def test_what_was_trained_here_goes_there_and_goes_on_from_there(tmp_path):
+    run_case(tmp_path / "run", "cls")
+    [last] = (tmp_path / "run" / "model_dir").glob("checkpoint_*0.mdl")
+    convert(Request(last, tmp_path / "hf", to="hf"))
+    configs = [json.loads((tmp_path / "hf" / name / "config.json").read_text()) for name in CONFIGS]
+    assert [config["num_hidden_layers"] for config in configs] == [2, 1]
+    assert [config["architectures"] for config in configs] == [["DPRQuestionEncoder"], ["DPRContextEncoder"]]
+    assert {config["model_type"] for config in configs} == {"dpr"}
+    # The temperature is of training alone: the params of the run keep it.
+    params = load_params(tmp_path / "run" / "params.yaml")
+    convert(Request(tmp_path / "hf", tmp_path / "back.mdl", params=params))
+    with CheckpointReader(last) as one, CheckpointReader(tmp_path / "back.mdl") as other:
+        names = [name for name in one.tensor_names() if name.startswith("model.")]
+        assert names == other.tensor_names()
+        assert all(one.read(key).tobytes() == other.read(key).tobytes() for key in names)
+
+
+def made(folder: Path, model: dict[str, Any]) -> Path:
+    """Write a checkpoint of random weights of a DPR, and its params beside it."""
+    file = folder / "made.yaml"
+    file.write_text(yaml.safe_dump({"trainer": {"init": {"model": model}}}))
+    params = load_params(file)
+    graph = build_graph(params.model, SampleForm(4, contexts=2, context_tokens=4))
+    with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
+        randomize(appliance)
+        memoryx, resolved = appliance.memoryx, params.resolved()
+        values = state_values(memoryx, Position(7), model_name="dpr", seed=3, choices={}, params=resolved)
+        save_state(folder / "made.mdl", memoryx, values)
+    return folder / "made.mdl"
+
+
+def test_one_encoder_is_both_there_and_must_be_one_on_the_way_back(tmp_path):
+    path = made(tmp_path, CASES["one encoder"]["model"])
+    convert(Request(path, tmp_path / "hf", to="hf"))
+    question, context = read_dpr(tmp_path / "hf").values()
+    assert list(context) == [key.replace("question_encoder.", "ctx_encoder.") for key in question]
+    assert list(question.values()) == list(context.values())
+    params = load_params(tmp_path / "made.yaml")
+    convert(Request(tmp_path / "hf", tmp_path / "back.mdl", params=params))
+    with CheckpointReader(path) as one, CheckpointReader(tmp_path / "back.mdl") as other:
+        assert all(one.read(key).tobytes() == other.read(key).tobytes() for key in one.tensor_names())
+    convert(Request(tmp_path / "hf", tmp_path / "two.mdl"))
+    assert load_params(tmp_path / "two.yaml").model.use_biencoder
+    tensors = hf.read_safetensors(tmp_path / "hf" / "ctx_encoder" / WEIGHTS)
+    changed = "ctx_encoder.bert_model.encoder.layer.1.output.dense.bias"
+    tensors[changed] = tensors[changed] + 1
+    hf.write_safetensors(tmp_path / "hf" / "ctx_encoder" / WEIGHTS, tensors)
+    folders = [tmp_path / "hf" / name for name in CONFIGS]
+    rule = (
+        f"{folders[1]}: must have the weights of {folders[0]}, since the model has one encoder for both, "
+        "question_encoder.transformer_encoder.layers.1.ffn.ffn.1.linear_layer.bias is another"
+    )
+    with refusal(CheckpointError, rule, "use_biencoder: true in the params keeps both"):
+        convert(Request(tmp_path / "hf", tmp_path / "no.mdl", params=params))
+
+
+def test_the_pooling_layer_that_released_ones_have_is_left_out_with_a_note(tmp_path):
+    tensors = stored()
+    for name in CONFIGS:
+        tensors[name][f"{name}.bert_model.pooler.dense.bias"] = np.ones(48, np.float32)
+    configs = {name: {**config, "more": 1} for name, config in CONFIGS.items()}
+    found = convert(Request(write_dpr(tmp_path / "hf", configs, tensors), tmp_path / "a.mdl"))
+    left = "left out, since this model has no such part"
+    keys = "config.json has keys that are passed over: more"
+    assert found.notes == (
+        *(f"{name}: {left}: {name}.bert_model.pooler.dense.bias" for name in CONFIGS),
+        *(f"{name}/{keys}" for name in CONFIGS),
+    )
+
+
+TWO = CASES["cls"]["model"]
+WHICH = f"these of Hugging Face can be had: {KNOWN}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "rule", "hint"),
+    [
+        (
+            {"pooler_type": "mean"},
+            (),
+            "pooler_type must be cls for DPRQuestionEncoder, got mean",
+            "its vector is that of the first token as it is",
+        ),
+        (
+            {"ctx_encoder": {**TWO["ctx_encoder"], "norm_first": True}},
+            (),
+            "ctx_encoder.norm_first must be false for DPRContextEncoder, got true",
+            WHICH,
+        ),
+        ({}, ("--model_type", "bert"), "must be a model that Hugging Face has with model_type bert, got dpr", WHICH),
+    ],
+)
+def test_a_dpr_that_hugging_face_lacks_is_refused(cstool, tmp_path, changes, flags, rule, hint):
+    path = made(tmp_path, {**TWO, **changes})
+    outcome = cstool("checkpoint", "convert", path, tmp_path / "hf", "--to", "hf", *flags)
+    assert outcome == (2, "", error(f"TMP/made.mdl: {rule}", hint))
+    assert not (tmp_path / "hf").exists()
+
+
+def without(name: str) -> Any:
+    return {folder: tensors for folder, tensors in stored().items() if folder != name}
+
+
+@pytest.mark.parametrize(
+    ("configs", "tensors", "source", "message"),
+    [
+        (
+            CONFIGS,
+            without("ctx_encoder"),
+            "hf",
+            error("TMP/hf: must have the encoders question_encoder and ctx_encoder, lacks ctx_encoder"),
+        ),
+        (
+            CONFIGS,
+            None,
+            "hf/ctx_encoder",
+            error(
+                "TMP/hf/ctx_encoder/config.json: must be of a whole model, got one encoder of a DPR",
+                "the folder in which both are, question_encoder and ctx_encoder, is what can be converted",
+            ),
+        ),
+        (
+            {**CONFIGS, "ctx_encoder": CONFIGS["question_encoder"]},
+            None,
+            "hf",
+            error(
+                "TMP/hf/ctx_encoder/config.json: architectures must be DPRContextEncoder in this folder, got "
+                "DPRQuestionEncoder"
+            ),
+        ),
+        (
+            {**CONFIGS, "question_encoder": {**CONFIGS["question_encoder"], "projection_dim": 12}},
+            None,
+            "hf",
+            error(
+                "TMP/hf/question_encoder/config.json: projection_dim must be 0, got 12",
+                "vectors here are as wide as what the encoder makes",
+            ),
+        ),
+        (
+            {**CONFIGS, "ctx_encoder": {**CONFIGS["ctx_encoder"], "hidden_size": 24}},
+            None,
+            "hf",
+            error(
+                "TMP/hf: must describe a model: the model must have encoders of one hidden_size: of questions and "
+                "contexts the product is taken, got 48 and 24"
+            ),
+        ),
+        (
+            {**CONFIGS, "ctx_encoder": {**CONFIGS["ctx_encoder"], "num_hidden_layers": 2}},
+            None,
+            "hf",
+            error(
+                "TMP/hf/ctx_encoder: lacks the tensor ctx_encoder.bert_model.encoder.layer.1.attention.self.query."
+                "weight of this model",
+                "--params names the file of the model",
+            ),
+        ),
+    ],
+)
+def test_folders_that_are_no_dpr_are_refused(cstool, tmp_path, configs, tensors, source, message):
+    write_dpr(tmp_path / "hf", configs, tensors)
+    outcome = cstool("checkpoint", "convert", tmp_path / source, tmp_path / "a.mdl")
+    assert outcome == (2, "", message)
+    assert not (tmp_path / "a.mdl").exists()
+
+
+def test_params_of_another_model_are_refused(cstool, tmp_path):
+    write_dpr(tmp_path / "hf")
+    convert(Request(tmp_path / "hf", tmp_path / "a.mdl"))
+    content = yaml.safe_load((tmp_path / "a.yaml").read_text())
+    content["trainer"]["init"]["model"]["ctx_encoder"]["filter_size"] = 96
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(content))
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl", "-p", tmp_path / "other.yaml")
+    rule = "TMP/hf/ctx_encoder/config.json: must be of the model of TMP/other.yaml: filter_size 96, got 80"
+    assert outcome == (2, "", error(rule, "without --params the model is the one that config.json describes"))
+    content["trainer"]["init"]["model"] = {"name": "fc_mnist"}
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(content))
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl", "-p", tmp_path / "other.yaml")
+    assert outcome == (2, "", error("TMP/hf: must be of the model of TMP/other.yaml, fc_mnist, got dpr"))
