@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from cstool.data import prepare_digits
 from cstool.errors import ToldElsewhere
 from cstool.machine.ranks.joining import joined
@@ -34,6 +36,7 @@ from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.ranks import MPIRUN
 from tests.end_to_end.runs import bits, compiled, gpt_params, run_file, write_text
 from tests.models import FAMILIES, SPARSITIES
+from tests.reference.deterministic import preference_batches
 
 MEMORYX = "init__memoryx"
 NUM_CSX = "init__backend__cluster_config__num_csx"
@@ -41,6 +44,23 @@ PATIENCE_S = 900.0
 MODELS: dict[str, dict[str, Any]] = {
     **{name: {f"init__model__{key}": value for key, value in FAMILIES[name].items()} for name in ("gpt2", "llama")},
     "fc_mnist": {"init__model": {"name": "fc_mnist", "hidden_sizes": [40, 24], "dropout": 0.1}},
+    "dpo": {
+        "init__model": {
+            "name": "dpo",
+            "dpo": {"beta": 0.1, "disable_dropout": False},
+            "policy_model": {
+                "name": "gpt2",
+                "vocab_size": 40,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "num_hidden_layers": 2,
+                "filter_size": 64,
+                "max_position_embeddings": 16,
+                "dropout_rate": 0.0,
+                "attention_dropout_rate": 0.0,
+            },
+        }
+    },
 }
 WEIGHTS: dict[str, dict[str, Any]] = {
     "dense": {},
@@ -85,6 +105,10 @@ class RankWork:
         options = (MODELS[self.model], WEIGHTS[self.weights], GRADIENTS[self.gradients], STORES[self.store])
         options = (*options, LAYERS[self.layers], PRECISIONS[self.precision])
         found = {key: value for each in options for key, value in each.items()}
+        if self.model == "dpo":
+            # What is said of a model is of its policy there.
+            prefix, policy = "init__model__", "init__model__policy_model__"
+            found = {key.replace(prefix, policy): value for key, value in found.items()}
         return {**found, MEMORYX: {**found.get(MEMORYX, {}), **NODES[self.nodes]}}
 
     def file(self, folder: Path, data: Path, **more: Any) -> Path:
@@ -93,6 +117,10 @@ class RankWork:
         if self.model == "fc_mnist":
             pictures = str(data.parent / "pictures")
             loader = {"data_processor": "MNISTDataProcessor", "data_dir": pictures, "batch_size": 48}
+            usual |= {"fit__train_dataloader": loader, "fit__val_dataloader": loader}
+        if self.model == "dpo":
+            pairs = str(data.parent / "pairs")
+            loader = {"data_processor": "DpoHDF5DataProcessor", "data_dir": pairs, "batch_size": 48}
             usual |= {"fit__train_dataloader": loader, "fit__val_dataloader": loader}
         return gpt_params(folder, data, **{**usual, **self.changes, **more})
 
@@ -107,6 +135,9 @@ def drawn(count: int, seed: int) -> list[RankWork]:
         if work.model == "fc_mnist":
             # It is no transformer: it has dropout of its own, and nothing to recompute.
             work = replace(work, weights="dense" if work.weights == "dropout" else work.weights, layers="kept")
+        if work.model == "dpo" and work.weights != "dropout":
+            # Beside DPO no weights are sparse.
+            work = replace(work, weights="dense")
         found.append(work)
     return sorted(found, key=lambda work: work.ranks)
 
@@ -154,11 +185,22 @@ def run_files(files: Sequence[Path]) -> None:
         print(json.dumps(found), flush=True)
 
 
+def write_pairs(folder: Path) -> None:
+    """Write the pairs that a policy learns from."""
+    folder.mkdir()
+    pairs = preference_batches(batch_size=16, sequence_length=16, vocab_size=40, seed=7).reshape(-1, 6, 16)
+    with h5py.File(folder / "pairs.h5", "w") as file:
+        file["data"] = pairs
+        file.attrs["n_examples"] = len(pairs)
+
+
 def differing(works: Sequence[RankWork], folder: Path) -> list[RankWork]:
     """Run works in one process and on their ranks; those whose bits are not the same."""
     data = write_text(folder / "text" / "train", 150)
     if any(work.model == "fc_mnist" for work in works):
         prepare_digits(data.parent / "pictures")
+    if any(work.model == "dpo" for work in works):
+        write_pairs(data.parent / "pairs")
     found = []
     for ranks in sorted({work.ranks for work in works}):
         those = [work for work in works if work.ranks == ranks]

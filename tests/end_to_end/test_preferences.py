@@ -13,8 +13,9 @@ import yaml
 
 from cstool.store import CheckpointReader
 from tests.end_to_end.refusals import error
-from tests.end_to_end.runs import latest_bits
+from tests.end_to_end.runs import bits, latest_bits, run_file
 from tests.reference.deterministic import preference_batches
+from tests.thread_ranks import run_ranks
 
 LENGTH, VOCAB = 16, 40
 POLICY = {
@@ -130,6 +131,21 @@ def test_stopped_on_two_systems_or_in_files_it_has_the_bits_of_a_straight_run(cs
     assert cstool("run", "-p", in_file).code == 0
     for name in ("stopped", "again", "file"):
         assert latest_bits(tmp_path / name) == latest_bits(tmp_path / "straight"), name
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("store", ["ram", "file"])
+def test_on_several_ranks_it_has_the_bits_of_one_process(tmp_path, data, ranks, store):
+    """Frozen weights have a rank that keeps them, as others do; stopped after two steps, on fewer ranks, it goes on."""
+    few = {"loop": {"max_steps": 4}, "checkpoint": {"steps": 4}}
+    alone = run_file(params(tmp_path, data, "alone", **few))
+    cluster = {"backend": {"cluster_config": {"num_csx": 4}}, "memoryx": {"store": store}}
+    file = params(tmp_path, data, "ranks", **few, **cluster)
+    assert bits(run_ranks(file, ranks)) == bits(alone)
+    stopped = params(tmp_path, data, "stopped", loop={"max_steps": 4}, checkpoint={"steps": 2}, **cluster)
+    first = run_ranks(stopped, ranks, trainer__init__loop__max_steps=2)
+    rest = run_ranks(stopped, ranks - 1)
+    assert ([loss.hex() for loss in (*first.losses, *rest.losses)], bits(rest)[1]) == bits(alone)
 
 
 def test_a_file_of_memoryx_has_the_reference_once_without_optimizer_state(cstool, tmp_path, data):
