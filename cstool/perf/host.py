@@ -131,6 +131,8 @@ class HostSetup:
         sharing: host threads that share the products, and attention, of a grain which is alone in its batch
         lanes_beside: host threads of other ranks on this host
         memoryx_share: of MemoryX, what is kept on this host
+        waves: that the batch goes in; each streams all weights
+        met_grains: of the batch, those whose samples meet here where the graph has a barrier; None for `grains`
     """
 
     grain_samples: int
@@ -149,6 +151,8 @@ class HostSetup:
     sharing: int = 1
     lanes_beside: int = 0
     memoryx_share: float = 1.0
+    waves: int = 1
+    met_grains: int | None = None
 
 
 @dataclass(frozen=True)
@@ -274,14 +278,22 @@ def rest_row(lanes: int, ops: int, compute_s: float) -> tuple[float, float, floa
 
 
 def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
-    """Return the predicted time of a training step."""
+    """Return the predicted time of a training step.
+
+    What is beyond a barrier runs once, on one thread, for all samples that meet here, and is part of the rest; of its
+    scores what reads and writes embeddings counts, not their product.
+    """
     grains_of_lane = int(ceil_div(setup.grains, setup.lanes))
     shapes = shapes_on_host(graph)
     totals = dict.fromkeys(("forward", "again", "backward"), 0.0)
     seen: set[str] = set()
     read_share = _read_share(graph, setup)
-    ops = []
-    for op in graph.ops:
+    ops, again_ops = [], []
+    before = graph if graph.barrier is None else graph.barrier.before
+    forward_passes, _ = passes(setup.waves, meets=graph.barrier is not None)
+    repeats = forward_passes - setup.waves
+    repeated = repeats / setup.waves
+    for op in before.ops:
         density = _density(graph, op, setup)
         kind = kind_of(op, density)
         count = panel_count(graph, op)
@@ -307,27 +319,36 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         if is_frozen:
             times["backward"] = 0.0
         again = times["forward"] if op.name in setup.recomputed else 0.0
-        totals["forward"] += times["forward"]
+        totals["forward"] += (1 + repeated) * times["forward"]
         totals["again"] += again
         totals["backward"] += times["backward"]
         own = [name for name in op.weights if name not in seen]
         seen.update(own)
         kept = sum(round(graph.weights[name].size * setup.densities.get(name, 1.0)) for name in op.weights)
         weights = sum(round(graph.weights[name].size * setup.densities.get(name, 1.0)) for name in own)
+        pass_bytes = setup.memoryx_share * read_share * NUMBER_BYTES * kept
+        if repeats:
+            again_bytes = round(repeats * pass_bytes)
+            again_ops.append(
+                StreamedOp(
+                    f"{op.name} once more", repeated * times["forward"], 0.0, 0.0, again_bytes, streams_for_delta=False
+                )
+            )
         ops.append(
             StreamedOp(
                 name=op.name,
                 forward_s=times["forward"],
                 delta_s=again + times["backward"],
                 gradient_s=0.0,
-                weight_bytes=round(setup.memoryx_share * read_share * NUMBER_BYTES * kept),
+                weight_bytes=round(setup.waves * pass_bytes),
                 gradient_bytes=0 if is_frozen else round(setup.memoryx_share * NUMBER_BYTES * kept),
                 weights=0 if is_frozen else round(setup.memoryx_share * weights),
                 streams_for_delta=not is_frozen,
             )
         )
     cluster = _cluster(rates, setup)
-    seconds = simulate(Schedule((Section(tuple(ops)),), cluster)).step_s
+    sections = (Section(tuple(ops)), *([Section(tuple(again_ops))] if again_ops else []))
+    seconds = simulate(Schedule(sections, cluster)).step_s + _meeting_s(graph, rates, setup, shapes)
     row = rest_row(setup.lanes, len(ops), sum(totals.values()))
     rest = sum(rate * amount for rate, amount in zip((rates.step_s, rates.stage_s, rates.uneven), row, strict=True))
     return HostStep(seconds + rest, totals["forward"], totals["again"], totals["backward"])
@@ -340,6 +361,32 @@ def _density(graph: Graph, op: Op, setup: HostSetup) -> float:
         sum(size * setup.densities.get(name, 1.0) for name, size in sizes.items()) / sum(sizes.values())
         if sizes
         else 1.0
+    )
+
+
+def passes(waves: int, meets: bool) -> tuple[int, int]:
+    """How often the waves of a batch go forward, and back, all together.
+
+    Where all samples of a batch meet at a barrier, all waves go forward before any goes back, and all but the last,
+    which is still in memory, go forward once more before they go back: of three waves that is five times.
+
+    >>> passes(3, meets=False), passes(3, meets=True)
+    ((3, 3), (5, 3))
+    """
+    return 2 * waves - 1 if meets else waves, waves
+
+
+def _meeting_s(graph: Graph, rates: HostRates, setup: HostSetup, shapes: Mapping[str, tuple[int, ...]]) -> float:
+    """Time of what is beyond a barrier, for all samples that meet here: a call of each op and pass [s]."""
+    grains = setup.grains if setup.met_grains is None else setup.met_grains
+    if graph.barrier is None or not grains:
+        return 0.0
+    return sum(
+        rates.costs[f"{kind_of(op, 1.0)} {direction}"].seconds(
+            work_on_host(op, shapes, grains * setup.grain_samples, direction)
+        )
+        for op in graph.barrier.beyond.ops
+        for direction in PASSES
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cstool.ir import Graph
-from cstool.perf.host import HostRates, HostSetup, HostStep, predict_step
+from cstool.perf.host import HostRates, HostSetup, HostStep, passes, predict_step
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Traffic:
         first_bytes: the first panel of a wave forward, and the first on its way back
         gradient_bytes: sums, by the rank that they leave and the one that they are for; of an embedding at most so many
         waves: of the batch
+        meets: whether all samples of the batch meet at a barrier before any goes back; the few rows of each that go
+            there, and their deltas, are not counted
     """
 
     forward_bytes: tuple[int, ...]
@@ -45,6 +47,12 @@ class Traffic:
     first_bytes: tuple[int, int]
     gradient_bytes: tuple[tuple[int, ...], ...]
     waves: int
+    meets: bool = False
+
+    @property
+    def passes(self) -> tuple[int, int]:
+        """How often a rank goes forward, and back."""
+        return passes(self.waves, self.meets)
 
     @property
     def nodes(self) -> int:
@@ -143,43 +151,45 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
 
     It is a lower bound where ranks are on one host, since the copies of messages take cores from the lanes. Between
     hosts they count as `HostRates.socket_s` where lanes leave no core for them. With P other ranks, links
-    of B bytes/s, and messages of L s (latency and `message_s`), both passes of all waves W take
+    of B bytes/s, and messages of L s (latency and `message_s`), all N passes one way take
 
-        W (L + P first / B) + max(compute of the slowest rank, bytes of the busiest wire / B)
+        N (L + P first / B) + max(compute of the slowest rank, bytes of the busiest wire / B)
 
-    and on the way back 2 W L more. A wire is what leaves a rank, P times the weights that it keeps and, on the way
-    back, sums of gradients; or what comes to it; where all ranks share one rate, all of that. Where rank 0 keeps all
-    weights it waits for nobody, so its own compute counts without what comes first. Ranks of one host have its cores
-    between them: with more lanes than cores, the slowest takes no less than all of their work on all cores. 2 L: losses
-    come to rank 0 before any goes back, and the last sums after all went; 2 L once more where several nodes wait for
-    the norm of all gradients. The rest (updates of what is kept there, the loop) is that of the rank with the longest.
+    W waves are N = W passes each way; before a barrier they are 2 W - 1 forward. Each pass takes L more at its end:
+    losses come to rank 0 before any goes back, and the last sums after all went. So do the deltas of a barrier take L;
+    and 2 L where several nodes wait for the norm of all gradients. A wire is what leaves a rank, P times the weights
+    that it keeps and, on the way back, sums of gradients; or what comes to it; where all ranks share one rate, all of
+    that. Where rank 0 keeps all weights it waits for nobody, so its own compute counts without what comes first. Ranks
+    of one host have its cores between them: with more lanes than cores, the slowest takes no less than all of their
+    work on all cores. The rest (updates of what is kept there, the loop) is that of the rank with the longest.
 
     Source: the order of messages in `machine/appliance.py`; that a step is bounded by its busiest resource is
     the model of `perf.cluster`, here without its queue.
     """
-    found: dict[tuple[float, ...], HostStep] = {}
+    found: dict[tuple[float | None, ...], HostStep] = {}
     steps = []
     for own in setup.setups:
-        key = own.grains, own.lanes, own.lanes_beside, own.memoryx_share
+        key = own.grains, own.lanes, own.lanes_beside, own.memoryx_share, own.met_grains
         if key not in found:
             found[key] = predict_step(graph, rates, own)
         steps.append(found[key])
     traffic, link, others = setup.traffic, setup.link, len(steps) - 1
     rest_s = max(step.rest_s for step in steps)
-    passes = [*map(_passes, steps)]
+    computed = [*map(_passes, steps)]
     if others:
-        passes = [*map(_with_messages, passes, _messages_s(rates, setup))]
+        computed = [*map(_with_messages, computed, _messages_s(rates, setup))]
     free = 1 if traffic.nodes <= 1 else 0
-    own_s, other_s = _slowest(passes[:free]), _slowest([*passes[free:], *_crowded(rates.cores, setup, steps)])
+    own_s, other_s = _slowest(computed[:free]), _slowest([*computed[free:], *_crowded(rates.cores, setup, steps)])
     alone_s = sum(map(max, own_s, other_s)) + rest_s
     if not others:
         return RankedStep(alone_s, tuple(steps), (0.0, 0.0), 0.0)
     message_s = link.latency_s + setup.message_s
     squares = traffic.nodes > 1 and setup.setups[0].waits_for_norm
-    step_s = rest_s + 2 * (traffic.waves + squares) * message_s
+    step_s = rest_s + (sum(traffic.passes) + traffic.meets + 2 * squares) * message_s
     wires_s = traffic.wires_s(link)
-    for here_s, there_s, wire_s, first in zip(own_s, other_s, wires_s, traffic.first_bytes, strict=True):
-        lead_s = traffic.waves * (message_s + others * first / link.bytes_per_s)
+    ways = zip(own_s, other_s, wires_s, traffic.first_bytes, traffic.passes, strict=True)
+    for here_s, there_s, wire_s, first, count in ways:
+        lead_s = count * (message_s + others * first / link.bytes_per_s)
         step_s += pass_s(here_s, there_s, wire_s, lead_s)
     return RankedStep(step_s, tuple(steps), wires_s, step_s - alone_s)
 

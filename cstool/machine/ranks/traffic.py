@@ -9,6 +9,7 @@ from cstool.machine.layout import Layout
 from cstool.machine.memoryx import MemoryX
 from cstool.machine.memoryx.shards import Shards
 from cstool.machine.swarmx import Node, leaving_nodes
+from cstool.perf.host import passes
 from cstool.perf.ranks import Traffic
 
 
@@ -46,28 +47,31 @@ def present_bytes(memoryx: MemoryX) -> Callable[[Panel], PanelBytes]:
 def count_traffic(layout: Layout, size_of: Callable[[Panel], PanelBytes], shards: Shards) -> Traffic:
     """Count what a training step sends between ranks.
 
-    Weights go from the node that keeps them to each other rank, once per visit to an op and wave. Of each panel as many
-    sums come back from a rank as its grains make whole subtrees. Where a gradient is rows, those of an embedding, a sum
-    has at most one for each token of its grains, with its number: which tokens they are, the data say.
+    Weights go from the node that keeps them to each other rank, once per visit to an op and wave; before a barrier all
+    waves but the last go forward twice. Of each panel as many sums come back from a rank as its grains make whole
+    subtrees. Where a gradient is rows, those of an embedding, a sum has at most one for each token of its grains, with
+    its number: which tokens they are, the data say.
 
     Args:
         size_of: size of a panel on the wire; steps in which RigL asks for gradients of zeros send more
         shards: which node keeps which panels
     """
-    plan, waves = layout.plan, layout.deal.waves
+    plan, waves, meets = layout.plan, layout.deal.waves, bool(layout.plan.gathered)
     visits = plan.timeline.visits
     streams = [plan.stream(part) for part in (visits[: plan.timeline.ops], visits[plan.timeline.ops :])]
     ranks = range(layout.ranks)
 
     def sent(stream: Sequence[Panel], rank: int) -> int:
-        return waves * sum(size_of(panel).weights for panel in stream if shards.node_of(panel) == rank)
+        return sum(size_of(panel).weights for panel in stream if shards.node_of(panel) == rank)
 
+    forward, back = passes(waves, meets)
     return Traffic(
-        forward_bytes=tuple(sent(streams[0], rank) for rank in ranks),
-        backward_bytes=tuple(sent(streams[1], rank) for rank in ranks),
+        forward_bytes=tuple(forward * sent(streams[0], rank) for rank in ranks),
+        backward_bytes=tuple(back * sent(streams[1], rank) for rank in ranks),
         first_bytes=(size_of(streams[0][0]).weights, size_of(streams[1][0]).weights),
         gradient_bytes=tuple(_sums_bytes(layout, rank, size_of, shards) for rank in ranks),
         waves=waves,
+        meets=meets,
     )
 
 

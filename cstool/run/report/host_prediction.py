@@ -117,6 +117,7 @@ def setup_of(session: Session) -> HostSetup:
         grain_samples=cluster.plan.samples,
         grains=cluster.grains,
         lanes=len(cluster.lanes),
+        waves=cluster.waves,
         densities={
             name: sparse.density
             for name, sparse in arrays.sparse.items()
@@ -188,8 +189,16 @@ def _dealt(
     }
     total = max(1, sum(shards.shard_bytes))
     return tuple(
-        replace(setup, grains=dealt, lanes=own, lanes_beside=on_host[host] - own, memoryx_share=kept[host] / total)
-        for dealt, own, host in zip(grains, each, hosts, strict=True)
+        replace(
+            setup,
+            grains=dealt,
+            lanes=own,
+            lanes_beside=on_host[host] - own,
+            memoryx_share=kept[host] / total,
+            # All meet at rank 0.
+            met_grains=0 if rank else setup.grains,
+        )
+        for rank, (dealt, own, host) in enumerate(zip(grains, each, hosts, strict=True))
     )
 
 
@@ -244,6 +253,7 @@ def _setup(
     grains: int,
     lanes: int,
     densities: dict[str, float],
+    waves: int = 1,
 ) -> HostSetup:
     """The setup with what follows from the params alone; again: positions of ops that run forward twice."""
     optimizer = costed_optimizer(params.optimizer)
@@ -252,6 +262,7 @@ def _setup(
         grains=grains,
         lanes=lanes,
         densities=densities,
+        waves=waves,
         past_cache=past_cache,
         optimizer=optimizer.name,
         optimizer_states=state_share(optimizer, graph),

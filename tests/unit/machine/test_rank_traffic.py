@@ -18,7 +18,7 @@ from cstool.machine.ranks.traffic import count_traffic, planned_bytes
 from cstool.machine.recorder import OFF, LaneTape
 from cstool.machine.swarmx import GradientTree, Node, leaving_nodes
 from cstool.perf.ranks import Traffic
-from tests.models import decoder, fc_mnist
+from tests.models import decoder, dpr, fc_mnist
 from tests.patience import within_patience
 from tests.unit.machine.test_ranks import GRAPH, LINEAR, train
 from tests.unit.machine.test_sparse_weights import group
@@ -122,6 +122,34 @@ def test_zeros_stay_at_home_and_patterns_go_with_what_is_left():
     found, dense = (counted(TIED, laid_out(TIED, 4, 2), densities=densities) for densities in ({LINEAR: 0.25}, {}))
     assert dense.forward_bytes[0] - found.forward_bytes[0] == 4 * 128 - (4 * 32 + 32 + 2 * (2 * 16 + 2))
     assert dense.sent_bytes[1] - found.sent_bytes[1] == 4 * (128 - 32)
+
+
+def test_before_a_barrier_all_waves_but_the_last_go_forward_twice_by_hand():
+    """One encoder is both: all its weights go out for questions, and again for contexts."""
+    graph = dpr(use_biencoder=False)
+    slot = make_plan(graph, 1, trains=True).slot_bytes
+    once = 4 * 2 * graph.parameter_count
+    for waves, forward in ((1, 1), (2, 3), (4, 7)):
+        found = counted(graph, laid_out(graph, 8, 2, memory_bytes=[4 // waves * slot] * 2))
+        assert (found.waves, found.meets, found.passes) == (waves, True, (forward, waves))
+        assert found.forward_bytes == (forward * once, 0)
+        assert found.backward_bytes == (waves * once, 0)
+
+
+@pytest.mark.parametrize(("ranks", "waves"), [(2, 1), (2, 2), (3, 1)])
+def test_before_a_barrier_what_is_counted_is_sent(ranks, waves):
+    """To the byte, but for rows of embeddings, see below. Of two ranks each has two grains, and room for 1 or 2."""
+    graph = dpr()
+    slot = make_plan(graph, 3, trains=True).slot_bytes
+    more = {"memory_bytes": slot, "recompute": "never"} if waves > 1 else {}
+    came, _, links = within_patience(lambda: train(graph, ranks, steps=4, nodes=ranks, **more))
+    _, _, fewer = within_patience(lambda: train(graph, ranks, steps=3, nodes=ranks, **more))
+    traffic = came.traffic
+    assert traffic is not None
+    assert (traffic.waves, traffic.meets) == (waves, True)
+    for long, short, most in zip(links, fewer, traffic.sent_bytes, strict=True):
+        rows, rest = divmod(most - (long.sent_bytes - short.sent_bytes), ROW)
+        assert (0 <= rows <= 12, rest) == (True, 0)
 
 
 @given(st.integers(1, 40), st.integers(1, 400), st.floats(0.0, 1.0))

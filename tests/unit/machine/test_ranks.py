@@ -44,6 +44,8 @@ BATCH = 12
 WHERE = "params.yaml: trainer.fit.train_dataloader"
 GRAPH = decoder(layers=2, dropout=0.1)
 ADAMW = AdamW(learning_rate=0.01, weight_decay=0.1)
+FEW_KINDS = ("mask", "token_type_ids")
+"""inputs that are 0 or 1"""
 LINEAR = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
 
 
@@ -55,7 +57,7 @@ class Samples:
         self.sample_count = sample_count
         self.fields: Mapping[str, Field] = {t.name: Field(t.shape, t.dtype) for t in graph.inputs}
         self.arrays = {
-            name: rng.integers(0, 2 if name == "mask" else 10, (sample_count, *of.shape)).astype(of.dtype)
+            name: rng.integers(0, 2 if name.endswith(FEW_KINDS) else 10, (sample_count, *of.shape)).astype(of.dtype)
             for name, of in self.fields.items()
         }
         self.read_samples: set[int] = set()

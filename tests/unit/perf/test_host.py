@@ -22,7 +22,7 @@ from cstool.perf.host import (
     shapes_on_host,
     work_on_host,
 )
-from tests.models import FAMILIES, decoder, fc_mnist
+from tests.models import FAMILIES, decoder, dpr, fc_mnist
 
 CALL_S = 1e-5
 COSTS = {
@@ -110,6 +110,38 @@ def test_a_step_of_calls_alone_by_hand():
     updates = graph.parameter_count * 3e-9 / 2
     assert found.step_s == pytest.approx(4 * ops * CALL_S + updates + 1e-4, rel=0.05)
     assert found.rest_s == pytest.approx(found.step_s - found.forward_s - found.backward_s)
+
+
+def test_a_barrier_has_all_waves_but_the_last_go_forward_twice_by_hand():
+    """Of four grains each lane has two: in two waves it computes three forward, 5 forward passes for 4 in four waves.
+
+    The loss is beyond the barrier: one call each way for the whole batch, on top of what the lanes take.
+    """
+    graph = dpr()
+    before = len(graph.ops) - 1
+    rates = replace(RATES, update_s={"Adam": 0.0})
+    rates = replace(rates, costs={name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for name in COSTS})
+    for waves, forward in ((1, 2), (2, 3), (4, 3.5)):
+        found = predict_step(graph, rates, replace(SETUP, waves=waves))
+        assert found.forward_s == pytest.approx(forward * before * CALL_S)
+        assert found.backward_s == pytest.approx(2 * before * CALL_S)
+        assert found.rest_s == pytest.approx(2 * CALL_S + 1e-4)
+    elsewhere = predict_step(graph, rates, replace(SETUP, met_grains=0))
+    assert elsewhere.rest_s == pytest.approx(1e-4)
+    # Two vector operations for each of 8 + 2 x 8 numbers of a sample, and reading and writing its 3 x 8 + 2.
+    work = replace(rates, costs={name: Cost(0.0, 0.0, 0.0, 1.0, 0.0, 0.0) for name in COSTS}, step_s=0.0)
+    met, alone = (predict_step(graph, work, replace(SETUP, met_grains=grains)).rest_s for grains in (12, 0))
+    assert met - alone == pytest.approx(12 * 2 * 2 * 24)
+
+
+def test_each_wave_reads_a_file_once_more():
+    """Weights alone, at 4 bytes a second: once each way, in two waves twice; before a barrier three times forward."""
+    slow = replace(RATES, costs={name: Cost(*[0.0] * 6) for name in COSTS}, update_s={"Adam": 0.0}, step_s=0.0)
+    slow = replace(slow, cached_bytes_per_s=4.0)
+    for graph, (once, twice) in ((fc_mnist(), (2, 4)), (dpr(use_biencoder=True), (2, 5))):
+        setups = [replace(SETUP, memoryx_in_file=True, optimizer_states=0, waves=waves) for waves in (1, 2)]
+        took = [predict_step(graph, slow, setup).step_s for setup in setups]
+        assert took[1] - took[0] == pytest.approx((twice - once) * graph.parameter_count, rel=1e-6)
 
 
 def test_more_lanes_take_less_and_more_grains_more():

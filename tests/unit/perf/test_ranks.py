@@ -121,6 +121,16 @@ def test_messages_take_two_latencies_of_a_pass_forward_and_back():
     assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(slow.step_s)
 
 
+def test_a_barrier_takes_more_messages_and_passes_by_hand():
+    """In three waves: five passes forward, three back, each with L before and after; and L until deltas are there."""
+    meeting = replace(TRAFFIC, waves=3, meets=True)
+    assert meeting.passes == (5, 3)
+    quick, slow = predicted(Link(1e6), meeting), predicted(Link(1e6, 5e-3), meeting)
+    assert slow.step_s - quick.step_s == pytest.approx((5 + 3 + 5 + 3 + 1) * 5e-3)
+    # Of each pass the first panel comes on top: 5 x 2 x 100 B, and 3 x 2 x 200 B.
+    assert quick.step_s == pytest.approx(2e-3 + 1e-3 + 4e-3 + 1.2e-3 + CALLS.step_s)
+
+
 def test_updates_of_ranks_on_one_host_share_its_cores():
     """Two cores and two lanes, of one rank or of two: the update of all weights is on both of them."""
     rates = replace(CALLS, update_s={"Adam": 1e-6})

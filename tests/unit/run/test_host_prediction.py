@@ -1,15 +1,19 @@
 """A step predicted for this host beside what it took."""
 
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cstool.machine import grains
+from cstool.ir import Graph
+from cstool.machine import appliance, grains
 from cstool.machine.appliance import Appliance
 from cstool.machine.lanes import PHASES
 from cstool.machine.layout import lay_out
 from cstool.machine.ranks.orders import RankUse, Wire
-from cstool.models import build_graph
+from cstool.models import SampleForm, build_graph
 from cstool.optimizers import make_optimizer
 from cstool.params import load_params
 from cstool.perf.host import HostSetup
@@ -28,7 +32,9 @@ from cstool.run.report.host_prediction import (
 from cstool.run.report.host_rates import save_rates
 from cstool.run.session import RunOrder, Session
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file, write_text
+from tests.end_to_end.test_dpr import _in_waves, case_file
 from tests.hosts import round_rates
+from tests.reference.dpr_case import CONTEXT, CONTEXTS, QUESTION
 from tests.unit.machine.machines import USUAL
 
 
@@ -96,6 +102,41 @@ def test_a_run_is_set_up_as_it_was_planned(tmp_path, monkeypatch, changes, flags
     assert min(result.step_seconds) <= step["measured"] <= max(result.step_seconds)
     assert result.predicted["forward"]["measured"] + result.predicted["backward"]["measured"] > 0
     assert (result.predicted["again"]["measured"] > 0) is ("init__activation_checkpointing" in changes)
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("waves", [1, 4])
+def test_a_run_with_a_barrier_is_set_up_with_its_waves(tmp_path, monkeypatch, waves):
+    setups: list[HostSetup] = []
+    predict = host_prediction.predict_step
+
+    def predicted(graph: Any, rates: Any, setup: HostSetup) -> Any:
+        setups.append(setup)
+        return predict(graph, rates, setup)
+
+    monkeypatch.setattr(host_prediction, "predict_step", predicted)
+    if waves > 1:
+        monkeypatch.setattr(appliance, "lay_out", partial(_in_waves, appliance.lay_out))
+    result = run_file(case_file(tmp_path, "cls", loop={"max_steps": 4}))
+    [setup] = setups
+    assert (result.waves, setup.waves, setup.grains, setup.met_grains) == (waves, waves, 4, None)
+    # One grain at a time on one lane: four go forward, and all but the last once more.
+    once = predict(build_dpr(tmp_path), round_rates(), replace(setup, waves=1)).forward_s
+    assert result.predicted["forward"]["predicted"] == pytest.approx(once * (1 if waves == 1 else 7 / 4))
+    assert result.predicted["again"] == {"predicted": 0.0, "measured": 0.0}
+
+
+def build_dpr(folder: Path) -> Graph:
+    """The graph of the case that was written to a folder."""
+    model = load_params(folder / "params.yaml").model
+    return build_graph(model, SampleForm(QUESTION, contexts=CONTEXTS, context_tokens=CONTEXT))
+
+
+def test_of_several_ranks_samples_meet_at_the_first(tmp_path):
+    params = load_params(case_file(tmp_path, "cls", num_csx=4))
+    found = planned_ranks(params, build_dpr(tmp_path), 8, 3, round_rates(), LINK)
+    assert [(own.grains, own.met_grains) for own in found.setups] == [(1, 4), (1, 0), (2, 0)]
+    assert (found.traffic.waves, found.traffic.meets, found.traffic.passes) == (1, True, (1, 1))
 
 
 @pytest.fixture
