@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import yaml
 
 from cstool import Appliance
@@ -166,6 +167,27 @@ def test_the_pooling_layer_that_released_ones_have_is_left_out_with_a_note(tmp_p
         *(f"{name}: {left}: {name}.bert_model.pooler.dense.bias" for name in CONFIGS),
         *(f"{name}/{keys}" for name in CONFIGS),
     )
+
+
+def test_a_tokenizer_stands_beside_both_encoders(cstool, tmp_path):
+    names = {name: number for number, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"])}
+    words = tmp_path / "words.json"
+    tokenizers.Tokenizer(tokenizers.models.WordLevel(names, unk_token="[UNK]")).save(str(words))
+    convert(Request(write_dpr(tmp_path / "hf"), tmp_path / "a.mdl"))
+    asked = ("--to", "hf", "--tokenizer", words)
+    outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", *asked, "--json")
+    assert outcome.code == 0, outcome.stderr
+    assert (outcome.document["config_path"], outcome.document["notes"]) == (None, [])
+    for name in CONFIGS:
+        folder = tmp_path / "back" / name
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "config.json",
+            WEIGHTS,
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ]
+        assert (folder / "tokenizer.json").read_bytes() == words.read_bytes()
+    assert read_dpr(tmp_path / "back") == in_bytes(stored())
 
 
 TWO = CASES["cls"]["model"]
