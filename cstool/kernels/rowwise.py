@@ -134,7 +134,6 @@ def _make_dots(of_bfloat16: bool) -> Any:
     line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16)
     one: Any = _make_dot_tile(1, 1, of_bfloat16)
 
-    @elementwise
     def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after):  # type: ignore[no-untyped-def]
         whole = tokens - tokens % TOKENS
         if whole:
@@ -156,7 +155,10 @@ def _make_dots(of_bfloat16: bool) -> Any:
                     row, column = weight + r * weight_stride, y + r * FLOAT_BYTES
                     one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, row)
 
-    return dots
+    # Compiled forms are linked by name and types. Those that different processes compiled may have the same number, and
+    # two functions that differ in what they close over must not have the same name as well.
+    dots.__qualname__ = "dots_of_bfloat16" if of_bfloat16 else "dots_of_float32"
+    return elementwise(dots)
 
 
 dots: Any = _make_dots(of_bfloat16=False)

@@ -1,5 +1,9 @@
 """Products whose rows do not depend on one another, against NumPy in float64, and against themselves bit by bit."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -48,6 +52,34 @@ def test_a_weight_in_bfloat16_gives_the_bits_of_its_numbers_in_float32(tokens, r
     x, weight, bias = arrays(rng, (tokens, width), (rows, width), (rows,))
     bits = narrowed(weight)
     np.testing.assert_array_equal(product(x, bits, bias), product(x, widened(bits), bias))
+
+
+PRODUCTS = """
+import sys
+import numpy as np
+from cstool.kernels.rowwise import rowwise_linear
+
+rng = np.random.default_rng(1)
+x, weight = (rng.standard_normal((8, 40)).astype(np.float32) for _ in range(2))
+bits = (weight.view(np.uint32) >> 16).astype(np.uint16)
+weights = {"float32": (bits.astype(np.uint32) << 16).view(np.float32), "bfloat16": bits}
+found = []
+for precision in sys.argv[1:]:
+    y = np.zeros((8, 8), np.float32)
+    rowwise_linear(x, weights[precision], None, y, 0, 8)
+    found.append(y.tobytes())
+assert len(set(found)) == 1
+"""
+
+
+def test_forms_that_two_processes_compiled_are_not_taken_for_each_other(tmp_path):
+    """Each is the first that its process compiles, so inner functions of both have the same numbers."""
+    environment = {**os.environ, "CSTOOL_CACHE_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    for precisions in (["float32"], ["bfloat16"], ["float32", "bfloat16"], ["bfloat16", "float32"]):
+        command = [sys.executable, "-c", PRODUCTS, *precisions]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (precisions, done.stderr)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 13), st.integers(1, 40), st.integers(1, 70))
