@@ -174,6 +174,10 @@ def test_the_policy_answers(cstool, tmp_path, data):
         assert outcome.document["parameters"] == 2 * 256 * 16 + 2 * (4 * 16 * 16 + 3 * 16 * 24 + 2 * 16) + 16
         answers.append(outcome.document["completions"])
     assert all(found == answers[0] for found in answers)
+    narrow = ("--precision", "bfloat16", *PROMPTED, "--json")
+    ways = (("--checkpoint_path", tmp_path / "policy.mdl"), ("-p", stored), ("-p", stored, "--memoryx", "ram"))
+    first, *others = (cstool("run", *way, *narrow).document["completions"] for way in ways)
+    assert others == [first, first]
     assert (tmp_path / "stored" / "memoryx.h5").read_bytes() == began
     assert not list((tmp_path / "stored").glob("memoryx_evaluation*"))
 
