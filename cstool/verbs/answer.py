@@ -321,6 +321,7 @@ def predict(
         CstoolError: whatever else the user can act on
     """
     from cstool.inference.predict import predict as predict_classes
+    from cstool.params import FcMnistParams
 
     path = None if output is None else Path(output)
     check_output(path, (".csv", ".h5"), "output")
@@ -328,6 +329,9 @@ def predict(
         if generates_text(model.params):
             name = model.params.model.name
             raise InferenceError(f"predict: must be for a model that classifies, got {name}", "`generate` is for text")
+        if not isinstance(model.params.model, FcMnistParams):
+            name = model.params.model.name
+            raise InferenceError(f"predict: must be for a model of images, got {name}", "`ask` is for texts")
         return predict_classes(model, path, batch_size=batch_size, progress=shown)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool import ask, generate, load_params
+from cstool import ask, generate, load_params, predict
 from cstool.errors import InferenceError
 from cstool.models import SampleForm, build_graph
 from cstool.store import CheckpointReader
@@ -211,10 +211,12 @@ def test_what_it_refuses(cstool, folder, case):
     assert cstool(*words, *typed) == (2, "", error(rule, hint))
 
 
-def test_from_python_it_generates_nothing_and_a_bert_has_no_questions(folder, trained):
+def test_from_python_it_neither_generates_nor_classifies(trained):
     _, path = trained
     with refusal(InferenceError, "prompt: must be for a model that generates text, got dpr", None):
         generate(path, "w7", progress="none")
+    with refusal(InferenceError, "predict: must be for a model of images, got dpr", "`ask` is for texts"):
+        predict(path, progress="none")
 
 
 def test_a_bert_has_no_encoder_of_questions(cstool, tmp_path, folder):
