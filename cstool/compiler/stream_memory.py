@@ -93,7 +93,12 @@ Alive = list[list[list[list[Life]]]]
 
 def alive_at_kernels(program: Program, works: tuple[tuple[KernelWork, ...], ...], is_again: bool) -> Alive:
     """Live tensors, forward or backward, with recomputation or without."""
-    return [[_alive_at(program, segment, work, is_again) for work in kernels] for segment, kernels in enumerate(works)]
+    # What runs forward alone does not run again, nor what is first of the others, nor what is last.
+    blocks = range(frozen_segments(program.graph) + 1, len(works) - 1) if is_again else range(0)
+    return [
+        [_alive_at(program, segment, work, is_again=segment in blocks) for work in kernels]
+        for segment, kernels in enumerate(works)
+    ]
 
 
 def _alive_at(program: Program, segment: int, work: KernelWork, is_again: bool) -> list[list[Life]]:
@@ -104,7 +109,7 @@ def _alive_at(program: Program, segment: int, work: KernelWork, is_again: bool) 
     moments += [2 * len(ops) - 1 - now for now in moments]
     alive = [live_at(lives, moment) for moment in moments]
     shared: set[str] = set()
-    if is_again and 0 < segment < len(program.graph.segments) - 1:
+    if is_again:
         if goes_in_parts(program.graph.segments[segment]):
             shared = {life.place for life in _of_all_tokens(program.graph.segments[segment], lives)}
         # When a block runs again, the delta of its output is there already.
