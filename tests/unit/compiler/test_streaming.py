@@ -16,13 +16,13 @@ from cstool.compiler.memory import goes_in_parts, recompute_options
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.compiler.streaming import SIZES, plan_streaming
-from cstool.ir import ExecutionMode, Graph, Layout, OpKind, Recompute, StreamingPlan
+from cstool.ir import ExecutionMode, Graph, Layout, OpKind, PhaseCycles, Recompute, StreamingPlan
 from cstool.models import build_graph
 from cstool.params import FcMnistParams
 from cstool.perf.pe import Pe
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 from cstool.system import System, load_system
-from tests.models import FAMILIES, decoder, fc_mnist
+from tests.models import FAMILIES, PREFERENCES, decoder, fc_mnist, preferences
 from tests.unit.compiler.programs import (
     MEMORY_PASSES,
     UP_TO_STREAMING,
@@ -287,6 +287,19 @@ def test_whose_tokens_see_later_ones_does_not_go_in_parts():
         assert [goes_in_parts(segment) for segment in inner] == [
             each and count <= 1 for each, count in zip(causal, attentions, strict=True)
         ]
+
+
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_a_frozen_reference_is_planned_without_deltas(name):
+    """Its layers, which could go in parts, have none that later tokens wait for."""
+    graph = preferences(**{**PREFERENCES[name], "layers": 2})
+    plan = compiled(graph, UP_TO_STREAMING, a_request(small_system(8, 4))).streaming
+    assert plan.layout.parts == 1
+    for segment, kernels in zip(graph.segments, plan.kernels, strict=True):
+        if segment.weights and all(weight.frozen for weight in segment.weights):
+            assert all(
+                kernel.cycles.delta == kernel.cycles.gradient == PhaseCycles(0, 0, 0, 0, 0) for kernel in kernels
+            )
 
 
 def test_a_network_without_hidden_layers_streams_its_weights_for_logits_twice():
