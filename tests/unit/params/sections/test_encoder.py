@@ -17,7 +17,6 @@ REFUSED = cases("""\
     hint: leave one of them out
 {name: bert, position_embedding_type: relative} => FILE: not supported: @.position_embedding_type: relative
     hint: supported: learned, fixed, rotary, alibi, null
-{name: bert, label_smoothing: 0.1} => FILE: not supported: @.label_smoothing: 0.1\nhint: supported: 0.0
 {name: bert/classifier, num_labels: 2} => FILE: @.task_dropout is missing
 """)
 
