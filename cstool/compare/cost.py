@@ -14,6 +14,7 @@ from cstool.machine.precision import narrow_in
 from cstool.models.statistics import Flops, inputs_with_delta, op_flops
 from cstool.optimizers import Optimizer, state_numbers
 from cstool.params import SparsityParams
+from cstool.perf.host import passes
 from cstool.run.report.sparsity_table import starred
 from cstool.sparsity import most_kept, sparsity_at
 
@@ -178,8 +179,10 @@ def _amounts(
 ) -> Amounts:
     """Add up what ops take; `kept` names the weights whose memory counts elsewhere, `narrow` those in bfloat16."""
     flops, streamed, memory = 0.0, 0, 0
+    forward, back = passes(run.result.waves, meets=graph.barrier is not None)
     for op in ops:
-        passes = len(run.result.op_seconds.get(op.name, _PASSES)) * run.result.waves
+        # What is recomputed goes forward once more on its way back.
+        times = forward + (len(run.result.op_seconds.get(op.name, _PASSES)) - 1) * back
         flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
         matrices = len(matrices_of(op))
         for number, name in enumerate(op.weights):
@@ -191,7 +194,7 @@ def _amounts(
                 pattern = sum(map(sparse.pattern_bytes, shapes))
                 if sparse.kernels is not None and sparse.kernels["delta"] != "dense":
                     transposed = sum(sparse.pattern_bytes((columns, rows)) for rows, columns in shapes)
-            streamed += passes * ((_BFLOAT16_BYTES if name in narrow else _FLOAT_BYTES) * numbers + pattern)
+            streamed += times * ((_BFLOAT16_BYTES if name in narrow else _FLOAT_BYTES) * numbers + pattern)
             if name not in kept:
                 memory += (
                     _FLOAT_BYTES * ((room or weight.size) + state_numbers(optimizer, weight.shape, room))

@@ -13,7 +13,7 @@ from cstool.optimizers import Optimizer, costed_optimizer, state_numbers
 from cstool.params import AdamW, SparsityParams
 from cstool.params.sections.optimizers import Adafactor
 from cstool.run.result import RunResult
-from tests.models import FAMILIES, decoder, fc_mnist
+from tests.models import FAMILIES, decoder, dpr, fc_mnist
 
 ADAM = costed_optimizer(AdamW())
 QUERY = "transformer_decoder.layers.{}.self_attn.proj_q_dense_layer.weight"
@@ -118,6 +118,23 @@ def test_all_matrices_of_the_experts_of_a_layer_count():
     assert row.sparse.memory_bytes == 8 * (3 * 4 * kept + pattern)
     assert row.sparse.streamed_bytes == 2 * 8 * (4 * kept + pattern)
     assert row.sparse.flops == row.dense.flops / 4
+
+
+@pytest.mark.parametrize(("waves", "streams"), [(1, 2), (3, 8)])
+def test_before_a_barrier_all_waves_but_the_last_stream_forward_twice(waves, streams):
+    """Of three waves five passes go forward, and three back."""
+    graph = dpr()
+    sizes = [graph.weights[name].size for op in graph.ops for name in op.weights]
+    found = build_cost(
+        graph,
+        {},
+        *(finish(1.0, {}, waves=waves) for _ in range(2)),
+        batch_size=1,
+        num_steps=1,
+        optimizer=ADAM,
+        ceiling_of=Asked,  # type: ignore[arg-type]
+    )
+    assert found.dense.streamed_bytes == streams * 4 * sum(sizes)
 
 
 class Asked:
