@@ -187,9 +187,9 @@ def _print_statistics(which: str, trainer: configs.ConfigStatistics) -> None:
 
     print()
     rows = [
-        (name, f"{arrays} x {count:,} x {size_bytes}", bytes_text(arrays * count * size_bytes))
-        for name, arrays in trainer.memory.items()
-        for count in (parameters if name == "weights" else statistics.trained,)
+        (name, f"{_arrays_text(count, of)} x {size_bytes}", bytes_text(count * size_bytes))
+        for name, count in trainer.memory.items()
+        for of in (parameters if name == "weights" else statistics.trained,)
     ]
     print_table(("in float32", "bytes", "size"), rows, right=("bytes", "size"))
 
@@ -219,7 +219,6 @@ def _print_statistics(which: str, trainer: configs.ConfigStatistics) -> None:
 def _statistics_document(trainer: configs.ConfigStatistics) -> dict[str, Any]:
     statistics, batch_size = trainer.counts, trainer.batch_size
     total, size_bytes = statistics.sample_flops, trainer.element_bytes
-    counts = {name: statistics.parameters() if name == "weights" else statistics.trained for name in trainer.memory}
     return {
         "model": trainer.model,
         "tokens_per_sample": statistics.tokens,
@@ -238,9 +237,7 @@ def _statistics_document(trainer: configs.ConfigStatistics) -> dict[str, Any]:
             "all": statistics.parameters(),
             **{role: statistics.parameters(role) for role in ("embedding", "output", "inner")},
         },
-        "bytes": {
-            name.replace(" ", "_"): arrays * counts[name] * size_bytes for name, arrays in trainer.memory.items()
-        },
+        "bytes": {name.replace(" ", "_"): count * size_bytes for name, count in trainer.memory.items()},
         "flops_per_sample": {
             kind: {"forward": flops.forward, "backward": flops.backward}
             for kind, flops in (*statistics.flops.items(), ("all", total))
@@ -248,6 +245,11 @@ def _statistics_document(trainer: configs.ConfigStatistics) -> dict[str, Any]:
         "flops_per_step": None if batch_size is None else total.total * batch_size,
         "rule_of_six_per_token": statistics.rule_of_six,
     }
+
+
+def _arrays_text(count: int, size: int) -> str:
+    """Write a count of numbers as that of arrays of a size, if it is: `2 x 1,000`."""
+    return f"{count // size} x {size:,}" if size and count % size == 0 else f"{count:,}"
 
 
 def _shapes_text(part: Part) -> str:

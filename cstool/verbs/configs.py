@@ -37,7 +37,7 @@ class ConfigStatistics(NamedTuple):
         model: its name
         batch_size: global; None where the file does not say
         counts: of parameters and FLOPs
-        memory: what MemoryX holds -> number of arrays as large as the weights
+        memory: what MemoryX holds -> how many numbers
         element_bytes: of a number in one of these
     """
 
@@ -91,16 +91,19 @@ def config_statistics(file: Path, overrides: Sequence[str] = ()) -> tuple[Config
         ParamsError: the file breaks rules
     """
     from cstool.models.statistics import FLOAT32_BYTES, count_statistics
-    from cstool.optimizers import costed_optimizer, whole_arrays
+    from cstool.optimizers import costed_optimizer, state_numbers
     from cstool.params import load_all_params
 
     found = []
     for params in load_all_params(file, overrides=overrides):
-        memory = {"weights": 1}
+        graph = _graph(params)
+        counts = count_statistics(graph)
+        memory = {"weights": counts.parameters()}
         if params.optimizer is not None:
-            memory |= {"gradients": 1, "optimizer state": whole_arrays(costed_optimizer(params.optimizer))}
+            optimizer = costed_optimizer(params.optimizer)
+            state = sum(state_numbers(optimizer, weight.shape) for weight in graph.trained_weights.values())
+            memory |= {"gradients": counts.trained, "optimizer state": state}
         batch_size = None if params.train_dataloader is None else params.train_dataloader.batch_size
-        counts = count_statistics(_graph(params))
         found.append(ConfigStatistics(params.model.name, batch_size, counts, memory, FLOAT32_BYTES))
     return tuple(found)
 

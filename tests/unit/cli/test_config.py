@@ -1,6 +1,8 @@
 """`cstool config`."""
 
 import json
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -246,6 +248,29 @@ def test_stats_without_training_data_say_nothing_of_a_step(cstool, tmp_path):
     assert "per step" not in cstool("config", "stats", str(tmp_path / "x.yaml")).said
     document = cstool("config", "stats", str(tmp_path / "x.yaml"), "--json").document
     assert document["trainers"][0]["flops_per_step"] is None
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    [
+        ({"AdamW": {"learning_rate": 0.1}}, lambda shape: 2 * math.prod(shape)),
+        ({"Adafactor": {"learning_rate": 0.1}}, sum),  # of rows and of columns
+    ],
+    ids=["AdamW", "Adafactor"],
+)
+def test_stats_count_the_state_that_each_weight_has(cstool, small, optimizer, state):
+    data = yaml.safe_load(small.read_text())
+    data["trainer"]["init"]["optimizer"] = optimizer
+    small.write_text(yaml.safe_dump(data))
+    (found,) = cstool("config", "stats", str(small), "--json").document["trainers"]
+    weights = [weight for part in found["parts"] for weight in part["weights"]]
+    numbers = sum(weight["count"] * state(weight["shape"]) for weight in weights)
+    assert found["bytes"]["optimizer_state"] == 4 * numbers
+    trained = found["parameters"]["all"]
+    written = f"{numbers:,} x 4" if numbers % trained else f"{numbers // trained} x {trained:,} x 4"
+    assert re.search(
+        rf"^optimizer state +{re.escape(written)} ", cstool("config", "stats", str(small)).said, re.MULTILINE
+    )
 
 
 @pytest.fixture
