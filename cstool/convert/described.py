@@ -139,7 +139,8 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
         return _described_by_itself(path)
     if source_format == "vendor" and (found := _described_by_vendor(path)) is not None:
         return found
-    why = f"there is no {beside.name} beside {path}" if source_format == "hf" else "the checkpoint does not"
+    where = "in" if path.is_dir() else "beside"
+    why = f"there is no {beside.name} {where} {path}" if source_format == "hf" else "the checkpoint does not"
     raise CheckpointError(f"--params: must be given, since it says which model this is, and {why}")
 
 

@@ -215,7 +215,7 @@ def test_a_config_that_describes_no_model_is_refused(cstool, tmp_path, content, 
 def test_without_config_and_params_nobody_says_the_model(cstool, tmp_path):
     hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
     outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
-    why = "since it says which model this is, and there is no config.json beside TMP/hf"
+    why = "since it says which model this is, and there is no config.json in TMP/hf"
     assert outcome == (2, "", error(f"--params: must be given, {why}"))
 
 
