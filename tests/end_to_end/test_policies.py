@@ -15,9 +15,8 @@ from cstool.params import load_params
 from cstool.params.sections.preference import POLICIES
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import error
-from tests.end_to_end.test_preferences import LENGTH, POLICY, VOCAB, params, tensors, write
+from tests.end_to_end.test_preferences import POLICY, VOCAB, params, tensors, write_parts
 from tests.reference import hf_models as hf
-from tests.reference.deterministic import preference_batches
 from tests.reference.hf_cases import CASES, RECORDED, weights
 from tests.reference.vendor_files import write_vendor
 
@@ -30,11 +29,7 @@ PROMPTED = ("--mode", "infer", "--tokenizer", "bytes", "--prompt", "ab", "--max_
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pairs")
-    pairs = preference_batches(batch_size=4, sequence_length=LENGTH, vocab_size=VOCAB, seed=5)
-    write(folder / "train" / "pairs.h5", pairs.reshape(-1, 6, LENGTH))
-    write(folder / "val" / "pairs.h5", pairs[:2].reshape(-1, 6, LENGTH)[:6])
-    return folder
+    return write_parts(tmp_path_factory.mktemp("pairs"))
 
 
 def dpo(policy: dict[str, Any]) -> dict[str, Any]:

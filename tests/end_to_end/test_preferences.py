@@ -42,7 +42,11 @@ PARAMETERS = 40 * 16 * 2 + 2 * (4 * 16 * 16 + 3 * 16 * 24 + 2 * 16) + 16
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pairs")
+    return write_parts(tmp_path_factory.mktemp("pairs"))
+
+
+def write_parts(folder: Path) -> Path:
+    """Write pairs to train on, and others that are held out."""
     pairs = preference_batches(batch_size=4, sequence_length=LENGTH, vocab_size=VOCAB, seed=5)
     write(folder / "train" / "pairs.h5", pairs.reshape(-1, 6, LENGTH))
     write(folder / "val" / "pairs.h5", pairs[:2].reshape(-1, 6, LENGTH)[:6])

@@ -64,6 +64,20 @@ def measured(tmp_path, monkeypatch):
     save_rates(round_rates())
 
 
+@pytest.fixture
+def setups(monkeypatch) -> list[HostSetup]:
+    """What predictions of steps are asked for."""
+    found: list[HostSetup] = []
+    predict = host_prediction.predict_step
+
+    def predicted(graph: Any, rates: Any, setup: HostSetup) -> Any:
+        found.append(setup)
+        return predict(graph, rates, setup)
+
+    monkeypatch.setattr(host_prediction, "predict_step", predicted)
+    return found
+
+
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(
     ("changes", "flags"),
@@ -78,15 +92,7 @@ def measured(tmp_path, monkeypatch):
     ],
     ids=["plain", "no norm", "dynamic loss scale", "sparse", "recomputed", "file", "no commits"],
 )
-def test_a_run_is_set_up_as_it_was_planned(tmp_path, monkeypatch, changes, flags):
-    setups: list[HostSetup] = []
-    predict = host_prediction.predict_step
-
-    def predicted(graph: Any, rates: Any, setup: HostSetup) -> Any:
-        setups.append(setup)
-        return predict(graph, rates, setup)
-
-    monkeypatch.setattr(host_prediction, "predict_step", predicted)
+def test_a_run_is_set_up_as_it_was_planned(tmp_path, setups, changes, flags):
     file = gpt_params(tmp_path / "run", write_text(tmp_path / "text", 96), **changes)
     result = run_file(file, **flags)
     params = load_params(file)
@@ -106,22 +112,14 @@ def test_a_run_is_set_up_as_it_was_planned(tmp_path, monkeypatch, changes, flags
 
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("waves", [1, 4])
-def test_a_run_with_a_barrier_is_set_up_with_its_waves(tmp_path, monkeypatch, waves):
-    setups: list[HostSetup] = []
-    predict = host_prediction.predict_step
-
-    def predicted(graph: Any, rates: Any, setup: HostSetup) -> Any:
-        setups.append(setup)
-        return predict(graph, rates, setup)
-
-    monkeypatch.setattr(host_prediction, "predict_step", predicted)
+def test_a_run_with_a_barrier_is_set_up_with_its_waves(tmp_path, monkeypatch, setups, waves):
     if waves > 1:
         monkeypatch.setattr(appliance, "lay_out", partial(_in_waves, appliance.lay_out))
     result = run_file(case_file(tmp_path, "cls", loop={"max_steps": 4}))
     [setup] = setups
     assert (result.waves, setup.waves, setup.grains, setup.met_grains) == (waves, waves, 4, None)
     # One grain at a time on one lane: four go forward, and all but the last once more.
-    once = predict(build_dpr(tmp_path), round_rates(), replace(setup, waves=1)).forward_s
+    once = host_prediction.predict_step(build_dpr(tmp_path), round_rates(), replace(setup, waves=1)).forward_s
     assert result.predicted["forward"]["predicted"] == pytest.approx(once * (1 if waves == 1 else 7 / 4))
     assert result.predicted["again"] == {"predicted": 0.0, "measured": 0.0}
 
