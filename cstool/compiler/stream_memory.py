@@ -11,6 +11,7 @@ part at a time.
 
 from collections import Counter
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -95,23 +96,26 @@ def alive_at_kernels(program: Program, works: tuple[tuple[KernelWork, ...], ...]
     """Live tensors, forward or backward, with recomputation or without."""
     # What runs forward alone does not run again, nor what is first of the others, nor what is last.
     blocks = range(frozen_segments(program.graph) + 1, len(works) - 1) if is_again else range(0)
-    return [
-        [_alive_at(program, segment, work, is_again=segment in blocks) for work in kernels]
-        for segment, kernels in enumerate(works)
-    ]
+    found: Alive = []
+    for number, (segment, kernels) in enumerate(zip(program.graph.segments, works, strict=True)):
+        shared: list[Life] = []
+        if number in blocks and goes_in_parts(segment):
+            shared = _of_all_tokens(segment, program.lives[number])
+        places = {life.place for life in shared}
+        found.append([_alive_at(program, number, work, number in blocks, places) for work in kernels])
+    return found
 
 
-def _alive_at(program: Program, segment: int, work: KernelWork, is_again: bool) -> list[list[Life]]:
+def _alive_at(
+    program: Program, segment: int, work: KernelWork, is_again: bool, shared: AbstractSet[str]
+) -> list[list[Life]]:
     ops = program.graph.segments[segment].ops
     lives = program.lives[segment]
     names = set(work.kernel.ops)
     moments = [now for now, op in enumerate(ops) if op.name in names]
     moments += [2 * len(ops) - 1 - now for now in moments]
     alive = [live_at(lives, moment) for moment in moments]
-    shared: set[str] = set()
     if is_again:
-        if goes_in_parts(program.graph.segments[segment]):
-            shared = {life.place for life in _of_all_tokens(program.graph.segments[segment], lives)}
         # When a block runs again, the delta of its output is there already.
         waiting = {f"delta {life.name}" for life in lives if life.is_output}
         again = [life for life in lives if life.name in waiting]
@@ -152,10 +156,11 @@ class StreamMemory:
         counts = [segment.count for segment in program.graph.segments]
         first, last = frozen_segments(program.graph), len(works) - 1
         self.parted = {
-            number
+            number: tuple(_of_all_tokens(program.graph.segments[number], program.lives[number]))
             for number in range(first + 1, last)
             if in_parts and recompute.levels and goes_in_parts(program.graph.segments[number])
         }
+        """segments through which tokens go in parts, each with what there is of all tokens"""
         carried = self._carried_bytes(first)
         block_bytes = max(outputs[first:last], default=0)
         blocks = sum(counts[first + 1 : last])
@@ -291,13 +296,12 @@ class StreamMemory:
         return Need(segment, work, fixed, whole, passing, tuple(self._moment(segment, alive) for alive in moments))
 
     def _moment(self, segment: int, alive: list[Life]) -> Moment:
-        whole, passing = alive, []
+        whole, passing = tuple(alive), tuple[Life, ...]()
         if segment in self.parted:
-            whole = _of_all_tokens(self.program.graph.segments[segment], self.program.lives[segment])
+            whole = self.parted[segment]
             places = {life.place for life in whole}
-            passing = [life for life in alive if life.place not in places]
-        sizes = (sum(map(self.tile_bytes, lives)) for lives in (whole, passing))
-        return Moment(tuple(whole), tuple(passing), *sizes)
+            passing = tuple(life for life in alive if life.place not in places)
+        return Moment(whole, passing, *(sum(map(self.tile_bytes, lives)) for lives in (whole, passing)))
 
     def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, tuple[int, str]]]:
         d, operand = int(ceil_div(pairs.kv_width, self.columns)), self.operand_bytes

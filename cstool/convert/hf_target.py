@@ -13,8 +13,8 @@ from pathlib import Path
 
 from cstool.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
-from cstool.convert.hf_family import HfPart
-from cstool.convert.hf_names import places_of, tensor_shapes, with_prefix
+from cstool.convert.hf_family import Family, HfPart
+from cstool.convert.hf_names import Place, places_of, tensor_shapes, with_prefix
 from cstool.convert.hf_tokenizer import HfTokenizer
 from cstool.convert.safetensors_reader import INDEX_NAME, SINGLE_NAME
 from cstool.convert.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
@@ -54,7 +54,8 @@ def write_hf(
         CheckpointError: it cannot be written; nothing of it is left
     """
     check_free(folder)
-    shapes = [_shapes(part) for part, _ in parts]
+    places = [places_of(part.family, part.model, part.graph) for part, _ in parts]
+    shapes = [_shapes(part, of_part) for (part, _), of_part in zip(parts, places, strict=True)]
     total_bytes = sum(_bytes_of(shape) for of_part in shapes for shape in of_part.values())
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -66,18 +67,19 @@ def write_hf(
             )
         temporary.mkdir()
         done_bytes = 0
-        for (part, tokenizer), of_part in zip(parts, shapes, strict=True):
-            place = temporary / part.folder
-            place.mkdir(exist_ok=True)
+        for (part, tokenizer), of_part, of_shapes in zip(parts, places, shapes, strict=True):
+            own = temporary / part.folder
+            own.mkdir(exist_ok=True)
+            shards = _shards(of_shapes, shard_bytes)
             done_bytes = _write_weights(
-                source, place, part, _shards(of_part, shard_bytes), lambda done: progress(done, total_bytes), done_bytes
+                source, own, part.family, of_part, shards, lambda done: progress(done, total_bytes), done_bytes
             )
             files, ids = ({}, {}) if tokenizer is None else (tokenizer.files, tokenizer.ids)
-            _write_json(place / CONFIG_NAME, {**config_of(part.family, part.model), **ids})
+            _write_json(own / CONFIG_NAME, {**config_of(part.family, part.model), **ids})
             for name, text in files.items():
-                _write_text(place / name, text)
-            if place != temporary:
-                sync_folder(place)
+                _write_text(own / name, text)
+            if own != temporary:
+                sync_folder(own)
         sync_folder(temporary)
         # Where something came there in the meantime, a folder that is not empty or a file, this fails.
         os.rename(temporary, folder)
@@ -96,7 +98,8 @@ def write_hf(
 def _write_weights(
     source: Source,
     folder: Path,
-    part: HfPart,
+    family: Family,
+    places: Mapping[str, Place],
     shards: Mapping[str, Mapping[str, tuple[int, ...]]],
     progress: Callable[[int], object],
     done_bytes: int,
@@ -104,6 +107,7 @@ def _write_weights(
     """Write the files of a part, and their index if they are several.
 
     Args:
+        places: of its weights, by their names here
         shards: by file the shapes of its tensors
         progress: of the bytes of all parts
         done_bytes: of the parts before it
@@ -111,12 +115,11 @@ def _write_weights(
     Returns:
         the same with this part
     """
-    places = places_of(part.family, part.model, part.graph)
     with ExitStack() as stack:
         writers = {name: stack.enter_context(SafetensorsWriter(folder / name, of)) for name, of in shards.items()}
         owner = {tensor: writers[name] for name, of in shards.items() for tensor in of}
         for weight, place in places.items():
-            tensor, start = with_prefix(part.family, place.tensor), 0
+            tensor, start = with_prefix(family, place.tensor), 0
             writer = owner[tensor]
             for rows in source.rows(f"model.{weight}", place.head_width):
                 if place.transposed:
@@ -136,9 +139,8 @@ def _write_weights(
     return done_bytes
 
 
-def _shapes(part: HfPart) -> dict[str, tuple[int, ...]]:
+def _shapes(part: HfPart, places: Mapping[str, Place]) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors of a part by their whole names."""
-    places = places_of(part.family, part.model, part.graph)
     found = tensor_shapes(part.family, part.model, places, part.graph)
     return {with_prefix(part.family, tensor): shape for tensor, shape in found.items()}
 
