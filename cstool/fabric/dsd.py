@@ -1,0 +1,123 @@
+"""Operands of vector operations, as values: data structure descriptors (DSDs), their registers (DSRs), and FIFOs.
+
+A DSD is immutable; code that changes one makes another. Addresses are bytes in the SRAM of one PE.
+"""
+
+from typing import NamedTuple
+
+
+class Mem1d(NamedTuple):
+    """A vector in SRAM: element k is at `address + k * stride` bytes.
+
+    Args:
+        address: bytes, of the first element
+        extent: elements
+        stride: bytes from one element to the next; 0 is one element, again and again
+        width: bytes of an element of the array that it was made from, 2 or 4 (an operation has its own)
+    """
+
+    address: int
+    extent: int
+    stride: int
+    width: int
+
+
+class Mem4d(NamedTuple):
+    """A tensor in SRAM of up to four dimensions, the last one fastest; lengths of extents and strides are equal.
+
+    Args:
+        address: bytes, of the first element
+        extents: elements, the slowest dimension first
+        strides: bytes, likewise
+        width: bytes of an element
+    """
+
+    address: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    width: int
+
+
+class FabricIn(NamedTuple):
+    """`extent` wavelets from an input queue."""
+
+    queue: int
+    extent: int
+    on_control: "OnControl | None" = None
+
+
+class FabricOut(NamedTuple):
+    """`extent` wavelets to an output queue.
+
+    Args:
+        queue: the output queue
+        color: their color
+        extent: wavelets
+        control: whether they are control wavelets
+        advance_switch: whether the last one carries a command that advances the switches on its path
+        indexed: whether the upper half of a wavelet is the index of its element (`wavelet_index_offset`)
+    """
+
+    queue: int
+    color: int
+    extent: int
+    control: bool = False
+    advance_switch: bool = False
+    indexed: bool = False
+
+
+class OnControl(NamedTuple):
+    """What a control wavelet does to the operation that reads it: ends it, and activates or unblocks a task."""
+
+    terminate: bool = True
+    activate: int | None = None
+    unblock: int | None = None
+
+
+class Fifo(NamedTuple):
+    """A FIFO of this PE, by its number in `PEProgram.fifos`."""
+
+    number: int
+
+
+class Dsr(NamedTuple):
+    """A register that holds a DSD. Operations read it, and advance it where it was loaded to do so.
+
+    Args:
+        file: "dest", "src0" or "src1"
+        number: in its file
+    """
+
+    file: str
+    number: int
+
+
+class Pointer(NamedTuple):
+    """One scalar in SRAM as an operand: read, or written with the last element."""
+
+    address: int
+
+
+Operand = Mem1d | Mem4d | FabricIn | FabricOut | Fifo | Dsr | Pointer | int | float
+
+
+class Settings(NamedTuple):
+    """What follows the operands of a vector operation: `.{ .async = true, .activate = t }`.
+
+    Args:
+        activate: the task to activate at its end
+        unblock: the task (or, from 64 on, input queue + 64) to unblock at its end
+        microthread: `ut_id`, where the program names one (WSE-3)
+        priority: "high", "medium" or "low"
+        first_index: `.index`: the value that the wavelets' upper halves start with
+        on_control: for its fabric input
+        saturate: not wrapped but saturated, where the operation has that
+    """
+
+    activate: int | None = None
+    unblock: int | None = None
+    microthread: int | None = None
+    priority: str = "medium"
+    first_index: int | None = None
+    on_control: OnControl | None = None
+    saturate: bool = False

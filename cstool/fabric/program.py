@@ -1,0 +1,207 @@
+"""What is simulated: the program of each PE, the routes of each color, and what the host may ask for. Frozen data.
+
+`cslc` writes it, `cs_python` loads it; tests of the fabric make it by hand.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a router takes wavelets of one color from, and where it sends them: bit sets over `arch.PORTS`."""
+
+    rx: int
+    tx: int
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which wavelets of a color a router lets down its ramp.
+
+    Args:
+        kind: "range" (index within bounds), "sparse_range", or "counter" (pass some of every so many)
+        limits: kind's own numbers, in the order of their names in CSL
+        control: whether control wavelets count, or pass
+    """
+
+    kind: str
+    limits: tuple[int, ...]
+    control: bool = True
+
+
+@dataclass(frozen=True)
+class ColorConfig:
+    """A color at one router.
+
+    Args:
+        positions: the route at switch position 0, 1, 2, 3; as many as there are
+        current: the position that it starts in
+        ring: whether advancing from the last position leads to the first; else it stays
+        pop: "no_pop", "always_pop", "pop_on_advance": whether a control wavelet loses the command that it executed
+        teardown: whether the color starts in teardown: nothing passes until the program ends that
+        filter: of what goes down the ramp
+        swap: ports that the wavelet's color, lowest bit, is flipped for (`color_swap_x` 1, `color_swap_y` 2)
+    """
+
+    positions: tuple[Route, ...]
+    current: int = 0
+    ring: bool = False
+    pop: str = "no_pop"
+    teardown: bool = False
+    filter: Filter | None = None
+    swap: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a PE program, under its id.
+
+    Args:
+        function: its name in the compiled code
+        kind: "local", "data" or "control"
+        argument: for a data task: what it takes of the 32 bits of a wavelet, a letter each, low bits first:
+            "w" all as u32, "i" i32, "f" f32, "H" u16, "h" i16, "e" f16; () is none.
+            A control task takes the data half: () or one 16-bit letter.
+        queue: for a data task: the input queue that its wavelets come through; None: one of the color's own
+        color: likewise their color
+        place: where it stands in the source, for messages
+    """
+
+    function: str
+    kind: str
+    argument: tuple[str, ...] = ()
+    queue: int | None = None
+    color: int | None = None
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class FifoBuffer:
+    """A FIFO in SRAM, and the tasks to activate when something was pushed or popped (or is at a limit)."""
+
+    address: int
+    capacity: int
+    width: int
+    activate_push: int | None = None
+    activate_pop: int | None = None
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """Something that a PE exports to the host.
+
+    Args:
+        kind: "variable" or "function"
+        address: of the pointer's target in SRAM, bytes (a variable)
+        pointer: address of the exported pointer variable; None where there is none
+        letter: element type, a letter as in `Task.argument`
+        count: elements known of the target; 0 if unknown
+        parameters: letters of a function's parameters
+        function: its name in the compiled code
+    """
+
+    kind: str
+    address: int = 0
+    pointer: int | None = None
+    letter: str = "w"
+    count: int = 0
+    parameters: tuple[str, ...] = ()
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class PEProgram:
+    """One CSL file with its parameters, compiled.
+
+    Args:
+        name: the file, as messages say it
+        arch: name of its `Arch`
+        code: Python text that defines `program(pe)`, which returns the functions of one PE by name
+            (`fabric.interface`)
+        memory: the first bytes of SRAM when the program starts; what follows is zero
+        sram: bytes by what takes them, largest first: ("A: [24]f32", 96)
+        tasks: by task id
+        blocked: task ids that start blocked
+        activated: local task ids that start activated
+        input_queues: color by queue, where bound
+        output_queues: likewise
+        colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
+        fifos: by number
+        symbols: what it exports, by name
+        inputs: colors that something in the program takes from the ramp
+        outputs: colors that something in the program sends
+    """
+
+    name: str
+    arch: str
+    code: str
+    memory: bytes = b""
+    sram: tuple[tuple[str, int], ...] = ()
+    tasks: Mapping[int, Task] = field(default_factory=dict)
+    blocked: frozenset[int] = frozenset()
+    activated: tuple[int, ...] = ()
+    input_queues: Mapping[int, int] = field(default_factory=dict)
+    output_queues: Mapping[int, int] = field(default_factory=dict)
+    colors: Mapping[int, ColorConfig] = field(default_factory=dict)
+    fifos: tuple[FifoBuffer, ...] = ()
+    symbols: Mapping[str, Symbol] = field(default_factory=dict)
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What the layout exports: `@export_name`. Host scripts know it by its place in `FabricProgram.exported`.
+
+    Args:
+        name: name
+        kind: "variable" or "function"
+        letter: element type of a variable
+        mutable: whether the host may write it
+        parameters: letters of a function's parameters
+    """
+
+    name: str
+    kind: str
+    letter: str = "w"
+    mutable: bool = False
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FabricProgram:
+    """A rectangle of PEs, all that is needed to run it.
+
+    Args:
+        arch: name of its `Arch`
+        width, height: PEs of the rectangle
+        tiles: [height, width] int32, which of `programs` a PE runs
+        programs: distinct programs
+        routes: by color, [height, width] int32: which of `configs` its router has; -1: none. Local configs of programs
+            are in it already.
+        configs: distinct configs
+        exported: what the host can name
+        params: what `--params` said, by name, as text
+        fabric: columns and rows of the fabric, halo and all
+        offset: x and y of the rectangle in it
+        memcpy: whether the host talks to it through memcpy
+        streams: colors by use: "MEMCPYH2D_1" -> 0
+    """
+
+    arch: str
+    width: int
+    height: int
+    tiles: NDArray[np.int32]
+    programs: tuple[PEProgram, ...]
+    routes: Mapping[int, NDArray[np.int32]] = field(default_factory=dict)
+    configs: tuple[ColorConfig, ...] = ()
+    exported: tuple[Exported, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    fabric: tuple[int, int] = (0, 0)
+    offset: tuple[int, int] = (0, 0)
+    memcpy: bool = True
+    streams: Mapping[str, int] = field(default_factory=dict)
