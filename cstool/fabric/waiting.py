@@ -1,0 +1,116 @@
+"""What stands still when nothing moves any more: what `PE.waiting()` and `Network.waiting()` tell a deadlock report.
+
+Everything is told as it is; who waits for whom, `deadlock` finds out.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+MAIN = "main"
+"""the thread that tasks run on; others are "microthread 0" and so on"""
+
+
+@dataclass(frozen=True)
+class ThreadWait:
+    """An operation that has begun and cannot go on, or cannot begin.
+
+    Args:
+        pe: index of its PE, y * width + x
+        thread: `MAIN`, or "microthread N"
+        operation: its name without the @: "fmovs"
+        kind: "receive" and "send" wavelets; "pop" and "push" elements of a FIFO; "thread": a microthread that is taken
+        task: name of the task that runs it, or that started it; "" where that is not known
+        place: where it stands in the source: "pe.csl:40:5"; the task's place where its own is not known
+        queue: the input or output queue
+        color: of it
+        number: of the FIFO ("pop", "push") or of the microthread ("thread")
+        done: elements done
+        extent: elements of all
+        activates: tasks that its end would activate, by id
+        unblocks: tasks (input queues, plus 64) that its end would unblock
+    """
+
+    pe: int
+    thread: str
+    operation: str
+    kind: Literal["receive", "send", "pop", "push", "thread"]
+    task: str = ""
+    place: str = ""
+    queue: int | None = None
+    color: int | None = None
+    number: int | None = None
+    done: int = 0
+    extent: int = 0
+    activates: tuple[int, ...] = ()
+    unblocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskWait:
+    """A task that is activated, or has wavelets, and does not run.
+
+    Args:
+        pe: index of its PE
+        task: its id
+        name: of its function
+        place: where it stands in the source
+        blocked: whether it is blocked; False: the main thread has not come to it
+        wavelets: in its queue, for a data task
+        color: of these
+    """
+
+    pe: int
+    task: int
+    name: str
+    place: str = ""
+    blocked: bool = True
+    wavelets: int = 0
+    color: int | None = None
+
+
+@dataclass(frozen=True)
+class QueueWait:
+    """Wavelets that came up the ramp, and that neither an operation nor a data task takes.
+
+    Args:
+        pe: index of the PE
+        queue: the input queue
+        color: of the wavelets
+        count: how many
+        blocked: whether the queue is blocked
+    """
+
+    pe: int
+    queue: int
+    color: int
+    count: int
+    blocked: bool = False
+
+
+@dataclass(frozen=True)
+class BufferWait:
+    """Wavelets that wait at a router.
+
+    Args:
+        pe: index of the router's PE
+        port: that they came in by, as `arch.PORTS` has it
+        color: of them
+        count: how many
+        why: "port": the switch position takes nothing from this port; "teardown"; "full": an output has no room;
+            "ramp": the PE takes no more; "unrouted": the router has no such color
+        outputs: ports that have no room
+        position: the switch position that the color is in
+        control: whether the first one is a control wavelet
+    """
+
+    pe: int
+    port: int
+    color: int
+    count: int
+    why: Literal["port", "teardown", "full", "ramp", "unrouted"]
+    outputs: tuple[int, ...] = ()
+    position: int = 0
+    control: bool = False
+
+
+Wait = ThreadWait | TaskWait | QueueWait | BufferWait
