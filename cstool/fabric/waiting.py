@@ -1,6 +1,6 @@
-"""What stands still when nothing moves any more: what `PE.waiting()` and `Network.waiting()` tell a deadlock report.
+"""What stands still on a PE when nothing moves any more: what `PE.waiting()` tells a deadlock report.
 
-Everything is told as it is; who waits for whom, `deadlock` finds out.
+`network.Waiting` is its kind for routers. Everything is told as it is; who waits for whom, `wait_graph` finds out.
 """
 
 from dataclasses import dataclass
@@ -85,32 +85,3 @@ class QueueWait:
     color: int
     count: int
     blocked: bool = False
-
-
-@dataclass(frozen=True)
-class BufferWait:
-    """Wavelets that wait at a router.
-
-    Args:
-        pe: index of the router's PE
-        port: that they came in by, as `arch.PORTS` has it
-        color: of them
-        count: how many
-        why: "port": the switch position takes nothing from this port; "teardown"; "full": an output has no room;
-            "ramp": the PE takes no more; "unrouted": the router has no such color
-        outputs: ports that have no room
-        position: the switch position that the color is in
-        control: whether the first one is a control wavelet
-    """
-
-    pe: int
-    port: int
-    color: int
-    count: int
-    why: Literal["port", "teardown", "full", "ramp", "unrouted"]
-    outputs: tuple[int, ...] = ()
-    position: int = 0
-    control: bool = False
-
-
-Wait = ThreadWait | TaskWait | QueueWait | BufferWait
