@@ -73,10 +73,6 @@ class ExpressionParser(Cursor):
             self.advance()
             expression = self.expression()
             return syntax.Comptime(self.since(token.start), expression)
-        if token.kind == "if":
-            return self.if_(assigns=False)
-        if token.kind == "switch":
-            return self.switch(assigns=False)
         if token.kind == "|":
             return self._tensor_access()
         value = self.type_()
@@ -226,6 +222,10 @@ class ExpressionParser(Cursor):
             return self._struct(token)
         if kind == "enum":
             return self._enum(self.advance())
+        if kind == "if":
+            return self.if_(assigns=False)
+        if kind == "switch":
+            return self.switch(assigns=False)
         if kind in _NO_VALUE:
             raise self.error(f"expected an expression, got '{kind}': {_NO_VALUE[kind]}", self.at(token))
         raise self.expected("an expression")

@@ -31,7 +31,7 @@ class Source:
     def line(self, number: int) -> str:
         """The text of line `number`, from 1, without its end."""
         lines = self.text.split("\n")
-        return lines[number - 1] if number <= len(lines) else ""
+        return lines[number - 1].removesuffix("\r") if number <= len(lines) else ""
 
 
 class Place(NamedTuple):
