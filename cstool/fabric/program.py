@@ -190,6 +190,7 @@ class FabricProgram:
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy
         streams: colors by use: "MEMCPYH2D_1" -> 0
+        channels: I/O channels between the host and the fabric
     """
 
     arch: str
@@ -205,3 +206,4 @@ class FabricProgram:
     offset: tuple[int, int] = (0, 0)
     memcpy: bool = True
     streams: Mapping[str, int] = field(default_factory=dict)
+    channels: int = 1
