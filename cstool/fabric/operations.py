@@ -43,7 +43,7 @@ class Operation:
             may lie outside (it wraps); a float result is rounded by who stores it.
         bulk: the same on arrays (or scalars) of these types; returns an array that is rounded when stored
         move: whether it moves bits as they are: NaNs keep theirs
-        reduces: whether `(pointer, scalar, dsd)` is a form of it: the scalar is replaced by the result element by element
+        reduces: whether `(pointer, scalar, dsd)` is a form of it: each result is the scalar of the next element
         chained: whether an element needs what the one before it left (the carry)
     """
 
@@ -79,7 +79,8 @@ def _scale(a: float, n: int) -> float:
 
 
 def _scale_arrays(a: Array, n: Array) -> Array:
-    return np.ldexp(np.asarray(a, np.float64), np.asarray(n, np.int32))
+    scaled: Array = np.ldexp(np.asarray(a, np.float64), np.asarray(n, np.int32))
+    return scaled
 
 
 def _normalize(a: float) -> float:
@@ -205,9 +206,8 @@ def _list(is_fused: bool) -> list[Operation]:
     add("clz", "H", "H", _leading_zeros, _each(_leading_zeros))
     add("ctz", "H", "H", _trailing_zeros, _each(_trailing_zeros))
     # The third scalar is the carry of the element before; the result has 17 bits.
-    ops.append(
-        Operation("addc16", "H", ("H", "H"), lambda a, b, carry=0: a + b + carry, lambda a, b: a + b, chained=True)
-    )
+    carry = Operation("addc16", "H", ("H", "H"), lambda a, b, c=0: a + b + c, lambda a, b: a + b, chained=True)
+    ops.append(carry)
     ops.append(Operation("dfilt", "", ("w",), same, same))
     return ops + _multiply_add(is_fused)
 
