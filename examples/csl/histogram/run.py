@@ -1,0 +1,22 @@
+#!/usr/bin/env cs_python
+"""A histogram over a row of PEs, beside NumPy."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from host import Wafer
+
+wafer = Wafer()
+width, n, bins = (wafer.params[name] for name in ("width", "n", "bins"))
+values = np.random.default_rng(11).integers(0, bins, (1, width, n)).astype(np.uint16)
+
+with wafer:
+    wafer.put("values", values)
+    wafer.call("count")
+    counts = wafer.get("counts", (1, 1, bins), np.uint16)
+
+np.testing.assert_array_equal(counts.ravel(), np.bincount(values.ravel(), minlength=bins))
+print("SUCCESS")
