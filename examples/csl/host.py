@@ -32,7 +32,7 @@ class Wafer:
         self._runner.stop()
 
     def put(self, symbol: str, values: np.ndarray, at: tuple[int, int] = (0, 0)) -> None:
-        """Copy values [height, width, n] to a rectangle of PEs, n elements of `symbol` each; `at`: x and y of its first."""
+        """Copy values [height, width, n] to a rectangle of PEs, n of `symbol` each; `at`: x and y of its first."""
         height, width, n = values.shape
         data, kind = values.ravel(), MemcpyDataType.MEMCPY_32BIT
         if values.dtype.itemsize == 2:  # the host's words are 32 bits, the PE's 16
