@@ -149,14 +149,13 @@ def error_of(text: str) -> str:
     """All that is said of a number, a string, or words that cannot be any."""
     source = Source("a.csl", text)
     tokens, wrong = tokenize(source)
-    if wrong is None:
-        values = {"number": number_value, "string": string_value}
-        with pytest.raises(CslError) as caught:
-            for token in tokens:
-                if token.kind in values:
-                    values[token.kind](source, token)
-        wrong = caught.value
-    return str(wrong)
+    if wrong is not None:
+        return str(wrong)
+    values = {"number": number_value, "string": string_value}
+    (token,) = (each for each in tokens if each.kind in values)
+    with pytest.raises(CslError) as caught:
+        values[token.kind](source, token)
+    return str(caught.value)
 
 
 NUMBERS = "hint: numbers are 12, 1_000, 0x1F, 0o17, 0b101, 1.5, 1e-3 and 0x1.8p3; a name does not begin with a digit"

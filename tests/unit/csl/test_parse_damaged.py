@@ -1,0 +1,205 @@
+"""Places of CSL's nodes, damaged programs, and programs that nest too deep."""
+
+from dataclasses import fields
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.csl import syntax
+from cstool.csl.parse import parse, parse_expression
+from cstool.csl.source import CslError, Source
+
+PROGRAM = """
+// A bit of everything.
+param n: i16; param rows: u16 = 4; param memcpy_params;
+const m = @import_module("<memcpy/memcpy>", memcpy_params);
+export var a: [n, 2]f32 align(16) = @zeros([n, 2]f32);
+extern fn far(x: [*]const f16, y: *i16) void;
+const E = enum(u16) { A, B = 0x1F };
+const S = packed struct { a: u3, b: f32 = 1.5e-3, };
+const dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i, j|{n, 2} -> a[i, 2 * j + 1] });
+const out = @get_dsd(fabout_dsd, if (@is_arch("wse3")) .{ .extent = 1 } else .{ .fabric_color = 3, .extent = 1 });
+fn add(comptime T: type, x: T, f: *const fn(T) T) [2]T {
+  var p = &a[0, 1]; const e: E = .A;
+  (p.*)[0] += -x * 2 - ~3 << 1;
+  const s = S{ .a = 1 };
+  return [2]T{ s.b, if (x == 0 and !(n > 2) or false) 1 else blk: { break :blk f(x); } };
+}
+task t(v: f32) void {
+  comptime var i: u16 = 0;
+  outer: while (i < 5) : (i += 1) {
+    inline for (@range(i16, n)) |*x, k| { if (k == 2) continue :outer; x.* = v; }
+    switch (i) { 0, 1 => break, 2...4 => { @activate(3); }, else => if (v < 0.0) return else m.done(), }
+  }
+  if (v > 1.0) { add(f32, v, &far); } else if (v == 1.0) @block(5) else i = 0;
+  _ = comptime m.get("a\\n", {}, undefined);
+}
+comptime { @bind_local_task(t, 3); }
+layout { @set_rectangle(1, 1); for ([_]u16{ 1, 2 }) |x| @set_tile_code(x, 0, "pe.csl", .{}); }
+"""
+
+
+def error_of(source: Source) -> CslError | None:
+    """What is wrong with a text; anything that is raised but a CslError fails the test."""
+    try:
+        parse(source)
+    except CslError as error:
+        return error
+    return None
+
+
+def children(node: syntax.Node) -> list[syntax.Node]:
+    found = []
+    waiting = [getattr(node, field.name) for field in fields(node)[1:]]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, syntax.Node):
+            found.append(value)
+        elif isinstance(value, tuple):
+            waiting += value
+    return found
+
+
+def every_node(root: syntax.Node) -> list[syntax.Node]:
+    nodes = [root]
+    for node in nodes:
+        nodes += children(node)
+    return nodes
+
+
+def test_every_kind_of_node_is_in_the_program():
+    kinds = {type(node) for node in every_node(parse(Source("a.csl", PROGRAM)))}
+    assert {kind.__name__ for kind in kinds} == {
+        name
+        for name, kind in vars(syntax).items()
+        if isinstance(kind, type) and issubclass(kind, syntax.Node) and name not in ("Node", "Expression", "Statement")
+    }
+
+
+def test_places_are_within_one_another_and_begin_and_end_with_a_word():
+    for node in every_node(parse(Source("a.csl", PROGRAM))):
+        text = PROGRAM[node.place.start : node.place.end]
+        assert isinstance(node, syntax.File) or text.strip() == text != ""
+        for child in children(node):
+            assert node.place.start <= child.place.start < child.place.end <= node.place.end
+
+
+def test_a_place_is_the_text_of_its_node():
+    text = "(a + b) * -f(x, (y))[0].z"
+    root = parse_expression(Source("a.csl", text))
+    assert {text[node.place.start : node.place.end] for node in every_node(root)} == {
+        text,
+        "a + b",
+        "a",
+        "b",
+        "-f(x, (y))[0].z",
+        "f(x, (y))[0].z",
+        "f(x, (y))[0]",
+        "f(x, (y))",
+        "f",
+        "x",
+        "y",
+        "0",
+    }
+
+
+WORDS = [
+    *'( ) { } [ ] . .* , ; : = == + - * & | ! -> => ... .. @f 1 0b2 " "s" x _ $ // \n ?'.split(" "),
+    *"const var if else while for fn task struct enum switch break return comptime try orelse packed inline".split(),
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_damaged_program_is_a_file_or_an_error_with_a_place(data):
+    text = PROGRAM
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        end = start + data.draw(st.sampled_from([0, 0, 1, 2, 10, 200]))
+        other = data.draw(st.integers(0, len(text)))
+        new = data.draw(st.sampled_from([*(f" {word} " for word in WORDS), "", text[other : other + 20]]))
+        text = text[:start] + new + text[end:]
+    source = Source("a.csl", text)
+    error = error_of(source)
+    if error is not None:
+        assert error.place is not None
+        assert 0 <= error.place.start <= error.place.end <= len(text)
+        assert "^" in str(error)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=30))
+def test_any_words_are_a_file_or_an_error(words):
+    for text in (" ".join(words), f"fn f() void {{ {' '.join(words)}", f"const x = {' '.join(words)}"):
+        error = error_of(Source("a.csl", text))
+        assert error is None or "^" in str(error)
+
+
+NESTS = [
+    ("const x = ", "(", "1", ")", ";"),
+    ("const x = ", "-", "1", "", ";"),
+    ("const x = ", "comptime ", "1", "", ";"),
+    ("const x = ", "f(", "1", ")", ";"),
+    ("const x = ", "@f(", "1", ")", ";"),
+    ("const x = ", "a[", "1", "]", ";"),
+    ("const x = ", "1 + (", "1", ")", ";"),
+    ("const x = ", ".{ .a = ", "1", " }", ";"),
+    ("const x = ", "T{ ", "1", " }", ";"),
+    ("const x = ", "if (a) ", "1", " else 2", ";"),
+    ("const x = ", "if (", "1", ") 2 else 3", ";"),
+    ("const x = ", "switch (", "1", ") {}", ";"),
+    ("const x = ", "switch (a) { 1 => ", "1", " }", ";"),
+    ("const x = ", "a: { break :a ", "1", "; }", ";"),
+    ("const x = ", "|i|{ ", "1", " } -> y[i]", ";"),
+    ("const x = ", "[", "1", "]u8", ";"),
+    ("const x = ", "enum { A = ", "1", " }", ";"),
+    ("const x = ", "struct { a: ", "u8", " }", ";"),
+    ("const x = ", "struct { a: u8 = ", "1", " }", ";"),
+    ("var x: ", "* ", "u8", "", ";"),
+    ("var x: ", "[1]", "u8", "", ";"),
+    ("var x: ", "[*]const ", "u8", "", ";"),
+    ("var x: ", "fn(", "u8", ") void", ";"),
+    ("var x: ", "fn() ", "u8", "", ";"),
+    ("fn f() void ", "{ ", "", "}", ""),
+    ("fn f() void { ", "a: { ", "", "}", " }"),
+    ("fn f() void { ", "if (a) { ", "", "}", " }"),
+    ("fn f() void { ", "if (a) ", "f();", "", " }"),
+    ("fn f() void { ", "while (a) ", "f();", "", " }"),
+    ("fn f() void { ", "a: for (b) |c| ", "f();", "", " }"),
+    ("fn f() void { ", "comptime while (a) ", "{}", "", " }"),
+    ("fn f() void { ", "comptime if (a) ", "{}", "", " }"),
+    ("fn f() void { ", "switch (a) { else => ", "{}", " }", " }"),
+]
+
+
+@pytest.mark.parametrize(("before", "opening", "inner", "closing", "after"), NESTS)
+def test_deep_nesting_is_refused_before_python_refuses_it(before, opening, inner, closing, after):
+    def error_at(levels: int) -> CslError | None:
+        return error_of(Source("a.csl", before + opening * levels + inner + closing * levels + after))
+
+    assert error_at(45) is None
+    errors = [str(error_at(levels)) for levels in range(46, 110)]
+    at = next(at for at, error in enumerate(errors) if error != "None")
+    assert "nested more than 100 deep" in str(error_at(5000))
+    either = ("nested more than 100 deep", "more than 200 things within one another")
+    assert all(any(message in error for message in either) for error in errors[at:])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "const x = 1" + " + 1" * 5000 + ";",
+        "const x = a" + ".b" * 5000 + ";",
+        "const x = a" + "[0]" * 5000 + ";",
+        "const x = if (a) 1" + " else if (a) 1" * 5000 + ";",
+    ],
+)
+def test_long_chains_are_refused_before_they_are_too_deep_to_walk_over(text):
+    with pytest.raises(CslError, match="more than 200 things within one another"):
+        parse(Source("a.csl", text))
+
+
+def test_chains_that_people_write_are_taken():
+    assert error_of(Source("a.csl", "const x = 1" + " + 1" * 150 + ";")) is None
+    assert error_of(Source("a.csl", "const x = if (a) 1" + " else if (a) 1" * 150 + ";")) is None
