@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.fabric.errors import SimulationError
+from cstool.fabric.deadlock import deadlock_report
 from cstool.fabric.program import Symbol
+from cstool.fabric.streams import Streams
 
 if TYPE_CHECKING:
     from cstool.fabric.simulation import Simulation
@@ -81,14 +83,14 @@ class Host:
         self._simulation = simulation
         self._program = simulation.program
         self._events = simulation.events
-        self._network = simulation.network
+        self._streams = Streams(simulation)
         self._log = on_log
         self._last = 0
         self._channel_free = 0.0
         self._blocked: dict[int, str] = {}  # PE index: the function that it is in
         self._queues: dict[int, deque[tuple[Command, Action]]] = {}
         self._open: list[Command] = []
-        simulation.on_host_unblock = self._unblock
+        simulation.on_unblock = self._unblock
 
     # --- commands: each returns as soon as the fabric has it ---
 
@@ -143,7 +145,7 @@ class Host:
             self._blocked[pe] = name
             command.left += 1
             self._queue(pe).appendleft((command, lambda _: False))  # done once the PE comes back to its stream
-            self._simulation.pes[pe].launch(symbol.function, arguments)
+            self._simulation.launch(pe, symbol.function, arguments)
             return True
 
         self._begin(command, everywhere, start, 0)
@@ -164,7 +166,7 @@ class Host:
             for pe, y, x in self._inside(at):
                 number += 1
                 due = int(start + number * step)
-                self._network.feed(pe, color, due, int(values[y - at.y, x - at.x, element]), command.part)
+                self._streams.feed(pe, color, due, int(values[y - at.y, x - at.x, element]), command.part)
         self._channel_free = start + number * step
         command.part()
         return command
@@ -186,7 +188,7 @@ class Host:
                 row[next(at)] = data & mask
                 command.part()
 
-            self._network.expect(pe, color, elements, take)
+            self._streams.expect(pe, color, elements, take)
         command.part()
         return command
 
@@ -195,7 +197,7 @@ class Host:
     def settle(self) -> None:
         """Let time pass until the next command would reach the fabric."""
         due = self._last + LATENCY
-        self._simulation.run_until(lambda: self._events.now >= due)
+        self._simulation.run_until(until=due)
 
     def poll(self) -> None:
         """Let time pass as a command does that asks the fabric something."""
@@ -220,7 +222,7 @@ class Host:
         Raises:
             SimulationError: a command is not done
         """
-        self._simulation.run_until(None)
+        self._simulation.run_until()
         for command in self._open:
             if not command.done and not command.text.startswith("launch"):
                 raise self._stuck(command)
@@ -231,7 +233,7 @@ class Host:
         ]
         lines += [
             f"{self._name(pe)}: nobody read {count} wavelets of color {color}"
-            for pe, color, count in self._network.unread()
+            for pe, color, count in self._streams.unread()
         ]
         return lines
 
@@ -326,9 +328,15 @@ class Host:
 
     def _stuck(self, command: Command) -> SimulationError:
         """Why a command that is not done can never be."""
-        message = f"the fabric stands still, and the host's command is not done: {command.text}"
         hint = None
         if self._blocked:
             pe, function = min(self._blocked.items())
             hint = f"{self._name(pe)} is in {function}(), which has not called unblock_cmd_stream()"
-        return SimulationError(message, hint, self._simulation.report())
+        simulation = self._simulation
+        waits = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
+        host = [other.text for other in self._open if not other.done]
+        return SimulationError(
+            f"the fabric stands still, and the host's command is not done: {command.text}",
+            hint,
+            deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
+        )
