@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.fabric.errors import SimulationError
 from cstool.fabric.deadlock import deadlock_report
+from cstool.fabric.errors import SimulationError
 from cstool.fabric.program import Symbol
 from cstool.fabric.streams import Streams
 
@@ -156,7 +156,7 @@ class Host:
         self._check(at)
         command = Command(f"memcpy_h2d streams {values.shape[2]} wavelets of color {color} to {at}")
         if bits == 16:
-            values = values & 0xFFFF
+            values = values & np.uint32(0xFFFF)
         self._arrive(command)
         command.left += values.size
         start = max(self._channel_free, float(self._events.now))
@@ -210,9 +210,8 @@ class Host:
         Raises:
             SimulationError: it is never done
         """
-        if command.done:
-            return
-        self._simulation.run_until(lambda: command.left == 0)
+        if not command.done:
+            self._simulation.run_until(lambda: command.done)
         if not command.done and not command.text.startswith("launch"):
             raise self._stuck(command)
 

@@ -1,4 +1,4 @@
-"""Streams between the host and PEs: wavelets of MEMCPYH2D colors come from the host, those of MEMCPYD2H colors go to it.
+"""Streams between the host and PEs: MEMCPYH2D colors bring wavelets from the host, MEMCPYD2H colors take them to it.
 
 A PE sees no difference from other colors: it takes from an input queue, and sends. The host sends as there is room in
 the input queue; what no command has asked for yet waits for one.
@@ -74,8 +74,8 @@ class Streams:
             if not room:
                 width = self._simulation.program.width
                 raise SimulationError(
-                    f"PE {pe % width}.{pe // width}: the host streams wavelets of color {color} to it, its program must "
-                    "take them, no input queue is bound to that color",
+                    f"PE {pe % width}.{pe // width}: the host streams wavelets of color {color} to it, its program "
+                    "must take them, no input queue is bound to that color",
                     "bind one with @initialize_queue, and read it with a data task or a fabin_dsd",
                 )
             feed = self._feeds[pe, color] = _Feed(room)
