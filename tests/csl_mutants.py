@@ -5,7 +5,7 @@
 
 A mutant has one thing changed in one file: a number, a direction of a route, an operand of a vector operation, or a
 color where it is used. It is found if the script fails, by a wrong answer, an error, or a report of what hangs; it
-survives if the script passes. `--timeout` seconds without an end count as a silent hang, which is a fault of the simulator.
+survives if the script passes. `--timeout` seconds without an end are a silent hang, a fault of the simulator.
 
 Not every survivor is one: a number may not matter (a limit that is never reached), a branch may be for the other wafer.
 Each is listed with its place, to be looked at.
