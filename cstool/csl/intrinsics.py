@@ -1,0 +1,81 @@
+"""Intrinsics: what library files may say with `@__name(...)`, and nobody else.
+
+Each is called like a builtin. The evaluator does those marked `comptime` whenever all their arguments are known; the
+emitter makes Python of the rest, over `fabric.interface.PE`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """One of them.
+
+    Args:
+        parameters: types of its parameters. "number" is any integer type, "float" f16 or f32, "id" what `@get_int` takes
+            (color, task id, queue, direction) or an integer, "string" known at compile time, "struct" an anonymous one
+        result: type of what it returns; "same" is that of its first argument
+        meaning: in terms of `pe`
+        comptime: whether it can be computed at compile time
+        cycles: what it costs, beside what `meaning` calls costs. Nothing is published; rough estimates of software
+            routines, after about 50 cycles for a float32 division (the comments of published kernels say so).
+    """
+
+    parameters: tuple[str, ...]
+    result: str
+    meaning: str
+    comptime: bool = False
+    cycles: int = 1
+
+
+def _function(cycles: int) -> Intrinsic:
+    return Intrinsic(("float",), "same", "the function in float64 (NumPy), rounded once to the type", True, cycles)
+
+
+INTRINSICS = {
+    "__id": Intrinsic(("id",), "u16", "its number; a type that is only a number at run time costs nothing", True, 0),
+    "__is_known": Intrinsic(
+        ("any",), "bool", "whether the argument is known at compile time; not evaluated otherwise", True, 0
+    ),
+    "__activate": Intrinsic(("u16",), "void", "pe.activate(task): a task by a number that is known at run time only"),
+    "__unblock": Intrinsic(("u16",), "void", "pe.unblock(task), likewise; 64 + q is input queue q"),
+    "__host_unblock": Intrinsic((), "void", "pe.host_unblock()"),
+    "__pe_x": Intrinsic((), "u16", "pe.x"),
+    "__pe_y": Intrinsic((), "u16", "pe.y"),
+    "__time": Intrinsic(
+        ("[*]u16",),
+        "void",
+        "t = pe.time(); the 48 bits of t go to three words at the address, low ones first",
+        cycles=3,
+    ),
+    "__config_read": Intrinsic(("u16",), "u16", "pe.config_read(address): `fabric.registers`"),
+    "__config_write": Intrinsic(("u16", "u16"), "void", "pe.config_write(address, value), likewise"),
+    "__say": Intrinsic(
+        ("string", "struct"),
+        "void",
+        "pe.say(text): the string, where the k-th `{...}` (`{}`, `{d}`, `{x}`, `{f}`, ...) is the k-th field of the"
+        " struct, at run time: floats as Python's `{:.6g}`, integers decimal, `{x}` hexadecimal, bool true or false",
+        cycles=0,
+    ),
+    "__stream": Intrinsic(
+        ("string", "id"), "void", "layout: `FabricProgram.streams[name] = color`; an `i16` is a color's number", True, 0
+    ),
+    "__sqrt": _function(40),
+    "__exp": _function(60),
+    "__exp2": _function(60),
+    "__log": _function(60),
+    "__log2": _function(60),
+    "__sin": _function(60),
+    "__cos": _function(60),
+    "__tan": _function(90),
+    "__tanh": _function(90),
+    "__atan": _function(90),
+    "__asin": _function(90),
+    "__acos": _function(90),
+    "__ceil": _function(8),
+    "__floor": _function(8),
+    "__trunc": _function(8),
+    "__pow": Intrinsic(("float", "float"), "same", "x ** y in float64 (NumPy), rounded once", True, 120),
+    "__mod": Intrinsic(("float", "float"), "same", "C's fmod in float64, rounded once", True, 60),
+}
+"""By name without the `@`. A domain error is NaN, an overflow infinite, as in NumPy; no warnings."""

@@ -1,0 +1,85 @@
+"""What the 32 bits of a control wavelet say: commands to routers on its way, and a task for the CEs that it reaches.
+
+A router executes the first command that is left. Where its color pops, that command is gone for those behind it.
+
+    bit 31      the lower half holds commands 3 to 7, not data
+    22 to 30    commands 0 to 2, three bits each: the command, and in the third bit that the CE does not get the wavelet
+    16 to 21    the control task that it activates
+    0 to 15     data for that task, or commands 3 to 7 in bits 0 to 14
+
+Documented is that data is the lower half (SDK 2.10 documentation, tutorial "Switches and Control Entrypoints"), that
+there are eight commands at most, and what they are (SDK 2.10 documentation, `<control>`). The other places are ours;
+programs go through `<control>`.
+"""
+
+from typing import NamedTuple
+
+NOP, ADVANCE, RESET, TEARDOWN = range(4)
+"""Commands: nothing, to the next switch position, to position 0, stop and call the CE."""
+
+MAX_COMMANDS = 8
+SHORT_COMMANDS = 3
+"""As many leave the lower half to data."""
+
+ENTRYPOINT_SHIFT = 16
+NO_TASK = 31
+"""The id that names no task: 31 is reserved on both generations (SDK 2.10 documentation, task ids)."""
+
+_BITS = 3
+_CE_IGNORE = 4
+_HIGH_SHIFT = 22
+_HIGH_MASK = (1 << SHORT_COMMANDS * _BITS) - 1
+_TASK_MASK = 0x3F
+_LONG = 1 << 31
+
+
+class Control(NamedTuple):
+    """A payload, as the next router and CE on its way take it.
+
+    Args:
+        command: `NOP`, `ADVANCE`, `RESET` or `TEARDOWN`
+        ce_ignore: whether a router that sends it down its ramp drops it there
+        task: control task of the CE; `NO_TASK` is none
+        data: what that task gets
+    """
+
+    command: int
+    ce_ignore: bool
+    task: int
+    data: int
+
+
+def decode(payload: int) -> Control:
+    """What the next router and CE take `payload` for."""
+    first = payload >> _HIGH_SHIFT
+    data = 0 if payload & _LONG else payload & 0xFFFF
+    return Control(first & 3, bool(first & _CE_IGNORE), payload >> ENTRYPOINT_SHIFT & _TASK_MASK, data)
+
+
+def encode(commands: tuple[tuple[int, bool], ...], task: int = NO_TASK, data: int = 0) -> int:
+    """A payload.
+
+    Args:
+        commands: up to eight of (command, ce_ignore)
+        task: control task id, or `NO_TASK`
+        data: 16 bits; does not count where there are more than three commands
+    """
+    bits = 0
+    for at, (command, ignore) in enumerate(commands):
+        bits |= (command | (_CE_IGNORE if ignore else 0)) << _BITS * at
+    if len(commands) > SHORT_COMMANDS:
+        data = bits >> SHORT_COMMANDS * _BITS
+    long = _LONG if len(commands) > SHORT_COMMANDS else 0
+    return long | (bits & _HIGH_MASK) << _HIGH_SHIFT | task << ENTRYPOINT_SHIFT | data
+
+
+def pop(payload: int) -> int:
+    """`payload` without its first command; what comes after the last is `NOP`."""
+    commands = payload >> _HIGH_SHIFT & _HIGH_MASK
+    low = payload & 0xFFFF
+    if payload & _LONG:
+        commands |= low << SHORT_COMMANDS * _BITS
+    commands >>= _BITS
+    if payload & _LONG:
+        low = commands >> SHORT_COMMANDS * _BITS
+    return payload & _LONG | (commands & _HIGH_MASK) << _HIGH_SHIFT | payload & _TASK_MASK << ENTRYPOINT_SHIFT | low
