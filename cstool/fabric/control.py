@@ -1,89 +1,85 @@
-"""The payload of a control wavelet: what it says to routers, and what to the CEs behind them.
+"""What the 32 bits of a control wavelet say: commands to routers on its way, and a task for the CEs that it reaches.
 
-What is documented: a control wavelet carries one command, or up to `COMMANDS`, each NOP, SWITCH_ADV, SWITCH_RST or
-TEARDOWN; a flag for CEs to ignore it; the id of a control task (an entry point); and, with a single command, 16 bits of
-data, the lower half (SDK 2.10 documentation: library <control>, "Switches and Control Entrypoints"; F09).
+A router executes the first command that is left. Where its color pops, that command is gone for those behind it.
 
-Where the other bits stand is not documented. The layout here is ours; <control> and the routers share it, and a program
-that packs its payloads through <control> cannot tell. From the lowest bit on:
+    bit 31      the lower half holds commands 3 to 7, not data
+    22 to 30    commands 0 to 2, three bits each: the command, and in the third bit that the CE does not get the wavelet
+    16 to 21    the control task that it activates
+    0 to 15     data for that task, or commands 3 to 7 in bits 0 to 14
 
-    bits   0-15   data of the control task; in a list: eight commands of two bits, the next one lowest
-    bits  16-21   entry point: id of the control task
-    bits  22-23   the command; in a list: 0
-    bit   24      CEs ignore the wavelet
-    bit   25      it is a list
+Documented is that data is the lower half (SDK 2.10 documentation, tutorial "Switches and Control Entrypoints"), that
+there are eight commands at most, and what they are (SDK 2.10 documentation, `<control>`). The other places are ours;
+programs go through `<control>`.
 """
 
-from collections.abc import Sequence
-from enum import IntEnum
+from typing import NamedTuple
+
+NOP, ADVANCE, RESET, TEARDOWN = range(4)
+"""Commands: nothing, to the next switch position, to position 0, stop and call the CE."""
+
+MAX_COMMANDS = 8
+SHORT_COMMANDS = 3
+"""As many leave the lower half to data."""
+
+ENTRYPOINT_SHIFT = 16
+NO_TASK = 31
+"""The id that names no task: 31 is reserved on both generations (SDK 2.10 documentation, task ids)."""
+
+_BITS = 3
+_CE_IGNORE = 4
+_HIGH_SHIFT = 22
+_HIGH_MASK = (1 << SHORT_COMMANDS * _BITS) - 1
+_TASK_MASK = 0x3F
+_LONG = 1 << 31
 
 
-class Command(IntEnum):
-    """What a router does for the color that a control wavelet came by."""
+class Control(NamedTuple):
+    """A payload, as the next router and CE on its way take it.
 
-    NOP = 0
-    SWITCH_ADV = 1
-    SWITCH_RST = 2
-    TEARDOWN = 3
+    Args:
+        command: `NOP`, `ADVANCE`, `RESET` or `TEARDOWN`
+        ce_ignore: whether a router that sends it down its ramp drops it there
+        task: control task of the CE; `NO_TASK` is none
+        data: what that task gets
+    """
 
-
-COMMANDS = 8
-"""commands that a list has room for"""
-COMMAND_BITS = 2
-COMMAND_MASK = (1 << COMMAND_BITS) - 1
-DATA_MASK = 0xFFFF
-ENTRY_SHIFT = 16
-ENTRY_MASK = 0x3F
-COMMAND_SHIFT = 22
-CE_IGNORE = 1 << 24
-LIST = 1 << 25
+    command: int
+    ce_ignore: bool
+    task: int
+    data: int
 
 
-def encode_task(entry: int) -> int:
-    """`encode_control_task_payload`: no command; starts a control task on all CEs that it reaches."""
-    return (entry & ENTRY_MASK) << ENTRY_SHIFT
+def decode(payload: int) -> Control:
+    """What the next router and CE take `payload` for."""
+    first = payload >> _HIGH_SHIFT
+    data = 0 if payload & _LONG else payload & 0xFFFF
+    return Control(first & 3, bool(first & _CE_IGNORE), payload >> ENTRYPOINT_SHIFT & _TASK_MASK, data)
 
 
-def encode_single(command: int, ce_ignore: bool, entry: int | None = None, data: int = 0) -> int:
-    """`encode_single_payload`: one command, and a control task with its 16 bits of data; without an entry point, id 0."""
-    return (
-        (data & DATA_MASK)
-        | encode_task(entry or 0)
-        | (command & COMMAND_MASK) << COMMAND_SHIFT
-        | (CE_IGNORE if ce_ignore else 0)
-    )
+def encode(commands: tuple[tuple[int, bool], ...], task: int = NO_TASK, data: int = 0) -> int:
+    """A payload.
+
+    Args:
+        commands: up to eight of (command, ce_ignore)
+        task: control task id, or `NO_TASK`
+        data: 16 bits; does not count where there are more than three commands
+    """
+    bits = 0
+    for at, (command, ignore) in enumerate(commands):
+        bits |= (command | (_CE_IGNORE if ignore else 0)) << _BITS * at
+    if len(commands) > SHORT_COMMANDS:
+        data = bits >> SHORT_COMMANDS * _BITS
+    long = _LONG if len(commands) > SHORT_COMMANDS else 0
+    return long | (bits & _HIGH_MASK) << _HIGH_SHIFT | task << ENTRYPOINT_SHIFT | data
 
 
-def encode_list(commands: Sequence[int], ce_ignore: bool, entry: int | None = None) -> int:
-    """`encode_payload`: up to `COMMANDS` commands, the first one for the first router, and a control task without data."""
-    if len(commands) > COMMANDS:
-        raise ValueError(f"a control wavelet has room for {COMMANDS} commands, got {len(commands)}")
-    packed = sum((command & COMMAND_MASK) << COMMAND_BITS * place for place, command in enumerate(commands))
-    return packed | encode_task(entry or 0) | (CE_IGNORE if ce_ignore else 0) | LIST
-
-
-def command(payload: int) -> int:
-    """The command that the next router executes."""
-    return (payload if payload & LIST else payload >> COMMAND_SHIFT) & COMMAND_MASK
-
-
-def popped(payload: int) -> int:
-    """The payload without the command that was executed; behind the last one come NOPs."""
-    if payload & LIST:
-        return payload & ~DATA_MASK | (payload & DATA_MASK) >> COMMAND_BITS
-    return payload & ~(COMMAND_MASK << COMMAND_SHIFT)
-
-
-def entry(payload: int) -> int:
-    """Id of the control task that the wavelet starts."""
-    return payload >> ENTRY_SHIFT & ENTRY_MASK
-
-
-def data(payload: int) -> int:
-    """What the control task gets, 16 bits; 0 where commands stand in its place."""
-    return 0 if payload & LIST else payload & DATA_MASK
-
-
-def ce_ignored(payload: int) -> bool:
-    """Whether CEs ignore the wavelet."""
-    return payload & CE_IGNORE != 0
+def pop(payload: int) -> int:
+    """`payload` without its first command; what comes after the last is `NOP`."""
+    commands = payload >> _HIGH_SHIFT & _HIGH_MASK
+    low = payload & 0xFFFF
+    if payload & _LONG:
+        commands |= low << SHORT_COMMANDS * _BITS
+    commands >>= _BITS
+    if payload & _LONG:
+        low = commands >> SHORT_COMMANDS * _BITS
+    return payload & _LONG | (commands & _HIGH_MASK) << _HIGH_SHIFT | payload & _TASK_MASK << ENTRYPOINT_SHIFT | low
