@@ -5,8 +5,8 @@ Nodes are tuples whose first element says what they are:
 - `("thread", pe, thread)`, `("task", pe, id)`, `("queue", pe, queue)`, `("buffer", pe, port, color)`: those of
   `waiting` and `network.Waiting` that were told;
 - `("route", pe, port, color)`: what the router of a PE sends out by a port; it leads to where that comes from;
-- `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: one whose program
-  does not send it; `("host", color)`; `("cut", pe, port, color)`: a route that nothing leads into.
+- `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: one whose
+  program does not send it; `("host", color)`; `("cut", pe, port, color)`: a route that nothing leads into.
 """
 
 from collections import defaultdict
@@ -97,7 +97,7 @@ class WaitGraph:
         if not wait.blocked:
             return [node_of(thread) for thread in threads if thread.thread == MAIN]
         unblocking = [thread for thread in threads if wait.task in thread.unblocks]
-        return [node_of(thread) for thread in unblocking or threads]
+        return [node_of(thread) for thread in unblocking or filter(_leads_on, threads)]
 
     def _of_queue(self, wait: QueueWait) -> list[Node]:
         tasks = [node_of(task) for task in self._tasks[wait.pe] if task.color == wait.color]
@@ -138,7 +138,15 @@ class WaitGraph:
             if port == RAMP and color in self._hosts:
                 return [("host", color)]
             return [("cut", pe, port, color)]
-        return self._sources(pe, route.rx, color) or [("cut", pe, port, color)]
+        # What the switch shuts out is more telling than whoever else could send, and does not.
+        closed = [
+            node for other in range(len(PORTS)) for node in self._buffer(pe, other, color) if self._is_shut_out(node)
+        ]
+        return closed + self._sources(pe, route.rx, color) or [("cut", pe, port, color)]
+
+    def _is_shut_out(self, node: Node) -> bool:
+        wait = self.waits[node]
+        return isinstance(wait, Waiting) and not wait.outputs
 
     def _sources(self, pe: int, rx: int, color: int) -> list[Node]:
         """What could come in by the ports of a set: wavelets that wait there, senders, routers that lead there."""
@@ -181,7 +189,7 @@ class WaitGraph:
     def _likely(self, pe: int) -> list[Node]:
         """What keeps a PE from doing what it would do next: its main thread, else microthreads, else blocked tasks."""
         main = [node_of(thread) for thread in self._threads[pe] if thread.thread == MAIN]
-        others = [node_of(thread) for thread in self._threads[pe] if thread.thread != MAIN]
+        others = [node_of(thread) for thread in self._threads[pe] if thread.thread != MAIN and _leads_on(thread)]
         return main or others or self._blocked_tasks(pe)
 
     def _blocked_tasks(self, pe: int) -> list[Node]:
@@ -200,6 +208,11 @@ class WaitGraph:
         table = self.program.routes.get(color)
         number = -1 if table is None else int(table[divmod(pe, self.program.width)])
         return None if number < 0 else self.program.configs[number]
+
+
+def _leads_on(thread: ThreadWait) -> bool:
+    """Whether something else can follow the end of an operation."""
+    return thread.thread == MAIN or bool(thread.activates or thread.unblocks)
 
 
 def node_of(wait: Wait) -> Node:
