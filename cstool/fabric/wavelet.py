@@ -13,8 +13,15 @@ class Wavelet(NamedTuple):
     control: bool = False
 
 
+_FIRST = 1 << 62
+"""more than there will ever be events"""
+
+
 class Events:
-    """What happens when, in cycles. What happens in the same cycle happens in the order in which it was asked for."""
+    """What happens when, in cycles. What happens in the same cycle happens in the order in which it was asked for.
+
+    `first` comes before all that: the network moves at the beginning of a cycle, so PEs see what has come in it.
+    """
 
     def __init__(self) -> None:
         self.now = 0
@@ -26,6 +33,11 @@ class Events:
         """Call `action(*arguments)` at `time`, which is not before now."""
         self._number += 1
         heapq.heappush(self._heap, (time, self._number, action, arguments))
+
+    def first(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
+        """Likewise, but before everything that `at` was asked for at that time."""
+        self._number += 1
+        heapq.heappush(self._heap, (time, self._number - _FIRST, action, arguments))
 
     def next_time(self) -> int | None:
         """When the next event is; None if nothing is left to happen."""
