@@ -15,7 +15,7 @@ from cstool import __version__
 from cstool.atomic_file import write_replacing
 from cstool.errors import TraceError
 
-FIRST_NUMBERS = {"measured": 1, "modelled": 1_000_001}
+FIRST_NUMBERS = {"measured": 1, "modelled": 1_000_001, "simulated": 2_000_001}
 """where the numbers of processes and lanes begin, by kind, so that the events of two files may stand in one"""
 ROUNDING = 1e-9
 """of the length of a trace: by so much spans that follow or nest may miss each other, and by 2 ns anyway"""
@@ -37,7 +37,7 @@ class Trace:
 
     Args:
         title: what was traced
-        kind: "measured" or "modelled"; the names of all processes end with it
+        kind: "measured", "modelled" or "simulated"; the names of all processes end with it
     """
 
     def __init__(self, title: str, kind: str) -> None:

@@ -138,7 +138,7 @@ NAN, INFINITY = float("nan"), float("inf")
         (lambda t: t.span("p", "l", "s", 0.0, 1.0, loss=INFINITY), "s: loss must be finite, got inf"),
         (lambda t: t.counter("p", "c", INFINITY, n=1), "c: time must be finite, got inf"),
         (lambda t: t.counter("p", "c", 0.0, n=NAN), "c: n must be finite, got nan"),
-        (lambda t: Trace("t", "guessed"), "kind: must be one of measured, modelled, got guessed"),
+        (lambda t: Trace("t", "guessed"), "kind: must be one of measured, modelled, simulated, got guessed"),
     ],
 )
 def test_what_no_trace_can_hold_is_refused(add: Callable[[Trace], object], message: str) -> None:
