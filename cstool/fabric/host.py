@@ -94,8 +94,11 @@ class Host:
 
     # --- commands: each returns as soon as the fabric has it ---
 
-    def copy_in(self, name: str, at: Rectangle, values: NDArray[np.uint32], bits: int) -> Command:
-        """Copy values [height, width, elements] to a symbol; of 16-bit elements the low halves."""
+    def copy_in(self, name: str, at: Rectangle, values: NDArray[np.uint32], bits: int, words: int) -> Command:
+        """Copy values [height, width, elements] to a symbol; of 16-bit elements the low halves.
+
+        `words` come over the channels: fewer than there are values where rows or columns are alike.
+        """
         self._check(at)
         elements = values.shape[2]
         command = Command(f"memcpy_h2d to '{name}', {elements} x {bits} bits, {at}")
@@ -108,7 +111,7 @@ class Host:
             self._simulation.pes[pe].u8[address : address + len(raw)] = raw
             return False
 
-        self._begin(command, at, write, values.size)
+        self._begin(command, at, write, words)
         return command
 
     def copy_out(self, name: str, at: Rectangle, elements: int, bits: int) -> Command:
@@ -134,8 +137,7 @@ class Host:
 
     def launch(self, name: str, arguments: tuple[float, ...]) -> Command:
         """Start a function on every PE that exports it. The command is done when all of them have unblocked."""
-        shown = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in arguments)
-        command = Command(f"launch {name}({shown})")
+        command = Command(f"launch {name}({', '.join(map(str, arguments))})")
         everywhere = Rectangle(0, 0, self._program.width, self._program.height)
 
         def start(pe: int) -> bool:
