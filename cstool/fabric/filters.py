@@ -4,8 +4,8 @@ What is documented: a range filter passes wavelets whose upper 16 bits, the inde
 (SDK 2.10 documentation, tutorial "Filters"). The others are known by name, and modelled so:
 
 - `sparse_range` passes what `range` passes: wavelets of a sparse tensor carry their index in the same place (F15).
-- `counter` numbers wavelets from `init_counter` to `max_counter` and again from 0, and passes those whose number is at most
-  `limit1`.
+- `counter` numbers wavelets from `init_counter` to `max_counter` and again from 0, and passes those whose number is at
+  most `limit1`.
 - Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
 """
 
@@ -73,5 +73,7 @@ class Counter:
 def start(config: Filter) -> FilterState:
     """The filter as it is before the first wavelet."""
     if config.kind == "counter":
-        return Counter(*config.limits, control=config.control)
-    return Range(*config.limits)
+        number, limit, top = config.limits
+        return Counter(number, limit, top, config.control)
+    low, high = config.limits
+    return Range(low, high)

@@ -3,28 +3,52 @@
 Time is in cycles. What the model takes for granted, with its source:
 
 - A link carries one wavelet a cycle and direction, whatever its color; a hop takes 1 cycle (F02, F03).
-- The ramp between a PE (its compute engine, CE) and its router takes 2 cycles each way (F04): a wavelet sent at t over h
-  hops is accepted at t + 4 + h at the earliest.
+- The ramp between a PE (its compute engine, CE) and its router takes 2 cycles each way (F04): a wavelet sent at t over
+  h hops is accepted at t + 4 + h at the earliest.
 - Each router has a buffer of 2 wavelets per input port and color, so no color stops another (F10). Credits return
   one cycle after a wavelet left its buffer.
+- Colors that want one output take turns: the next color after the one that was served first in the last cycle that one
+  was. A wavelet for several outputs leaves when all can take it (F05).
+- A router takes a wavelet from the ports of its switch position; from another port it waits in its buffer for a
+  position that takes it. Two ports at once are an error (F11: undefined, "the router does not arbitrate").
+- A control wavelet leaves by the old position; the wavelets behind it go by the new one (SDK 2.10 documentation,
+  "Switches and Control Entrypoints"). Every router that it passes executes the first command left in it.
+- A color with `color_swap_x` leaves EAST and WEST as the color that differs in the lowest bit (SDK 2.10
+  documentation, "Color Swap"); with `color_swap_y`, NORTH and SOUTH. Down the ramp it keeps its color.
+
+Nothing that happens in a cycle depends on what else happens in it: what a PE asks for, and credits, count from the
+next cycle on. So the order of events within a cycle does not matter.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from operator import attrgetter
 from typing import Protocol
 
-from cstool.fabric.program import ColorConfig, FabricProgram
+from cstool.fabric import control, errors
+from cstool.fabric.arch import COLORS, EAST, OPPOSITE, PORTS, RAMP, STEP, WEST
+from cstool.fabric.program import ColorConfig, FabricProgram, Route
+from cstool.fabric.router import STOPPED, Buffer, Exit, Flow, Link, Router, Way
 from cstool.fabric.wavelet import Events, Wavelet
 
+RAMP_CYCLES = 2
+"""from a CE to its router, or back (F04)"""
+
 OnHop = Callable[[int, int, int, Wavelet], None]
-"""`on_hop(time, pe_index, port, wavelet)`: a wavelet leaves router `pe_index` through `port` (`arch.RAMP`: to its CE)."""
+"""`on_hop(time, pe_index, port, wavelet)`: it leaves router `pe_index` by `port` (`arch.RAMP`: to its CE)."""
+
+_by_order = attrgetter("order")
 
 
 class Endpoint(Protocol):
-    """What the network asks of a PE. Nothing here may raise for lack of room: the network keeps to the credits."""
+    """What the network asks of a PE. It keeps to the credits: a PE never has to refuse a wavelet."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: nobody takes it. Asked once, when the first one comes."""
+        """Wavelets that the input queue of `color` holds; 0: nobody takes it. Asked when the first one comes.
+
+        One wavelet more may be accepted before any was released: it stood on the ramp (`router.RAMP_REGISTER`).
+        """
         ...
 
     def accept(self, wavelet: Wavelet) -> None:
@@ -65,6 +89,21 @@ class Waiting:
     reason: str
 
 
+class _Cycle:
+    """What is known to happen in a cycle to come."""
+
+    __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "teardowns")
+
+    def __init__(self) -> None:
+        self.arrivals: list[tuple[Buffer, Wavelet]] = []
+        self.accepted: list[tuple[int, Wavelet]] = []
+        self.credits: list[Link] = []
+        self.awake: list[Router] = []
+        self.ramps: list[Buffer] = []
+        self.changes: list[tuple[Flow, ColorConfig]] = []
+        self.teardowns: list[Flow] = []
+
+
 class Network:
     """All routers of a rectangle. PEs are numbered y * width + x.
 
@@ -78,44 +117,349 @@ class Network:
     def __init__(
         self, program: FabricProgram, events: Events, pes: Sequence[Endpoint], on_hop: OnHop | None = None
     ) -> None:
-        raise NotImplementedError
+        self._program = program
+        self._width, self._height = program.width, program.height
+        self._events = events
+        self._pes = pes
+        self._on_hop = on_hop
+        self._routers: list[Router | None] = [None] * (self._width * self._height)
+        self._cycles: dict[int, _Cycle] = {}
+
+    # --- PEs ---
 
     def can_send(self, pe: int, color: int) -> bool:
-        """Whether `send` may be called now. If not, `ramp_free(color)` of the PE is called when that may have changed."""
-        raise NotImplementedError
+        """Whether `send` may be called now; if not, the PE hears `ramp_free(color)` when that may have changed."""
+        buffer = self._from_ce(pe, color)
+        now = self._events.now
+        used = buffer.flow.router.sent == now
+        fresh = buffer.fresh == now
+        if not used and buffer.free > fresh:
+            return True
+        if not buffer.wanted and (used or fresh):
+            self._cycle(now + 1).ramps.append(buffer)
+        buffer.wanted = True
+        return False
 
     def send(self, pe: int, wavelet: Wavelet) -> None:
         """The CE puts a wavelet on its ramp: at most one a cycle, and only when `can_send` says so."""
-        raise NotImplementedError
+        buffer = self._from_ce(pe, wavelet.color)
+        now = self._events.now
+        router = buffer.flow.router
+        if router.sent == now or buffer.free <= (buffer.fresh == now):
+            raise RuntimeError(f"PE {pe} sent a wavelet of color {wavelet.color} without asking can_send")
+        router.sent = now
+        buffer.free -= 1
+        buffer.count += 1
+        self._cycle(now + RAMP_CYCLES).arrivals.append((buffer, wavelet))
 
     def release(self, pe: int, color: int) -> None:
         """The CE took a wavelet of `color` out of its input queue: the router may send another."""
-        raise NotImplementedError
+        exit_ = self._flow(pe, color, RAMP).exit
+        if exit_ is None:
+            raise RuntimeError(f"PE {pe} released a wavelet of color {color} that it never accepted")
+        self._cycle(self._events.now + 1).credits.append(exit_)
+
+    # --- configs ---
 
     def config(self, pe: int, color: int) -> ColorConfig | None:
-        """A color at a router as it is now: `current` is its switch position, `teardown` whether it is in teardown."""
-        raise NotImplementedError
+        """A color at a router as it is now: `current` is its switch position, `teardown` whether it is in teardown.
+
+        None where it has none. What was set in this cycle counts already.
+        """
+        router = self._routers[pe]
+        flow = router.flows.get(color) if router else None
+        if flow is None:
+            return self._configured(pe, color)
+        return flow.pending or replace(flow.config, current=flow.position, teardown=flow.teardown)
 
     def set_config(self, pe: int, color: int, config: ColorConfig) -> None:
-        """Change it, from the next cycle on. Wavelets in buffers stay and follow the new config."""
-        raise NotImplementedError
+        """Change it, from the next cycle on. Wavelets in buffers stay, and follow the new config."""
+        router = self._router(pe)
+        flow = router.flows.get(color)
+        if flow is None:
+            before = self._configured(pe, color) or ColorConfig((), teardown=True)
+            flow = router.flows[color] = Flow(router, color, before)
+        flow.pending = config
+        self._cycle(self._events.now + 1).changes.append((flow, config))
 
     def teardowns(self, pe: int) -> tuple[int, ...]:
         """Colors that are in teardown at a router."""
-        raise NotImplementedError
+        configs = ((color, self.config(pe, color)) for color in range(COLORS))
+        return tuple(color for color, config in configs if config and config.teardown)
 
     def end_teardown(self, pe: int, color: int) -> None:
         """The program ends the teardown of `color`: wavelets pass again from the next cycle on."""
-        raise NotImplementedError
+        config = self.config(pe, color)
+        if config is not None and config.teardown:
+            self.set_config(pe, color, replace(config, teardown=False))
+
+    # --- reports ---
 
     def in_flight(self) -> int:
         """Wavelets in buffers, on links and on ramps: sent, and not yet accepted by all that they go to."""
-        raise NotImplementedError
+        moving = sum(len(cycle.arrivals) + len(cycle.accepted) for cycle in self._cycles.values())
+        return moving + sum(len(buffer.queue) for router in self._routers if router for buffer in router.heads)
 
     def waiting(self) -> list[Waiting]:
         """Every buffer that holds a wavelet, and what that waits for, in order of PE, color and port."""
-        raise NotImplementedError
+        return [self._wait(buffer) for router in self._routers if router for buffer in router.heads]
 
     def hops(self) -> dict[tuple[int, int, int], int]:
-        """Wavelets by (PE index, output port, color) so far; a wavelet counts at each output it took."""
-        raise NotImplementedError
+        """Wavelets by (PE index, output port, color) so far, in order; each counts at each output that it took."""
+        links: list[Link] = []
+        for router in self._routers:
+            for flow in router.flows.values() if router else ():
+                links += [buffer for buffer in flow.buffers if buffer and buffer.source]
+                links += [flow.exit] if flow.exit else []
+        return dict(sorted(((link.pe, link.port, link.color), link.count) for link in links if link.count))
+
+    def _wait(self, buffer: Buffer) -> Waiting:
+        flow = buffer.flow
+        route = flow.route()
+        way = STOPPED if route is None else flow.way or self._find(flow)
+        outputs: tuple[int, ...] = ()
+        blocked: tuple[int, ...] = ()
+        if flow.teardown:
+            reason = f"color {flow.color} is in teardown"
+        elif route is None:
+            reason = f"position {flow.position} sends nowhere"
+        elif not route.rx >> buffer.side & 1:
+            reason = f"position {flow.position} takes from {_ports(route.rx)} only"
+        else:
+            exit_ = way.exit if way.exit and flow.goes_down(buffer.queue[0]) else None
+            ends: Sequence[Link] = [exit_, *way.links] if exit_ else way.links
+            outputs = tuple(link.port for link in ends)
+            full = [link for link in ends if not link.free]
+            blocked = tuple(link.port for link in full)
+            reason = " and ".join(map(self._behind, full)) or "it moves in this cycle"
+        return Waiting(
+            flow.router.pe, buffer.side, flow.color, tuple(buffer.queue), flow.position, outputs, blocked, reason
+        )
+
+    def _behind(self, link: Link) -> str:
+        if isinstance(link, Buffer):
+            behind = errors.pe_name(link.flow.router.pe, self._width)
+            return f"the buffer of {behind} for color {link.color} from {PORTS[link.side]} is full"
+        return f"the input queue of {errors.pe_name(link.pe, self._width)} for color {link.color} is full"
+
+    # --- parts, made when they are first needed ---
+
+    def _router(self, pe: int) -> Router:
+        router = self._routers[pe]
+        if router is None:
+            router = self._routers[pe] = Router(pe)
+        return router
+
+    def _configured(self, pe: int, color: int) -> ColorConfig | None:
+        routes = self._program.routes.get(color)
+        number = -1 if routes is None else int(routes[pe // self._width, pe % self._width])
+        return None if number < 0 else self._program.configs[number]
+
+    def _flow(self, pe: int, color: int, side: int) -> Flow:
+        """The color at a router that wavelets come to by port `side`."""
+        router = self._router(pe)
+        flow = router.flows.get(color)
+        if flow is None:
+            config = self._configured(pe, color)
+            if config is None:
+                raise errors.not_configured(pe, self._width, color, side)
+            flow = router.flows[color] = Flow(router, color, config)
+        return flow
+
+    def _from_ce(self, pe: int, color: int) -> Buffer:
+        flow = self._flow(pe, color, RAMP)
+        buffer = flow.buffers[RAMP]
+        if buffer is None:
+            buffer = flow.buffers[RAMP] = Buffer(None, pe, RAMP, flow, RAMP)
+        return buffer
+
+    def _find(self, flow: Flow) -> Way:
+        """The way of the color's position; its ends are made."""
+        route = flow.route()
+        if route is None:
+            return flow.found(STOPPED)
+        ports = [port for port in range(len(PORTS)) if route.tx >> port & 1 and port != RAMP]
+        return flow.found(Way(route, tuple(self._link(flow, port) for port in ports), self._exit(flow, route)))
+
+    def _exit(self, flow: Flow, route: Route) -> Exit | None:
+        if not route.tx >> RAMP & 1:
+            return None
+        if flow.exit is None:
+            flow.exit = Exit(flow.router, flow.color, self._pes[flow.router.pe].room(flow.color))
+        return flow.exit
+
+    def _link(self, flow: Flow, port: int) -> Buffer:
+        pe = flow.router.pe
+        x, y = pe % self._width + STEP[port][0], pe // self._width + STEP[port][1]
+        if not (0 <= x < self._width and 0 <= y < self._height):
+            raise errors.off_rectangle(pe, (self._width, self._height), flow.color, port)
+        color = flow.color ^ (flow.config.swap >> (port not in (EAST, WEST)) & 1)
+        side = OPPOSITE[port]
+        there = self._flow(y * self._width + x, color, side)
+        buffer = there.buffers[side]
+        if buffer is None:
+            buffer = there.buffers[side] = Buffer(flow.router, pe, port, there, side)
+        return buffer
+
+    # --- cycles ---
+
+    def _cycle(self, time: int) -> _Cycle:
+        cycle = self._cycles.get(time)
+        if cycle is None:
+            cycle = self._cycles[time] = _Cycle()
+            self._events.first(time, self._tick)
+        return cycle
+
+    def _tick(self) -> None:
+        """One cycle of all routers that have something to do."""
+        now = self._events.now
+        cycle = self._cycles[now]
+        awake = cycle.awake
+        for flow, config in cycle.changes:
+            if flow.pending is config:
+                flow.pending = None
+            flow.change(config)
+            _wake(flow.router, now, awake)
+        for buffer, wavelet in cycle.arrivals:
+            queue = buffer.queue
+            queue.append(wavelet)
+            if len(queue) == 1:
+                router = buffer.flow.router
+                heads = router.heads
+                heads.append(buffer)
+                if len(heads) > 1:
+                    heads.sort(key=_by_order)
+                if router.awake != now:
+                    router.awake = now
+                    awake.append(router)
+        for link in cycle.credits:
+            link.free += 1
+            if link.wanted:
+                link.wanted = False
+                if link.source is not None:
+                    _wake(link.source, now, awake)
+        if awake:
+            self._route(awake, now)
+        del self._cycles[now]
+        for pe, wavelet in cycle.accepted:
+            self._pes[pe].accept(wavelet)
+        for flow in cycle.teardowns:
+            self._pes[flow.router.pe].teardown(flow.color)
+        if cycle.ramps:
+            self._free_ramps(cycle.ramps)
+
+    def _free_ramps(self, buffers: list[Buffer]) -> None:
+        """Tell PEs that wait for their ramp, in order of PE and color. What they send now goes up in this cycle."""
+        for buffer in sorted(set(buffers), key=attrgetter("pe", "color")):
+            if buffer.wanted:
+                buffer.wanted = False
+                self._pes[buffer.pe].ramp_free(buffer.color)
+
+    def _route(self, routers: list[Router], now: int) -> None:
+        """Let each router send what it can in this cycle. The only loop that counts, so it is one function."""
+        on_hop = self._on_hop
+        after: _Cycle | None = None
+        for router in routers:
+            heads = router.heads
+            used = 0
+            again = False
+            for buffer in self._in_turn(router, now) if len(heads) > 1 else heads[:]:
+                flow = buffer.flow
+                way = flow.way or self._find(flow)
+                if not way.rx >> buffer.side & 1:
+                    continue  # until the position changes
+                wavelet = buffer.queue[0]
+                exit_, tx = way.exit, way.tx
+                if exit_ and not (flow.plain and not wavelet.control or flow.goes_down(wavelet)):
+                    exit_, tx = None, tx & ~(1 << RAMP)
+                if used & tx:
+                    again = True
+                    continue
+                for link in way.links:
+                    if not link.free:
+                        link.wanted = True
+                        break
+                else:
+                    if exit_ and not exit_.free:
+                        exit_.wanted = True
+                        self._check_taken(exit_, buffer)
+                        continue
+                    if after is None:
+                        after = self._cycle(now + 1)
+                    if not used:
+                        router.last = flow.color
+                    used |= tx
+                    if wavelet.control or not flow.plain:
+                        wavelet = self._obey(flow, wavelet)
+                        again = True
+                    for link in way.links:
+                        link.free -= 1
+                        link.count += 1
+                        after.arrivals.append((link, wavelet if flow.plain else wavelet._replace(color=link.color)))
+                        if on_hop:
+                            on_hop(now, router.pe, link.port, wavelet)
+                    if exit_:
+                        exit_.free -= 1
+                        exit_.count += 1
+                        self._cycle(now + RAMP_CYCLES).accepted.append((router.pe, wavelet))
+                        if on_hop:
+                            on_hop(now, router.pe, RAMP, wavelet)
+                    del buffer.queue[0]
+                    if buffer.queue:
+                        again = True
+                    else:
+                        heads.remove(buffer)
+                    if buffer.source:
+                        after.credits.append(buffer)
+                    else:
+                        buffer.free += 1
+                        buffer.fresh = now
+                        if buffer.wanted:
+                            after.ramps.append(buffer)
+            if again and after is not None:
+                router.awake = now + 1
+                after.awake.append(router)
+
+    def _in_turn(self, router: Router, now: int) -> list[Buffer]:
+        """Heads in the order in which they may choose: the colors after the one that was served first last time."""
+        heads = router.heads
+        for one, next_ in pairwise(heads):
+            if one.flow is next_.flow:
+                rx = (one.flow.way or self._find(one.flow)).rx
+                if rx >> one.side & rx >> next_.side & 1:
+                    raise errors.conflict(router.pe, self._width, one.flow.color, (one.side, next_.side), now)
+        behind = [buffer for buffer in heads if buffer.color > router.last]
+        return behind + heads[: len(heads) - len(behind)]
+
+    def _obey(self, flow: Flow, wavelet: Wavelet) -> Wavelet:
+        """A wavelet leaves that is not like others: count it, execute its command. Returns what goes on."""
+        if flow.filter:
+            flow.filter.count(wavelet)
+        if not wavelet.control:
+            return wavelet
+        command, payload = flow.command(wavelet.data)
+        flow.execute(command)
+        if command == control.TEARDOWN:
+            self._cycle(self._events.now + RAMP_CYCLES).teardowns.append(flow)
+        return wavelet._replace(data=payload)
+
+    def _check_taken(self, exit_: Exit, buffer: Buffer) -> None:
+        """A full exit: is there a queue behind it at all?"""
+        if exit_.room:
+            return
+        room = self._pes[exit_.pe].room(exit_.color)
+        if not room:
+            tile = int(self._program.tiles[divmod(exit_.pe, self._width)])
+            name = self._program.programs[tile].name if tile >= 0 else "it has no program, which"
+            raise errors.nobody_takes(exit_.pe, self._width, exit_.color, buffer.side, name)
+        exit_.set_room(room)
+
+
+def _wake(router: Router, now: int, awake: list[Router]) -> None:
+    if router.awake != now:
+        router.awake = now
+        awake.append(router)
+
+
+def _ports(ports: int) -> str:
+    return " and ".join(name for port, name in enumerate(PORTS) if ports >> port & 1) or "nowhere"

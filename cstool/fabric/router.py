@@ -51,8 +51,13 @@ class Exit(Link):
     __slots__ = ("room",)
 
     def __init__(self, source: "Router", color: int, room: int) -> None:
-        super().__init__(source, source.pe, RAMP, color, room + RAMP_REGISTER if room else 0)
+        super().__init__(source, source.pe, RAMP, color, 0)
+        self.set_room(room)
+
+    def set_room(self, room: int) -> None:
+        """The queue is known, or known not to be."""
         self.room = room
+        self.free = room + RAMP_REGISTER if room else 0
 
 
 class Buffer(Link):
@@ -84,17 +89,15 @@ class Way:
         rx, tx: sets of ports, as in `program.Route`
         links: to other routers
         exit: to the CE
-        ends: all of them
     """
 
-    __slots__ = ("ends", "exit", "links", "rx", "tx")
+    __slots__ = ("exit", "links", "rx", "tx")
 
     def __init__(self, route: Route, links: tuple[Buffer, ...], exit_: Exit | None) -> None:
         self.rx = route.rx
         self.tx = route.tx
         self.links = links
         self.exit = exit_
-        self.ends: tuple[Link, ...] = links if exit_ is None else (exit_, *links)
 
 
 STOPPED = Way(Route(0, 0), (), None)
@@ -108,6 +111,7 @@ class Flow:
         router: the router
         color: the color
         config: as it was set last
+        pending: as it will be from the next cycle on
         position: switch position now
         teardown: whether it is in teardown now
         filter: of what goes down the ramp
@@ -118,8 +122,19 @@ class Flow:
     """
 
     __slots__ = (
-        "_ways", "buffers", "color", "config", "exit", "filter", "pending", "plain", "position", "router", "teardown", "way"
-    )  # fmt: skip
+        "_ways",
+        "buffers",
+        "color",
+        "config",
+        "exit",
+        "filter",
+        "pending",
+        "plain",
+        "position",
+        "router",
+        "teardown",
+        "way",
+    )
 
     def __init__(self, router: "Router", color: int, config: ColorConfig) -> None:
         self.router = router
@@ -157,11 +172,17 @@ class Flow:
         self.way = way
         return way
 
+    def goes_down(self, wavelet: Wavelet) -> bool:
+        """Whether a wavelet that is sent to the CE as well gets there: the filter, and CE-ignore, may end it here."""
+        if wavelet.control and control.decode(wavelet.data).ce_ignore:
+            return False
+        return self.filter is None or self.filter.passes(wavelet)
+
     def command(self, payload: int) -> tuple[int, int]:
         """What a control wavelet does here: the command, and the payload that goes on.
 
-        `always_pop` takes the command off; `pop_on_advance` only if it moves the switch, so that one that is at its last
-        position hands it on.
+        `always_pop` takes the command off; `pop_on_advance` only if it moves the switch, so that one that is at its
+        last position hands it on.
         """
         command = control.decode(payload).command
         pop = self.config.pop
@@ -190,7 +211,7 @@ class Flow:
 
     def _turn(self, position: int) -> None:
         self.position = position
-        self.way = self._ways[position]
+        self.way = self._ways[position] if position < len(self._ways) else STOPPED
 
 
 class Router:
@@ -202,9 +223,10 @@ class Router:
         heads: buffers that hold something, by color and port
         last: the color that was served first in the last cycle that one was: the next one comes first
         awake: the last cycle that it is to be looked at
+        sent: the last cycle that its CE sent
     """
 
-    __slots__ = ("awake", "flows", "heads", "last", "pe")
+    __slots__ = ("awake", "flows", "heads", "last", "pe", "sent")
 
     def __init__(self, pe: int) -> None:
         self.pe = pe
@@ -212,3 +234,4 @@ class Router:
         self.heads: list[Buffer] = []
         self.last = -1
         self.awake = -1
+        self.sent = -1

@@ -13,41 +13,80 @@ class Wavelet(NamedTuple):
     control: bool = False
 
 
-_FIRST = 1 << 62
-"""more than there will ever be events"""
+Event = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Events:
     """What happens when, in cycles. What happens in the same cycle happens in the order in which it was asked for.
 
-    `first` comes before all that: the network moves at the beginning of a cycle, so PEs see what has come in it.
+    One list of events a cycle: most cycles of a busy fabric have many, and a heap of all of them would cost more.
     """
 
     def __init__(self) -> None:
         self.now = 0
         self.done = 0
-        self._number = 0
-        self._heap: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self._cycles: dict[int, list[Event]] = {}
+        self._times: list[int] = []
+        self._next = 0  # how many of the first cycle's events have happened
 
     def at(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
         """Call `action(*arguments)` at `time`, which is not before now."""
-        self._number += 1
-        heapq.heappush(self._heap, (time, self._number, action, arguments))
+        events = self._cycles.get(time)
+        if events is None:
+            self._cycles[time] = [(action, arguments)]
+            heapq.heappush(self._times, time)
+        else:
+            events.append((action, arguments))
 
     def first(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
-        """Likewise, but before everything that `at` was asked for at that time."""
-        self._number += 1
-        heapq.heappush(self._heap, (time, self._number - _FIRST, action, arguments))
+        """Likewise, at a `time` after now, before everything that `at` was asked for at that time.
+
+        The network moves at the beginning of a cycle, so that PEs see what has come in it.
+        """
+        self.at(time, action, *arguments)
+        events = self._cycles[time]
+        events.insert(0, events.pop())
 
     def next_time(self) -> int | None:
         """When the next event is; None if nothing is left to happen."""
-        return self._heap[0][0] if self._heap else None
+        while self._times:
+            time = self._times[0]
+            if time == self.now and self._next >= len(self._cycles[time]):
+                heapq.heappop(self._times)
+                del self._cycles[time]
+                self._next = 0
+                continue
+            return time
+        return None
 
     def step(self) -> bool:
         """Let one event happen; False if there is none."""
-        if not self._heap:
+        time = self.next_time()
+        if time is None:
             return False
-        self.now, _, action, arguments = heapq.heappop(self._heap)
+        if time != self.now:
+            self.now = time
+            self._next = 0
+        action, arguments = self._cycles[time][self._next]
+        self._next += 1
         self.done += 1
         action(*arguments)
+        return True
+
+    def cycle(self) -> bool:
+        """Let all events of the next cycle happen; False if there is none."""
+        time = self.next_time()
+        if time is None:
+            return False
+        if time != self.now:
+            self.now = time
+            self._next = 0
+        events = self._cycles[time]
+        # The list grows while it is read: what is asked for in this cycle happens in it. `_next` stays right if an
+        # action raises.
+        while self._next < len(events):
+            action, arguments = events[self._next]
+            self._next += 1
+            action(*arguments)
+        self.done += len(events)
         return True
