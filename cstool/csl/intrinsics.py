@@ -12,8 +12,8 @@ class Intrinsic:
     """One of them.
 
     Args:
-        parameters: types of its parameters. "number" is any integer type, "float" f16 or f32, "id" what `@get_int` takes
-            (color, task id, queue, direction) or an integer, "string" known at compile time, "struct" an anonymous one
+        parameters: types of its parameters. "float" is f16 or f32, "id" a color, task id, queue, direction, member of an
+            enum, or an integer; "string" is known at compile time, "struct" an anonymous one
         result: type of what it returns; "same" is that of its first argument
         meaning: in terms of `pe`
         comptime: whether it can be computed at compile time
@@ -34,9 +34,6 @@ def _function(cycles: int) -> Intrinsic:
 
 INTRINSICS = {
     "__id": Intrinsic(("id",), "u16", "its number; a type that is only a number at run time costs nothing", True, 0),
-    "__is_known": Intrinsic(
-        ("any",), "bool", "whether the argument is known at compile time; not evaluated otherwise", True, 0
-    ),
     "__activate": Intrinsic(("u16",), "void", "pe.activate(task): a task by a number that is known at run time only"),
     "__unblock": Intrinsic(("u16",), "void", "pe.unblock(task), likewise; 64 + q is input queue q"),
     "__host_unblock": Intrinsic((), "void", "pe.host_unblock()"),
