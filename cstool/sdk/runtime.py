@@ -18,7 +18,7 @@ from cstool.sdk.client import SdkRuntimeError, Simulator, Task
 
 Array = NDArray[Any]
 _INTEGERS = {"w": (0, 32), "i": (1, 32), "H": (0, 16), "h": (1, 16), "B": (0, 8), "b": (1, 8)}
-_FLOATS = {"f": np.float32, "e": np.float16}
+_FLOATS: dict[str, type[np.floating[Any]]] = {"f": np.float32, "e": np.float16}
 
 
 class MemcpyDataType(enum.Enum):

@@ -1,0 +1,35 @@
+"""Points and rectangles of whole numbers (`cerebras.geometry.geometry`)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class IntVector:
+    """A point, or a size."""
+
+    x: int
+    y: int
+
+    def __add__(self, other: "IntVector") -> "IntVector":
+        return IntVector(self.x + other.x, self.y + other.y)
+
+    def __sub__(self, other: "IntVector") -> "IntVector":
+        return IntVector(self.x - other.x, self.y - other.y)
+
+
+@dataclass(frozen=True)
+class IntRectangle:
+    """From `min` to `max`, both of them inside."""
+
+    min: IntVector
+    max: IntVector
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.max.x - self.min.x + 1
+
+    @property
+    def height(self) -> int:
+        """Rows."""
+        return self.max.y - self.min.y + 1

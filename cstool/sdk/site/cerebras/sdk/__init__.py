@@ -1,0 +1,1 @@
+"""The vendor's names for what host scripts use, here for the simulated fabric."""

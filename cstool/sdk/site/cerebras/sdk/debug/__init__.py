@@ -1,0 +1,1 @@
+"""Looking into a program that has run."""
