@@ -1,0 +1,330 @@
+"""An operation in progress: it goes on one element a cycle, whenever what it needs is there.
+
+A wavelet that arrives in a cycle is read in the next one at the earliest, so the order inside a cycle cannot matter.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from cstool.fabric import control
+from cstool.fabric.arch import SRAM_BYTES
+from cstool.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Operand, Pointer, Settings
+from cstool.fabric.memory import HALVES, bits_float, bounds, encode, float_bits, half_bits
+from cstool.fabric.operations import BYTES
+from cstool.fabric.program import Task
+from cstool.fabric.queues import InputQueue, OutputQueue, Ring
+from cstool.fabric.waiting import MAIN, ThreadWait
+
+if TYPE_CHECKING:
+    from cstool.fabric.pe import ProcessingElement
+
+PRIORITIES = {"high": 0, "medium": 1, "low": 2}
+
+
+class Thread:
+    """One operation on one thread of a PE.
+
+    Args:
+        pe: of the PE
+        name: of the operation
+        settings: what follows its operands
+        number: the microthread; None: the main thread
+        count: elements
+
+    Attributes:
+        ready: cycle of the first element at the earliest
+        done: elements done
+        slots: datapath cycles that an element takes (a callback of `@map` takes more than one)
+        registers: registers to leave behind the last element
+    """
+
+    __slots__ = (
+        "call",
+        "compute",
+        "count",
+        "done",
+        "index",
+        "indexed",
+        "inputs",
+        "name",
+        "number",
+        "on_control",
+        "output",
+        "pe",
+        "popped",
+        "pushed",
+        "put",
+        "readers",
+        "ready",
+        "registers",
+        "settings",
+        "task",
+        "up",
+    )
+
+    def __init__(
+        self, pe: "ProcessingElement", name: str, settings: Settings, number: int | None, count: int, task: Task | None
+    ) -> None:
+        self.pe = pe
+        self.name = name
+        self.settings = settings
+        self.number = number
+        self.count = count
+        self.task = task
+        self.done = 0
+        self.ready = 0
+        self.index = 0
+        self.indexed = False
+        self.call = False
+        self.up: FabricOut | None = None
+        self.inputs: list[InputQueue] = []
+        self.output: OutputQueue | None = None
+        self.popped: list[Ring] = []
+        self.pushed: Ring | None = None
+        self.readers: list[Callable[[], Any]] = []
+        self.put: Callable[[Any], None] | None = None
+        self.compute: Callable[..., Any] = lambda value: value
+        self.on_control: OnControl | None = settings.on_control
+        self.registers: list[Dsr] = []
+
+    @property
+    def label(self) -> str:
+        """As reports and traces call the thread."""
+        return MAIN if self.number is None else f"microthread {self.number}"
+
+    # --- its operands ---
+
+    def add_source(self, operand: Operand, letter: str, move: bool) -> None:
+        """Read elements of `operand` as type `letter`; `move`: as bits, whatever they mean."""
+        self.readers.append(self._reader(operand, letter, move))
+
+    def _reader(self, operand: Operand, letter: str, move: bool) -> Callable[[], Any]:
+        pe, kind = self.pe, _raw(letter) if move else letter
+        if isinstance(operand, Pointer):
+            operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
+        if isinstance(operand, Mem1d) and operand.indexed:
+            self.indexed = True
+            return partial(self._read_indexed, operand, kind)
+        if isinstance(operand, (Mem1d, Mem4d)):
+            pe.check_bounds(self.name, operand, self.count, BYTES[letter], self.task)
+            return pe.memory.reader(operand, self.count, kind).__next__
+        if isinstance(operand, FabricIn):
+            queue = pe.input_queue(operand.queue, self.name)
+            self.inputs.append(queue)
+            self.on_control = self.on_control or operand.on_control
+            return _decoded(queue.take, kind)
+        if isinstance(operand, Fifo):
+            ring = pe.fifos[operand.number]
+            self.popped.append(ring)
+            return _decoded(partial(pe.pop_fifo, ring), kind)
+        if isinstance(operand, (int, float)):
+            return repeat(encode(letter, operand) if move else operand).__next__
+        raise pe.error(f"@{self.name} cannot read from {operand!r}", self.task)
+
+    def add_reduced(self, start: float, pointer: Pointer, letter: str) -> None:
+        """The first source is `start`, and from the second element on what the destination has."""
+        place = Mem1d(pointer.address, self.count, 0, BYTES[letter])
+        self.pe.check_bounds(self.name, place, self.count, BYTES[letter], self.task)
+        rest: Iterator[Any] = self.pe.memory.reader(place, self.count, letter)
+        self.readers.append(chain([start], rest).__next__)
+
+    def set_dest(self, operand: Operand, letter: str, move: bool) -> None:
+        """Write results of type `letter` to `operand`."""
+        pe = self.pe
+        if move:
+            letter = _raw(letter)
+        if isinstance(operand, Pointer):
+            operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
+        if isinstance(operand, Mem1d) and operand.indexed:
+            self.indexed = True
+            self.put = partial(self._write_indexed, operand, letter)
+        elif isinstance(operand, (Mem1d, Mem4d)):
+            pe.check_bounds(self.name, operand, self.count, BYTES[letter], self.task)
+            places, store = pe.memory.writer(operand, self.count, letter)
+            self.put = _stored(iter(places).__next__, store)
+        elif isinstance(operand, FabricOut):
+            self.up = operand
+            self.output = pe.output_queue(operand, self.name)
+            self.put = self._sender(operand, letter)
+        elif isinstance(operand, Fifo):
+            self.pushed = ring = pe.fifos[operand.number]
+            self.put = lambda value: pe.push_fifo(ring, encode(letter, value))
+        else:
+            raise pe.error(f"@{self.name} cannot write to {operand!r}", self.task)
+
+    def _sender(self, operand: FabricOut, letter: str) -> Callable[[Any], None]:
+        assert self.output is not None
+        items, pe = self.output.items, self.pe
+        as_bits: Callable[[Any], int]
+        if letter == "f":
+            as_bits = float_bits
+        elif letter == "e":
+            as_bits = half_bits
+        elif BYTES[letter] == 4:
+            as_bits = _word_bits
+        else:
+            as_bits = _short_bits
+        first = self.settings.first_index
+        if BYTES[letter] == 2 and (operand.indexed or first is not None):
+            start = first or 0
+
+            def put_indexed(value: Any) -> None:
+                items.append((as_bits(value) | (start + self.done & 0xFFFF) << 16, operand.control))
+                pe.sent_to(self.output)
+
+            return put_indexed
+
+        def put(value: Any) -> None:
+            items.append((as_bits(value), operand.control))
+            pe.sent_to(self.output)
+
+        return put
+
+    def _address(self, operand: Mem1d, size: int) -> int:
+        address = operand.address + self.index * operand.stride
+        if not 0 <= address <= SRAM_BYTES - size:
+            self.pe.check_bounds(self.name, Mem1d(address, 1, 0, size), 1, size, self.task)
+        return address
+
+    def _read_indexed(self, operand: Mem1d, letter: str) -> int | float:
+        return self.pe.memory.load(letter, self._address(operand, BYTES[letter]))
+
+    def _write_indexed(self, operand: Mem1d, letter: str, value: Any) -> None:
+        self.pe.memory.store(letter, self._address(operand, BYTES[letter]), value)
+
+    # --- its elements ---
+
+    def step(self, now: int) -> bool:
+        """Do the next element in cycle `now`, if it can be done."""
+        for queue in self.inputs:
+            items = queue.items
+            if not items or items[0][0] >= now:
+                return False
+            if items[0][2]:
+                return self._control(queue, items[0][1], now)
+        output = self.output
+        if output is not None and len(output.items) >= output.capacity:
+            return False
+        for ring in self.popped:
+            if not ring.length:
+                return False
+        if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
+            return False
+        if self.indexed:
+            self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else self.done
+        result = self.compute(*[read() for read in self.readers])
+        if self.put is not None:
+            self.put(result)
+        self.done += 1
+        if self.done >= self.count:
+            self.pe.finish(self, now + 1)
+        return True
+
+    def _control(self, queue: InputQueue, payload: int, now: int) -> bool:
+        """A control wavelet is the head of an input queue."""
+        action = self.on_control
+        if action is None:
+            # It is for a control task, which the task picker runs; one that names none is dropped.
+            if control.decode(payload).task in self.pe.program.tasks:
+                self.pe.wake(now)
+                return False
+            queue.take()
+            return True
+        queue.take()
+        if action.activate is not None:
+            self.pe.activate_at(action.activate, now + 1)
+        if action.unblock is not None:
+            self.pe.unblock_at(action.unblock, now + 1)
+        if action.terminate:
+            self.pe.finish(self, now + 1)
+        return True
+
+    def close(self) -> None:
+        """What its end sends: the command of `advance_switch`, which no CE gets."""
+        if self.up is not None and self.up.advance_switch and self.output is not None:
+            self.output.items.append((control.encode(((control.ADVANCE, True),)), True))
+            self.pe.sent_to(self.output)
+
+    def waits(self, now: int) -> ThreadWait | None:
+        """What it waits for; None if it can go on."""
+        common: dict[str, Any] = {
+            "pe": self.pe.index,
+            "thread": self.label,
+            "operation": self.name,
+            "task": self.task.function if self.task else "",
+            "place": self.task.place if self.task else "",
+            "done": self.done,
+            "extent": self.count,
+            "activates": () if self.settings.activate is None else (self.settings.activate,),
+            "unblocks": () if self.settings.unblock is None else (self.settings.unblock,),
+        }
+        for queue in self.inputs:
+            if not queue.items or queue.items[0][2]:
+                return ThreadWait(kind="receive", queue=queue.number, color=queue.color, **common)
+        if self.output is not None and len(self.output.items) >= self.output.capacity:
+            return ThreadWait(kind="send", queue=self.output.number, color=self.output.color, **common)
+        for ring in self.popped:
+            if not ring.length:
+                return ThreadWait(kind="pop", number=self.pe.fifos.index(ring), **common)
+        if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
+            return ThreadWait(kind="push", number=self.pe.fifos.index(self.pushed), **common)
+        return None
+
+
+def extent(operands: Sequence[Operand]) -> int:
+    """Elements of an operation: the shortest of its vectors; 1 if all are scalars, or FIFOs of which nothing is said."""
+    counts = [
+        operand.extent if isinstance(operand, (Mem1d, FabricIn, FabricOut)) else _product(operand.extents)
+        for operand in operands
+        if isinstance(operand, (Mem1d, Mem4d, FabricIn, FabricOut))
+    ]
+    return min(counts, default=1)
+
+
+def advanced(operand: Operand, done: int) -> Operand:
+    """`operand` behind its first `done` elements."""
+    if isinstance(operand, Mem1d):
+        return operand._replace(address=operand.address + done * operand.stride)
+    if isinstance(operand, Mem4d):
+        low, _ = bounds(operand, 1, 1)
+        return operand._replace(address=low + done * (operand.strides[-1] if operand.strides else 0))
+    return operand
+
+
+def _product(extents: Sequence[int]) -> int:
+    total = 1
+    for each in extents:
+        total *= each
+    return total
+
+
+def _raw(letter: str) -> str:
+    """The integer type of the same size."""
+    return "w" if BYTES[letter] == 4 else "H"
+
+
+def _word_bits(value: int) -> int:
+    return value & 0xFFFFFFFF
+
+
+def _short_bits(value: int) -> int:
+    return value & 0xFFFF
+
+
+def _stored(place: Callable[[], int], store: Callable[[int, Any], None]) -> Callable[[Any], None]:
+    return lambda value: store(place(), value)
+
+
+def _decoded(take: Callable[[], int], letter: str) -> Callable[[], Any]:
+    """Read what `take` brings as type `letter`."""
+    if letter in "wi":
+        return take if letter == "w" else lambda: (take() ^ 0x80000000) - 0x80000000
+    if letter == "f":
+        return lambda: bits_float(take())
+    if letter == "e":
+        return lambda: HALVES[take() & 0xFFFF]
+    if letter == "H":
+        return lambda: take() & 0xFFFF
+    return lambda: (take() & 0xFFFF ^ 0x8000) - 0x8000

@@ -1,0 +1,89 @@
+"""Queues between a PE and its router, and the FIFOs in its SRAM."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cstool.fabric.memory import Memory
+from cstool.fabric.program import FifoBuffer
+
+if TYPE_CHECKING:
+    from cstool.fabric.microthread import Thread
+
+
+class InputQueue:
+    """Wavelets that came up the ramp.
+
+    Args:
+        number: of the queue; None for a color that is bound to none and has one of its own (WSE-2)
+        color: of its wavelets
+        capacity: wavelets
+
+    Attributes:
+        items: (cycle of arrival, data, whether control)
+        user: the operation that reads it
+        task: id of the data task that reads it
+        release: tells who sends that there is room for one more
+        flush: whether the teardown task is to be activated once it is empty
+    """
+
+    __slots__ = ("capacity", "color", "flush", "items", "number", "release", "task", "user")
+
+    def __init__(self, number: int | None, color: int, capacity: int) -> None:
+        self.number = number
+        self.color = color
+        self.capacity = capacity
+        self.items: deque[tuple[int, int, bool]] = deque()
+        self.user: Thread | None = None
+        self.task: int | None = None
+        self.release: Callable[[], None] = lambda: None
+        self.flush = False
+
+    def take(self) -> int:
+        """The head's data; the head is gone."""
+        data = self.items.popleft()[1]
+        self.release()
+        return data
+
+
+class OutputQueue:
+    """Wavelets that wait for the ramp: (data, whether control)."""
+
+    __slots__ = ("capacity", "color", "flush", "items", "number")
+
+    def __init__(self, number: int, color: int, capacity: int) -> None:
+        self.number = number
+        self.color = color
+        self.capacity = capacity
+        self.items: deque[tuple[int, bool]] = deque()
+        self.flush = False
+
+
+class Ring:
+    """A FIFO in SRAM.
+
+    Args:
+        buffer: where it is, and what it activates
+        memory: of its PE
+    """
+
+    __slots__ = ("buffer", "head", "length", "memory")
+
+    def __init__(self, buffer: FifoBuffer, memory: Memory) -> None:
+        self.buffer = buffer
+        self.memory = memory
+        self.head = 0
+        self.length = 0
+
+    def push(self, bits: int) -> None:
+        """Put an element behind the last; there must be room."""
+        at = (self.head + self.length) % self.buffer.capacity
+        self.memory.store("w" if self.buffer.width == 4 else "H", self.buffer.address + at * self.buffer.width, bits)
+        self.length += 1
+
+    def pop(self) -> int:
+        """Take the first element's bits; there must be one."""
+        at = self.buffer.address + self.head * self.buffer.width
+        self.head = (self.head + 1) % self.buffer.capacity
+        self.length -= 1
+        return int(self.memory.load("w" if self.buffer.width == 4 else "H", at))
