@@ -12,8 +12,8 @@ class Intrinsic:
     """One of them.
 
     Args:
-        parameters: types of its parameters. "float" is f16 or f32, "id" a color, task id, queue, direction, member of an
-            enum, or an integer; "string" is known at compile time, "struct" an anonymous one
+        parameters: types of its parameters. "float" is f16 or f32, "id" a color, task id, queue, direction, member of
+            an enum, or an integer; "string" is known at compile time, "struct" an anonymous one
         result: type of what it returns; "same" is that of its first argument
         meaning: in terms of `pe`
         comptime: whether it can be computed at compile time
