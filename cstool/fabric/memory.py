@@ -1,7 +1,7 @@
 """The SRAM of one PE, its views, and how the elements of an operand lie in it."""
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
@@ -119,7 +119,7 @@ class Memory:
         size = BYTES[letter]
         self.bytes[address : address + size] = encode(letter, value).to_bytes(size, "little")
 
-    def reader(self, operand: Mem1d | Mem4d, count: int, letter: str) -> "map[Any]":
+    def reader(self, operand: Mem1d | Mem4d, count: int, letter: str) -> Iterator[Any]:
         """Iterate over elements as scalars; each is read when it is asked for."""
         size = BYTES[letter]
         places = _units(operand, count, size)
@@ -127,8 +127,14 @@ class Memory:
             return map(self.load, repeat(letter), addresses(operand, count))
         if letter == "e":
             return map(HALVES.__getitem__, map(self.u16.__getitem__, places))
-        view = {"w": self.u32, "i": self.i32, "f": self.f32, "H": self.u16, "h": self.i16}[letter]
-        return map(view.__getitem__, places)
+        views: dict[str, memoryview[Any]] = {
+            "w": self.u32,
+            "i": self.i32,
+            "f": self.f32,
+            "H": self.u16,
+            "h": self.i16,
+        }
+        return map(views[letter].__getitem__, places)
 
     def writer(
         self, operand: Mem1d | Mem4d, count: int, letter: str
@@ -151,7 +157,7 @@ class Memory:
         dtype = DTYPES[letter]
         if type(operand) is Mem1d:
             strides = (operand.stride,)
-            return np.ndarray((count,), dtype, self.bytes, operand.address, strides)  # type: ignore[arg-type]
+            return np.ndarray((count,), dtype, self.bytes, operand.address, strides)
         bytes_of = np.asarray(addresses(operand, count))[:, None] + np.arange(BYTES[letter])
         return np.frombuffer(self.bytes, np.uint8)[bytes_of].view(dtype).reshape(-1)
 
@@ -163,7 +169,7 @@ class Memory:
         np.frombuffer(self.bytes, np.uint8)[bytes_of] = raw
 
 
-def _units(operand: Mem1d | Mem4d, count: int, size: int) -> range | list[int] | "repeat[int]" | None:
+def _units(operand: Mem1d | Mem4d, count: int, size: int) -> Iterable[int] | None:
     """Places in units of the element; None if elements are not aligned."""
     if type(operand) is Mem1d:
         address, stride = operand.address, operand.stride

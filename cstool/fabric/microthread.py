@@ -247,7 +247,7 @@ class Thread:
             self.output.items.append((control.encode(((control.ADVANCE, True),)), True))
             self.pe.sent_to(self.output)
 
-    def waits(self, now: int) -> ThreadWait | None:
+    def waits(self) -> ThreadWait | None:
         """What it waits for; None if it can go on."""
         common: dict[str, Any] = {
             "pe": self.pe.index,
@@ -274,7 +274,7 @@ class Thread:
 
 
 def extent(operands: Sequence[Operand]) -> int:
-    """Elements of an operation: the shortest of its vectors; 1 if all are scalars, or FIFOs of which nothing is said."""
+    """Elements of an operation: the shortest of its vectors; 1 if there is none."""
     counts = [
         operand.extent if isinstance(operand, (Mem1d, FabricIn, FabricOut)) else _product(operand.extents)
         for operand in operands

@@ -79,8 +79,7 @@ def _scale(a: float, n: int) -> float:
 
 
 def _scale_arrays(a: Array, n: Array) -> Array:
-    scaled: Array = np.ldexp(np.asarray(a, np.float64), np.asarray(n, np.int32))
-    return scaled
+    return np.asarray(np.ldexp(np.asarray(a, np.float64), np.asarray(n, np.int32)))
 
 
 def _normalize(a: float) -> float:

@@ -1,7 +1,7 @@
 """A processing element: its main thread, its microthreads, and what compiled code asks of it (`interface.PE`).
 
-A task's code runs at once, at the cycle at which the task starts; `cycles` says how long that takes, and the main thread
-is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles is one
+A task's code runs at once, at the cycle at which the task starts; `cycles` says how long that takes, and the main
+thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles is one
 that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
 
 What a task changes in memory after it has started an asynchronous operation, that operation sees from its first element
@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
-
 
 from cstool.fabric import registers, vector
 from cstool.fabric.arch import ARCHS, SRAM_BYTES
@@ -35,7 +34,7 @@ MAP_ELEMENT = 4
 """Cycles of `@map` for an element, beside what its callback takes. Ours: nothing is published."""
 
 OWN_QUEUE = 4
-"""Wavelets that a color without a bound queue has room for (WSE-2). Ours, from the middle of the queues' sizes (F12)."""
+"""Wavelets that a color without a bound queue has room for (WSE-2). Ours: the middle of the queues' sizes (F12)."""
 
 _CLOCK = (1 << 48) - 1
 _PLAIN = Settings()
@@ -535,7 +534,7 @@ class ProcessingElement:
         return add
 
     def _number(self, held: tuple[Operand, ...], settings: Settings) -> int:
-        """The microthread of an operation (F13): as it says, else of its fabric output, else of its first fabric input."""
+        """The microthread (F13): as the operation says, else of its first fabric operand, the destination before others."""
         if settings.microthread is not None:
             return settings.microthread
         for operand in held:
@@ -801,10 +800,9 @@ class ProcessingElement:
 
     def waiting(self) -> list[ThreadWait | TaskWait | QueueWait]:
         """What the threads and tasks of this PE wait for; nothing if it has nothing to do."""
-        now = self._events.now
         found: list[ThreadWait | TaskWait | QueueWait] = []
         for thread in [self._main, *self._threads]:
-            wait = None if thread is None else thread.waits(now)
+            wait = None if thread is None else thread.waits()
             if wait is not None:
                 found.append(wait)
         for number, queued in sorted(self._queued.items()):

@@ -4,7 +4,8 @@ Cycles, and how sure they are:
 
 - `START`: 6 cycles of an operation for starting and stopping (P10: derived from a measurement that includes reading the
   clock; good to about 4 cycles).
-- elements a cycle: the SIMD widths of the documentation (`Arch.widths`; SDK appendix), at most what strides allow (P06).
+- elements a cycle: the SIMD widths of the documentation (`Arch.widths`, SDK appendix), at most what strides allow
+  (P06).
 - two reads in the same cycle must come from banks that differ modulo 4, or they take a cycle each (P01, P04, P05; P08
   and P09 measure 1.001 and 2.001 cycles an element without and with such a conflict).
 """
@@ -142,7 +143,7 @@ def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[
     if isinstance(dest, Mem1d) and abs(dest.stride) < size:
         return True
     low, high = bounds(dest, count, size)
-    if isinstance(dest, Mem4d) and _folds(dest, count, size):
+    if isinstance(dest, Mem4d) and _folds(dest, size):
         return True
     return any(
         isinstance(source, (Mem1d, Mem4d)) and _reads_written(dest, low, high, source, count, BYTES[kind], size)
@@ -150,7 +151,7 @@ def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[
     )
 
 
-def _folds(dest: Mem4d, count: int, size: int) -> bool:
+def _folds(dest: Mem4d, size: int) -> bool:
     """Whether elements of a tensor may share bytes: its strides do not each step over all that is inside."""
     reach = size
     for extent, stride in sorted(zip(dest.extents, dest.strides, strict=True), key=lambda pair: abs(pair[1])):
