@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cstool.atomic_file import write_replacing
+from cstool.fabric.stats import stats_document
 from cstool.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -33,4 +34,4 @@ class SimLog:
 
 def write_stats(simulation: "Simulation", path: Path) -> None:
     """Write what `Simulation.stats` counts."""
-    write_replacing(path, json.dumps(simulation.stats(), indent=1) + "\n")
+    write_replacing(path, json.dumps(stats_document(simulation)) + "\n")

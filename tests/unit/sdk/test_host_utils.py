@@ -1,0 +1,68 @@
+"""Conversions of host scripts: 16-bit numbers in words of 32 bits, and time stamps."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.sdk.client import SdkRuntimeError
+from cstool.sdk.host_utils import calculate_cycles, input_array_to_u32, memcpy_view
+
+
+def test_input_array_to_u32() -> None:
+    numbers = np.array([[1, -1, 2], [-2, 3, -3]], np.int16)
+    assert input_array_to_u32(numbers, None, 3).tolist() == [1, 0xFFFF, 2, 0xFFFE, 3, 0xFFFD]
+    indexed = input_array_to_u32(numbers, 1, 3)
+    assert indexed.dtype == np.uint32
+    assert indexed.tolist() == [1, 0x1FFFF, 0x20002, 0xFFFE, 0x10003, 0x2FFFD]
+    halves = np.array([1.5], np.float16)
+    assert input_array_to_u32(halves, 1, 1).tolist() == [0x3E00]
+
+
+@pytest.mark.parametrize(
+    ("array", "size", "expected"),
+    [
+        (np.zeros(2, np.float32), 2, "input_array_to_u32: the array must be of a 16-bit type, got float32"),
+        (np.zeros(3, np.int16), 2, "input_array_to_u32: 2 must divide the array's 3 elements"),
+        (np.zeros(3, np.int16), 0, "input_array_to_u32: 0 must divide the array's 3 elements"),
+    ],
+)
+def test_input_array_to_u32_refuses(array: np.ndarray, size: int, expected: str) -> None:
+    with pytest.raises(SdkRuntimeError) as caught:
+        input_array_to_u32(array, 1, size)
+    assert str(caught.value) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=1, max_size=12))
+def test_memcpy_view(numbers: list[int]) -> None:
+    words = np.array(numbers, np.uint32)
+    assert memcpy_view(words, np.dtype(np.uint16)).tolist() == [number & 0xFFFF for number in numbers]
+    assert memcpy_view(words, np.int16).tolist() == words.astype(np.uint16).view(np.int16).tolist()
+    assert np.array_equal(memcpy_view(words, np.dtype(np.float32)), words.view(np.float32), equal_nan=True)
+    memcpy_view(words.reshape(1, -1), np.float16)[:] = 1.5
+    assert words.tolist() == [number & 0xFFFF0000 | 0x3E00 for number in numbers]
+
+
+def test_memcpy_view_refuses() -> None:
+    with pytest.raises(SdkRuntimeError) as caught:
+        memcpy_view(np.zeros(1, np.uint16), np.int16)
+    assert str(caught.value) == "memcpy_view: the array must be of a 32-bit type, got uint16"
+    with pytest.raises(SdkRuntimeError) as caught:
+        memcpy_view(np.zeros(1, np.uint32), np.int64)
+    assert str(caught.value) == "memcpy_view: the type must have 16 or 32 bits, got int64"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, (1 << 48) - 1), st.integers(0, (1 << 48) - 1))
+def test_calculate_cycles(start: int, cycles: int) -> None:
+    end = (start + cycles) % (1 << 48)
+    halves = [each >> shift & 0xFFFF for each in (start, end) for shift in (0, 16, 32)]
+    words = np.array(halves, np.uint16).view(np.float32)
+    assert calculate_cycles(words) == cycles
+
+
+def test_calculate_cycles_refuses() -> None:
+    with pytest.raises(SdkRuntimeError) as caught:
+        calculate_cycles(np.zeros(6, np.uint16))
+    assert str(caught.value) == "calculate_cycles: two time stamps are 3 words of 32 bits, got 6 of uint16"
