@@ -36,7 +36,8 @@ class Thread:
     Attributes:
         ready: cycle of the first element at the earliest
         done: elements done
-        slots: datapath cycles that an element takes (a callback of `@map` takes more than one)
+        stalled: whether it cannot go on until a queue or FIFO of its changes
+        step: `step(now)` does the next element in cycle `now`, and tells whether that could be done
         registers: registers to leave behind the last element
     """
 
@@ -60,6 +61,8 @@ class Thread:
         "ready",
         "registers",
         "settings",
+        "stalled",
+        "step",
         "task",
         "up",
     )
@@ -78,6 +81,8 @@ class Thread:
         self.index = 0
         self.indexed = False
         self.call = False
+        self.stalled = False
+        self.step: Callable[[int], bool] = self._step
         self.up: FabricOut | None = None
         self.inputs: list[InputQueue] = []
         self.output: OutputQueue | None = None
@@ -156,7 +161,7 @@ class Thread:
 
     def _sender(self, operand: FabricOut, letter: str) -> Callable[[Any], None]:
         assert self.output is not None
-        items, pe = self.output.items, self.pe
+        output, items, sending = self.output, self.output.items, self.pe.sending
         as_bits: Callable[[Any], int]
         if letter == "f":
             as_bits = float_bits
@@ -171,14 +176,17 @@ class Thread:
             start = first or 0
 
             def put_indexed(value: Any) -> None:
+                if not items:
+                    sending.append(output)
                 items.append((as_bits(value) | (start + self.done & 0xFFFF) << 16, operand.control))
-                pe.sent_to(self.output)
 
             return put_indexed
+        is_control = operand.control
 
         def put(value: Any) -> None:
-            items.append((as_bits(value), operand.control))
-            pe.sent_to(self.output)
+            if not items:
+                sending.append(output)
+            items.append((as_bits(value), is_control))
 
         return put
 
@@ -196,21 +204,63 @@ class Thread:
 
     # --- its elements ---
 
-    def step(self, now: int) -> bool:
-        """Do the next element in cycle `now`, if it can be done."""
+    def begin(self, ready: int) -> None:
+        """It may do elements from cycle `ready` on."""
+        self.ready = ready
+        plain = not (self.indexed or self.popped or self.pushed is not None)
+        if plain and len(self.inputs) == 1 and self.output is None and self.put is not None:
+            self.step = self._receiving(self.inputs[0], self.put)
+
+    def _receiving(self, queue: InputQueue, put: Callable[[Any], None]) -> Callable[[int], bool]:
+        """`step` for what reads one queue and writes memory: most of what happens on a fabric."""
+        items, compute, readers, count = queue.items, self.compute, self.readers, self.count
+        first = readers[0]
+        second = readers[1] if len(readers) == 2 else None
+        single = len(readers) == 1
+
+        def step(now: int) -> bool:
+            if not items:
+                self.stalled = True
+                return False
+            head = items[0]
+            if head[0] >= now:
+                return False
+            if head[2]:
+                return self._control(queue, head[1], now)
+            if single:
+                put(compute(first()))
+            elif second is not None:
+                put(compute(first(), second()))
+            else:
+                put(compute(*[read() for read in readers]))
+            self.done = done = self.done + 1
+            if done >= count:
+                self.pe.finish(self, now + 1)
+            return True
+
+        return step
+
+    def _step(self, now: int) -> bool:
+        """`step` for any operands."""
         for queue in self.inputs:
             items = queue.items
-            if not items or items[0][0] >= now:
+            if not items:
+                self.stalled = True
+                return False
+            if items[0][0] >= now:
                 return False
             if items[0][2]:
                 return self._control(queue, items[0][1], now)
         output = self.output
         if output is not None and len(output.items) >= output.capacity:
+            self.stalled = True
             return False
         for ring in self.popped:
             if not ring.length:
+                self.stalled = True
                 return False
         if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
+            self.stalled = True
             return False
         if self.indexed:
             self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else self.done
@@ -244,8 +294,9 @@ class Thread:
     def close(self) -> None:
         """What its end sends: the command of `advance_switch`, which no CE gets."""
         if self.up is not None and self.up.advance_switch and self.output is not None:
+            if not self.output.items:
+                self.pe.sending.append(self.output)
             self.output.items.append((control.encode(((control.ADVANCE, True),)), True))
-            self.pe.sent_to(self.output)
 
     def waits(self) -> ThreadWait | None:
         """What it waits for; None if it can go on."""

@@ -67,7 +67,7 @@ def _maximum(a: float, b: float) -> float:
 
 
 def _maximum_arrays(a: Array, b: Array) -> Array:
-    return np.where(np.isnan(b) | (a >= b), a, b)
+    return np.asarray(np.where(np.isnan(b) | (a >= b), a, b))
 
 
 def _scale(a: float, n: int) -> float:

@@ -1,8 +1,8 @@
 """A processing element: its main thread, its microthreads, and what compiled code asks of it (`interface.PE`).
 
 A task's code runs at once, at the cycle at which the task starts; `cycles` says how long that takes, and the main
-thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles is one
-that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
+thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles
+is one that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
 
 What a task changes in memory after it has started an asynchronous operation, that operation sees from its first element
 on, even if on the wafer it would have been done by then: no program may count on either.
@@ -91,14 +91,14 @@ class ProcessingElement:
         self._threads: list[Thread] = []
         self._by_number: dict[int, Thread] = {}
         self._queued: dict[int, deque[tuple[Thread, int]]] = {}
-        self._ticked = -1
+        self._one_priority = True
         self._ticks: set[int] = set()
-        self._sending: list[OutputQueue] = []
+        self.sending: list[OutputQueue] = []  # output queues that hold something, the longest waiting first
         self._sent_at = -1
         self._flushing: list[InputQueue | OutputQueue] = []
 
     def _make_queues(self) -> None:
-        program, arch, simulation = self.program, self.arch, self.simulation
+        program, arch = self.program, self.arch
         self._inputs: dict[int, InputQueue] = {}  # by color
         self._input_numbers: dict[int, InputQueue] = {}
         self._outputs: dict[int, OutputQueue] = {}
@@ -123,8 +123,6 @@ class ProcessingElement:
             # A control task may be all that takes wavelets of a color.
             if color not in self._inputs:
                 self._inputs[color] = InputQueue(None, color, OWN_QUEUE)
-        for color, queue in self._inputs.items():
-            queue.release = simulation.releaser(self.index, color)
         for number, color in sorted(program.output_queues.items()):
             self._outputs[number] = OutputQueue(number, color, arch.output_queues[number])
 
@@ -169,6 +167,9 @@ class ProcessingElement:
         queue.items.append((now, data, is_control))
         self.received += 1
         if queue.user is not None:
+            queue.user.stalled = False
+            if queue.shared:
+                self._stir()
             self._tick_at(now + 1)
         elif is_control or queue.task not in self.picker.blocked:
             self.wake(now)
@@ -176,9 +177,9 @@ class ProcessingElement:
     def ramp_free(self, color: int) -> None:  # noqa: ARG002
         """A color may be sent again."""
         now = self._events.now
-        if self._sending and self._sent_at != now:
+        if self.sending and self._sent_at != now:
             self._drain(now)
-            if self._sending or self._threads or self._main is not None:
+            if self.sending or self._threads or self._main is not None:
                 self._tick_at(now + 1)
 
     def teardown(self, color: int) -> None:  # noqa: ARG002
@@ -190,6 +191,10 @@ class ProcessingElement:
 
     def begin(self) -> None:
         """The program starts: what is activated at first may run."""
+        for color, queue in self._inputs.items():
+            queue.release = self.simulation.releaser(self.index, color)
+        for out in self._outputs.values():
+            out.can_send, out.send = self.simulation.sender(out.color)
         self.wake(0)
 
     def launch(self, function: str, arguments: tuple[int | float, ...]) -> None:
@@ -255,8 +260,11 @@ class ProcessingElement:
                 call = self.picker.calls.popleft()
                 return Picked(Task(call.function, "host"), call.arguments)
             picked = self.picker.take(task, queue)
-            if queue is not None and queue.flush:
-                self._flush_empty(now)
+            if queue is not None:
+                if queue.flush:
+                    self._flush_empty(now)
+                if queue.user is not None:
+                    self._tick_at(now + 1)
         return picked
 
     def function(self, name: str) -> Callable[..., Any]:
@@ -534,7 +542,7 @@ class ProcessingElement:
         return add
 
     def _number(self, held: tuple[Operand, ...], settings: Settings) -> int:
-        """The microthread (F13): as the operation says, else of its first fabric operand, the destination before others."""
+        """The microthread (F13): as the operation says, else of its first fabric operand."""
         if settings.microthread is not None:
             return settings.microthread
         for operand in held:
@@ -562,15 +570,15 @@ class ProcessingElement:
                     f"it has {len(self.arch.output_queues)}"
                 )
             queue = OutputQueue(operand.queue, operand.color, self.arch.output_queues[operand.queue])
+            queue.can_send, queue.send = self.simulation.sender(queue.color)
             self._outputs[operand.queue] = queue
-        if queue.color != operand.color and operand.queue not in self.program.output_queues and not queue.items:
-            queue.color = operand.color
         return queue
 
     def _launch(self, thread: Thread, time: int) -> None:
         """A thread has its operation from `time` on."""
-        thread.ready = time + vector.START
+        thread.begin(time + vector.START)
         for queue in thread.inputs:
+            queue.shared = queue.user is not None
             if queue.user is not None and self.arch.name == "wse2":
                 raise self.error(
                     f"@{thread.name} reads input queue {queue.number}, no other operation may read it at the same "
@@ -581,6 +589,7 @@ class ProcessingElement:
         if thread.number is not None:
             self._by_number[thread.number] = thread
             self._threads.append(thread)
+            self._set_priorities()
         if self._trace is not None:
             self._trace(time, self.index, "op", thread.label, thread.name)
         self._tick_at(thread.ready)
@@ -607,6 +616,7 @@ class ProcessingElement:
         number = thread.number
         if number is not None:
             self._threads.remove(thread)
+            self._set_priorities()
             del self._by_number[number]
         self._complete(thread.settings, time)
         for queue in thread.inputs:
@@ -654,55 +664,60 @@ class ProcessingElement:
         """One cycle: an element of one thread, and a wavelet from one output queue."""
         now = self._events.now
         self._ticks.discard(now)
-        self._ticked = now
-        moved = self._step_threads(now)
+        moved = False
+        threads = self._threads
+        if threads:
+            for thread in threads if self._one_priority else self._by_priority():
+                if not thread.stalled and thread.ready <= now and thread.step(now):
+                    moved = True
+                    if len(threads) > 1 and thread.done < thread.count and thread in threads:
+                        # The one that has waited longest goes first.
+                        threads.remove(thread)
+                        threads.append(thread)
+                    if self._running is not None and self._main is None:
+                        self._lost += 1
+                    break
         main = self._main
-        if not moved and main is not None and main.ready <= now:
+        if main is not None and not moved and not main.stalled and main.ready <= now:
             moved = main.step(now)
-        sent = False
-        if self._sending and self._sent_at != now:
-            sent = self._drain(now)
+        sent = bool(self.sending) and self._sent_at != now and self._drain(now)
         if self._flushing:
             self._flush_empty(now + 1)
-        if moved or (sent and (self._sending or self._threads or self._main is not None)):
+        if moved or (sent and (self.sending or threads or self._main is not None)):
             self._tick_at(now + 1)
 
-    def _step_threads(self, now: int) -> bool:
-        """Let one microthread do an element: by priority, and the one that has waited longest."""
-        threads = self._threads
-        if not threads:
-            return False
-        order = threads
-        if len(threads) > 1:
-            order = sorted(threads, key=lambda thread: PRIORITIES[thread.settings.priority])
-        for thread in order:
-            if thread.ready <= now and thread.step(now):
-                if len(threads) > 1 and thread in threads:
-                    threads.remove(thread)
-                    threads.append(thread)
-                if self._running is not None and self._main is None:
-                    self._lost += 1
-                return True
-        return False
+    def _by_priority(self) -> list[Thread]:
+        return sorted(self._threads, key=lambda thread: PRIORITIES[thread.settings.priority])
 
-    def sent_to(self, queue: OutputQueue | None) -> None:
-        """An output queue has got a wavelet."""
-        assert queue is not None
-        if len(queue.items) == 1:
-            self._sending.append(queue)
+    def _set_priorities(self) -> None:
+        self._one_priority = len({thread.settings.priority for thread in self._threads}) < 2
+
+    def _stir(self) -> None:
+        """Something changed that several threads may wait for."""
+        for thread in self._threads:
+            thread.stalled = False
+        if self._main is not None:
+            self._main.stalled = False
 
     def _drain(self, now: int) -> bool:
         """Put a wavelet on the ramp, from the queue that has waited longest."""
-        simulation, index = self.simulation, self.index
-        for queue in self._sending:
-            if simulation.can_send(index, queue.color):
-                data, is_control = queue.items.popleft()
-                self._sending.remove(queue)
-                if queue.items:
-                    self._sending.append(queue)
+        sending, index = self.sending, self.index
+        for queue in sending:
+            color = queue.color
+            if queue.can_send(index, color):
+                items = queue.items
+                if len(items) >= queue.capacity:
+                    self._stir()
+                data, is_control = items.popleft()
+                if len(sending) > 1:
+                    sending.remove(queue)
+                    if items:
+                        sending.append(queue)
+                elif not items:
+                    sending.clear()
                 self._sent_at = now
                 self.sent += 1
-                simulation.send(index, Wavelet(queue.color, data, is_control))
+                queue.send(index, Wavelet(color, data, is_control))
                 return True
         return False
 
@@ -711,12 +726,14 @@ class ProcessingElement:
     def push_fifo(self, ring: Ring, bits: int) -> None:
         """An operation puts an element into a FIFO."""
         ring.push(bits)
+        self._stir()
         if ring.buffer.activate_push is not None:
             self.activate_at(ring.buffer.activate_push, self._events.now + 1)
 
     def pop_fifo(self, ring: Ring) -> int:
         """An operation takes an element out of a FIFO."""
         bits = ring.pop()
+        self._stir()
         if ring.buffer.activate_pop is not None:
             self.activate_at(ring.buffer.activate_pop, self._events.now + 1)
         return bits

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cstool.fabric.memory import Memory
 from cstool.fabric.program import FifoBuffer
+from cstool.fabric.wavelet import Wavelet
 
 if TYPE_CHECKING:
     from cstool.fabric.microthread import Thread
@@ -24,10 +25,11 @@ class InputQueue:
         user: the operation that reads it
         task: id of the data task that reads it
         release: tells who sends that there is room for one more
+        shared: whether several operations have read it at once (WSE-3)
         flush: whether the teardown task is to be activated once it is empty
     """
 
-    __slots__ = ("capacity", "color", "flush", "items", "number", "release", "task", "user")
+    __slots__ = ("capacity", "color", "flush", "items", "number", "release", "shared", "task", "user")
 
     def __init__(self, number: int | None, color: int, capacity: int) -> None:
         self.number = number
@@ -37,6 +39,7 @@ class InputQueue:
         self.user: Thread | None = None
         self.task: int | None = None
         self.release: Callable[[], None] = lambda: None
+        self.shared = False
         self.flush = False
 
     def take(self) -> int:
@@ -47,15 +50,27 @@ class InputQueue:
 
 
 class OutputQueue:
-    """Wavelets that wait for the ramp: (data, whether control)."""
+    """Wavelets that wait for the ramp: (data, whether control).
 
-    __slots__ = ("capacity", "color", "flush", "items", "number")
+    Args:
+        number: of the queue
+        color: of its wavelets
+        capacity: wavelets
+
+    Attributes:
+        can_send: `can_send(pe_index, color)`: whether the ramp takes one now
+        send: `send(pe_index, wavelet)`
+    """
+
+    __slots__ = ("can_send", "capacity", "color", "flush", "items", "number", "send")
 
     def __init__(self, number: int, color: int, capacity: int) -> None:
         self.number = number
         self.color = color
         self.capacity = capacity
         self.items: deque[tuple[int, bool]] = deque()
+        self.can_send: Callable[[int, int], bool] = lambda pe, color: True
+        self.send: Callable[[int, Wavelet], None] = lambda pe, wavelet: None
         self.flush = False
 
 

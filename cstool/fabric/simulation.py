@@ -167,26 +167,13 @@ class Simulation:
 
     def releaser(self, pe: int, color: int) -> Callable[[], None]:
         """What a PE calls when it took a wavelet of `color` out of its queue."""
-        return partial(self._release, pe, color)
-
-    def _release(self, pe: int, color: int) -> None:
         taken = self._taken.get(color)
-        if taken is None:
-            self.network.release(pe, color)
-        else:
-            taken(pe)
+        return partial(self.network.release, pe, color) if taken is None else partial(taken, pe)
 
-    def can_send(self, pe: int, color: int) -> bool:
-        """Whether the ramp, or the host, takes a wavelet now."""
-        return color in self._sent or self.network.can_send(pe, color)
-
-    def send(self, pe: int, wavelet: Wavelet) -> None:
-        """A wavelet leaves a PE."""
-        sent = self._sent.get(wavelet.color)
-        if sent is None:
-            self.network.send(pe, wavelet)
-        else:
-            sent(pe, wavelet)
+    def sender(self, color: int) -> tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]:
+        """`can_send` and `send` of a color."""
+        sent = self._sent.get(color)
+        return (self.network.can_send, self.network.send) if sent is None else (_always, sent)
 
     def unblocked(self, pe: int) -> None:
         """A PE ran `unblock_cmd_stream`."""
@@ -201,3 +188,8 @@ class Simulation:
     def _hop(self, time: int, pe: int, port: int, wavelet: Wavelet) -> None:
         assert self.on_trace is not None
         self.on_trace(time, pe, "hop", port, wavelet.color, wavelet.data, wavelet.control)
+
+
+def _always(pe: int, color: int) -> bool:  # noqa: ARG001
+    """The host takes all that PEs send."""
+    return True
