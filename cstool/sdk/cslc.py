@@ -39,8 +39,11 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile as the command line says; return the exit code: 0, 1 the program is wrong, 2 the command line is."""
+    words = sys.argv[1:] if arguments is None else arguments
+    # This flag has a value only behind an equals sign.
+    words = [f"{word}=" if word == "--output-json" else word for word in words]
     try:
-        _run(_flags().parse_intermixed_args(arguments))
+        _run(_flags().parse_intermixed_args(words))
     except KeyboardInterrupt:
         print("cslc: interrupted", file=sys.stderr)
         return 130
@@ -74,7 +77,7 @@ def _flags() -> argparse.ArgumentParser:
         default=Path("out"),
         help="where to write to (default: out)",
     )
-    add("--arch", choices=sorted(ARCHS), default="wse2", help="the wafer (default: wse2)")
+    add("--arch", metavar="ARCH", type=_arch, default="wse2", help="wse2 or wse3 (default: wse2)")
     add("--fabric-dims", metavar="W,H", type=_pair, help="columns and rows of the fabric (default: as few as do)")
     add(
         "--fabric-offsets",
@@ -103,8 +106,8 @@ def _flags() -> argparse.ArgumentParser:
     )
     add("--max-inlined-iterations", metavar="N", type=_whole, help="iterations of one loop at compile time, at most")
     add("--comptime-func-depth-limit", metavar="N", type=_whole, help="calls within calls at compile time, at most")
-    add("--fp16-format", choices=["f16", "bf16", "cb16"], default="f16", help="16-bit floats (only f16 is simulated)")
-    add("--output-json", metavar="FILE", nargs="?", const="", help="write the parameters to a file of their own")
+    add("--fp16-format", metavar="FORMAT", default="f16", help="16-bit floats (only f16 is simulated)")
+    add("--output-json", metavar="FILE", help="write the parameters to a file of their own (default: DIRECTORY.json)")
     add("--out-routes", action="store_true", help="print every route")
     add("--max-parallelism", metavar="N", type=_whole, help="taken, and without effect")
     add("-g0", action="store_true", help="likewise")
@@ -161,7 +164,7 @@ def _run(flags: argparse.Namespace) -> None:
         target = Path(flags.output_json or f"{flags.output}.json")
         write_replacing(target, json.dumps({"params": dict(program.params)}, indent=1) + "\n")
     if flags.out_routes:
-        print("\n".join(routes_text(program)))
+        print("".join(f"{line}\n" for line in routes_text(program)), end="")
     if flags.verbose:
         print(summary_text(program, flags.output))
 
@@ -231,6 +234,12 @@ def summary_text(program: FabricProgram, folder: Path) -> str:
 
 def _ports(ports: int) -> str:
     return "+".join(name for number, name in enumerate(PORTS) if ports >> number & 1) or "none"
+
+
+def _arch(text: str) -> str:
+    if text not in ARCHS:
+        raise argparse.ArgumentTypeError(f"must be {' or '.join(sorted(ARCHS))}, got {text!r}")
+    return text
 
 
 def _pair(text: str) -> tuple[int, int]:
