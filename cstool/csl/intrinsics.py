@@ -29,7 +29,7 @@ class Intrinsic:
 
 
 def _function(cycles: int) -> Intrinsic:
-    return Intrinsic(("float",), "same", "the function in float64 (NumPy), rounded once to the type", True, cycles)
+    return Intrinsic(("float",), "same", "`fabric.functions.FUNCTIONS`, rounded once to the type", True, cycles)
 
 
 INTRINSICS = {
@@ -50,8 +50,7 @@ INTRINSICS = {
     "__say": Intrinsic(
         ("string", "struct"),
         "void",
-        "pe.say(text): the string, where the k-th `{...}` (`{}`, `{d}`, `{x}`, `{f}`, ...) is the k-th field of the"
-        " struct, at run time: floats as Python's `{:.6g}`, integers decimal, `{x}` hexadecimal, bool true or false",
+        "pe.say(`fabric.functions.text`(string, values)): values are the fields of the struct, strings among them",
         cycles=0,
     ),
     "__stream": Intrinsic(
@@ -72,7 +71,7 @@ INTRINSICS = {
     "__ceil": _function(8),
     "__floor": _function(8),
     "__trunc": _function(8),
-    "__pow": Intrinsic(("float", "float"), "same", "x ** y in float64 (NumPy), rounded once", True, 120),
-    "__mod": Intrinsic(("float", "float"), "same", "C's fmod in float64, rounded once", True, 60),
+    "__pow": Intrinsic(("float", "float"), "same", "`fabric.functions.power`, rounded once", True, 120),
+    "__mod": Intrinsic(("float", "float"), "same", "`fabric.scalar.modulo`, rounded once", True, 60),
 }
-"""By name without the `@`. A domain error is NaN, an overflow infinite, as in NumPy; no warnings."""
+"""By name without the `@`."""

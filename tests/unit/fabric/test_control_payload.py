@@ -1,0 +1,24 @@
+"""Payloads of control wavelets: what is written is read, command by command."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.fabric import control
+
+commands = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=control.MAX_COMMANDS)
+
+
+def test_one_command_is_above_its_task_and_data() -> None:
+    payload = control.encode(((control.ADVANCE, True),), task=40, data=0xBEEF)
+    assert payload == 0b101 << 22 | 40 << 16 | 0xBEEF
+
+
+@settings(max_examples=200, deadline=None)
+@given(commands, st.integers(0, 63), st.integers(0, 0xFFFF))
+def test_commands_come_one_after_the_other(several: list[tuple[int, bool]], task: int, data: int) -> None:
+    payload = control.encode(tuple(several), task, data)
+    assert payload < 1 << 32
+    for command, ignore in [*several, (control.NOP, False), (control.NOP, False)]:
+        kept = data if len(several) <= control.SHORT_COMMANDS else 0
+        assert control.decode(payload) == (command, ignore, task, kept)
+        payload = control.pop(payload)

@@ -1,0 +1,57 @@
+"""Functions of floats, beside NumPy's, and texts of what programs print."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.fabric.functions import FUNCTIONS, power, text
+from cstool.fabric.numbers import f32
+
+NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
+EDGES = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, 90.0, -800.0, 800.0, math.inf, -math.inf, math.nan]
+
+
+def same(found: float, wanted: float) -> bool:
+    """Whether two results are one float32, the sign of zero counted."""
+    if math.isnan(wanted):
+        return math.isnan(found)
+    return f32(found) == f32(wanted) and math.copysign(1, found) == math.copysign(1, wanted)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("x", EDGES)
+def test_edges_as_numpy(name: str, x: float) -> None:
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = float(getattr(np, NUMPY.get(name, name))(np.float64(x)))
+    assert same(FUNCTIONS[name](x), wanted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-50, 50, width=32), st.floats(-8, 8, width=32))
+def test_power_as_numpy(x: float, y: float) -> None:
+    with np.errstate(all="ignore"):
+        assert same(power(x, y), float(np.power(np.float64(x), np.float64(y))))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "wanted"),
+    [
+        (0.0, -1.0, math.inf),
+        (-0.0, -1.0, -math.inf),
+        (0.0, -2.0, math.inf),
+        (-1e300, 3.0, -math.inf),
+        (-2.0, 0.5, math.nan),
+    ],
+)
+def test_power_at_its_edges(x: float, y: float, wanted: float) -> None:
+    assert same(power(x, y), wanted)
+
+
+def test_text_takes_values_in_order() -> None:
+    assert text("{} is {d} = 0x{x}, {f}", ["x", 17, 17, 0.1 + 0.2]) == "x is 17 = 0x11, 0.3"
+    assert text("{} {}", [True]) == "true {}"
