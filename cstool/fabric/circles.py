@@ -53,16 +53,19 @@ def circular_parts(starts: Iterable[Node], targets: Callable[[Node], Sequence[No
     return found
 
 
-def shortest_circle(part: Sequence[Node], targets: Callable[[Node], Sequence[Node]]) -> list[Node]:
+def shortest_circle(
+    part: Sequence[Node], targets: Callable[[Node], Sequence[Node]], through: Sequence[Node] | None = None
+) -> list[Node]:
     """Return the nodes of a shortest circle, each of which leads to the next, and the last to the first.
 
     Args:
         part: as of `circular_parts`
         targets: where the edges of a node lead
+        through: nodes of the part, one of which must be on the circle; None for any
     """
     within = set(part)
     best: list[Node] = []
-    for start in part[:MOST_TRIED]:
+    for start in (part if through is None else through)[:MOST_TRIED]:
         circle = _circle_through(start, within, targets)
         if not best or len(circle) < len(best):
             best = circle

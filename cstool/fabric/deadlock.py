@@ -4,7 +4,7 @@ It draws a circle of those that wait for each other, where there is one, and tel
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 
 from cstool.fabric.circles import circular_parts, shortest_circle
@@ -51,10 +51,12 @@ def deadlock_report(
     if len(starts) < len(graph.waits):
         report.append(f"(of {len(graph.waits):,} waits the first {len(starts):,} were looked at)")
     parts = circular_parts(starts, graph.targets)
-    circles = sorted((shortest_circle(part, graph.targets) for part in parts), key=len)
+    # A circle of routes alone is one that nothing leads into: an end.
+    through = [[node for node in part if node in graph.waits] for part in parts]
+    circles = [shortest_circle(part, graph.targets, own) for part, own in zip(parts, through, strict=True) if own]
     if circles:
-        report += ["", *_circle(graph, circles[0], len(circles))]
-    report += _ends(graph, starts, {node for part in parts for node in part})
+        report += ["", *_circle(graph, min(circles, key=len), len(circles))]
+    report += _ends(graph, starts, {node: bool(own) for part, own in zip(parts, through, strict=True) for node in part})
     return "\n".join(report)
 
 
@@ -78,14 +80,20 @@ def _are(count: int, noun: str) -> str:
     return f"{'is' if count == 1 else 'are'} {counted(count, noun)}"
 
 
-def _ends(graph: WaitGraph, starts: Sequence[Node], circular: set[Node]) -> list[str]:
-    """Tell what those wait for that are in no circle, those ends first that most PEs wait for."""
+def _ends(graph: WaitGraph, starts: Sequence[Node], circular: Mapping[Node, bool]) -> list[str]:
+    """Tell what those wait for that are in no circle, those ends first that most PEs wait for.
+
+    Args:
+        graph: of all
+        starts: what was told
+        circular: nodes of circles, and whether something that was told is in theirs
+    """
     known: dict[Node, tuple[Node, int]] = {}
     groups: dict[tuple[object, ...], list[Node]] = {}
     behind: set[int] = set()
     for start in starts:
         end, _ = _end_of(graph, start, circular, known)
-        if end not in circular:
+        if not circular.get(end):
             groups.setdefault(signature(graph, end), []).append(start)
         elif start not in circular:
             behind.add(graph.waits[start].pe)
@@ -104,7 +112,7 @@ def _wait(pes: int) -> str:
 
 
 def _end_of(
-    graph: WaitGraph, start: Node, circular: set[Node], known: dict[Node, tuple[Node, int]]
+    graph: WaitGraph, start: Node, circular: Mapping[Node, bool], known: dict[Node, tuple[Node, int]]
 ) -> tuple[Node, int]:
     """Return where the chain from a node ends, or meets a circle, and over how many nodes that is."""
     path = []
@@ -129,7 +137,7 @@ def _end(graph: WaitGraph, group: Sequence[Node], known: dict[Node, tuple[Node, 
     chain = [start]
     while chain[-1] != known[start][0]:
         chain.append(graph.targets(chain[-1])[0])
-    shown = [node for node in chain if node[0] != "route"]
+    shown = [node for node in chain[:-1] if node[0] != "route"] + chain[-1:]
     waiting = {graph.waits[node].pe for node in group}
     ends = {known[node][0] for node in group}
     this = "this" if len(ends) == 1 else f"{len(ends):,} ends like this one"

@@ -218,7 +218,8 @@ def _leads_on(thread: ThreadWait) -> bool:
 def node_of(wait: Wait) -> Node:
     """The node of something that was told."""
     if isinstance(wait, ThreadWait):
-        return ("thread", wait.pe, wait.thread)
+        # One that has not begun stands behind the others of its thread.
+        return ("thread", wait.pe, wait.thread if wait.kind != "thread" else f"behind microthread {wait.number}")
     if isinstance(wait, TaskWait):
         return ("task", wait.pe, wait.task)
     if isinstance(wait, QueueWait):

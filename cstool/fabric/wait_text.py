@@ -24,6 +24,8 @@ def describe(graph: WaitGraph, node: Node) -> tuple[str, str]:
     if kind == "never":
         told = "it has no program" if program is None else f"its program{name} sends nothing of color {color}"
         return graph.name(pe), told
+    if kind == "route":
+        return graph.name(pe), f"router: its route of color {color} goes round in a circle that nobody sends into"
     return graph.name(pe), _route_text(graph, pe, node[2], color)
 
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from cstool.fabric.arch import PORTS
 from cstool.fabric.deadlock import WIDTH, deadlock_report
 from cstool.fabric.program import PEProgram
+from cstool.fabric.simulation import Simulation
 from cstool.fabric.wait_graph import WaitGraph
 from cstool.fabric.waiting import QueueWait, TaskWait, ThreadWait
-from tests.unit.fabric.waits import config, fabric, receives, sends, stuck
+from tests.unit.fabric.waits import config, fabric, receives, sender_and_receiver, sends, stuck
 
 TWO = fabric(
     2,
@@ -73,6 +74,10 @@ REPORTS = {
     ),
     "no_way_in": (
         fabric(2, 1, {3: {(1, 0): config("E>R", "W>R")}}),
+        [receives(1, 3)],
+    ),
+    "routes_in_a_circle": (
+        fabric(3, 1, {3: {(0, 0): config("E>E"), (1, 0): config("W>RW"), (2, 0): config("R>W")}}),
         [receives(1, 3)],
     ),
     "no_route": (fabric(2, 1, {}), [receives(1, 3)]),
@@ -177,3 +182,26 @@ def test_whatever_stands_still_a_report_names_every_kind_of_it_within_the_width(
             open_nodes += graph.targets(node)
     assert {node[0] for node in reached} <= {*"thread task queue buffer route idle never host cut".split()}
     assert all(0 <= node[2] < len(PORTS) for node in reached if node[0] in ("route", "cut"))
+
+
+def test_a_simulation_that_stands_still_tells_why():
+    simulation = Simulation(sender_and_receiver(5, 7))
+    assert simulation.run_until() is False
+    waits = [*simulation.network.waiting(), *(wait for pe in simulation.pes for wait in pe.waiting())]
+    said = deadlock_report(simulation.program, 99, waits, simulation.network.config).splitlines()
+    assert said[3:7] == [
+        "    PE 1.0  task main: @mov32, pe.csl:40:5, waits for color 3 (queue 2), 5 of 7 wavelets came",
+        "      |",
+        "      v",
+        "    PE 0.0  idle: no task of it runs or is activated, and it sends no more of color 3 (left.csl)",
+    ]
+
+
+def test_a_sender_that_nobody_takes_from_is_told_through_the_network():
+    simulation = Simulation(sender_and_receiver(50, 7))
+    assert simulation.run_until() is False
+    waits = [*simulation.network.waiting(), *(wait for pe in simulation.pes for wait in pe.waiting())]
+    said = deadlock_report(simulation.program, 99, waits, simulation.network.config)
+    assert said.splitlines()[0] == "deadlock at cycle 99: nothing can move any more; 2 of 2 PEs wait"
+    assert "input queue 2 holds 6 wavelets of color 3, but nothing takes them" in said
+    assert said.endswith("look at a task bound to color 3, or an operation that receives it: nothing takes what came")

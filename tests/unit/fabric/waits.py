@@ -4,7 +4,7 @@ import numpy as np
 
 from cstool.fabric.arch import EAST, NORTH, RAMP, SOUTH, WEST
 from cstool.fabric.network import Waiting
-from cstool.fabric.program import ColorConfig, FabricProgram, PEProgram, Route
+from cstool.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
 from cstool.fabric.waiting import MAIN, ThreadWait
 from cstool.fabric.wavelet import Wavelet
 
@@ -62,3 +62,32 @@ def stuck(pe, port, color, outputs="", blocked="", reason="", position=0, count=
     wavelets = tuple(Wavelet(color, number) for number in range(count))
     numbers = (tuple(sorted(PORTS[letter] for letter in letters)) for letters in (outputs, blocked))
     return Waiting(pe, PORTS[port], color, wavelets, position, *numbers, reason)
+
+
+SENDS = """
+def program(pe):
+    def main():
+        yield from pe.wait("mov32", (FabricOut(2, 3, {count}), Mem1d(0, {count}, 4, 4)), Settings())
+    return {{"main": main}}
+"""
+TAKES = """
+def program(pe):
+    def main():
+        yield from pe.wait("mov32", (Mem1d(0, {count}, 4, 4), FabricIn(2, {count})), Settings())
+    return {{"main": main}}
+"""
+IMPORTS = "from cstool.fabric.dsd import FabricIn, FabricOut, Mem1d, Settings\n"
+
+
+def sender_and_receiver(sent, taken=None):
+    """Two PEs: the left one sends wavelets of color 3, the right one takes as many, or another number."""
+    main = {9: Task("main", "local", place="pe.csl:40:5")}
+    left = PEProgram(
+        "left.csl", "wse2", IMPORTS + SENDS.format(count=sent), tasks=main, activated=(9,), output_queues={2: 3},
+        outputs=frozenset({3}),
+    )  # fmt: skip
+    right = PEProgram(
+        "right.csl", "wse2", IMPORTS + TAKES.format(count=sent if taken is None else taken), tasks=main, activated=(9,),
+        input_queues={2: 3}, inputs=frozenset({3}),
+    )  # fmt: skip
+    return fabric(2, 1, {3: {(0, 0): config("R>E"), (1, 0): config("W>R")}}, (left, right), [[0, 1]])
