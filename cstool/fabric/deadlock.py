@@ -132,8 +132,8 @@ def _end_of(
 
 def _end(graph: WaitGraph, group: Sequence[Node], known: dict[Node, tuple[Node, int]]) -> list[str]:
     """Tell one end, with a short chain that leads to it for an example."""
-    # The wait that is the end itself is no example, unless there is no other.
-    start = min(group, key=lambda node: (known[node][1] == 0, known[node][1]))
+    # An operation stands in the source, so it is the best example; what is the end itself is none, if there is another.
+    start = min(group, key=lambda node: (known[node][1] == 0, node[0] != "thread", known[node][1]))
     chain = [start]
     while chain[-1] != known[start][0]:
         chain.append(graph.targets(chain[-1])[0])
