@@ -199,7 +199,10 @@ class Host:
     def settle(self) -> None:
         """Let time pass until the next command would reach the fabric."""
         due = self._last + LATENCY
-        self._simulation.run_until(until=due)
+        if self._simulation.run_until(until=due):
+            # Nothing may happen in that very cycle, but it is the one in which the command comes.
+            self._events.at(due, _nothing)
+            self._simulation.run_until(until=due)
 
     def poll(self) -> None:
         """Let time pass as a command does that asks the fabric something."""
@@ -341,3 +344,7 @@ class Host:
             hint,
             deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
         )
+
+
+def _nothing() -> None:
+    """What happens in a cycle in which time only passes."""

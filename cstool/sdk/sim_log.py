@@ -1,15 +1,9 @@
-"""What a run leaves behind for people: `sim.log`, what was done and said, and `sim_stats.json`, what it cost."""
+"""What a run leaves behind for people: `sim.log`, what the host did and what programs said, with the cycle."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cstool.atomic_file import write_replacing
-from cstool.fabric.stats import stats_document
 from cstool.plain_text import one_line
-
-if TYPE_CHECKING:
-    from cstool.fabric.simulation import Simulation
 
 
 class SimLog:
@@ -30,8 +24,3 @@ class SimLog:
     def write(self) -> None:
         """Write all lines so far."""
         write_replacing(self._path, "".join(line + "\n" for line in self._lines))
-
-
-def write_stats(simulation: "Simulation", path: Path) -> None:
-    """Write what `Simulation.stats` counts."""
-    write_replacing(path, json.dumps(stats_document(simulation)) + "\n")

@@ -4,26 +4,29 @@ Requests are headers of `wire` with "op", "id" and "block". Each is answered onc
 and words, or {"id", "error"}. "load", the first one, asks for nothing else. After an error nothing more is simulated.
 """
 
+import json
 import os
 import queue
 import signal
 import socket
 import sys
 import threading
-import time
+import time as clock
 import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cstool.atomic_file import write_replacing
 from cstool.errors import CstoolError, fault_of
 from cstool.fabric.host import Command, Host, Rectangle
 from cstool.fabric.simulation import Simulation
+from cstool.fabric.stats import stats_document
 from cstool.plain_text import one_line
 from cstool.sdk import wire
 from cstool.sdk.artifact import read_program
-from cstool.sdk.sim_log import SimLog, write_stats
+from cstool.sdk.sim_log import SimLog
 
 TRACE_VARIABLE = "CSTOOL_FABRIC_TRACE"
 """names a file that everything that happens is written to"""
@@ -57,8 +60,7 @@ class Session:
                 from cstool.fabric.trace import Recorder
 
                 self._recorder = Recorder(program)
-            self.simulation = Simulation(program, on_trace=self._recorder)
-            self.simulation.on_say = self._say
+            self.simulation = Simulation(program, on_trace=self._recorder, on_say=self._say)
             self._host = Host(self.simulation, self._log.add)
         except Exception as error:
             self._fail(error)
@@ -182,15 +184,15 @@ class Session:
         try:
             self._log.write()
             if hasattr(self, "simulation"):
-                write_stats(self.simulation, Path("sim_stats.json"))
+                write_replacing(Path("sim_stats.json"), json.dumps(stats_document(self.simulation)) + "\n")
             if self._recorder is not None:
                 self._recorder.save(Path(os.environ[TRACE_VARIABLE]))
         except OSError as error:
             print(f"warning: {fault_of(error) or error}", file=sys.stderr, flush=True)
 
-    def _say(self, pe: int, text: str) -> None:
+    def _say(self, time: int, pe: int, text: str) -> None:
         width = self.simulation.program.width
-        self._log.add(self.simulation.events.now, f"PE {pe % width}.{pe // width}: {text}")
+        self._log.add(time, f"PE {pe % width}.{pe // width}: {text}")
 
     def _read(self) -> None:
         """Take requests as they come, so that the script never waits to send one."""
@@ -202,7 +204,7 @@ class Session:
 def _end_with(parent: int) -> None:
     """End this process when the script's is gone, whoever else still holds its socket."""
     while os.getppid() == parent:
-        time.sleep(0.5)
+        clock.sleep(0.5)
     os._exit(0)
 
 
