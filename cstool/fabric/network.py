@@ -22,7 +22,6 @@ next cycle on. So the order of events within a cycle does not matter.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from operator import attrgetter
 from typing import Protocol
 
@@ -216,7 +215,6 @@ class Network:
     def _wait(self, buffer: Buffer) -> Waiting:
         flow = buffer.flow
         route = flow.route()
-        way = STOPPED if route is None else flow.way or self._find(flow)
         outputs: tuple[int, ...] = ()
         blocked: tuple[int, ...] = ()
         if flow.teardown:
@@ -226,6 +224,7 @@ class Network:
         elif not route.rx >> buffer.side & 1:
             reason = f"position {flow.position} takes from {_ports(route.rx)} only"
         else:
+            way = flow.way or self._find(flow)
             exit_ = way.exit if way.exit and flow.goes_down(buffer.queue[0]) else None
             ends: Sequence[Link] = [exit_, *way.links] if exit_ else way.links
             outputs = tuple(link.port for link in ends)
@@ -362,7 +361,7 @@ class Network:
         for router in routers:
             heads = router.heads
             used = 0
-            again = False
+            served = again = False
             for buffer in self._in_turn(router, now) if len(heads) > 1 else heads[:]:
                 flow = buffer.flow
                 way = flow.way or self._find(flow)
@@ -386,8 +385,9 @@ class Network:
                         continue
                     if after is None:
                         after = self._cycle(now + 1)
-                    if not used:
+                    if not served:
                         router.last = flow.color
+                        served = True
                     used |= tx
                     if wavelet.control or not flow.plain:
                         wavelet = self._obey(flow, wavelet)
@@ -395,9 +395,10 @@ class Network:
                     for link in way.links:
                         link.free -= 1
                         link.count += 1
-                        after.arrivals.append((link, wavelet if flow.plain else wavelet._replace(color=link.color)))
+                        out = wavelet if flow.plain else wavelet._replace(color=link.color)
+                        after.arrivals.append((link, out))
                         if on_hop:
-                            on_hop(now, router.pe, link.port, wavelet)
+                            on_hop(now, router.pe, link.port, out)
                     if exit_:
                         exit_.free -= 1
                         exit_.count += 1
@@ -421,15 +422,17 @@ class Network:
                 after.awake.append(router)
 
     def _in_turn(self, router: Router, now: int) -> list[Buffer]:
-        """Heads in the order in which they may choose: the colors after the one that was served first last time."""
-        heads = router.heads
-        for one, next_ in pairwise(heads):
-            if one.flow is next_.flow:
-                rx = (one.flow.way or self._find(one.flow)).rx
-                if rx >> one.side & rx >> next_.side & 1:
-                    raise errors.conflict(router.pe, self._width, one.flow.color, (one.side, next_.side), now)
-        behind = [buffer for buffer in heads if buffer.color > router.last]
-        return behind + heads[: len(heads) - len(behind)]
+        """Heads that the router takes now, those first whose color comes after the one served first last time."""
+        ready: list[Buffer] = []
+        for buffer in router.heads:
+            way = buffer.flow.way or self._find(buffer.flow)
+            if not way.rx >> buffer.side & 1:
+                continue
+            if ready and ready[-1].flow is buffer.flow:
+                raise errors.conflict(router.pe, self._width, buffer.flow.color, (ready[-1].side, buffer.side), now)
+            ready.append(buffer)
+        behind = [buffer for buffer in ready if buffer.color > router.last]
+        return behind + ready[: len(ready) - len(behind)]
 
     def _obey(self, flow: Flow, wavelet: Wavelet) -> Wavelet:
         """A wavelet leaves that is not like others: count it, execute its command. Returns what goes on."""
