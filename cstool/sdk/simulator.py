@@ -30,6 +30,8 @@ from cstool.sdk.sim_log import SimLog
 
 TRACE_VARIABLE = "CSTOOL_FABRIC_TRACE"
 """names a file that everything that happens is written to"""
+LIMIT_VARIABLE = "CSTOOL_FABRIC_MAX_CYCLES"
+"""holds the cycle after which it is an error not to have ended"""
 
 
 class Session:
