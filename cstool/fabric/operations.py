@@ -99,7 +99,7 @@ def _to_int16(a: float) -> int:
 
 def _to_int16_arrays(a: Array) -> Array:
     wide = np.asarray(a, np.float64)
-    return np.trunc(np.clip(np.where(np.isnan(wide), 0.0, wide), -32768.0, 32767.0)).astype(np.int16)
+    return np.asarray(np.trunc(np.clip(np.where(np.isnan(wide), 0.0, wide), -32768.0, 32767.0)), np.int16)
 
 
 def _shift_left(a: int, n: int) -> int:

@@ -1,0 +1,78 @@
+"""Small fabric programs by hand: code of PEs as text, a row of PEs with colors along it."""
+
+import textwrap
+
+import numpy as np
+
+from cstool.fabric.arch import EAST, RAMP, WEST
+from cstool.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
+from cstool.fabric.simulation import Simulation
+from cstool.fabric.wavelet import Events
+
+
+def task(function, kind="local", **fields):
+    return Task(function, kind, place=f"pe.csl:{len(function)}:1", **fields)
+
+
+def program(body, *, arch="wse2", tasks=None, memory=b"", **fields):
+    """A PE program; `body` defines functions of `pe`. A function `main` is local task 8, and starts activated."""
+    code = (
+        "from cstool.fabric.dsd import *\n"
+        "PLAIN = Settings()\n"
+        "def program(pe):\n"
+        f"{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+        "    return {name: value for name, value in locals().items() if callable(value)}\n"
+    )
+    tasks = {8: task("main")} if tasks is None else tasks
+    fields.setdefault("activated", tuple(number for number, each in tasks.items() if each.function == "main"))
+    fields.setdefault("inputs", frozenset(fields.get("input_queues", {}).values()))
+    fields.setdefault("outputs", frozenset(fields.get("output_queues", {}).values()))
+    return PEProgram("pe.csl", arch, code, bytes(memory), tasks=tasks, **fields)
+
+
+def row(*programs, colors=(), **how):
+    """A simulation of a row of PEs. `colors`: (color, x of the sender, xs of the receivers, to the right of it)."""
+    width = len(programs)
+    configs, routes = [], {}
+    for color, sender, receivers in colors:
+        table = np.full((1, width), -1, np.int32)
+        for x in range(sender, max(receivers) + 1):
+            rx = 1 << RAMP if x == sender else 1 << WEST
+            tx = (1 << RAMP if x in receivers else 0) | (1 << EAST if x < max(receivers) else 0)
+            table[0, x] = len(configs)
+            configs.append(ColorConfig((Route(rx, tx),)))
+        routes[color] = table
+    tiles = np.arange(width, dtype=np.int32).reshape(1, width)
+    fabric = FabricProgram(programs[0].arch, width, 1, tiles, programs, routes, tuple(configs))
+    return Simulation(fabric, **how)
+
+
+def run(*programs, colors=(), **how):
+    """Run a row of PEs to its end; the PEs."""
+    simulation = row(*programs, colors=colors, **how)
+    simulation.run_until()
+    return simulation.pes
+
+
+class ShuffledEvents(Events):
+    """Events of one cycle happen in any order."""
+
+    def __init__(self, random):
+        super().__init__()
+        self.random = random
+
+    def cycle(self):
+        time = self.next_time()
+        if time is None:
+            return False
+        if time != self.now:
+            self.now, self._next = time, 0
+        events = self._cycles[time]
+        while self._next < len(events):
+            at = self.random.randrange(self._next, len(events))
+            events[at], events[self._next] = events[self._next], events[at]
+            action, arguments = events[self._next]
+            self._next += 1
+            action(*arguments)
+        self.done += len(events)
+        return True
