@@ -62,7 +62,8 @@ class Session:
                 from cstool.fabric.trace import Recorder
 
                 self._recorder = Recorder(program)
-            self.simulation = Simulation(program, on_trace=self._recorder, on_say=self._say)
+            limit = int(os.environ.get(LIMIT_VARIABLE) or 0) or None
+            self.simulation = Simulation(program, max_cycles=limit, on_trace=self._recorder, on_say=self._say)
             self._host = Host(self.simulation, self._log.add)
         except Exception as error:
             self._fail(error)
@@ -85,18 +86,19 @@ class Session:
     def _answer(self, header: dict[str, Any], words: wire.Words) -> None:
         number = header["id"]
         try:
-            command = self._do(header, words)
-            if isinstance(command, Command):
-                self._open.append((number, command))
+            answer = self._do(header, words)
+            if isinstance(answer, Command):
+                self._open.append((number, answer))
                 if header["block"]:
-                    self._host.finish(command)
-                    self._reply(number, command)
-            else:
-                wire.send(self._connection, {"id": number}, wire.NO_WORDS if command is None else command)
+                    self._host.finish(answer)
+                    self._reply_done()
+                    self._reply(number, answer)
+                return
+            self._reply_done()
+            wire.send(self._connection, {"id": number}, wire.NO_WORDS if answer is None else answer)
         except Exception as error:
             self._fail(error)
             wire.send(self._connection, {"id": number, "error": self._failure})
-        self._reply_done()
 
     def _do(self, header: dict[str, Any], words: wire.Words) -> Command | wire.Words | None:
         """Begin what a request asks for; return what it waits for, or what it brings."""
@@ -155,11 +157,14 @@ class Session:
         self._reply_done()
 
     def _reply(self, number: int, command: Command) -> None:
-        self._open = [entry for entry in self._open if entry[0] != number]
+        """Answer an open request; none that was answered."""
+        if (number, command) not in self._open:
+            return
+        self._open.remove((number, command))
         wire.send(self._connection, {"id": number}, wire.NO_WORDS if command.result is None else command.result.ravel())
 
     def _reply_done(self) -> None:
-        for number, command in self._open:
+        for number, command in list(self._open):
             if command.done:
                 self._reply(number, command)
 
