@@ -47,11 +47,12 @@ def off_rectangle(pe: int, size: tuple[int, int], color: int, port: int) -> Simu
     )
 
 
-def nobody_takes(pe: int, width: int, color: int, side: int, program: str) -> SimulationError:
+def nobody_takes(pe: int, width: int, color: int, side: int, program: str | None) -> SimulationError:
     """A wavelet that came by port `side` goes down the ramp, and no input queue has its color."""
+    nobody = "its PE has no program" if program is None else f"{program} has none for it"
     return SimulationError(
         f"{pe_name(pe, width)}: a color that goes down the ramp must have an input queue, "
-        f"got a wavelet of color {color} from {PORTS[side]} to RAMP, and {program} takes none",
+        f"got a wavelet of color {color} from {PORTS[side]} to RAMP, and {nobody}",
         "bind an input queue to the color there, or take RAMP out of its tx at this PE",
     )
 

@@ -26,10 +26,11 @@ from operator import attrgetter
 from typing import Protocol
 
 from cstool.fabric import control, errors
-from cstool.fabric.arch import COLORS, EAST, OPPOSITE, PORTS, RAMP, STEP, WEST
-from cstool.fabric.program import ColorConfig, FabricProgram, Route
-from cstool.fabric.router import STOPPED, Buffer, Exit, Flow, Link, Router, Way
+from cstool.fabric.arch import COLORS, PORTS, RAMP
+from cstool.fabric.program import ColorConfig, FabricProgram
+from cstool.fabric.router import Buffer, Flow, Link, Router
 from cstool.fabric.wavelet import Events, Wavelet
+from cstool.fabric.wiring import Wiring
 
 RAMP_CYCLES = 2
 """from a CE to its router, or back (F04)"""
@@ -116,19 +117,18 @@ class Network:
     def __init__(
         self, program: FabricProgram, events: Events, pes: Sequence[Endpoint], on_hop: OnHop | None = None
     ) -> None:
-        self._program = program
-        self._width, self._height = program.width, program.height
+        self._width = program.width
         self._events = events
         self._pes = pes
         self._on_hop = on_hop
-        self._routers: list[Router | None] = [None] * (self._width * self._height)
+        self._wiring = Wiring(program, pes)
         self._cycles: dict[int, _Cycle] = {}
 
     # --- PEs ---
 
     def can_send(self, pe: int, color: int) -> bool:
         """Whether `send` may be called now; if not, the PE hears `ramp_free(color)` when that may have changed."""
-        buffer = self._from_ce(pe, color)
+        buffer = self._wiring.from_ce(pe, color)
         now = self._events.now
         used = buffer.flow.router.sent == now
         fresh = buffer.fresh == now
@@ -141,7 +141,7 @@ class Network:
 
     def send(self, pe: int, wavelet: Wavelet) -> None:
         """The CE puts a wavelet on its ramp: at most one a cycle, and only when `can_send` says so."""
-        buffer = self._from_ce(pe, wavelet.color)
+        buffer = self._wiring.from_ce(pe, wavelet.color)
         now = self._events.now
         router = buffer.flow.router
         if router.sent == now or buffer.free <= (buffer.fresh == now):
@@ -153,7 +153,7 @@ class Network:
 
     def release(self, pe: int, color: int) -> None:
         """The CE took a wavelet of `color` out of its input queue: the router may send another."""
-        exit_ = self._flow(pe, color, RAMP).exit
+        exit_ = self._wiring.flow(pe, color, RAMP).exit
         if exit_ is None:
             raise RuntimeError(f"PE {pe} released a wavelet of color {color} that it never accepted")
         self._cycle(self._events.now + 1).credits.append(exit_)
@@ -165,18 +165,18 @@ class Network:
 
         None where it has none. What was set in this cycle counts already.
         """
-        router = self._routers[pe]
+        router = self._wiring.routers[pe]
         flow = router.flows.get(color) if router else None
         if flow is None:
-            return self._configured(pe, color)
+            return self._wiring.configured(pe, color)
         return flow.pending or replace(flow.config, current=flow.position, teardown=flow.teardown)
 
     def set_config(self, pe: int, color: int, config: ColorConfig) -> None:
         """Change it, from the next cycle on. Wavelets in buffers stay, and follow the new config."""
-        router = self._router(pe)
+        router = self._wiring.router(pe)
         flow = router.flows.get(color)
         if flow is None:
-            before = self._configured(pe, color) or ColorConfig((), teardown=True)
+            before = self._wiring.configured(pe, color) or ColorConfig((), teardown=True)
             flow = router.flows[color] = Flow(router, color, before)
         flow.pending = config
         self._cycle(self._events.now + 1).changes.append((flow, config))
@@ -197,16 +197,16 @@ class Network:
     def in_flight(self) -> int:
         """Wavelets in buffers, on links and on ramps: sent, and not yet accepted by all that they go to."""
         moving = sum(len(cycle.arrivals) + len(cycle.accepted) for cycle in self._cycles.values())
-        return moving + sum(len(buffer.queue) for router in self._routers if router for buffer in router.heads)
+        return moving + sum(len(buffer.queue) for router in self._wiring.routers if router for buffer in router.heads)
 
     def waiting(self) -> list[Waiting]:
         """Every buffer that holds a wavelet, and what that waits for, in order of PE, color and port."""
-        return [self._wait(buffer) for router in self._routers if router for buffer in router.heads]
+        return [self._wait(buffer) for router in self._wiring.routers if router for buffer in router.heads]
 
     def hops(self) -> dict[tuple[int, int, int], int]:
         """Wavelets by (PE index, output port, color) so far, in order; each counts at each output that it took."""
         links: list[Link] = []
-        for router in self._routers:
+        for router in self._wiring.routers:
             for flow in router.flows.values() if router else ():
                 links += [buffer for buffer in flow.buffers if buffer and buffer.source]
                 links += [flow.exit] if flow.exit else []
@@ -224,7 +224,7 @@ class Network:
         elif not route.rx >> buffer.side & 1:
             reason = f"position {flow.position} takes from {_ports(route.rx)} only"
         else:
-            way = flow.way or self._find(flow)
+            way = flow.way or self._wiring.find(flow)
             exit_ = way.exit if way.exit and flow.goes_down(buffer.queue[0]) else None
             ends: Sequence[Link] = [exit_, *way.links] if exit_ else way.links
             outputs = tuple(link.port for link in ends)
@@ -240,65 +240,6 @@ class Network:
             behind = errors.pe_name(link.flow.router.pe, self._width)
             return f"the buffer of {behind} for color {link.color} from {PORTS[link.side]} is full"
         return f"the input queue of {errors.pe_name(link.pe, self._width)} for color {link.color} is full"
-
-    # --- parts, made when they are first needed ---
-
-    def _router(self, pe: int) -> Router:
-        router = self._routers[pe]
-        if router is None:
-            router = self._routers[pe] = Router(pe)
-        return router
-
-    def _configured(self, pe: int, color: int) -> ColorConfig | None:
-        routes = self._program.routes.get(color)
-        number = -1 if routes is None else int(routes[pe // self._width, pe % self._width])
-        return None if number < 0 else self._program.configs[number]
-
-    def _flow(self, pe: int, color: int, side: int) -> Flow:
-        """The color at a router that wavelets come to by port `side`."""
-        router = self._router(pe)
-        flow = router.flows.get(color)
-        if flow is None:
-            config = self._configured(pe, color)
-            if config is None:
-                raise errors.not_configured(pe, self._width, color, side)
-            flow = router.flows[color] = Flow(router, color, config)
-        return flow
-
-    def _from_ce(self, pe: int, color: int) -> Buffer:
-        flow = self._flow(pe, color, RAMP)
-        buffer = flow.buffers[RAMP]
-        if buffer is None:
-            buffer = flow.buffers[RAMP] = Buffer(None, pe, RAMP, flow, RAMP)
-        return buffer
-
-    def _find(self, flow: Flow) -> Way:
-        """The way of the color's position; its ends are made."""
-        route = flow.route()
-        if route is None:
-            return flow.found(STOPPED)
-        ports = [port for port in range(len(PORTS)) if route.tx >> port & 1 and port != RAMP]
-        return flow.found(Way(route, tuple(self._link(flow, port) for port in ports), self._exit(flow, route)))
-
-    def _exit(self, flow: Flow, route: Route) -> Exit | None:
-        if not route.tx >> RAMP & 1:
-            return None
-        if flow.exit is None:
-            flow.exit = Exit(flow.router, flow.color, self._pes[flow.router.pe].room(flow.color))
-        return flow.exit
-
-    def _link(self, flow: Flow, port: int) -> Buffer:
-        pe = flow.router.pe
-        x, y = pe % self._width + STEP[port][0], pe // self._width + STEP[port][1]
-        if not (0 <= x < self._width and 0 <= y < self._height):
-            raise errors.off_rectangle(pe, (self._width, self._height), flow.color, port)
-        color = flow.color ^ (flow.config.swap >> (port not in (EAST, WEST)) & 1)
-        side = OPPOSITE[port]
-        there = self._flow(y * self._width + x, color, side)
-        buffer = there.buffers[side]
-        if buffer is None:
-            buffer = there.buffers[side] = Buffer(flow.router, pe, port, there, side)
-        return buffer
 
     # --- cycles ---
 
@@ -364,7 +305,7 @@ class Network:
             served = again = False
             for buffer in self._in_turn(router, now) if len(heads) > 1 else heads[:]:
                 flow = buffer.flow
-                way = flow.way or self._find(flow)
+                way = flow.way or self._wiring.find(flow)
                 if not way.rx >> buffer.side & 1:
                     continue  # until the position changes
                 wavelet = buffer.queue[0]
@@ -381,7 +322,7 @@ class Network:
                 else:
                     if exit_ and not exit_.free:
                         exit_.wanted = True
-                        self._check_taken(exit_, buffer)
+                        self._wiring.check_taken(exit_, buffer)
                         continue
                     if after is None:
                         after = self._cycle(now + 1)
@@ -425,7 +366,7 @@ class Network:
         """Heads that the router takes now, those first whose color comes after the one served first last time."""
         ready: list[Buffer] = []
         for buffer in router.heads:
-            way = buffer.flow.way or self._find(buffer.flow)
+            way = buffer.flow.way or self._wiring.find(buffer.flow)
             if not way.rx >> buffer.side & 1:
                 continue
             if ready and ready[-1].flow is buffer.flow:
@@ -445,17 +386,6 @@ class Network:
         if command == control.TEARDOWN:
             self._cycle(self._events.now + RAMP_CYCLES).teardowns.append(flow)
         return wavelet._replace(data=payload)
-
-    def _check_taken(self, exit_: Exit, buffer: Buffer) -> None:
-        """A full exit: is there a queue behind it at all?"""
-        if exit_.room:
-            return
-        room = self._pes[exit_.pe].room(exit_.color)
-        if not room:
-            tile = int(self._program.tiles[divmod(exit_.pe, self._width)])
-            name = self._program.programs[tile].name if tile >= 0 else "it has no program, which"
-            raise errors.nobody_takes(exit_.pe, self._width, exit_.color, buffer.side, name)
-        exit_.set_room(room)
 
 
 def _wake(router: Router, now: int, awake: list[Router]) -> None:
