@@ -17,6 +17,7 @@ from cstool.fabric.deadlock import deadlock_report
 from cstool.fabric.errors import SimulationError
 from cstool.fabric.program import Symbol
 from cstool.fabric.streams import Streams
+from cstool.words import counted
 
 if TYPE_CHECKING:
     from cstool.fabric.simulation import Simulation
@@ -25,6 +26,8 @@ LATENCY = 170_000
 """cycles between two commands, unless the fabric is idle before"""
 CYCLES_PER_WORD = 32 / (7 / 0.85)
 """cycles that a word of 32 bits takes on one I/O channel: 7 Gb/s at 0.85 GHz (H10, H16)"""
+MOST_LINES = 6
+"""that say the same of different PEs"""
 WIDTHS = {"B": 1, "b": 1, "H": 2, "h": 2, "e": 2, "w": 4, "i": 4, "f": 4}
 """bytes of an element, by its letter"""
 
@@ -230,16 +233,16 @@ class Host:
         for command in self._open:
             if not command.done and not command.text.startswith("launch"):
                 raise self._stuck(command)
-        lines = [
+        blocked = [
             f"{self._name(pe)}: {function}() never unblocked the command stream; on a wafer the host's next command "
             "would wait for ever"
             for pe, function in sorted(self._blocked.items())
         ]
-        lines += [
-            f"{self._name(pe)}: nobody read {count} wavelets of color {color}"
+        unread = [
+            f"{self._name(pe)}: nobody read {counted(count, 'wavelet')} of color {color}"
             for pe, color, count in self._streams.unread()
         ]
-        return lines
+        return _first(blocked) + _first(unread)
 
     # --- inside ---
 
@@ -344,6 +347,12 @@ class Host:
             hint,
             deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
         )
+
+
+def _first(lines: list[str]) -> list[str]:
+    """The first of many lines, and how many more there are."""
+    more = len(lines) - MOST_LINES
+    return lines if more <= 0 else [*lines[:MOST_LINES], f"{counted(more, 'more PE')} likewise"]
 
 
 def _nothing() -> None:

@@ -1,7 +1,10 @@
-"""A host script's side of the simulator: it starts the process, asks, and gets answers, or the error that ended it."""
+"""A host script's side of the simulator: it starts the process, asks, and gets answers, or the error that ended it.
+
+Answers are read while a request waits for its own, and at no other time: what a script sees never depends on how fast
+the simulator happens to be.
+"""
 
 import itertools
-import select
 import signal
 import socket
 import subprocess
@@ -107,7 +110,6 @@ class Simulator:
             wire.send(self._connection, {"id": task.number, "block": block, **header}, words)
         except OSError:
             raise self._ended() from None
-        self._take_ready()
         if block:
             self._until(task)
         return task
@@ -122,7 +124,6 @@ class Simulator:
         """Whether a request is done; asking takes the fabric as long as a command does."""
         if not task.done:
             self.ask("poll", {"op": "poll"})
-            self._take_ready()
         return task.done
 
     def close(self) -> None:
@@ -131,11 +132,6 @@ class Simulator:
 
     def _until(self, task: Task) -> None:
         while not task.done:
-            self._take_answer()
-
-    def _take_ready(self) -> None:
-        """Take what has been answered already."""
-        while self._tasks and select.select([self._connection], [], [], 0)[0]:
             self._take_answer()
 
     def _take_answer(self) -> None:
