@@ -47,7 +47,7 @@ class Endpoint(Protocol):
     def room(self, color: int) -> int:
         """Wavelets that the input queue of `color` holds; 0: nobody takes it. Asked when the first one comes.
 
-        One wavelet more may be accepted before any was released: it stood on the ramp (`router.RAMP_REGISTER`).
+        Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
         """
         ...
 

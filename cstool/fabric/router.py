@@ -12,8 +12,8 @@ from cstool.fabric.wavelet import Wavelet
 BUFFER = 2
 """wavelets that a router holds per input port and color: enough for one a cycle while credits take a cycle to return"""
 
-RAMP_REGISTER = 1
-"""wavelets that stand on a ramp of two cycles itself: with a buffer of 2 behind it, it carries one a cycle"""
+RAMP_REGISTERS = 2
+"""wavelets that stand on a ramp itself, one for each of its two cycles: so it carries one a cycle into a queue of 2"""
 
 
 class Link:
@@ -57,7 +57,7 @@ class Exit(Link):
     def set_room(self, room: int) -> None:
         """The queue is known, or known not to be."""
         self.room = room
-        self.free = room + RAMP_REGISTER if room else 0
+        self.free = room + RAMP_REGISTERS if room else 0
 
 
 class Buffer(Link):
@@ -74,7 +74,7 @@ class Buffer(Link):
     __slots__ = ("flow", "fresh", "order", "queue", "side")
 
     def __init__(self, source: "Router | None", pe: int, port: int, flow: "Flow", side: int) -> None:
-        super().__init__(source, pe, port, flow.color, BUFFER + RAMP_REGISTER if source is None else BUFFER)
+        super().__init__(source, pe, port, flow.color, BUFFER + RAMP_REGISTERS if source is None else BUFFER)
         self.flow = flow
         self.side = side
         self.order = flow.color * len(PORTS) + side

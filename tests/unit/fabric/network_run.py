@@ -52,7 +52,7 @@ class TestPE:
         self.run.arrivals.append((now, *self.place, wavelet))
         queue = self.queues.setdefault(wavelet.color, [])
         queue.append((now, wavelet))
-        assert len(queue) <= self.run.case.room + 1
+        assert len(queue) <= self.run.case.room + 2
 
     def ramp_free(self, color):
         if not self.run.polls:

@@ -40,9 +40,9 @@ class Twin:
         return config.filter.limits[0] if config.filter and config.filter.kind == "counter" else None
 
     def capacity(self, link):
-        """Ramps have a register of their own: one more."""
+        """Ramps have two registers of their own."""
         kind = link[0]
-        return self.case.room + 1 if kind == "exit" else 3 if kind == "entry" else 2
+        return self.case.room + 2 if kind == "exit" else 4 if kind == "entry" else 2
 
     def free(self, link):
         returned = sum(time < self.now for time in self.returned[link])
