@@ -21,7 +21,7 @@ PANEL_PT = 400.0
 """the widest and the tallest rectangle"""
 AXIS_LEFT_PT, AXIS_BELOW_PT, HEAD_PT = 32.0, 28.0, 18.0
 """for the numbers along the rectangle, and for its heading"""
-ROW_PT = 920.0
+ROW_PT = 970.0
 """width that panels side by side may take"""
 _HUES = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION, "#999999")
 _TINT = 0.55

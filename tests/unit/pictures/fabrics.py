@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from cstool.fabric.arch import PORTS
 from cstool.fabric.program import FabricProgram, PEProgram
+from cstool.fabric.stats import PER_PE, FabricStats
 from tests.unit.fabric.waits import config, fabric
 
 
@@ -39,3 +41,16 @@ def many(width: int, height: int) -> FabricProgram:
             del even[width - 1, y]
     tiles = (np.arange(width) > 0)[None, :] * np.ones((height, 1), np.int32)
     return fabric(width, height, {1: down, 2: even}, _programs("edge.csl", "inner.csl"), tiles.tolist())
+
+
+def stats(width: int, height: int, cycles: int = 1000) -> FabricStats:
+    """A run in which the west is busier than the east, and rows carry sums."""
+    x, y = np.meshgrid(np.arange(width), np.arange(height))
+    busy = (cycles * (0.9 - 0.7 * x / max(1, width)) * (1 - 0.3 * y / height)).astype(np.int64)
+    pes = {name: busy // (n + 1) for n, name in enumerate(PER_PE)}
+    links = {port: np.zeros((height, width), np.int64) for port in PORTS}
+    links["EAST"][:, :-1] = (100 + 10 * x + 3 * y)[:, :-1]
+    links["WEST"][:, 1:] = 20
+    links["SOUTH"][:-1] = (5 * y + 40)[:-1]
+    links["RAMP"][:] = 50
+    return FabricStats("wse2", cycles, pes, links)
