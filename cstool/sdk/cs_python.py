@@ -3,6 +3,7 @@
 It runs in this Python, and ends as the script ends: with its exit code, or with a traceback and 1.
 """
 
+import ast
 import linecache
 import os
 import runpy
@@ -26,7 +27,12 @@ usage: cs_python SCRIPT.py [ARGUMENTS...]
 Run a host script: Python with the package `cerebras`, whose SdkRuntime runs what cslc compiled on the simulated fabric.
 Arithmetic of NumPy scalars with Python's integers is that of NumPy 1, in 64 bits.
 """
-_OURS = tuple(str(Path(__file__).resolve().with_name(name)) for name in ("cs_python.py", "legacy_numbers.py"))
+_OURS = (
+    *(str(Path(__file__).resolve().with_name(name)) for name in ("cs_python.py", "legacy_numbers.py")),
+    ast.__file__,
+    "<frozen runpy",
+)
+"""files whose frames are not shown in tracebacks"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,12 +118,9 @@ def _guarded(run: Any) -> int:
 def _leave_out(report: traceback.TracebackException | None) -> None:
     """Take frames of this program's out of a traceback: the script's are what matters."""
     while report is not None:
-        kept = [
-            frame
-            for frame in report.stack
-            if frame.filename not in _OURS and not frame.filename.startswith("<frozen runpy")
-        ]
-        report.stack = traceback.StackSummary.from_list(kept)
+        kept = [frame for frame in report.stack if not frame.filename.startswith(_OURS)]
+        # A syntax error of the script has no frame of its own, and then no heading.
+        report.stack = traceback.StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
         _leave_out(report.__cause__)
         report = report.__context__
 
