@@ -17,6 +17,7 @@ from cstool.cli.completion import VARIABLE, normalize_typed_flags
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
 from cstool.cli.estimate import estimate
+from cstool.cli.fabric import fabric_app
 from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import run
@@ -40,7 +41,7 @@ examples. Flags may be typed with hyphens as well: --num-csx is --num_csx."""
 class RootGroup(Group):
     """The group of all commands, in the order in which one works."""
 
-    order = ("data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system")
+    order = ("data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system", "fabric")
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         """Return the names of the commands."""
@@ -86,6 +87,7 @@ command(
 )(estimate)
 app.add_typer(compile_app, name="compile", short_help="Map a model onto the wafer, and report on it.")
 app.add_typer(system_app, name="system")
+app.add_typer(fabric_app, name="fabric")
 
 
 def _print_version(wanted: bool) -> None:

@@ -78,7 +78,7 @@ def spans(trace: Recorded, pe: int) -> list[Span]:
             found.append(Span(open_ones.pop(), time, thread, name))
     for (thread, name), times in begun.items():
         found += [Span(time, trace.end, thread, name, is_over=False) for time in times]
-    return sorted(found, key=lambda span: (span.begin, -span.end, span.name))
+    return sorted(found, key=lambda span: (span.begin, -span.end, span.name.startswith("@"), span.name))
 
 
 def hops(trace: Recorded, pe: int, port: int) -> list[Hop]:

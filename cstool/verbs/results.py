@@ -6,6 +6,10 @@ from cstool.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 from cstool.estimation import Estimate, Row
 from cstool.estimation.published import Comparison as PublishedComparison
 from cstool.estimation.published import Prediction
+from cstool.fabric.stats import FabricStats
+from cstool.fabric.trace_view import Hop as FabricHop
+from cstool.fabric.trace_view import Run as FabricWavelets
+from cstool.fabric.trace_view import Span as FabricSpan
 from cstool.inference.answer import Answers, Completion
 from cstool.inference.encoder_answers import EncoderAnswers
 from cstool.inference.model import InferenceModel

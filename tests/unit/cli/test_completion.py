@@ -17,7 +17,7 @@ from cstool.cli.completion import (
     normalize_typed_flags,
 )
 
-COMMANDS = ["data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system"]
+COMMANDS = ["data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system", "fabric"]
 
 
 @pytest.fixture(autouse=True)
