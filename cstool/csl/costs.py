@@ -1,0 +1,26 @@
+"""What scalar code costs: cycles, and bytes of code, for each thing that a statement makes the PE do.
+
+A PE issues one scalar instruction a cycle and its SRAM answers in the next (WAFER.md P13). A division of float32 is a
+routine of about 50 cycles (P12). The rest is this project's assumption, and one place to change it: an instruction takes
+4 bytes; an integer's multiplication is one instruction, its division 20 cycles; a call is a jump there and one back. A
+loop's turn costs its count, its test and its jump: with the 13 of a vector operation's start and end that is within one
+cycle of P11's 16 a call.
+"""
+
+LOAD = 1
+STORE = 1
+ALU = 1
+"""+ - * & | ^ << >>, a comparison, a conversion, rounding in it."""
+BRANCH = 1
+TURN = 3
+"""A turn of a loop: count, test, jump."""
+CALL = 2
+RETURN = 1
+DIVIDE_F32 = 50
+DIVIDE_F16 = 25
+DIVIDE_INT = 20
+TASK_CALL = 1
+"""@activate, @block, @unblock."""
+DSD_CHANGE = 2
+"""@increment_dsd_offset and its kind; @load_to_dsr."""
+INSTRUCTION_BYTES = 4

@@ -1,0 +1,265 @@
+"""Operators, calls and literals as Python."""
+
+from collections.abc import Sequence
+
+from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
+from cstool.csl.emit_frame import (
+    Code,
+    Frame,
+    converted,
+    expression,
+    handles,
+    joined,
+    known,
+    rounded,
+    typed,
+    unit_cost,
+    wrapped,
+)
+from cstool.csl.emit_places import address_of
+from cstool.csl.source import CslError, Place
+from cstool.csl.types import FloatType, FunctionType, IntType, PointerType, Type
+from cstool.csl.values import FunctionValue
+
+_ORDERED = arithmetic.ORDER | arithmetic.EQUALITY
+
+
+@handles(syntax.Unary)
+def unary(frame: Frame, node: syntax.Unary, want: Type | None) -> Code:
+    """`-x`, `!x`, `~x`, `&x`."""
+    if node.operator == "&":
+        return address_of(frame, node)
+    operand = expression(frame, node.operand, want)
+    type_ = arithmetic.unary_type(node.operator, operand.type, node.place)
+    frame.cost(costs.ALU)
+    if node.operator == "!":
+        return joined(type_, f"not {operand.operand}", [operand])
+    if node.operator == "-" and isinstance(type_, IntType):
+        low, high = operand.bounds
+        return wrapped(type_, f"-{operand.operand}", -high, -low, [operand])
+    if node.operator == "~" and isinstance(type_, IntType) and not type_.signed:
+        return joined(type_, f"{operand.operand} ^ {hex(type_.most)}", [operand])
+    return joined(type_, f"{node.operator}{operand.operand}", [operand])
+
+
+@handles(syntax.Binary)
+def binary(frame: Frame, node: syntax.Binary, want: Type | None) -> Code:
+    """`a + b` and its kind."""
+    if node.operator in arithmetic.LOGIC:
+        return _logic(frame, node)
+    hint = None if node.operator in _ORDERED else want
+    left, right = frame.made((node.left, node.right), (hint, hint))
+    return operate(frame, node.operator, left, right, node.place)
+
+
+def operate(frame: Frame, operator: str, left: Code, right: Code, place: Place) -> Code:
+    """`left operator right`; a float32 is not rounded yet."""
+    if left.known and right.known:
+        return known(arithmetic.binary(operator, left.pair, right.pair, place))
+    left_data = left.value if left.known else None
+    right_data = right.value if right.known else None
+    how = arithmetic.operation(operator, left.type, right.type, place, left_data, right_data)
+    frame.cost(unit_cost(how.left, operator))
+    if operator in arithmetic.SHIFTS:
+        return _shift(frame, operator, left, right, place)
+    left = frame.settled(converted(left, how.left, place, "the left side"))
+    right = frame.settled(converted(right, how.right, place, "the right side"))
+    parts = [left, right]
+    if operator in _ORDERED:
+        return joined(types.BOOL, f"{left.operand} {operator} {right.operand}", parts)
+    if isinstance(how.result, FloatType):
+        return _float(how.result, operator, left, right)
+    if isinstance(how.result, IntType):
+        return _integer(frame, how.result, operator, left, right, place)
+    if operator in arithmetic.BITWISE and how.result == types.BOOL:
+        return joined(types.BOOL, f"{left.operand} {operator} {right.operand}", parts)
+    raise CslError(f"no operator '{operator}' on {left.type} and {right.type} at run time", place)
+
+
+def _float(type_: FloatType, operator: str, left: Code, right: Code) -> Code:
+    parts = [left, right]
+    if operator == "/":
+        return rounded(type_, f"ratio({left.python}, {right.python})", parts, atom=True)
+    if operator == "%":
+        return rounded(type_, f"modulo({left.python}, {right.python})", parts, atom=True)
+    return rounded(type_, f"{left.operand} {operator} {right.operand}", parts)
+
+
+def _integer(frame: Frame, type_: IntType, operator: str, left: Code, right: Code, place: Place) -> Code:
+    parts = [left, right]
+    a, b = left.bounds
+    c, d = right.bounds
+    sign = operator[0]
+    text = f"{left.operand} {sign} {right.operand}"
+    if sign == "+":
+        return wrapped(type_, text, a + c, b + d, parts)
+    if sign == "-":
+        return wrapped(type_, text, a - d, b - c, parts)
+    if sign == "*":
+        corners = (a * c, a * d, b * c, b * d)
+        return wrapped(type_, text, min(corners), max(corners), parts)
+    if sign in "/%":
+        return _division(frame, type_, sign, left, right, place)
+    if sign == "&" and (a >= 0 or c >= 0):
+        most = min(each for each, least in ((b, a), (d, c)) if least >= 0)
+        return joined(type_, text, parts, low=0, high=most)
+    return joined(type_, text, parts)
+
+
+def _division(frame: Frame, type_: IntType, sign: str, left: Code, right: Code, place: Place) -> Code:
+    parts = [left, right]
+    a, b = left.bounds
+    c, d = right.bounds
+    if a >= 0 and c > 0:
+        text = f"{left.operand} {'//' if sign == '/' else '%'} {right.operand}"
+        high = b // c if sign == "/" else min(b, d - 1)
+        return joined(type_, text, parts, low=0, high=high)
+    name = "quotient" if sign == "/" else "remainder"
+    text = f"{name}(pe, {frame.where(place)}, {left.python}, {right.python})"
+    if sign == "/" and a == type_.least and type_.signed and c <= -1 <= d:
+        return wrapped(type_, text, type_.least, type_.most + 1, parts)  # the least one divided by -1 does not fit
+    return joined(type_, text, parts, atom=True)
+
+
+def _shift(frame: Frame, operator: str, left: Code, right: Code, place: Place) -> Code:
+    type_ = left.type
+    if not isinstance(type_, IntType):
+        raise CslError(f"what is shifted at run time must have a type, got {type_}", place, "say @as(u16, ...)")
+    if right.known:
+        if not 0 <= right.value < max(type_.bits, 1):
+            raise CslError(f"a shift of {type_} is by 0 to {type_.bits - 1} bits, got {right.value}", place)
+        count, low, high = repr(right.value), right.value, right.value
+    else:
+        low, high = right.bounds
+        count = right.operand
+        if low < 0 or high > 64:
+            count, low, high = f"shift(pe, {frame.where(place)}, {right.python})", 0, 64
+    a, b = left.bounds
+    parts = [left, right]
+    if operator == ">>":
+        return joined(type_, f"{left.operand} >> {count}", parts, low=min(a, a >> low), high=max(b >> low, b >> high))
+    corners = (a << low, a << high, b << low, b << high)
+    return wrapped(type_, f"({left.operand} << {count})", min(corners), max(corners), parts)
+
+
+def _logic(frame: Frame, node: syntax.Binary) -> Code:
+    word = node.operator
+    left = typed(frame, node.left, types.BOOL, f"the left side of '{word}'")
+    if left.known:
+        if left.value == (word == "or"):
+            return left
+        return typed(frame, node.right, types.BOOL, f"the right side of '{word}'")
+    frame.cost(costs.ALU)
+    right, lines, cycles = frame.captured(lambda: typed(frame, node.right, types.BOOL, f"the right side of '{word}'"))
+    if not lines:
+        frame.pending += cycles
+        return joined(types.BOOL, f"{left.operand} {word} {right.operand}", [left, right])
+    name = frame.fresh("both" if word == "and" else "either")
+    if left.calls:
+        frame.flush()
+    frame.line(f"{name} = {left.text}")
+    frame.line(f"if {name}:" if word == "and" else f"if not {name}:")
+    with frame.indented():
+        right = typed(frame, node.right, types.BOOL, f"the right side of '{word}'")
+        frame.line(f"{name} = {right.python}")
+    return Code(types.BOOL, name)
+
+
+@handles(syntax.Comptime)
+def comptime(frame: Frame, node: syntax.Comptime, want: Type | None) -> Code:  # noqa: ARG001
+    """`comptime x`: it must be known."""
+    return known(evaluate.evaluate(node.expression, frame.scope))
+
+
+@handles(syntax.StructLiteral)
+def struct_literal(frame: Frame, node: syntax.StructLiteral, want: Type | None) -> Code:
+    """`.{ .a = x }`, `T{ .a = x }`, `[3]i16{ x, y, z }`, of which some part is known at run time alone."""
+    type_ = None if node.type is None else _literal_type(frame, node)
+    names = [name for name, _ in node.fields]
+    wants = [_field_want(want if type_ is None else type_, name) for name in names]
+    made = frame.made([each for _, each in node.fields], wants)
+    code = Code(types.STRUCT, fields=dict(zip(names, made, strict=True)))
+    return code if type_ is None else converted(code, type_, node.place)
+
+
+def _literal_type(frame: Frame, node: syntax.StructLiteral) -> Type:
+    assert node.type is not None
+    if isinstance(node.type, syntax.ArrayType) and None in node.type.extents:
+        element = evaluate.evaluate_type(node.type.element, frame.scope)
+        return types.ArrayType((len(node.fields),), element)
+    return evaluate.evaluate_type(node.type, frame.scope)
+
+
+def _field_want(type_: Type | None, name: str) -> Type | None:
+    if isinstance(type_, types.StructType):
+        return type_.field(name)
+    return type_.element if isinstance(type_, types.ArrayType) else None
+
+
+# --- calls ---
+
+
+@handles(syntax.Call)
+def call(frame: Frame, node: syntax.Call, want: Type | None) -> Code:  # noqa: ARG001
+    """`f(a, b)`."""
+    function = _callee(frame, node)
+    generic = evaluate.function_type(function)
+    declared = function.declaration
+    if declared.kind == "task":
+        raise CslError(
+            f"a task is activated, not called, got {declared.name}()", node.place, "bind it to an id and @activate that"
+        )
+    made = frame.made(node.arguments, generic.parameters)
+    return call_with(frame, function, made, node)
+
+
+def _callee(frame: Frame, node: syntax.Call) -> FunctionValue:
+    target = node.function
+    if isinstance(target, syntax.Dereference):
+        pointer = evaluate.try_comptime(target.pointer, frame.scope)
+        value = pointer
+    else:
+        value = evaluate.try_comptime(target, frame.scope)
+    if value is None:
+        type_ = expression(frame, target).type
+        pointee = type_.pointee if isinstance(type_, PointerType) else type_
+        if isinstance(pointee, FunctionType):
+            raise CslError(
+                "a function that is called must be known at compile time", node.place, "a 'switch' can choose one"
+            )
+        raise CslError(f"only a function can be called, got {type_}", node.place)
+    if not isinstance(value[1], FunctionValue):
+        raise CslError(f"only a function can be called, got {values.describe(value)}", node.place)
+    return value[1]
+
+
+def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:
+    """A call with arguments that are made already."""
+    handed = [code.pair if code.known else _partly(code, node) for code in arguments]
+    chosen = evaluate.specialise(function, handed, node.place)
+    if chosen.comptime_result:
+        if all(code.known for code in arguments):
+            return known(evaluate.call(function, [code.pair for code in arguments], node.place))
+        raise CslError(
+            f"{function.declaration.name}() gives {chosen.result}, so all its arguments must be known at compile time",
+            node.place,
+        )
+    written = frame.program.function(chosen, node.place)
+    passed = []
+    for at, name, type_ in chosen.parameters:
+        code = converted(arguments[at], type_, node.place, f"parameter '{name}'")
+        passed.append(frame.settled(code))
+    frame.cost(costs.CALL + len(passed) * costs.ALU, 1 + len(passed))
+    frame.tick()
+    text = f"{written.name}({', '.join(code.python for code in passed)})"
+    if written.waits:
+        frame.waits = True
+        text = f"(yield from {text})"
+    frame.effects += 1
+    return Code(written.result, text, calls=True, reads=True)
+
+
+def _partly(code: Code, node: syntax.Expression) -> Type:
+    if code.fields is not None:
+        raise CslError("a struct without a type must be known at compile time to be passed", node.place)
+    return code.type

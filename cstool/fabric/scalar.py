@@ -1,0 +1,152 @@
+"""What compiled code calls for the scalar operations that Python's own operators do not have: exact, and deterministic.
+
+Names are short because compiled code shows them. Integers are Python's, within their type; floats are rounded.
+"""
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+_single = struct.Struct("<f")
+_half = struct.Struct("<e")
+
+
+class Failing(Protocol):
+    """What `fail` is called on: a PE."""
+
+    def fail(self, message: str, place: str) -> None:
+        """End the simulation."""
+        ...
+
+
+def quotient(pe: Failing, place: str, left: int, right: int) -> int:
+    """`left / right`, rounded towards zero."""
+    if right == 0:
+        pe.fail(f"a divisor is not zero, got {left} / 0", place)
+        return 0
+    result = abs(left) // abs(right)
+    return result if (left < 0) == (right < 0) else -result
+
+
+def remainder(pe: Failing, place: str, left: int, right: int) -> int:
+    """What `quotient` leaves: it has the sign of `left`."""
+    if right == 0:
+        pe.fail(f"a divisor is not zero, got {left} % 0", place)
+        return 0
+    result = abs(left) % abs(right)
+    return -result if left < 0 else result
+
+
+def outside(pe: Failing, place: str, index: int, extent: int) -> int:
+    """An index that its array does not have."""
+    pe.fail(f"an index must be 0 to {extent - 1}, got {index}", place)
+    return 0
+
+
+def shift(pe: Failing, place: str, count: int) -> int:
+    """A shift's count: not negative; 64 stands for all that is more."""
+    if count < 0:
+        pe.fail(f"a shift is by 0 or more bits, got {count}", place)
+        return 0
+    return min(count, 64)
+
+
+def unreachable(pe: Failing, place: str, value: object) -> NoReturn:
+    """A `switch` without a case for what it got."""
+    pe.fail(f"a switch needs a case for every value, got {value}", place)
+    raise AssertionError("fail() does not return")
+
+
+def ratio(left: float, right: float) -> float:
+    """`left / right` of floats, not yet rounded; IEEE 754's infinities and NaN where `right` is zero."""
+    if right != 0.0:
+        return left / right
+    if left == 0.0 or left != left:
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+
+
+def modulo(left: float, right: float) -> float:
+    """`left % right` of floats: exact, with the sign of `left`."""
+    if right == 0.0 or math.isinf(left) or math.isnan(left) or math.isnan(right):
+        return math.nan
+    return math.fmod(left, right)
+
+
+def integer(value: float, least: int, most: int) -> int:
+    """A float rounded towards zero; what does not fit becomes the nearest bound, NaN 0 (the vendor does not say)."""
+    if value != value:
+        return 0
+    if value <= least:
+        return least
+    return most if value >= most else int(value)
+
+
+def bits32(value: float) -> int:
+    """The 32 bits of a float32, as u32."""
+    return int.from_bytes(_single.pack(value), "little")
+
+
+def bits16(value: float) -> int:
+    """The 16 bits of a float16, as u16."""
+    return int.from_bytes(_half.pack(value), "little")
+
+
+def float32(bits: int) -> float:
+    """The float32 with these 32 bits."""
+    return float(_single.unpack((bits & 0xFFFFFFFF).to_bytes(4, "little"))[0])
+
+
+def float16(bits: int) -> float:
+    """The float16 with these 16 bits."""
+    return float(_half.unpack((bits & 0xFFFF).to_bytes(2, "little"))[0])
+
+
+def load64(words: Any, address: int) -> int:
+    """An unsigned integer of 64 bits from a `u32` view of SRAM."""
+    return int(words[address >> 2]) | int(words[(address >> 2) + 1]) << 32
+
+
+def store64(words: Any, address: int, value: int) -> None:
+    """Likewise, written; `value` may be negative."""
+    words[address >> 2] = value & 0xFFFFFFFF
+    words[(address >> 2) + 1] = value >> 32 & 0xFFFFFFFF
+
+
+def function(name: str, *arguments: float) -> float:
+    """A function of NumPy's in float64, not yet rounded; a domain error is NaN, an overflow infinite."""
+    with np.errstate(all="ignore"):
+        return float(_FUNCTIONS[name](*(np.float64(argument) for argument in arguments)))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "atan": np.arctan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "trunc": np.trunc,
+    "pow": np.power,
+    "mod": np.fmod,
+}
+
+
+def shown(how: str, value: float) -> str:
+    """A value as <debug> and <simprint> print it: `{x}` hexadecimal, floats with six digits."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:x}" if how == "x" else str(value)
