@@ -42,5 +42,11 @@ class debug_util:  # noqa: N801 - the vendor's name
             [[self.get_symbol(col + x, row + y, symbol, dtype) for y in range(height)] for x in range(width)]
         )
 
+    def read_trace(self, col: int, row: int, name: str) -> list[int | float | str]:
+        """What one PE has traced with the `<debug>` module of key `name`: numbers, texts, time stamps in cycles."""
+        runtime = self._runtime()
+        x, y = runtime.coord_logical_to_physical((0, 0))
+        return runtime.read_trace(col - x, row - y, name)
+
     def _runtime(self) -> SdkRuntime:
         return runtime_of(self._folder)

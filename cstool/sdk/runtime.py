@@ -3,7 +3,7 @@
 Names, arguments and their meaning follow the vendor's reference (SDK 2.10 documentation, "SdkRuntime API Reference").
 """
 
-import enum
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,93 +13,17 @@ from numpy.typing import NDArray
 
 from cstool.fabric.program import Exported
 from cstool.sdk import wire
-from cstool.sdk.artifact import LETTERS, ProgramError, read_summary
+from cstool.sdk.artifact import ProgramError, read_summary
+from cstool.sdk.checks import argument_of, bits_of, check_array, declared, listed, order_of
 from cstool.sdk.client import SdkRuntimeError, Simulator, Task
-
-Array = NDArray[Any]
-_INTEGERS = {"w": (0, 32), "i": (1, 32), "H": (0, 16), "h": (1, 16), "B": (0, 8), "b": (1, 8)}
-_FLOATS: dict[str, type[np.floating[Any]]] = {"f": np.float32, "e": np.float16}
-
-
-class MemcpyDataType(enum.Enum):
-    """Bits of an element on the device. On the host an element is a word of 32 bits all the same."""
-
-    MEMCPY_16BIT = 16
-    MEMCPY_32BIT = 32
-
-
-class MemcpyOrder(enum.Enum):
-    """Order of a host array of [height, width, elements]: the last index runs fastest, or the first."""
-
-    ROW_MAJOR = "C"
-    COL_MAJOR = "F"
-
-
-class SdkTarget(enum.Enum):
-    """Generations of the wafer."""
-
-    WSE2 = "wse2"
-    WSE3 = "wse3"
-
-
-class SimfabConfig:
-    """Settings of the vendor's simulator. They are taken, and change nothing here."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.settings = settings
-
-
-class SdkExecutionPlatform:
-    """Where programs run: simulated, always."""
-
-    def __init__(self, target: SdkTarget | None = None) -> None:
-        self.target = target
-
-    def is_simulation(self) -> bool:
-        """Whether it is a simulator."""
-        return True
-
-    def is_system(self) -> bool:
-        """Whether it is a wafer."""
-        return False
-
-
-def get_platform(
-    cmaddr: str | None = None,
-    config: SimfabConfig | None = None,  # noqa: ARG001 - the vendor's signature
-    target: SdkTarget | None = None,
-) -> SdkExecutionPlatform:
-    """The platform of an address; only the simulator, which has none, is there."""
-    _no_wafer(cmaddr)
-    return SdkExecutionPlatform(target)
-
-
-def get_simulator(config: SimfabConfig | None = None, target: SdkTarget | None = None) -> SdkExecutionPlatform:
-    """The simulated platform."""
-    return get_platform(None, config, target)
-
-
-def get_system(cmaddr: str | None = None) -> SdkExecutionPlatform:
-    """Refuse: there is no wafer."""
-    _no_wafer(cmaddr or "a system")
-    raise AssertionError
-
-
-class SdkCompileArtifacts:
-    """A compiled program, by its directory."""
-
-    def __init__(self, artifacts_path: str) -> None:
-        self.path = artifacts_path
-
-
-class SdkLayout:
-    """Refused: layouts are written in CSL, and compiled with `cslc`."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ARG002 - the vendor's signature
-        raise SdkRuntimeError(
-            "SdkLayout is not there: layouts in Python cannot be compiled",
-            "write the layout in CSL, compile it with cslc, and give its directory to SdkRuntime",
-        )
+from cstool.sdk.inspection import NUMPY, Array, symbol_in, traced_value
+from cstool.sdk.platforms import (
+    MemcpyDataType,
+    MemcpyOrder,
+    SdkCompileArtifacts,
+    SdkExecutionPlatform,
+    refuse_wafer,
+)
 
 
 class SdkRuntime:
@@ -124,7 +48,7 @@ class SdkRuntime:
         cmaddr: str | None = None,
         **settings: Any,  # noqa: ARG002 - the vendor's signature
     ) -> None:
-        _no_wafer(cmaddr)
+        refuse_wafer(cmaddr)
         path = bindir.path if isinstance(bindir, SdkCompileArtifacts) else bindir
         try:
             self._program = read_summary(Path(path).absolute())
@@ -165,7 +89,7 @@ class SdkRuntime:
         if symbol not in self._numbers:
             raise SdkRuntimeError(
                 f"get_id: '{symbol}' must be exported by the layout's @export_name, "
-                f"{_those('exported', sorted(self._numbers))}"
+                f"{listed('exported', sorted(self._numbers))}"
             )
         return self._numbers[symbol]
 
@@ -265,9 +189,9 @@ class SdkRuntime:
         16-bit elements fill the low halves of its words. Arguments are those of `memcpy_h2d`.
         """
         name = "memcpy_d2h"
-        bits = _bits(name, data_type)
+        bits = bits_of(name, data_type)
         self._check_rectangle(name, (px, py, w, h), elem_per_pe)
-        _check_array(name, "dest", dest, h * w * elem_per_pe)
+        check_array(name, "dest", dest, h * w * elem_per_pe)
         if not (dest.flags.c_contiguous and dest.flags.writeable):
             raise SdkRuntimeError(f"{name}: dest must be contiguous and writable, it is not")
         header = {"at": [px, py, w, h], "elements": elem_per_pe, "bits": bits}
@@ -276,7 +200,7 @@ class SdkRuntime:
         else:
             header |= {"op": "copy_out", "from": self._variable(name, src).name}
         shape = (h, w, elem_per_pe)
-        flat, as_stored = dest.reshape(-1).view(np.uint32), _order(name, order)
+        flat, as_stored = dest.reshape(-1).view(np.uint32), order_of(name, order)
 
         def take(words: wire.Words) -> None:
             flat[:] = words.reshape(shape).ravel(order=as_stored)
@@ -298,6 +222,19 @@ class SdkRuntime:
         self._loaded("read_symbol").ask("read_symbol", {"op": "memory", "pe": number}, take=found.append)
         return found[0].view(np.uint8)
 
+    def read_trace(self, px: int, py: int, key: str) -> list[int | float | str]:
+        """What the program of one PE has traced with a `<debug>` module of this key, the first first.
+
+        Time stamps are cycles. Text that reads as a number comes as one.
+        """
+        self._check_rectangle("read_trace", (px, py, 1, 1), 1)
+        found: list[wire.Words] = []
+        header = {"op": "trace", "pe": py * self._program.width + px}
+        self._loaded("read_trace").ask("read_trace", header, take=found.append)
+        lines = json.loads(found[0].tobytes())
+        start = f"trace {key} "
+        return [traced_value(line[len(start) :]) for line in lines if line.startswith(start)]
+
     # --- functions ---
 
     def launch(self, sym: str, *args: Any, nonblock: bool = False) -> Task:
@@ -311,10 +248,10 @@ class SdkRuntime:
         function = self._function("launch", sym)
         if len(args) != len(function.parameters):
             raise SdkRuntimeError(
-                f"launch: {_declared(function)} takes {len(function.parameters)} arguments, got {len(args)}"
+                f"launch: {declared(function)} takes {len(function.parameters)} arguments, got {len(args)}"
             )
         values = [
-            _argument(function, number, letter, value)
+            argument_of(function, number, letter, value)
             for number, (letter, value) in enumerate(zip(function.parameters, args, strict=True), start=1)
         ]
         header = {"op": "launch", "name": sym, "arguments": values}
@@ -325,11 +262,11 @@ class SdkRuntime:
         function = self._function("call", sym)
         if len(params) != len(function.parameters):
             raise SdkRuntimeError(
-                f"call: {_declared(function)} takes {len(function.parameters)} arguments, got {len(params)}"
+                f"call: {declared(function)} takes {len(function.parameters)} arguments, got {len(params)}"
             )
         words = np.array([int(word) & 0xFFFFFFFF for word in params], "<u4")
         values = [
-            word.view(np.dtype(f"<{_NUMPY[letter]}"))[0]
+            word.view(np.dtype(f"<{NUMPY[letter]}"))[0]
             for letter, word in zip(function.parameters, words.reshape(-1, 1), strict=True)
         ]
         return self.launch(sym, *values, nonblock=nonblock)
@@ -369,9 +306,9 @@ class SdkRuntime:
         order: MemcpyOrder,
         nonblock: bool,
     ) -> Task:
-        bits = _bits(name, data_type)
+        bits = bits_of(name, data_type)
         self._check_rectangle(name, at, shape[2])
-        _check_array(name, "src", src, shape[0] * shape[1] * shape[2])
+        check_array(name, "src", src, shape[0] * shape[1] * shape[2])
         header: dict[str, Any] = {"at": list(at), "shape": list(shape), "bits": bits}
         if streaming:
             header |= {"op": "stream_in", "to": self._color(name, dest, "MEMCPYH2D")}
@@ -383,7 +320,7 @@ class SdkRuntime:
                     f'@export_name("{variable.name}", ..., true) in the layout lets the host write it',
                 )
             header |= {"op": "copy_in", "to": variable.name}
-        words = np.ascontiguousarray(src).reshape(-1).view(np.uint32).reshape(shape, order=_order(name, order))
+        words = np.ascontiguousarray(src).reshape(-1).view(np.uint32).reshape(shape, order=order_of(name, order))
         return self._ready(name).ask(name, header, np.ascontiguousarray(words).ravel(), block=not nonblock)
 
     def _loaded(self, name: str) -> Simulator:
@@ -407,7 +344,12 @@ class SdkRuntime:
         if elements < 1:
             raise SdkRuntimeError(f"{name}: there must be at least 1 element per PE, got {elements}")
 
+    def _need_memcpy(self, name: str) -> None:
+        if not self._program.memcpy:
+            raise SdkRuntimeError(f"{name}: the program must be compiled with --memcpy, it is not")
+
     def _variable(self, name: str, which: int | str) -> Exported:
+        self._need_memcpy(name)
         number = self.get_id(which) if isinstance(which, str) else int(which)
         if not 0 <= number < len(self._program.exported):
             raise SdkRuntimeError(f"{name}: a number that get_id returned is expected, got {number}")
@@ -417,23 +359,22 @@ class SdkRuntime:
         return found
 
     def _function(self, name: str, symbol: str) -> Exported:
-        if not self._program.memcpy:
-            raise SdkRuntimeError(f"{name}: the program must be compiled with --memcpy, it is not")
+        self._need_memcpy(name)
         found = self._program.exported[self.get_id(symbol)]
         if found.kind != "function":
             raise SdkRuntimeError(f"{name}: '{symbol}' must be a function, it is a variable")
         return found
 
     def _color(self, name: str, color: int | str, kind: str) -> int:
+        self._need_memcpy(name)
         colors = sorted(value for stream, value in self._program.streams.items() if stream.startswith(kind))
         if color not in colors:
-            raise SdkRuntimeError(f"{name}: {color} must be a {kind} color, {_those('the program has', colors)}")
+            raise SdkRuntimeError(f"{name}: {color} must be a {kind} color, {listed('the program has', colors)}")
         return int(color)
 
 
 _latest: dict[Path, SdkRuntime] = {}
 """the runtime that was made last for a directory"""
-_NUMPY = {"w": "u4", "i": "i4", "f": "f4", "H": "u2", "h": "i2", "e": "f2", "B": "u1", "b": "i1"}
 
 
 def runtime_of(folder: str | os.PathLike[str]) -> SdkRuntime:
@@ -442,75 +383,3 @@ def runtime_of(folder: str | os.PathLike[str]) -> SdkRuntime:
     if found is None:
         raise SdkRuntimeError(f"{folder}: no SdkRuntime of this script has run the program in it")
     return found
-
-
-def symbol_in(memory: NDArray[np.uint8], folder: Path, pe: int, name: str, dtype: Any) -> Array:
-    """The elements of an exported variable in the SRAM of one PE."""
-    from cstool.sdk.artifact import read_program
-
-    program = read_program(folder)
-    tile = int(program.tiles.ravel()[pe])
-    symbols = program.programs[tile].symbols if tile >= 0 else {}
-    place = f"PE {pe % program.width}.{pe // program.width}"
-    if name not in symbols or symbols[name].kind != "variable":
-        raise SdkRuntimeError(f"{place}: its program must export '{name}', {_those('it exports', sorted(symbols))}")
-    symbol = symbols[name]
-    own = np.dtype(f"<{_NUMPY[symbol.letter]}")
-    address = symbol.address
-    if symbol.pointer is not None:
-        address = int(memory[symbol.pointer : symbol.pointer + 2].view("<u2")[0])
-    raw = memory[address : address + max(symbol.count, 1) * own.itemsize]
-    return raw.view(own if dtype is None else np.dtype(dtype)).copy()
-
-
-def _no_wafer(cmaddr: str | None) -> None:
-    if cmaddr:
-        raise SdkRuntimeError(f"cmaddr: must be left out, programs are simulated here, got {cmaddr}")
-
-
-def _those(what: str, names: list[Any]) -> str:
-    return f"{what}: {', '.join(map(str, names))}" if names else f"{what}: none"
-
-
-def _bits(name: str, data_type: MemcpyDataType) -> int:
-    if not isinstance(data_type, MemcpyDataType):
-        raise SdkRuntimeError(f"{name}: data_type must be a MemcpyDataType, got {data_type!r}")
-    return data_type.value
-
-
-def _order(name: str, order: MemcpyOrder) -> Any:
-    if not isinstance(order, MemcpyOrder):
-        raise SdkRuntimeError(f"{name}: order must be a MemcpyOrder, got {order!r}")
-    return order.value
-
-
-def _check_array(name: str, role: str, array: Any, size: int) -> None:
-    if not isinstance(array, np.ndarray):
-        raise SdkRuntimeError(f"{name}: {role} must be a NumPy array, got {type(array).__name__}")
-    if array.dtype.itemsize != 4 or array.dtype.kind not in "uif":
-        raise SdkRuntimeError(
-            f"{name}: {role} must be an array of uint32, int32 or float32, got {array.dtype}",
-            "input_array_to_u32 makes such of 16-bit data" if array.dtype.itemsize == 2 else None,
-        )
-    if array.size != size:
-        raise SdkRuntimeError(f"{name}: {role} must have {size} elements, got {array.size}")
-
-
-def _declared(function: Exported) -> str:
-    return f"{function.name}({', '.join(LETTERS[letter] for letter in function.parameters)})"
-
-
-def _argument(function: Exported, number: int, letter: str, value: Any) -> int | float:
-    """A scalar as the function's parameter takes it."""
-    where = f"launch: argument {number} of {_declared(function)}"
-    if letter in _FLOATS:
-        if not isinstance(value, (float, np.floating)):
-            raise SdkRuntimeError(f"{where}: must be a float, got {type(value).__name__}")
-        return float(_FLOATS[letter](value))
-    if not isinstance(value, (int, np.integer)):
-        raise SdkRuntimeError(f"{where}: must be an integer, got {type(value).__name__}")
-    signed, bits = _INTEGERS[letter]
-    low = -(1 << bits - 1) if signed else 0
-    if not low <= int(value) < low + (1 << bits):
-        raise SdkRuntimeError(f"{where}: must be {low} to {low + (1 << bits) - 1}, got {int(value)}")
-    return int(value)

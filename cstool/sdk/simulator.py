@@ -48,6 +48,7 @@ class Session:
         self._open: list[tuple[int, Command]] = []
         self._failure: dict[str, Any] | None = None
         self._stopped = False
+        self._traces: dict[int, list[str]] = {}  # what the programs of each PE said that begins with "trace "
         self._log = SimLog(Path("sim.log"))
         self._recorder: Any = None
         threading.Thread(target=self._read, daemon=True).start()
@@ -128,6 +129,9 @@ class Session:
             case "memory":
                 raw = bytes(self.simulation.pes[header["pe"]].u8)
                 return np.frombuffer(raw + bytes(-len(raw) % 4), "<u4")
+            case "trace":
+                text = json.dumps(self._traces.get(header["pe"], [])).encode()
+                return np.frombuffer(text + b" " * (-len(text) % 4), "<u4")
             case "dump":
                 images = np.stack([np.frombuffer(bytes(each.u8), np.uint8) for each in self.simulation.pes])
                 with open(header["path"], "wb") as file:
@@ -199,6 +203,8 @@ class Session:
 
     def _say(self, time: int, pe: int, text: str) -> None:
         width = self.simulation.program.width
+        if text.startswith("trace "):
+            self._traces.setdefault(pe, []).append(text)
         self._log.add(time, f"PE {pe % width}.{pe // width}: {text}")
 
     def _read(self) -> None:

@@ -37,6 +37,10 @@ def program(pe):
         pe.u16[20] = data
         pe.cycles += 2
         pe.say(f"got {data}")
+        pe.say("trace log red task")
+        pe.say(f"trace log {data}")
+        pe.say(f"trace log {data / 4}")
+        pe.say(f"trace times time {data} 1 2")
 
     return {"scale": scale, "slow": slow, "stuck": stuck, "bad": bad, "echo": echo}
 """

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,16 @@ from hypothesis import strategies as st
 from cstool.sdk.artifact import write_program
 from cstool.sdk.client import SdkRuntimeError
 from cstool.sdk.debug import debug_util
-from cstool.sdk.runtime import (
+from cstool.sdk.platforms import (
     MemcpyDataType,
     MemcpyOrder,
     SdkCompileArtifacts,
     SdkLayout,
-    SdkRuntime,
     SdkTarget,
     SimfabConfig,
     get_platform,
 )
+from cstool.sdk.runtime import SdkRuntime
 from tests.unit.sdk.sdk_programs import arrays_program
 
 BITS = {16: MemcpyDataType.MEMCPY_16BIT, 32: MemcpyDataType.MEMCPY_32BIT}
@@ -170,19 +171,28 @@ def test_the_simulation_does_not_depend_on_the_scripts_speed(folder: Path, tmp_p
         assert runtime._simulator is not None
         runtime._simulator.close()
     assert logs[0] == logs[1]
-    assert len(logs[0].splitlines()) == 10
+    assert len(logs[0].splitlines()) == 4 + 6 * 5
 
 
 def test_streams_reach_the_data_task(runtime: SdkRuntime) -> None:
     words = np.arange(12, dtype=np.uint32) + 5
     runtime.memcpy_h2d(0, words, 0, 0, 3, 2, 2, streaming=True, data_type=MemcpyDataType.MEMCPY_16BIT, order=ROW)
     runtime.stop()
-    said = [line.split(maxsplit=1)[1] for line in Path("sim.log").read_text().splitlines()[1:]]
+    lines = [line for line in Path("sim.log").read_text().splitlines() if "got" in line]
+    said = [line.split(maxsplit=1)[1] for line in lines]
     expected = [f"PE {x}.{y}: got {5 + y * 6 + x * 2 + k}" for k in range(2) for y in range(2) for x in range(3)]
     assert said == expected
     # 3.9 cycles a word on one channel (H16).
-    cycles = [int(line[1:].split()[0]) for line in Path("sim.log").read_text().splitlines()[1:]]
+    cycles = [int(line[1:].split()[0]) for line in lines]
     assert 11 * 3.5 < cycles[-1] - cycles[0] < 11 * 4.3
+
+
+def test_traces(runtime: SdkRuntime, folder: Path) -> None:
+    runtime.memcpy_h2d(0, np.array([6, 9], np.uint32), 1, 0, 1, 1, 2, streaming=True)
+    runtime.stop()
+    assert debug_util(folder).read_trace(5, 1, "log") == ["red task", 6, 1.5, "red task", 9, 2.25]
+    assert runtime.read_trace(1, 0, "times") == [6 + (1 << 16) + (2 << 32), 9 + (1 << 16) + (2 << 32)]
+    assert runtime.read_trace(0, 0, "log") == []
 
 
 def test_memory_after_the_end(runtime: SdkRuntime, folder: Path, tmp_path: Path) -> None:
@@ -286,6 +296,21 @@ def test_states(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert message(lambda: d2h(runtime)) == "memcpy_d2h: the program must be running, between run() and stop()"
     assert runtime._simulator is not None
     runtime._simulator.close()
+
+
+def test_a_program_without_memcpy(tmp_path: Path) -> None:
+    write_program(replace(arrays_program(), memcpy=False), tmp_path / "out")
+    runtime = SdkRuntime(tmp_path / "out")
+    for name, call in {
+        "memcpy_h2d": h2d,
+        "memcpy_d2h": d2h,
+        "launch": lambda r: r.launch("scale", 1),
+        "call": lambda r: r.call("scale", [1]),
+    }.items():
+        assert message(lambda: call(runtime)) == f"{name}: the program must be compiled with --memcpy, it is not"  # noqa: B023
+    assert message(lambda: d2h(runtime, streaming=True, src=1)) == (
+        "memcpy_d2h: the program must be compiled with --memcpy, it is not"
+    )
 
 
 def test_a_wafer_and_a_layout_are_refused(folder: Path) -> None:
