@@ -38,7 +38,9 @@ def run(
     copy: Annotated[
         Path | None, option("--copy", "NEW_DIR", "Copy the directory to a new one first, and run it there.")
     ] = None,
-    max_cycles: Annotated[int | None, option("--max_cycles", "N", "Give up after so many simulated cycles.")] = None,
+    max_cycles: Annotated[
+        int | None, option("--max_cycles", "N", "Give up after so many simulated cycles.", min=1)
+    ] = None,
     trace: Annotated[
         Path | None, option("--trace", "FILE", "Record what happens, cycle by cycle; `cstool fabric trace` reads it.")
     ] = None,

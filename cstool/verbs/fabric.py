@@ -190,7 +190,7 @@ def draw_routes(
         raise CstoolError(f"{title}: must route a color, routes none: there is nothing to draw")
     for color in colors:
         if color not in program.routes:
-            raise CstoolError(f"--color: must be one of {', '.join(map(str, known))}, which have routes, got {color}")
+            raise CstoolError(f"color: must be one of {', '.join(map(str, known))}, which have routes, got {color}")
     with _writing(path):
         draw_fabric_routes(program, Path(path), title, list(dict.fromkeys(colors)) or None, theme)
 

@@ -1,0 +1,200 @@
+"""`cstool fabric`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cstool.fabric.stats import read_stats
+from cstool.sdk.artifact import write_program
+from tests.unit.fabric.waits import sender_and_receiver
+from tests.unit.pictures.fabrics import switched
+
+RUN = """
+from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime
+runner = SdkRuntime("out")
+runner.load()
+runner.run()
+print("the host waits")
+runner.stop()
+"""
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """A directory `sums` in the current one with a compiled program, a host script and command scripts."""
+    monkeypatch.chdir(tmp_path)
+    write_program(sender_and_receiver(5), Path("sums/out"))
+    Path("sums/run.py").write_text(RUN)
+    Path("sums/commands_wse2.sh").write_text("set -e\necho running >&2\ncs_python run.py\n")
+    Path("sums/commands_wse3.sh").write_text("echo no wse3 here; exit 3\n")
+    return Path("sums")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A directory that was run once, with a trace."""
+    from cstool.verbs.fabric import run_directory
+
+    folder = tmp_path_factory.mktemp("ran")
+    write_program(sender_and_receiver(5), folder / "out")
+    (folder / "run.py").write_text(RUN)
+    (folder / "commands_wse2.sh").write_text("cs_python run.py\n")
+    said = []
+    run_directory(folder, trace=folder / "t.trace", show=said.append)
+    assert said == ["the host waits"]
+    return folder
+
+
+def test_a_directory_is_run_and_what_it_took_is_told(cstool, directory, golden):
+    done = cstool("fabric", "run", "sums")
+    assert (done.code, done.stderr) == (0, "")
+    golden("cli/fabric_run.txt", done.stdout)
+    assert {path.name for path in directory.iterdir()} >= {"sim_stats.json", "sim.log"}
+
+
+def test_a_copy_leaves_the_directory_as_it_was(cstool, directory):
+    before = {path.name for path in directory.iterdir()}
+    assert cstool("fabric", "run", "sums", "--copy", "there").code == 0
+    assert {path.name for path in directory.iterdir()} == before
+    assert read_stats(Path("there/sim_stats.json")).pes["sent"].tolist() == [[5, 0]]
+
+
+def test_a_script_that_fails_is_an_error_with_its_code(cstool, directory):
+    assert cstool("fabric", "run", "sums", "--arch", "wse3") == (
+        1,
+        "no wse3 here\n",
+        "error: sums/commands_wse3.sh: must end with exit code 0, ended with 3\nhint: see what it said above\n",
+    )
+
+
+def test_a_script_without_a_simulation_has_no_numbers(cstool, directory):
+    Path("sums/quiet.sh").write_text('echo "$CSTOOL_FABRIC_MAX_CYCLES"; command -v cslc cs_python >/dev/null\n')
+    assert cstool("fabric", "run", "sums", "--script", "quiet.sh", "--max_cycles", "77") == (0, "77\n", "")
+    document = cstool("fabric", "run", "sums", "--script", "quiet.sh", "--json")
+    assert json.loads(document.stdout) == {"script": "sums/quiet.sh", "exit_code": 0, "simulated": None}
+    assert document.stderr == "\n"
+
+
+def test_a_limit_of_cycles_ends_the_run(cstool, directory):
+    done = cstool("fabric", "run", "sums", "--max_cycles", "9")
+    assert done.code == 1
+    assert "the program did not end within 9 cycles" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("none", "none: must be a directory with a program in CSL, there is none"),
+        ("sums/out", "sums/out: must have commands_wse2.sh, has no script\nhint: --script NAME says what it is called"),
+        ("sums --script x.sh",
+         "sums: must have x.sh, has commands_wse2.sh, commands_wse3.sh\nhint: --script commands_wse2.sh runs that one"),
+        ("sums --copy sums", "sums: must be a new folder, there is one already"),
+        ("sums --copy /dev/null/x", "/dev/null/x: cannot be written: Not a directory"),
+        ("sums --max_cycles 0", "--max_cycles: Input should be greater than or equal to 1\n"
+         "hint: `cstool fabric run --help` lists what there is"),
+        ("sums --trace no/t.trace", "no/t.trace: cannot be written, there is no directory {here}/no"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_run_is_said(cstool, directory, typed, message):
+    message = message.format(here=Path.cwd())
+    assert cstool("fabric", "run", *typed.split()) == (2, "", f"error: {message}\n")
+
+
+def test_colors_are_listed_and_drawn(cstool, tmp_path, monkeypatch, golden):
+    monkeypatch.chdir(tmp_path)
+    write_program(switched(), Path("out"))
+    listed = cstool("fabric", "routes", "out", "-o", "all.svg")
+    assert (listed.code, listed.stderr) == (0, "")
+    golden("cli/fabric_routes.txt", listed.stdout)
+    assert cstool("fabric", "routes", "out", "-o", "one.svg", "--color", "9").code == 0
+    assert Path("all.svg").stat().st_size > Path("one.svg").stat().st_size
+    assert "out: routes of 1 color on 4 x 3 PEs of wse2" in Path("one.svg").read_text()
+    assert [use["color"] for use in cstool("fabric", "routes", "out", "--json").document["colors"]] == [0, 5, 9, 21]
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("out -o x.pdf", "--output: must end in .svg or .png, got x.pdf"),
+        ("out -o x.svg --color 3", "color: must be one of 0, 5, 9, 21, which have routes, got 3"),
+        ("out -o no/x.svg", "no/x.svg: cannot be written: No such file or directory"),
+        (".", ".: must be a directory with a compiled program, has no out.json\n"
+         "hint: cslc layout.csl ... -o DIRECTORY writes one"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_said(cstool, tmp_path, monkeypatch, typed, message):
+    monkeypatch.chdir(tmp_path)
+    write_program(switched(), Path("out"))
+    assert cstool("fabric", "routes", *typed.split()) == (2, "", f"error: {message}\n")
+
+
+def test_heat_is_told_and_drawn_from_wherever_the_numbers_are(cstool, ran, tmp_path, golden, monkeypatch):
+    monkeypatch.chdir(ran)
+    told = cstool("fabric", "heat", "sim_stats.json", "-o", str(tmp_path / "heat.svg"))
+    assert (told.code, told.stderr) == (0, "")
+    golden("cli/fabric_heat.txt", told.stdout)
+    assert "PEs had a task in" in (tmp_path / "heat.svg").read_text()
+    for place in (".", "out"):
+        assert cstool("fabric", "heat", place).stdout.splitlines()[1:] == told.stdout.splitlines()[1:]
+    document = cstool("fabric", "heat", ".", "--json").document
+    assert (document["fullest_link"], document["pes"]["sent"]) == (
+        {"pe": [0, 0], "port": "EAST", "wavelets": 5},
+        [[5, 0]],
+    )
+    assert cstool("fabric", "heat", str(tmp_path)) == (
+        2,
+        "",
+        f"error: {tmp_path}: must have a sim_stats.json, in it or beside it, it has none\n"
+        "hint: a run writes it at its end: `cstool fabric run DIR`\n",
+    )
+
+
+def test_a_trace_is_asked(cstool, ran, monkeypatch, golden, tmp_path):
+    monkeypatch.chdir(ran)
+    golden("cli/fabric_trace.txt", cstool("fabric", "trace", "t.trace").stdout)
+    golden("cli/fabric_trace_pe.txt", cstool("fabric", "trace", "t.trace", "--pe", "1.0").stdout)
+    golden("cli/fabric_trace_link.txt", cstool("fabric", "trace", "t.trace", "--link", "0.0:east").stdout)
+    chrome = tmp_path / "c.json"
+    assert cstool("fabric", "trace", "t.trace", "--chrome", str(chrome)).stdout.endswith(
+        f"written for Perfetto: {chrome}\n"
+    )
+    assert json.loads(chrome.read_text())["otherData"]["kind"] == "simulated"
+
+
+def test_a_trace_is_asked_of_some_cycles(cstool, ran, monkeypatch):
+    monkeypatch.chdir(ran)
+    hops = cstool("fabric", "trace", "t.trace", "--link", "0.0:EAST", "--json").document["carried"]
+    middle = hops[2]["time"]
+    some = ("--cycles", f"{middle}:{middle + 1}")
+    assert cstool("fabric", "trace", "t.trace", "--link", "0.0:EAST", *some, "--json").document["carried"] == hops[2:4]
+    late = cstool("fabric", "trace", "t.trace", "--pe", "1.0", "--link", "0.0:EAST", "--cycles", "1000:", "--json")
+    assert {name: late.document[name] for name in ("did", "came", "carried")} == {"did": [], "came": [], "carried": []}
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("--pe 1", "a PE must be X.Y, its column and row, got '1'\nhint: for example 1.0"),
+        ("--pe 2.0", "t.trace: must be asked for a PE within PE 0.0 to PE 1.0, got PE 2.0"),
+        ("--pe 2.0 --chrome c.json", "t.trace: must be asked for a PE within PE 0.0 to PE 1.0, got PE 2.0"),
+        ("--link 1.0", "a link must be X.Y:PORT, PORT one of RAMP, WEST, EAST, NORTH, SOUTH, got '1.0'\n"
+         "hint: for example 1.0:EAST"),
+        ("--cycles 3", "--cycles: must be FROM:TO, two cycles, got '3'\n"
+         "hint: `cstool fabric trace --help` lists what there is"),
+        ("--chrome no/c.json", "no/c.json: cannot be written: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_of_a_trace_is_said(cstool, ran, monkeypatch, typed, message):
+    monkeypatch.chdir(ran)
+    assert cstool("fabric", "trace", "t.trace", *typed.split()) == (2, "", f"error: {message}\n")
+
+
+def test_a_file_that_is_no_trace_is_refused(cstool, ran, monkeypatch):
+    monkeypatch.chdir(ran)
+    assert cstool("fabric", "trace", "sim_stats.json") == (
+        2,
+        "",
+        "error: sim_stats.json: must be a trace of a fabric, it is not, or is damaged\n"
+        "hint: `cstool fabric run DIR --trace FILE` records one\n",
+    )
