@@ -1,0 +1,149 @@
+"""The host's commands: when they reach a PE, in which order, and what they do."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.fabric.errors import SimulationError
+from cstool.fabric.host import CYCLES_PER_WORD, LATENCY, Host, Rectangle
+from cstool.fabric.program import Exported, FabricProgram, PEProgram, Symbol
+from cstool.fabric.simulation import Simulation
+
+# `work(cycles)` counts its calls at byte 0 and unblocks after so many cycles; on PE 0.0 after ten times as many.
+CODE = """
+def program(pe):
+    def work(cycles):
+        pe.u32[0] += 1
+        pe.cycles += cycles * (1 if pe.x or pe.y else 10)
+        pe.host_unblock()
+    def stuck():
+        pass
+    return {"work": work, "stuck": stuck}
+"""
+EVERYWHERE = Rectangle(0, 0, 2, 2)
+
+
+def program() -> FabricProgram:
+    symbols = {
+        "n": Symbol("variable", 0, count=1),
+        "far": Symbol("variable", 0, pointer=8, letter="H"),
+        "work": Symbol("function", parameters=("w",), function="work"),
+        "stuck": Symbol("function", function="stuck"),
+    }
+    memory = bytes(8) + (0xBFFE).to_bytes(2, "little")
+    pe = PEProgram("pe.csl", "wse2", CODE, memory=memory, symbols=symbols)
+    without = replace(pe, name="empty.csl", symbols={})
+    tiles = np.array([[0, 0], [0, 1]], np.int32)
+    return FabricProgram("wse2", 2, 2, tiles, (pe, without), exported=(Exported("n", "variable"),))
+
+
+@pytest.fixture
+def lines() -> list[tuple[int, str]]:
+    """What the host logged."""
+    return []
+
+
+@pytest.fixture
+def host(lines: list[tuple[int, str]]) -> Host:
+    """The host of a simulation that has not begun."""
+    return Host(Simulation(program()), lambda cycle, text: lines.append((cycle, text)))
+
+
+def count(host: Host, x: int, y: int) -> int:
+    return int(host._simulation.pes[y * 2 + x].u32[0])
+
+
+def test_a_launch_waits_on_each_pe_for_the_one_before(host: Host) -> None:
+    first, second = host.launch("work", (50,)), host.launch("work", (50,))
+    host.finish(second)
+    assert first.done
+    # PE 1.1 has no such function.
+    assert [count(host, x, y) for y in range(2) for x in range(2)] == [2, 2, 2, 0]
+    assert 1000 <= host._simulation.events.now < 1100
+    assert host.stop() == []
+
+
+def test_commands_come_when_the_fabric_is_idle_or_after_the_latency(host: Host, lines: list[tuple[int, str]]) -> None:
+    host.launch("work", (40,))
+    host.launch("work", (LATENCY,))  # 400 cycles later the fabric is idle
+    host.launch("work", (1,))  # and now it is not
+    host.stop()
+    starts = [cycle for cycle, _ in lines]
+    assert 400 <= starts[1] - starts[0] < 420
+    assert starts[2] - starts[1] == LATENCY
+    assert [text for _, text in lines][2] == "host: launch work(1)"
+    assert count(host, 0, 0) == 3
+
+
+def test_words_take_their_time_on_the_channels() -> None:
+    ends = []
+    for channels in (1, 4):
+        host = Host(Simulation(replace(program(), channels=channels)))
+        at = Rectangle(0, 0, 2, 1)
+        command = host.copy_in("n", at, np.ones((1, 2, 1), np.uint32), 32, 1000)
+        host.finish(command)
+        ends.append(host._simulation.events.now)
+        assert [count(host, 0, 0), count(host, 1, 0), count(host, 0, 1)] == [1, 1, 0]
+    assert abs(ends[0] - 1000 * CYCLES_PER_WORD) < 10
+    assert abs(ends[1] - 250 * CYCLES_PER_WORD) < 10
+
+
+def test_a_copy_waits_for_the_command_stream(host: Host) -> None:
+    launch = host.launch("work", (100,))
+    copy = host.copy_out("n", Rectangle(0, 0, 2, 1), 1, 32)
+    host.finish(copy)
+    assert launch.done
+    assert copy.result is not None
+    assert copy.result.ravel().tolist() == [1, 1]
+    assert host._simulation.events.now >= 1000
+
+
+def error(call: Any) -> str:
+    with pytest.raises(SimulationError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_refused(host: Host) -> None:
+    assert error(lambda: host.copy_out("n", Rectangle(1, 0, 2, 1), 1, 32)) == (
+        "a command must stay inside the program's 2 x 2 PEs, got x = 1, y = 0, width = 2, height = 1"
+    )
+    assert error(lambda: host.copy_out("n", EVERYWHERE, 1, 32)) == (
+        "PE 1.1: its program must export 'n', empty.csl does not"
+    )
+    assert error(lambda: host.copy_out("n", Rectangle(0, 0, 1, 1), 3, 16)) == (
+        "PE 0.0: 'n' has 4 bytes, the host asks for 6"
+    )
+    assert error(lambda: host.copy_out("far", Rectangle(0, 0, 1, 1), 2, 16)) == (
+        "PE 0.0: 4 bytes from 'far' on must lie in its 49152 bytes of SRAM, it points to 49150"
+    )
+    assert error(lambda: host.stream_in(3, Rectangle(0, 1, 1, 1), np.ones((1, 1, 1), np.uint32), 32)) == (
+        "PE 0.1: the host streams wavelets of color 3 to it, its program must take them, no input queue is bound to "
+        "that color\nhint: bind one with @initialize_queue, and read it with a data task or a fabin_dsd"
+    )
+
+
+def test_a_pointer_of_the_program_is_followed(host: Host) -> None:
+    host._simulation.pes[0].u16[4] = 4096
+    host._simulation.pes[0].u16[2048] = 77
+    command = host.copy_out("far", Rectangle(0, 0, 1, 1), 1, 16)
+    host.finish(command)
+    assert command.result is not None
+    assert command.result.ravel().tolist() == [77]
+
+
+def test_what_is_left_at_the_end(host: Host) -> None:
+    host.finish(host.launch("stuck", ()))
+    waits = "never unblocked the command stream; on a wafer the host's next command would wait for ever"
+    assert host.stop() == [f"PE {place}: stuck() {waits}" for place in ("0.0", "1.0", "0.1")]
+
+
+def test_the_end_tells_of_a_few_pes_only() -> None:
+    large = replace(program(), width=20, height=1, tiles=np.zeros((1, 20), np.int32))
+    host = Host(Simulation(large))
+    host.finish(host.launch("stuck", ()))
+    lines = host.stop()
+    assert len(lines) == 7
+    assert lines[-1] == "14 more PEs likewise"
