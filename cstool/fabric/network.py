@@ -16,8 +16,9 @@ Time is in cycles. What the model takes for granted, with its source:
 - A color with `color_swap_x` leaves EAST and WEST as the color that differs in the lowest bit (SDK 2.10
   documentation, "Color Swap"); with `color_swap_y`, NORTH and SOUTH. Down the ramp it keeps its color.
 
-Nothing that happens in a cycle depends on what else happens in it: what a PE asks for, and credits, count from the
-next cycle on. So the order of events within a cycle does not matter.
+Nothing that moves in a cycle depends on what else happens in it: what PEs do, and credits, count from the next cycle on.
+So the order of events within a cycle does not matter. Only what a PE asks is answered as it is then: the network moves
+at the beginning of a cycle (`Events.first`).
 """
 
 from collections.abc import Callable, Sequence
@@ -100,7 +101,7 @@ class _Cycle:
         self.credits: list[Link] = []
         self.awake: list[Router] = []
         self.ramps: list[Buffer] = []
-        self.changes: list[tuple[Flow, ColorConfig]] = []
+        self.changes: list[tuple[Flow, ColorConfig | None]] = []  # None: teardown ends
         self.teardowns: list[Flow] = []
 
 
@@ -169,7 +170,8 @@ class Network:
         flow = router.flows.get(color) if router else None
         if flow is None:
             return self._wiring.configured(pe, color)
-        return flow.pending or replace(flow.config, current=flow.position, teardown=flow.teardown)
+        teardown = flow.teardown and not flow.ending
+        return flow.pending or replace(flow.config, current=flow.position, teardown=teardown)
 
     def set_config(self, pe: int, color: int, config: ColorConfig) -> None:
         """Change it, from the next cycle on. Wavelets in buffers stay, and follow the new config."""
@@ -188,9 +190,11 @@ class Network:
 
     def end_teardown(self, pe: int, color: int) -> None:
         """The program ends the teardown of `color`: wavelets pass again from the next cycle on."""
-        config = self.config(pe, color)
-        if config is not None and config.teardown:
-            self.set_config(pe, color, replace(config, teardown=False))
+        flow = self._wiring.flow(pe, color, RAMP)
+        flow.ending = True
+        if flow.pending:
+            flow.pending = replace(flow.pending, teardown=False)
+        self._cycle(self._events.now + 1).changes.append((flow, None))
 
     # --- reports ---
 
@@ -256,8 +260,6 @@ class Network:
         cycle = self._cycles[now]
         awake = cycle.awake
         for flow, config in cycle.changes:
-            if flow.pending is config:
-                flow.pending = None
             flow.change(config)
             _wake(flow.router, now, awake)
         for buffer, wavelet in cycle.arrivals:

@@ -114,6 +114,7 @@ class Flow:
         pending: as it will be from the next cycle on
         position: switch position now
         teardown: whether it is in teardown now
+        ending: whether that ends with the next cycle
         filter: of what goes down the ramp
         plain: whether data wavelets go as they are: no filter, no color swap
         buffers: by input port, where a wavelet has come
@@ -126,6 +127,7 @@ class Flow:
         "buffers",
         "color",
         "config",
+        "ending",
         "exit",
         "filter",
         "pending",
@@ -143,6 +145,7 @@ class Flow:
         self.exit: Exit | None = None
         self.filter: FilterState | None = start(config.filter) if config.filter else None
         self.pending: ColorConfig | None = None
+        self.ending = False
         self._set(config)
 
     def _set(self, config: ColorConfig) -> None:
@@ -153,10 +156,15 @@ class Flow:
         self.position = config.current
         self.way: Way | None = None
 
-    def change(self, config: ColorConfig) -> None:
-        """Take another config. A filter goes on counting if it stays the same."""
+    def change(self, config: ColorConfig | None) -> None:
+        """Take another config; None: end teardown. A filter goes on counting if it stays the same."""
+        if config is None:
+            self.teardown = self.ending = False
+            self._turn(self.position)
+            return
         if config.filter != self.config.filter:
             self.filter = start(config.filter) if config.filter else None
+        self.pending = None
         self._set(config)
 
     def route(self) -> Route | None:

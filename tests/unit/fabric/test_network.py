@@ -108,21 +108,43 @@ def test_a_color_that_stands_does_not_stop_another():
     assert [time for time, _ in got(run, 2)] == [5, 7, *range(9, 17)]
 
 
+class Silent:
+    """Has room for one wavelet, takes none, and remembers when it heard that its ramp is free."""
+
+    def __init__(self, events):
+        self.events = events
+        self.heard = []
+
+    def room(self, color):
+        return 1
+
+    def accept(self, wavelet):
+        pass
+
+    def ramp_free(self, color):
+        self.heard.append((self.events.now, color))
+
+
+def test_routers_that_have_nothing_to_do_cost_nothing():
+    """One event a cycle while a wavelet moves, in a row of a thousand; none when all stand."""
+    events = Events()
+    ends = {(0, 0): config("R>E"), (999, 0): config("W>R")}
+    program = fabric(1000, 1, {5: {(x, 0): config("W>E") for x in range(1000)} | ends})
+    network = Network(program, events, [Silent(events) for _ in range(1000)])
+    network.send(0, Wavelet(5, 0))
+    network.send(500, Wavelet(5, 0))  # waits for ever: its router takes from WEST
+    while events.cycle():
+        pass
+    assert events.now == 4 + 999
+    assert events.done <= 4 + 999
+    assert network.in_flight() == 1
+
+
 def test_what_goes_up_the_ramp_is_one_wavelet_a_cycle_of_all_colors():
-    events, heard = Events(), []
+    events = Events()
     program = fabric(1, 1, {color: {(0, 0): config("R>R")} for color in (1, 2)})
-
-    class Silent:
-        def room(self, color):
-            return 1
-
-        def accept(self, wavelet):
-            pass
-
-        def ramp_free(self, color):
-            heard.append((events.now, color))
-
-    network = Network(program, events, [Silent()])
+    pe = Silent(events)
+    network = Network(program, events, [pe])
     assert network.can_send(0, 1)
     network.send(0, Wavelet(1, 0))
     assert not network.can_send(0, 2)
@@ -131,7 +153,7 @@ def test_what_goes_up_the_ramp_is_one_wavelet_a_cycle_of_all_colors():
         network.send(0, Wavelet(2, 0))
     while events.cycle():
         pass
-    assert heard == [(1, 1), (1, 2)]
+    assert pe.heard == [(1, 1), (1, 2)]
     with pytest.raises(RuntimeError, match="PE 0 released a wavelet of color 2 that it never accepted"):
         network.release(0, 2)
 
