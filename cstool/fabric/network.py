@@ -16,9 +16,9 @@ Time is in cycles. What the model takes for granted, with its source:
 - A color with `color_swap_x` leaves EAST and WEST as the color that differs in the lowest bit (SDK 2.10
   documentation, "Color Swap"); with `color_swap_y`, NORTH and SOUTH. Down the ramp it keeps its color.
 
-Nothing that moves in a cycle depends on what else happens in it: what PEs do, and credits, count from the next cycle on.
-So the order of events within a cycle does not matter. Only what a PE asks is answered as it is then: the network moves
-at the beginning of a cycle (`Events.first`).
+Nothing that moves in a cycle depends on what else happens in it: what PEs do, and credits, count from the next cycle
+on. So the order of events within a cycle does not matter. Only what a PE asks is answered as it is then: the network
+moves at the beginning of a cycle (`Events.first`).
 """
 
 from collections.abc import Callable, Sequence
