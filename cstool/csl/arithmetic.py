@@ -200,7 +200,7 @@ def fit(type_: IntType, value: int, place: Place | None, what: str = "the value"
 
 # --- folding ---
 
-_ORDERED: dict[str, Callable[[Any, Any], bool]] = {
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": python.lt,
     "<=": python.le,
     ">": python.gt,
@@ -208,7 +208,7 @@ _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "==": python.eq,
     "!=": python.ne,
 }
-_INTEGER: dict[str, Callable[[int, int], int]] = {
+COMBINE: dict[str, Callable[[int, int], int]] = {
     "+": python.add,
     "-": python.sub,
     "*": python.mul,
@@ -236,8 +236,8 @@ def binary(operator: str, left: Value, right: Value, place: Place | None) -> Val
     Raises:
         CslError: the operator is not defined on them, an integer overflows, or a divisor is zero.
     """
-    if left[0] is right[0] and left[0] is COMPTIME_INT and operator in _INTEGER:
-        return COMPTIME_INT, _INTEGER[operator](left[1], right[1])
+    if left[0] is right[0] and left[0] is COMPTIME_INT and operator in COMBINE:
+        return COMPTIME_INT, COMBINE[operator](left[1], right[1])
     if left[0] == types.TYPE and right[0] == types.TYPE and operator in EQUALITY:
         return BOOL, (left[1] == right[1]) == (operator == "==")
     how = operation(operator, left[0], right[0], place, left[1], right[1])
@@ -247,8 +247,8 @@ def binary(operator: str, left: Value, right: Value, place: Place | None) -> Val
         return how.result, left[1] + right[1]
     left_data = coerce(left, how.left, place)[1]
     right_data = coerce(right, how.right, place)[1]
-    if operator in _ORDERED:
-        return BOOL, bool(_ORDERED[operator](left_data, right_data))
+    if operator in COMPARE:
+        return BOOL, bool(COMPARE[operator](left_data, right_data))
     if operator in LOGIC:
         return BOOL, (left_data and right_data) if operator == "and" else (left_data or right_data)
     if types.is_float(how.result):
@@ -258,14 +258,14 @@ def binary(operator: str, left: Value, right: Value, place: Place | None) -> Val
 
 def _integer_operation(operator: str, type_: Type, left: int, right: int, place: Place | None) -> int | bool:
     if operator in WRAPPING:
-        result = _INTEGER[operator[0]](left, right)
+        result = COMBINE[operator[0]](left, right)
         return wrap(result, type_.bits, type_.signed) if isinstance(type_, IntType) else result
     if operator in ("/", "%"):
         if right == 0:
             raise CslError(f"a divisor is not zero, got {left} {operator} 0", place)
         result = divide(left, right) if operator == "/" else remainder(left, right)
     else:
-        result = _INTEGER[operator](left, right)
+        result = COMBINE[operator](left, right)
     if isinstance(type_, IntType) and not type_.least <= result <= type_.most:
         fit(type_, result, place, f"{left} {operator} {right}")
     return result

@@ -8,71 +8,50 @@ For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. What
 `try_comptime` on an expression gives its value if all of it is known; errors are raised either way.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from cstool.csl import syntax
-from cstool.csl.module import Module
+from cstool.csl import (
+    arithmetic,
+    builtins_dsd,
+    builtins_layout,
+    builtins_program,
+    builtins_values,
+    evaluate_calls,
+    syntax,
+)
+from cstool.csl.evaluate_calls import Specialised, function_type, scope_type, specialise
+from cstool.csl.evaluate_core import (
+    Env,
+    Frame,
+    JumpOut,
+    NotKnown,
+    RunTime,
+    Scope,
+    Shape,
+    compile_expression,
+    compile_statement,
+)
+from cstool.csl.evaluate_statements import check_initializer, initializer
 from cstool.csl.source import CslError, Place
-from cstool.csl.types import FunctionType, Type
-from cstool.csl.values import FunctionValue, Value
+from cstool.csl.types import Type
+from cstool.csl.values import UNDEFINED, FunctionValue, Value
 
-
-class RunTime(NamedTuple):
-    """A local name whose value is known at run time.
-
-    Args:
-        type: its type
-        address: where it is in SRAM, if it is there: `&x` and DSDs of it are known at compile time then
-    """
-
-    type: Type
-    address: int | None = None
-
-
-class NotKnown(CslError):
-    """A value was asked for that is known at run time alone."""
-
-
-class Scope:
-    """Names of a block, inside another or inside a module.
-
-    Args:
-        module: whose top-level names are seen
-        parent: the block around; None: the module is around
-        type_of: what tells the type of an expression that is known at run time alone (`@type_of(x)`); of the parent
-            where None
-    """
-
-    def __init__(
-        self,
-        module: Module,
-        parent: "Scope | None" = None,
-        type_of: "Callable[[syntax.Expression, Scope], Type] | None" = None,
-    ) -> None:
-        self.module = module
-        self.parent = parent
-        self.names: dict[str, Value | RunTime] = {}
-        self.type_of = type_of if type_of is not None or parent is None else parent.type_of
-
-    def declare(self, name: str, what: Value | RunTime, place: Place | None, changes: bool = False) -> None:
-        """Add a name; `_` is none.
-
-        Args:
-            name: it
-            what: its value or type
-            place: of the declaration
-            changes: whether it is a `comptime var`, that `execute` may assign to
-
-        Raises:
-            CslError: the block has the name already.
-        """
-        raise NotImplementedError
-
-    def find(self, name: str) -> Value | RunTime | None:
-        """A local name; None if it is none (it may be one of the module)."""
-        raise NotImplementedError
+__all__ = [
+    "NotKnown",
+    "RunTime",
+    "Scope",
+    "Specialised",
+    "call",
+    "declared_value",
+    "evaluate",
+    "evaluate_type",
+    "execute",
+    "function_type",
+    "specialise",
+    "try_comptime",
+]
+_REGISTERED = (builtins_dsd, builtins_layout, builtins_program, builtins_values)
+"""modules that fill the tables of builtins and nodes"""
 
 
 def evaluate(expression: syntax.Expression, scope: Scope) -> Value:
@@ -81,7 +60,18 @@ def evaluate(expression: syntax.Expression, scope: Scope) -> Value:
     Raises:
         CslError: it is wrong, or not known at compile time.
     """
-    raise NotImplementedError
+    return _value(expression, scope, calls=True)
+
+
+def _value(expression: syntax.Expression, scope: Scope, calls: bool) -> Value:
+    shape = Shape()
+    code = compile_expression(expression, Env(scope.module, shape, None, scope, calls))
+    if code.value is not None:
+        return code.value
+    try:
+        return code.run([None] * shape.size)
+    except JumpOut as out:
+        raise CslError("this leads out of an expression", out.jump.place) from None
 
 
 def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
@@ -94,7 +84,10 @@ def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
     Raises:
         CslError: it is wrong.
     """
-    raise NotImplementedError
+    try:
+        return _value(expression, scope, calls=False)
+    except NotKnown:
+        return None
 
 
 def evaluate_type(expression: syntax.Expression, scope: Scope) -> Type:
@@ -103,16 +96,50 @@ def evaluate_type(expression: syntax.Expression, scope: Scope) -> Type:
     Raises:
         CslError: it is no type.
     """
-    raise NotImplementedError
+    return scope_type(expression, scope)
+
+
+def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
+    """What a declaration starts with, of its type.
+
+    Raises:
+        CslError: it is wrong, not known at compile time, or missing.
+    """
+    check_initializer(declaration)
+    shape = Shape()
+    code = initializer(declaration, Env(scope.module, shape, None, scope))
+    value = UNDEFINED if code is None else code.run(_frame(shape))
+    if declaration.type is None:
+        return value
+    type_ = scope_type(declaration.type, scope)
+    place = declaration.place if declaration.value is None else declaration.value.place
+    return arithmetic.coerce(value, type_, place, f"'{declaration.name}'")
 
 
 def execute(statement: syntax.Node, scope: Scope) -> None:
     """Run a statement at compile time: a `comptime` block, a declaration, an assignment to a `comptime var`.
 
+    A declaration adds its name to the scope.
+
     Raises:
         CslError: it is wrong, or needs something known at run time alone.
     """
-    raise NotImplementedError
+    if isinstance(statement, syntax.Declare):
+        value = declared_value(statement, scope)
+        scope.declare(statement.name, value, statement.place, changes=statement.keyword == "var")
+        return
+    shape = Shape()
+    step = compile_statement(statement, Env(scope.module, shape, None, scope))
+    try:
+        jump = step(_frame(shape))
+    except JumpOut as out:
+        jump = out.jump
+    if jump is not None:
+        raise CslError(f"'{jump.kind}' cannot lead out of code that runs at compile time", jump.place)
+
+
+def _frame(shape: Shape) -> Frame:
+    return [None] * shape.size
 
 
 def call(function: FunctionValue, arguments: Sequence[Value], place: Place) -> Value:
@@ -121,48 +148,4 @@ def call(function: FunctionValue, arguments: Sequence[Value], place: Place) -> V
     Raises:
         CslError: something in it is wrong, or known at run time alone.
     """
-    raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Specialised:
-    """A function for one set of compile-time arguments.
-
-    Args:
-        function: it
-        key: equal for the same copy: (declaration, module, values of comptime parameters and types of generic ones)
-        scope: where its body is compiled: comptime parameters are values, the others `RunTime`
-        parameters: of the copy at run time: position among the arguments, name, type
-        result: the type of its result
-        comptime_result: whether the result exists at compile time alone, so that every call is evaluated then
-    """
-
-    function: FunctionValue
-    key: object
-    scope: Scope
-    parameters: tuple[tuple[int, str, Type], ...]
-    result: Type
-    comptime_result: bool
-
-
-def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place: Place | None) -> Specialised:
-    """The copy of a function that a call means.
-
-    A parameter is bound at compile time if it is marked `comptime`, its type exists at compile time alone (`type`,
-    `comptime_int`, ...), or it is `anytype` and the argument's type is such. All others are passed at run time.
-
-    Args:
-        function: it
-        arguments: of the call: a value where it is known, else its type
-        place: of the call
-
-    Raises:
-        CslError: wrong number of arguments, a comptime parameter whose argument is not known, or one of the wrong type
-            (types of run-time arguments are checked too: `arithmetic.coerces`).
-    """
-    raise NotImplementedError
-
-
-def function_type(function: FunctionValue) -> FunctionType:
-    """The type of a function; parameters that make it generic are None in it."""
-    raise NotImplementedError
+    return evaluate_calls.call(function, arguments, place)

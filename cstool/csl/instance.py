@@ -10,14 +10,15 @@ syntax tree: `root.function.declaration.body` in the scope of `evaluate.speciali
 declare), for the color of a queue, and for `instance.arch`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import Type
-from cstool.csl.values import FunctionValue
-from cstool.fabric.arch import Arch
+from cstool.csl.values import FunctionValue, to_bytes
+from cstool.fabric.arch import SRAM_BYTES, Arch
 from cstool.fabric.program import ColorConfig, FifoBuffer, Symbol
 
 if TYPE_CHECKING:
@@ -79,6 +80,15 @@ class BoundTask:
     queue: int | None = None
 
 
+@dataclass(frozen=True)
+class Block:
+    """SRAM of one variable."""
+
+    name: str
+    address: int
+    type: Type
+
+
 @dataclass(eq=False)
 class Instance:
     """A PE program with its parameters, or the layout (`is_layout`).
@@ -88,12 +98,16 @@ class Instance:
         arch: the generation
         name: the file, as messages say it
         is_layout: whether it is the layout
+        phase: what runs now: "layout" block, "comptime" block, or "value": an expression that must not do anything
+        depth: calls that run now, one inside the other
     """
 
     compilation: "Compilation"
     arch: Arch
     name: str
     is_layout: bool
+    phase: str = "value"
+    depth: int = 0
     tasks: dict[int, BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
@@ -102,11 +116,42 @@ class Instance:
     colors: dict[int, tuple[ColorConfig, Place]] = field(default_factory=dict)
     fifos: list[FifoBuffer] = field(default_factory=list)
     symbols: dict[str, tuple[Symbol, Type, Place]] = field(default_factory=dict)
+    teardown_handlers: dict[int, Root] = field(default_factory=dict)
+    importing: list[tuple[str, str]] = field(default_factory=list)
+    roots: dict[tuple[object, str], Root] = field(default_factory=dict)
+    warnings: list[CslError] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    _root: "Module | None" = None
+    _end: int = DATA_START
+    _bytes: bytearray = field(default_factory=bytearray)
 
     @property
     def root(self) -> "Module":
         """The module of the file itself."""
-        raise NotImplementedError
+        assert self._root is not None
+        return self._root
+
+    @root.setter
+    def root(self, module: "Module") -> None:
+        self._root = module
+
+    @property
+    def has_root(self) -> bool:
+        """Whether `root` is set: what is imported from then on runs its `comptime` blocks."""
+        return self._root is not None
+
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """Run what is inside in a phase."""
+        before, self.phase = self.phase, phase
+        try:
+            yield
+        finally:
+            self.phase = before
+
+    def warn(self, warning: CslError) -> None:
+        """Something that is most likely not meant, and no error."""
+        self.warnings.append(warning)
 
     def allocate(self, name: str, type_: Type, place: Place | None, data: object = None, align: int = 1) -> int:
         """Take SRAM for a variable.
@@ -124,11 +169,91 @@ class Instance:
         Raises:
             CslError: SRAM is full.
         """
-        raise NotImplementedError
+        size = type_.size
+        # Arrays begin at a word of 4 bytes: whatever a DSD of them is used for finds it aligned.
+        step = max(align, type_.align, 4 if size > 2 else 1)
+        address = -(-self._end // step) * step
+        if address + size > SRAM_BYTES:
+            raise self._full(name, type_, place)
+        self._end = address + size
+        self.blocks.append(Block(name, address, type_))
+        if data is not None:
+            raw = to_bytes(type_, data)
+            if any(raw):
+                if len(self._bytes) < address:
+                    self._bytes.extend(bytes(address - len(self._bytes)))
+                self._bytes[address : address + size] = raw
+        return address
+
+    def _full(self, name: str, type_: Type, place: Place | None) -> CslError:
+        taken = self.data_bytes
+        message = f"SRAM of a PE has {SRAM_BYTES:,} bytes: {name} ({type_}) takes {type_.size:,}, {taken:,} are taken"
+        return CslError(message, place, largest_text(self.sram()))
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of all variables, without gaps between them."""
+        return sum(block.type.size for block in self.blocks)
+
+    @property
+    def memory(self) -> bytes:
+        """The first bytes of SRAM; zeros follow."""
+        return bytes(self._bytes)
+
+    def sram(self, code: Mapping[str, int] | None = None) -> tuple[tuple[str, int], ...]:
+        """Bytes by what takes them, largest first; names of functions have "(code, modelled)" behind them."""
+        entries = [(f"{block.name}: {block.type}", block.type.size) for block in self.blocks]
+        entries += [(f"{name} (code, modelled)", size) for name, size in (code or {}).items()]
+        return tuple(sorted(entries, key=lambda entry: -entry[1]))
+
+    def region(self, address: int) -> Block | None:
+        """The variable that an address points into."""
+        return next((b for b in self.blocks if b.address <= address < b.address + max(b.type.size, 1)), None)
+
+    def bind_queue(self, queue: int, color: int, output: bool, place: Place) -> None:
+        """Bind a queue to a color.
+
+        Raises:
+            CslError: it is bound to another one already, or the color has another queue.
+        """
+        kind, queues = ("output", self.output_queues) if output else ("input", self.input_queues)
+        bound = queues.get(queue)
+        if bound is not None and bound[0] != color:
+            raise CslError(
+                f"{kind} queue {queue} is bound to one color, got {color} after {bound[0]}",
+                place,
+                notes=((bound[1], f"bound to color {bound[0]}"),),
+            )
+        if bound is not None:
+            return
+        for other, (its_color, where) in queues.items():
+            if its_color == color and not output:
+                raise CslError(
+                    f"color {color} goes to one input queue, got {queue} after {other}",
+                    place,
+                    notes=((where, f"bound to input queue {other}"),),
+                )
+        queues[queue] = (color, place)
 
     def queue_color(self, queue: int, output: bool) -> int | None:
         """The color that a queue is bound to so far."""
-        raise NotImplementedError
+        bound = (self.output_queues if output else self.input_queues).get(queue)
+        return None if bound is None else bound[0]
+
+    def root_of(self, function: FunctionValue, kind: str, letters: tuple[str, ...] = ()) -> Root:
+        """The root for a function, under a name of its own."""
+        key = (function, kind)
+        if key not in self.roots:
+            taken = {root.name for root in self.roots.values()}
+            base = name = function.declaration.name
+            number = 1
+            while name in taken:
+                number += 1
+                name = f"{base}_{number}"
+            self.roots[key] = Root(name, function, kind, letters)
+        return self.roots[key]
 
 
-_ = (Sequence, CslError)
+def largest_text(entries: Sequence[tuple[str, int]], count: int = 3) -> str:
+    """What takes most: "largest: A: [24]f32 96 bytes, ..."."""
+    return "largest: " + ", ".join(f"{name} {size:,} bytes" for name, size in entries[:count])

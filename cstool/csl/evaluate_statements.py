@@ -1,0 +1,537 @@
+"""Compilers of statements, blocks and branches, and assignments."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cstool.csl import arithmetic, syntax, types, values
+from cstool.csl.evaluate_core import (
+    Code,
+    Env,
+    Frame,
+    Jump,
+    JumpOut,
+    Local,
+    NotKnown,
+    Run,
+    RunTime,
+    Step,
+    compile_expression,
+    compile_statement,
+    constant,
+    expression_of,
+    lazy,
+    run_of,
+    statement_of,
+)
+from cstool.csl.evaluate_expressions import (
+    address_of,
+    dereference,
+    enum_type,
+    field_of,
+    flat_index,
+    resolve,
+    struct_type,
+    type_run,
+)
+from cstool.csl.module import Constant, Variable
+from cstool.csl.source import CslError, Place
+from cstool.csl.types import BOOL, ArrayType, PointerType, StructType
+from cstool.csl.values import Reference, Value, describe
+
+# --- declarations ---
+
+
+def initializer(node: syntax.Declare, env: Env) -> Code | None:
+    """Code of what a declaration starts with; None if it says nothing. A type gets the declaration's name."""
+    if isinstance(node.value, syntax.StructType):
+        return struct_type(node.value, env, node.name)
+    if isinstance(node.value, syntax.EnumType):
+        return enum_type(node.value, env, node.name)
+    return None if node.value is None else compile_expression(node.value, env)
+
+
+def check_initializer(node: syntax.Declare) -> None:
+    """Raise an error for a declaration that needs a value or a type and has none."""
+    if node.value is None and (node.keyword == "const" or node.type is None):
+        missing = "a value" if node.keyword == "const" else "a type or a value"
+        raise CslError(f"'{node.name}' needs {missing}", node.place)
+
+
+@statement_of(syntax.Declare)
+def _declare(node: syntax.Declare, env: Env) -> Step:
+    check_initializer(node)
+    code = initializer(node, env)
+    type_of, known_type = (None, None) if node.type is None else type_run(node.type, env)
+    what = f"'{node.name}'"
+    if code is not None and code.value is not None and node.keyword == "const":
+        if type_of is None or known_type is not None:
+            value = code.value if known_type is None else arithmetic.coerce(code.value, known_type, node.place, what)
+            env.define(node.name, node.place, value)
+            return _nothing
+    run = None if code is None else code.run
+    slot = env.declare(node.name, node.place, node.keyword == "var")
+    place = node.place
+
+    def step(frame: Frame) -> None:
+        value = values.UNDEFINED if run is None else run(frame)
+        if type_of is not None:
+            value = arithmetic.coerce(value, type_of(frame), place, what)
+        frame[slot] = value
+
+    return step
+
+
+def _nothing(frame: Frame) -> None:
+    pass
+
+
+# --- assignments ---
+
+
+@statement_of(syntax.Assign)
+def _assign(node: syntax.Assign, env: Env) -> Step:
+    value_run = run_of(node.value, env)
+    if isinstance(node.target, syntax.Name) and node.target.name == "_":
+
+        def discard(frame: Frame) -> None:
+            value_run(frame)
+
+        return discard
+    operator, place = node.operator, node.place
+    if operator is None:
+        get: Run | None = None
+        new = value_run
+    else:
+        get = run_of(node.target, env)
+        old = get
+
+        def new(frame: Frame) -> Value:
+            return arithmetic.binary(operator, old(frame), value_run(frame), place)
+
+    return _store(node.target, new, env)
+
+
+def _store(target: syntax.Expression, new: Run, env: Env) -> Step:
+    place = target.place
+    what = resolve(target, env)
+    if isinstance(what, Local):
+        return _store_local(what, target, new)
+    if isinstance(target, syntax.Name) and env.outer is not None and what is not None:
+        scope = env.outer.holder(target.name)
+        if scope is not None and target.name in scope.changing:
+            names, name = scope.names, target.name
+
+            def step(frame: Frame) -> None:
+                now = names[name]
+                names[name] = arithmetic.coerce(new(frame), now[0], place, f"'{name}'")  # type: ignore[arg-type]
+
+            return step
+    if isinstance(what, Variable | RunTime):
+        raise NotKnown(
+            f"'{getattr(target, 'name', '')}' must be known at compile time, it is a variable of run time",
+            place,
+            "a var of a block or function that runs at compile time can be changed there",
+        )
+    if isinstance(what, Constant) or what is not None:
+        raise CslError(f"'{getattr(target, 'name', '')}' is a constant and cannot be changed", place)
+    if isinstance(target, syntax.Index):
+        return _store_element(target, new, env)
+    if isinstance(target, syntax.Field):
+        return _store_field(target, new, env)
+    if isinstance(target, syntax.Dereference):
+        return _store_behind(run_of(target.pointer, env), new, place)
+    raise CslError("only a variable, an element, a field or what a pointer points at can be assigned to", place)
+
+
+def _store_local(local: Local, target: syntax.Expression, new: Run) -> Step:
+    name, place, slot = getattr(target, "name", ""), target.place, local.slot
+    if not local.changes:
+        raise CslError(f"'{name}' is a constant and cannot be changed", place, "declare it with 'var'")
+    what = f"'{name}'"
+
+    def step(frame: Frame) -> None:
+        value = new(frame)
+        type_ = frame[slot][0]
+        if value[0] is not type_ and type_ != types.UNDEFINED:
+            value = arithmetic.coerce(value, type_, place, what)
+        frame[slot] = value
+
+    return step
+
+
+def _store_element(target: syntax.Index, new: Run, env: Env) -> Step:
+    runs = [run_of(index, env) for index in target.indices]
+    place = target.place
+    local = resolve(target.base, env) if isinstance(target.base, syntax.Name) else None
+    if isinstance(local, Local):
+        slot = local.slot
+        if not local.changes:
+            raise CslError("an element of a constant cannot be changed", place, "declare the array with 'var'")
+
+        def step(frame: Frame) -> None:
+            type_, data = frame[slot]
+            if isinstance(type_, PointerType):
+                _set_element(frame[slot], [run(frame) for run in runs], new(frame), place)
+                return
+            if not isinstance(type_, ArrayType):
+                raise CslError(f"only arrays have elements, got {type_}", place)
+            at = flat_index(type_, [run(frame) for run in runs], place)
+            value = arithmetic.coerce(new(frame), type_.element, place, "the element")[1]
+            if data.__class__ is not list:  # a list from the first change on, so that filling an array is no copying
+                data = list(data)
+                frame[slot] = (type_, data)
+            data[at] = value
+
+        return step
+    pointer = address_of(target.base, env).run
+
+    def step_behind(frame: Frame) -> None:
+        _set_element(pointer(frame), [run(frame) for run in runs], new(frame), place)
+
+    return step_behind
+
+
+def _set_element(pointer: Value, indices: list[Value], value: Value, place: Place) -> None:
+    type_, data = pointer
+    if not isinstance(data, Reference):
+        raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+    whole, elements = data.get()
+    if not isinstance(whole, ArrayType):
+        raise CslError(f"only arrays have elements, got {whole}", place)
+    at = flat_index(whole, indices, place)
+    changed = list(elements)
+    changed[at] = arithmetic.coerce(value, whole.element, place, "the element")[1]
+    data.set((whole, tuple(changed)))
+
+
+def _store_field(target: syntax.Field, new: Run, env: Env) -> Step:
+    pointer = address_of(target.base, env).run
+    name, place = target.name, target.place
+
+    def step(frame: Frame) -> None:
+        type_, data = pointer(frame)
+        if not isinstance(data, Reference):
+            raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+        whole = data.get()
+        if isinstance(whole[1], Reference):
+            data = whole[1]
+            whole = data.get()
+        old = field_of(whole, name, place)
+        value = arithmetic.coerce(new(frame), old[0], place, f"field '{name}'")
+        union = isinstance(whole[0], StructType) and whole[0].is_union
+        data.set((whole[0], {name: value} if union else {**whole[1], name: value}))
+
+    return step
+
+
+def _store_behind(pointer: Run, new: Run, place: Place) -> Step:
+    def step(frame: Frame) -> None:
+        at = pointer(frame)
+        type_, data = at
+        if isinstance(type_, PointerType) and type_.const:
+            raise CslError(f"what {type_} points at cannot be changed", place)
+        old = dereference(at, place)
+        data.set(arithmetic.coerce(new(frame), old[0], place, "the value"))
+
+    return step
+
+
+# --- blocks and branches ---
+
+
+def statements(nodes: Iterable[syntax.Node], env: Env) -> Step:
+    """Code of statements, one after the other, each compiled when it is first reached."""
+    nodes = tuple(nodes)
+    steps: list[Step] = []
+    shape = env.shape
+    needed = 0
+
+    def run(frame: Frame) -> Any:
+        nonlocal needed
+        if len(steps) == len(nodes):
+            if len(frame) < needed:
+                frame.extend([None] * (needed - len(frame)))
+            for step in steps:
+                jump = step(frame)
+                if jump is not None:
+                    return jump
+            return None
+        at = 0
+        while at < len(nodes):
+            if at == len(steps):
+                steps.append(compile_statement(nodes[at], env))
+                needed = shape.size
+            if len(frame) < shape.size:
+                frame.extend([None] * (shape.size - len(frame)))
+            jump = steps[at](frame)
+            if jump is not None:
+                return jump
+            at += 1
+        return None
+
+    return run
+
+
+@statement_of(syntax.Block)
+def _block_statement(node: syntax.Block, env: Env) -> Step:
+    inner = statements(node.statements, env.child())
+    label = node.label
+    if label is None:
+        return inner
+
+    def step(frame: Frame) -> Any:
+        jump = inner(frame)
+        return None if jump is not None and jump.kind == "break" and jump.label == label else jump
+
+    return step
+
+
+@expression_of(syntax.Block)
+def _block(node: syntax.Block, env: Env) -> Code:
+    if not node.statements:
+        return constant(values.VOID)
+    inner = statements(node.statements, env.child())
+    label = node.label
+
+    def run(frame: Frame) -> Value:
+        jump = inner(frame)
+        if jump is None:
+            return values.VOID
+        if jump.kind == "break" and jump.label == label and label is not None:
+            return jump.value or values.VOID
+        raise JumpOut(jump)
+
+    return Code(run)
+
+
+def _condition(value: Value, place: Place) -> bool:
+    if value[0] is not BOOL and value[0] != BOOL:
+        raise CslError(f"a condition is a bool, got {describe(value)}", place, "compare it: 'x != 0'")
+    return bool(value[1])
+
+
+@statement_of(syntax.If)
+def _if_statement(node: syntax.If, env: Env) -> Step:
+    condition = compile_expression(node.condition, env)
+    place = node.condition.place
+    if condition.value is not None:
+        taken = node.then if _condition(condition.value, place) else node.otherwise
+        return _nothing if taken is None else compile_statement(taken, env.child())
+    then = lazy(node.then, env, compile_statement)
+    otherwise = _nothing if node.otherwise is None else lazy(node.otherwise, env, compile_statement)
+    run = condition.run
+
+    def step(frame: Frame) -> Any:
+        value = run(frame)
+        if value is values.TRUE or (value is not values.FALSE and _condition(value, place)):
+            return then(frame)
+        return otherwise(frame)
+
+    return step
+
+
+@expression_of(syntax.If)
+def _if(node: syntax.If, env: Env) -> Code:
+    condition = compile_expression(node.condition, env)
+    place = node.condition.place
+    if condition.value is not None:
+        taken = node.then if _condition(condition.value, place) else node.otherwise
+        return constant(values.VOID) if taken is None else _value_of_branch(taken, env.child())
+    then = lazy(node.then, env, _branch_run)
+    otherwise = None if node.otherwise is None else lazy(node.otherwise, env, _branch_run)
+    run = condition.run
+
+    def value(frame: Frame) -> Value:
+        if _condition(run(frame), place):
+            return then(frame)  # type: ignore[no-any-return]
+        return values.VOID if otherwise is None else otherwise(frame)
+
+    return Code(value)
+
+
+def _branch_run(node: syntax.Node, env: Env) -> Run:
+    return _value_of_branch(node, env).run
+
+
+def _value_of_branch(node: syntax.Node, env: Env) -> Code:
+    if isinstance(node, syntax.Expression):
+        return compile_expression(node, env)
+    step = compile_statement(node, env)
+
+    def run(frame: Frame) -> Value:
+        jump = step(frame)
+        if jump is not None:
+            raise JumpOut(jump)
+        return values.VOID
+
+    return Code(run)
+
+
+def _cases(node: syntax.Switch, env: Env, compile_: Callable[[syntax.Node, Env], Step]) -> Callable[[Frame], Step]:
+    """What finds the branch of a switch that is taken."""
+    subject = compile_expression(node.subject, env)
+    cases: list[tuple[list[Callable[[Frame, Value], bool]], Step]] = []
+    otherwise: Step | None = None
+    for case in node.cases:
+        body = lazy(case.body, env, compile_)
+        if not case.values:
+            otherwise = body
+        cases.append(([_case_test(value, env) for value in case.values], body))
+    place, run = node.place, subject.run
+
+    def find(frame: Frame) -> Step:
+        value = run(frame)
+        for tests, body in cases:
+            if any(test(frame, value) for test in tests):
+                return body
+        if otherwise is None:
+            raise CslError(f"no case of this switch is for {describe(value)}", place, "add 'else => ...'")
+        return otherwise
+
+    return find
+
+
+def _case_test(node: syntax.Expression, env: Env) -> Callable[[Frame, Value], bool]:
+    if isinstance(node, syntax.Binary) and node.operator == "...":
+        low, high, place = run_of(node.left, env), run_of(node.right, env), node.place
+
+        def within(frame: Frame, value: Value) -> bool:
+            above = arithmetic.binary(">=", value, low(frame), place)
+            return bool(above[1]) and bool(arithmetic.binary("<=", value, high(frame), place)[1])
+
+        return within
+    code, place = run_of(node, env), node.place
+    return lambda frame, value: bool(arithmetic.binary("==", value, code(frame), place)[1])
+
+
+@statement_of(syntax.Switch)
+def _switch_statement(node: syntax.Switch, env: Env) -> Step:
+    find = _cases(node, env, compile_statement)
+    return lambda frame: find(frame)(frame)
+
+
+@expression_of(syntax.Switch)
+def _switch(node: syntax.Switch, env: Env) -> Code:
+    find = _cases(node, env, _branch_run)
+    return Code(lambda frame: find(frame)(frame))  # type: ignore[no-any-return]
+
+
+@statement_of(syntax.ComptimeBlock)
+def _comptime_block(node: syntax.ComptimeBlock, env: Env) -> Step:
+    return compile_statement(node.body, env.child(calls=True))
+
+
+@statement_of(syntax.Evaluate)
+def _evaluate(node: syntax.Evaluate, env: Env) -> Step:
+    return compile_statement(node.expression, env)
+
+
+# --- loops and jumps ---
+
+
+def _left(jump: Jump, label: str | None) -> tuple[bool, Jump | None]:
+    """Whether the loop ends, and where it leads then."""
+    if jump.kind != "return" and (jump.label is None or jump.label == label):
+        return jump.kind == "break", None
+    return True, jump
+
+
+@statement_of(syntax.While)
+def _while(node: syntax.While, env: Env) -> Step:
+    inner = env.child()
+    condition_run = run_of(node.condition, inner)
+    body = lazy(node.body, inner, compile_statement)
+    step_run = _nothing if node.step is None else lazy(node.step, inner, compile_statement)
+    place, label = node.condition.place, node.label
+
+    def step(frame: Frame) -> Jump | None:
+        while _condition(condition_run(frame), place):
+            jump = body(frame)
+            if jump is not None:
+                ends, to = _left(jump, label)
+                if ends:
+                    return to
+            step_run(frame)
+        return None
+
+    return step
+
+
+@statement_of(syntax.For)
+def _for(node: syntax.For, env: Env) -> Step:
+    if not 1 <= len(node.variables) <= 2:
+        raise CslError(f"a for loop has a variable and perhaps an index, got {len(node.variables)}", node.place)
+    over = run_of(node.values, env)
+    inner = env.child()
+    (name, by_pointer), *index = node.variables
+    slot = inner.declare(name, node.place, changes=False)
+    index_slot = inner.declare(index[0][0], node.place, changes=False) if index else None
+    if by_pointer:
+        raise CslError("a loop at compile time takes its elements by value", node.place, "change them by their index")
+    body = lazy(node.body, inner, compile_statement)
+    place, label, shape = node.values.place, node.label, env.shape
+
+    def step(frame: Frame) -> Jump | None:
+        if len(frame) < shape.size:
+            frame.extend([None] * (shape.size - len(frame)))
+        type_, elements = iterated(over(frame), place)
+        for at, element in enumerate(elements):
+            frame[slot] = (type_, element)
+            if index_slot is not None:
+                frame[index_slot] = (types.U16, at)
+            jump = body(frame)
+            if jump is not None:
+                ends, to = _left(jump, label)
+                if ends:
+                    return to
+        return None
+
+    return step
+
+
+def iterated(value: Value, place: Place | None) -> tuple[types.Type, Iterable[Any]]:
+    """What a `for` loop goes over: the type of its elements, and their data.
+
+    Raises:
+        CslError: it is no array, pointer to an array, or range.
+    """
+    type_, data = value
+    if type_ == types.RANGE:
+        return data[0], data[1]
+    if isinstance(type_, ArrayType):
+        return type_.element, data
+    if isinstance(type_, PointerType) and isinstance(type_.pointee, ArrayType):
+        return iterated(dereference(value, place), place)
+    if type_ == types.STRUCT and all(name.isdigit() for name in data):
+        kinds = {field[0] for field in data.values()}
+        if len(kinds) == 1:
+            return kinds.pop(), [field[1] for field in data.values()]
+    raise CslError(f"a for loop goes over an array or @range(T, n), got {describe(value)}", place)
+
+
+@statement_of(syntax.Break)
+def _break(node: syntax.Break, env: Env) -> Step:
+    if node.value is None:
+        jump = Jump("break", node.label, None, node.place)
+        return lambda frame: jump
+    run = run_of(node.value, env)
+    return lambda frame: Jump("break", node.label, run(frame), node.place)
+
+
+@statement_of(syntax.Continue)
+def _continue(node: syntax.Continue, env: Env) -> Step:
+    jump = Jump("continue", node.label, None, node.place)
+    return lambda frame: jump
+
+
+@statement_of(syntax.Return)
+def _return(node: syntax.Return, env: Env) -> Step:
+    if node.value is None:
+        jump = Jump("return", None, values.VOID, node.place)
+        return lambda frame: jump
+    code = compile_expression(node.value, env)
+    if code.value is not None:
+        known = Jump("return", None, code.value, node.value.place)
+        return lambda frame: known
+    run, place = code.run, node.value.place
+    return lambda frame: Jump("return", None, run(frame), place)
