@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from cstool.cli.command import command, new_group
-from cstool.cli.options import JsonOption, ThemeOption, argument, option
+from cstool.cli.options import JsonOption, ThemeOption, argument, flag, option
 from cstool.cli.render import print_json, print_line
 from cstool.errors import CstoolError
 
@@ -192,6 +192,23 @@ def trace_(
         fabric_report.print_trace(asked.facts())
         if chrome is not None:
             print_line(f"written for Perfetto: {chrome}")
+
+
+@command(fabric_app, "builtins", "cstool fabric builtins", "cstool fabric builtins --markdown > builtins.md")
+def builtins(
+    markdown: Annotated[bool, flag("--markdown", "As a table in Markdown.")] = False, as_json: JsonOption = False
+) -> None:
+    """List the builtins of CSL: where each may stand, what it does, or why it is refused."""
+    from cstool.cli.fabric_report import builtins_markdown, print_builtins
+    from cstool.verbs.fabric import language_builtins
+
+    found = language_builtins()
+    if as_json:
+        print_json({"builtins": found})
+    elif markdown:
+        print(builtins_markdown(found), end="")
+    else:
+        print_builtins(found)
 
 
 def _check_output(path: Path | None) -> None:

@@ -9,7 +9,7 @@ from cstool.cli.render import print_facts, print_line, print_table
 from cstool.words import counted, time_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.fabric import ColorUse
+    from cstool.verbs.fabric import BuiltinCoverage, ColorUse
     from cstool.verbs.results import FabricHop, FabricSpan, FabricStats, FabricWavelets
 
 CLOCK_HZ = 0.85e9
@@ -128,3 +128,25 @@ def print_carried(title: str, hops: Sequence[FabricHop]) -> None:
         (f"{hop.time:,}", str(hop.color), f"0x{hop.data:08x}", "control" if hop.control else "data") for hop in hops
     ]
     print_table(("cycle", "color", "word", "kind"), rows, right=("cycle", "color"))
+
+
+def print_builtins(builtins: Sequence[BuiltinCoverage]) -> None:
+    """Print which builtins there are, and below them which are refused."""
+    known = [each for each in builtins if each.is_supported]
+    print_table(
+        ("builtin", "arguments", "where", "only", "what it does"),
+        [(each.name, each.arguments, each.where, each.arch, each.meaning) for each in known],
+    )
+    refused = [(each.name, each.meaning) for each in builtins if not each.is_supported]
+    print(f"\nrefused: {len(refused)} of {len(builtins)}\n")
+    print_table(("builtin", "why"), refused)
+
+
+def builtins_markdown(builtins: Sequence[BuiltinCoverage]) -> str:
+    """Return the same as one table in Markdown."""
+    lines = ["| builtin | arguments | where | what it does, or why it is refused |", "|---|---|---|---|"]
+    for each in builtins:
+        only = f" ({each.arch})" if each.arch else ""
+        meaning = (each.meaning if each.is_supported else f"refused: {each.meaning}").replace("|", "\\|")
+        lines.append(f"| `{each.name}`{only} | {each.arguments} | {each.where} | {meaning} |")
+    return "\n".join(lines) + "\n"

@@ -70,6 +70,53 @@ class ColorUse(NamedTuple):
     positions: int
 
 
+class BuiltinCoverage(NamedTuple):
+    """A builtin that the documentation of CSL has.
+
+    Args:
+        name: with its @
+        arguments: how many it takes, "2" or "2 to 3"; "" where it is refused
+        where: it may stand, in words
+        arch: the generation that alone has it, "" for both
+        is_supported: whether it is
+        meaning: in a few words, or why it is refused
+    """
+
+    name: str
+    arguments: str
+    where: str
+    arch: str
+    is_supported: bool
+    meaning: str
+
+
+_WHERE = {"value": "anywhere", "comptime": "comptime block", "layout": "layout block", "run": "functions"}
+
+
+def language_builtins() -> list[BuiltinCoverage]:
+    """All builtins of CSL by name: where they may stand, and which are refused, with the reason."""
+    from cstool.csl import builtins_dsd, builtins_layout, builtins_program, builtins_values
+    from cstool.csl.builtins_table import BUILTINS
+
+    # Their import is what fills the table.
+    assert all((builtins_dsd, builtins_layout, builtins_program, builtins_values))
+    return [
+        BuiltinCoverage(
+            f"@{name}",
+            ""
+            if entry.refused
+            else str(entry.least)
+            if entry.least == entry.most
+            else f"{entry.least} to {entry.most}",
+            ", ".join(_WHERE[where] for where in entry.where),
+            entry.arch or "",
+            entry.refused is None,
+            entry.refused or entry.meaning,
+        )
+        for name, entry in sorted(BUILTINS.items())
+    ]
+
+
 def run_directory(
     directory: str | Path,
     arch: str = "wse2",

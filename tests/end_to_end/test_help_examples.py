@@ -13,7 +13,9 @@ import yaml
 
 from cstool.cli.app import app
 from cstool.cli.help_text import examples_of
+from cstool.sdk.artifact import write_program
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
+from tests.unit.fabric.waits import sender_and_receiver
 
 INTEROP = PROJECT / "tests" / "interop"
 SMALL = {"hidden_size": 16, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 32}
@@ -70,7 +72,22 @@ def prepared(tmp_path_factory) -> Path:
         assert run("checkpoint", "convert", last, "gpt2_folder", "--to", "hf") == 0
         for name in ("gpt2_small.json", "a.json", "b.json"):
             assert run("compile", "--params", "params/gpt2_small.yaml", "--out", name) == 0
+        write_fabric_program(folder / "gemv")
+        assert run("fabric", "run", "gemv", "--trace", "gemv.trace") == 0
+        shutil.copytree("gemv/out", "out")
+        shutil.copy("gemv/sim_stats.json", "sim_stats.json")
     return folder
+
+
+def write_fabric_program(folder: Path) -> None:
+    """Write two PEs, one of which sends to the other, compiled, with scripts that run them."""
+    write_program(sender_and_receiver(5), folder / "out")
+    (folder / "run.py").write_text(
+        "from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime\n"
+        "runner = SdkRuntime('out')\nrunner.load()\nrunner.run()\nrunner.stop()\n"
+    )
+    for arch in ("wse2", "wse3"):
+        (folder / f"commands_{arch}.sh").write_text("cs_python run.py\n")
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

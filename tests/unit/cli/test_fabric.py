@@ -198,3 +198,29 @@ def test_a_file_that_is_no_trace_is_refused(cstool, ran, monkeypatch):
         "error: sim_stats.json: must be a trace of a fabric, it is not, or is damaged\n"
         "hint: `cstool fabric run DIR --trace FILE` records one\n",
     )
+
+
+def test_builtins_are_listed_with_what_is_refused_and_why(cstool):
+    lines = [" ".join(line.split()) for line in cstool("fabric", "builtins").said.splitlines()]
+    assert lines[0] == "builtin arguments where only what it does"
+    assert "@get_ut_id 1 anywhere, functions wse3 the microthread with a number" in lines
+    assert "@set_rectangle 2 layout block width and height of the program, in PEs" in lines
+    below = lines[lines.index("builtin why") :]
+    assert "@dfilt what it filters is not documented well enough to simulate" in below
+    document = cstool("fabric", "builtins", "--json").document["builtins"]
+    assert all(each["where"] and each["arguments"] for each in document if each["is_supported"])
+    assert [each["name"] for each in document] == sorted(each["name"] for each in document)
+    refused = [each for each in document if not each["is_supported"]]
+    assert f"refused: {len(refused)} of {len(document)}" in lines
+    assert len(below) == len(refused) + 1
+
+
+def test_builtins_are_a_table_in_markdown(cstool):
+    lines = cstool("fabric", "builtins", "--markdown").said.splitlines()
+    assert lines[2:4] == [
+        "| `@activate` | 1 | comptime block, functions | lets a local task run |",
+        "| `@add16` | 3 to 4 | functions | dest = a + b |",
+    ]
+    assert {line.replace("\\|", "").count("|") for line in lines} == {5}
+    assert "| `@fabss` | 2 to 3 | functions | dest = \\|a\\|, f32 |" in lines
+    assert "| `@dfilt` |  |  | refused: what it filters is not documented well enough to simulate |" in lines
