@@ -7,6 +7,7 @@ from functools import partial
 
 from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
 from cstool.csl.emit_frame import (
+    NEGATED,
     NOTHING,
     Code,
     Frame,
@@ -164,7 +165,7 @@ def _assert(frame: Frame, node: syntax.Builtin) -> Code:
     if condition.known and condition.value:
         return NOTHING
     frame.flush()
-    frame.line(f"if not {condition.operand}:")
+    frame.line(f"if not {condition.at(NEGATED)}:")
     with frame.indented():
         frame.line(f"pe.fail({f'@assert({text}) does not hold'!r}, {frame.where(node.place)})")
     return NOTHING
@@ -291,7 +292,7 @@ def _function(frame: Frame, node: syntax.Builtin) -> Code:
     type_ = first.type
     made = frame.ordered([lambda: first, *(partial(typed, frame, each, type_) for each in node.arguments[1:])])
     text = ", ".join(code.python for code in made)
-    return rounded(type_, f"function({node.name[2:]!r}, {text})", made, atom=True)
+    return rounded(type_, f"function({node.name[2:]!r}, {text})", made, level=0)
 
 
 def _time(frame: Frame, node: syntax.Builtin) -> Code:

@@ -9,6 +9,9 @@ from functools import partial
 
 from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
 from cstool.csl.emit_frame import (
+    EITHER,
+    LOWEST,
+    NEGATED,
     NEVER,
     NOTHING,
     Code,
@@ -125,7 +128,7 @@ def _conditional(frame: Frame, condition: Code, node: syntax.If, want: Type | No
     then = converted(then, type_, node.then.place)
     otherwise = converted(otherwise, type_, node.otherwise.place)
     low, high = _hull([then, otherwise])
-    text = f"{then.operand} if {condition.operand} else {otherwise.operand}"
+    text = f"{then.at(EITHER)} if {condition.at(EITHER)} else {otherwise.python}"
     return joined(type_, text, [condition, then, otherwise], low=low, high=high)
 
 
@@ -469,7 +472,7 @@ def while_loop(frame: Frame, node: syntax.While) -> bool:
     frame.indent += 1
     if lines:
         condition = decided(frame, node.condition, "a 'while'")
-        frame.line(f"if not {condition.operand}:")
+        frame.line(f"if not {condition.at(NEGATED)}:")
         with frame.indented():
             frame.line("break")
     frame.cost(costs.TURN + (0 if lines else cycles), 3)
@@ -573,11 +576,11 @@ def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Builtin) -> bool
             frame.declare(node.variables[1][0], Local(types.U16, node.place, Code(types.U16, index)))
         frame.cost(costs.TURN, 3)
         _body(frame, node.body, loop)
-    _end_of_turns(frame, loop, at, text, count)
+    _end_of_turns(frame, at, text, count)
     return True
 
 
-def _end_of_turns(frame: Frame, loop: Loop, at: int, text: str, count: int | None) -> None:
+def _end_of_turns(frame: Frame, at: int, text: str, count: int | None) -> None:
     """The end of a counted loop: what a turn costs is added once behind it, where all turns are the same."""
     margin = "    " * frame.indent
     body = frame.lines[at + 1 :]
@@ -677,14 +680,14 @@ def _array_loop(frame: Frame, node: syntax.For) -> bool:
             if element.address is None:
                 raise CslError(f"{spot.name} is not in SRAM, so that its elements have no address", node.values.place)
             pointer = PointerType(array.element, const=spot.const)
-            code = Code(pointer, element.address.text(), atom=False)
+            code = Code(pointer, element.address.text(), level=LOWEST)
         else:
             code = load(frame, element)
         frame.declare(name, Local(code.type, node.place, frame.variable(code, name if name != "_" else "each")))
         if len(node.variables) > 1:
             frame.declare(node.variables[1][0], Local(types.U16, node.place, counter))
         _body(frame, node.body, loop)
-    _end_of_turns(frame, loop, at, text, array.count)
+    _end_of_turns(frame, at, text, array.count)
     return True
 
 

@@ -4,6 +4,17 @@ from collections.abc import Sequence
 
 from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
 from cstool.csl.emit_frame import (
+    AND,
+    ATOM,
+    BOTH,
+    COMPARED,
+    EITHER,
+    NEGATED,
+    OR,
+    PRODUCT,
+    SHIFT,
+    SUM,
+    XOR,
     Code,
     Frame,
     converted,
@@ -33,13 +44,13 @@ def unary(frame: Frame, node: syntax.Unary, want: Type | None) -> Code:
     type_ = arithmetic.unary_type(node.operator, operand.type, node.place)
     frame.cost(costs.ALU)
     if node.operator == "!":
-        return joined(type_, f"not {operand.operand}", [operand])
+        return joined(type_, f"not {operand.at(NEGATED)}", [operand], level=NEGATED)
     if node.operator == "-" and isinstance(type_, IntType):
         low, high = operand.bounds
-        return wrapped(type_, f"-{operand.operand}", -high, -low, [operand])
+        return wrapped(type_, f"-{operand.operand}", -high, -low, [operand], level=PRODUCT)
     if node.operator == "~" and isinstance(type_, IntType) and not type_.signed:
-        return joined(type_, f"{operand.operand} ^ {hex(type_.most)}", [operand])
-    return joined(type_, f"{node.operator}{operand.operand}", [operand])
+        return joined(type_, f"{operand.at(XOR)} ^ {hex(type_.most)}", [operand], level=XOR)
+    return joined(type_, f"{node.operator}{operand.operand}", [operand], level=PRODUCT)
 
 
 @handles(syntax.Binary)
@@ -66,44 +77,68 @@ def operate(frame: Frame, operator: str, left: Code, right: Code, place: Place) 
     right = frame.settled(converted(right, how.right, place, "the right side"))
     parts = [left, right]
     if operator in _ORDERED:
-        return joined(types.BOOL, f"{left.operand} {operator} {right.operand}", parts)
+        return joined(types.BOOL, f"{left.at(OR)} {operator} {right.at(OR)}", parts, level=COMPARED)
     if isinstance(how.result, FloatType):
         return _float(how.result, operator, left, right)
     if isinstance(how.result, IntType):
         return _integer(frame, how.result, operator, left, right, place)
     if operator in arithmetic.BITWISE and how.result == types.BOOL:
-        return joined(types.BOOL, f"{left.operand} {operator} {right.operand}", parts)
+        level = {"&": AND, "^": XOR, "|": OR}[operator]
+        return joined(types.BOOL, f"{left.at(level)} {operator} {right.at(level - 1)}", parts, level=level)
     raise CslError(f"no operator '{operator}' on {left.type} and {right.type} at run time", place)
 
 
 def _float(type_: FloatType, operator: str, left: Code, right: Code) -> Code:
     parts = [left, right]
     if operator == "/":
-        return rounded(type_, f"ratio({left.python}, {right.python})", parts, atom=True)
+        return rounded(type_, f"ratio({left.python}, {right.python})", parts, level=0)
     if operator == "%":
-        return rounded(type_, f"modulo({left.python}, {right.python})", parts, atom=True)
-    return rounded(type_, f"{left.operand} {operator} {right.operand}", parts)
+        return rounded(type_, f"modulo({left.python}, {right.python})", parts, level=0)
+    level = PRODUCT if operator == "*" else SUM
+    return rounded(type_, f"{left.at(level)} {operator} {right.at(level - 1)}", parts, level=level)
 
 
 def _integer(frame: Frame, type_: IntType, operator: str, left: Code, right: Code, place: Place) -> Code:
     parts = [left, right]
-    a, b = left.bounds
-    c, d = right.bounds
     sign = operator[0]
-    text = f"{left.operand} {sign} {right.operand}"
-    if sign == "+":
-        return wrapped(type_, text, a + c, b + d, parts)
-    if sign == "-":
-        return wrapped(type_, text, a - d, b - c, parts)
-    if sign == "*":
-        corners = (a * c, a * d, b * c, b * d)
-        return wrapped(type_, text, min(corners), max(corners), parts)
+    if sign in "+-*":
+        return _ring(type_, sign, left, right)
     if sign in "/%":
         return _division(frame, type_, sign, left, right, place)
+    a, b = left.bounds
+    c, d = right.bounds
+    level = {"&": AND, "^": XOR, "|": OR}[sign]
+    text = f"{left.at(level)} {sign} {right.at(level - 1)}"
     if sign == "&" and (a >= 0 or c >= 0):
         most = min(each for each, least in ((b, a), (d, c)) if least >= 0)
-        return joined(type_, text, parts, low=0, high=most)
-    return joined(type_, text, parts)
+        return joined(type_, text, parts, level=level, low=0, high=most)
+    return joined(type_, text, parts, level=level)
+
+
+_LARGE = 1 << 60
+"""Integers below it are quick in Python."""
+
+
+def _ring(type_: IntType, sign: str, left: Code, right: Code) -> Code:
+    """`+`, `-`, `*`: what wraps inside need not, as long as it is not large."""
+    level = PRODUCT if sign == "*" else SUM
+    for loose in (True, False):
+        first, one, (a, b) = _side(left, loose)
+        second, other, (c, d) = _side(right, loose)
+        ends = {"+": (a + c, b + d), "-": (a - d, b - c), "*": (a * c, a * d, b * c, b * d)}[sign]
+        if min(ends) > -_LARGE and max(ends) < _LARGE:
+            break
+    first = first if one <= level else f"({first})"
+    second = second if other < level else f"({second})"
+    return wrapped(type_, f"{first} {sign} {second}", min(ends), max(ends), [left, right], level=level)
+
+
+def _side(code: Code, loose: bool) -> tuple[str, int, tuple[int, int]]:
+    """Text, level and bounds of a side, before it wraps if it may be `loose`."""
+    if loose and code.loose is not None:
+        text, level, low, high = code.loose
+        return text, level, (low, high)
+    return code.python, ATOM if code.known else code.level, code.bounds
 
 
 def _division(frame: Frame, type_: IntType, sign: str, left: Code, right: Code, place: Place) -> Code:
@@ -111,14 +146,15 @@ def _division(frame: Frame, type_: IntType, sign: str, left: Code, right: Code, 
     a, b = left.bounds
     c, d = right.bounds
     if a >= 0 and c > 0:
-        text = f"{left.operand} {'//' if sign == '/' else '%'} {right.operand}"
+        text = f"{left.at(PRODUCT)} {'//' if sign == '/' else '%'} {right.operand}"
         high = b // c if sign == "/" else min(b, d - 1)
-        return joined(type_, text, parts, low=0, high=high)
+        return joined(type_, text, parts, level=PRODUCT, low=0, high=high)
     name = "quotient" if sign == "/" else "remainder"
     text = f"{name}(pe, {frame.where(place)}, {left.python}, {right.python})"
     if sign == "/" and a == type_.least and type_.signed and c <= -1 <= d:
-        return wrapped(type_, text, type_.least, type_.most + 1, parts)  # the least one divided by -1 does not fit
-    return joined(type_, text, parts, atom=True)
+        # The least integer divided by -1 is one more than the most.
+        return wrapped(type_, text, type_.least, type_.most + 1, parts, level=ATOM)
+    return joined(type_, text, parts, level=0)
 
 
 def _shift(frame: Frame, operator: str, left: Code, right: Code, place: Place) -> Code:
@@ -131,15 +167,16 @@ def _shift(frame: Frame, operator: str, left: Code, right: Code, place: Place) -
         count, low, high = repr(right.value), right.value, right.value
     else:
         low, high = right.bounds
-        count = right.operand
+        count = right.at(SUM)
         if low < 0 or high > 64:
             count, low, high = f"shift(pe, {frame.where(place)}, {right.python})", 0, 64
     a, b = left.bounds
     parts = [left, right]
     if operator == ">>":
-        return joined(type_, f"{left.operand} >> {count}", parts, low=min(a, a >> low), high=max(b >> low, b >> high))
+        ends = (a >> low, a >> high, b >> low, b >> high)
+        return joined(type_, f"{left.at(SHIFT)} >> {count}", parts, level=SHIFT, low=min(ends), high=max(ends))
     corners = (a << low, a << high, b << low, b << high)
-    return wrapped(type_, f"({left.operand} << {count})", min(corners), max(corners), parts)
+    return wrapped(type_, f"{left.at(SHIFT)} << {count}", min(corners), max(corners), parts, level=SHIFT)
 
 
 def _logic(frame: Frame, node: syntax.Binary) -> Code:
@@ -153,7 +190,8 @@ def _logic(frame: Frame, node: syntax.Binary) -> Code:
     right, lines, cycles = frame.captured(lambda: typed(frame, node.right, types.BOOL, f"the right side of '{word}'"))
     if not lines:
         frame.pending += cycles
-        return joined(types.BOOL, f"{left.operand} {word} {right.operand}", [left, right])
+        level = BOTH if word == "and" else EITHER
+        return joined(types.BOOL, f"{left.at(level)} {word} {right.at(level)}", [left, right], level=level)
     name = frame.fresh("both" if word == "and" else "either")
     if left.calls:
         frame.flush()

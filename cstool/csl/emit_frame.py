@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from cstool.csl.emit import ProgramText
 
 
+ATOM, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARED, NEGATED, BOTH, EITHER, LOWEST = range(12)
+"""How tightly Python's operators bind, the tightest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """An expression.
@@ -32,7 +36,8 @@ class Code:
         value: data, where known at compile time
         known: whether it is
         low, high: bounds of an integer, where they are closer than its type's
-        atom: whether the text needs no parentheses as an operand
+        level: how loosely Python binds the text, `ATOM` to `LOWEST`
+        loose: of an integer that wraps: the text before that, its level, its bounds
         reads: whether a store between its evaluation and its use could change it
         calls: whether evaluating it does something
         raw: whether it is a float32 not yet rounded
@@ -45,7 +50,8 @@ class Code:
     known: bool = False
     low: int | None = None
     high: int | None = None
-    atom: bool = True
+    level: int = 0
+    loose: tuple[str, int, int, int] | None = None
     reads: bool = False
     calls: bool = False
     raw: bool = False
@@ -53,9 +59,13 @@ class Code:
 
     @property
     def operand(self) -> str:
-        """The text, in parentheses where it needs them."""
+        """The text, in parentheses unless it is an atom."""
+        return self.at(ATOM)
+
+    def at(self, level: int) -> str:
+        """The text for a place that takes what binds at least as tightly as `level`."""
         text = self.python
-        return text if self.known or self.atom else f"({text})"
+        return text if self.known or self.level <= level else f"({text})"
 
     @property
     def python(self) -> str:
@@ -304,7 +314,7 @@ class Frame:
             return code
         name = self.fresh(hint)
         self.line(f"{name} = {code.text}", effect=code.calls)
-        return replace(code, text=name, atom=True, reads=False, calls=False)
+        return replace(code, text=name, level=0, reads=False, calls=False)
 
     def settled(self, code: Code) -> Code:
         """A float32 rounded, where it is not: through a cell of a float32 array, which is the fastest way in Python."""
@@ -312,7 +322,7 @@ class Frame:
             return code
         cell = f"R[{self.program.cell()}]"
         self.line(f"{cell} = {code.text}", effect=code.calls)
-        return replace(code, text=cell, atom=True, raw=False, reads=False, calls=False)
+        return replace(code, text=cell, level=0, raw=False, reads=False, calls=False)
 
     def ordered(self, makers: Sequence[Callable[[], Code]]) -> list[Code]:
         """Codes in their order of evaluation: what a later one's lines could change or be changed by is kept first."""
@@ -335,7 +345,7 @@ class Frame:
     def _kept(self, code: Code, position: int) -> Code:
         name = self.fresh("kept")
         self.lines.insert(position, "    " * self.indent + f"{name} = {code.text}")
-        return replace(code, text=name, atom=True, reads=False, calls=False)
+        return replace(code, text=name, level=0, reads=False, calls=False)
 
     # --- places and errors ---
 
@@ -401,16 +411,16 @@ def _struct_of(fields: dict[str, Code], target: Type, place: Place, what: str) -
     parts = []
     for (name, _), item in zip(target.fields, items, strict=True):
         shift = target.offset(name)
-        parts.append(f"{to_bits(item).operand} << {shift}" if shift else to_bits(item).operand)
-    return joined(target, " | ".join(parts), items, atom=len(parts) == 1 and " " not in parts[0])
+        parts.append(f"{to_bits(item).at(SHIFT)} << {shift}" if shift else to_bits(item).at(OR))
+    return joined(target, " | ".join(parts), items, level=OR)
 
 
-def joined(type_: Type, text: str, parts: Sequence[Code], *, atom: bool = False, **more: Any) -> Code:
+def joined(type_: Type, text: str, parts: Sequence[Code], *, level: int = LOWEST, **more: Any) -> Code:
     """Code made of others."""
     return Code(
         type_,
         text,
-        atom=atom,
+        level=level,
         reads=any(part.reads for part in parts),
         calls=any(part.calls for part in parts),
         **more,
@@ -420,18 +430,24 @@ def joined(type_: Type, text: str, parts: Sequence[Code], *, atom: bool = False,
 def tuple_of(type_: Type, items: Sequence[Code]) -> Code:
     """A struct or an array from its parts."""
     text = ", ".join(item.python for item in items)
-    return joined(type_, f"({text}{',' if len(items) == 1 else ''})", items, atom=True)
+    return joined(type_, f"({text}{',' if len(items) == 1 else ''})", items, level=0)
 
 
-def wrapped(type_: IntType, text: str, low: int, high: int, parts: Sequence[Code]) -> Code:
-    """An integer that is `text` modulo 2**bits, between `low` and `high` before that."""
+def wrapped(type_: IntType, text: str, low: int, high: int, parts: Sequence[Code], *, level: int = LOWEST) -> Code:
+    """An integer that is `text` modulo 2**bits, between `low` and `high` before that.
+
+    What wraps again around it may take the text as it was: sums and products are the same modulo 2**bits.
+    """
     if type_.least <= low and high <= type_.most:
-        return joined(type_, text, parts, low=low, high=high)
+        return joined(type_, text, parts, low=low, high=high, level=level)
     mask = hex((1 << type_.bits) - 1)
+    loose = (text, level, low, high)
     if not type_.signed or not type_.bits:
-        return joined(type_, f"({text}) & {mask}", parts)
+        inner = text if level <= AND else f"({text})"
+        return joined(type_, f"{inner} & {mask}", parts, level=AND, loose=loose)
     half = hex(1 << (type_.bits - 1))
-    return joined(type_, f"(({text} + {half}) & {mask}) - {half}", parts)
+    inner = text if level <= SUM else f"({text})"
+    return joined(type_, f"({inner} + {half} & {mask}) - {half}", parts, level=SUM, loose=loose)
 
 
 def cast(code: Code, target: Type) -> Code:
@@ -441,33 +457,33 @@ def cast(code: Code, target: Type) -> Code:
         return code
     low, high = code.bounds if not isinstance(source, FloatType) else (0, 0)
     if target == types.BOOL:
-        return joined(target, f"{code.operand} != 0", [code])
+        return joined(target, f"{code.at(OR)} != 0", [code], level=COMPARED)
     if isinstance(target, IntType):
         if isinstance(source, FloatType):
             widest = types.int_type(max(target.bits, 32), target.signed)
             text = f"integer({code.python}, {widest.least}, {widest.most})"
-            inner = joined(target, text, [code], atom=True)
-            return inner if widest == target else wrapped(target, text, widest.least, widest.most, [code])
+            inner = joined(target, text, [code], level=0)
+            return inner if widest == target else wrapped(target, text, widest.least, widest.most, [code], level=ATOM)
         if source == types.BOOL:
-            return joined(target, f"int({code.python})", [code], atom=True, low=0, high=1)
+            return joined(target, f"int({code.python})", [code], level=0, low=0, high=1)
         if target.least <= low and high <= target.most:
             return replace(code, type=target)
-        return wrapped(target, code.operand, low, high, [code])
+        return wrapped(target, code.python, low, high, [code], level=code.level)
     assert isinstance(target, FloatType)
     if isinstance(source, FloatType):
         return replace(code, type=target) if target.name == "f32" else rounded(target, code.python, [code])
     exact = 11 if target.name == "f16" else 24
     text = f"float({code.python})"
     if -(1 << exact) <= low and high <= 1 << exact:
-        return joined(target, text, [code], atom=True)
-    return rounded(target, text, [code], atom=True)
+        return joined(target, text, [code], level=0)
+    return rounded(target, text, [code], level=0)
 
 
-def rounded(type_: FloatType, text: str, parts: Sequence[Code], *, atom: bool = False) -> Code:
+def rounded(type_: FloatType, text: str, parts: Sequence[Code], *, level: int = LOWEST) -> Code:
     """A float that is `text`, rounded to its type."""
     if type_.name == "f16":
-        return joined(type_, f"f16({text})", parts, atom=True)
-    return joined(type_, text, parts, atom=atom, raw=True)
+        return joined(type_, f"f16({text})", parts, level=0)
+    return joined(type_, text, parts, level=level, raw=True)
 
 
 def to_bits(code: Code) -> Code:
@@ -479,11 +495,11 @@ def to_bits(code: Code) -> Code:
         raw = int.from_bytes(values.to_bytes(type_, code.value), "little") & ((1 << bits) - 1)
         return known((unsigned, raw))
     if isinstance(type_, FloatType):
-        return joined(unsigned, f"bits{bits}({code.python})", [code], atom=True)
+        return joined(unsigned, f"bits{bits}({code.python})", [code], level=0)
     if type_ == types.BOOL:
-        return joined(unsigned, f"int({code.python})", [code], atom=True)
+        return joined(unsigned, f"int({code.python})", [code], level=0)
     if isinstance(type_, IntType | EnumType) and code.bounds[0] < 0:
-        return joined(unsigned, f"{code.operand} & {hex((1 << bits) - 1)}", [code])
+        return joined(unsigned, f"{code.at(AND)} & {hex((1 << bits) - 1)}", [code], level=AND)
     return replace(code, type=unsigned)
 
 
@@ -491,12 +507,12 @@ def from_bits(target: Type, code: Code) -> Code:
     """The value of `target` with the bits of an unsigned integer."""
     bits = types.bits_of(target)
     if isinstance(target, FloatType):
-        return joined(target, f"float{bits}({code.python})", [code], atom=True)
+        return joined(target, f"float{bits}({code.python})", [code], level=0)
     if target == types.BOOL:
-        return joined(target, f"{code.operand} != 0", [code])
+        return joined(target, f"{code.at(OR)} != 0", [code], level=COMPARED)
     base = target.tag if isinstance(target, EnumType) else target
     if isinstance(base, IntType) and base.signed:
-        return replace(wrapped(base, code.operand, *code.bounds, [code]), type=target)
+        return replace(wrapped(base, code.python, *code.bounds, [code], level=code.level), type=target)
     return replace(code, type=target, low=None, high=None)
 
 

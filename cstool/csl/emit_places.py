@@ -6,6 +6,14 @@ from typing import Any
 
 from cstool.csl import costs, evaluate, syntax, types, values
 from cstool.csl.emit_frame import (
+    AND,
+    ATOM,
+    COMPARED,
+    LOWEST,
+    OR,
+    SHIFT,
+    SUM,
+    XOR,
     Code,
     Frame,
     expression,
@@ -62,7 +70,8 @@ class Address:
         if rest:
             inner = " + ".join(rest)
             single = len(rest) == 1 and "*" not in inner
-            words.insert(0, f"({inner} >> {shift})" if single else f"(({inner}) >> {shift})")
+            moved = f"{inner} >> {shift}" if single else f"({inner}) >> {shift}"
+            words.insert(0, f"({moved})" if words or base else moved)
         if base or not words:
             words.insert(0, str(base // size))
         return " + ".join(words)
@@ -175,7 +184,7 @@ def _field_of(base: Spot, name: str, place: Place) -> Spot:
         return Spot(type_, title, True, code=known(code.value[name]))
     at = [field for field, _ in struct.fields].index(name)
     text = f"{base.variable if code is None else code.operand}[{at}]"
-    return Spot(type_, title, True, code=joined(type_, text, [] if code is None else [code], atom=True))
+    return Spot(type_, title, True, code=joined(type_, text, [] if code is None else [code], level=0))
 
 
 def _pointed(frame: Frame, node: syntax.Dereference) -> Spot:
@@ -233,7 +242,7 @@ def _element(frame: Frame, node: syntax.Index) -> Spot:
     text = f"{text}[{inner}]"
     if base.variable is not None and not base.const:
         return Spot(array.element, title, variable=text)
-    return Spot(array.element, title, True, code=joined(array.element, text, parts, atom=True))
+    return Spot(array.element, title, True, code=joined(array.element, text, parts, level=0))
 
 
 def _times(text: str, scale: int) -> str:
@@ -313,11 +322,12 @@ def _load_bits(frame: Frame, spot: Spot) -> Code:
     bits = types.bits_of(spot.type)
     frame.cost(costs.ALU, 1)
     unsigned = types.int_type(bits, False)
-    text = f"{whole.operand} >> {spot.bit}" if spot.bit else whole.operand
+    text, level = (f"{whole.at(SHIFT)} >> {spot.bit}", SHIFT) if spot.bit else (whole.python, whole.level)
     outer = raw_bits(spot.inside.type)  # type: ignore[arg-type]
     if spot.bit + bits < outer:
-        text = f"({text}) & {hex((1 << bits) - 1)}" if spot.bit else f"{text} & {hex((1 << bits) - 1)}"
-    part = joined(unsigned, text, [whole], atom=text == whole.operand and whole.atom)
+        inner = text if level <= AND else f"({text})"
+        text, level = f"{inner} & {hex((1 << bits) - 1)}", AND
+    part = joined(unsigned, text, [whole], level=level)
     return part if is_raw(spot.type) and spot.type == part.type else from_bits(spot.type, part)
 
 
@@ -328,13 +338,13 @@ def _load(frame: Frame, type_: Type, address: Address) -> Code:
     if isinstance(type_, ArrayType):
         return _load_array(frame, type_, address)
     frame.cost(costs.LOAD * max(1, type_.size // 4))
-    text, atom = _read(frame, type_, address)
+    text, level = _read(frame, type_, address)
     reads = any(part.calls for part in address.parts)
-    return Code(type_, text, atom=atom, reads=True, calls=reads)
+    return Code(type_, text, level=level, reads=True, calls=reads)
 
 
-def _read(frame: Frame, type_: Type, address: Address) -> tuple[str, bool]:
-    """Text that reads a scalar, and whether it is an atom."""
+def _read(frame: Frame, type_: Type, address: Address) -> tuple[str, int]:
+    """Text that reads a scalar, and its level."""
     program = frame.program
     _simulated(type_, frame)
     size = type_.size
@@ -342,8 +352,8 @@ def _read(frame: Frame, type_: Type, address: Address) -> tuple[str, bool]:
         program.views.add("w")
         text = f"load64(U32, {address.text()})"
         if isinstance(type_, IntType) and type_.signed:
-            return wrapped(type_, text, 0, (1 << 64) - 1, []).text, False
-        return text, True
+            return wrapped(type_, text, 0, (1 << 64) - 1, [], level=ATOM).text, SUM
+        return text, ATOM
     letter = _letter(type_)
     if _odd(program.unaligned, address, size):
         text = f"pe.load({letter!r}, {address.text()})"
@@ -354,7 +364,7 @@ def _read(frame: Frame, type_: Type, address: Address) -> tuple[str, bool]:
             text = f"HALVES[U16[{address.text(size)}]]"
         else:
             text = f"{VIEWS[letter]}[{address.text(size)}]"
-    return (f"{text} != 0", False) if type_ == types.BOOL else (text, True)
+    return (f"{text} != 0", COMPARED) if type_ == types.BOOL else (text, ATOM)
 
 
 def _odd(unaligned: bool, address: Address, size: int) -> bool:
@@ -422,15 +432,15 @@ def _store_bits(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     width = raw_bits(outer.type)  # type: ignore[arg-type]
     code = frame.settled(code)
     piece = to_bits(code)
-    shifted = f"{piece.operand} << {spot.bit}" if spot.bit else piece.operand
+    shifted = f"{piece.at(SHIFT)} << {spot.bit}" if spot.bit else piece.at(XOR)
     frame.cost(2 * costs.ALU, 2)
     if bits == width:
         store(frame, outer, replace(piece, type=outer.type), place)
         return
     whole = load(frame, outer)
     keep = hex(((1 << width) - 1) & ~(((1 << bits) - 1) << spot.bit))
-    text = f"{whole.operand} & {keep} | {shifted}"
-    store(frame, outer, joined(outer.type, text, [whole, piece]), place)
+    text = f"{whole.at(AND)} & {keep} | {shifted}"
+    store(frame, outer, joined(outer.type, text, [whole, piece], level=OR), place)
 
 
 def _store(frame: Frame, type_: Type, address: Address, code: Code) -> None:
@@ -515,4 +525,4 @@ def address_of(frame: Frame, node: syntax.Unary) -> Code:
     pointer = PointerType(spot.type, const=spot.const)
     if not spot.address.terms:
         return known((pointer, spot.address.base))
-    return joined(pointer, spot.address.text(), spot.address.parts, atom=False)
+    return joined(pointer, spot.address.text(), spot.address.parts, level=LOWEST)

@@ -18,6 +18,8 @@ Writer = Callable[[Frame, Any], bool]
 def statement(frame: Frame, node: syntax.Node) -> bool:
     """Write a statement; returns whether what follows can be reached."""
     writer = _WRITERS.get(type(node))
+    if writer is None and isinstance(node, syntax.Expression):  # of a case: `1 => f(),`
+        return _evaluate(frame, syntax.Evaluate(node.place, node))
     if writer is None:
         raise CslError("a statement stands here", node.place)
     return writer(frame, node)
@@ -65,7 +67,7 @@ def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
     if kept_code.calls:
         frame.flush()
     frame.line(f"{name} = {kept_code.python}", effect=kept_code.calls)
-    made = replace(kept_code, text=name, atom=True, reads=False, calls=False)
+    made = replace(kept_code, text=name, level=0, reads=False, calls=False)
     frame.declare(node.name, Local(code.type, node.place, made))
 
 

@@ -100,7 +100,7 @@ def operand(frame: Frame, code: Code, form: Operand, role: str, node: syntax.Exp
         return vector(frame, code, role, node)
     if form.kind == "pointer":
         text = f"Pointer({code.python})"
-        return joined(code.type, text, [code], atom=True)
+        return joined(code.type, text, [code], level=0)
     for type_ in _SCALARS[form.letter]:
         if arithmetic.coerces(code.type, type_) and not types.is_int(code.type):
             return converted(code, type_, node.place)
@@ -313,7 +313,7 @@ def _map_operand(frame: Frame, code: Code, role: str, node: syntax.Expression, t
         return vector(frame, code, role, node)
     if role == "dest":
         if isinstance(code.type, PointerType) and code.type.pointee == type_ and not code.type.const:
-            return joined(code.type, f"Pointer({code.python})", [code], atom=True)
+            return joined(code.type, f"Pointer({code.python})", [code], level=0)
         raise CslError(f"the result of @map goes to a DSD or a *{type_}, got {code.type}", node.place)
     return converted(code, type_, node.place, "an operand of @map")
 
@@ -380,7 +380,7 @@ def _memory(frame: Frame, fields: dict[str, Code], node: syntax.Builtin) -> Code
     extra = ", True" if indexed is not None and _flag(indexed, "wavelet_index_offset", node.place) else ""
     frame.program.imports.add("Mem1d")
     text = f"Mem1d({address}, {count.python}, {step_text}, {width}{extra})"
-    return joined(types.MEM1D, text, [base, extent, stride, *([] if offset is None else [offset])], atom=True)
+    return joined(types.MEM1D, text, [base, extent, stride, *([] if offset is None else [offset])], level=0)
 
 
 def length(code: Code, what: str, place: Place) -> Code:
@@ -408,7 +408,7 @@ def _template(frame: Frame, type_: Type, fields: dict[str, Code], node: syntax.B
     made = evaluate.evaluate(syntax.Builtin(node.place, "get_dsd", (node.arguments[0], literal)), scope)
     note(frame.program, made[1])
     text = frame.program.constant("template", type_, made[1])
-    return joined(type_, f"{text}._replace(extent={count.python})", [count], atom=True)
+    return joined(type_, f"{text}._replace(extent={count.python})", [count], level=0)
 
 
 def _with_extent_1(scope: evaluate.Scope, fields: dict[str, Code], place: Place) -> syntax.Expression:
@@ -458,20 +458,20 @@ def _increment(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Co
         raise CslError(f"@{node.name} moves by an integer, got {value.type}", node.arguments[1].place)
     frame.program.imports.add("offset_dsd")
     text = f"offset_dsd({dsd.python}, {value.python}, {element.size})"
-    return joined(dsd.type, text, [dsd, value], atom=True)
+    return joined(dsd.type, text, [dsd, value], level=0)
 
 
 @_changed("set_dsd_base_addr", _MEMORY)
 def _set_base(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Code:  # noqa: ARG001
     if not isinstance(value.type, PointerType):
         raise CslError(f"@{node.name} takes a pointer, got {value.type}", node.arguments[1].place)
-    return joined(dsd.type, f"{dsd.operand}._replace(address={value.python})", [dsd, value], atom=True)
+    return joined(dsd.type, f"{dsd.operand}._replace(address={value.python})", [dsd, value], level=0)
 
 
 @_changed("set_dsd_length", (types.MEM1D, types.FABIN, types.FABOUT))
 def _set_length(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Code:  # noqa: ARG001
     count = length(value, "the length", node.arguments[1].place)
-    return joined(dsd.type, f"{dsd.operand}._replace(extent={count.python})", [dsd, value], atom=True)
+    return joined(dsd.type, f"{dsd.operand}._replace(extent={count.python})", [dsd, value], level=0)
 
 
 @_changed("set_dsd_stride", (types.MEM1D,))
@@ -479,7 +479,7 @@ def _set_stride(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> C
     step = converted(value, types.I16, node.arguments[1].place, "the stride")
     kept = dsd if dsd.text.isidentifier() else frame.variable(dsd, "dsd")
     text = f"{kept.text}._replace(stride={step.operand} * {kept.text}.width)"
-    return joined(dsd.type, text, [kept, step], atom=True)
+    return joined(dsd.type, text, [kept, step], level=0)
 
 
 # --- DSRs ---

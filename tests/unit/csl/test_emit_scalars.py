@@ -1,0 +1,208 @@
+"""Scalar expressions as Python, against twins: Python's integers that wrap after every operation, NumPy's floats."""
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.csl.emit_cases import Failed, Program
+
+INTEGERS = [f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64, 5)]
+FLOATS = {"f32": np.float32, "f16": np.float16}
+
+
+def wrap(name: str, value: int) -> int:
+    bits = int(name[1:])
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if name[0] == "i" and value >> (bits - 1) else value
+
+
+def bounds(name: str) -> tuple[int, int]:
+    bits = int(name[1:])
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name[0] == "i" else (0, (1 << bits) - 1)
+
+
+Tree = Any
+LEAF = st.one_of(st.sampled_from("abc"), st.integers(0, 15))
+
+
+def trees(operators: list[str]) -> st.SearchStrategy[Tree]:
+    return st.recursive(
+        LEAF,
+        lambda inner: st.one_of(
+            st.tuples(st.sampled_from(operators), inner, inner), st.tuples(st.sampled_from(["-", "~"]), inner)
+        ),
+        max_leaves=10,
+    )
+
+
+def text(name: str, tree: Tree) -> str:
+    if isinstance(tree, tuple):
+        inner = [text(name, each) for each in tree[1:]]
+        if len(inner) == 1:
+            return f"({tree[0]}{inner[0]})"
+        return f"({inner[0]} {tree[0]} {inner[1]})"
+    return tree if isinstance(tree, str) else f"(b ^ b | {tree})"  # no constant, that would be folded
+
+
+def value(name: str, tree: Tree, given_: dict[str, int]) -> int:
+    if isinstance(tree, str):
+        return given_[tree]
+    if isinstance(tree, int):
+        return tree
+    sides = [value(name, each, given_) for each in tree[1:]]
+    if len(sides) == 1:
+        return wrap(name, -sides[0] if tree[0] == "-" else ~sides[0])
+    left, right = sides
+    operator = tree[0]
+    if operator in "/%":
+        if right == 0:
+            raise ZeroDivisionError
+        quotient = abs(left) // abs(right)
+        quotient = quotient if (left < 0) == (right < 0) else -quotient
+        return wrap(name, quotient if operator == "/" else left - quotient * right)
+    return wrap(
+        name,
+        {
+            "+": lambda: left + right,
+            "-": lambda: left - right,
+            "*": lambda: left * right,
+            "&": lambda: left & right,
+            "|": lambda: left | right,
+            "^": lambda: left ^ right,
+        }[operator](),
+    )
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.sampled_from(INTEGERS), trees([*"+-*/%&|^"]), st.data())
+def test_integers_wrap_after_every_operation(name: str, tree: Tree, data: st.DataObject) -> None:
+    program = Program(f"export fn f(a: {name}, b: {name}, c: {name}) {name} {{ return {text(name, tree)}; }}")
+    low, high = bounds(name)
+    number = st.one_of(st.integers(low, high), st.sampled_from([low, high, 0, max(low, -1), 1]))
+    for _ in range(4):
+        given_ = {letter: data.draw(number) for letter in "abc"}
+        try:
+            expected = value(name, tree, given_)
+        except ZeroDivisionError:
+            with pytest.raises(Failed, match="a divisor is not zero, got"):
+                program.run("f", *given_.values())
+        else:
+            assert program.run("f", *given_.values()) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(INTEGERS), st.sampled_from(["<<", ">>"]), st.data())
+def test_shifts(name: str, operator: str, data: st.DataObject) -> None:
+    program = Program(f"export fn f(a: {name}, n: u8) {name} {{ return (a {operator} n) + 0; }}")
+    a = data.draw(st.integers(*bounds(name)))
+    n = data.draw(st.integers(0, 70))
+    assert program.run("f", a, n) == wrap(name, a << n if operator == "<<" else a >> n)
+
+
+def same(left: float, right: float) -> bool:
+    return struct.pack("<d", left) == struct.pack("<d", right) or (math.isnan(left) and math.isnan(right))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["f32", "f16"]),
+    st.recursive(
+        st.sampled_from("abc"),
+        lambda inner: st.one_of(st.tuples(st.sampled_from("+-*/"), inner, inner), st.tuples(st.just("-"), inner)),
+        max_leaves=8,
+    ),
+    st.data(),
+)
+def test_floats_round_after_every_operation(name: str, tree: Tree, data: st.DataObject) -> None:
+    program = Program(
+        f"var kept: {name};\n"
+        f"export fn f(a: {name}, b: {name}, c: {name}) {name} {{ return {text(name, tree)}; }}\n"
+        f"export fn keep(a: {name}, b: {name}, c: {name}) void {{ kept = {text(name, tree)}; }}\n"
+        f"export fn get() {name} {{ return kept; }}\n"
+    )
+    kind = FLOATS[name]
+    number = st.floats(width=32 if name == "f32" else 16, allow_subnormal=True)
+
+    def twin(part: Tree) -> Any:
+        if isinstance(part, str):
+            return given_[part]
+        sides = [twin(each) for each in part[1:]]
+        if len(sides) == 1:
+            return -sides[0]
+        return {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[part[0]](*sides, dtype=kind)
+
+    for _ in range(4):
+        given_ = {letter: kind(data.draw(number)) for letter in "abc"}
+        with np.errstate(all="ignore"):
+            expected = float(twin(tree))
+        arguments = [float(each) for each in given_.values()]
+        assert same(program.run("f", *arguments), expected)
+        program.run("keep", *arguments)
+        assert same(program.run("get"), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS), st.data())
+def test_as_between_integers_drops_bits(source: str, target: str, data: st.DataObject) -> None:
+    program = Program(f"export fn f(a: {source}) {target} {{ return @as({target}, a); }}")
+    a = data.draw(st.integers(*bounds(source)))
+    assert program.run("f", a) == wrap(target, a)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(INTEGERS), st.sampled_from(["f16", "f32"]), st.data())
+def test_as_between_integers_and_floats(integer: str, name: str, data: st.DataObject) -> None:
+    program = Program(
+        f"export fn to(a: {integer}) {name} {{ return @as({name}, a); }}\n"
+        f"export fn back(x: {name}) {integer} {{ return @as({integer}, x); }}\n"
+    )
+    low, high = bounds(integer)
+    a = data.draw(st.integers(low, high))
+    with np.errstate(over="ignore"):
+        rounded = float(FLOATS[name](np.float64(a))) if abs(a) < 1 << 53 else float(FLOATS[name](a))
+    assert program.run("to", a) == rounded
+    x = float(FLOATS[name](data.draw(st.floats(max(low, -2000), min(high, 2000)))))
+    if low <= math.trunc(x) <= high:
+        assert program.run("back", x) == math.trunc(x)
+
+
+@pytest.mark.parametrize(
+    ("type_", "bits", "float_"), [("u32", 0x3FC00000, 1.5), ("i32", -1, math.nan), ("i32", -(1 << 31), -0.0)]
+)
+def test_bitcast_keeps_the_bits(type_: str, bits: int, float_: float) -> None:
+    program = Program(
+        f"export fn to(a: {type_}) f32 {{ return @bitcast(f32, a); }}\n"
+        f"export fn back(x: f32) {type_} {{ return @bitcast({type_}, x); }}\n"
+    )
+    assert same(program.run("to", bits), float_)
+    if not math.isnan(float_):
+        assert program.run("back", float_) == bits
+
+
+def test_bitcast_of_sixteen_bits_and_of_signs() -> None:
+    program = Program(
+        "export fn half(a: u16) f16 { return @bitcast(f16, a); }\n"
+        "export fn sign(a: u16) i16 { return @bitcast(i16, a); }\n"
+        "export fn back(a: f16) i16 { return @bitcast(i16, a); }\n"
+    )
+    assert program.run("half", 0xBC00) == -1.0
+    assert program.run("sign", 0xFFFF) == -1
+    assert program.run("back", -1.0) == -0x4400
+
+
+def test_comparisons_know_nan() -> None:
+    program = Program(
+        "export fn f(a: f32, b: f32) u16 {\n"
+        "  var bits: u16 = 0;\n"
+        "  if (a < b) bits |= 1;\n  if (a <= b) bits |= 2;\n  if (a == b) bits |= 4;\n"
+        "  if (a != b) bits |= 8;\n  if (!(a > b)) bits |= 16;\n  if (a >= b or b >= a) bits |= 32;\n"
+        "  return bits;\n}"
+    )
+    assert program.run("f", math.nan, 1.0) == 8 + 16
+    assert program.run("f", 1.0, 2.0) == 1 + 2 + 8 + 16 + 32
+    assert program.run("f", 0.0, -0.0) == 2 + 4 + 16 + 32
