@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from cstool.csl.source import CslError, Place, Source
-from cstool.csl.tokens import Token, tokenize
+from cstool.csl.tokens import KEYWORDS, Token, tokenize
 
 MAX_NESTING = 100  # of brackets, blocks and prefixes: a level costs up to six of Python's 1000 calls
 _SHOWN = 30
@@ -107,20 +107,21 @@ class Cursor:
     def expect_after_this(self, kind: str) -> None:
         """Go behind a `;` or the like, which misses rather behind the last word than before the next one."""
         if self.token.kind != kind:
-            raise self.expected(f"'{kind}' after this", self.behind())
+            raise self.expected(f"'{kind}' after this", self.behind(), self._hint_of_equals())
         self.advance()
 
     def close(self, kind: str, opening: Token) -> None:
         """Go behind a bracket that closes an earlier one."""
         if self.token.kind != kind:
             note = (self.at(opening), f"this '{opening.text}' is not closed")
-            raise self.expected(f"'{kind}'", notes=(note,))
+            raise self.expected(f"'{kind}'", hint=self._hint_of_equals(), notes=(note,))
         self.advance()
 
     def name(self, what: str) -> str:
         """Go behind a name that is declared or referred to here."""
         if self.token.kind != "name":
-            raise self.expected(what)
+            hint = f"'{self.token.text}' is a word of the language" if self.token.kind in KEYWORDS else None
+            raise self.expected(what, hint=hint)
         return self.advance().text
 
     def field_name(self, what: str) -> str:
@@ -134,7 +135,7 @@ class Cursor:
         if not self.accept(","):
             if self.token.kind != closing:
                 note = (self.at(opening), f"this '{opening.text}' is not closed")
-                raise self.expected(f"',' or '{closing}' after this", self.behind(), notes=(note,))
+                raise self.expected(f"',' or '{closing}' after this", self.behind(), self._hint_of_equals(), (note,))
             self.advance()
             return False
         return not self.accept(closing)
@@ -170,11 +171,12 @@ class Cursor:
             CslError: a word of Zig's stands here, which is refused by its name.
         """
         self._refuse_zig()
-        if hint is None and self.token.kind == "=":
-            hint = "'==' compares; an assignment is a statement of its own"
         return self.error(
             f"expected {what}, got {self.shown()}", self.at(self.token) if place is None else place, hint, notes
         )
+
+    def _hint_of_equals(self) -> str | None:
+        return "'==' compares; an assignment is a statement of its own" if self.token.kind == "=" else None
 
     def refuse_word_of_zig(self, token: Token) -> None:
         """Say that the language has no such word, if that is one of Zig's."""

@@ -10,7 +10,11 @@ from cstool.csl.source import CslError, Place, Source
 MAX_DEPTH = 200  # of the tree: who walks over it with a function that calls itself needs a few calls a level
 
 _DECLARATIONS = "a file holds param, const, var, export, extern, fn, task, comptime { } and layout { }"
+_IN_A_BLOCK = "a statement stands in a fn, a task, comptime { } or layout { }"
+_STATEMENTS = frozenset(["builtin", "if", "for", "while", "switch", "return", "inline"])
 _MEANT = {
+    **dict.fromkeys(["struct", "union", "enum", "packed"], "a type is a value: const S = struct { ... };"),
+    "}": "each '{' before it is closed already",
     "def": "a function begins with 'fn'",
     "func": "a function begins with 'fn'",
     "function": "a function begins with 'fn'",
@@ -79,7 +83,8 @@ class _Parser(StatementParser):
         if self.is_word("param"):
             return self._param(start)
         self.refuse_word_of_zig(self.token)
-        hint = _MEANT.get(self.token.text, _DECLARATIONS)
+        is_statement = self.token.kind in _STATEMENTS or (self.token.kind == "name" and self.ahead() in "(=.[")
+        hint = _MEANT.get(self.token.text, _IN_A_BLOCK if is_statement else _DECLARATIONS)
         raise self.error(f"expected a declaration, got {self.shown()}", self.at(self.token), hint)
 
     def _body_of(self, word: str, start: int) -> tuple[Place, syntax.Block]:
@@ -98,7 +103,7 @@ class _Parser(StatementParser):
     def _param(self, start: int) -> syntax.Param:
         self.advance()
         name = self.name("a name after 'param'")
-        type_ = self.type_() if self.accept(":") else None
+        type_ = self.type_after_colon()
         default = self.expression() if self.accept("=") else None
         self.expect_after_this(";")
         return syntax.Param(self.since(start), name, type_, default)
@@ -111,11 +116,11 @@ class _Parser(StatementParser):
             raise self.error(
                 "no '->' stands before the type of the result", self.at(self.token), "fn f(x: i16) i16 { ... }"
             )
-        if self.token.kind in ("{", ";"):
+        if self.token.kind in ("{", ";", "end"):
             hint = f"what returns nothing is '{kind} {name}(...) void'"
             raise self.expected("the type of the result", self.behind(), hint)
-        result = self.type_()
-        if self.token.kind == "!":
+        result = None if self.token.kind == "!" else self.type_()
+        if result is None or self.token.kind == "!":
             raise self.error("CSL has no error unions", self.at(self.token))
         body = None
         if linkage == "extern":
@@ -124,6 +129,8 @@ class _Parser(StatementParser):
             self.expect_after_this(";")
         elif self.token.kind == ";":
             raise self.error(f"'{name}' needs a body", self.at(self.token), "only what is extern has none")
+        elif self.token.kind != "{":
+            raise self.expected(f"'{{' and the body of '{name}'")
         else:
             body = self.block()
         return syntax.Function(self.since(start), kind, name, parameters, result, body, linkage)
@@ -136,8 +143,9 @@ class _Parser(StatementParser):
             start = self.token.start
             comptime = self.accept("comptime")
             name = self.name("the name of a parameter")
-            self.expect(":", f"and the type of the parameter '{name}'")
-            type_ = self.type_()
+            type_ = self.type_after_colon()
+            if type_ is None:
+                raise self.expected(f"':' and the type of the parameter '{name}'")
             parameters.append(syntax.Parameter(self.since(start), name, type_, comptime))
             going = self.more(")", opening)
         self.distinct(((each.name, each.place) for each in parameters), "the parameter")

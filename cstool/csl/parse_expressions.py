@@ -120,6 +120,14 @@ class ExpressionParser(Cursor):
         self.shallower()
         return type_
 
+    def type_after_colon(self) -> syntax.Expression | None:
+        """Read `: T` if it is there."""
+        if not self.accept(":"):
+            return None
+        if self.token.kind in ("=", ";", ",", ")", "}"):
+            raise self.expected("a type after ':'")
+        return self.type_()
+
     def _pointer(self, star: Token) -> syntax.Expression:
         const = self.accept("const")
         pointee = self.type_()
@@ -243,6 +251,8 @@ class ExpressionParser(Cursor):
         if self.token.kind == "{":
             fields = self._literal_fields(self.advance())
             return syntax.StructLiteral(self.since(dot.start), None, fields)
+        if self.token.kind == "number":
+            raise self.expected("a name or '{' after '.'", hint="a digit stands before the point: 0.5")
         name = self.field_name("a name or '{' after '.'")
         return syntax.EnumLiteral(self.since(dot.start), name)
 
@@ -271,6 +281,10 @@ class ExpressionParser(Cursor):
         return tuple(fields)
 
     def _names_a_field(self) -> bool:
+        if self.ahead(2) == ":":
+            self.advance()
+            name = self.field_name("the name of a field after '.'")
+            raise self.expected(f"'=' after '.{name}'")
         return self.ahead() != "{" and self.ahead(2) == "="
 
     # --- types with a body ---
@@ -288,8 +302,9 @@ class ExpressionParser(Cursor):
                 raise self.error(f"a {kind} of CSL has fields only, got '{self.token.kind}'", self.at(self.token))
             place = self.at(self.token)
             name = self.field_name("the name of a field")
-            self.expect(":", f"and the type of the field '{name}'")
-            type_ = self.type_()
+            type_ = self.type_after_colon()
+            if type_ is None:
+                raise self.expected(f"':' and the type of the field '{name}'")
             default = self.expression() if self.accept("=") else None
             fields.append((name, type_, default))
             places.append((name, place))

@@ -48,14 +48,14 @@ class StatementParser(ExpressionParser):
 
     def _refuse_top_level(self) -> None:
         token = self.token
-        if token.kind in ("export", "extern"):
-            raise self.error(f"'{token.kind}' stands at the top level of a file, not in a block", self.at(token))
+        what = {"export": "'export'", "extern": "'extern'"}.get(token.kind)
         if token.kind == "fn" and self.ahead() == "name":
-            raise self.error("a function is declared at the top level of a file, not in a block", self.at(token))
-        follows = "{" if token.text == "layout" else "name"
-        if token.kind == "name" and token.text in _TOP_LEVEL_ONLY and self.ahead() == follows:
-            what = _TOP_LEVEL_ONLY[token.text]
-            raise self.error(f"{what} stands at the top level of a file, not in a block", self.at(token))
+            what = "a function"
+        if token.kind == "name" and self.ahead() == ("{" if token.text == "layout" else "name"):
+            what = _TOP_LEVEL_ONLY.get(token.text)
+        if what is not None:
+            message = f"{what} stands at the top level of a file, got it in a block"
+            raise self.error(message, self.at(token), "or a '}' is missing before it")
         if token.kind == "else":
             raise self.error("'else' has no 'if' before it", self.at(token))
         if token.kind == ";":
@@ -185,7 +185,7 @@ class StatementParser(ExpressionParser):
         keyword = self.advance().kind
         name_token = self.token
         name = self.name(f"a name after '{keyword}'")
-        type_ = self.type_() if self.accept(":") else None
+        type_ = self.type_after_colon()
         attributes = self.attributes()
         equals = self.token
         value = self.expression() if self.accept("=") else None
