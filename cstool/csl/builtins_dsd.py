@@ -22,7 +22,7 @@ from cstool.words import did_you_mean
 
 ACCESS = types.BasicType("tensor access")
 UNKNOWN_COLOR = -1
-"""Color of a `FabricOut` that goes by its queue's: on WSE-3 the queue is bound in a `comptime` block that may run later."""
+"""Color of a `FabricOut` that goes by its queue's: the `comptime` block that binds a queue of WSE-3 may run later."""
 
 MEM1D_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
 MEM4D_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
@@ -258,7 +258,7 @@ def _fabric_in(called: Called) -> FabricIn:
     queue = _queue(fields, "input_queue", types.INPUT_QUEUE, place)
     if "fabric_color" in fields:
         color = color_number(fields["fabric_color"], place)
-        called.instance.bind_queue(queue, color, output=False, place=place)
+        called.instance.bind_queue(queue, color, output=False, place=place, implied=True)
     on_control = None
     if "on_control" in fields:
         on_control = on_control_of(called.instance, fields["on_control"], place)

@@ -13,10 +13,9 @@ from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, FunctionType, PointerType, Type
 from cstool.csl.values import FunctionValue, Value, describe
 from cstool.fabric.program import Symbol
+from cstool.fabric.scheduler import TEARDOWN_TASK
 
 AT_START = (COMPTIME, RUN)
-TEARDOWN_TASK = 29
-"""The system's task of colors in teardown; both generations reserve the id (SDK 2.10 documentation, "Task Identifiers")."""
 
 
 # --- tasks ---
@@ -37,7 +36,7 @@ def _letters(called: Called, task: FunctionValue) -> tuple[str, ...]:
     letters = []
     for parameter, declared in zip(type_.parameters, task.declaration.parameters, strict=True):
         letter = None if parameter is None else parameter.letter
-        if parameter is None or letter not in tuple("wifHhe") or (letter is not None and parameter.size > 4):
+        if letter not in tuple("wifHhe"):
             raise CslError(
                 f"a task's parameter has 16 or 32 bits, got '{declared.name}' of {parameter or 'anytype'}",
                 declared.place,
@@ -54,9 +53,9 @@ def _bind(called: Called, kind: str, number: int, letters: tuple[str, ...]) -> V
     bound = instance.tasks.get(number)
     if bound is not None:
         raise CslError(
-            f"task id {number} has one task, got '{task.declaration.name}' after '{bound.root.function.declaration.name}'",
+            f"task id {number} has one task, got '{task.declaration.name}' after '{bound.root.name}'",
             place,
-            notes=((bound.place, f"bound to '{bound.root.function.declaration.name}'"),),
+            notes=((bound.place, f"bound to '{bound.root.name}'"),),
         )
     by_queue = instance.arch.data_tasks_by_queue
     instance.tasks[number] = BoundTask(
@@ -138,15 +137,23 @@ def _unblock(called: Called) -> Value:
 
 @builtin("set_teardown_handler", 2, 2, (COMPTIME,), "what runs when a color is in teardown")
 def _set_teardown_handler(called: Called) -> Value:
-    function, (type_, number) = called.arguments
-    if type_ != types.COLOR:
-        function, (type_, number) = called.arguments[1], called.arguments[0]
-    if type_ != types.COLOR or not isinstance(function[1], FunctionValue):
+    function, color = called.arguments
+    if color[0] != types.COLOR:
+        function, color = color, function
+    if color[0] != types.COLOR or not isinstance(function[1], FunctionValue):
         raise CslError("@set_teardown_handler takes a function and a color", called.place)
     instance = called.instance
-    if number in instance.teardown_handlers:
-        raise CslError(f"color {number} has one teardown handler", called.place)
-    instance.teardown_handlers[number] = instance.root_of(function[1], "teardown")
+    root = instance.root_of(function[1], "local")
+    bound = instance.tasks.get(TEARDOWN_TASK)
+    if bound is not None and bound.root is not root:
+        raise CslError(
+            f"one handler serves the teardown of all colors, got '{root.name}' after '{bound.root.name}'",
+            called.place,
+            notes=((bound.place, "the other one"),),
+        )
+    if function[1].declaration.parameters:
+        raise CslError("a teardown handler has no parameters", called.place)
+    instance.tasks.setdefault(TEARDOWN_TASK, BoundTask(root, called.place))
     return values.VOID
 
 
@@ -264,5 +271,5 @@ def _symbol(instance: Instance, value: Value, place: Place) -> Symbol:
 
 
 @builtin("rpc", 1, 1, (COMPTIME,), "what SDK 1.0 to 1.2 needed for launches; does nothing")
-def _rpc(called: Called) -> Value:
+def _rpc(called: Called) -> Value:  # noqa: ARG001
     return values.VOID

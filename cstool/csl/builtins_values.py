@@ -6,14 +6,13 @@ from typing import Any
 from cstool.csl import arithmetic, syntax, types, values
 from cstool.csl.builtins_table import COMPTIME, LAYOUT, RUN, VALUE, Called, builtin, intrinsic_action, special
 from cstool.csl.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant
-from cstool.csl.evaluate_expressions import as_type, element, field_of, flat_index, resolve
+from cstool.csl.evaluate_expressions import as_type, field_of, resolve
 from cstool.csl.intrinsics import INTRINSICS
 from cstool.csl.module import Variable
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, EnumType, OpaqueType, PointerType, StructType, Type
 from cstool.csl.values import Value, describe, integer
 from cstool.fabric.arch import COLORS, TASK_IDS
-from cstool.words import did_you_mean
 
 ANYWHERE = (VALUE,)
 ALSO_RUN = (VALUE, RUN)

@@ -217,11 +217,8 @@ class Compilation:
 
     def _program(self, instance: Instance, tile: Tile) -> PEProgram:
         roots = list(instance.roots.values())
-        emit = self._emit
-        if emit is None:
-            from cstool.csl.emit import emit_program as emit
         try:
-            code = emit(instance, roots)
+            code = (self._emit or _emit_program)(instance, roots)
             return self._finished(instance, code)
         except CslError as error:
             raise _in_program(error, tile) from None
@@ -231,8 +228,8 @@ class Compilation:
         total = sum(size for _, size in sram)
         if total > SRAM_BYTES:
             raise CslError(
-                f"a PE has {SRAM_BYTES:,} bytes of SRAM, {instance.name} takes {total:,}: {instance.data_bytes:,} of data, "
-                f"{total - instance.data_bytes:,} of code (modelled)",
+                f"a PE has {SRAM_BYTES:,} bytes of SRAM, {instance.name} takes {total:,}: "
+                f"{instance.data_bytes:,} of data, {total - instance.data_bytes:,} of code (modelled)",
                 None,
                 largest_text(sram),
             )
@@ -284,6 +281,12 @@ class Compilation:
                 raise CslError(
                     f"no program exports '{name}'", place, did_you_mean(name, seen) or f'@export_symbol(..., "{name}")'
                 )
+
+
+def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
+    from cstool.csl.emit import emit_program  # what compiles layouts alone does without it
+
+    return emit_program(instance, roots)
 
 
 def _exported_type(type_: Type) -> str:

@@ -57,7 +57,9 @@ class Scope:
         self.parent = parent
         self.names: dict[str, Value | RunTime] = {}
         self.changing: set[str] = set()
-        self.type_of = type_of if type_of is not None or parent is None else parent.type_of
+        if type_of is None and parent is not None:
+            type_of = parent.type_of
+        self.type_of: Callable[[syntax.Expression, Scope], Type] | None = type_of
 
     def declare(self, name: str, what: Value | RunTime, place: Place | None, changes: bool = False) -> None:
         """Add a name; `_` is none.

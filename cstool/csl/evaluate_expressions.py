@@ -58,7 +58,7 @@ def resolve(node: syntax.Expression, env: Env) -> Local | Value | RunTime | Cons
         return _resolve_name(node.name, node.place, env)
     if isinstance(node, syntax.Field):
         base = resolve(node.base, env)
-        value = base.value if isinstance(base, Constant) else base
+        value: Any = base.value if isinstance(base, Constant) else base
         if isinstance(value, tuple) and not isinstance(value, Local | RunTime) and value[0] == types.MODULE:
             module: Module = value[1]
             return module.lookup(node.name, node.place)
@@ -122,7 +122,7 @@ def load(what: Local | Value | RunTime | Constant | Variable, name: str, place: 
     scope = env.outer.holder(name) if env.outer is not None and env.find(name) is None else None
     if scope is not None and name in scope.changing:
         names = scope.names
-        return Code(lambda frame: names[name])  # type: ignore[return-value]
+        return Code(lambda frame: names[name])
     return constant(what)
 
 
@@ -132,17 +132,17 @@ def _name(node: syntax.Name, env: Env) -> Code:
 
 
 @expression_of(syntax.Number)
-def _number(node: syntax.Number, env: Env) -> Code:
+def _number(node: syntax.Number, env: Env) -> Code:  # noqa: ARG001
     return constant((types.COMPTIME_FLOAT if isinstance(node.value, float) else COMPTIME_INT, node.value))
 
 
 @expression_of(syntax.String)
-def _string(node: syntax.String, env: Env) -> Code:
+def _string(node: syntax.String, env: Env) -> Code:  # noqa: ARG001
     return constant((types.STRING, node.value))
 
 
 @expression_of(syntax.EnumLiteral)
-def _enum_literal(node: syntax.EnumLiteral, env: Env) -> Code:
+def _enum_literal(node: syntax.EnumLiteral, env: Env) -> Code:  # noqa: ARG001
     return constant((types.ENUM_LITERAL, node.name))
 
 
@@ -239,7 +239,7 @@ def _comparison(operator: str, left: Run, right_code: Code, place: Place) -> Run
 
 
 def _stay_ints(left: Type, right: Type, right_code: Code) -> bool:
-    """Whether integers of these types need no conversion, whatever they are; a constant that fitted once always fits."""
+    """Whether integers of these types need no conversion, whatever they are: a constant that fits once does ever."""
     return types.is_int(left) and (left is right or (right is COMPTIME_INT and right_code.value is not None))
 
 
@@ -509,7 +509,9 @@ def _address_of_field(node: syntax.Field, env: Env) -> Code:
 
     def run(frame: Frame) -> Value:
         type_, data = base_run(frame)
-        struct = type_.pointee if isinstance(type_, PointerType) else type_
+        if not isinstance(type_, PointerType):
+            raise CslError(f"only structs have fields, got {type_}", place)
+        struct = type_.pointee
         if isinstance(struct, PointerType):
             raise NotKnown("& of a field behind a pointer must be known at compile time", place)
         if isinstance(data, Reference):

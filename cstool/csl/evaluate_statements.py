@@ -63,11 +63,11 @@ def _declare(node: syntax.Declare, env: Env) -> Step:
     code = initializer(node, env)
     type_of, known_type = (None, None) if node.type is None else type_run(node.type, env)
     what = f"'{node.name}'"
-    if code is not None and code.value is not None and node.keyword == "const":
-        if type_of is None or known_type is not None:
-            value = code.value if known_type is None else arithmetic.coerce(code.value, known_type, node.place, what)
-            env.define(node.name, node.place, value)
-            return _nothing
+    is_constant = node.keyword == "const" and (type_of is None or known_type is not None)
+    if is_constant and code is not None and code.value is not None:
+        value = code.value if known_type is None else arithmetic.coerce(code.value, known_type, node.place, what)
+        env.define(node.name, node.place, value)
+        return _nothing
     run = None if code is None else code.run
     slot = env.declare(node.name, node.place, node.keyword == "var")
     place = node.place
@@ -123,7 +123,7 @@ def _store(target: syntax.Expression, new: Run, env: Env) -> Step:
 
             def step(frame: Frame) -> None:
                 now = names[name]
-                names[name] = arithmetic.coerce(new(frame), now[0], place, f"'{name}'")  # type: ignore[arg-type]
+                names[name] = arithmetic.coerce(new(frame), now[0], place, f"'{name}'")
 
             return step
     if isinstance(what, Variable | RunTime):
@@ -413,7 +413,7 @@ def _switch_statement(node: syntax.Switch, env: Env) -> Step:
 @expression_of(syntax.Switch)
 def _switch(node: syntax.Switch, env: Env) -> Code:
     find = _cases(node, env, _branch_run)
-    return Code(lambda frame: find(frame)(frame))  # type: ignore[no-any-return]
+    return Code(lambda frame: find(frame)(frame))
 
 
 @statement_of(syntax.ComptimeBlock)
@@ -519,7 +519,7 @@ def _break(node: syntax.Break, env: Env) -> Step:
 
 
 @statement_of(syntax.Continue)
-def _continue(node: syntax.Continue, env: Env) -> Step:
+def _continue(node: syntax.Continue, env: Env) -> Step:  # noqa: ARG001
     jump = Jump("continue", node.label, None, node.place)
     return lambda frame: jump
 

@@ -116,7 +116,6 @@ class Instance:
     colors: dict[int, tuple[ColorConfig, Place]] = field(default_factory=dict)
     fifos: list[FifoBuffer] = field(default_factory=list)
     symbols: dict[str, tuple[Symbol, Type, Place]] = field(default_factory=dict)
-    teardown_handlers: dict[int, Root] = field(default_factory=dict)
     importing: list[tuple[str, str]] = field(default_factory=list)
     roots: dict[tuple[object, str], Root] = field(default_factory=dict)
     warnings: list[CslError] = field(default_factory=list)
@@ -210,8 +209,16 @@ class Instance:
         """The variable that an address points into."""
         return next((b for b in self.blocks if b.address <= address < b.address + max(b.type.size, 1)), None)
 
-    def bind_queue(self, queue: int, color: int, output: bool, place: Place) -> None:
+    def bind_queue(self, queue: int, color: int, output: bool, place: Place, implied: bool = False) -> None:
         """Bind a queue to a color.
+
+        Args:
+            queue: its number
+            color: the color's number
+            output: whether it is an output queue
+            place: what binds it
+            implied: whether a DSD does, by its `fabric_color`: programs have DSDs that no PE of theirs uses, all of one
+                unused color, so that a color with another queue binds nothing then
 
         Raises:
             CslError: it is bound to another one already, or the color has another queue.
@@ -227,6 +234,8 @@ class Instance:
         if bound is not None:
             return
         for other, (its_color, where) in queues.items():
+            if its_color == color and implied:
+                return
             if its_color == color and not output:
                 raise CslError(
                     f"color {color} goes to one input queue, got {queue} after {other}",

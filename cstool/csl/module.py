@@ -154,7 +154,7 @@ class Module:
             )
         return found
 
-    def find(self, name: str, place: Place | None) -> Binding | None:
+    def find(self, name: str, place: Place | None) -> Binding | None:  # noqa: ARG002
         """Likewise, None if there is none."""
         found = self._bindings.get(name)
         if found is not None:
