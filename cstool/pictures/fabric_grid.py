@@ -19,6 +19,8 @@ LARGEST_PE_PT = 62.0
 """pitch of PEs where there are few"""
 PANEL_PT = 400.0
 """the widest and the tallest rectangle"""
+THINNEST_PT = 10.0
+"""so wide and so tall is every rectangle"""
 AXIS_LEFT_PT, AXIS_BELOW_PT, HEAD_PT = 32.0, 28.0, 18.0
 """for the numbers along the rectangle, and for its heading"""
 ROW_PT = 970.0
@@ -34,26 +36,35 @@ def scale_of(width: int, height: int) -> float:
     return min(LARGEST_PE_PT, PANEL_PT / width, PANEL_PT / height)
 
 
+def grid_size(width: int, height: int) -> tuple[float, float]:
+    """Width and height of a rectangle [points]; one that is very long is as thick as can be seen, not to scale."""
+    scale = scale_of(width, height)
+    return max(THINNEST_PT, width * scale), max(THINNEST_PT, height * scale)
+
+
 def grid_block(width: int, height: int, heading: str) -> tuple[float, float]:
     """Width and height of the block of a rectangle with its heading and numbers [points]."""
-    scale = scale_of(width, height)
-    wide = max(AXIS_LEFT_PT + width * scale + 8, text_width(heading, HEADING_PT) + 2)
-    return wide, HEAD_PT + height * scale + AXIS_BELOW_PT
+    across, down = grid_size(width, height)
+    return max(AXIS_LEFT_PT + across + 8, text_width(heading, HEADING_PT) + 2), HEAD_PT + down + AXIS_BELOW_PT
 
 
 def grid_axes(block: Axes, width: int, height: int, heading: str) -> Axes:
     """Axes of a rectangle in PEs, y to the south, below a heading."""
-    scale = scale_of(width, height)
+    across, down = grid_size(width, height)
     block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
-    axes = block.inset_axes((AXIS_LEFT_PT, HEAD_PT, width * scale, height * scale), transform=block.transData)
+    axes = block.inset_axes((AXIS_LEFT_PT, HEAD_PT, across, down), transform=block.transData)
     axes.set(xlim=(0, width), ylim=(height, 0), facecolor="white")
     axes.tick_params(labelsize=SMALL_PT, length=2.5, width=0.6)
     # A number stands below the middle of its PE.
-    for axis, size, set_ticks in ((0, width, axes.set_xticks), (1, height, axes.set_yticks)):
-        numbers = _ticks(size, scale, axis)
+    for axis, size, length, set_ticks in ((0, width, across, axes.set_xticks), (1, height, down, axes.set_yticks)):
+        numbers = _ticks(size, length / size, axis)
         set_ticks([number + 0.5 for number in numbers], [f"{number}" for number in numbers])
-    axes.set_xlabel("x, east [PEs]", size=TEXT_PT, labelpad=2)
-    axes.set_ylabel("y, south [PEs]", size=TEXT_PT, labelpad=2)
+    labels = [
+        text if length >= text_width(text, TEXT_PT) else text[0]
+        for text, length in (("x, east [PEs]", across), ("y, south [PEs]", down))
+    ]
+    axes.set_xlabel(labels[0], size=TEXT_PT, labelpad=2)
+    axes.set_ylabel(labels[1], size=TEXT_PT, labelpad=2)
     for spine in axes.spines.values():
         spine.set_linewidth(0.6)
     return axes
@@ -90,7 +101,7 @@ def _lighter(color: str) -> tuple[float, float, float]:
 
 def swatches(samples: Mapping[str, tuple[float, float, float]], heading: str, width_pt: float) -> Block:
     """A block that says what hues mean, in as many columns as there is room for."""
-    column = max(text_width(name, SMALL_PT) for name in samples) + 30
+    column = max((text_width(name, SMALL_PT) for name in samples), default=0.0) + 30
     columns = max(1, min(len(samples), int(width_pt // column)))
     rows = -(-len(samples) // columns)
     top = 17.0 if heading else 2.0

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from cstool.fabric.arch import PORTS, STEP
 from cstool.fabric.stats import FabricStats
 from cstool.pictures.draw import write_figure
-from cstool.pictures.fabric_grid import AXIS_LEFT_PT, HEAD_PT, draw_shapes, grid_axes, grid_block, in_rows, scale_of
+from cstool.pictures.fabric_grid import (
+    AXIS_LEFT_PT,
+    HEAD_PT,
+    draw_shapes,
+    grid_axes,
+    grid_block,
+    grid_size,
+    in_rows,
+    scale_of,
+)
 from cstool.pictures.lettering import text_width
 from cstool.pictures.page import SMALL_PT, Block, Page, compose
 from cstool.pictures.palette import FAINT, INK, amounts
@@ -67,7 +76,7 @@ def heat_page(stats: FabricStats, title: str) -> Page:
 def _panel(stats: FabricStats, heading: str, largest: str, draw: Any) -> Block:
     width, height = grid_block(stats.width, stats.height, heading)
     beside = BAR_GAP_PT + BAR_PT + 6 + text_width(largest, SMALL_PT)
-    return Block(max(width, AXIS_LEFT_PT + stats.width * scale_of(stats.width, stats.height) + beside), height, draw)
+    return Block(max(width, AXIS_LEFT_PT + grid_size(stats.width, stats.height)[0] + beside), height, draw)
 
 
 def _busy(stats: FabricStats) -> Block:
@@ -146,21 +155,20 @@ def _link(x: int, y: int, port: int, part: float) -> list[tuple[float, float]]:
 
 def _image(axes: Axes, shares: NDArray[np.float64], most: float, colors: Colormap) -> None:
     height, width = shares.shape
-    axes.imshow(
-        shares, extent=(0, width, height, 0), interpolation="nearest", cmap=colors, vmin=0.0, vmax=most, zorder=1
-    )
+    style: dict[str, Any] = {"interpolation": "nearest", "aspect": "auto", "zorder": 1}
+    axes.imshow(shares, extent=(0, width, height, 0), cmap=colors, vmin=0.0, vmax=most, **style)
 
 
 def _scale_bar(block: Axes, stats: FabricStats, most: float, colors: Colormap) -> None:
     """Draw the scale of shades to the right of a panel."""
-    scale = scale_of(stats.width, stats.height)
-    left, height = AXIS_LEFT_PT + stats.width * scale + BAR_GAP_PT, stats.height * scale
+    across, height = grid_size(stats.width, stats.height)
+    left = AXIS_LEFT_PT + across + BAR_GAP_PT
     bar = block.inset_axes((left, HEAD_PT, BAR_PT, height), transform=block.transData)
     bar.imshow(np.linspace(1, 0, 64)[:, None], extent=(0, 1, 0, most), aspect="auto", cmap=colors, vmin=0.0, vmax=1.0)
     bar.set(xticks=[], ylim=(0, most))
     bar.yaxis.tick_right()
     bar.tick_params(labelsize=SMALL_PT, length=2.0, width=0.6, pad=2)
-    bar.set_yticks([0, most] if height < 60 else [0, most / 2, most], labels=None)
+    bar.set_yticks([most] if height < 16 else [0, most] if height < 60 else [0, most / 2, most], labels=None)
     bar.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     for spine in bar.spines.values():
         spine.set_linewidth(0.6)

@@ -65,7 +65,9 @@ def draw_fabric_routes(
 
 def routes_page(program: FabricProgram, title: str, colors: Sequence[int] | None = None) -> Page:
     """Return the picture: see `draw_fabric_routes`."""
-    wanted = sorted(program.routes) if colors is None else list(colors)
+    wanted = (
+        [color for color, table in sorted(program.routes.items()) if (table >= 0).any()] if colors is None else colors
+    )
     rows = in_rows([_panel(program, color) for color in wanted[:MOST_PANELS]])
     width = max([NARROWEST_PT, *(sum(block.width_pt for column in row for block in column) for row in rows)])
     scale = scale_of(program.width, program.height)
@@ -92,7 +94,9 @@ def _panel(program: FabricProgram, color: int) -> Block:
     def draw(block: Axes) -> None:
         axes = grid_axes(block, program.width, program.height, heading)
         shades = np.array([*colors.values(), to_rgb(NO_WORK)])
-        axes.imshow(shades[numbers], extent=(0, program.width, program.height, 0), interpolation="nearest")
+        axes.imshow(
+            shades[numbers], extent=(0, program.width, program.height, 0), interpolation="nearest", aspect="auto"
+        )
         beneath = block.inset_axes((0, height, below.width_pt, below.height_pt), transform=block.transData)
         beneath.set(xlim=(0, below.width_pt), ylim=(below.height_pt, 0))
         beneath.set_axis_off()
