@@ -18,6 +18,7 @@ from cstool.csl.instance import EmittedCode, Instance, Root
 from cstool.csl.module import Module, Variable
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, OpaqueType, PointerType, StructType, Type
+from cstool.fabric.dsd import FabricOut
 
 _ = emit_vector  # its builtins are found by their names
 
@@ -159,6 +160,8 @@ class ProgramText:
 
     def constant(self, name: str, type_: Type, data: Any) -> str:
         """The name of a constant of the whole program: a DSD, an array."""
+        if isinstance(data, FabricOut):
+            data = emit_vector.resolved(self, data)
         text = literal(type_, data)
         if text not in self._constants:
             chosen = self._module_name(name.strip("'"))
@@ -171,7 +174,10 @@ class ProgramText:
         key = id(variable)
         if key not in self._objects:
             self._objects[key] = self._module_name(variable.name)
-            text = literal(variable.type, variable.initial)
+            initial = variable.initial
+            if isinstance(initial, FabricOut):
+                initial = emit_vector.resolved(self, initial)
+            text = literal(variable.type, initial)
             if isinstance(variable.type, ArrayType):
                 text = f"list({text})"
             emit_vector.note(self, variable.initial)

@@ -29,7 +29,7 @@ from cstool.csl.emit_frame import (
 )
 from cstool.csl.emit_places import address_of
 from cstool.csl.source import CslError, Place
-from cstool.csl.types import FloatType, FunctionType, IntType, PointerType, Type
+from cstool.csl.types import FloatType, FunctionType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.values import FunctionValue
 
 _ORDERED = arithmetic.ORDER | arithmetic.EQUALITY
@@ -282,6 +282,12 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
             f"{function.declaration.name}() gives {chosen.result}, so all its arguments must be known at compile time",
             node.place,
         )
+    if isinstance(chosen.result, OpaqueType) and all(code.known for code in arguments):
+        # A DSD, a color, an id that can be known is: what sends and takes which color can then be told.
+        try:
+            return known(evaluate.call(function, [code.pair for code in arguments], node.place))
+        except evaluate.NotKnown:
+            pass
     written = frame.program.function(chosen, node.place)
     passed = []
     for at, name, type_ in chosen.parameters:

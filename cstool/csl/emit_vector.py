@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
+from cstool.csl.builtins_dsd import UNKNOWN_COLOR
 from cstool.csl.emit_builtins import BUILTINS, builtin, task_id
-from cstool.csl.emit_frame import NOTHING, Code, Frame, converted, expression, joined, known
+from cstool.csl.emit_frame import ATOM, NOTHING, Code, Frame, converted, expression, joined, known
 from cstool.csl.operands import FORMS, Form, Operand, say
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import DSR_NAMES, OpaqueType, PointerType, Type
-from cstool.csl.values import FunctionValue
+from cstool.csl.values import FunctionValue, Value
 from cstool.fabric.dsd import FabricIn, FabricOut
 from cstool.words import did_you_mean
 
@@ -149,7 +150,17 @@ def note(program: "ProgramText", data: object) -> None:
         if color is not None:
             program.inputs.add(color)
     elif isinstance(data, FabricOut):
-        program.outputs.add(data.color)
+        color = resolved(program, data).color
+        if color != UNKNOWN_COLOR:
+            program.outputs.add(color)
+
+
+def resolved(program: "ProgramText", data: FabricOut) -> FabricOut:
+    """A stream with its color: that of its queue, where it does not say one. A queue never bound leaves it unknown."""
+    if data.color != UNKNOWN_COLOR:
+        return data
+    color = program.instance.queue_color(data.queue, True)
+    return data if color is None else data._replace(color=color)
 
 
 class Setting(NamedTuple):
@@ -349,7 +360,7 @@ def _get_dsd(frame: Frame, node: syntax.Builtin) -> Code:
     frame.cost(costs.DSD_CHANGE * len(fields), 2)
     if type_ == types.MEM1D and "tensor_access" not in fields:
         return _memory(frame, fields, node)
-    return _template(frame, type_, fields, node)
+    return _fabric(frame, type_, fields, node)
 
 
 def _memory(frame: Frame, fields: dict[str, Code], node: syntax.Builtin) -> Code:
@@ -372,7 +383,7 @@ def _memory(frame: Frame, fields: dict[str, Code], node: syntax.Builtin) -> Code
     if offset is not None:
         moved = converted(offset, types.I16, node.place, "'.offset'")
         address += f" + {moved.operand} * {width}"
-    count = length(extent, "'.extent'", node.place)
+    count = length(extent, _EXTENT, node.place)
     stride = fields.get("stride", known((types.COMPTIME_INT, 1)))
     step = converted(stride, types.I16, node.place, "'.stride'")
     step_text = str(step.value * width) if step.known else f"{step.operand} * {width}"
@@ -396,31 +407,73 @@ def length(code: Code, what: str, place: Place) -> Code:
     raise CslError(f"{what} must be u16, got {code.type}", place, "convert it: @as(u16, ...)")
 
 
-def _template(frame: Frame, type_: Type, fields: dict[str, Code], node: syntax.Builtin) -> Code:
-    """A DSD known but for its extent: made at compile time with an extent of 1, which is replaced."""
+def _fabric(frame: Frame, type_: Type, fields: dict[str, Code], node: syntax.Builtin) -> Code:
+    """A stream of wavelets whose extent, queue or color is known at run time alone.
+
+    Everything else is checked, and made, at compile time: with an extent of 1 and queue 2 in their places.
+    """
     late = [name for name, code in fields.items() if not code.known]
-    if late != ["extent"] or not isinstance(type_, OpaqueType) or type_.name not in ("fabin_dsd", "fabout_dsd"):
-        shown = ", ".join(f".{name}" for name in late)
+    if type_ not in (types.FABIN, types.FABOUT) or any(name not in _LATE for name in late):
+        shown = ", ".join(f".{name}" for name in late if name not in _LATE or type_ not in (types.FABIN, types.FABOUT))
         raise CslError(f"{shown} of a {type_} must be known at compile time", node.place)
-    count = length(fields["extent"], "'.extent'", node.place)
     scope = evaluate.Scope(frame.scope.module, frame.scope)
-    literal = _with_extent_1(scope, fields, node.arguments[1].place)
-    made = evaluate.evaluate(syntax.Builtin(node.place, "get_dsd", (node.arguments[0], literal)), scope)
-    note(frame.program, made[1])
-    text = frame.program.constant("template", type_, made[1])
-    return joined(type_, f"{text}._replace(extent={count.python})", [count], level=0)
-
-
-def _with_extent_1(scope: evaluate.Scope, fields: dict[str, Code], place: Place) -> syntax.Expression:
-    """The fields of a DSD again as a literal: known values by names that no program can have."""
-    shown: list[tuple[str, syntax.Expression]] = []
+    shown_fields: list[tuple[str, syntax.Expression]] = []
+    place = node.arguments[1].place
     for name, code in fields.items():
-        if name == "extent":
-            shown.append((name, syntax.Number(place, 1)))
-            continue
-        scope.declare(f".{name}", code.pair, None)
-        shown.append((name, syntax.Name(place, f".{name}")))
-    return syntax.StructLiteral(place, None, tuple(shown))
+        value = code.pair if code.known else _LATE[name]
+        scope.declare(f".{name}", value, None)  # a name that no program can have
+        if not (name == "fabric_color" and "output_queue" in late):
+            shown_fields.append((name, syntax.Name(place, f".{name}")))
+    literal = syntax.StructLiteral(place, None, tuple(shown_fields))
+    known_queue = "output_queue" not in late
+    made = evaluate.evaluate(syntax.Builtin(node.place, "get_dsd", (node.arguments[0], literal)), scope)[1]
+    if known_queue:
+        note(frame.program, made)
+    return _replaced(frame, type_, made, fields, late, node)
+
+
+_LATE: dict[str, Value] = {
+    "extent": (types.U16, 1),
+    "input_queue": (types.INPUT_QUEUE, 2),
+    "output_queue": (types.OUTPUT_QUEUE, 2),
+    "fabric_color": (types.COLOR, 0),
+}
+
+
+def _replaced(
+    frame: Frame,
+    type_: Type,
+    made: tuple[object, ...],
+    fields: dict[str, Code],
+    late: Sequence[str],
+    node: syntax.Builtin,
+) -> Code:
+    """The text of a stream, of which fields are known at run time alone."""
+    parts = []
+    if "extent" in late:
+        parts.append(f"extent={length(fields['extent'], _EXTENT, node.place).python}")
+    for name in ("input_queue", "output_queue"):
+        if name in late:
+            queue = converted(fields[name], cast_type(name), node.place, f"'.{name}'")
+            parts.append(f"queue={queue.python}")
+            if name == "output_queue" and "fabric_color" not in fields:
+                parts.append(f"color=pe.queue_color({queue.python}, True)")
+                frame.program.outputs.update(color for color, _ in frame.program.instance.output_queues.values())
+    if "fabric_color" in fields and ("fabric_color" in late or "output_queue" in late):
+        color = converted(fields["fabric_color"], types.COLOR, node.place, "'.fabric_color'")
+        parts.append(f"color={color.python}")
+        if color.known:
+            frame.program.outputs.add(color.value)
+    text = frame.program.constant("stream", type_, made)
+    return joined(type_, f"{text}._replace({', '.join(parts)})", [fields[name] for name in late], level=ATOM)
+
+
+_EXTENT = "'.extent'"
+
+
+def cast_type(name: str) -> Type:
+    """The type of a queue's field."""
+    return types.INPUT_QUEUE if name == "input_queue" else types.OUTPUT_QUEUE
 
 
 def _dsd(frame: Frame, code: Code, node: syntax.Builtin) -> Code:
@@ -500,15 +553,12 @@ def _load_to_dsr(frame: Frame, node: syntax.Builtin) -> Code:
         flag = struct_fields(frame, settings_node).get("save_address")
         save = flag is not None and _flag(flag, "save_address", settings_node.place)
     settings = _settings(frame, settings_node, node.place, ("save_address",))
+    role = "dest" if dsd.type == types.FABOUT else "operand"
     made = [
         vector(frame, register, "register", node.arguments[0]),
-        vector(frame, dsd, "operand", node.arguments[1]) if dsd.type != types.FABOUT else _fabric(frame, dsd, node),
+        vector(frame, dsd, role, node.arguments[1]),
     ]
     frame.cost(costs.DSD_CHANGE)
     frame.flush()
     frame.line(f"pe.load_dsr({made[0].python}, {made[1].python}, {settings.text}, {save})")
     return NOTHING
-
-
-def _fabric(frame: Frame, code: Code, node: syntax.Builtin) -> Code:
-    return vector(frame, code, "dest", node.arguments[1])
