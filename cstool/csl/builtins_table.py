@@ -21,7 +21,7 @@ functions, where `emit.py` makes code of it."""
 _WHERE_TEXT = {COMPTIME: "a comptime block", LAYOUT: "a layout block", RUN: "code of run time"}
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Called:
     """A builtin being evaluated.
 
@@ -145,14 +145,6 @@ def check_builtin(node: syntax.Builtin, instance: Instance, is_library: bool) ->
     return found
 
 
-def _may_act(spec: Builtin, instance: Instance) -> bool:
-    if VALUE in spec.where:
-        return True
-    if instance.phase == "value":
-        return False
-    return (COMPTIME in spec.where and not instance.is_layout) or (LAYOUT in spec.where and instance.is_layout)
-
-
 def _misplaced(spec: Builtin, place: Place) -> CslError:
     if RUN in spec.where:
         return NotKnown(f"@{spec.name} happens at run time: it has no value at compile time", place)
@@ -179,9 +171,11 @@ def _builtin(node: syntax.Builtin, env: Env) -> Code:
     if action is None:
         raise _misplaced(spec, place)
     does = action
+    always = VALUE in spec.where
+    in_blocks = (LAYOUT if instance.is_layout else COMPTIME) in spec.where
 
     def run(frame: Frame) -> Value:
-        if not _may_act(spec, instance):
+        if not always and (not in_blocks or instance.phase == "value"):
             raise _misplaced(spec, place)
         return does(Called(instance, node, [run(frame) for run in runs], env))
 

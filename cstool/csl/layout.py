@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cstool.csl import types
 from cstool.csl.routes import color_config
 from cstool.csl.source import CslError, Place
-from cstool.csl.types import BasicType, FloatType, FunctionType, IntType, OpaqueType, PointerType, Type
+from cstool.csl.types import BasicType, FunctionType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.values import Value, describe, key_of
 from cstool.fabric.program import ColorConfig, Exported
 
@@ -46,33 +46,38 @@ class Tile:
 
 
 class Keys:
-    """Keys of structs; of those that come again and again, the same objects, found by identity."""
+    """Numbers of structs, equal for equal ones; of those that come again and again, found by identity."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, Any]] = {}
+        self._known: dict[int, tuple[Any, int]] = {}
+        self._numbers: dict[Any, int] = {}
 
-    def of(self, data: dict[str, Value]) -> Any:
-        """Something hashable, equal for equal structs."""
+    def of(self, data: dict[str, Value]) -> int:
+        """The number of a struct."""
         known = self._known.get(id(data))
         if known is not None and known[0] is data:
             return known[1]
-        key = (tuple(data), tuple([self._part(value) for value in data.values()]))
+        shared = _SHARED
+        parts = [
+            (id(value[0]), value[1])
+            if (value[1].__class__ is int or value[1].__class__ is bool) and value[0].__class__ in shared
+            else self._part(value)
+            for value in data.values()
+        ]
+        number = self._numbers.setdefault((tuple(data), tuple(parts)), len(self._numbers))
         if len(self._known) < _MOST_REMEMBERED:
-            self._known[id(data)] = (data, key)
-        return key
+            self._known[id(data)] = (data, number)
+        return number
 
     def _part(self, value: Value) -> Any:
         type_, data = value
-        kind = data.__class__
-        if (kind is int or kind is bool) and type_.__class__ in _SHARED:
-            return id(type_), data
-        if kind is dict:
+        if data.__class__ is dict:
             return "struct", str(type_), self.of(data)
         return key_of(value)
 
 
-_SHARED = (IntType, BasicType, OpaqueType, FloatType)
-"""Types of which there is one object each, so that its identity is enough."""
+_SHARED = frozenset({IntType, BasicType, OpaqueType})
+"""Types of which there is one object each, so that its identity is enough of a key."""
 
 
 class Layout:
