@@ -23,7 +23,7 @@ from cstool.fabric.microthread import PRIORITIES, Thread, advanced, extent
 from cstool.fabric.operations import BYTES, Operation
 from cstool.fabric.program import PEProgram, Task
 from cstool.fabric.queues import InputQueue, OutputQueue, Ring
-from cstool.fabric.scheduler import QUEUES_FROM, SWITCH, TEARDOWN_TASK, Call, Picked, Picker
+from cstool.fabric.scheduler import CALL, QUEUES_FROM, SWITCH, TEARDOWN_TASK, Call, Picked, Picker
 from cstool.fabric.waiting import MAIN, QueueWait, TaskWait, ThreadWait
 from cstool.fabric.wavelet import Wavelet
 
@@ -86,12 +86,13 @@ class ProcessingElement:
         self._main: Thread | None = None
         self._lost = 0  # cycles that microthreads took from the main thread, and that it has not made up yet
         self._held: tuple[Callable[..., None], tuple[Any, ...]] | None = None
-        self._picking = False
+        self._pick_at = -1  # when the task picker picks next; -1: not at all
         # Microthreads.
         self._threads: list[Thread] = []
         self._by_number: dict[int, Thread] = {}
         self._queued: dict[int, deque[tuple[Thread, int]]] = {}
         self._one_priority = True
+        self._ticked = -1
         self._ticks: set[int] = set()
         self.sending: list[OutputQueue] = []  # output queues that hold something, the longest waiting first
         self._sent_at = -1
@@ -177,10 +178,12 @@ class ProcessingElement:
     def ramp_free(self, color: int) -> None:  # noqa: ARG002
         """A color may be sent again."""
         now = self._events.now
-        if self.sending and self._sent_at != now:
-            self._drain(now)
-            if self.sending or self._threads or self._main is not None:
-                self._tick_at(now + 1)
+        if not self.sending or self._sent_at == now:
+            return
+        if self._ticked != now:
+            self._tick_at(now)  # an element first, then the ramp, whatever happened first in this cycle
+        elif self._drain(now) and (self.sending or self._threads or self._main is not None):
+            self._tick_at(now + 1)
 
     def teardown(self, color: int) -> None:  # noqa: ARG002
         """The router executed a TEARDOWN: the teardown task runs, if there is one."""
@@ -205,10 +208,18 @@ class ProcessingElement:
 
     def wake(self, time: int) -> None:
         """Something may have become eligible at `time`."""
-        if self._running is not None or self._picking:
+        if self._running is not None:
             return
-        self._picking = True
-        self._events.at(max(time, self._free) + SWITCH, self._begin)
+        at = max(time, self._free) + SWITCH
+        if self._pick_at < 0 or at < self._pick_at:
+            self._pick_at = at
+            self._events.at(at, self._begin)
+
+    def _wake_for_events(self) -> None:
+        """The main thread is free: what has come meanwhile may run."""
+        time = self.picker.next_time()
+        if time is not None:
+            self.wake(time)
 
     def activate_at(self, task: int, time: int) -> None:
         """An event for a task, from the end of an operation."""
@@ -229,13 +240,13 @@ class ProcessingElement:
 
     def _begin(self) -> None:
         """The task picker picks."""
-        self._picking = False
         now = self._events.now
+        if self._pick_at != now:
+            return  # it was asked to pick sooner, and has
+        self._pick_at = -1
         picked = self._pick(now)
         if picked is None:
-            if self.picker.waiting(now):
-                self._picking = True
-                self._events.at(now + 1, self._begin)
+            self._wake_for_events()
             return
         self._base, self.cycles, self._lost = now, 0, 0
         self._running = picked.task
@@ -256,7 +267,7 @@ class ProcessingElement:
             if candidate is None:
                 return None
             task, queue = candidate
-            if task == -1 and queue is None:
+            if task == CALL:
                 call = self.picker.calls.popleft()
                 return Picked(Task(call.function, "host"), call.arguments)
             picked = self.picker.take(task, queue)
@@ -308,8 +319,7 @@ class ProcessingElement:
             self._trace(end, self.index, "task_end", self._running.function)
         self._free = end
         self._running = None
-        if self.picker.waiting(end):
-            self.wake(end)
+        self._wake_for_events()
 
     # --- what code asks of tasks ---
 
@@ -664,9 +674,11 @@ class ProcessingElement:
         """One cycle: an element of one thread, and a wavelet from one output queue."""
         now = self._events.now
         self._ticks.discard(now)
+        self._ticked = now
         moved = False
         threads = self._threads
         if threads:
+            taken = now < self._base + self.cycles + self._lost and self._main is None
             for thread in threads if self._one_priority else self._by_priority():
                 if not thread.stalled and thread.ready <= now and thread.step(now):
                     moved = True
@@ -674,7 +686,7 @@ class ProcessingElement:
                         # The one that has waited longest goes first.
                         threads.remove(thread)
                         threads.append(thread)
-                    if self._running is not None and self._main is None:
+                    if taken:
                         self._lost += 1
                     break
         main = self._main

@@ -9,7 +9,7 @@
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from cstool.fabric import control
@@ -26,6 +26,10 @@ QUEUES_FROM = 64
 
 TEARDOWN_TASK = 29
 """The local task that a teardown, or a flushed queue, activates. Ours: 29 and 30 belong to the system (F06)."""
+
+
+CALL, NOBODY = -1, -2
+"""Ids of what is no task: a call of the host, and a control wavelet that names none and is dropped."""
 
 
 class Call(NamedTuple):
@@ -72,8 +76,7 @@ class Picker:
 
     def activate(self, task: int, time: int) -> None:
         """An event for a task; a further one before it runs is none."""
-        if task not in self.active:
-            self.active[task] = time
+        self.active[task] = min(time, self.active.get(task, time))
 
     def unblock(self, task: int, time: int) -> None:
         """End the blocking of a task or queue."""
@@ -81,48 +84,64 @@ class Picker:
             self.blocked.discard(task)
             self.unblocked[task] = time
 
-    def _open(self, task: int, queue: int | None, now: int) -> bool:
-        """Whether neither a task nor its queue is blocked, and was not until this very cycle."""
-        if task in self.blocked or self.unblocked.get(task, -1) >= now:
-            return False
+    def _since(self, time: int, task: int, queue: int | None) -> int | None:
+        """Since when an event of `time` may run its task; None while that, or its queue, is blocked."""
+        blocked, unblocked = self.blocked, self.unblocked
+        if task in blocked:
+            return None
+        if unblocked:
+            time = max(time, unblocked.get(task, -1))
         if queue is None:
-            return True
-        return queue + QUEUES_FROM not in self.blocked and self.unblocked.get(queue + QUEUES_FROM, -1) < now
+            return time
+        if queue + QUEUES_FROM in blocked:
+            return None
+        return max(time, unblocked.get(queue + QUEUES_FROM, -1)) if unblocked else time
 
-    def candidate(self, now: int) -> tuple[int, InputQueue | None] | None:
-        """Id and queue of what would run if the main thread were free; the id of a call of the host is -1."""
-        best: tuple[int, InputQueue | None] | None = None
-        best_rank = QUEUES_FROM
+    def _events(self) -> Iterator[tuple[int, InputQueue | None, int]]:
+        """All that may run: task id, queue, since when."""
         for task, time in self.active.items():
-            if time < now and self._open(task, None, now):
-                rank = (task - self.last - 1) % QUEUES_FROM
-                if rank < best_rank:
-                    best, best_rank = (task, None), rank
+            since = self._since(time, task, None)
+            if since is not None:
+                yield task, None, since
         for queue in self.queues:
-            items = queue.items
-            if not items or items[0][0] >= now:
+            if not queue.items:
                 continue
-            if items[0][2]:
+            time, data, is_control = queue.items[0]
+            if is_control:
                 if queue.user is not None and queue.user.on_control is not None:
                     continue
-                found: int | None = control.decode(items[0][1]).task
+                found: int | None = control.decode(data).task
                 if found not in self.tasks:
-                    # Nothing to do for it: it is dropped as if a task of no cycles had taken it.
-                    found = -2
+                    found = NOBODY
             else:
                 found = queue.task if queue.user is None else None
-            if found is None or not self._open(found, queue.number, now):
+            if found is None:
                 continue
-            rank = (found - self.last - 1) % QUEUES_FROM
-            if rank < best_rank:
-                best, best_rank = (found, queue), rank
+            since = self._since(time, found, queue.number)
+            if since is not None:
+                yield found, queue, since
+
+    def candidate(self, now: int) -> tuple[int, InputQueue | None] | None:
+        """Id and queue of what runs if the main thread is free at `now`; the id of a call of the host is `CALL`.
+
+        What came in this very cycle does not count: the order inside a cycle must not matter.
+        """
+        best: tuple[int, InputQueue | None] | None = None
+        best_rank = QUEUES_FROM
+        for task, queue, since in self._events():
+            rank = (task - self.last - 1) % QUEUES_FROM
+            if since < now and rank < best_rank:
+                best, best_rank = (task, queue), rank
         if best is None and self.calls and self.calls[0].time < now:
-            return -1, None
+            return CALL, None
         return best
 
-    def waiting(self, now: int) -> bool:
-        """Whether something would be eligible if it had not come in this very cycle."""
-        return self.candidate(now + 1) is not None
+    def next_time(self) -> int | None:
+        """Since when something has been there that may run; None if nothing is."""
+        times = [since for _, _, since in self._events()]
+        if self.calls:
+            times.append(self.calls[0].time)
+        return min(times, default=None)
 
     def take(self, task: int, queue: InputQueue | None) -> Picked | None:
         """Take the event of a candidate; None if there is nothing to run for it."""
