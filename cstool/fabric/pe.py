@@ -326,18 +326,18 @@ class ProcessingElement:
     def activate(self, task: int) -> None:
         """`@activate`."""
         self._check_task(task)
-        self._do(self.picker.activate, task)
+        self._do(self.activate_at, task)
 
     def block(self, task: int) -> None:
         """`@block`."""
-        if self._threads and self.cycles:
-            self._events.at(self._base + self.cycles, self.picker.blocked.add, task)
-        else:
-            self.picker.blocked.add(task)
+        self._do(self._block, task)
+
+    def _block(self, task: int, time: int) -> None:  # noqa: ARG002
+        self.picker.blocked.add(task)
 
     def unblock(self, task: int) -> None:
         """`@unblock`."""
-        self._do(self.picker.unblock, task)
+        self._do(self.unblock_at, task)
 
     def _do(self, action: Callable[[int, int], None], task: int) -> None:
         """Do it at the cycle that the code has come to: at once where nobody can tell the difference."""
