@@ -93,7 +93,7 @@ class ProcessingElement:
         self._queued: dict[int, deque[tuple[Thread, int]]] = {}
         self._one_priority = True
         self._ticked = -1
-        self._ticks: set[int] = set()
+        self._planned = -1  # the cycle that a tick was asked for last
         self.sending: list[OutputQueue] = []  # output queues that hold something, the longest waiting first
         self._sent_at = -1
         self._flushing: list[InputQueue | OutputQueue] = []
@@ -175,9 +175,12 @@ class ProcessingElement:
         elif is_control or queue.task not in self.picker.blocked:
             self.wake(now)
 
-    def ramp_free(self, color: int) -> None:  # noqa: ARG002
+    def ramp_free(self, color: int) -> None:
         """A color may be sent again."""
         now = self._events.now
+        for queue in self.sending:
+            if queue.color == color:
+                queue.stopped = False
         if not self.sending or self._sent_at == now:
             return
         if self._ticked != now:
@@ -666,14 +669,15 @@ class ProcessingElement:
     # --- cycles ---
 
     def _tick_at(self, time: int) -> None:
-        if time not in self._ticks:
-            self._ticks.add(time)
+        if time != self._planned:
+            self._planned = time
             self._events.at(time, self._tick)
 
     def _tick(self) -> None:
         """One cycle: an element of one thread, and a wavelet from one output queue."""
         now = self._events.now
-        self._ticks.discard(now)
+        if self._ticked == now:
+            return
         self._ticked = now
         moved = False
         threads = self._threads
@@ -715,8 +719,12 @@ class ProcessingElement:
         """Put a wavelet on the ramp, from the queue that has waited longest."""
         sending, index = self.sending, self.index
         for queue in sending:
+            if queue.stopped:
+                continue
             color = queue.color
-            if queue.can_send(index, color):
+            if not queue.can_send(index, color):
+                queue.stopped = True
+            else:
                 items = queue.items
                 if len(items) >= queue.capacity:
                     self._stir()

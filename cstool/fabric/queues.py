@@ -60,15 +60,17 @@ class OutputQueue:
     Attributes:
         can_send: `can_send(pe_index, color)`: whether the ramp takes one now
         send: `send(pe_index, wavelet)`
+        stopped: whether `can_send` said no, and the network has not said since that it may say yes
     """
 
-    __slots__ = ("can_send", "capacity", "color", "flush", "items", "number", "send")
+    __slots__ = ("can_send", "capacity", "color", "flush", "items", "number", "send", "stopped")
 
     def __init__(self, number: int, color: int, capacity: int) -> None:
         self.number = number
         self.color = color
         self.capacity = capacity
         self.items: deque[tuple[int, bool]] = deque()
+        self.stopped = False
         self.can_send: Callable[[int, int], bool] = lambda pe, color: True
         self.send: Callable[[int, Wavelet], None] = lambda pe, wavelet: None
         self.flush = False
