@@ -157,7 +157,7 @@ def _sequence_operation(operator: str, left: Type, right: Type, place: Place | N
 
 
 def _no_operator(operator: str, left: Type, right: Type, place: Place | None, hint: str | None = None) -> CslError:
-    if hint is None and types.is_number(left) and types.is_number(right):
+    if hint is None and left != right and types.is_number(left) and types.is_number(right):
         hint = f"convert one side: @as({left if isinstance(left, IntType | FloatType) else right}, ...)"
     return CslError(f"no operator '{operator}' on {left} and {right}", place, hint)
 

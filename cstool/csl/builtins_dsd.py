@@ -9,7 +9,7 @@ from cstool.csl import arithmetic, syntax, types, values
 from cstool.csl.builtins_table import RUN, VALUE, Called, builtin, special
 from cstool.csl.builtins_values import number_of, type_argument
 from cstool.csl.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant, expression_of
-from cstool.csl.evaluate_expressions import address_of, resolve
+from cstool.csl.evaluate_expressions import address_of, index_count, resolve
 from cstool.csl.instance import Instance
 from cstool.csl.module import Constant, Variable
 from cstool.csl.source import CslError, Place
@@ -133,7 +133,7 @@ def element_offset(array: ArrayType | Type, indices: list[Value], place: Place) 
     """Elements from the start of an array to one of it; not checked against its bounds, as hardware does not."""
     shape = array.shape if isinstance(array, ArrayType) else (0,)
     if len(indices) != len(shape):
-        raise CslError(f"{array} has {len(shape)} indices, got {len(indices)}", place)
+        raise CslError(f"{array} takes {index_count(len(shape))}, got {len(indices)}", place)
     at = 0
     for (type_, index), extent in zip(indices, shape, strict=True):
         if not types.is_int(type_):

@@ -366,6 +366,11 @@ def _dereference(node: syntax.Dereference, env: Env) -> Code:
     return Code(lambda frame: dereference(inner(frame), place))
 
 
+def index_count(count: int) -> str:
+    """A count of indices, in words."""
+    return f"{count} {'index' if count == 1 else 'indices'}"
+
+
 def flat_index(type_: ArrayType, indices: list[Value], place: Place | None) -> int:
     """Where an element is in the flat tuple.
 
@@ -373,7 +378,7 @@ def flat_index(type_: ArrayType, indices: list[Value], place: Place | None) -> i
         CslError: wrong number of indices, one that is no integer, or out of bounds.
     """
     if len(indices) != len(type_.shape):
-        raise CslError(f"{type_} has {len(type_.shape)} indices, got {len(indices)}", place)
+        raise CslError(f"{type_} takes {index_count(len(type_.shape))}, got {len(indices)}", place)
     at = 0
     for (index_type, index), extent in zip(indices, type_.shape, strict=True):
         if not types.is_int(index_type):
@@ -535,9 +540,6 @@ def _address_of_field(node: syntax.Field, env: Env) -> Code:
 @expression_of(syntax.StructLiteral)
 def _struct_literal(node: syntax.StructLiteral, env: Env) -> Code:
     names = [name for name, _ in node.fields]
-    if len(set(names)) != len(names):
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise CslError(f"the field '{twice}' is given twice", node.place)
     parts = [compile_expression(field, env) for _, field in node.fields]
     runs = [part.run for part in parts]
     place = node.place
@@ -647,9 +649,6 @@ def _struct_type(node: syntax.StructType, env: Env) -> Code:
 def struct_type(node: syntax.StructType, env: Env, name: str) -> Code:
     """Code of a struct type, under the name of its declaration."""
     names = [field for field, _, _ in node.fields]
-    for at, field in enumerate(names):
-        if field in names[:at]:
-            raise CslError(f"the field '{field}' is declared twice", node.place)
     runs = [type_run(type_, env) for _, type_, _ in node.fields]
     defaults = [None if default is None else compile_expression(default, env) for _, _, default in node.fields]
 
@@ -699,8 +698,6 @@ def enum_type(node: syntax.EnumType, env: Env, name: str) -> Code:
             value = compile_expression(expression, env).run([])
             following = arithmetic.coerce(value, tag, expression.place, f"the member '{member}'")[1]
         arithmetic.fit(tag, following, node.place, f"the member '{member}'")
-        if any(member == other for other, _ in members):
-            raise CslError(f"the member '{member}' is declared twice", node.place)
         if any(following == number for _, number in members):
             raise CslError(f"members of an enum have different numbers, got {following} twice", node.place)
         members.append((member, following))

@@ -133,7 +133,8 @@ def _store(target: syntax.Expression, new: Run, env: Env) -> Step:
             "a var of a block or function that runs at compile time can be changed there",
         )
     if isinstance(what, Constant) or what is not None:
-        raise CslError(f"'{getattr(target, 'name', '')}' is a constant and cannot be changed", place)
+        name = getattr(target, "name", "")
+        raise CslError(f"'{name}' is a constant and cannot be changed", place, "declare it with 'var'")
     if isinstance(target, syntax.Index):
         return _store_element(target, new, env)
     if isinstance(target, syntax.Field):
