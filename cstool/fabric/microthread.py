@@ -171,22 +171,21 @@ class Thread:
             as_bits = _word_bits
         else:
             as_bits = _short_bits
-        first = self.settings.first_index
+        color, is_control, first = operand.color, operand.control, self.settings.first_index
         if BYTES[letter] == 2 and (operand.indexed or first is not None):
             start = first or 0
 
             def put_indexed(value: Any) -> None:
                 if not items:
                     sending.append(output)
-                items.append((as_bits(value) | (start + self.done & 0xFFFF) << 16, operand.control))
+                items.append((color, as_bits(value) | (start + self.done & 0xFFFF) << 16, is_control))
 
             return put_indexed
-        is_control = operand.control
 
         def put(value: Any) -> None:
             if not items:
                 sending.append(output)
-            items.append((as_bits(value), is_control))
+            items.append((color, as_bits(value), is_control))
 
         return put
 
@@ -296,7 +295,7 @@ class Thread:
         if self.up is not None and self.up.advance_switch and self.output is not None:
             if not self.output.items:
                 self.pe.sending.append(self.output)
-            self.output.items.append((control.encode(((control.ADVANCE, True),)), True))
+            self.output.items.append((self.up.color, control.encode(((control.ADVANCE, True),)), True))
 
     def waits(self) -> ThreadWait | None:
         """What it waits for; None if it can go on."""
@@ -315,7 +314,7 @@ class Thread:
             if not queue.items or queue.items[0][2]:
                 return ThreadWait(kind="receive", queue=queue.number, color=queue.color, **common)
         if self.output is not None and len(self.output.items) >= self.output.capacity:
-            return ThreadWait(kind="send", queue=self.output.number, color=self.output.color, **common)
+            return ThreadWait(kind="send", queue=self.output.number, color=self.up.color if self.up else None, **common)
         for ring in self.popped:
             if not ring.length:
                 return ThreadWait(kind="pop", number=self.pe.fifos.index(ring), **common)

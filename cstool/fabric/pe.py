@@ -14,7 +14,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from cstool.fabric import registers, vector
-from cstool.fabric.arch import ARCHS, SRAM_BYTES
+from cstool.fabric.arch import ARCHS, COLORS, SRAM_BYTES
 from cstool.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings
 from cstool.fabric.errors import SimulationError
 from cstool.fabric.interface import Wait
@@ -103,6 +103,7 @@ class ProcessingElement:
         self._inputs: dict[int, InputQueue] = {}  # by color
         self._input_numbers: dict[int, InputQueue] = {}
         self._outputs: dict[int, OutputQueue] = {}
+        self._senders: dict[int, tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]] = {}  # by color
         for number, color in sorted(program.input_queues.items()):
             queue = InputQueue(number, color, arch.input_queues[number])
             self._inputs[color] = self._input_numbers[number] = queue
@@ -124,8 +125,8 @@ class ProcessingElement:
             # A control task may be all that takes wavelets of a color.
             if color not in self._inputs:
                 self._inputs[color] = InputQueue(None, color, OWN_QUEUE)
-        for number, color in sorted(program.output_queues.items()):
-            self._outputs[number] = OutputQueue(number, color, arch.output_queues[number])
+        for number in sorted(program.output_queues):
+            self._outputs[number] = OutputQueue(number, arch.output_queues[number])
 
     # --- for messages ---
 
@@ -179,7 +180,7 @@ class ProcessingElement:
         """A color may be sent again."""
         now = self._events.now
         for queue in self.sending:
-            if queue.color == color:
+            if queue.items[0][0] == color:
                 queue.stopped = False
         if not self.sending or self._sent_at == now:
             return
@@ -199,8 +200,6 @@ class ProcessingElement:
         """The program starts: what is activated at first may run."""
         for color, queue in self._inputs.items():
             queue.release = self.simulation.releaser(self.index, color)
-        for out in self._outputs.values():
-            out.can_send, out.send = self.simulation.sender(out.color)
         self.wake(0)
 
     def launch(self, function: str, arguments: tuple[int | float, ...]) -> None:
@@ -403,7 +402,7 @@ class ProcessingElement:
     def map_wait(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> Wait:
         """`@map` that may wait."""
         held = tuple(self._held_by(operand) for operand in operands)
-        given = callback.__code__.co_argcount - callback.__code__.co_kwonlyargcount
+        given = callback.__code__.co_argcount
         thread = Thread(self, "map", _PLAIN, None, extent(held), self._running)
         thread.call = True
         thread.registers = [operand for operand in operands if isinstance(operand, Dsr)]
@@ -582,9 +581,14 @@ class ProcessingElement:
                     f"@{name} writes to output queue {operand.queue}, {self.arch.name} must have it, "
                     f"it has {len(self.arch.output_queues)}"
                 )
-            queue = OutputQueue(operand.queue, operand.color, self.arch.output_queues[operand.queue])
-            queue.can_send, queue.send = self.simulation.sender(queue.color)
-            self._outputs[operand.queue] = queue
+            queue = self._outputs[operand.queue] = OutputQueue(operand.queue, self.arch.output_queues[operand.queue])
+        if operand.color not in self._senders:
+            if not 0 <= operand.color < COLORS:
+                raise self.error(
+                    f"@{name} writes to output queue {operand.queue}, @initialize_queue must bind a color to it, "
+                    "none is bound"
+                )
+            self._senders[operand.color] = self.simulation.sender(operand.color)
         return queue
 
     def _launch(self, thread: Thread, time: int) -> None:
@@ -721,14 +725,15 @@ class ProcessingElement:
         for queue in sending:
             if queue.stopped:
                 continue
-            color = queue.color
-            if not queue.can_send(index, color):
+            items = queue.items
+            color = items[0][0]
+            can_send, send = self._senders[color]
+            if not can_send(index, color):
                 queue.stopped = True
             else:
-                items = queue.items
                 if len(items) >= queue.capacity:
                     self._stir()
-                data, is_control = items.popleft()
+                wavelet = Wavelet(*items.popleft())
                 if len(sending) > 1:
                     sending.remove(queue)
                     if items:
@@ -737,7 +742,7 @@ class ProcessingElement:
                     sending.clear()
                 self._sent_at = now
                 self.sent += 1
-                queue.send(index, Wavelet(color, data, is_control))
+                send(index, wavelet)
                 return True
         return False
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from cstool.fabric.memory import Memory
 from cstool.fabric.program import FifoBuffer
-from cstool.fabric.wavelet import Wavelet
 
 if TYPE_CHECKING:
     from cstool.fabric.microthread import Thread
@@ -50,29 +49,24 @@ class InputQueue:
 
 
 class OutputQueue:
-    """Wavelets that wait for the ramp: (data, whether control).
+    """Wavelets that wait for the ramp, of any color: (color, data, whether control).
 
     Args:
         number: of the queue
-        color: of its wavelets
         capacity: wavelets
 
     Attributes:
-        can_send: `can_send(pe_index, color)`: whether the ramp takes one now
-        send: `send(pe_index, wavelet)`
-        stopped: whether `can_send` said no, and the network has not said since that it may say yes
+        stopped: whether the ramp refused its head, and the network has not said since that it may take it
+        flush: whether the teardown task is to be activated once it is empty
     """
 
-    __slots__ = ("can_send", "capacity", "color", "flush", "items", "number", "send", "stopped")
+    __slots__ = ("capacity", "flush", "items", "number", "stopped")
 
-    def __init__(self, number: int, color: int, capacity: int) -> None:
+    def __init__(self, number: int, capacity: int) -> None:
         self.number = number
-        self.color = color
         self.capacity = capacity
-        self.items: deque[tuple[int, bool]] = deque()
+        self.items: deque[tuple[int, int, bool]] = deque()
         self.stopped = False
-        self.can_send: Callable[[int, int], bool] = lambda pe, color: True
-        self.send: Callable[[int, Wavelet], None] = lambda pe, wavelet: None
         self.flush = False
 
 
