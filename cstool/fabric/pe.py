@@ -8,6 +8,7 @@ What a task changes in memory after it has started an asynchronous operation, th
 on, even if on the wafer it would have been done by then: no program may count on either.
 """
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from types import GeneratorType
@@ -255,7 +256,10 @@ class ProcessingElement:
         self.tasks_run += 1
         if self._trace is not None:
             self._trace(now, self.index, "task", picked.task.function)
-        result = self.function(picked.task.function)(*picked.arguments)
+        try:
+            result = self.function(picked.task.function)(*picked.arguments)
+        except (IndexError, struct.error) as error:
+            raise self._outside() from error
         if type(result) is GeneratorType:
             self._generator = result
             self._go_on()
@@ -293,6 +297,15 @@ class ProcessingElement:
         except StopIteration:
             self._generator = None
             self._code_done()
+        except (IndexError, struct.error) as error:
+            raise self._outside() from error
+
+    def _outside(self) -> SimulationError:
+        """Code read or wrote a scalar where there is no memory."""
+        return self.error(
+            f"a pointer must stay inside the {SRAM_BYTES} bytes of SRAM, this task used one that does not",
+            hint="look at what it adds to pointers, and at indices of many-item pointers",
+        )
 
     def _code_done(self) -> None:
         end = self._base + self.cycles

@@ -328,3 +328,22 @@ def test_lines_of_the_log_come_with_cycle_and_pe():
     program_ = logged('def main():\n    pe.cycles += 2\n    pe.say("hello")')
     run(program_, program_, on_say=lambda *line: lines.append(line))
     assert lines == [(SWITCH + 2, 0, "hello"), (SWITCH + 2, 1, "hello")]
+
+
+def test_a_pointer_beyond_the_sram():
+    expected = (
+        "PE 0.0, task main (pe.csl:4:1): a pointer must stay inside the 49152 bytes of SRAM, this task used one that "
+        "does not\nhint: look at what it adds to pointers, and at indices of many-item pointers"
+    )
+    assert fails("def main(): pe.u32[12288] = 1") == expected
+    assert fails("def main(): pe.load('w', 49150)") == expected
+
+
+def test_a_multiply_add_rounds_its_product_where_that_is_asked_for():
+    body = """
+def main():
+    pe.f32[0], pe.f32[1] = 2.0**24, 1.0 + 2.0**-23
+    pe.run("fmacs", (Mem1d(8, 1, 4, 4), Mem1d(0, 1, 4, 4), Mem1d(4, 1, 4, 4), 1.0 - 2.0**-24))
+"""
+    assert run(logged(body))[0].f32[2] == 2**24 + 2
+    assert run(logged(body), fused=False)[0].f32[2] == 2**24

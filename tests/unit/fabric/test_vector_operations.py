@@ -161,9 +161,9 @@ def test_one_rounding_of_a_multiply_add(seed):
     random = np.random.default_rng(seed)
     kind = f32 if seed % 2 else f16
     b, c = (kind(value) for value in random.normal(size=2))
-    # Sums that almost cancel, and sums close to halfway between two floats, are where a second rounding shows.
-    a = kind(-float(b) * float(c) * random.choice([1.0, 2.0**-12, 2.0**13, 1 + 2.0**-11]))
     with np.errstate(all="ignore"):
+        # Sums that almost cancel, and sums close to halfway between two floats, are where a second rounding shows.
+        a = kind(-float(b) * float(c) * random.choice([1.0, 2.0**-12, 2.0**13, 1 + 2.0**-11]))
         assert kind(fused(float(a), float(b), float(c))) == multiply_add(a, b, c, kind)
 
 
