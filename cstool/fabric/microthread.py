@@ -324,13 +324,18 @@ class Thread:
 
 
 def extent(operands: Sequence[Operand]) -> int:
-    """Elements of an operation: the shortest of its vectors; 1 if there is none."""
-    counts = [
-        operand.extent if isinstance(operand, (Mem1d, FabricIn, FabricOut)) else _product(operand.extents)
+    """Elements of an operation: the shortest of its vectors in memory, else of its streams; 1 if there is neither.
+
+    What is written of it says nothing of extents that differ. The vendor's game-of-life, which sends a vector of two
+    elements to an output of extent 1, and needs both at the other side, says that memory counts.
+    """
+    in_memory = [
+        operand.extent if isinstance(operand, Mem1d) else _product(operand.extents)
         for operand in operands
-        if isinstance(operand, (Mem1d, Mem4d, FabricIn, FabricOut))
+        if isinstance(operand, (Mem1d, Mem4d))
     ]
-    return min(counts, default=1)
+    streams = [operand.extent for operand in operands if isinstance(operand, (FabricIn, FabricOut))]
+    return min(in_memory or streams, default=1)
 
 
 def advanced(operand: Operand, done: int) -> Operand:
