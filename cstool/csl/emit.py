@@ -37,6 +37,7 @@ _TAKEN = frozenset(
         "INFINITY",
         "HALVES",
         "offset_dsd",
+        "placed_dsd",
         *VIEWS.values(),
         *_DSD_IMPORTS,
         *_NUMBERS,
@@ -285,7 +286,7 @@ def _imports(used: set[str]) -> list[str]:
         lines += ["from math import inf as INFINITY", "from math import nan as NAN", ""]
     for module, names in (
         ("cstool.fabric.dsd", _DSD_IMPORTS),
-        ("cstool.fabric.interface", ("offset_dsd",)),
+        ("cstool.fabric.interface", ("offset_dsd", "placed_dsd")),
         ("cstool.fabric.memory", ("HALVES",)),
         ("cstool.fabric.numbers", _NUMBERS),
         ("cstool.fabric.scalar", _SCALARS),

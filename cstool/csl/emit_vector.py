@@ -13,7 +13,7 @@ from cstool.csl.emit_builtins import BUILTINS, builtin, task_id
 from cstool.csl.emit_frame import ATOM, NOTHING, Code, Frame, converted, expression, joined, known
 from cstool.csl.operands import FORMS, Form, Operand, say
 from cstool.csl.source import CslError, Place
-from cstool.csl.types import DSR_NAMES, OpaqueType, PointerType, Type
+from cstool.csl.types import DSR_NAMES, ArrayType, OpaqueType, PointerType, Type
 from cstool.csl.values import FunctionValue, Value
 from cstool.fabric.dsd import FabricIn, FabricOut
 from cstool.words import did_you_mean
@@ -518,7 +518,12 @@ def _increment(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Co
 def _set_base(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Code:  # noqa: ARG001
     if not isinstance(value.type, PointerType):
         raise CslError(f"@{node.name} takes a pointer, got {value.type}", node.arguments[1].place)
-    return joined(dsd.type, f"{dsd.operand}._replace(address={value.python})", [dsd, value], level=0)
+    pointee = value.type.pointee
+    element = pointee.element if isinstance(pointee, ArrayType) else pointee
+    if dsd.type != types.MEM1D or element.size not in (2, 4):
+        return joined(dsd.type, f"{dsd.operand}._replace(address={value.python})", [dsd, value], level=0)
+    frame.program.imports.add("placed_dsd")
+    return joined(dsd.type, f"placed_dsd({dsd.python}, {value.python}, {element.size})", [dsd, value], level=0)
 
 
 @_changed("set_dsd_length", (types.MEM1D, types.FABIN, types.FABOUT))

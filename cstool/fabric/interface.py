@@ -135,3 +135,12 @@ class PE(Protocol):
 def offset_dsd(dsd: Mem1d, elements: int, width: int) -> Mem1d:
     """`@increment_dsd_offset`: moved by `elements` of `width` bytes; the stride does not count."""
     return dsd._replace(address=dsd.address + elements * width)
+
+
+def placed_dsd(dsd: Mem1d, address: int, width: int) -> Mem1d:
+    """`@set_dsd_base_addr` with a pointer to elements of `width` bytes: at another address, its stride in these.
+
+    What the element was of the array that the DSD was made from does not matter: the vendor's residual makes one from
+    an i16 and gives it the address of f32.
+    """
+    return dsd._replace(address=address, stride=dsd.stride // dsd.width * width, width=width)
