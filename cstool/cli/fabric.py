@@ -97,12 +97,12 @@ def routes(
     the positions of switches. What is sent to a neighbour that does not take it is marked.
     """
     from cstool.cli.fabric_report import print_colors
-    from cstool.verbs.fabric import draw_routes, load_program, used_colors
+    from cstool.verbs.fabric import draw_routes, load_program, short_path, used_colors
 
     _check_output(output)
     program = load_program(out_dir)
     if output is not None:
-        draw_routes(program, output, out_dir.resolve().name, color or (), theme)
+        draw_routes(program, output, short_path(out_dir), color or (), theme)
     used = used_colors(program)
     if as_json:
         print_json({"colors": used})
@@ -127,13 +127,12 @@ def heat(
     A directory may also be the one with the compiled program, where the run was in the one around it.
     """
     from cstool.cli.fabric_report import print_stats, stats_document
-    from cstool.verbs.fabric import draw_heat, load_stats
+    from cstool.verbs.fabric import draw_heat, load_stats, short_path
 
     _check_output(output)
     found = load_stats(stats)
     if output is not None:
-        where = stats.resolve()
-        draw_heat(found, output, (where if where.is_dir() else where.parent).name, theme)
+        draw_heat(found, output, short_path(stats), theme)
     if as_json:
         print_json(stats_document(found))
     else:

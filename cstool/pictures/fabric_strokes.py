@@ -103,13 +103,12 @@ class _Router:
             if tx >> port & 1:
                 self._out(middle, port, bool(other_rx >> OPPOSITE[port] & 1))
         if len(self.config.positions) > 1:
-            right, top, left, bottom = (middle[0] + HALF, middle[1] - HALF, middle[0] - HALF, middle[1] + HALF)
-            for side, mark, x, y, align in (
-                ("rx", "●", right, top - 0.09, "right"),
-                ("tx", "○", left, bottom + 0.09, "left"),
-            ):
-                if letters := positions(self.config, side, RAMP):
-                    self.made.letters.append(((x, y), mark + letters, align))
+            # Outside the square, beside the lines to the north and to the south.
+            aside, above = 0.05 + self.lane, HALF + 0.09
+            if letters := positions(self.config, "rx", RAMP):
+                self.made.letters.append(((middle[0] + aside, middle[1] - above), f"●{letters}", "left"))
+            if letters := positions(self.config, "tx", RAMP):
+                self.made.letters.append(((middle[0] - aside, middle[1] + above), f"○{letters}", "right"))
 
     def _in(self, middle: Corner, port: int, comes: bool) -> None:
         """From the border of the cell to its middle; the head is where the square begins."""

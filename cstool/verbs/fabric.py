@@ -323,6 +323,12 @@ class TraceQuestions:
         return place.y * trace.width + place.x
 
 
+def short_path(path: str | Path) -> str:
+    """What a directory or a file is called on a picture: its name behind that of the directory around it."""
+    found = Path(path).resolve()
+    return f"{found.parent.name}/{found.name}" if found.parent.name else found.name
+
+
 def place_named(text: str) -> Place:
     """A PE by `X.Y`.
 

@@ -109,7 +109,7 @@ def test_colors_are_listed_and_drawn(cstool, tmp_path, monkeypatch, golden):
     golden("cli/fabric_routes.txt", listed.stdout)
     assert cstool("fabric", "routes", "out", "-o", "one.svg", "--color", "9").code == 0
     assert Path("all.svg").stat().st_size > Path("one.svg").stat().st_size
-    assert "out: routes of 1 color on 4 x 3 PEs of wse2" in Path("one.svg").read_text()
+    assert f"{tmp_path.name}/out: routes of 1 color on 4 x 3 PEs of wse2" in Path("one.svg").read_text()
     assert [use["color"] for use in cstool("fabric", "routes", "out", "--json").document["colors"]] == [0, 5, 9, 21]
 
 
