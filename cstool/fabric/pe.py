@@ -853,6 +853,12 @@ class ProcessingElement:
         """A failed `@assert`."""
         raise SimulationError(f"PE {self.x}.{self.y}, {place}: {message}")
 
+    def so_far(self, now: int) -> tuple[int, int]:
+        """Cycles with a task, and elements done, of what has not ended, too."""
+        unfinished = sum(thread.done for thread in [self._main, *self._threads] if thread is not None)
+        running = max(0, now - self._base) if self._running is not None else 0
+        return self.busy + running, self.elements + unfinished
+
     def waiting(self) -> list[ThreadWait | TaskWait | QueueWait]:
         """What the threads and tasks of this PE wait for; nothing if it has nothing to do."""
         found: list[ThreadWait | TaskWait | QueueWait] = []

@@ -150,9 +150,13 @@ class Simulation:
         return Stats(
             self.events.now,
             self.events.done,
-            tuple(PEStats(pe.busy, pe.tasks_run, pe.elements, pe.received, pe.sent) for pe in self.pes),
+            tuple(self._stats_of(pe) for pe in self.pes),
             self.network.hops(),
         )
+
+    def _stats_of(self, pe: ProcessingElement) -> PEStats:
+        busy, elements = pe.so_far(self.events.now)
+        return PEStats(busy, pe.tasks_run, elements, pe.received, pe.sent)
 
     # --- what PEs ask ---
 

@@ -41,3 +41,11 @@ def test_a_missing_file_is_an_error_that_says_how_to_get_one(tmp_path):
         f"{tmp_path}/none.json: cannot be read, got: No such file or directory\n"
         "hint: a run writes it at its end: `cstool fabric run DIR`"
     )
+
+
+def test_what_has_not_ended_counts_as_far_as_it_came():
+    simulation = Simulation(sender_and_receiver(5, 7))
+    assert simulation.run_until() is False
+    document = stats_document(simulation)
+    assert document["pes"]["elements"] == [5, 5]
+    assert document["pes"]["busy"][1] > 5
