@@ -262,11 +262,12 @@ def _write(frame: Frame, node: syntax.Builtin, operands: Sequence[Code], setting
     waits = any(_waits(code.type) for code in operands)
     frame.instructions += len(operands)
     frame.flush()
+    # By the comment at the end of its line an operation that stands still is found in the source.
     if settings.asynchronous:
-        frame.line(f"pe.start({handed}, {settings.text})")
+        frame.line(f"pe.start({handed}, {settings.text})  # {node.place}")
     elif waits:
         frame.waits = True
-        frame.line(f"yield from pe.wait({handed}, {settings.text})")
+        frame.line(f"yield from pe.wait({handed}, {settings.text})  # {node.place}")
     else:
         frame.line(f"pe.run({handed})")
 

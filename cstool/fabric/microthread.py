@@ -39,6 +39,7 @@ class Thread:
         stalled: whether it cannot go on until a queue or FIFO of its changes
         step: `step(now)` does the next element in cycle `now`, and tells whether that could be done
         registers: registers to leave behind the last element
+        line: of the compiled code where it was begun; 0 where that is not known
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Thread:
         "index",
         "indexed",
         "inputs",
+        "line",
         "name",
         "number",
         "on_control",
@@ -93,6 +95,7 @@ class Thread:
         self.compute: Callable[..., Any] = lambda value: value
         self.on_control: OnControl | None = settings.on_control
         self.registers: list[Dsr] = []
+        self.line = 0
 
     @property
     def label(self) -> str:
@@ -304,7 +307,7 @@ class Thread:
             "thread": self.label,
             "operation": self.name,
             "task": self.task.function if self.task else "",
-            "place": self.task.place if self.task else "",
+            "place": self.pe.place_of(self),
             "done": self.done,
             "extent": self.count,
             "activates": () if self.settings.activate is None else (self.settings.activate,),

@@ -9,9 +9,10 @@ on, even if on the wafer it would have been done by then: no program may count o
 """
 
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable
-from types import GeneratorType
+from types import FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from cstool.fabric import registers, vector
@@ -378,6 +379,7 @@ class ProcessingElement:
             self._complete(settings, self._base + self.cycles)
             return
         thread = self._thread(operation, operands, held, settings, None)
+        thread.line = self._line_of(sys._getframe(1))
         if thread.count:
             yield from self._on_main(thread)
         else:
@@ -400,6 +402,7 @@ class ProcessingElement:
             return
         number = self._number(held, settings)
         thread = self._thread(operation, operands, held, settings, number)
+        thread.line = self._line_of(sys._getframe(1))
         if not thread.count:
             self._events.at(time + vector.START, self._complete, settings, time + vector.START)
         elif number in self._by_number or number in self._queued:
@@ -853,6 +856,16 @@ class ProcessingElement:
         """A failed `@assert`."""
         raise SimulationError(f"PE {self.x}.{self.y}, {place}: {message}")
 
+    def _line_of(self, frame: FrameType) -> int:
+        """The line of this PE's code that a frame is in; 0 for other code."""
+        return frame.f_lineno if frame.f_code.co_filename == self.program.name else 0
+
+    def place_of(self, thread: Thread) -> str:
+        """Where an operation stands in the source: what its line of the code ends with; else where its task does."""
+        lines = self.program.code.splitlines()
+        _, comment, place = lines[thread.line - 1].rpartition("  # ") if 0 < thread.line <= len(lines) else ("",) * 3
+        return place if comment else thread.task.place if thread.task else ""
+
     def so_far(self, now: int) -> tuple[int, int]:
         """Cycles with a task, and elements done, of what has not ended, too."""
         unfinished = sum(thread.done for thread in [self._main, *self._threads] if thread is not None)
@@ -876,7 +889,7 @@ class ProcessingElement:
                         thread.name,
                         "thread",
                         task.function if task else "",
-                        task.place if task else "",
+                        self.place_of(thread),
                         number=number,
                         extent=thread.count,
                     )
