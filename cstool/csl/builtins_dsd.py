@@ -17,6 +17,7 @@ from cstool.csl.types import ArrayType, OpaqueType, PointerType, Type
 from cstool.csl.values import FunctionValue, Reference, Value, describe
 from cstool.fabric.arch import COLORS
 from cstool.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
+from cstool.fabric.interface import placed_dsd
 from cstool.fabric.program import FifoBuffer
 from cstool.words import did_you_mean
 
@@ -365,6 +366,9 @@ def _set_dsd_base_addr(called: Called) -> Value:
     target, address = called.arguments[1]
     if not isinstance(target, PointerType) or isinstance(address, Reference):
         raise CslError(f"@set_dsd_base_addr takes a pointer, got {describe((target, address))}", called.at(1))
+    pointee = target.pointee.element if isinstance(target.pointee, ArrayType) else target.pointee
+    if isinstance(dsd, Mem1d) and pointee.size in (2, 4):
+        return type_, placed_dsd(dsd, address, pointee.size)
     return type_, dsd._replace(address=address)
 
 
@@ -401,9 +405,10 @@ def _increment_dsd_offset(called: Called) -> Value:
 def _allocate_fifo(node: syntax.Builtin, env: Env) -> Code:
     instance, place = env.module.instance, node.place
     buffer = node.arguments[0]
-    what = resolve(buffer, env)
-    pointer = compile_expression(buffer, env) if isinstance(getattr(what, "type", None), PointerType) else None
-    pointer = pointer or address_of(buffer, env)
+    is_pointer = isinstance(buffer, syntax.Unary) or isinstance(
+        getattr(resolve(buffer, env), "type", None), PointerType
+    )
+    pointer = compile_expression(buffer, env) if is_pointer else address_of(buffer, env)
     options = compile_expression(node.arguments[1], env) if len(node.arguments) > 1 else constant(values.VOID)
 
     def run(frame: Frame) -> Value:
