@@ -322,9 +322,8 @@ class Network:
                         link.wanted = True
                         break
                 else:
-                    if exit_ and not exit_.free:
+                    if exit_ and not (exit_.free or self._wiring.bound_since(exit_, buffer)):
                         exit_.wanted = True
-                        self._wiring.check_taken(exit_, buffer)
                         continue
                     if after is None:
                         after = self._cycle(now + 1)

@@ -94,17 +94,18 @@ class Wiring:
             buffer = there.buffers[side] = Buffer(flow.router, pe, port, there, side)
         return buffer
 
-    def check_taken(self, exit_: Exit, buffer: Buffer) -> None:
-        """An exit has no room for a wavelet: is there a queue behind it at all?
+    def bound_since(self, exit_: Exit, buffer: Buffer) -> bool:
+        """An exit has no room: whether that is because it had no queue behind it before, and has one now.
 
         Raises:
-            SimulationError: there is none
+            SimulationError: there is still none
         """
         if exit_.room:
-            return
+            return False
         room = self._pes[exit_.pe].room(exit_.color)
         if not room:
             tile = int(self._program.tiles[divmod(exit_.pe, self._width)])
             name = self._program.programs[tile].name if tile >= 0 else None
             raise errors.nobody_takes(exit_.pe, self._width, exit_.color, buffer.side, name)
         exit_.set_room(room)
+        return True

@@ -364,6 +364,66 @@ def test_a_config_changes_from_the_next_cycle_on_and_wavelets_in_buffers_follow_
     assert got(run, 0, 1) == [(8 + number, 3 + number) for number in range(5)]
 
 
+def test_a_filter_that_stays_goes_on_counting_when_the_config_changes():
+    kept = Filter("counter", (0, 0, 100))
+    for later, passed in ((kept, [0]), (Filter("counter", (0, 1, 100)), [0, 5, 6])):
+        case = row(2, data(10))
+        case.configs[1, 0, 5] = config("W>R", filter=kept)
+        case.changes = [(7, 1, 0, 5, config("W>R", ring=True, filter=later))]
+        assert [number for _, number in got(ran(case), 1)] == passed
+
+
+def test_a_teardown_that_is_set_and_ended_in_one_cycle_is_none():
+    run = Run(row(2, data(1), start={(0, 0): 5}))
+    run.until(2)
+    run.network.set_config(1, 5, config("W>R", teardown=True))
+    assert run.network.teardowns(1) == (5,)
+    run.network.end_teardown(1, 5)
+    assert run.network.teardowns(1) == ()
+    run.until(30)
+    assert got(run, 1) == [(10, 0)]
+
+
+def test_a_queue_may_be_bound_before_the_first_wavelet_comes_down():
+    """A filter keeps the first ones back, and the PE binds its queue meanwhile."""
+    case = row(2, data(20), room=0)
+    case.configs[1, 0, 5] = config("W>R", filter=Filter("range", (1, 1)))
+    case.sends[0, 0].append(Wavelet(5, 1 << 16))
+    run = Run(case)
+    run.until(10)
+    case.room = 1
+    run.until(60)
+    assert got(run, 1) == [(25, 1 << 16)]
+
+
+def test_a_pe_hears_once_a_cycle_that_a_ramp_is_free():
+    """Its sends never stop, and it asks again after each."""
+    events = Events()
+
+    class Eager(Silent):
+        left = 30
+
+        def accept(self, wavelet):
+            network.release(0, wavelet.color)
+
+        def ramp_free(self, color):
+            super().ramp_free(color)
+            self.pump()
+
+        def pump(self):
+            while self.left and network.can_send(0, 5):
+                network.send(0, Wavelet(5, 0))
+                self.left -= 1
+
+    pe = Eager(events)
+    network = Network(fabric(1, 1, {5: {(0, 0): config("R>R")}}), events, [pe])
+    pe.pump()
+    while events.cycle():
+        pass
+    assert not pe.left
+    assert len(pe.heard) == len(set(pe.heard))
+
+
 def test_a_color_can_be_configured_at_run_time():
     case = row(2, data(1), start={(0, 0): 10})
     program = case.configs
