@@ -17,6 +17,7 @@ from cstool.fabric.deadlock import deadlock_report
 from cstool.fabric.errors import SimulationError
 from cstool.fabric.program import Symbol
 from cstool.fabric.streams import Streams
+from cstool.fabric.waiting import ThreadWait
 from cstool.words import counted
 
 if TYPE_CHECKING:
@@ -227,11 +228,11 @@ class Host:
         """Let everything happen that can happen; return what is not as it should be at the end, a line each.
 
         Raises:
-            SimulationError: a command is not done
+            SimulationError: a command is not done, or a function that was launched stands still in an operation
         """
         self._simulation.run_until()
         for command in self._open:
-            if not command.done and not command.text.startswith("launch"):
+            if not command.done and (self._stands_still() or not command.text.startswith("launch")):
                 raise self._stuck(command)
         blocked = [
             f"{self._name(pe)}: {function}() never unblocked the command stream; on a wafer the host's next command "
@@ -245,6 +246,11 @@ class Host:
         return _first(blocked) + _first(unread)
 
     # --- inside ---
+
+    def _stands_still(self) -> bool:
+        """Whether a PE that has not unblocked its command stream is in an operation that cannot go on."""
+        waits = (wait for pe in sorted(self._blocked) for wait in self._simulation.pes[pe].waiting())
+        return any(isinstance(wait, ThreadWait) for wait in waits)
 
     def _check(self, at: Rectangle) -> None:
         width, height = self._program.width, self._program.height
