@@ -27,6 +27,7 @@ from cstool.csl.emit_frame import (
     unit_cost,
     wrapped,
 )
+from cstool.csl.emit_inline import in_place
 from cstool.csl.emit_places import address_of
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import FloatType, FunctionType, IntType, OpaqueType, PointerType, Type
@@ -273,7 +274,9 @@ def _callee(frame: Frame, node: syntax.Call) -> FunctionValue:
 
 def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:
     """A call with arguments that are made already."""
-    handed = [code.pair if code.known else _partly(code, node) for code in arguments]
+    if any(code.fields is not None for code in arguments):
+        return in_place(frame, function, arguments, node)
+    handed = [code.pair if code.known else code.type for code in arguments]
     chosen = evaluate.specialise(function, handed, node.place)
     if chosen.comptime_result:
         if all(code.known for code in arguments):
@@ -301,9 +304,3 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
         text = f"(yield from {text})"
     frame.effects += 1
     return Code(written.result, text, calls=True, reads=True)
-
-
-def _partly(code: Code, node: syntax.Expression) -> Type:
-    if code.fields is not None:
-        raise CslError("a struct without a type must be known at compile time to be passed", node.place)
-    return code.type
