@@ -25,7 +25,7 @@ def test_body_in_the_place_of_the_call(tmp_path: Path) -> None:
 def test_a_function_that_returns_something_does_not_take_one(tmp_path: Path) -> None:
     with pytest.raises(CslError) as caught:
         OnePE(tmp_path, TEXT, "  var x: i16 = 5;\n  sums[0] = give(.{ .a = x });")
-    place = f"{tmp_path}/pe.csl:13:13"
+    place = f"{tmp_path}/pe.csl:14:13"
     assert str(caught.value).splitlines()[0] == (
         f"{place}: give() is handed a struct without a type that is not known at compile time: "
         "only a function that returns nothing takes one"
