@@ -27,7 +27,7 @@ from cstool.fabric.program import FabricProgram
 
 FORMAT = 1
 KINDS = ("task", "task_end", "op", "op_end")
-MOST_EVENTS = 20_000_000
+MOST_EVENTS = 5_000_000
 """that are kept; what happens later is not recorded, and the file says so"""
 _MARK = (("time", "Q"), ("pe", "I"), ("kind", "B"), ("thread", "H"), ("name", "I"))
 _HOP = (("time", "Q"), ("pe", "I"), ("port", "B"), ("color", "B"), ("data", "I"), ("control", "B"))

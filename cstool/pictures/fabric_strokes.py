@@ -103,12 +103,12 @@ class _Router:
             if tx >> port & 1:
                 self._out(middle, port, bool(other_rx >> OPPOSITE[port] & 1))
         if len(self.config.positions) > 1:
-            # Outside the square, beside the lines to the north and to the south.
-            aside, above = 0.05 + self.lane, HALF + 0.09
+            # Between the squares, off the lines: to the upper right what sends, to the lower left what takes.
+            aside, off = HALF + 0.02, 0.2
             if letters := positions(self.config, "rx", RAMP):
-                self.made.letters.append(((middle[0] + aside, middle[1] - above), f"●{letters}", "left"))
+                self.made.letters.append(((middle[0] + aside, middle[1] - off), f"●{letters}", "left"))
             if letters := positions(self.config, "tx", RAMP):
-                self.made.letters.append(((middle[0] - aside, middle[1] + above), f"○{letters}", "right"))
+                self.made.letters.append(((middle[0] - aside, middle[1] + off), f"○{letters}", "right"))
 
     def _in(self, middle: Corner, port: int, comes: bool) -> None:
         """From the border of the cell to its middle; the head is where the square begins."""
@@ -145,10 +145,12 @@ class _Router:
         return [tip, (x - half * heading[1], y + half * heading[0]), (x + half * heading[1], y - half * heading[0])]
 
     def _letter(self, side: str, port: int, middle: Corner, heading: Corner) -> None:
-        """The letters of an arrow stand within the square, beside its line."""
+        """The letters of an arrow: to the west and east within the square, to the north and south before it."""
         if len(self.config.positions) == 1:
             return
         out = STEP[port]
-        x, y = self._beside(middle, out, HALF - (0.03 if out[0] else 0.08), heading, 0.09 if out[0] else 0.03)
-        align = ("left" if out[0] < 0 else "right") if out[0] else ("left" if heading[1] < 0 else "right")
+        if out[0]:
+            (x, y), align = self._beside(middle, out, HALF - 0.03, heading, 0.09), "left" if out[0] < 0 else "right"
+        else:
+            (x, y), align = self._beside(middle, out, HALF + 0.09, heading, 0.05), "left" if heading[1] < 0 else "right"
         self.made.letters.append(((x, y), positions(self.config, side, port), align))

@@ -4,18 +4,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.path import Path as Outline
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from cstool.fabric.arch import OPPOSITE, STEP
 from cstool.pictures.fabric_heat import draw_fabric_heat, heat_page
 from cstool.pictures.fabric_routes import draw_fabric_routes, routes_page
 from cstool.pictures.fabric_strokes import positions, strokes_of, union
-from tests.unit.fabric.waits import config
+from cstool.pictures.lettering import text_width
+from cstool.pictures.page import SMALL_PT
+from tests.unit.fabric.waits import config, fabric
 from tests.unit.pictures.fabrics import many, single, stats, switched
 
+ALL_PORTS = {(x, y): config("RWENS>RWENS", "WENS>RWENS", "R>E", "RWENS>N") for x in range(3) for y in range(3)}
 PAGES = {
     "one PE": lambda: routes_page(single(), "out"),
     "switches": lambda: routes_page(switched(), "out"),
+    "all ports": lambda: routes_page(fabric(3, 3, {3: ALL_PORTS}), "out"),
     "a color": lambda: routes_page(switched(), "out", [9]),
     "9 x 5": lambda: routes_page(many(9, 5), "out"),
     "16 x 16": lambda: routes_page(many(16, 16), "a rather long name of a directory with a compiled program"),
@@ -128,6 +134,26 @@ def test_switch_positions_are_letters_where_an_arrow_has_them():
     assert [positions(found, "rx", 1), positions(found, "tx", 2), positions(found, "rx", 0)] == ["ac", "ab", "b"]
     strokes = strokes_of({(0, 0): found}, (1, 1), 60.0)
     assert sorted(text for _, text, _ in strokes.letters) == ["ab", "ac", "○c", "●b"]
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {(1, 1): config("R>N", "R>W", "R>E", "R>S"), (1, 0): config("S>R"), (0, 1): config("E>R")},
+        ALL_PORTS,
+    ],
+)
+def test_letters_lie_over_no_line(configs):
+    scale = 62.0
+    strokes = strokes_of(configs, (3, 3), scale)
+    lines = [*strokes.lines, *strokes.faint, *strokes.dead]
+    assert len(strokes.letters) >= 5
+    for (x, y), text, side in strokes.letters:
+        width, height = text_width(text, SMALL_PT) / scale, 0.8 * SMALL_PT / scale
+        left = x if side == "left" else x - width
+        box = Bbox.from_extents(left, y - height / 2, left + width, y + height / 2)
+        struck = [line for line in lines if Outline(line).intersects_bbox(box, filled=False)]
+        assert struck == [], text
 
 
 bits = st.integers(0, 31)
