@@ -111,7 +111,7 @@ def _flags() -> argparse.ArgumentParser:
     add("--out-routes", action="store_true", help="print every route")
     add("--max-parallelism", metavar="N", type=_whole, help="taken, and without effect")
     add("-g0", action="store_true", help="likewise")
-    add("--warnings-as-errors", action="store_true", help="likewise")
+    add("--warnings-as-errors", action="store_true", help="write nothing if there is a warning")
     add("--verbose", action="store_true", help="say what was compiled")
     add("--version", action="version", version=f"cslc of cstool {__version__}")
     return parser
@@ -120,6 +120,7 @@ def _flags() -> argparse.ArgumentParser:
 def _run(flags: argparse.Namespace) -> None:
     # It takes a while to import, and `--help` does not need it.
     from cstool.csl.compile import compile_csl
+    from cstool.csl.source import CslError
 
     path = Path(flags.layout)
     if not path.is_file():
@@ -143,6 +144,7 @@ def _run(flags: argparse.Namespace) -> None:
         )
         if value is not None
     }
+    warnings: list[CslError] = []
     program = compile_csl(
         path,
         arch=flags.arch,
@@ -152,9 +154,15 @@ def _run(flags: argparse.Namespace) -> None:
         memcpy=flags.memcpy,
         channels=flags.channels,
         import_paths=[*flags.import_path, *filter(None, os.environ.get("CSL_IMPORT_PATH", "").split(os.pathsep))],
-        colors=colors,
+        colors={name: int(color) for name, color in colors.items()},
+        say=print,
+        on_warning=warnings.append,
         **extra,
     )
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if warnings and flags.warnings_as_errors:
+        raise CstoolError(f"--warnings-as-errors: there must be no warning, got {len(warnings)}")
     fabric, offset = place(
         program, flags.fabric_dims, flags.fabric_offsets, flags.memcpy, flags.width_west_buf, flags.width_east_buf
     )

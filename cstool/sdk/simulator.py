@@ -63,8 +63,7 @@ class Session:
                 from cstool.fabric.trace import Recorder
 
                 self._recorder = Recorder(program)
-            limit = int(os.environ.get(LIMIT_VARIABLE) or 0) or None
-            self.simulation = Simulation(program, max_cycles=limit, on_trace=self._recorder, on_say=self._say)
+            self.simulation = Simulation(program, max_cycles=_limit(), on_trace=self._recorder, on_say=self._say)
             self._host = Host(self.simulation, self._log.add)
         except Exception as error:
             self._fail(error)
@@ -212,6 +211,13 @@ class Session:
         while (message := wire.receive(self._connection)) is not None:
             self._requests.put(message)
         os._exit(0)
+
+
+def _limit() -> int | None:
+    text = os.environ.get(LIMIT_VARIABLE) or "0"
+    if not (text.isascii() and text.isdecimal()):
+        raise CstoolError(f"{LIMIT_VARIABLE}: must be a whole number of cycles, got {text!r}")
+    return int(text) or None
 
 
 def _end_with(parent: int) -> None:

@@ -24,10 +24,15 @@ class Compiler:
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
+        self.warning: CslError | None = None
         self.result: FabricProgram | Exception = arrays_program()
 
     def __call__(self, path: Path, **arguments: Any) -> FabricProgram:
+        self.say, self.warn = arguments.pop("say"), arguments.pop("on_warning")
         self.calls.append({"path": path, **arguments})
+        if self.warning is not None:
+            self.say("hello")
+            self.warn(self.warning)
         if isinstance(self.result, Exception):
             raise self.result
         return self.result
@@ -212,6 +217,17 @@ def test_errors_of_the_program(compiler: Compiler, capsys: pytest.CaptureFixture
     compiler.result = RecursionError()
     assert cslc.main(["layout.csl"]) == 1
     assert capsys.readouterr().err == "cslc: error: the program is nested too deeply to be compiled\n"
+
+
+def test_warnings(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
+    compiler.warning = CslError("a color is used twice", None)
+    assert cslc.main(["layout.csl", "--memcpy"]) == 0
+    assert capsys.readouterr() == ("hello\n", "warning: a color is used twice\n")
+    assert cslc.main(["layout.csl", "--memcpy", "--warnings-as-errors", "-o=other"]) == 2
+    assert capsys.readouterr().err == (
+        "warning: a color is used twice\ncslc: error: --warnings-as-errors: there must be no warning, got 1\n"
+    )
+    assert not Path("other").exists()
 
 
 def test_what_cannot_be_written(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
