@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
@@ -19,6 +18,7 @@ from cstool.csl.emit_frame import (
     is_raw,
     joined,
     known,
+    retyped,
     rounded,
     to_bits,
     typed,
@@ -89,12 +89,12 @@ def _bitcast(frame: Frame, node: syntax.Builtin) -> Code:
     arithmetic.check_bitcast(code.type, target, node.place)
     if isinstance(target, PointerType):
         frame.program.need_unaligned(target)
-        return replace(to_bits(code), type=target, low=None, high=None)
+        return retyped(to_bits(code), target, low=None, high=None)
     if is_raw(code.type):
-        code = replace(code, type=types.int_type(types.bits_of(code.type), False))
+        code = retyped(code, types.int_type(types.bits_of(code.type), False))
     bits = to_bits(code)
     if is_raw(target):
-        return replace(bits, type=target)
+        return retyped(bits, target)
     return from_bits(target, bits)
 
 
@@ -108,7 +108,7 @@ def _ptrcast(frame: Frame, node: syntax.Builtin) -> Code:
         raise CslError(f"@ptrcast keeps const, got {code.type} to {target}", node.place)
     if _unit(code.type) < _unit(target):
         frame.program.need_unaligned(target)
-    return replace(code, type=target)
+    return retyped(code, target)
 
 
 def _unit(pointer: PointerType) -> int:
@@ -121,9 +121,9 @@ def _number(frame: Frame, node: syntax.Builtin) -> Code:
     if not isinstance(code.type, OpaqueType | types.EnumType | IntType):
         raise CslError(f"@{node.name} takes a color, an id, a queue or an enum, got {code.type}", node.place)
     return (
-        cast(replace(code, type=types.U16), types.U16)
+        cast(retyped(code, types.U16), types.U16)
         if isinstance(code.type, OpaqueType)
-        else cast(replace(code, type=code.type.tag if isinstance(code.type, types.EnumType) else code.type), types.U16)
+        else cast(retyped(code, code.type.tag if isinstance(code.type, types.EnumType) else code.type), types.U16)
     )
 
 
@@ -141,7 +141,7 @@ _IDS = {
 @builtin(*_IDS, arguments=1)
 def _id(frame: Frame, node: syntax.Builtin) -> Code:
     code = typed(frame, node.arguments[0], types.U16, f"the number of @{node.name}")
-    return replace(code, type=_IDS[node.name], low=None, high=None)
+    return retyped(code, _IDS[node.name], low=None, high=None)
 
 
 @builtin("field", arguments=2)
@@ -201,7 +201,7 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
     if code.known and isinstance(code.value, FunctionValue):
         return known((types.U16, _bound(frame, code.value, place)))
     if code.type in _TASKS or (queues and code.type == types.COLOR):
-        return replace(code, type=types.U16)
+        return retyped(code, types.U16)
     if queues and code.type == types.INPUT_QUEUE:
         if code.known:
             return known((types.U16, 64 + code.value))

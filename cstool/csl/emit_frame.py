@@ -86,6 +86,19 @@ class Code:
         return self.type, self.value
 
 
+def in_variable(code: Code, name: str) -> Code:
+    """What was evaluated, by the name that keeps it."""
+    return replace(code, text=name, level=ATOM, loose=None, raw=False, reads=False, calls=False)
+
+
+def retyped(code: Code, type_: Type, **more: Any) -> Code:
+    """The same Python as a value of another type; how the text would wrap does not go with it."""
+    if isinstance(code.type, IntType) and isinstance(type_, IntType) and not code.known and not more:
+        low, high = code.bounds
+        more = {"low": low, "high": high}
+    return replace(code, type=type_, loose=None, **more)
+
+
 def known(value: Value) -> Code:
     """What the compile time knows, as code."""
     return Code(value[0], value=value[1], known=True)
@@ -133,7 +146,16 @@ def literal(type_: Type, data: Any) -> str:
         if math.isfinite(data):
             return repr(data)
         return "NAN" if data != data else ("INFINITY" if data > 0 else "-INFINITY")
-    return repr(data)
+    return _named(data) if hasattr(data, "_field_defaults") else repr(data)
+
+
+def _named(data: Any) -> str:
+    """An operand of `fabric.dsd`, without what it has by default."""
+    parts = []
+    for name, value in data._asdict().items():
+        if name not in data._field_defaults or value != data._field_defaults[name]:
+            parts.append(f"{name}={literal(types.VOID, value)}")
+    return f"{type(data).__name__}({', '.join(parts)})"
 
 
 @dataclass(slots=True)
@@ -235,9 +257,13 @@ class Frame:
 
     def flush(self) -> None:
         """Write what has been counted: before anything that looks at the clock, and where a block ends."""
-        if self.pending:
-            self.lines.append("    " * self.indent + f"pe.cycles += {self.pending}")
-            self.pending = 0
+        if not self.pending:
+            return
+        head = "    " * self.indent + "pe.cycles += "
+        if self.lines and self.lines[-1].startswith(head) and self.lines[-1][len(head) :].isdecimal():
+            self.pending += int(self.lines.pop()[len(head) :])
+        self.lines.append(f"{head}{self.pending}")
+        self.pending = 0
 
     def tick(self) -> None:
         """Likewise, before a call in an expression; what is `captured` is counted by who captures it."""
@@ -314,7 +340,7 @@ class Frame:
             return code
         name = self.fresh(hint)
         self.line(f"{name} = {code.text}", effect=code.calls)
-        return replace(code, text=name, level=0, reads=False, calls=False)
+        return in_variable(code, name)
 
     def settled(self, code: Code) -> Code:
         """A float32 rounded, where it is not: through a cell of a float32 array, which is the fastest way in Python."""
@@ -322,7 +348,7 @@ class Frame:
             return code
         cell = f"R[{self.program.cell()}]"
         self.line(f"{cell} = {code.text}", effect=code.calls)
-        return replace(code, text=cell, level=0, raw=False, reads=False, calls=False)
+        return in_variable(code, cell)
 
     def ordered(self, makers: Sequence[Callable[[], Code]]) -> list[Code]:
         """Codes in their order of evaluation: what a later one's lines could change or be changed by is kept first."""
@@ -345,7 +371,7 @@ class Frame:
     def _kept(self, code: Code, position: int) -> Code:
         name = self.fresh("kept")
         self.lines.insert(position, "    " * self.indent + f"{name} = {code.text}")
-        return replace(code, text=name, level=0, reads=False, calls=False)
+        return in_variable(code, name)
 
     # --- places and errors ---
 
@@ -376,7 +402,7 @@ def converted(code: Code, target: Type, place: Place, what: str = "the value") -
         raise arithmetic.mismatch(what, target, str(source), source, place)
     if isinstance(target, FloatType) and types.is_int(source):
         return cast(code, target)
-    return replace(code, type=target)
+    return retyped(code, target)
 
 
 def _struct_of(fields: dict[str, Code], target: Type, place: Place, what: str) -> Code:
@@ -407,7 +433,7 @@ def _struct_of(fields: dict[str, Code], target: Type, place: Place, what: str) -
     if not is_raw(target):
         return tuple_of(target, items)
     if target.is_union:
-        return replace(to_bits(items[0]), type=target)
+        return retyped(to_bits(items[0]), target)
     parts = []
     for (name, _), item in zip(target.fields, items, strict=True):
         shift = target.offset(name)
@@ -467,11 +493,11 @@ def cast(code: Code, target: Type) -> Code:
         if source == types.BOOL:
             return joined(target, f"int({code.python})", [code], level=0, low=0, high=1)
         if target.least <= low and high <= target.most:
-            return replace(code, type=target)
+            return retyped(code, target)
         return wrapped(target, code.python, low, high, [code], level=code.level)
     assert isinstance(target, FloatType)
     if isinstance(source, FloatType):
-        return replace(code, type=target) if target.name == "f32" else rounded(target, code.python, [code])
+        return retyped(code, target) if target.name == "f32" else rounded(target, code.python, [code])
     exact = 11 if target.name == "f16" else 24
     text = f"float({code.python})"
     if -(1 << exact) <= low and high <= 1 << exact:
@@ -500,7 +526,7 @@ def to_bits(code: Code) -> Code:
         return joined(unsigned, f"int({code.python})", [code], level=0)
     if isinstance(type_, IntType | EnumType) and code.bounds[0] < 0:
         return joined(unsigned, f"{code.at(AND)} & {hex((1 << bits) - 1)}", [code], level=AND)
-    return replace(code, type=unsigned)
+    return retyped(code, unsigned)
 
 
 def from_bits(target: Type, code: Code) -> Code:
@@ -512,8 +538,8 @@ def from_bits(target: Type, code: Code) -> Code:
         return joined(target, f"{code.at(OR)} != 0", [code], level=COMPARED)
     base = target.tag if isinstance(target, EnumType) else target
     if isinstance(base, IntType) and base.signed:
-        return replace(wrapped(base, code.python, *code.bounds, [code], level=code.level), type=target)
-    return replace(code, type=target, low=None, high=None)
+        return retyped(wrapped(base, code.python, *code.bounds, [code], level=code.level), target)
+    return retyped(code, target, low=None, high=None)
 
 
 def no_value(code: Code) -> bool:
@@ -559,9 +585,11 @@ def expression(frame: Frame, node: syntax.Expression, want: Type | None = None, 
         want: a hint: the result may still need `converted`
         raw: whether a float32 may be left unrounded, for a place that rounds it
     """
-    value = evaluate.try_comptime(node, frame.scope)
-    if value is not None:
-        return known(value)
+    if not isinstance(node, syntax.If | syntax.Switch | syntax.Block):
+        # Those are looked at branch by branch: a branch may lead out of the expression.
+        value = evaluate.try_comptime(node, frame.scope)
+        if value is not None:
+            return known(value)
     handler = HANDLERS.get(type(node))
     if handler is None:
         return known(evaluate.evaluate(node, frame.scope))

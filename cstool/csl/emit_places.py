@@ -1,7 +1,7 @@
 """Places: variables, fields, elements, what a pointer points to; reading and writing them, and their addresses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl import costs, evaluate, syntax, types, values
@@ -23,6 +23,7 @@ from cstool.csl.emit_frame import (
     joined,
     known,
     raw_bits,
+    retyped,
     to_bits,
     tuple_of,
     wrapped,
@@ -435,7 +436,7 @@ def _store_bits(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     shifted = f"{piece.at(SHIFT)} << {spot.bit}" if spot.bit else piece.at(XOR)
     frame.cost(2 * costs.ALU, 2)
     if bits == width:
-        store(frame, outer, replace(piece, type=outer.type), place)
+        store(frame, outer, retyped(piece, outer.type), place)
         return
     whole = load(frame, outer)
     keep = hex(((1 << width) - 1) & ~(((1 << bits) - 1) << spot.bit))
@@ -518,7 +519,7 @@ def address_of(frame: Frame, node: syntax.Unary) -> Code:
     operand = node.operand
     spot = spot_of(frame, operand)
     if spot.code is not None and spot.code.known and isinstance(spot.type, FunctionType):
-        return replace(spot.code, type=PointerType(spot.type, const=True))
+        return retyped(spot.code, PointerType(spot.type, const=True))
     if spot.address is None or spot.inside is not None:
         hint = "keep its value in an array" if isinstance(spot.type, OpaqueType) else None
         raise CslError(f"{spot.name} ({spot.type}) has no address in SRAM", node.place, hint)

@@ -7,7 +7,7 @@ from typing import Any
 from cstool.csl import costs, emit_control, evaluate, syntax, types, values
 from cstool.csl.emit_builtins import statement_builtin
 from cstool.csl.emit_expressions import operate
-from cstool.csl.emit_frame import NEVER, Code, Frame, Local, converted, expression, is_raw, known, runtime
+from cstool.csl.emit_frame import NEVER, Code, Frame, Local, converted, expression, in_variable, is_raw, known, runtime
 from cstool.csl.emit_places import Address, Spot, load, spot_of, store
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, StructType, Type
@@ -67,8 +67,7 @@ def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
     if kept_code.calls:
         frame.flush()
     frame.line(f"{name} = {kept_code.python}", effect=kept_code.calls)
-    made = replace(kept_code, text=name, level=0, reads=False, calls=False)
-    frame.declare(node.name, Local(code.type, node.place, made))
+    frame.declare(node.name, Local(code.type, node.place, in_variable(kept_code, name)))
 
 
 def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> None:

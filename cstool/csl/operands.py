@@ -48,7 +48,6 @@ fnormh: *e e | [e] [e]
 fnorms: *f f | [f] [f]
 fscaleh: *e e h | [e] [e] h
 fscales: *f f h | [f] [f] h
-dfilt: [w]
 """
 
 
