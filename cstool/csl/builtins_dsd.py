@@ -9,7 +9,8 @@ from cstool.csl import arithmetic, syntax, types, values
 from cstool.csl.builtins_table import RUN, VALUE, Called, builtin, special
 from cstool.csl.builtins_values import number_of, type_argument
 from cstool.csl.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant, expression_of
-from cstool.csl.evaluate_expressions import address_of, index_count, resolve
+from cstool.csl.evaluate_expressions import resolve
+from cstool.csl.evaluate_places import address_of, index_count
 from cstool.csl.instance import Instance
 from cstool.csl.module import Constant, Variable
 from cstool.csl.source import CslError, Place

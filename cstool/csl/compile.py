@@ -233,6 +233,7 @@ class Compilation:
                 None,
                 largest_text(sram),
             )
+        _check_queues(instance)
         tasks = {
             number: Task(
                 bound.root.name, bound.root.kind, bound.root.letters, bound.queue, bound.color, str(bound.place)
@@ -281,6 +282,17 @@ class Compilation:
                 raise CslError(
                     f"no program exports '{name}'", place, did_you_mean(name, seen) or f'@export_symbol(..., "{name}")'
                 )
+
+
+def _check_queues(instance: Instance) -> None:
+    """On WSE-3 wavelets reach a data task through its input queue, which has to be bound to a color."""
+    for bound in instance.tasks.values():
+        if bound.queue is not None and bound.queue not in instance.input_queues:
+            raise CslError(
+                f"the input queue {bound.queue} of data task '{bound.root.name}' must be bound to a color",
+                bound.place,
+                "@initialize_queue(queue, .{ .color = c })",
+            )
 
 
 def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:

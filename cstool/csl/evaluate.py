@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from cstool.csl import (
     arithmetic,
     builtins_dsd,
+    builtins_handles,
     builtins_layout,
     builtins_program,
     builtins_values,
@@ -50,7 +51,7 @@ __all__ = [
     "specialise",
     "try_comptime",
 ]
-_REGISTERED = (builtins_dsd, builtins_layout, builtins_program, builtins_values)
+_REGISTERED = (builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values)
 """modules that fill the tables of builtins and nodes"""
 
 

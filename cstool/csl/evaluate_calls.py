@@ -18,8 +18,8 @@ from cstool.csl.evaluate_core import (
     compile_expression,
     expression_of,
 )
-from cstool.csl.evaluate_expressions import as_type, type_run
 from cstool.csl.evaluate_statements import statements
+from cstool.csl.evaluate_types import as_type, type_run
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ANYTYPE, FunctionType, Type
 from cstool.csl.values import FunctionValue, Value, describe, key_of

@@ -23,16 +23,9 @@ from cstool.csl.evaluate_core import (
     run_of,
     statement_of,
 )
-from cstool.csl.evaluate_expressions import (
-    address_of,
-    dereference,
-    enum_type,
-    field_of,
-    flat_index,
-    resolve,
-    struct_type,
-    type_run,
-)
+from cstool.csl.evaluate_expressions import resolve
+from cstool.csl.evaluate_places import address_of, dereference, field_of, flat_index
+from cstool.csl.evaluate_types import enum_type, struct_type, type_run
 from cstool.csl.module import Constant, Variable
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import BOOL, ArrayType, PointerType, StructType

@@ -95,11 +95,11 @@ _WHERE = {"value": "anywhere", "comptime": "comptime block", "layout": "layout b
 
 def language_builtins() -> list[BuiltinCoverage]:
     """All builtins of CSL by name: where they may stand, and which are refused, with the reason."""
-    from cstool.csl import builtins_dsd, builtins_layout, builtins_program, builtins_values
+    from cstool.csl import builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values
     from cstool.csl.builtins_table import BUILTINS
 
     # Their import is what fills the table.
-    assert all((builtins_dsd, builtins_layout, builtins_program, builtins_values))
+    assert all((builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values))
     return [
         BuiltinCoverage(
             f"@{name}",

@@ -232,6 +232,14 @@ def test_an_error_in_a_program_says_for_which_pe(tmp_path: Path) -> None:
     assert text == "@comptime_assert failed | program of PE 1,0"
 
 
+def test_a_data_task_of_wse3_needs_a_bound_queue(tmp_path: Path) -> None:
+    pe = "task t(x: u32) void {} comptime { @bind_data_task(t, @get_data_task_id(@get_input_queue(3))); }"
+    assert bad_layout(tmp_path, ONE % "", {"pe.csl": pe}) == (
+        "the input queue 3 of data task 't' must be bound to a color (@initialize_queue(queue, .{ .color = c })) "
+        "| program of PE 0,0"
+    )
+
+
 def test_a_program_and_the_layout_disagree_about_a_color(tmp_path: Path) -> None:
     text = bad_layout(
         tmp_path,
@@ -257,8 +265,8 @@ def test_params_of_the_command_line(tmp_path: Path) -> None:
 def test_the_fabric_has_room_for_memcpy(tmp_path: Path) -> None:
     layout_of(tmp_path, ONE % "", fabric_dims=(8, 3), fabric_offsets=(4, 1))
     assert bad_layout(tmp_path, ONE % "", fabric_dims=(7, 3), fabric_offsets=(4, 1)) == (
-        "the rectangle must fit the fabric of 7 x 3 PEs, got 1 x 1 at 4,1, with 3 columns and 1 row for memcpy behind it"
-        " (--fabric-dims=8,3 is enough)"
+        "the rectangle must fit the fabric of 7 x 3 PEs, got 1 x 1 at 4,1, "
+        "with 3 columns and 1 row for memcpy behind it (--fabric-dims=8,3 is enough)"
     )
     layout_of(tmp_path, ONE % "", fabric_dims=(1, 1), memcpy=False)
     assert bad_layout(tmp_path, ONE % "", fabric_dims=(1, 1), fabric_offsets=(1, 0), memcpy=False) == (
