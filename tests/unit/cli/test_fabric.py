@@ -203,7 +203,7 @@ def test_a_file_that_is_no_trace_is_refused(cstool, ran, monkeypatch):
 def test_builtins_are_listed_with_what_is_refused_and_why(cstool):
     lines = [" ".join(line.split()) for line in cstool("fabric", "builtins").said.splitlines()]
     assert lines[0] == "builtin arguments where only what it does"
-    assert "@get_ut_id 1 anywhere, functions wse3 the microthread with a number" in lines
+    assert "@queue_flush 1 functions wse3 calls the teardown task when a queue is empty" in lines
     assert "@set_rectangle 2 layout block width and height of the program, in PEs" in lines
     below = lines[lines.index("builtin why") :]
     assert "@dfilt what it filters is not documented well enough to simulate" in below
