@@ -251,6 +251,8 @@ refused(
     "set_control_task_table", "the separate table of control tasks is not simulated; bind them with @bind_control_task"
 )
 refused("set_empty_queue_handler", "handlers of empty queues are not simulated; use @queue_flush")
+refused("set_fifo_read_length", "the length of a FIFO's operations is that of their other operands here")
+refused("set_fifo_write_length", "the length of a FIFO's operations is that of their other operands here")
 refused("get_symbol_id", "the host calls functions by name here, not by numbers of symbols")
 refused("get_symbol_value", "the host calls functions by name here, not by numbers of symbols")
 refused("has_exported_tensors", "the host calls functions by name here, not by numbers of symbols")
