@@ -204,6 +204,8 @@ def _return(frame: Frame, node: syntax.Return) -> bool:
     code = expression(frame, node.value, result)
     if code.type == NEVER:
         return False
+    if result == types.VOID and code.type != types.VOID:
+        raise CslError(f"this function returns void, got {code.type}", node.place)
     code = frame.settled(converted(code, result, node.value.place, "what is returned"))
     frame.cost(costs.RETURN)
     if result == types.VOID:

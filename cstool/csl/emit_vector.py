@@ -197,8 +197,6 @@ def _settings(frame: Frame, node: syntax.Expression | None, place: Place, extra:
         elif name not in extra:
             names = ["async", "activate", "unblock", "on_control", "ut_id", "index", "priority", "saturate", *extra]
             raise CslError(f"there is no setting '.{name}'", at, did_you_mean(name, names))
-    if ("activate=" in " ".join(parts) or "unblock=" in " ".join(parts)) and not asynchronous and not extra:
-        raise CslError("'.activate' and '.unblock' need '.async = true'", place)
     return Setting(asynchronous, f"Settings({', '.join(parts)})")
 
 
@@ -259,7 +257,7 @@ def _on_control(frame: Frame, code: Code, place: Place) -> str:
 def _write(frame: Frame, node: syntax.Builtin, operands: Sequence[Code], settings: Setting) -> None:
     text = ", ".join(code.python for code in operands)
     handed = f"{node.name!r}, ({text}{',' if len(operands) == 1 else ''})"
-    waits = any(_waits(code.type) for code in operands)
+    waits = any(_waits(code.type) for code in operands) or settings.text != "Settings()"
     frame.instructions += len(operands)
     frame.flush()
     # By the comment at the end of its line an operation that stands still is found in the source.

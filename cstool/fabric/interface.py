@@ -70,6 +70,10 @@ class PE(Protocol):
         """A synchronous operation that may wait (fabric, FIFO, DSR): `yield from pe.wait(...)`."""
         ...
 
+    def pause(self) -> Wait:
+        """A turn of a loop that polls memory: what microthreads do before this cycle happens before it goes on."""
+        ...
+
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings) -> None:
         """An asynchronous operation: a microthread takes it."""
         ...

@@ -386,6 +386,11 @@ class ProcessingElement:
             self.cycles += vector.START
             self._complete(settings, self._base + self.cycles)
 
+    def pause(self) -> Wait:
+        """A turn of a loop that polls memory: what microthreads do before this cycle happens before it goes on."""
+        self._events.at(self._base + self.cycles, self._reach, self._go_on, ())
+        yield None
+
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = _PLAIN) -> None:
         """An asynchronous operation."""
         operation = self._operations[name]
