@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from cstool.csl import costs, emit_control, evaluate, syntax, types, values
+from cstool.csl import costs, emit_control, emit_loops, evaluate, syntax, types, values
 from cstool.csl.emit_builtins import statement_builtin
 from cstool.csl.emit_expressions import operate
 from cstool.csl.emit_frame import NEVER, Code, Frame, Local, converted, expression, in_variable, is_raw, known, runtime
@@ -234,8 +234,8 @@ _WRITERS: dict[type, Writer] = {
     syntax.If: emit_control.if_statement,
     syntax.Switch: emit_control.switch_statement,
     syntax.Block: emit_control.block_statement,
-    syntax.While: emit_control.while_loop,
-    syntax.For: emit_control.for_loop,
+    syntax.While: emit_loops.while_loop,
+    syntax.For: emit_loops.for_loop,
     syntax.Break: emit_control.leave,
     syntax.Continue: emit_control.leave,
 }

@@ -6,7 +6,7 @@ Names are short because compiled code shows them. Integers are Python's, within 
 import math
 import struct
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -52,12 +52,6 @@ def shift(pe: Failing, place: str, count: int) -> int:
         pe.fail(f"a shift is by 0 or more bits, got {count}", place)
         return 0
     return min(count, 64)
-
-
-def unreachable(pe: Failing, place: str, value: object) -> NoReturn:
-    """A `switch` without a case for what it got."""
-    pe.fail(f"a switch needs a case for every value, got {value}", place)
-    raise AssertionError("fail() does not return")
 
 
 def ratio(left: float, right: float) -> float:
@@ -143,7 +137,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def shown(how: str, value: float) -> str:
+def shown(how: str, value: Any) -> str:
     """A value as <debug> and <simprint> print it: `{x}` hexadecimal, floats with six digits."""
     if isinstance(value, bool):
         return "true" if value else "false"

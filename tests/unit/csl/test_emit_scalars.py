@@ -206,3 +206,16 @@ def test_comparisons_know_nan() -> None:
     assert program.run("f", math.nan, 1.0) == 8 + 16
     assert program.run("f", 1.0, 2.0) == 1 + 2 + 8 + 16 + 32
     assert program.run("f", 0.0, -0.0) == 2 + 4 + 16 + 32
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_what_wraps_in_its_own_type_has_wrapped_before_it_is_widened(data: st.DataObject) -> None:
+    program = Program(
+        "export fn f(a: i16, b: i16) i32 { const c = a * b; const d: i32 = a + b; return @as(i32, a - b) * 3 + d + c; }\n"
+        "export fn g(a: u8, b: u8) i16 { const k: i16 = a + b; return k - @as(i16, a * b); }\n"
+    )
+    a, b = data.draw(st.integers(*bounds("i16"))), data.draw(st.integers(*bounds("i16")))
+    assert program.run("f", a, b) == wrap("i16", a - b) * 3 + wrap("i16", a + b) + wrap("i16", a * b)
+    a, b = data.draw(st.integers(0, 255)), data.draw(st.integers(0, 255))
+    assert program.run("g", a, b) == wrap("u8", a + b) - wrap("u8", a * b)
