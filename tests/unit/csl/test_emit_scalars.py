@@ -212,7 +212,8 @@ def test_comparisons_know_nan() -> None:
 @given(st.data())
 def test_what_wraps_in_its_own_type_has_wrapped_before_it_is_widened(data: st.DataObject) -> None:
     program = Program(
-        "export fn f(a: i16, b: i16) i32 { const c = a * b; const d: i32 = a + b; return @as(i32, a - b) * 3 + d + c; }\n"
+        "export fn f(a: i16, b: i16) i32 { const c = a * b; const d: i32 = a + b;"
+        " return @as(i32, a - b) * 3 + d + c; }\n"
         "export fn g(a: u8, b: u8) i16 { const k: i16 = a + b; return k - @as(i16, a * b); }\n"
     )
     a, b = data.draw(st.integers(*bounds("i16"))), data.draw(st.integers(*bounds("i16")))
