@@ -75,8 +75,9 @@ def mutants_of(directory: Path, path: Path) -> Iterator[Mutant]:
             f"{directory.name}/{path.name}:{line}: {source.text[place.start : place.end]} -> {text}",
         )  # fmt: skip
 
-    # A queue, a task or a color may have any number; changed where it gets it, it is another name for the same.
-    named = {
+    # A queue, a task or a color may have any number: changed where it gets it, it is another name for the same. An array
+    # may be longer than it needs to be.
+    named = {id(each) for node in nodes(tree) if isinstance(node, syntax.ArrayType) for each in node.extents} | {
         id(argument)
         for node in nodes(tree)
         if isinstance(node, syntax.Builtin) and node.name.startswith("get_") and node.name != "get_dsd"

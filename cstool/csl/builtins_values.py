@@ -381,6 +381,19 @@ def _stream(called: Called) -> Value:
     return values.VOID
 
 
+@intrinsic_action("__memcpy_rectangle")
+def _memcpy_rectangle(called: Called) -> Value:
+    if called.instance.phase == "value":
+        raise NotKnown("@__memcpy_rectangle is for layouts", called.place)
+    for at, (type_, data) in enumerate(called.arguments):
+        if not types.is_int(type_):
+            raise CslError(
+                f"the rectangle of memcpy has whole numbers of PEs, got {describe((type_, data))}", called.at(at)
+            )
+    called.instance.compilation.memcpy_rectangle = (called.arguments[0][1], called.arguments[1][1])
+    return values.VOID
+
+
 def _float_function(name: str) -> None:
     import numpy as np
 

@@ -54,6 +54,7 @@ class Compilation:
         self.options = options
         self.arch = ARCHS[options.arch]
         self.streams: dict[str, int] = {}
+        self.memcpy_rectangle: tuple[int, int] | None = None  # width and height that <memcpy/get_params> was given
         self.warnings: list[CslError] = []
         self.layout = Layout(options, self.resolve)
         self.say = say or print
@@ -179,6 +180,13 @@ class Compilation:
         if self.layout.place is None:
             raise CslError("a layout needs @set_rectangle(width, height)", block[0].place)
         self.warnings += layout.warnings
+        size = (self.layout.width, self.layout.height)
+        if self.memcpy_rectangle is not None and self.memcpy_rectangle != size:
+            served = " x ".join(map(str, self.memcpy_rectangle))
+            raise CslError(
+                f"the rectangle must be that of <memcpy/get_params>, {served}, got {size[0]} x {size[1]}",
+                self.layout.place,
+            )
         tiles = self.layout.tile_numbers()
         instances = [self._instance(tile) for tile in self.layout.tiles]
         programs = tuple(self._program(*pair) for pair in zip(instances, self.layout.tiles, strict=True))

@@ -53,6 +53,9 @@ INTRINSICS = {
         "pe.say(`fabric.functions.text`(string, values)): values are the fields of the struct, strings among them",
         cycles=0,
     ),
+    "__memcpy_rectangle": Intrinsic(
+        ("id", "id"), "void", "layout: the rectangle that memcpy serves; @set_rectangle must say the same", True, 0
+    ),
     "__stream": Intrinsic(
         ("string", "id"), "void", "layout: `FabricProgram.streams[name] = color`; an `i16` is a color's number", True, 0
     ),
