@@ -75,17 +75,21 @@ def mutants_of(directory: Path, path: Path) -> Iterator[Mutant]:
             f"{directory.name}/{path.name}:{line}: {source.text[place.start : place.end]} -> {text}",
         )  # fmt: skip
 
-    # A queue, a task or a color may have any number: changed where it gets it, it is another name for the same. An array
-    # may be longer than it needs to be.
-    named = {id(each) for node in nodes(tree) if isinstance(node, syntax.ArrayType) for each in node.extents} | {
-        id(argument)
-        for node in nodes(tree)
-        if isinstance(node, syntax.Builtin) and node.name.startswith("get_") and node.name != "get_dsd"
-        for argument in node.arguments
-    }
+    # Left out: numbers that are names (of a queue, a task, a color, a register: another one for all uses changes
+    # nothing), and lengths of arrays, which may be longer than they need to be.
+    left_out: set[int] = set()
     for node in nodes(tree):
         match node:
-            case syntax.Number(value=value) if id(node) not in named:
+            case syntax.ArrayType(extents=extents):
+                left_out.update(map(id, extents))
+            case syntax.Builtin(name=name, arguments=arguments) if name.startswith("get_") and name != "get_dsd":
+                left_out.update(map(id, arguments))
+            case syntax.StructLiteral(fields=fields):
+                names = [value for name, value in fields if name.endswith(("_ids", "queues"))]
+                left_out.update(id(below) for value in names for below in nodes(value))
+    for node in nodes(tree):
+        match node:
+            case syntax.Number(value=value) if id(node) not in left_out:
                 yield change("constant", node, repr(value + 1))
             case syntax.Name(name=name) if name in OTHER_WAY:
                 yield change("route", node, OTHER_WAY[name])
