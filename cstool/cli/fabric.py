@@ -44,6 +44,10 @@ def run(
     trace: Annotated[
         Path | None, option("--trace", "FILE", "Record what happens, cycle by cycle; `cstool fabric trace` reads it.")
     ] = None,
+    memcpy: Annotated[
+        Literal["direct", "modelled"],
+        option("--memcpy", "direct|modelled", "Copies of the host take no cycles, or as long as on the I/O channels."),
+    ] = "direct",
     as_json: JsonOption = False,
 ) -> None:
     """Run the command script of a directory as it is, with the cslc and cs_python of this installation.
@@ -63,6 +67,7 @@ def run(
         copy=copy,
         max_cycles=max_cycles,
         trace=trace,
+        memcpy=memcpy,
         show=lambda line: print(line, file=stream, flush=True),
     )
     if as_json:

@@ -2,8 +2,8 @@
 
 A command reaches the fabric when the fabric is idle, or 170,000 cycles after the command before it: 0.2 ms of the
 host's latency (H16) at 0.85 GHz (H10). Copies and launches go through the command stream of each PE, in order: a launch
-blocks that PE's stream until the program unblocks it (`unblock_cmd_stream`). Streams do not wait for it. A word takes
-its time on the I/O channels: 7 Gb/s each (H16).
+blocks that PE's stream until the program unblocks it (`unblock_cmd_stream`). Streams do not wait for it. Copies take no
+cycles (direct); where the host is modelled, a word takes its time on the I/O channels: 7 Gb/s each (H16).
 """
 
 from collections import deque
@@ -81,15 +81,19 @@ class Host:
     Args:
         simulation: it must not have run yet
         on_log: called with the cycle and a line for all that the host does
+        modelled: whether words take their time on the I/O channels
     """
 
-    def __init__(self, simulation: "Simulation", on_log: Callable[[int, str], None] | None = None) -> None:
+    def __init__(
+        self, simulation: "Simulation", on_log: Callable[[int, str], None] | None = None, *, modelled: bool = False
+    ) -> None:
         self._simulation = simulation
         self._program = simulation.program
         self._events = simulation.events
         self._streams = Streams(simulation)
         self._log = on_log
         self._last = 0
+        self._word_cycles = CYCLES_PER_WORD / simulation.program.channels if modelled else 0.0
         self._channel_free = 0.0
         self._blocked: dict[int, str] = {}  # PE index: the function that it is in
         self._queues: dict[int, deque[tuple[Command, Action]]] = {}
@@ -166,14 +170,13 @@ class Host:
         self._arrive(command)
         command.left += values.size
         start = max(self._channel_free, float(self._events.now))
-        step = CYCLES_PER_WORD / self._program.channels
         number = 0
         for element in range(values.shape[2]):
             for pe, y, x in self._inside(at):
                 number += 1
-                due = int(start + number * step)
+                due = int(start + number * self._word_cycles)
                 self._streams.feed(pe, color, due, int(values[y - at.y, x - at.x, element]), command.part)
-        self._channel_free = start + number * step
+        self._channel_free = start + number * self._word_cycles
         command.part()
         return command
 
@@ -286,8 +289,8 @@ class Host:
         """Give a command to the streams of the PEs, once its words have come over the channels."""
         self._arrive(command)
         start = max(self._channel_free, float(self._events.now))
-        self._channel_free = start + words * CYCLES_PER_WORD / self._program.channels
-        if words:
+        self._channel_free = start + words * self._word_cycles
+        if self._channel_free > start:
             command.left += 1
             self._events.at(int(self._channel_free) + 1, command.part)
         for pe, _, _ in self._inside(at):

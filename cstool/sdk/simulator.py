@@ -32,6 +32,8 @@ TRACE_VARIABLE = "CSTOOL_FABRIC_TRACE"
 """names a file that everything that happens is written to"""
 LIMIT_VARIABLE = "CSTOOL_FABRIC_MAX_CYCLES"
 """holds the cycle after which it is an error not to have ended"""
+MEMCPY_VARIABLE = "CSTOOL_FABRIC_MEMCPY"
+"""is "modelled" where the host's words take their time on the I/O channels; they take none where it is "direct", or not set"""
 
 
 class Session:
@@ -64,7 +66,7 @@ class Session:
 
                 self._recorder = Recorder(program)
             self.simulation = Simulation(program, max_cycles=_limit(), on_trace=self._recorder, on_say=self._say)
-            self._host = Host(self.simulation, self._log.add)
+            self._host = Host(self.simulation, self._log.add, modelled=_modelled())
         except Exception as error:
             self._fail(error)
 
@@ -218,6 +220,13 @@ def _limit() -> int | None:
     if not (text.isascii() and text.isdecimal()):
         raise CstoolError(f"{LIMIT_VARIABLE}: must be a whole number of cycles, got {text!r}")
     return int(text) or None
+
+
+def _modelled() -> bool:
+    text = os.environ.get(MEMCPY_VARIABLE) or "direct"
+    if text not in ("direct", "modelled"):
+        raise CstoolError(f"{MEMCPY_VARIABLE}: must be direct or modelled, got {text!r}")
+    return text == "modelled"
 
 
 def _end_with(parent: int) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ARCHS = ("wse2", "wse3")
 STATS = "sim_stats.json"
 TRACE_VARIABLE, LIMIT_VARIABLE = "CSTOOL_FABRIC_TRACE", "CSTOOL_FABRIC_MAX_CYCLES"
+MEMCPY_VARIABLE = "CSTOOL_FABRIC_MEMCPY"
+MEMCPY = ("direct", "modelled")
 """by which the simulator is told where to write a trace, and when to give up"""
 
 
@@ -125,6 +127,7 @@ def run_directory(
     copy: str | Path | None = None,
     max_cycles: int | None = None,
     trace: str | Path | None = None,
+    memcpy: str = "direct",
     show: Callable[[str], None] = print,
 ) -> FabricRun:
     """Run the command script of a directory as it is, with the cslc and the cs_python of this installation.
@@ -136,12 +139,14 @@ def run_directory(
         copy: a new folder; the directory is copied to it first, and the script runs there. None: it runs in place
         max_cycles: the cycle at which a simulation gives up; None for no limit
         trace: a file for all that happens
+        memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
         show: is given what the script says, line by line
 
     Raises:
         CstoolError: there is no such script, or something else that is asked for cannot be
     """
     check_choice("arch", arch, ARCHS)
+    check_choice("memcpy", memcpy, MEMCPY)
     if max_cycles is not None and max_cycles < 1:
         raise CstoolError(f"max_cycles: must be at least 1, got {max_cycles}")
     folder = Path(directory)
@@ -156,7 +161,7 @@ def run_directory(
         except (OSError, shutil.Error) as error:
             raise CstoolError(f"{copy}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
         folder = Path(copy)
-    environment = _environment(max_cycles, trace)
+    environment = _environment(max_cycles, trace, memcpy)
     before = _written(folder / STATS)
     code = _run(["bash", name], folder, environment, show)
     return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
@@ -371,7 +376,7 @@ def _script(folder: Path, name: str) -> str:
     )
 
 
-def _environment(max_cycles: int | None, trace: str | Path | None) -> dict[str, str]:
+def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str) -> dict[str, str]:
     """The environment of a script: cslc and cs_python are found where this program is installed."""
     programs = Path(sysconfig.get_path("scripts"))
     missing = [name for name in ("cslc", "cs_python") if not (programs / name).is_file()]
@@ -381,6 +386,7 @@ def _environment(max_cycles: int | None, trace: str | Path | None) -> dict[str, 
     for name, value in (
         (LIMIT_VARIABLE, max_cycles),
         (TRACE_VARIABLE, None if trace is None else Path(trace).resolve()),
+        (MEMCPY_VARIABLE, memcpy),
     ):
         environment.pop(name, None)
         if value is not None:

@@ -79,8 +79,8 @@ def test_commands_come_when_the_fabric_is_idle_or_after_the_latency(host: Host, 
 
 def test_words_take_their_time_on_the_channels() -> None:
     ends = []
-    for channels in (1, 4):
-        host = Host(Simulation(replace(program(), channels=channels)))
+    for channels, modelled in ((1, True), (4, True), (1, False)):
+        host = Host(Simulation(replace(program(), channels=channels)), modelled=modelled)
         at = Rectangle(0, 0, 2, 1)
         command = host.copy_in("n", at, np.ones((1, 2, 1), np.uint32), 32, 1000)
         host.finish(command)
@@ -88,6 +88,7 @@ def test_words_take_their_time_on_the_channels() -> None:
         assert [count(host, 0, 0), count(host, 1, 0), count(host, 0, 1)] == [1, 1, 0]
     assert abs(ends[0] - 1000 * CYCLES_PER_WORD) < 10
     assert abs(ends[1] - 250 * CYCLES_PER_WORD) < 10
+    assert ends[2] < 10
 
 
 def test_a_copy_waits_for_the_command_stream(host: Host) -> None:

@@ -174,7 +174,10 @@ def test_the_simulation_does_not_depend_on_the_scripts_speed(folder: Path, tmp_p
     assert len(logs[0].splitlines()) == 4 + 6 * 5
 
 
-def test_streams_reach_the_data_task(runtime: SdkRuntime) -> None:
+def test_streams_reach_the_data_task(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CSTOOL_FABRIC_MEMCPY", "modelled")
+    runtime = start(folder)
     words = np.arange(12, dtype=np.uint32) + 5
     runtime.memcpy_h2d(0, words, 0, 0, 3, 2, 2, streaming=True, data_type=MemcpyDataType.MEMCPY_16BIT, order=ROW)
     runtime.stop()
