@@ -33,7 +33,7 @@ TRACE_VARIABLE = "CSTOOL_FABRIC_TRACE"
 LIMIT_VARIABLE = "CSTOOL_FABRIC_MAX_CYCLES"
 """holds the cycle after which it is an error not to have ended"""
 MEMCPY_VARIABLE = "CSTOOL_FABRIC_MEMCPY"
-"""is "modelled" where the host's words take their time on the I/O channels; they take none where it is "direct", or not set"""
+"""is "modelled" where words of the host take their time on the I/O channels, or "direct" where they take none"""
 
 
 class Session:
