@@ -7,6 +7,9 @@ A router executes the first command that is left. Where its color pops, that com
     16 to 21    the control task that it activates
     0 to 15     data for that task, or commands 3 to 7 in bits 0 to 14
 
+A payload of more than one command whose lower half is not empty holds commands there without bit 31, too: only a
+single command comes with data. So programs may pack eight commands by hand.
+
 Documented is that data is the lower half (SDK 2.10 documentation, tutorial "Switches and Control Entrypoints"), that
 there are eight commands at most, and what they are (SDK 2.10 documentation, `<control>`). The other places are ours;
 programs go through `<control>`.
@@ -52,7 +55,7 @@ class Control(NamedTuple):
 def decode(payload: int) -> Control:
     """What the next router and CE take `payload` for."""
     first = payload >> _HIGH_SHIFT
-    data = 0 if payload & _LONG else payload & 0xFFFF
+    data = 0 if _is_long(payload) else payload & 0xFFFF
     return Control(first & 3, bool(first & _CE_IGNORE), payload >> ENTRYPOINT_SHIFT & _TASK_MASK, data)
 
 
@@ -62,7 +65,7 @@ def encode(commands: tuple[tuple[int, bool], ...], task: int = NO_TASK, data: in
     Args:
         commands: up to eight of (command, ce_ignore)
         task: control task id, or `NO_TASK`
-        data: 16 bits; does not count where there are more than three commands
+        data: 16 bits, where there is at most one command
     """
     bits = 0
     for at, (command, ignore) in enumerate(commands):
@@ -77,9 +80,15 @@ def pop(payload: int) -> int:
     """`payload` without its first command; what comes after the last is `NOP`."""
     commands = payload >> _HIGH_SHIFT & _HIGH_MASK
     low = payload & 0xFFFF
-    if payload & _LONG:
+    long = _LONG if _is_long(payload) else 0
+    if long:
         commands |= low << SHORT_COMMANDS * _BITS
     commands >>= _BITS
-    if payload & _LONG:
+    if long:
         low = commands >> SHORT_COMMANDS * _BITS
-    return payload & _LONG | (commands & _HIGH_MASK) << _HIGH_SHIFT | payload & _TASK_MASK << ENTRYPOINT_SHIFT | low
+    return long | (commands & _HIGH_MASK) << _HIGH_SHIFT | payload & _TASK_MASK << ENTRYPOINT_SHIFT | low
+
+
+def _is_long(payload: int) -> bool:
+    several = payload >> _HIGH_SHIFT + _BITS & (_HIGH_MASK >> _BITS)
+    return bool(payload & _LONG or (several and payload & 0xFFFF))

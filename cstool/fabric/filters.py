@@ -9,6 +9,7 @@ What is documented: a range filter passes wavelets whose upper 16 bits, the inde
 - Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
 """
 
+from dataclasses import replace
 from typing import Protocol
 
 from cstool.fabric.program import Filter
@@ -35,6 +36,10 @@ class FilterState(Protocol):
         """The wavelet has left, down the ramp or not."""
         ...
 
+    def now(self, config: Filter) -> Filter:
+        """The config that a filter would start from as this one stands."""
+        ...
+
 
 class Range:
     """Passes indices from `low` to `high`, both included."""
@@ -49,6 +54,10 @@ class Range:
 
     def count(self, wavelet: Wavelet) -> None:
         """Nothing to remember."""
+
+    def now(self, config: Filter) -> Filter:
+        """What it began with."""
+        return config
 
 
 class Counter:
@@ -68,6 +77,11 @@ class Counter:
         """The wavelet takes its number."""
         if self.control or not wavelet.control:
             self.number = 0 if self.number >= self.top else self.number + 1
+
+    def now(self, config: Filter) -> Filter:
+        """With the number that comes next."""
+        limits = (self.number, self.limit, self.top)
+        return config if config.limits == limits else replace(config, limits=limits)
 
 
 def start(config: Filter) -> FilterState:

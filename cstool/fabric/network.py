@@ -164,14 +164,15 @@ class Network:
     def config(self, pe: int, color: int) -> ColorConfig | None:
         """A color at a router as it is now: `current` is its switch position, `teardown` whether it is in teardown.
 
-        None where it has none. What was set in this cycle counts already.
+        Where its filter counts, the first of its numbers is what the next wavelet gets. None where the router does not
+        have the color. What was set in this cycle counts already.
         """
         router = self._wiring.routers[pe]
         flow = router.flows.get(color) if router else None
         if flow is None:
             return self._wiring.configured(pe, color)
         teardown = flow.teardown and not flow.ending
-        return flow.pending or replace(flow.config, current=flow.position, teardown=teardown)
+        return flow.pending or replace(flow.config, current=flow.position, teardown=teardown, filter=flow.filter_now())
 
     def set_config(self, pe: int, color: int, config: ColorConfig) -> None:
         """Change it, from the next cycle on. Wavelets in buffers stay, and follow the new config."""
@@ -180,6 +181,8 @@ class Network:
         if flow is None:
             before = self._wiring.configured(pe, color) or ColorConfig((), teardown=True)
             flow = router.flows[color] = Flow(router, color, before)
+        if flow.pending is None and config.filter == flow.filter_now():
+            config = replace(config, filter=flow.config.filter)  # it is not touched: it goes on counting
         flow.pending = config
         self._cycle(self._events.now + 1).changes.append((flow, config))
 

@@ -6,7 +6,7 @@
 from cstool.fabric import control
 from cstool.fabric.arch import PORTS, RAMP
 from cstool.fabric.filters import FilterState, start
-from cstool.fabric.program import ColorConfig, Route
+from cstool.fabric.program import ColorConfig, Filter, Route
 from cstool.fabric.wavelet import Wavelet
 
 BUFFER = 2
@@ -157,15 +157,19 @@ class Flow:
         self.way: Way | None = None
 
     def change(self, config: ColorConfig | None) -> None:
-        """Take another config; None: end teardown. A filter goes on counting if it stays the same."""
+        """Take another config; None: end teardown. A filter goes on counting if it is still the same object."""
         if config is None:
             self.teardown = self.ending = False
             self._turn(self.position)
             return
-        if config.filter != self.config.filter:
+        if config.filter is not self.config.filter:
             self.filter = start(config.filter) if config.filter else None
         self.pending = None
         self._set(config)
+
+    def filter_now(self) -> Filter | None:
+        """The config of the filter, as it stands."""
+        return self.filter.now(self.config.filter) if self.filter and self.config.filter else None
 
     def route(self) -> Route | None:
         """The route of the position; None if nothing passes."""

@@ -16,9 +16,18 @@ def test_one_command_is_above_its_task_and_data() -> None:
 @settings(max_examples=200, deadline=None)
 @given(commands, st.integers(0, 63), st.integers(0, 0xFFFF))
 def test_commands_come_one_after_the_other(several: list[tuple[int, bool]], task: int, data: int) -> None:
-    payload = control.encode(tuple(several), task, data)
+    payload = control.encode(tuple(several), task, data if len(several) == 1 else 0)
     assert payload < 1 << 32
     for command, ignore in [*several, (control.NOP, False), (control.NOP, False)]:
-        kept = data if len(several) <= control.SHORT_COMMANDS else 0
+        kept = data if len(several) == 1 else 0
         assert control.decode(payload) == (command, ignore, task, kept)
         payload = control.pop(payload)
+
+
+def test_eight_commands_packed_by_hand_need_no_mark() -> None:
+    several = ((control.ADVANCE, True), (control.RESET, False), (control.NOP, True), *((control.ADVANCE, True),) * 5)
+    marked = control.encode(several, control.NO_TASK)
+    bare = marked & ~(1 << 31)
+    for command, ignore in several:
+        assert control.decode(bare)[:3] == (command, ignore, control.NO_TASK)
+        bare = control.pop(bare)
