@@ -315,3 +315,20 @@ layout {
     assert time.process_time() - start < 1.6
     assert len(program.programs) == 4
     assert len(program.configs) == 2
+
+
+def test_the_rectangle_is_the_one_that_memcpy_serves(tmp_path: Path) -> None:
+    layout = """
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = 2, .height = 1 });
+layout {
+  @set_rectangle(%s);
+  @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(%s) });
+}
+"""
+    pe = {"pe.csl": "param memcpy_params;"}
+    with pytest.raises(CslError) as caught:
+        layout_of(tmp_path / "a", layout % ("1, 1", "0"), pe)
+    assert caught.value.message.endswith("the rectangle must be that of <memcpy/get_params>, 2 x 1, got 1 x 1")
+    with pytest.raises(CslError) as caught:
+        layout_of(tmp_path / "b", layout % ("2, 1", "2"), pe)
+    assert caught.value.message.endswith("@comptime_assert failed: memcpy.get_params takes a column of the rectangle")
