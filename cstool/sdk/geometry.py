@@ -1,5 +1,6 @@
 """Points and rectangles of whole numbers (`cerebras.geometry.geometry`)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -15,6 +16,9 @@ class IntVector:
 
     def __sub__(self, other: "IntVector") -> "IntVector":
         return IntVector(self.x - other.x, self.y - other.y)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.x, self.y))
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,7 @@ class IntRectangle:
     def height(self) -> int:
         """Rows."""
         return self.max.y - self.min.y + 1
+
+    def __iter__(self) -> Iterator[IntVector]:
+        """Its corner and its size: what `get_symbol_rect` takes a rectangle for."""
+        return iter((self.min, IntVector(self.width, self.height)))

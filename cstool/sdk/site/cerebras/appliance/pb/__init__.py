@@ -1,0 +1,1 @@
+"""Names of the vendor's for scripts for a cluster."""
