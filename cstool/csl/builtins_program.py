@@ -157,6 +157,13 @@ def _set_teardown_handler(called: Called) -> Value:
     return values.VOID
 
 
+@builtin("set_control_task_table", 0, 1, (COMPTIME,), "lets control tasks have a table; one is enough here", "wse3")
+def _set_control_task_table(called: Called) -> Value:
+    if called.arguments:
+        fields_of(called, 0, ("instructions", "stride"))
+    return values.VOID
+
+
 # --- queues and colors ---
 
 

@@ -247,9 +247,6 @@ run_time("set_active_prng", 1, 1, "chooses a generator of pseudo-random bits")
 run_time("get_config", 1, 1, "a word of the configuration")
 run_time("set_config", 2, 2, "writes a word of the configuration")
 refused("dfilt", "what it filters is not documented well enough to simulate")
-refused(
-    "set_control_task_table", "the separate table of control tasks is not simulated; bind them with @bind_control_task"
-)
 refused("set_empty_queue_handler", "handlers of empty queues are not simulated; use @queue_flush")
 refused("set_fifo_read_length", "the length of a FIFO's operations is that of their other operands here")
 refused("set_fifo_write_length", "the length of a FIFO's operations is that of their other operands here")

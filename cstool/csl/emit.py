@@ -289,6 +289,7 @@ def _imports(used: set[str]) -> list[str]:
         ("cstool.fabric.interface", ("offset_dsd", "placed_dsd")),
         ("cstool.fabric.memory", ("HALVES",)),
         ("cstool.fabric.numbers", _NUMBERS),
+        ("cstool.fabric.prng", ("random16", "set_active_prng")),
         ("cstool.fabric.scalar", _SCALARS),
     ):
         found = sorted(set(names) & used)

@@ -229,6 +229,22 @@ def _flush(frame: Frame, node: syntax.Builtin) -> Code:
     return NOTHING
 
 
+@builtin("random16", arguments=0)
+def _random16(frame: Frame, node: syntax.Builtin) -> Code:  # noqa: ARG001
+    frame.cost(costs.ALU)
+    name = frame.fresh("random")
+    frame.line(f"{name} = random16(pe)")
+    return Code(types.U16, name)
+
+
+@builtin("set_active_prng", arguments=1)
+def _set_active_prng(frame: Frame, node: syntax.Builtin) -> Code:
+    number = typed(frame, node.arguments[0], types.U16, "the generator of @set_active_prng")
+    frame.cost(costs.STORE)
+    frame.line(f"set_active_prng(pe, {number.python})")
+    return NOTHING
+
+
 @builtin("get_config", arguments=1)
 def _get_config(frame: Frame, node: syntax.Builtin) -> Code:
     address = typed(frame, node.arguments[0], types.U16, "the address of @get_config")

@@ -1,0 +1,48 @@
+"""Pseudo-random bits of a PE: `@random16` and `@set_active_prng`.
+
+Numbers are those of the generator xorshift32 (G. Marsaglia, "Xorshift RNGs", 2003), not those of hardware's, and the
+same on every PE. States are kept in words of the configuration.
+"""
+
+from typing import Protocol
+
+ACTIVE = 0x160
+"""word address: the generator that `@random16` asks"""
+STATES = 0x170
+"""two words a generator, the lower half first; 0 is one that has not begun"""
+GENERATORS = 8
+
+_FIRST = 2463534242
+_STEP = 0x9E3779B9
+"""between the states that generators begin with: 2**32 divided by the golden ratio, odd"""
+
+
+class Registers(Protocol):
+    """A PE's configuration."""
+
+    def config_read(self, address: int) -> int:
+        """A word."""
+        ...
+
+    def config_write(self, address: int, value: int) -> None:
+        """Likewise, written."""
+        ...
+
+
+def random16(pe: Registers) -> int:
+    """The next 16 bits of the generator that was chosen."""
+    number = pe.config_read(ACTIVE)
+    at = STATES + 2 * number
+    state = pe.config_read(at) | pe.config_read(at + 1) << 16
+    state = state or (_FIRST + _STEP * number) & 0xFFFFFFFF
+    state ^= state << 13 & 0xFFFFFFFF
+    state ^= state >> 17
+    state ^= state << 5 & 0xFFFFFFFF
+    pe.config_write(at, state & 0xFFFF)
+    pe.config_write(at + 1, state >> 16)
+    return state >> 16
+
+
+def set_active_prng(pe: Registers, number: int) -> None:
+    """Choose a generator."""
+    pe.config_write(ACTIVE, number % GENERATORS)
