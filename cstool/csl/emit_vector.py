@@ -126,7 +126,7 @@ def vector(frame: Frame, code: Code, role: str, node: syntax.Expression) -> Code
         CslError: it is for the other side.
     """
     name = str(code.type)
-    if role == "dest" and name in ("fabin_dsd", "dsr_src0", "dsr_src1"):
+    if role == "dest" and name in ("fabin_dsd", "dsr_src1"):
         raise CslError(f"a destination cannot be {name}", node.place)
     if role != "dest" and name == "fabout_dsd":
         raise CslError("a source cannot be fabout_dsd", node.place)

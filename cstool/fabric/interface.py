@@ -66,8 +66,11 @@ class PE(Protocol):
         """An operation on memory and scalars alone: done at once, its cycles added."""
         ...
 
-    def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings) -> Wait:
-        """A synchronous operation that may wait (fabric, FIFO, DSR): `yield from pe.wait(...)`."""
+    def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings) -> Generator[Any, Any, bool]:
+        """A synchronous operation that may wait (fabric, FIFO, DSR): `yield from pe.wait(...)`.
+
+        Its value: false if an empty or full FIFO ended it before its last element.
+        """
         ...
 
     def pause(self) -> Wait:

@@ -259,11 +259,9 @@ class Thread:
             return False
         for ring in self.popped:
             if not ring.length:
-                self.stalled = True
-                return False
+                return self._fifo_stops(now)
         if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
-            self.stalled = True
-            return False
+            return self._fifo_stops(now)
         if self.indexed:
             self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else self.done
         result = self.compute(*[read() for read in self.readers])
@@ -273,6 +271,14 @@ class Thread:
         if self.done >= self.count:
             self.pe.finish(self, now + 1)
         return True
+
+    def _fifo_stops(self, now: int) -> bool:
+        """A FIFO is empty or full: a microthread waits, the main thread's operation ends (SDK documentation, DSRs)."""
+        if self.number is None and not self.call:
+            self.pe.finish(self, now + 1)
+            return True
+        self.stalled = True
+        return False
 
     def _control(self, queue: InputQueue, payload: int, now: int) -> bool:
         """A control wavelet is the head of an input queue."""

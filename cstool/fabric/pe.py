@@ -11,7 +11,7 @@ on, even if on the wafer it would have been done by then: no program may count o
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -369,15 +369,15 @@ class ProcessingElement:
         """An operation on memory and scalars."""
         self._in_memory(self._operations[name], operands)
 
-    def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings = _PLAIN) -> Wait:
-        """A synchronous operation that may wait."""
+    def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings = _PLAIN) -> Generator[Any, Any, bool]:
+        """A synchronous operation that may wait; whether it did all its elements (a FIFO may end it before)."""
         operation = self._operations[name]
         settings = self._settings(operands, settings)
         held = tuple(self._held_by(operand) for operand in operands)
         if not any(isinstance(operand, (FabricIn, FabricOut, Fifo)) for operand in held):
             self._in_memory(operation, operands)
             self._complete(settings, self._base + self.cycles)
-            return
+            return True
         thread = self._thread(operation, operands, held, settings, None)
         thread.line = self._line_of(sys._getframe(1))
         if thread.count:
@@ -385,6 +385,7 @@ class ProcessingElement:
         else:
             self.cycles += vector.START
             self._complete(settings, self._base + self.cycles)
+        return thread.done >= thread.count
 
     def pause(self) -> Wait:
         """A turn of a loop that polls memory: what microthreads do before this cycle happens before it goes on."""

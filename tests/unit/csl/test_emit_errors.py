@@ -11,7 +11,7 @@ var a = @zeros([8]f32);
 const a_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &a, .extent = 8 });
 const in_dsd = @get_dsd(fabin_dsd, .{ .extent = 8, .input_queue = in_q });
 const out_dsd = @get_dsd(fabout_dsd, .{ .extent = 8, .output_queue = out_q, .fabric_color = @get_color(5) });
-const reg = @get_dsr(dsr_src0, 2);
+const reg = @get_dsr(dsr_src1, 2);
 const P = struct { x: i16, y: f32 };
 const E = enum(u16) { A, B };
 var g: P;
@@ -59,7 +59,7 @@ got (mem1d_dsd, mem1d_dsd, i16)
 @mov16(a_dsd, k); | 1: @mov16 takes (DSD, DSD) or (*i16 or *u16, DSD) or (DSD, i16 or u16), got (mem1d_dsd, i32)
 @fmovs(in_dsd, a_dsd); | 8: a destination cannot be fabin_dsd
 @fmovs(a_dsd, out_dsd); | 15: a source cannot be fabout_dsd
-@fmovs(reg, a_dsd); | 8: a destination cannot be dsr_src0
+@fmovs(reg, a_dsd); | 8: a destination cannot be dsr_src1
 @fmovs(a_dsd, in_dsd, .{ .asink = true }); | 23: there is no setting '.asink' | did you mean async?
 @fmovs(a_dsd, in_dsd, .{ .activate = t }); | 23: 't' is not bound to a task id | @bind_local_task(t, ...)
 @fmovs(a_dsd, in_dsd, .{ .async = true, .priority = .{ .top = true } }); \

@@ -549,26 +549,30 @@ def main():
     assert middle.fifo_length(0) == 0
 
 
-def test_a_full_fifo_and_an_empty_one_wait():
+def test_a_full_fifo_and_an_empty_one_end_what_the_main_thread_does_and_a_microthread_waits():
     push = program(
         """
 def main():
-    yield from pe.wait("mov32", (Fifo(0), Mem1d(0, 6, 4, 4)), PLAIN)
+    pe.u32[2] = yield from pe.wait("mov32", (Fifo(0), Mem1d(0, 6, 4, 4)), PLAIN)
+    pe.u32[3] = pe.fifo_length(0)
+    pe.start("mov32", (Fifo(0), 7), PLAIN)
 """,
         fifos=(FifoBuffer(400, 4, 4),),
     )
     pop = program(
         """
 def main():
-    yield from pe.wait("mov16", (Fifo(0), 7), PLAIN)
-    yield from pe.wait("mov16", (Mem1d(0, 2, 2, 2), Fifo(0)), PLAIN)
+    pe.u32[2] = yield from pe.wait("mov16", (Fifo(0), 7), PLAIN)
+    pe.u32[3] = 2 + (yield from pe.wait("mov16", (Mem1d(0, 2, 2, 2), Fifo(0)), PLAIN))
+    pe.start("mov16", (Mem1d(4, 2, 2, 2), Fifo(0)), PLAIN)
 """,
         fifos=(FifoBuffer(400, 4, 2),),
     )
     first, second = run(push, pop)
-    assert first.waiting() == [ThreadWait(0, "main", "mov32", "push", "main", "pe.csl:4:1", number=0, done=4, extent=6)]
-    assert second.waiting() == [ThreadWait(1, "main", "mov16", "pop", "main", "pe.csl:4:1", number=0, done=1, extent=2)]
-    assert second.u16[0] == 7
+    assert first.u32[2:4].tolist() == [0, 4]
+    assert (second.u32[2:4].tolist(), second.u16[0]) == ([1, 2], 7)
+    waits = [(wait.thread, wait.kind, wait.done, wait.extent) for wait in first.waiting() + second.waiting()]
+    assert waits == [("microthread 7", "push", 0, 1), ("microthread 7", "pop", 0, 2)]
 
 
 def test_registers_hold_operands_and_settings_and_go_on_where_they_stopped():
