@@ -93,7 +93,13 @@ def _get_int(called: Called) -> Value:
 @builtin("get_dsr", 2, 2, ANYWHERE, "a register for DSDs: @get_dsr(dsr_dest, 0)")
 def _get_dsr(called: Called) -> Value:
     type_ = type_argument(called, 0)
-    files = {types.DSR_DEST: "dest", types.DSR_SRC0: "src0", types.DSR_SRC1: "src1"}
+    files = {
+        types.DSR_DEST: "dest",
+        types.DSR_SRC0: "src0",
+        types.DSR_SRC1: "src1",
+        types.DSR_FIFO_DEST: "dest",
+        types.DSR_FIFO_SRC1: "src1",
+    }
     file = files.get(type_) if isinstance(type_, OpaqueType) else None
     if file is None:
         raise CslError(f"@get_dsr takes dsr_dest, dsr_src0 or dsr_src1, got {type_}", called.at(0))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cstool.csl.emit import ProgramText
 
 _MEMORY = (types.MEM1D, types.MEM4D)
+_FIFOS = (str(types.FIFO), "dsr_fifo_dest", "dsr_fifo_src1")
 _SCALARS: dict[str, tuple[Type, ...]] = {
     "H": (types.I16, types.U16),
     "h": (types.I16,),
@@ -50,8 +51,7 @@ def _operation(frame: Frame, node: syntax.Builtin) -> Code:
         for code, each, which, argument in zip(made, form, _roles(form), arguments, strict=True)
     ]
     settings = _settings(frame, settings_node, node.place)
-    _write(frame, node, operands, settings)
-    return NOTHING
+    return _write(frame, node, operands, settings)
 
 
 def _is_settings(frame: Frame, node: syntax.Expression) -> bool:
@@ -126,7 +126,7 @@ def vector(frame: Frame, code: Code, role: str, node: syntax.Expression) -> Code
         CslError: it is for the other side.
     """
     name = str(code.type)
-    if role == "dest" and name in ("fabin_dsd", "dsr_src1"):
+    if role == "dest" and name in ("fabin_dsd", "dsr_src1", "dsr_fifo_src1"):
         raise CslError(f"a destination cannot be {name}", node.place)
     if role != "dest" and name == "fabout_dsd":
         raise CslError("a source cannot be fabout_dsd", node.place)
@@ -254,7 +254,8 @@ def _on_control(frame: Frame, code: Code, place: Place) -> str:
     return f"OnControl({', '.join(parts)})"
 
 
-def _write(frame: Frame, node: syntax.Builtin, operands: Sequence[Code], settings: Setting) -> None:
+def _write(frame: Frame, node: syntax.Builtin, operands: Sequence[Code], settings: Setting) -> Code:
+    """Write the operation. With a FIFO, its value: whether all elements were done (SDK documentation, DSRs)."""
     text = ", ".join(code.python for code in operands)
     handed = f"{node.name!r}, ({text}{',' if len(operands) == 1 else ''})"
     waits = any(_waits(code.type) for code in operands) or settings.text != "Settings()"
@@ -265,9 +266,14 @@ def _write(frame: Frame, node: syntax.Builtin, operands: Sequence[Code], setting
         frame.line(f"pe.start({handed}, {settings.text})  # {node.place}")
     elif waits:
         frame.waits = True
-        frame.line(f"yield from pe.wait({handed}, {settings.text})  # {node.place}")
+        tells = any(str(code.type) in _FIFOS for code in operands)
+        name = frame.fresh("all_done") if tells else ""
+        result = f"{name} = " if tells else ""
+        frame.line(f"{result}yield from pe.wait({handed}, {settings.text})  # {node.place}")
+        return Code(types.BOOL, name) if tells else NOTHING
     else:
         frame.line(f"pe.run({handed})")
+    return NOTHING
 
 
 def _waits(type_: Type) -> bool:

@@ -154,7 +154,7 @@ class OpaqueType(Type):
 
 
 DSD_NAMES = ("mem1d_dsd", "mem4d_dsd", "fabin_dsd", "fabout_dsd", "fifo", "circbuf")
-DSR_NAMES = ("dsr_dest", "dsr_src0", "dsr_src1")
+DSR_NAMES = ("dsr_dest", "dsr_src0", "dsr_src1", "dsr_fifo_dest", "dsr_fifo_src1")
 _COMPTIME_OPAQUE = frozenset({"imported_module", "comptime_struct"})
 
 
@@ -348,7 +348,7 @@ OUTPUT_QUEUE = OpaqueType("output_queue")
 UT_ID = OpaqueType("ut_id")
 DIRECTION = OpaqueType("direction")
 MEM1D, MEM4D, FABIN, FABOUT, FIFO, CIRCBUF = (OpaqueType(name) for name in DSD_NAMES)
-DSR_DEST, DSR_SRC0, DSR_SRC1 = (OpaqueType(name) for name in DSR_NAMES)
+DSR_DEST, DSR_SRC0, DSR_SRC1, DSR_FIFO_DEST, DSR_FIFO_SRC1 = (OpaqueType(name) for name in DSR_NAMES)
 
 
 @cache
@@ -366,7 +366,7 @@ NAMED: dict[str, Type] = {
         *(BOOL, VOID, TYPE, STRING, COMPTIME_INT, COMPTIME_FLOAT, ANYTYPE),
         *(F16, F32, BF16, CB16, I8, I16, I32, I64, U8, U16, U32, U64),
         *(STRUCT, MODULE, COLOR, LOCAL_TASK, DATA_TASK, CONTROL_TASK, INPUT_QUEUE, OUTPUT_QUEUE, UT_ID, DIRECTION),
-        *(MEM1D, MEM4D, FABIN, FABOUT, FIFO, CIRCBUF, DSR_DEST, DSR_SRC0, DSR_SRC1),
+        *(MEM1D, MEM4D, FABIN, FABOUT, FIFO, CIRCBUF, DSR_DEST, DSR_SRC0, DSR_SRC1, DSR_FIFO_DEST, DSR_FIFO_SRC1),
     )
 }
 """Types by the name that CSL has for them; `iN` and `uN` of other widths are found by `named_type`."""
