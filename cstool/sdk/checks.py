@@ -1,5 +1,6 @@
 """What is wrong with what a host script says, told before the simulator is asked."""
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -64,3 +65,15 @@ def argument_of(function: Exported, number: int, letter: str, value: Any) -> int
     if not low <= int(value) < low + (1 << bits):
         raise SdkRuntimeError(f"{where}: must be {low} to {low + (1 << bits) - 1}, got {int(value)}")
     return int(value)
+
+
+def whole_numbers(name: str, *numbers: Any) -> tuple[int, ...]:
+    """Columns, rows and counts of a command: Python's integers, or NumPy's.
+
+    Raises:
+        SdkRuntimeError: one is something else
+    """
+    try:
+        return tuple(operator.index(number) for number in numbers)
+    except TypeError:
+        raise SdkRuntimeError(f"{name}: columns, rows and counts must be whole numbers, got {numbers}") from None

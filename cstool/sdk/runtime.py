@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cstool.fabric.program import Exported
 from cstool.sdk import wire
 from cstool.sdk.artifact import ProgramError, read_summary
-from cstool.sdk.checks import argument_of, bits_of, check_array, declared, listed, order_of
+from cstool.sdk.checks import argument_of, bits_of, check_array, declared, listed, order_of, whole_numbers
 from cstool.sdk.client import SdkRuntimeError, Simulator, Task
 from cstool.sdk.inspection import NUMPY, Array, symbol_in, traced_value
 from cstool.sdk.platforms import (
@@ -190,6 +190,7 @@ class SdkRuntime:
         """
         name = "memcpy_d2h"
         bits = bits_of(name, data_type)
+        px, py, w, h, elem_per_pe = whole_numbers(name, px, py, w, h, elem_per_pe)
         self._check_rectangle(name, (px, py, w, h), elem_per_pe)
         check_array(name, "dest", dest, h * w * elem_per_pe)
         if not (dest.flags.c_contiguous and dest.flags.writeable):
@@ -299,14 +300,15 @@ class SdkRuntime:
         name: str,
         dest: int | str,
         src: Array,
-        at: tuple[int, int, int, int],
-        shape: tuple[int, int, int],
+        at: tuple[int, ...],
+        shape: tuple[int, ...],
         streaming: bool,
         data_type: MemcpyDataType,
         order: MemcpyOrder,
         nonblock: bool,
     ) -> Task:
         bits = bits_of(name, data_type)
+        at, shape = whole_numbers(name, *at), whole_numbers(name, *shape)
         self._check_rectangle(name, at, shape[2])
         check_array(name, "src", src, shape[0] * shape[1] * shape[2])
         header: dict[str, Any] = {"at": list(at), "shape": list(shape), "bits": bits}
@@ -334,7 +336,7 @@ class SdkRuntime:
             raise SdkRuntimeError(f"{name}: the program must be running, between run() and stop()")
         return simulator
 
-    def _check_rectangle(self, name: str, at: tuple[int, int, int, int], elements: int) -> None:
+    def _check_rectangle(self, name: str, at: tuple[int, ...], elements: int) -> None:
         x, y, w, h = at
         width, height = self._program.width, self._program.height
         if min(x, y) < 0 or min(w, h) < 1 or x + w > width or y + h > height:
