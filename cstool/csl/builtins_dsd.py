@@ -208,7 +208,13 @@ def _memory_dsd(called: Called, type_: Type) -> Mem1d | Mem4d:
             raise CslError(f".tensor_access is '|i|{{N}} -> A[i]', got {describe(fields['tensor_access'])}", place)
     else:
         access = _access_of_address(fields, place)
-    return memory_dsd(type_, access, place)
+    dsd = memory_dsd(type_, access, place)
+    indexed = fields.get("wavelet_index_offset")
+    if indexed is None or not arithmetic.coerce(indexed, types.BOOL, place, ".wavelet_index_offset")[1]:
+        return dsd
+    if isinstance(dsd, Mem4d):
+        raise CslError("a mem4d_dsd with .wavelet_index_offset is not simulated", place, "use a mem1d_dsd")
+    return dsd._replace(indexed=True)
 
 
 def memory_dsd(type_: Type, access: Access, place: Place) -> Mem1d | Mem4d:
