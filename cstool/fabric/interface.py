@@ -34,7 +34,7 @@ class PE(Protocol):
     i16: memoryview
     u32: memoryview
     i32: memoryview
-    f32: memoryview
+    f32: "memoryview[float]"
     f16: "np.ndarray[Any, np.dtype[np.float16]]"
     """float() what is read from it."""
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.fabric import control
 from cstool.fabric.arch import SRAM_BYTES
-from cstool.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Operand, Pointer, Settings
-from cstool.fabric.memory import HALVES, bits_float, bounds, encode, float_bits, half_bits
+from cstool.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Operand, Pointer, Settings
+from cstool.fabric.memory import HALVES, bits_float, encode, float_bits, half_bits
 from cstool.fabric.operations import BYTES
 from cstool.fabric.program import Task
 from cstool.fabric.queues import InputQueue, OutputQueue, Ring
-from cstool.fabric.waiting import MAIN, ThreadWait
+from cstool.fabric.waiting import MAIN
 
 if TYPE_CHECKING:
     from cstool.fabric.pe import ProcessingElement
@@ -38,7 +38,7 @@ class Thread:
         done: elements done
         stalled: whether it cannot go on until a queue or FIFO of its changes
         step: `step(now)` does the next element in cycle `now`, and tells whether that could be done
-        registers: registers to leave behind the last element
+        operands: as the code named them: registers among them may be left behind the last element
         line: of the compiled code where it was begun; 0 where that is not known
     """
 
@@ -54,6 +54,7 @@ class Thread:
         "name",
         "number",
         "on_control",
+        "operands",
         "output",
         "pe",
         "popped",
@@ -61,7 +62,6 @@ class Thread:
         "put",
         "readers",
         "ready",
-        "registers",
         "settings",
         "stalled",
         "step",
@@ -94,7 +94,7 @@ class Thread:
         self.put: Callable[[Any], None] | None = None
         self.compute: Callable[..., Any] = lambda value: value
         self.on_control: OnControl | None = settings.on_control
-        self.registers: list[Dsr] = []
+        self.operands: tuple[Operand, ...] = ()
         self.line = 0
 
     @property
@@ -119,14 +119,14 @@ class Thread:
             pe.check_bounds(self.name, operand, self.count, BYTES[letter], self.task)
             return pe.memory.reader(operand, self.count, kind).__next__
         if isinstance(operand, FabricIn):
-            queue = pe.input_queue(operand.queue, self.name)
+            queue = pe.ramp.input_queue(operand.queue, self.name)
             self.inputs.append(queue)
             self.on_control = self.on_control or operand.on_control
             return _decoded(queue.take, kind)
         if isinstance(operand, Fifo):
             ring = pe.fifos[operand.number]
             self.popped.append(ring)
-            return _decoded(partial(pe.pop_fifo, ring), kind)
+            return _decoded(ring.pop, kind)
         if isinstance(operand, (int, float)):
             return repeat(encode(letter, operand) if move else operand).__next__
         raise pe.error(f"@{self.name} cannot read from {operand!r}", self.task)
@@ -154,17 +154,17 @@ class Thread:
             self.put = _stored(iter(places).__next__, store)
         elif isinstance(operand, FabricOut):
             self.up = operand
-            self.output = pe.output_queue(operand, self.name)
+            self.output = pe.ramp.output_queue(operand, self.name)
             self.put = self._sender(operand, letter)
         elif isinstance(operand, Fifo):
             self.pushed = ring = pe.fifos[operand.number]
-            self.put = lambda value: pe.push_fifo(ring, encode(letter, value))
+            self.put = lambda value: ring.push(encode(letter, value))
         else:
             raise pe.error(f"@{self.name} cannot write to {operand!r}", self.task)
 
     def _sender(self, operand: FabricOut, letter: str) -> Callable[[Any], None]:
         assert self.output is not None
-        output, items, sending = self.output, self.output.items, self.pe.sending
+        output, items, sending = self.output, self.output.items, self.pe.ramp.sending
         as_bits: Callable[[Any], int]
         if letter == "f":
             as_bits = float_bits
@@ -237,7 +237,7 @@ class Thread:
                 put(compute(*[read() for read in readers]))
             self.done = done = self.done + 1
             if done >= count:
-                self.pe.finish(self, now + 1)
+                self.pe.datapath.finish(self, now + 1)
             return True
 
         return step
@@ -269,13 +269,13 @@ class Thread:
             self.put(result)
         self.done += 1
         if self.done >= self.count:
-            self.pe.finish(self, now + 1)
+            self.pe.datapath.finish(self, now + 1)
         return True
 
     def _fifo_stops(self, now: int) -> bool:
         """A FIFO is empty or full: a microthread waits, the main thread's operation ends (SDK documentation, DSRs)."""
         if self.number is None and not self.call:
-            self.pe.finish(self, now + 1)
+            self.pe.datapath.finish(self, now + 1)
             return True
         self.stalled = True
         return False
@@ -286,50 +286,25 @@ class Thread:
         if action is None:
             # It is for a control task, which the task picker runs; one that names none is dropped.
             if control.decode(payload).task in self.pe.program.tasks:
-                self.pe.wake(now)
+                self.pe.main.wake(now)
                 return False
             queue.take()
             return True
         queue.take()
         if action.activate is not None:
-            self.pe.activate_at(action.activate, now + 1)
+            self.pe.main.activate_at(action.activate, now + 1)
         if action.unblock is not None:
-            self.pe.unblock_at(action.unblock, now + 1)
+            self.pe.main.unblock_at(action.unblock, now + 1)
         if action.terminate:
-            self.pe.finish(self, now + 1)
+            self.pe.datapath.finish(self, now + 1)
         return True
 
     def close(self) -> None:
         """What its end sends: the command of `advance_switch`, which no CE gets."""
         if self.up is not None and self.up.advance_switch and self.output is not None:
             if not self.output.items:
-                self.pe.sending.append(self.output)
+                self.pe.ramp.sending.append(self.output)
             self.output.items.append((self.up.color, control.encode(((control.ADVANCE, True),)), True))
-
-    def waits(self) -> ThreadWait | None:
-        """What it waits for; None if it can go on."""
-        common: dict[str, Any] = {
-            "pe": self.pe.index,
-            "thread": self.label,
-            "operation": self.name,
-            "task": self.task.function if self.task else "",
-            "place": self.pe.place_of(self),
-            "done": self.done,
-            "extent": self.count,
-            "activates": () if self.settings.activate is None else (self.settings.activate,),
-            "unblocks": () if self.settings.unblock is None else (self.settings.unblock,),
-        }
-        for queue in self.inputs:
-            if not queue.items or queue.items[0][2]:
-                return ThreadWait(kind="receive", queue=queue.number, color=queue.color, **common)
-        if self.output is not None and len(self.output.items) >= self.output.capacity:
-            return ThreadWait(kind="send", queue=self.output.number, color=self.up.color if self.up else None, **common)
-        for ring in self.popped:
-            if not ring.length:
-                return ThreadWait(kind="pop", number=self.pe.fifos.index(ring), **common)
-        if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
-            return ThreadWait(kind="push", number=self.pe.fifos.index(self.pushed), **common)
-        return None
 
 
 def extent(operands: Sequence[Operand]) -> int:
@@ -345,16 +320,6 @@ def extent(operands: Sequence[Operand]) -> int:
     ]
     streams = [operand.extent for operand in operands if isinstance(operand, (FabricIn, FabricOut))]
     return min(in_memory or streams, default=1)
-
-
-def advanced(operand: Operand, done: int) -> Operand:
-    """`operand` behind its first `done` elements."""
-    if isinstance(operand, Mem1d):
-        return operand._replace(address=operand.address + done * operand.stride)
-    if isinstance(operand, Mem4d):
-        low, _ = bounds(operand, 1, 1)
-        return operand._replace(address=low + done * (operand.strides[-1] if operand.strides else 0))
-    return operand
 
 
 def _product(extents: Sequence[int]) -> int:

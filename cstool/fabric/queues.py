@@ -76,13 +76,15 @@ class Ring:
     Args:
         buffer: where it is, and what it activates
         memory: of its PE
+        changed: called after a push or pop, with the task that that activates
     """
 
-    __slots__ = ("buffer", "head", "length", "memory")
+    __slots__ = ("buffer", "changed", "head", "length", "memory")
 
-    def __init__(self, buffer: FifoBuffer, memory: Memory) -> None:
+    def __init__(self, buffer: FifoBuffer, memory: Memory, changed: Callable[[int | None], None]) -> None:
         self.buffer = buffer
         self.memory = memory
+        self.changed = changed
         self.head = 0
         self.length = 0
 
@@ -91,10 +93,13 @@ class Ring:
         at = (self.head + self.length) % self.buffer.capacity
         self.memory.store("w" if self.buffer.width == 4 else "H", self.buffer.address + at * self.buffer.width, bits)
         self.length += 1
+        self.changed(self.buffer.activate_push)
 
     def pop(self) -> int:
         """Take the first element's bits; there must be one."""
         at = self.buffer.address + self.head * self.buffer.width
         self.head = (self.head + 1) % self.buffer.capacity
         self.length -= 1
-        return int(self.memory.load("w" if self.buffer.width == 4 else "H", at))
+        bits = int(self.memory.load("w" if self.buffer.width == 4 else "H", at))
+        self.changed(self.buffer.activate_pop)
+        return bits

@@ -9,7 +9,7 @@
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cstool.fabric import control
@@ -61,8 +61,8 @@ class Picker:
 
     def __init__(
         self,
-        tasks: "dict[int, Task]",
-        blocked: "frozenset[int]",
+        tasks: Mapping[int, Task],
+        blocked: frozenset[int],
         activated: Sequence[int],
         queues: Sequence[InputQueue],
     ) -> None:

@@ -168,7 +168,7 @@ def got(word): note(word)
     (waits,) = simulation.pes[1].waiting()
     assert waits == TaskWait(1, 5, "got", "pe.csl:3:1", True, waits.wavelets, 5)
     assert 2 <= waits.wavelets <= 4  # the queue's two, and what stood on the ramp
-    simulation.pes[1].unblock_at(5, simulation.events.now)
+    simulation.pes[1].main.unblock_at(5, simulation.events.now)
     simulation.run_until()
     assert names(simulation.pes[1]) == list(range(6))
 
