@@ -177,7 +177,8 @@ def _initialize_queue(called: Called) -> Value:
     fields = fields_of(called, 1, known) if len(called.arguments) > 1 else {}
     output = type_ == types.OUTPUT_QUEUE
     if "color" not in fields:
-        if instance.arch.name == "wse3" or not output:
+        # A data task of WSE-2 names its color itself.
+        if instance.arch.name == "wse3":
             raise CslError(f"@initialize_queue of an {type_} of {instance.arch.name} needs .color", place)
         return values.VOID
     instance.bind_queue(number, color_number(fields["color"], called.at(1)), output, place)

@@ -11,7 +11,7 @@ const op = ctrl.opcode;
 const advance = ctrl.encode_single_payload(op.SWITCH_ADV, true, {}, 0);
 const many = ctrl.encode_payload([4]op{ op.NOP, op.SWITCH_ADV, op.SWITCH_RST, op.TEARDOWN },
                                  [4]bool{ true, false, true, false }, @get_control_task_id(40));
-const two = ctrl.encode_payload([2]op{ op.SWITCH_ADV, op.SWITCH_RST }, [2]bool{ true, true }, {});
+const two = ctrl.encode_payload([2]op{ op.SWITCH_ADV, op.SWITCH_RST }, [2]bool{ true, true }, .{});
 var payloads = @zeros([6]u32);
 """
 BODY = """
