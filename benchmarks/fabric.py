@@ -1,0 +1,231 @@
+"""How fast the simulated fabric is: events and wavelets per second, a layout of a whole wafer, the programs of examples.
+
+Run from the project's folder::
+
+    python -m benchmarks.fabric --rounds 5
+    python -m benchmarks.fabric --only events --profile 15
+
+Everything here is measured on this host. An event is a call that the engine makes at a cycle; a wavelet counts once
+where it is sent, and at each link and ramp that it takes as a hop.
+"""
+
+import argparse
+import cProfile
+import io
+import multiprocessing
+import os
+import pstats
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from shutil import copytree
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from cstool.csl.compile import compile_csl
+from cstool.fabric.host import Host
+from cstool.fabric.program import FabricProgram
+from cstool.fabric.simulation import Simulation
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "csl"
+WAFER = (750, 994)
+HALO: Mapping[str, object] = {"width": 16, "height": 16, "rows": 16, "columns": 16, "steps": 8}
+DENSE: Mapping[str, object] = {"M": 80, "N": 120}
+LAYOUT = """
+param width: u16;
+param height: u16;
+const x_color = @get_color(2);
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = width, .height = height });
+const down = .{ .routes = .{ .rx = .{ NORTH }, .tx = .{ RAMP, SOUTH } } };
+const first = .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ RAMP, SOUTH } } };
+const heard = .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } };
+const spoken = .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } };
+layout {
+  @set_rectangle(width, height);
+  for (@range(u16, width)) |x| {
+    const to_east = @get_color(x % 2);
+    const from_west = @get_color((x + 1) % 2);
+    for (@range(u16, height)) |y| {
+      @set_tile_code(x, y, "pe.csl", .{
+        .memcpy_params = memcpy.get_params(x),
+        .rows = 4,
+        .columns = 4,
+        .top = y == 0,
+        .first = x == 0,
+        .x_color = x_color,
+        .from_west = from_west,
+        .to_east = to_east,
+      });
+      if (y == 0) { @set_color_config(x, y, x_color, first); } else { @set_color_config(x, y, x_color, down); }
+      @set_color_config(x, y, from_west, heard);
+      @set_color_config(x, y, to_east, spoken);
+    }
+  }
+}
+"""
+PE = """
+param memcpy_params;
+param rows: u16;
+param columns: u16;
+param top: bool;
+param first: bool;
+param x_color: color;
+param from_west: color;
+param to_east: color;
+const memcpy = @import_module("<memcpy/memcpy>", memcpy_params);
+"""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One launch, simulated.
+
+    Args:
+        seconds: that it took
+        cycles: that it lasted on the fabric
+        events: that the engine worked through
+        wavelets: that PEs sent
+        hops: links and ramps that these took
+        elements: of vector operations
+    """
+
+    seconds: float
+    cycles: int
+    events: int
+    wavelets: int
+    hops: int
+    elements: int
+
+
+def simulate(program: FabricProgram, function: str) -> Speed:
+    """Launch a function once on data that is all zeros."""
+    simulation = Simulation(program)
+    host = Host(simulation)
+    begin = time.perf_counter()
+    host.finish(host.launch(function, ()))
+    seconds = time.perf_counter() - begin
+    stats = simulation.stats()
+    wavelets = sum(pe.sent for pe in stats.pes)
+    elements = sum(pe.elements for pe in stats.pes)
+    return Speed(seconds, stats.cycles, stats.events, wavelets, sum(stats.hops.values()), elements)
+
+
+def compiled(name: str, params: Mapping[str, object]) -> FabricProgram:
+    """A program of examples/csl for WSE-2."""
+    return compile_csl(EXAMPLES / name / "layout.csl", "wse2", params)
+
+
+def events(rounds: int) -> Iterator[str]:
+    """Events and wavelets per second of a grid that exchanges borders, and of one PE that computes from its memory."""
+    yield "| launch | cycles | events | wavelets | hops | elements | s, median (range) | M events/s | k wavelets/s |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    cases = (
+        ("halo exchange, 16 x 16 PEs", "stencil", HALO, "run"),
+        ("A x + b on one PE", "gemv_one_pe", DENSE, "gemv"),
+    )
+    for label, name, params, function in cases:
+        program = compiled(name, params)
+        found = [simulate(program, function) for _ in range(rounds)]
+        one, seconds = found[0], median(each.seconds for each in found)
+        span = f"{seconds:.4f} ({_range([each.seconds for each in found], '.4f')})"
+        yield (
+            f"| {label} | {one.cycles:,} | {one.events:,} | {one.wavelets:,} | {one.hops:,} | {one.elements:,} | {span} "
+            f"| {one.events / seconds / 1e6:.3f} | {one.wavelets / seconds / 1e3:.0f} |"
+        )
+
+
+def profile(most: int) -> Iterator[str]:
+    """Where the time of the halo exchange goes, by function, its own time first."""
+    program = compiled("stencil", HALO)
+    profiler = cProfile.Profile()
+    profiler.enable()
+    simulate(program, "run")
+    profiler.disable()
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(most)
+    yield "```text"
+    yield from (line for line in text.getvalue().splitlines() if line.strip() and "Ordered" not in line)
+    yield "```"
+
+
+def layout(rounds: int) -> Iterator[str]:
+    """Time and peak memory of the layout block of a whole wafer, each round in a process of its own."""
+    spawning = multiprocessing.get_context("spawn")
+    found = []
+    with TemporaryDirectory() as folder:
+        for name, text in (("layout.csl", LAYOUT), ("pe.csl", PE)):
+            (Path(folder) / name).write_text(text)
+        for _ in range(rounds):
+            with spawning.Pool(1) as pool:
+                found.append(pool.apply(_lay_out, (folder,)))
+    seconds, peaks = zip(*found, strict=True)
+    yield "| layout of 750 x 994 PEs | s, median (range) | peak memory, MiB |"
+    yield "|---|---:|---:|"
+    yield f"| compile_csl | {median(seconds):.1f} ({_range(seconds, '.1f')}) | {max(peaks):,} |"
+
+
+def _lay_out(folder: str) -> tuple[float, int]:
+    """Seconds and peak memory [MiB] of the compiler on a whole wafer."""
+    width, height = WAFER
+    begin = time.perf_counter()
+    program = compile_csl(Path(folder) / "layout.csl", "wse2", {"width": width, "height": height})
+    seconds = time.perf_counter() - begin
+    assert int(np.count_nonzero(program.tiles >= 0)) == width * height
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def examples(rounds: int) -> Iterator[str]:
+    """Time of each program of examples/csl, compiled and run by its own commands."""
+    yield "| examples/csl | commands_wse2.sh: s, median (range) | commands_wse3.sh: s, median (range) |"
+    yield "|---|---:|---:|"
+    with TemporaryDirectory() as folder:
+        copy = Path(copytree(EXAMPLES, Path(folder) / "csl"))
+        for where in sorted(path.parent for path in copy.glob("*/run.py")):
+            times = ([_timed(partial(_run_commands, where, arch)) for _ in range(rounds)] for arch in ("wse2", "wse3"))
+            cells = (f"{median(each):.2f} ({_range(each, '.2f')})" for each in times)
+            yield f"| {where.name} | {' | '.join(cells)} |"
+
+
+def _run_commands(where: Path, arch: str) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["bash", f"commands_{arch}.sh"], cwd=where, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def _timed(action: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def _range(values: "list[float] | tuple[float, ...]", form: str) -> str:
+    return f"{min(values):{form}} to {max(values):{form}}"
+
+
+PARTS: dict[str, Callable[[int], Iterator[str]]] = {"events": events, "layout": layout, "examples": examples}
+
+
+def main() -> None:
+    """Print what was measured, as markdown."""
+    parser = argparse.ArgumentParser(description="How fast the simulated fabric is on this host.")
+    parser.add_argument("--rounds", type=int, default=5, help="of each measurement (default: %(default)s)")
+    parser.add_argument("--only", choices=PARTS, help="one part alone")
+    parser.add_argument("--profile", type=int, default=12, help="functions of the profile (default: %(default)s)")
+    arguments = parser.parse_args()
+    for name, part in PARTS.items():
+        if arguments.only in (None, name):
+            for line in part(arguments.rounds):
+                print(line, flush=True)
+            print()
+    if arguments.only in (None, "events"):
+        print(*profile(arguments.profile), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
