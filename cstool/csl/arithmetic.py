@@ -339,6 +339,8 @@ def pointer_coerces(source: PointerType, target: PointerType) -> bool:
     if source.pointee == target.pointee and (source.many == target.many or target.many):
         return True
     pointee = source.pointee
+    if isinstance(pointee, FunctionType):
+        return coerces(pointee, target.pointee)
     return target.many and isinstance(pointee, ArrayType) and pointee.element == target.pointee
 
 

@@ -230,12 +230,13 @@ def _constants(called: Called) -> Value:
 
 
 @builtin("range", 2, 4, ALSO_RUN, "numbers to loop over: @range(T, end), @range(T, start, end, step)")
+@builtin("range_start", 3, 3, ALSO_RUN, "numbers to loop over: @range_start(T, start, end)")
 def _range(called: Called) -> Value:
     type_ = type_argument(called, 0)
     if not types.is_int(type_):
         raise CslError(f"@range counts in an integer type, got {type_}", called.at(0))
     bounds = [
-        arithmetic.coerce(argument, type_, called.at(at), "a bound of @range")[1]
+        arithmetic.coerce(argument, type_, called.at(at), f"a bound of @{called.node.name}")[1]
         for at, argument in enumerate(called.arguments)
         if at
     ]

@@ -25,8 +25,8 @@ _ = emit_vector  # its builtins are found by their names
 _DSD_IMPORTS = ("Dsr", "FabricIn", "FabricOut", "Fifo", "Mem1d", "Mem4d", "OnControl", "Pointer", "Settings")
 _NUMBERS = ("f16",)
 _SCALARS = (
-    *("bits16", "bits32", "float16", "float32", "function", "integer", "load64", "modulo", "outside", "quotient"),
-    *("ratio", "remainder", "shift", "shown", "store64"),
+    *("bits16", "bits32", "finished", "float16", "float32", "function", "integer", "load64", "modulo", "outside"),
+    *("quotient", "ratio", "remainder", "shift", "shown", "store64"),
 )
 _TAKEN = frozenset(
     {
@@ -36,6 +36,7 @@ _TAKEN = frozenset(
         "NAN",
         "INFINITY",
         "HALVES",
+        "FUNCTIONS",
         "offset_dsd",
         "placed_dsd",
         *VIEWS.values(),
@@ -70,18 +71,26 @@ class Unaligned(Exception):  # noqa: N818 - no error: it starts the writing anew
     """A pointer to 32 bits may be a multiple of 2 alone: all accesses by pointers must say so."""
 
 
+class PointersWait(Exception):  # noqa: N818 - likewise
+    """A function that something points to waits: all calls by pointers must say so."""
+
+
 class ProgramText:
     """The text of one program.
 
     Args:
         instance: the program
         unaligned: whether pointers to 32 bits may be odd multiples of 2
+        pointers_wait: whether a function that is called by a pointer may wait
         stack: addresses of locals in SRAM that an earlier attempt took, by name and type
     """
 
-    def __init__(self, instance: Instance, unaligned: bool, stack: dict[tuple[str, str, int], int]) -> None:
+    def __init__(
+        self, instance: Instance, unaligned: bool, pointers_wait: bool, stack: dict[tuple[str, str, int], int]
+    ) -> None:
         self.instance = instance
         self.unaligned = unaligned
+        self.pointers_wait = pointers_wait
         self.views: set[str] = set()
         self.imports: set[str] = set()
         self.inputs: set[int] = set()
@@ -243,9 +252,25 @@ class ProgramText:
         written.waits = frame.waits
         written.instructions = frame.instructions + 2
 
+    def pointed(self) -> dict[int, Written]:
+        """The functions that pointers point to.
+
+        Raises:
+            PointersWait: what has been written does not count with one that waits.
+        """
+        found: dict[int, Written] = {}
+        for function in self.instance.pointed:  # it grows meanwhile
+            parameters = [type_ or types.VOID for type_ in evaluate.function_type(function).parameters]
+            place = function.declaration.place
+            written = self.function(evaluate.specialise(function, parameters, place), place)
+            if written.waits and not self.pointers_wait:
+                raise PointersWait
+            found[self.instance.pointer_to(function)] = written
+        return found
+
     # --- the whole ---
 
-    def text(self, roots: Sequence[tuple[str, Written]]) -> str:
+    def text(self, roots: Sequence[tuple[str, Written]], pointed: dict[int, Written]) -> str:
         """All of it."""
         body = [line for written in self._order for line in ["", *written.lines]]
         used = set(re.findall(r"[A-Za-z_]\w*", "\n".join([*body, *self._constant_lines, *self._object_lines])))
@@ -259,7 +284,12 @@ class ProgramText:
         if "R" in used:
             out.append(f"    R = memoryview(bytearray({4 * self._cells})).cast('f')  # what is put here is rounded")
         out += [f"    {line}" for line in [*self._constant_lines, *self._object_lines]]
+        if "FUNCTIONS" in used:
+            out.append("    FUNCTIONS = {}  # by what points to them")
         out += body
+        if "FUNCTIONS" in used:
+            table = ", ".join(f"{pointer}: {written.name}" for pointer, written in pointed.items())
+            out += ["", f"    FUNCTIONS.update({{{table}}})"]
         names = ", ".join(f"{name!r}: {written.name}" for name, written in roots)
         return "\n".join([*out, "", f"    return {{{names}}}", ""])
 
@@ -309,16 +339,20 @@ def emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
         CslError: something in them is wrong.
     """
     stack: dict[tuple[str, str, int], int] = {}
-    for unaligned in (False, True):
-        program = ProgramText(instance, unaligned, stack)
+    unaligned = pointers_wait = False
+    while True:
+        program = ProgramText(instance, unaligned, pointers_wait, stack)
         try:
             made = [(root.name, _root(program, root)) for root in roots]
+            pointed = program.pointed()
         except Unaligned:
-            continue
-        return EmittedCode(
-            program.text(made), program.code_bytes(), frozenset(program.inputs), frozenset(program.outputs)
-        )
-    raise AssertionError("the second time counts with unaligned pointers")
+            unaligned = True
+        except PointersWait:
+            pointers_wait = True
+        else:
+            return EmittedCode(
+                program.text(made, pointed), program.code_bytes(), frozenset(program.inputs), frozenset(program.outputs)
+            )
 
 
 def _root(program: ProgramText, root: Root) -> Written:

@@ -242,6 +242,8 @@ def _field_want(type_: Type | None, name: str) -> Type | None:
 def call(frame: Frame, node: syntax.Call, want: Type | None) -> Code:  # noqa: ARG001
     """`f(a, b)`."""
     function = _callee(frame, node)
+    if isinstance(function, Code):
+        return _call_by_pointer(frame, function, node)
     generic = evaluate.function_type(function)
     declared = function.declaration
     if declared.kind == "task":
@@ -252,24 +254,43 @@ def call(frame: Frame, node: syntax.Call, want: Type | None) -> Code:  # noqa: A
     return call_with(frame, function, made, node)
 
 
-def _callee(frame: Frame, node: syntax.Call) -> FunctionValue:
-    target = node.function
-    if isinstance(target, syntax.Dereference):
-        pointer = evaluate.try_comptime(target.pointer, frame.scope)
-        value = pointer
-    else:
-        value = evaluate.try_comptime(target, frame.scope)
+def _callee(frame: Frame, node: syntax.Call) -> FunctionValue | Code:
+    """The function that is called; where run time alone knows it, the pointer to it."""
+    target = node.function.pointer if isinstance(node.function, syntax.Dereference) else node.function
+    value = evaluate.try_comptime(target, frame.scope)
     if value is None:
-        type_ = expression(frame, target).type
-        pointee = type_.pointee if isinstance(type_, PointerType) else type_
-        if isinstance(pointee, FunctionType):
-            raise CslError(
-                "a function that is called must be known at compile time", node.place, "a 'switch' can choose one"
-            )
-        raise CslError(f"only a function can be called, got {type_}", node.place)
+        pointer = expression(frame, target)
+        if types.points_to_function(pointer.type):
+            return pointer
+        raise CslError(f"only a function can be called, got {pointer.type}", node.place)
+    if types.points_to_function(value[0]):
+        return frame.program.instance.function_at(value[1])
     if not isinstance(value[1], FunctionValue):
         raise CslError(f"only a function can be called, got {values.describe(value)}", node.place)
     return value[1]
+
+
+def _call_by_pointer(frame: Frame, pointer: Code, node: syntax.Call) -> Code:
+    assert isinstance(pointer.type, PointerType)
+    function = pointer.type.pointee
+    assert isinstance(function, FunctionType)
+    assert function.result is not None
+    if len(node.arguments) != len(function.parameters):
+        raise CslError(f"{function} takes {len(function.parameters)} arguments, got {len(node.arguments)}", node.place)
+    passed = []
+    made = frame.made(node.arguments, function.parameters)
+    for argument, code, type_ in zip(node.arguments, made, function.parameters, strict=True):
+        assert type_ is not None
+        passed.append(frame.settled(converted(code, type_, argument.place)))
+    frame.cost(costs.CALL + len(passed) * costs.ALU, 1 + len(passed))
+    frame.tick()
+    failure = f"pe.fail('a pointer that is called points to a function, got another', '{node.place}')"
+    text = f"(FUNCTIONS.get({pointer.python}) or {failure})({', '.join(code.python for code in passed)})"
+    if frame.program.pointers_wait:
+        frame.waits = True
+        text = f"(yield from finished({text}))"
+    frame.effects += 1
+    return Code(function.result, text, calls=True, reads=True)
 
 
 def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:

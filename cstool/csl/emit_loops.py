@@ -85,6 +85,9 @@ def for_loop(frame: Frame, node: syntax.For) -> bool:
         return _inline_for(frame, node)
     if isinstance(node.values, syntax.Builtin) and node.values.name in ("range", "range_start"):
         return _range_loop(frame, node, node.values)
+    named = evaluate.try_comptime(node.values, frame.scope)
+    if named is not None and named[0] == types.RANGE:
+        return _range_loop(frame, node, node.values)
     return _array_loop(frame, node)
 
 
@@ -108,7 +111,7 @@ def _inline_for(frame: Frame, node: syntax.For) -> bool:
     return True
 
 
-def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Builtin) -> bool:
+def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> bool:
     """`for (@range(i16, n)) |i|`: Python's `range`; whether the end fits the type is for the program to know."""
     value = evaluate.try_comptime(values_, frame.scope)
     name, _ = _loop_names(node)
@@ -116,6 +119,7 @@ def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Builtin) -> bool
         type_, span = value[1]
         numbers = [known((type_, each)) for each in (span.start, span.stop, span.step)]
     else:
+        assert isinstance(values_, syntax.Builtin)
         type_, numbers = _range_numbers(frame, values_)
     start, stop, step = numbers
     low, high = _span(type_, start, stop, step)

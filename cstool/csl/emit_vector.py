@@ -293,6 +293,8 @@ def _map(frame: Frame, node: syntax.Builtin) -> Code:
     if len(node.arguments) < 2:
         raise CslError(f"@map takes a function and operands, got {len(node.arguments)} arguments", node.place)
     function = evaluate.evaluate(node.arguments[0], frame.scope)
+    if types.points_to_function(function[0]):
+        function = function[0], frame.program.instance.function_at(function[1])
     if not isinstance(function[1], FunctionValue):
         raise CslError(f"@map takes a function first, got {values.describe(function)}", node.arguments[0].place)
     made = frame.made(node.arguments[1:])

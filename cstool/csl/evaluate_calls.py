@@ -119,10 +119,12 @@ def call(function: FunctionValue, arguments: Sequence[Value], place: Place | Non
 def _call(node: syntax.Call, env: Env) -> Code:
     target = compile_expression(node.function, env)
     arguments = [compile_expression(argument, env).run for argument in node.arguments]
-    place, calls = node.place, env.calls
+    place, calls, instance = node.place, env.calls, env.module.instance
 
     def function_of(value: Value) -> FunctionValue:
         function = value[1]
+        if types.points_to_function(value[0]):
+            function = instance.function_at(function)
         if not isinstance(function, FunctionValue):
             raise CslError(f"only functions can be called, got {describe(value)}", place)
         if function.declaration.kind == "task":

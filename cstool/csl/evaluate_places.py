@@ -108,8 +108,23 @@ def dereference(value: Value, place: Place | None) -> Value:
 @expression_of(syntax.Dereference)
 def _dereference(node: syntax.Dereference, env: Env) -> Code:
     pointer = compile_expression(node.pointer, env)
-    place, inner = node.place, pointer.run
-    return Code(lambda frame: dereference(inner(frame), place))
+    place, inner, instance = node.place, pointer.run, env.module.instance
+
+    def run(frame: Frame) -> Value:
+        value = inner(frame)
+        if types.points_to_function(value[0]):
+            return value[0].pointee, instance.function_at(value[1])  # type: ignore[attr-defined]
+        return dereference(value, place)
+
+    return Code(run)
+
+
+def _pointer_to_function(function: values.FunctionValue, value: Value, env: Env) -> Code:
+    """Code of `&f`. A generic function and a task, to which nothing can point at run time, stand for themselves."""
+    type_ = value[0]
+    if not isinstance(type_, types.FunctionType) or type_.kind != "fn" or None in type_.parameters:
+        return constant(value)
+    return constant((PointerType(type_, const=True), env.module.instance.pointer_to(function)))
 
 
 def index_count(count: int) -> str:
@@ -173,7 +188,7 @@ def address_of(node: syntax.Expression, env: Env) -> Code:
     name = getattr(node, "name", "")
     if isinstance(what, Constant):
         if isinstance(what.value[1], values.FunctionValue):
-            return constant(what.value)
+            return _pointer_to_function(what.value[1], what.value, env)
         return constant((PointerType(what.type, const=True), what.address()))
     if isinstance(what, Variable):
         return constant((PointerType(what.type), what.address()))

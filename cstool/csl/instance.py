@@ -120,6 +120,7 @@ class Instance:
     roots: dict[tuple[object, str], Root] = field(default_factory=dict)
     warnings: list[CslError] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
+    pointed: list[FunctionValue] = field(default_factory=list)
     _root: "Module | None" = None
     _end: int = DATA_START
     _bytes: bytearray = field(default_factory=bytearray)
@@ -248,6 +249,16 @@ class Instance:
         """The color that a queue is bound to so far."""
         bound = (self.output_queues if output else self.input_queues).get(queue)
         return None if bound is None else bound[0]
+
+    def pointer_to(self, function: FunctionValue) -> int:
+        """What a pointer to a function is: a number behind all addresses of SRAM."""
+        if function not in self.pointed:
+            self.pointed.append(function)
+        return SRAM_BYTES + 2 * self.pointed.index(function)
+
+    def function_at(self, pointer: int) -> FunctionValue:
+        """The function that `pointer_to` gave a number."""
+        return self.pointed[(pointer - SRAM_BYTES) // 2]
 
     def root_of(self, function: FunctionValue, kind: str, letters: tuple[str, ...] = ()) -> Root:
         """The root for a function, under a name of its own."""

@@ -223,6 +223,11 @@ class FunctionType(Type):
         return True
 
 
+def points_to_function(type_: Type) -> bool:
+    """Whether a type is `*fn(..)..`."""
+    return isinstance(type_, PointerType) and isinstance(type_.pointee, FunctionType)
+
+
 @dataclass(frozen=True)
 class StructType(Type):
     """`struct {..}`, `packed struct {..}`, `union {..}`: nominal, by `name`, its declaration's place and arguments.

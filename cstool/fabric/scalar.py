@@ -5,7 +5,8 @@ Names are short because compiled code shows them. Integers are Python's, within 
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from types import GeneratorType
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,11 @@ class Failing(Protocol):
     def fail(self, message: str, place: str) -> None:
         """End the simulation."""
         ...
+
+
+def finished(called: Any) -> Generator[Any, Any, Any]:
+    """The result of a function that was called by a pointer, and may be one that waits."""
+    return (yield from called) if isinstance(called, GeneratorType) else called
 
 
 def quotient(pe: Failing, place: str, left: int, right: int) -> int:
