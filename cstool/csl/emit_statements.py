@@ -9,6 +9,7 @@ from cstool.csl.emit_builtins import statement_builtin
 from cstool.csl.emit_expressions import operate
 from cstool.csl.emit_frame import NEVER, Code, Frame, Local, converted, expression, in_variable, is_raw, known, runtime
 from cstool.csl.emit_places import Address, Spot, load, spot_of, store
+from cstool.csl.operands import FORMS
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, StructType, Type
 
@@ -188,6 +189,8 @@ def _evaluate(frame: Frame, node: syntax.Evaluate) -> bool:
     if code.calls:
         frame.flush()
         frame.line(_bare(code.text))
+    elif isinstance(inner, syntax.Builtin) and inner.name in FORMS:
+        pass  # whether an operation on a FIFO did all its elements
     elif code.type not in (types.VOID, NEVER) and not code.known:
         raise CslError(f"a value is not used, got {code.type}", node.place, "_ = ...; says that it is not needed")
     return code.type != NEVER
