@@ -163,3 +163,29 @@ comptime {
 """
     run = Run(tmp_path, {"layout.csl": STREAM, "send.csl": SEND, "take.csl": TAKE + take}, arch)
     assert run.at(1, 0, "got") == [1, 2, 3, 4, -1, 1, 2, 3, 4, 0, 0, 0]
+
+
+@ARCHS
+def test_an_older_program_names_a_color_of_launches(tmp_path: Path, arch: str) -> None:
+    layout = """
+const launch: color = @get_color(8);
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 1, .LAUNCH = launch });
+layout {
+  @set_rectangle(1, 1);
+  @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(0) });
+  @export_name("go", fn () void);
+}
+"""
+    pe = """
+param memcpy_params: comptime_struct;
+const sys_mod = @import_module("<memcpy/memcpy>", memcpy_params);
+fn go() void {
+  sys_mod.unblock_cmd_stream();
+}
+comptime {
+  @export_symbol(go);
+  if (!@is_arch("wse3")) @rpc(@get_data_task_id(sys_mod.LAUNCH));
+}
+"""
+    run = Run(tmp_path, {"layout.csl": layout, "pe.csl": pe}, arch)
+    assert [each.name for each in run.program.exported] == ["go"]
