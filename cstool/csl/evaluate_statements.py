@@ -31,6 +31,9 @@ from cstool.csl.source import CslError, Place
 from cstool.csl.types import BOOL, ArrayType, PointerType, StructType
 from cstool.csl.values import Reference, Value, describe
 
+MOST_TURNS = 10_000_000
+"""of one `while` at compile time; they take about ten seconds"""
+
 # --- declarations ---
 
 
@@ -439,7 +442,15 @@ def _while(node: syntax.While, env: Env) -> Step:
     place, label = node.condition.place, node.label
 
     def step(frame: Frame) -> Jump | None:
+        turns = 0
         while _condition(condition_run(frame), place):
+            turns += 1
+            if turns > MOST_TURNS:
+                raise CslError(
+                    f"a 'while' at compile time must end within {MOST_TURNS:,} turns, it goes on",
+                    node.place,
+                    "look at its condition: does its step, or its body, change what it depends on?",
+                )
             jump = body(frame)
             if jump is not None:
                 ends, to = _left(jump, label)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cstool import __version__
+from cstool.errors import CstoolError
 from cstool.sdk.legacy_numbers import compile_script, install
 
 SITE = Path(__file__).resolve().parent / "site"
@@ -33,6 +34,8 @@ _OURS = (
     "<frozen runpy",
 )
 """files whose frames are not shown in tracebacks"""
+_PACKAGE = f"{SITE.parent}{os.sep}"
+"""files whose frames are not shown below an error that they tell of: the script's own line is what is to be mended"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,20 +111,20 @@ def _guarded(run: Any) -> int:
         return 1
     except BaseException as error:
         report = traceback.TracebackException.from_exception(error)
-        _leave_out(report)
+        _leave_out(report, (*_OURS, _PACKAGE) if isinstance(error, CstoolError | KeyboardInterrupt) else _OURS)
         _flush()
         print("".join(report.format()), end="", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
-def _leave_out(report: traceback.TracebackException | None) -> None:
+def _leave_out(report: traceback.TracebackException | None, files: tuple[str, ...]) -> None:
     """Take frames of this program's out of a traceback: the script's are what matters."""
     while report is not None:
-        kept = [frame for frame in report.stack if not frame.filename.startswith(_OURS)]
+        kept = [frame for frame in report.stack if not frame.filename.startswith(files)]
         # A syntax error of the script has no frame of its own, and then no heading.
         report.stack = traceback.StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
-        _leave_out(report.__cause__)
+        _leave_out(report.__cause__, files)
         report = report.__context__
 
 

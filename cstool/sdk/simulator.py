@@ -21,6 +21,7 @@ import numpy as np
 from cstool.atomic_file import write_replacing
 from cstool.errors import CstoolError, fault_of
 from cstool.fabric.host import Command, Host, Rectangle
+from cstool.fabric.overrun import watch
 from cstool.fabric.simulation import Simulation
 from cstool.fabric.stats import stats_document
 from cstool.plain_text import one_line
@@ -67,6 +68,7 @@ class Session:
                 self._recorder = Recorder(program)
             self.simulation = Simulation(program, max_cycles=_limit(), on_trace=self._recorder, on_say=self._say)
             self._host = Host(self.simulation, self._log.add, modelled=_modelled())
+            watch(self.simulation)
         except Exception as error:
             self._fail(error)
 
