@@ -14,7 +14,7 @@ param n: u16;
 const IN: color = @get_color(5);
 const OUT: color = @get_color(6);
 const LOOP: color = @get_color(7);
-const memcpy = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 1, 
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 1,
   .MEMCPYH2D_1 = IN, .MEMCPYD2H_1 = OUT });
 layout {
   @set_rectangle(1, 1);
@@ -410,6 +410,6 @@ def test_a_teardown_handler(tmp_path: Path, arch: str) -> None:
     }
     grid = Hosted(tmp_path, files, arch)
     grid.launch("go")
-    i = grid.get("info", 8, np.uint16)
+    info = grid.get("info", 8, np.uint16)
     assert info[0, 1, :2].tolist() == [10, 1], info
     assert grid.stop() == []
