@@ -39,6 +39,7 @@ class Options:
     channels: int = 1
     import_paths: tuple[str, ...] = ()
     fp16_format: str = "f16"
+    name_exports: bool = True
 
 
 class Compilation:
@@ -272,6 +273,8 @@ class Compilation:
         for instance in instances:
             for name, (_, type_, place) in instance.symbols.items():
                 seen.add(name)
+                if not self.options.name_exports:
+                    self.layout.export(name, type_, not (isinstance(type_, PointerType) and type_.const), place)
                 exported = self.layout.exported.get(name)
                 if exported is None:
                     raise CslError(
@@ -396,6 +399,7 @@ def compile_csl(
     fp16_format: str = "f16",
     say: Callable[[str], None] | None = None,
     emit: Emit | None = None,
+    name_exports: bool = True,
     on_warning: Callable[[CslError], None] | None = None,
     max_inlined_iterations: int | None = None,  # noqa: ARG001 - loops at compile time have no limit here
     comptime_func_depth_limit: int | None = None,
@@ -415,6 +419,7 @@ def compile_csl(
         fp16_format: what `@fp16()` is
         say: gets what `@comptime_print` says
         emit: for tests: what turns functions into Python
+        name_exports: whether the layout names what programs export; if not, everything is named
         on_warning: gets what is most likely not meant
         max_inlined_iterations: no limit here
         comptime_func_depth_limit: calls within calls at compile time
@@ -428,7 +433,15 @@ def compile_csl(
     given = {name: given_value(value) for name, value in (params or {}).items()}
     given |= {name: (types.COLOR, color) for name, color in (colors or {}).items()}
     options = Options(
-        arch, given, fabric_dims, fabric_offsets, memcpy, channels, tuple(map(str, import_paths)), fp16_format
+        arch,
+        given,
+        fabric_dims,
+        fabric_offsets,
+        memcpy,
+        channels,
+        tuple(map(str, import_paths)),
+        fp16_format,
+        name_exports,
     )
     if not Path(path).is_file():
         raise CstoolError(f"{path}: no such file")

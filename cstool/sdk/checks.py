@@ -33,8 +33,8 @@ def order_of(name: str, order: MemcpyOrder) -> Any:
     return order.value
 
 
-def check_array(name: str, role: str, array: Any, size: int) -> None:
-    """Raise unless an array of the host has `size` words of 32 bits."""
+def check_array(name: str, role: str, array: Any, size: int | None = None) -> None:
+    """Raise unless an array of the host has `size` words of 32 bits; None: any number but 0."""
     if not isinstance(array, np.ndarray):
         raise SdkRuntimeError(f"{name}: {role} must be a NumPy array, got {type(array).__name__}")
     if array.dtype.itemsize != 4 or array.dtype.kind not in "uif":
@@ -42,7 +42,9 @@ def check_array(name: str, role: str, array: Any, size: int) -> None:
             f"{name}: {role} must be an array of uint32, int32 or float32, got {array.dtype}",
             "input_array_to_u32 makes such of 16-bit data" if array.dtype.itemsize == 2 else None,
         )
-    if array.size != size:
+    if size is None and not array.size:
+        raise SdkRuntimeError(f"{name}: {role} must have at least 1 element, got none")
+    if size is not None and array.size != size:
         raise SdkRuntimeError(f"{name}: {role} must have {size} elements, got {array.size}")
 
 

@@ -77,16 +77,6 @@ class SdkCompileArtifacts:
         self.path = artifacts_path
 
 
-class SdkLayout:
-    """Refused: layouts are written in CSL, and compiled with `cslc`."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ARG002 - the vendor's signature
-        raise SdkRuntimeError(
-            "SdkLayout is not there: layouts in Python cannot be compiled",
-            "write the layout in CSL, compile it with cslc, and give its directory to SdkRuntime",
-        )
-
-
 def refuse_wafer(cmaddr: str | None) -> None:
     """Raise if a host script names a wafer."""
     if cmaddr:

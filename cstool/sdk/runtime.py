@@ -17,6 +17,7 @@ from cstool.sdk.artifact import ProgramError, read_summary
 from cstool.sdk.checks import argument_of, bits_of, check_array, declared, listed, order_of, whole_numbers
 from cstool.sdk.client import SdkRuntimeError, Simulator, Task
 from cstool.sdk.inspection import NUMPY, Array, symbol_in, traced_value
+from cstool.sdk.layout_types import HOST_IN, HOST_OUT, Stream
 from cstool.sdk.platforms import (
     MemcpyDataType,
     MemcpyOrder,
@@ -285,13 +286,51 @@ class SdkRuntime:
 
     # --- ports of SdkLayout ---
 
-    def send(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ARG002 - the vendor's signature
-        """Refused: ports belong to SdkLayout."""
-        raise SdkRuntimeError("send: ports are made by SdkLayout, which is not there", "stream with memcpy_h2d")
+    def send(self, stream: Stream, data: Array, nonblock: bool = False) -> Task:
+        """Send an array of words of 32 bits to an input port.
 
-    def receive(self, *arguments: Any, **keywords: Any) -> None:  # noqa: ARG002 - the vendor's signature
-        """Refused: ports belong to SdkLayout."""
-        raise SdkRuntimeError("receive: ports are made by SdkLayout, which is not there", "stream with memcpy_d2h")
+        Args:
+            stream: what `create_input_stream` made
+            data: [words]
+            nonblock: whether to return before the fabric has taken all of them
+        """
+        header = {"op": "stream_in", "to": HOST_IN, "at": self._port("send", stream, True), "bits": 32}
+        check_array("send", "data", data)
+        words = np.ascontiguousarray(data).reshape(-1).view(np.uint32)
+        return self._ready("send").ask("send", header | {"shape": [1, 1, words.size]}, words, block=not nonblock)
+
+    def receive(self, stream: Stream, dest: Array, size: int | None = None, nonblock: bool = False) -> Task:
+        """Take words of 32 bits that an output port sends into a host array, which is filled when it is done.
+
+        Args:
+            stream: what `create_output_stream` made
+            dest: [words]
+            size: words; None: as many as `dest` has
+            nonblock: whether to return before it is done
+        """
+        at = self._port("receive", stream, False)
+        check_array("receive", "dest", dest)
+        (size,) = whole_numbers("receive", dest.size if size is None else size)
+        if not 1 <= size <= dest.size:
+            raise SdkRuntimeError(f"receive: size must be 1 to {dest.size}, as dest has room, got {size}")
+        if not (dest.flags.c_contiguous and dest.flags.writeable):
+            raise SdkRuntimeError("receive: dest must be contiguous and writable, it is not")
+        header = {"op": "stream_out", "from": HOST_OUT, "at": at, "elements": size, "bits": 32}
+        flat = dest.reshape(-1).view(np.uint32)
+
+        def take(words: wire.Words) -> None:
+            flat[:size] = words
+
+        return self._ready("receive").ask("receive", header, block=not nonblock, take=take)
+
+    def _port(self, name: str, stream: Any, is_input: bool) -> list[int]:
+        """The rectangle of the PE where a stream reaches the fabric."""
+        if not isinstance(stream, Stream) or stream.port.is_input != is_input:
+            maker = "create_input_stream" if is_input else "create_output_stream"
+            raise SdkRuntimeError(f"{name}: what SdkLayout.{maker} made is expected, got {stream}")
+        if stream.at is None:
+            raise SdkRuntimeError(f"{name}: the layout must be compiled first, that of {stream} is not")
+        return [*stream.at, 1, 1]
 
     # --- inside ---
 

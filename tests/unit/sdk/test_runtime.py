@@ -21,7 +21,6 @@ from cstool.sdk.platforms import (
     MemcpyDataType,
     MemcpyOrder,
     SdkCompileArtifacts,
-    SdkLayout,
     SdkTarget,
     SimfabConfig,
     get_platform,
@@ -265,10 +264,8 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
         (lambda r: r.launch("scale", np.float32(1)),
          "launch: argument 1 of scale(u32): must be an integer, got float32"),
         (lambda r: r.load(), "load: the program is loaded already"),
-        (lambda r: r.send(0, 0), "send: ports are made by SdkLayout, which is not there\n"
-         "hint: stream with memcpy_h2d"),
-        (lambda r: r.receive(0, 0), "receive: ports are made by SdkLayout, which is not there\n"
-         "hint: stream with memcpy_d2h"),
+        (lambda r: r.send(0, 0), "send: what SdkLayout.create_input_stream made is expected, got 0"),
+        (lambda r: r.receive(0, 0), "receive: what SdkLayout.create_output_stream made is expected, got 0"),
         (lambda r: r.read_symbol(0, 0, "scale"),
          "PE 0.0: its program must export 'scale', it exports: A, B, bad, fixed, scale, slow, stuck"),
     ],
@@ -316,16 +313,12 @@ def test_a_program_without_memcpy(tmp_path: Path) -> None:
     )
 
 
-def test_a_wafer_and_a_layout_are_refused(folder: Path) -> None:
+def test_a_wafer_is_refused(folder: Path) -> None:
     expected = "cmaddr: must be left out, programs are simulated here, got 10.0.0.1:9000"
     assert message(lambda: SdkRuntime(folder, cmaddr="10.0.0.1:9000")) == expected
     assert message(lambda: get_platform("10.0.0.1:9000")) == expected
     platform = get_platform(None, SimfabConfig(dump_core=True), SdkTarget.WSE3)
     assert (platform.is_simulation(), platform.is_system()) == (True, False)
-    assert message(lambda: SdkLayout(platform)) == (
-        "SdkLayout is not there: layouts in Python cannot be compiled\n"
-        "hint: write the layout in CSL, compile it with cslc, and give its directory to SdkRuntime"
-    )
 
 
 def test_no_program(tmp_path: Path) -> None:

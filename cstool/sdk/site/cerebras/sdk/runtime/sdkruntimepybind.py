@@ -1,12 +1,22 @@
 """Runs a compiled program: `SdkRuntime` and what it is told with."""
 
 from cstool.sdk.client import Task
+from cstool.sdk.layout_program import SdkLayout
+from cstool.sdk.layout_region import CodeRegion
+from cstool.sdk.layout_types import (
+    Color,
+    Edge,
+    EdgeRouteInfo,
+    PortHandle,
+    Route,
+    RoutingPosition,
+    get_edge_routing,
+)
 from cstool.sdk.platforms import (
     MemcpyDataType,
     MemcpyOrder,
     SdkCompileArtifacts,
     SdkExecutionPlatform,
-    SdkLayout,
     SdkTarget,
     SimfabConfig,
     get_platform,
@@ -16,8 +26,15 @@ from cstool.sdk.platforms import (
 from cstool.sdk.runtime import SdkRuntime
 
 __all__ = [
+    "CodeRegion",
+    "Color",
+    "Edge",
+    "EdgeRouteInfo",
     "MemcpyDataType",
     "MemcpyOrder",
+    "PortHandle",
+    "Route",
+    "RoutingPosition",
     "SdkCompileArtifacts",
     "SdkExecutionPlatform",
     "SdkLayout",
@@ -25,6 +42,7 @@ __all__ = [
     "SdkTarget",
     "SimfabConfig",
     "Task",
+    "get_edge_routing",
     "get_platform",
     "get_simulator",
     "get_system",
