@@ -390,3 +390,80 @@ layout {
 """
     run = Run(tmp_path, {"layout.csl": layout, **pair("  @mov16(one, 7);")}, arch)
     assert [got[0] for got in run.row("got")] == [0, 7, 7, 7]
+
+
+@pytest.mark.parametrize("pop", ["always_pop", "pop_on_advance"])
+def test_pes_of_a_row_take_turns_on_one_color(tmp_path: Path, arch: str, pop: str) -> None:
+    """Each sends, then opens its router to what comes from the east; the last one closes them all again."""
+    layout = """
+param width: i16;
+const c: color = @get_color(8);
+layout {
+  @set_rectangle(width, 1);
+  for (@range(i16, width)) |x| {
+    @set_tile_code(x, 0, "pe.csl", .{ .x = x, .width = width, .c = c });
+    if (x == 0) {
+      @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ EAST }, .tx = .{ RAMP } } });
+    } else {
+      @set_color_config(x, 0, c, .{
+        .routes = .{ .rx = .{ RAMP }, .tx = .{ WEST } },
+        .switches = .{ .pos1 = .{ .rx = EAST }, .ring_mode = false, .pop_mode = .{ .POP = true } },
+      });
+    }
+  }
+  @export_name("got", [*]f32, true);
+}
+""".replace("POP", pop)
+    pe = """
+param x: i16;
+param width: i16;
+param c: color;
+const ports = @import_module("ports.csl");
+const ctrl = @import_module("<control>");
+const rounds = ROUNDS;
+const total = @as(u16, width - 1) * 2 * rounds;
+const out_queue = @get_output_queue(2);
+const in_queue = @get_input_queue(3);
+const out = ports.fabout(c, out_queue, 2, false);
+const command = ports.fabout(c, out_queue, 1, true);
+const opcode = if (x == width - 1) ctrl.opcode.SWITCH_RST else ctrl.opcode.SWITCH_ADV;
+const payload = ctrl.encode_single_payload(opcode, true, {}, 0);
+const go = @get_local_task_id(9);
+const then = @get_local_task_id(10);
+var got = @zeros([total]f32);
+var got_ptr: [*]f32 = &got;
+var mine = @zeros([2]f32);
+const mine_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> mine[i] });
+var round: u16 = 0;
+task main() void {
+  if (x == 0) {
+    const to = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{total} -> got[i] });
+    @fmovs(to, ports.fabin(c, in_queue, total), .{ .async = true });
+  } else if (round < rounds) {
+    mine[0] = @as(f32, x) + 10.0 * @as(f32, round);
+    mine[1] = -mine[0];
+    round += 1;
+    @fmovs(out, mine_dsd, .{ .async = true, .activate = then });
+  }
+}
+task finish() void {
+  @mov32(command, payload, .{ .async = true, .activate = go });
+}
+comptime {
+  @bind_local_task(main, go);
+  @bind_local_task(finish, then);
+  @activate(go);
+  if (x == 0) {
+    @initialize_queue(in_queue, .{ .color = c });
+  } else if (@is_arch("wse3")) {
+    @initialize_queue(out_queue, .{ .color = c });
+  }
+  @export_symbol(got_ptr, "got");
+}
+"""
+    # a reset that is popped ends at the sender's own router: then there is one round
+    rounds = 1 if pop == "always_pop" else 2
+    files = {"layout.csl": layout, "pe.csl": pe.replace("ROUNDS", str(rounds))}
+    run = Run(tmp_path, files, arch, {"width": 5})
+    turns = [x + 10 * round_ for round_ in range(rounds) for x in range(1, 5)]
+    assert run.at(0, 0, "got") == [value for turn in turns for value in (turn, -turn)]
