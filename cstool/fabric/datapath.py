@@ -38,6 +38,7 @@ class Datapath:
         self.ticked = -1
         self.elements = 0
         self._events = pe.simulation.events
+        self._ramp = pe.ramp
         self._numbered: dict[int, Thread] = {}
         self._one_priority = True
         self._planned = -1  # the cycle that a tick was asked for last
@@ -155,7 +156,8 @@ class Datapath:
         threads = self.threads
         if threads:
             # The main thread loses this cycle if it has work of its own.
-            taken = self.synchronous is None and self._pe.main.works(now)
+            pe = self._pe
+            taken = self.synchronous is None and now < pe.base + pe.cycles + pe.main.lost
             for thread in threads if self._one_priority else self._by_priority():
                 if not thread.stalled and thread.ready <= now and thread.step(now):
                     moved = True
@@ -164,12 +166,12 @@ class Datapath:
                         threads.remove(thread)
                         threads.append(thread)
                     if taken:
-                        self._pe.main.lost += 1
+                        pe.main.lost += 1
                     break
         main = self.synchronous
         if main is not None and not moved and not main.stalled and main.ready <= now:
             moved = main.step(now)
-        ramp = self._pe.ramp
+        ramp = self._ramp
         sent = bool(ramp.sending) and ramp.sent_at != now and ramp.drain(now)
         if ramp.flushing:
             ramp.flush_empty(now + 1)

@@ -6,7 +6,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cstool.fabric import vector
-from cstool.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings
+from cstool.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings
 from cstool.fabric.dsr_file import PLAIN
 from cstool.fabric.interface import Wait
 from cstool.fabric.memory import encode
@@ -145,7 +145,8 @@ class Issue:
             count, width, ((place, operation.dest), *zip(rest, letters, strict=True))
         )
         pe.datapath.elements += count
-        pe.registers.save(operands, count)
+        if held is not operands:
+            pe.registers.save(operands, count)
 
     # --- as a thread ---
 
@@ -200,8 +201,11 @@ class Issue:
     # --- parts of these ---
 
     def _held(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        held_by = self._pe.registers.held_by
-        return tuple(held_by(operand) for operand in operands)
+        """The operands themselves; registers are replaced by what they hold."""
+        for operand in operands:
+            if isinstance(operand, Dsr):
+                return tuple(map(self._pe.registers.held_by, operands))
+        return operands
 
     def _number(self, held: tuple[Operand, ...], settings: Settings) -> int:
         """The microthread (F13): as the operation says, else of its first fabric operand, else a free one."""

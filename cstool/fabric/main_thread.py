@@ -147,11 +147,6 @@ class MainThread:
 
     # --- the task that runs ---
 
-    def works(self, now: int) -> bool:
-        """Whether the code that has run takes cycle `now`."""
-        pe = self._pe
-        return now < pe.base + pe.cycles + self.lost
-
     def _begin(self) -> None:
         """The task picker picks, and the task begins."""
         now, pe = self._events.now, self._pe

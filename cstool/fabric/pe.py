@@ -77,16 +77,16 @@ class ProcessingElement:
     def begin(self) -> None:
         """The program starts: what is activated at first may run; so does the teardown task of a color in teardown."""
         self.ramp.connect()
-        if self.simulation.network.teardowns(self.index):
-            self.teardown()
+        if TEARDOWN_TASK in self.program.tasks and self.simulation.network.teardowns(self.index):
+            self.main.activate_at(TEARDOWN_TASK, 0)
         self.main.wake(0)
 
     def launch(self, function: str, arguments: tuple[int | float, ...]) -> None:
         """Run a function as a task, for the host."""
         self.main.call(function, arguments)
 
-    def teardown(self, color: int | None = None) -> None:  # noqa: ARG002
-        """A color is in teardown, at the start or by a command: the teardown task runs, if there is one."""
+    def teardown(self, color: int) -> None:  # noqa: ARG002
+        """The router executed a TEARDOWN: the teardown task runs, if there is one."""
         if TEARDOWN_TASK in self.program.tasks:
             self.main.activate_at(TEARDOWN_TASK, self.simulation.events.now)
 

@@ -1,10 +1,13 @@
 """Which task runs when: activation, blocking, data and control tasks, calls of the host, what is an error."""
 
+from dataclasses import replace
+
 import pytest
 
 from cstool.fabric import control
 from cstool.fabric.errors import SimulationError
 from cstool.fabric.scheduler import SWITCH, TEARDOWN_TASK
+from cstool.fabric.simulation import Simulation
 from cstool.fabric.waiting import QueueWait, TaskWait
 from tests.unit.fabric.pe_run import program, row, run, task
 
@@ -285,6 +288,23 @@ def got(word): note(word)
     )
     assert names(pe)[:2] == ["asked", ("teardown", 1 << 4)]
     assert names(pe)[2:] == list(range(6))
+
+
+def test_the_teardown_task_runs_for_a_color_that_begins_in_teardown():
+    tasks = {5: task("got", "data", argument=("w",), color=5), TEARDOWN_TASK: task("teardown")}
+    body = """
+def got(word): note(word)
+def teardown():
+    note("teardown")
+    pe.config_write(address, pe.config_read(address) & ~0x100)
+address = 0x200 + 8 * 5 + 4
+"""
+    program = row(SENDER, logged(body, tasks=tasks, input_queues={4: 5}), colors=[(5, 0, [1])]).program
+    configs = (program.configs[0], replace(program.configs[1], teardown=True))
+    simulation = Simulation(replace(program, configs=configs))
+    simulation.run_until()
+    assert simulation.pes[1].log[0] == ("teardown", SWITCH)
+    assert names(simulation.pes[1])[1:] == list(range(6))
 
 
 # --- errors ---
