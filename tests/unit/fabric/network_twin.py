@@ -79,6 +79,16 @@ class Twin:
             # What the PE saw in the cycle before, and it did nothing where the color was not in teardown then.
             self.configs[x, y, color] = replace(self.configs[x, y, color], teardown=False)
 
+    def shown(self):
+        """Configs as a program reads them: a filter that counts shows the next number."""
+        return {key: self.shown_of(key) for key in self.configs}
+
+    def shown_of(self, key):
+        config, count = self.configs[key], self.counters[key]
+        if count is None:
+            return config
+        return replace(config, filter=replace(config.filter, limits=(count, *config.filter.limits[1:])))
+
     def router(self, x, y, heads):
         here = {}
         conflicts = []

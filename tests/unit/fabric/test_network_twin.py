@@ -39,7 +39,7 @@ def same(case, **how):
     counts = Counter((y * case.width + x, port, wavelet.color) for _, x, y, port, wavelet in twin.hops)
     assert run.network.hops() == dict(sorted(counts.items()))
     places = {(x, y, color): y * case.width + x for x, y, color in case.configs}
-    assert {key: run.network.config(pe, key[2]) for key, pe in places.items()} == twin.configs
+    assert {key: run.network.config(pe, key[2]) for key, pe in places.items()} == twin.shown()
     for pe in range(case.width * case.height):
         torn = tuple(sorted(key[2] for key, at in places.items() if at == pe and twin.configs[key].teardown))
         assert run.network.teardowns(pe) == torn
