@@ -31,8 +31,8 @@ from cstool.csl.source import CslError, Place
 from cstool.csl.types import BOOL, ArrayType, PointerType, StructType
 from cstool.csl.values import Reference, Value, describe
 
-MOST_TURNS = 10_000_000
-"""of one `while` at compile time; they take about ten seconds"""
+MOST_TURNS = 4_000_000
+"""of one `while` at compile time, five times the PEs of a wafer; they take about ten seconds"""
 
 # --- declarations ---
 

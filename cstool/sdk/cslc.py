@@ -167,7 +167,12 @@ def _run(flags: argparse.Namespace) -> None:
         program, flags.fabric_dims, flags.fabric_offsets, flags.memcpy, flags.width_west_buf, flags.width_east_buf
     )
     program = replace(program, params=texts | color_texts, fabric=fabric, offset=offset, channels=flags.channels)
-    write_program(program, flags.output)
+    try:
+        write_program(program, flags.output)
+    except OSError as error:
+        # The system does not say which file a full disk has no room for.
+        error.filename = error.filename or str(flags.output)
+        raise
     if flags.output_json is not None:
         target = Path(flags.output_json or f"{flags.output}.json")
         write_replacing(target, json.dumps({"params": dict(program.params)}, indent=1) + "\n")

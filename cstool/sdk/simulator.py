@@ -13,6 +13,7 @@ import sys
 import threading
 import time as clock
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,14 +196,12 @@ class Session:
 
     def _finish(self) -> None:
         """Write what the run leaves behind."""
-        try:
-            self._log.write()
-            if hasattr(self, "simulation"):
-                write_replacing(Path("sim_stats.json"), json.dumps(stats_document(self.simulation)) + "\n")
-            if self._recorder is not None:
-                self._recorder.save(Path(os.environ[TRACE_VARIABLE]))
-        except OSError as error:
-            print(f"warning: {fault_of(error) or error}", file=sys.stderr, flush=True)
+        _leave("sim.log", lambda _: self._log.write())
+        if hasattr(self, "simulation"):
+            document = stats_document(self.simulation)
+            _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
+        if self._recorder is not None:
+            _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
 
     def _say(self, time: int, pe: int, text: str) -> None:
         width = self.simulation.program.width
@@ -215,6 +214,16 @@ class Session:
         while (message := wire.receive(self._connection)) is not None:
             self._requests.put(message)
         os._exit(0)
+
+
+def _leave(name: str, write: Callable[[str], None]) -> None:
+    """Write a file, by name; what cannot be written is told, and does not spoil the run."""
+    try:
+        write(name)
+    except OSError as error:
+        print(f"warning: {name}: cannot be written, got: {error.strerror or error}", file=sys.stderr, flush=True)
+    except CstoolError as error:
+        print(f"warning: {error}", file=sys.stderr, flush=True)
 
 
 def _limit() -> int | None:
