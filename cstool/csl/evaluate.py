@@ -20,6 +20,7 @@ from cstool.csl import (
     evaluate_calls,
     syntax,
 )
+from cstool.csl.evaluate_assignments import check_initializer, initializer
 from cstool.csl.evaluate_calls import Specialised, function_type, scope_type, specialise
 from cstool.csl.evaluate_core import (
     Env,
@@ -32,7 +33,6 @@ from cstool.csl.evaluate_core import (
     compile_expression,
     compile_statement,
 )
-from cstool.csl.evaluate_statements import check_initializer, initializer
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import Type
 from cstool.csl.values import UNDEFINED, FunctionValue, Value

@@ -106,6 +106,10 @@ class Code(NamedTuple):
     value: Value | None = None
 
 
+def nothing(frame: Frame) -> None:
+    """A step that does nothing."""
+
+
 def constant(value: Value) -> Code:
     """Code that gives a value."""
     return Code(lambda frame: value, value)
