@@ -196,6 +196,8 @@ def _get_dsd(called: Called) -> Value:
         return type_, _fabric_in(called)
     if type_ == types.FABOUT:
         return type_, _fabric_out(called)
+    if type_ == types.CIRCBUF:
+        raise CslError("circular buffers (circbuf_dsd) are not simulated", called.at(0), "a FIFO or a mem1d_dsd may do")
     raise CslError(f"@get_dsd makes mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd, got {type_}", called.at(0))
 
 

@@ -194,8 +194,7 @@ def _logic(frame: Frame, node: syntax.Binary) -> Code:
         level = BOTH if word == "and" else EITHER
         return joined(types.BOOL, f"{left.at(level)} {word} {right.at(level)}", [left, right], level=level)
     name = frame.fresh("both" if word == "and" else "either")
-    if left.calls:
-        frame.flush()
+    frame.flush()  # behind the line of the `if` it would be no line of its block
     frame.line(f"{name} = {left.text}")
     frame.line(f"if {name}:" if word == "and" else f"if not {name}:")
     with frame.indented():

@@ -272,8 +272,10 @@ class Frame:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Lines of an inner block, `pass` if there are none; its cost is counted in it."""
-        self.flush()
+        """Lines of an inner block, `pass` if there are none; its cost is counted in it.
+
+        Who writes the line before it flushes before that line: behind it, cycles would stand outside the block.
+        """
         self.indent += 1
         before = len(self.lines)
         yield

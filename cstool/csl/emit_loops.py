@@ -36,6 +36,7 @@ def while_loop(frame: Frame, node: syntax.While) -> bool:
     frame.indent += 1
     if lines:
         condition = decided(frame, node.condition, "a 'while'")
+        frame.flush()
         frame.line(f"if not {condition.at(NEGATED)}:")
         with frame.indented():
             frame.line("break")

@@ -153,7 +153,7 @@ class OpaqueType(Type):
         return self.name in DSD_NAMES or self.name in DSR_NAMES
 
 
-DSD_NAMES = ("mem1d_dsd", "mem4d_dsd", "fabin_dsd", "fabout_dsd", "fifo", "circbuf")
+DSD_NAMES = ("mem1d_dsd", "mem4d_dsd", "fabin_dsd", "fabout_dsd", "fifo", "circbuf_dsd")
 DSR_NAMES = ("dsr_dest", "dsr_src0", "dsr_src1", "dsr_fifo_dest", "dsr_fifo_src1")
 _COMPTIME_OPAQUE = frozenset({"imported_module", "comptime_struct"})
 

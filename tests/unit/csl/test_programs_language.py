@@ -396,3 +396,181 @@ out[15] = @as(u16, 3.99);
     assert f.tolist() == [1.5, -2.5, 3, 5], f
     assert h.tolist() == [-2.5, 6.5, -6.5, 6.5], h
     assert out[12:].tolist() == [7, 0, int(np.float16(2049).view(np.uint16)), 3], out
+
+
+@ARCHS
+def test_nested_structs_blocks_and_numbers(tmp_path: Path, arch: str) -> None:
+    pe = OnePE(
+        tmp_path,
+        """
+var out = @zeros([16]u16);
+var f = @zeros([8]f32);
+const S = struct { n: u16, p: [*]f32 };
+fn total(s: *const S) f32 { var t: f32 = 0.0; for (@range(u16, s.n)) |i| { t += s.p[i]; } return t; }
+fn bump(s: *S) void { s.n += 1; s.*.n += 1; }
+var st: S = S{ .n = 2, .p = &f };
+const K = enum { a, b };
+const info = .{ .{ .k = 1, .v = 10 }, .{ .k = 2, .v = 20 } };
+fn swap(p: *u16, q: *u16) void { const t = p.*; p.* = q.*; q.* = t; }
+fn choose(comptime k: K) u16 { switch (k) { K.a => { return 5; }, K.b => { return 6; } } }
+fn early(x: u16) u16 {
+  if (x == 0) return 1;
+  var r: u16 = 1;
+  for (@range(u16, x)) |i| { if (i == 3) { break; } r *= 2; }
+  return r;
+}
+extern const none: u16;
+var arr2 = [_]u16{ 1, 2, 3 };
+var nested: [2]struct { a: u16, b: [2]u16 } = undefined;
+fn opt(comptime debug: bool) void { if (debug) { undefined_fn(); } }
+const c = comptime blk: { var r: u16 = 0; for (@range(u16, 5)) |i| { r += i; } break :blk r; };
+export fn visible(a: i16) i16 { return a; }
+const neg_one: i16 = -1;
+const hex = 0x7FFF; const bin = 0b101; const oct = 0o17; const e = 1.5e-3; const us = 1_000;
+""",
+        """
+f[0] = 1.5; f[1] = 2.0; f[2] = 0.25; f[3] = 0.25;
+bump(&st);
+f[4] = total(&st);
+out[0] = st.n;
+out[1] = 7; swap(&out[1], &out[0]);
+out[2] = choose(K.b);
+out[3] = early(9) + early(0);
+out[4] = arr2[2];
+nested[1].b[1] = 8; out[5] = nested[1].b[1];
+out[6] = c;
+inline for (info) |it, i| { out[7 + i] = it.k * 100 + it.v; }
+var t: u32 = 70000; out[9] = @as(u16, t / 1000); out[10] = @as(u16, t % 1000 >> 2);
+const q = (if (t > 5) @as(u16, 1) else 2) + 3;
+out[11] = q;
+out[12] = bin + oct + us;
+var w: i32 = @as(i32, neg_one); out[13] = @as(u16, w);
+out[14] = @bitcast(u16, neg_one) >> 8;
+var u64v: u64 = 1; u64v <<= 33; out[15] = @as(u16, u64v >> 30);
+""",
+        arch,
+    )
+    out, f = pe["out"], pe["f"]
+    assert out.tolist() == [7, 4, 6, 9, 3, 8, 10, 110, 220, 70, 0, 4, 1020, 65535, 255, 8], out
+    assert f[4] == 4.0
+
+
+@ARCHS
+def test_conversions_pointers_and_sections(tmp_path: Path, arch: str) -> None:
+    pe = OnePE(
+        tmp_path,
+        """
+var out = @zeros([16]i16);
+var f = @zeros([8]f32);
+var w = @zeros([8]u32);
+var x: f32 = -0.0;
+var y: f32 = 3.7;
+var big: f32 = 300000.0;
+var linked: i16 linkname("other_name") = 5;
+var both: i16 align(8) linksection(".s") = 6;
+var p: [*]f32 = &f;
+const addr_of = @bitcast(u16, &f);
+const raw: [*]u32 = @ptrcast([*]u32, &f);
+var h: f16 = 1.0;
+var s: i16 = -300;
+var u: u16 = 65535;
+var l: i32 = -1;
+var n: u16 = 3;
+var m2 = @zeros([3, 4]i16);
+const dyn = [4]u16{ 3, 2, 1, 0 };
+fn row(i: u16) mem1d_dsd {
+  return @increment_dsd_offset(@get_dsd(mem1d_dsd, .{ .tensor_access = |j|{4} -> m2[0, j] }), i * 4, i16);
+}
+fn ret_struct(a: i16) struct { lo: i16, hi: i16 } { return .{ .lo = a, .hi = a + 1 }; }
+""",
+        """
+out[0] = @as(i16, @as(bool, x)) + 2 * @as(i16, @as(bool, y));
+out[1] = @as(i16, y);
+out[2] = @as(i16, -y);
+f[0] = @as(f32, h) + 1.0;
+w[0] = raw[0];
+p = @bitcast([*]f32, @as(u16, @bitcast(u16, p) + 4));
+p[0] = 9.0;
+out[3] = @as(i16, @as(i32, big) >> 4 & 0x7f);
+w[1] = @as(u32, u) << 16 | @as(u32, @bitcast(u16, s));
+out[4] = linked + both;
+w[2] = @as(u32, l);
+out[5] = @as(i16, s % 7);
+out[6] = s / 7;
+for (@range(u16, n)) |i| { @mov16(row(i), @as(i16, i + 1)); m2[i, dyn[i]] += 10; }
+out[7] = m2[0, 3] * 10000 + m2[1, 2] * 100 + m2[2, 1];
+out[8] = m2[2, 0];
+const fields = ret_struct(5);
+out[9] = fields.lo * 10 + fields.hi;
+const third = @get_dsd(mem1d_dsd, .{ .base_address = &f[2], .extent = n });
+@fmacs(third, third, @get_dsd(mem1d_dsd, .{ .base_address = &f, .extent = n, .stride = 0 }), y);
+var g: f32 = 16777216.0; g += 1.0; f[6] = g;
+var hh: f16 = 0.1; hh += 0.2; f[7] = @as(f32, hh);
+out[10] = if (x == 0.0 and y != y + 1.0) 1 else 0;
+const z = 5.0 / 2.0; out[11] = @as(i16, z * 2.0);
+out[12] = 7 / 2 + (-7) / 2 + 7 % 4;
+out[13] = @as(i16, u >> 15) + @as(i16, n << 2);
+""",
+        arch,
+    )
+    out, f, w = pe["out"], pe["f"], pe["w"]
+    assert out.tolist()[:3] == [2, 3, -3], out
+    assert f[:2].tolist() == [2, 9]
+    assert out[3] == (300000 >> 4) & 0x7F
+    assert w[:3].tolist() == [0x40000000, 0xFFFF0000 | (65536 - 300), 0xFFFFFFFF]
+    assert out[4:7].tolist() == [11, -300 + 42 * 7, -42], out
+    assert out[8:14].tolist() == [3, 56, 1, 5, 3, 13], out
+    assert np.allclose(f[2:5], 7.4)
+    assert f[6:].tolist() == [16777216, np.float16(0.1) + np.float16(0.2)]
+
+
+@ARCHS
+def test_conditions_that_need_lines(tmp_path: Path, arch: str) -> None:
+    pe = OnePE(
+        tmp_path,
+        """
+var out = @zeros([8]i16);
+var f: f32 = 2.0;
+fn two(v: f32) f32 { f += 1.0; return v + f; }
+""",
+        """
+var i: i16 = 0;
+while (i < 3 or two(f) + 0.5 < 8.0) : (i += 1) { out[0] += 1; }
+@assert(f > 1.0 and two(f) * 2.0 > f + 1.0);
+if (i > 100 or (f + 1.0 > 2.0 and f * 2.0 < f + 100.0)) { out[1] = 1; }
+const a = i > 0 and f + 1.0 > 3.0;
+const b = a or two(f) > 3.0;
+out[2] = @as(i16, a) + @as(i16, b);
+lab: while (i < 20) : (i += 1) {
+  for (@range(i16, 3)) |k| {
+    if (k == 1 and f + 1.0 > two(f) * 0.0) continue :lab;
+    if (i == 18 and f + 1.0 > 0.0) break :lab;
+    out[3] += 1;
+  }
+}
+out[4] = if (f + 1.0 > 0.0 and f + 2.0 > 1.0) 3 else 4;
+out[5] = switch (i) { 18 => if (f + 1.0 > 0.0 and f > 1.0) @as(i16, 5) else 6, else => 7 };
+""",
+        arch,
+    )
+    out = pe["out"]
+    assert out.tolist()[:4] == [5, 1, 2, 13], out
+    assert out[4:6].tolist() == [3, 5], out
+
+
+@ARCHS
+def test_loops_whose_condition_needs_lines(tmp_path: Path, arch: str) -> None:
+    pe = OnePE(
+        tmp_path,
+        """
+var out = @zeros([8]i16);
+var f: f32 = 2.0;
+""",
+        """
+while (f + 1.0 < 8.0) { f += 1.0; out[0] += 1; }
+while (f * 0.5 > 1.0) : (f -= 1.0) { out[1] += 1; if (f + 0.5 < 5.0) break; }
+""",
+        arch,
+    )
+    out = pe["out"]
+    assert out.tolist()[:2] == [5, 4], out

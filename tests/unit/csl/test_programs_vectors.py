@@ -158,6 +158,54 @@ x[0] = mx;
 
 
 @ARCHS
+def test_map_calls_functions_of_all_kinds(tmp_path: Path, arch: str) -> None:
+    pe = OnePE(
+        tmp_path,
+        """
+var out = @zeros([16]f32);
+var x = @zeros([8]f32);
+var w = @zeros([8]u16);
+var B = @zeros([2, 4]f32);
+const xd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> x[i] });
+const od = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> out[i] });
+const bd = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j|{2, 4} -> B[i, j] });
+const wd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> w[i] });
+const math = @import_module("<math>");
+var scale: f32 = 3.0;
+fn fma(a: f32, b: f32) f32 { return a * scale + b; }
+fn pair(a: f32, b: u16) f32 { return a + @as(f32, b); }
+var counter: u16 = 0;
+fn counting(a: f32) f32 { counter += 1; return a * @as(f32, counter); }
+fn reduce(a: f32, acc: f32) f32 { return a + acc; }
+var acc: f32 = 0.0;
+fn const0() f32 { return 2.5; }
+fn mode(comptime k: u16) fn(f32) f32 { return if (k == 0) double else math.abs_f32; }
+fn double(a: f32) f32 { return a * 2.0; }
+""",
+        """
+@map(const0, xd);
+for (@range(u16, 8)) |i| { w[i] = i; x[i] += @as(f32, i); }
+@map(fma, xd, xd, od);
+@map(pair, od, wd, od);
+@map(counting, bd, bd);
+@map(counting, xd, bd);
+@map(reduce, xd, acc, &acc);
+var a2: f32 = 1.0;
+@map(fma, xd, a2, xd);
+@map(mode(0), xd, xd);
+@map(math.abs_f32, xd, xd);
+@map(math.max_f32, xd, scale, xd);
+out[8] = acc;
+out[9] = @as(f32, counter);
+""",
+        arch,
+    )
+    out, x = pe["out"], pe["x"]
+    assert out.tolist()[:10] == [10, 15, 20, 25, 30, 35, 40, 45, 9.5, 16], out
+    assert x.tolist() == [17, 23, 29, 35, 41, 47, 53, 59], x
+
+
+@ARCHS
 def test_a_source_register_may_be_the_destination(tmp_path: Path, arch: str) -> None:
     pe = OnePE(
         tmp_path,
