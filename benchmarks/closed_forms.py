@@ -333,15 +333,32 @@ def rows(most: int = GRIDS[-1], lengths: Sequence[int] = LENGTHS, tokens: Sequen
 
 
 def table(found: Sequence[Row]) -> Iterator[str]:
-    """Markdown, grouped by program."""
-    yield "| program | arch | PEs | size | simulated | closed form | ratio | difference, by term | left |"
-    yield "|---|---|---|---|---:|---:|---:|---|---:|"
+    """Markdown: a line for each program and grid, simulated cycles / closed form for each length."""
+    yield "| program | arch | PEs | shortest | middle | longest |"
+    yield "|---|---|---|---:|---:|---:|"
+    for program, arch, size, group in _groups(found):
+        cells = (f"{row.size}: {row.simulated:,} / {row.closed_form:,}" for row in group)
+        yield f"| {program} | {arch} | {size} | {' | '.join(cells)} |"
+
+
+def terms(found: Sequence[Row]) -> Iterator[str]:
+    """Markdown: how the middle length of each line differs, by term."""
+    yield "| program | arch | PEs | size | difference | by term | left |"
+    yield "|---|---|---|---|---:|---|---:|"
+    for program, arch, size, group in _groups(found):
+        row = group[len(group) // 2]
+        listed = ", ".join(f"{name} {cycles:+,}" for name, cycles in row.terms.items() if cycles)
+        difference = row.simulated - row.closed_form
+        yield f"| {program} | {arch} | {size} | {row.size} | {difference:+,} | {listed} | {row.unexplained} |"
+
+
+def _groups(found: Sequence[Row]) -> Iterator[tuple[str, str, str, Sequence[Row]]]:
+    """Rows of the same program and grid, in the order of `PROGRAMS`."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in sorted(found, key=lambda each: list(PROGRAMS).index(each.program)):
-        terms = ", ".join(f"{name} {cycles:+,}" for name, cycles in row.terms.items() if cycles)
-        yield (
-            f"| {row.program} | {row.arch} | {row.width} x {row.height} | {row.size} | {row.simulated:,} | "
-            f"{row.closed_form:,} | {row.simulated / row.closed_form:.2f} | {terms} | {row.unexplained} |"
-        )
+        groups.setdefault((row.program, row.arch, f"{row.width} x {row.height}"), []).append(row)
+    for key, group in groups.items():
+        yield *key, group
 
 
 PROGRAMS: dict[str, Callable[[str, int, int, int], Row]] = {
@@ -413,7 +430,8 @@ def main() -> None:
             print(f"| {name} | {' | '.join(f'{each:,}' for each in cycles)} |")
         print(f"| an element behind X | {apart():,} |{' |' * (len(PROGRAMS) - 1)}")
         return
-    print(*table(list(rows(arguments.most))), sep="\n")
+    found = list(rows(arguments.most))
+    print(*table(found), "", *terms(found), sep="\n")
 
 
 if __name__ == "__main__":

@@ -180,7 +180,8 @@ def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
 def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
     """Return the cycles from the edge past all groups to the farthest PE, and through the sums of a row.
 
-    Once per phase of a kernel.
+    Once per phase of a kernel. It has one hop for each PE that partial sums pass; on the simulated fabric they go down
+    and up its ramp, too, 5 cycles more each (docs/fabric_cycles.md, with what that would change).
 
     >>> from cstool.system import load_system
     >>> hop_latency_cycles(Pe(load_system("cs2"), 16), Layout(groups=2, columns=3, rows=5, tokens_per_pe=1))
