@@ -5,7 +5,7 @@ Where a part of a DSD is known at run time alone, `emit.py` makes code of it; it
 
 from typing import Any, NamedTuple
 
-from cstool.csl import arithmetic, syntax, types, values
+from cstool.csl import conversions, syntax, types, values
 from cstool.csl.builtins_table import RUN, VALUE, Called, builtin, special
 from cstool.csl.builtins_values import number_of, type_argument
 from cstool.csl.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant, expression_of
@@ -212,7 +212,7 @@ def _memory_dsd(called: Called, type_: Type) -> Mem1d | Mem4d:
         access = _access_of_address(fields, place)
     dsd = memory_dsd(type_, access, place)
     indexed = fields.get("wavelet_index_offset")
-    if indexed is None or not arithmetic.coerce(indexed, types.BOOL, place, ".wavelet_index_offset")[1]:
+    if indexed is None or not conversions.coerce(indexed, types.BOOL, place, ".wavelet_index_offset")[1]:
         return dsd
     if isinstance(dsd, Mem4d):
         raise CslError("a mem4d_dsd with .wavelet_index_offset is not simulated", place, "use a mem1d_dsd")
@@ -256,8 +256,8 @@ def _access_of_address(fields: dict[str, Value], place: Place) -> Access:
         raise CslError(f".base_address is a pointer, got {describe(fields['base_address'])}", place)
     pointee = type_.pointee
     element = pointee.element if isinstance(pointee, ArrayType) else pointee
-    offset = arithmetic.coerce(fields.get("offset", values.integer(0)), types.I32, place, ".offset")[1]
-    stride = arithmetic.coerce(fields.get("stride", values.integer(1)), types.I16, place, ".stride")[1]
+    offset = conversions.coerce(fields.get("offset", values.integer(0)), types.I32, place, ".offset")[1]
+    stride = conversions.coerce(fields.get("stride", values.integer(1)), types.I16, place, ".stride")[1]
     extent = extent_of(fields["extent"], place)
     return Access(element, address + offset * element.size, (extent,), (stride * element.size,))
 
@@ -386,14 +386,14 @@ def _set_dsd_length(called: Called) -> Value:
     type_, dsd = called.arguments[0]
     if not isinstance(dsd, Mem1d | FabricIn | FabricOut):
         raise CslError(f"@set_dsd_length takes a DSD of one extent, got {type_}", called.at(0))
-    length = arithmetic.coerce(called.arguments[1], types.U16, called.at(1), "the length")[1]
+    length = conversions.coerce(called.arguments[1], types.U16, called.at(1), "the length")[1]
     return type_, dsd._replace(extent=length)
 
 
 @builtin("set_dsd_stride", 2, 2, (VALUE, RUN), "the DSD with another stride, in elements")
 def _set_dsd_stride(called: Called) -> Value:
     dsd = _mem1d(called)
-    stride = arithmetic.coerce(called.arguments[1], types.I16, called.at(1), "the stride")[1]
+    stride = conversions.coerce(called.arguments[1], types.I16, called.at(1), "the stride")[1]
     return types.MEM1D, dsd._replace(stride=stride * dsd.width)
 
 

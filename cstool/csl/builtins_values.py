@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from cstool.csl import arithmetic, syntax, types, values
+from cstool.csl import conversions, syntax, types, values
 from cstool.csl.builtins_table import COMPTIME, LAYOUT, RUN, VALUE, Called, builtin, intrinsic_action, special
 from cstool.csl.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant
 from cstool.csl.evaluate_expressions import resolve
@@ -50,12 +50,12 @@ def type_argument(called: Called, index: int) -> Type:
 
 @builtin("as", 2, 2, ALSO_RUN, "converts between numbers and bool")
 def _as(called: Called) -> Value:
-    return arithmetic.cast(called.arguments[1], type_argument(called, 0), called.place)
+    return conversions.cast(called.arguments[1], type_argument(called, 0), called.place)
 
 
 @builtin("bitcast", 2, 2, ALSO_RUN, "the same bits as another type")
 def _bitcast(called: Called) -> Value:
-    return arithmetic.bitcast(called.arguments[1], type_argument(called, 0), called.place)
+    return conversions.bitcast(called.arguments[1], type_argument(called, 0), called.place)
 
 
 @builtin("ptrcast", 2, 2, ALSO_RUN, "the same address as another pointer type")
@@ -225,7 +225,7 @@ def _constants(called: Called) -> Value:
     type_ = type_argument(called, 0)
     if not isinstance(type_, ArrayType):
         raise CslError(f"@constants takes an array type, got {type_}", called.at(0))
-    data = arithmetic.coerce(called.arguments[1], type_.element, called.at(1), "the element")[1]
+    data = conversions.coerce(called.arguments[1], type_.element, called.at(1), "the element")[1]
     return type_, (data,) * type_.count
 
 
@@ -236,7 +236,7 @@ def _range(called: Called) -> Value:
     if not types.is_int(type_):
         raise CslError(f"@range counts in an integer type, got {type_}", called.at(0))
     bounds = [
-        arithmetic.coerce(argument, type_, called.at(at), f"a bound of @{called.node.name}")[1]
+        conversions.coerce(argument, type_, called.at(at), f"a bound of @{called.node.name}")[1]
         for at, argument in enumerate(called.arguments)
         if at
     ]
@@ -334,7 +334,7 @@ def _import_comptime_value(called: Called) -> Value:
         parsed = json.loads(text)
     except ValueError as error:
         raise CslError(f"{path} must be JSON: {error}", called.at(1)) from None
-    return arithmetic.coerce(_from_json(parsed, called.at(1)), type_, called.at(1), f"the value of {path}")
+    return conversions.coerce(_from_json(parsed, called.at(1)), type_, called.at(1), f"the value of {path}")
 
 
 def _from_json(parsed: Any, place: Place) -> Value:
@@ -366,7 +366,7 @@ def _id(called: Called) -> Value:
     type_, data = called.arguments[0]
     if not (is_handle(type_) or types.is_int(type_) or isinstance(type_, EnumType)):
         raise CslError(f"expected a color, task id, queue or integer, got {describe((type_, data))}", called.place)
-    return types.U16, arithmetic.fit(types.U16, data, called.place, "the number")
+    return types.U16, conversions.fit(types.U16, data, called.place, "the number")
 
 
 @intrinsic_action("__stream")
@@ -410,7 +410,7 @@ def _float_function(name: str) -> None:
                 raise CslError(f"expected a float, got {describe(argument)}", called.at(at))
             data.append(float(argument[1]))
         with np.errstate(all="ignore"):
-            return type_, arithmetic.round_float(type_, float(function(*data)))
+            return type_, conversions.round_float(type_, float(function(*data)))
 
 
 for _name, _intrinsic in INTRINSICS.items():

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
+from cstool.csl import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.emit_frame import (
     NEGATED,
     NOTHING,
@@ -71,9 +71,9 @@ def make(frame: Frame, node: syntax.Builtin, want: Type | None) -> Code:  # noqa
 def _as(frame: Frame, node: syntax.Builtin) -> Code:
     target = evaluate.evaluate_type(node.arguments[0], frame.scope)
     code = expression(frame, node.arguments[1], target)
-    arithmetic.check_cast(code.type, target, node.place)
+    conversions.check_cast(code.type, target, node.place)
     if code.known:
-        return known(arithmetic.cast(code.pair, target, node.place))
+        return known(conversions.cast(code.pair, target, node.place))
     if target.comptime_only:
         raise CslError(f"@as({target}, ...) needs a value that is known at compile time, got {code.type}", node.place)
     if code.fields is not None or not types.is_number(target) and target != types.BOOL:
@@ -86,7 +86,7 @@ def _as(frame: Frame, node: syntax.Builtin) -> Code:
 def _bitcast(frame: Frame, node: syntax.Builtin) -> Code:
     target = evaluate.evaluate_type(node.arguments[0], frame.scope)
     code = expression(frame, node.arguments[1])
-    arithmetic.check_bitcast(code.type, target, node.place)
+    conversions.check_bitcast(code.type, target, node.place)
     if isinstance(target, PointerType):
         frame.program.need_unaligned(target)
         return retyped(to_bits(code), target, low=None, high=None)

@@ -7,7 +7,7 @@ and the other is never looked at.
 from collections.abc import Sequence
 from functools import partial
 
-from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
+from cstool.csl import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.emit_frame import (
     EITHER,
     NEVER,
@@ -152,9 +152,9 @@ def common(want: Type | None, codes: Sequence[Code], place: Place, what: str) ->
     for code in values_[1:]:
         if code.type == type_:
             continue
-        if arithmetic.coerces(type_, code.type) or type_ == types.ENUM_LITERAL:
+        if conversions.coerces(type_, code.type) or type_ == types.ENUM_LITERAL:
             type_ = code.type
-        elif not arithmetic.coerces(code.type, type_) and not code.known:
+        elif not conversions.coerces(code.type, type_) and not code.known:
             raise CslError(f"the branches of {what} must agree on a type, got {type_} and {code.type}", place)
     if type_.comptime_only:
         raise CslError(
@@ -251,7 +251,7 @@ def _case_range(frame: Frame, node: syntax.Expression, type_: Type) -> tuple[int
     """What a case stands for: from, to."""
     if isinstance(node, syntax.Binary) and node.operator == "...":
         return _case_range(frame, node.left, type_)[0], _case_range(frame, node.right, type_)[0]
-    value = arithmetic.coerce(evaluate.evaluate(node, frame.scope), type_, node.place, "the case")[1]
+    value = conversions.coerce(evaluate.evaluate(node, frame.scope), type_, node.place, "the case")[1]
     return value, value
 
 

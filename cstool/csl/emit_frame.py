@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
+from cstool.csl import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.evaluate import RunTime, Scope
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, EnumType, FloatType, FunctionType, IntType, StructType, Type
@@ -395,13 +395,13 @@ def converted(code: Code, target: Type, place: Place, what: str = "the value") -
     if source is target or target == types.ANYTYPE or source == NEVER:
         return code
     if code.known:
-        return known(arithmetic.coerce(code.pair, target, place, what))
+        return known(conversions.coerce(code.pair, target, place, what))
     if code.fields is not None and isinstance(target, StructType | ArrayType):
         return _struct_of(code.fields, target, place, what)
     if source == target:
         return code
-    if source == types.STRUCT or not arithmetic.coerces(source, target):
-        raise arithmetic.mismatch(what, target, str(source), source, place)
+    if source == types.STRUCT or not conversions.coerces(source, target):
+        raise conversions.mismatch(what, target, str(source), source, place)
     if isinstance(target, FloatType) and types.is_int(source):
         return cast(code, target)
     return retyped(code, target)
@@ -479,7 +479,7 @@ def wrapped(type_: IntType, text: str, low: int, high: int, parts: Sequence[Code
 
 
 def cast(code: Code, target: Type) -> Code:
-    """`@as` between numbers and bool, both at run time types; the check is `arithmetic.check_cast`."""
+    """`@as` between numbers and bool, both at run time types; the check is `conversions.check_cast`."""
     source = code.type
     if source == target:
         return code

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from cstool.csl import arithmetic, costs, evaluate, syntax, types
+from cstool.csl import conversions, costs, evaluate, syntax, types
 from cstool.csl.emit_control import branch_statement, decided, flags
 from cstool.csl.emit_frame import (
     LOWEST,
@@ -70,7 +70,7 @@ def _body(frame: Frame, node: syntax.Node, loop: Loop) -> bool:
 def _inline_while(frame: Frame, node: syntax.While) -> bool:
     """Turns that are written one after the other; the condition is known at compile time."""
     for _ in range(10_000):
-        value = arithmetic.coerce(evaluate.evaluate(node.condition, frame.scope), types.BOOL, node.condition.place)
+        value = conversions.coerce(evaluate.evaluate(node.condition, frame.scope), types.BOOL, node.condition.place)
         if not value[1]:
             return True
         if not branch_statement(frame, node.body):

@@ -7,7 +7,7 @@ An operation on memory and scalars alone is done at once (`pe.run`). One that to
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cstool.csl import arithmetic, costs, evaluate, syntax, types, values
+from cstool.csl import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.builtins_dsd import UNKNOWN_COLOR
 from cstool.csl.emit_builtins import BUILTINS, builtin, task_id
 from cstool.csl.emit_frame import ATOM, NOTHING, Code, Frame, converted, expression, joined, known
@@ -84,7 +84,7 @@ def _fits(operand_: Operand, code: Code) -> bool:
         return isinstance(type_, OpaqueType) and type_.is_dsd
     if operand_.kind == "pointer":
         return isinstance(type_, PointerType) and type_.pointee in _SCALARS[operand_.letter] and not type_.const
-    return any(arithmetic.coerces(type_, each) or _known_fits(code, each) for each in _SCALARS[operand_.letter])
+    return any(conversions.coerces(type_, each) or _known_fits(code, each) for each in _SCALARS[operand_.letter])
 
 
 def _known_fits(code: Code, target: Type) -> bool:
@@ -103,7 +103,7 @@ def operand(frame: Frame, code: Code, form: Operand, role: str, node: syntax.Exp
         text = f"Pointer({code.python})"
         return joined(code.type, text, [code], level=0)
     for type_ in _SCALARS[form.letter]:
-        if arithmetic.coerces(code.type, type_) and not types.is_int(code.type):
+        if conversions.coerces(code.type, type_) and not types.is_int(code.type):
             return converted(code, type_, node.place)
         if code.type == type_:
             return code
@@ -219,7 +219,7 @@ def struct_fields(frame: Frame, node: syntax.Expression) -> dict[str, Code]:
 def _flag(code: Code, name: str, place: Place) -> bool:
     if not code.known:
         raise CslError(f"'.{name}' must be known at compile time", place)
-    return bool(arithmetic.coerce(code.pair, types.BOOL, place, f"'.{name}'")[1])
+    return bool(conversions.coerce(code.pair, types.BOOL, place, f"'.{name}'")[1])
 
 
 def _task_of(frame: Frame, code: Code, name: str, place: Place) -> Code:
@@ -407,7 +407,7 @@ def length(code: Code, what: str, place: Place) -> Code:
     Raises:
         CslError: it is no 16-bit integer.
     """
-    if code.known or code.type == types.U16 or arithmetic.coerces(code.type, types.U16):
+    if code.known or code.type == types.U16 or conversions.coerces(code.type, types.U16):
         return converted(code, types.U16, place, what)
     if code.type == types.I16:
         return joined(types.U16, f"{code.operand} & 0xffff", [code])

@@ -11,12 +11,12 @@ For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. What
 from collections.abc import Sequence
 
 from cstool.csl import (
-    arithmetic,
     builtins_dsd,
     builtins_handles,
     builtins_layout,
     builtins_program,
     builtins_values,
+    conversions,
     evaluate_calls,
     syntax,
 )
@@ -114,7 +114,7 @@ def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
         return value
     type_ = scope_type(declaration.type, scope)
     place = declaration.place if declaration.value is None else declaration.value.place
-    return arithmetic.coerce(value, type_, place, f"'{declaration.name}'")
+    return conversions.coerce(value, type_, place, f"'{declaration.name}'")
 
 
 def execute(statement: syntax.Node, scope: Scope) -> None:

@@ -1,6 +1,6 @@
 """Compilers of declarations and assignments."""
 
-from cstool.csl import arithmetic, syntax, types, values
+from cstool.csl import arithmetic, conversions, syntax, types, values
 from cstool.csl.evaluate_core import (
     Code,
     Env,
@@ -50,7 +50,7 @@ def _declare(node: syntax.Declare, env: Env) -> Step:
     what = f"'{node.name}'"
     is_constant = node.keyword == "const" and (type_of is None or known_type is not None)
     if is_constant and code is not None and code.value is not None:
-        value = code.value if known_type is None else arithmetic.coerce(code.value, known_type, node.place, what)
+        value = code.value if known_type is None else conversions.coerce(code.value, known_type, node.place, what)
         env.define(node.name, node.place, value)
         return nothing
     run = None if code is None else code.run
@@ -60,7 +60,7 @@ def _declare(node: syntax.Declare, env: Env) -> Step:
     def step(frame: Frame) -> None:
         value = values.UNDEFINED if run is None else run(frame)
         if type_of is not None:
-            value = arithmetic.coerce(value, type_of(frame), place, what)
+            value = conversions.coerce(value, type_of(frame), place, what)
         frame[slot] = value
 
     return step
@@ -104,7 +104,7 @@ def _store(target: syntax.Expression, new: Run, env: Env) -> Step:
 
             def step(frame: Frame) -> None:
                 now = names[name]
-                names[name] = arithmetic.coerce(new(frame), now[0], place, f"'{name}'")
+                names[name] = conversions.coerce(new(frame), now[0], place, f"'{name}'")
 
             return step
     if isinstance(what, Variable | RunTime):
@@ -135,7 +135,7 @@ def _store_local(local: Local, target: syntax.Expression, new: Run) -> Step:
         value = new(frame)
         type_ = frame[slot][0]
         if value[0] is not type_ and type_ != types.UNDEFINED:
-            value = arithmetic.coerce(value, type_, place, what)
+            value = conversions.coerce(value, type_, place, what)
         frame[slot] = value
 
     return step
@@ -158,7 +158,7 @@ def _store_element(target: syntax.Index, new: Run, env: Env) -> Step:
             if not isinstance(type_, ArrayType):
                 raise CslError(f"only arrays have elements, got {type_}", place)
             at = flat_index(type_, [run(frame) for run in runs], place)
-            value = arithmetic.coerce(new(frame), type_.element, place, "the element")[1]
+            value = conversions.coerce(new(frame), type_.element, place, "the element")[1]
             if data.__class__ is not list:  # a list from the first change on, so that filling an array is no copying
                 data = list(data)
                 frame[slot] = (type_, data)
@@ -182,7 +182,7 @@ def _set_element(pointer: Value, indices: list[Value], value: Value, place: Plac
         raise CslError(f"only arrays have elements, got {whole}", place)
     at = flat_index(whole, indices, place)
     changed = list(elements)
-    changed[at] = arithmetic.coerce(value, whole.element, place, "the element")[1]
+    changed[at] = conversions.coerce(value, whole.element, place, "the element")[1]
     data.set((whole, tuple(changed)))
 
 
@@ -199,7 +199,7 @@ def _store_field(target: syntax.Field, new: Run, env: Env) -> Step:
             data = whole[1]
             whole = data.get()
         old = field_of(whole, name, place)
-        value = arithmetic.coerce(new(frame), old[0], place, f"field '{name}'")
+        value = conversions.coerce(new(frame), old[0], place, f"field '{name}'")
         union = isinstance(whole[0], StructType) and whole[0].is_union
         data.set((whole[0], {name: value} if union else {**whole[1], name: value}))
 
@@ -213,6 +213,6 @@ def _store_behind(pointer: Run, new: Run, place: Place) -> Step:
         if isinstance(type_, PointerType) and type_.const:
             raise CslError(f"what {type_} points at cannot be changed", place)
         old = dereference(at, place)
-        data.set(arithmetic.coerce(new(frame), old[0], place, "the value"))
+        data.set(conversions.coerce(new(frame), old[0], place, "the value"))
 
     return step

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cstool.csl import arithmetic, syntax, types, values
+from cstool.csl import conversions, syntax, types, values
 from cstool.csl.evaluate_core import (
     Code,
     Env,
@@ -52,7 +52,7 @@ class Compiled:
         frame: Frame = [None] * self.shape.size
         for (slot, what, type_of, _), argument in zip(self.parameters, arguments, strict=True):
             type_ = type_of(frame)
-            frame[slot] = argument if argument[0] is type_ else arithmetic.coerce(argument, type_, place, what)
+            frame[slot] = argument if argument[0] is type_ else conversions.coerce(argument, type_, place, what)
         return frame
 
     def run(self, frame: Frame, place: Place | None) -> Value:
@@ -83,7 +83,7 @@ class Compiled:
         value: Value = jump.value
         if value[0] is result:
             return value
-        return arithmetic.coerce(value, result, jump.place, f"the result of '{declaration.name}'")
+        return conversions.coerce(value, result, jump.place, f"the result of '{declaration.name}'")
 
 
 def compiled(function: FunctionValue) -> Compiled:
@@ -192,7 +192,7 @@ def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place
 
     Raises:
         CslError: wrong number of arguments, a comptime parameter whose argument is not known, or one of the wrong type
-            (types of run-time arguments are checked too: `arithmetic.coerces`).
+            (types of run-time arguments are checked too: `conversions.coerces`).
     """
     declaration, module = function
     if len(arguments) != len(declaration.parameters):
@@ -211,16 +211,16 @@ def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place
         if is_comptime:
             if not isinstance(argument, tuple):
                 raise NotKnown(f"{what} must be known at compile time, got a value of run time ({source})", place)
-            value = arithmetic.coerce(argument, type_, place, what)
+            value = conversions.coerce(argument, type_, place, what)
             scope.declare(parameter.name, value, parameter.place)
             key.append(key_of(value))
             continue
         if type_ == ANYTYPE:
             type_ = source
         elif isinstance(argument, tuple):
-            arithmetic.coerce(argument, type_, place, what)
-        elif not known and not arithmetic.coerces(source, type_):
-            raise arithmetic.mismatch(what, type_, f"a value of {source}", source, place)
+            conversions.coerce(argument, type_, place, what)
+        elif not known and not conversions.coerces(source, type_):
+            raise conversions.mismatch(what, type_, f"a value of {source}", source, place)
         scope.declare(parameter.name, RunTime(type_), parameter.place)
         run_time.append((at, parameter.name, type_))
         key.append(type_)

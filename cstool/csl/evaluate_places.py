@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from cstool.csl import arithmetic, syntax, types, values
+from cstool.csl import arithmetic, conversions, syntax, types, values
 from cstool.csl.evaluate_core import (
     Code,
     Env,
@@ -76,7 +76,7 @@ def field_of(value: Value, name: str, place: Place | None) -> Value:
             raise not_known(name, place) if place is not None else NotKnown(name, None)
         return binding.value  # type: ignore[no-any-return]
     if type_ == types.TYPE and isinstance(data, EnumType):
-        return data, arithmetic.enum_member(data, name, place)
+        return data, conversions.enum_member(data, name, place)
     if isinstance(type_, PointerType) and not type_.many:
         return field_of(dereference(value, place), name, place)
     fields = values.fields_of(value)

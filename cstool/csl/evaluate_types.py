@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from cstool.csl import arithmetic, syntax, types
+from cstool.csl import conversions, syntax, types
 from cstool.csl.evaluate_core import (
     Code,
     Env,
@@ -35,7 +35,7 @@ def _struct_literal(node: syntax.StructLiteral, env: Env) -> Code:
     def run(frame: Frame) -> Value:
         type_ = as_type(type_code.run(frame), type_node.place)
         data = {name: part(frame) for name, part in zip(names, runs, strict=True)}
-        return arithmetic.coerce((types.STRUCT, data), type_, place, "the literal")
+        return conversions.coerce((types.STRUCT, data), type_, place, "the literal")
 
     return fold(run, [type_code, *parts])
 
@@ -50,7 +50,7 @@ def _counted_array(node: syntax.StructLiteral, array: syntax.ArrayType, parts: l
     def run(frame: Frame) -> Value:
         type_ = ArrayType((len(parts),), as_type(element_code.run(frame), array.element.place))
         data = {str(at): part.run(frame) for at, part in enumerate(parts)}
-        return arithmetic.coerce((types.STRUCT, data), type_, place, "the literal")
+        return conversions.coerce((types.STRUCT, data), type_, place, "the literal")
 
     return fold(run, [element_code, *parts])
 
@@ -136,7 +136,7 @@ def struct_type(node: syntax.StructType, env: Env, name: str) -> Code:
     def run(frame: Frame) -> Type:
         fields = tuple((field, run(frame)) for field, (run, _) in zip(names, runs, strict=True))
         given = tuple(
-            (field, arithmetic.coerce(default.run(frame), type_, node.place, f"the default of '{field}'")[1])
+            (field, conversions.coerce(default.run(frame), type_, node.place, f"the default of '{field}'")[1])
             for (field, type_), default in zip(fields, defaults, strict=True)
             if default is not None
         )
@@ -177,8 +177,8 @@ def enum_type(node: syntax.EnumType, env: Env, name: str) -> Code:
     for member, expression in node.members:
         if expression is not None:
             value = compile_expression(expression, env).run([])
-            following = arithmetic.coerce(value, tag, expression.place, f"the member '{member}'")[1]
-        arithmetic.fit(tag, following, node.place, f"the member '{member}'")
+            following = conversions.coerce(value, tag, expression.place, f"the member '{member}'")[1]
+        conversions.fit(tag, following, node.place, f"the member '{member}'")
         if any(following == number for _, number in members):
             raise CslError(f"members of an enum have different numbers, got {following} twice", node.place)
         members.append((member, following))

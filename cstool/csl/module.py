@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cstool.csl import arithmetic, syntax, types, values
+from cstool.csl import conversions, syntax, types, values
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import Type
 from cstool.csl.values import FunctionValue, Value
@@ -214,7 +214,7 @@ class Module:
             if self.where is None and type_ == types.COLOR and types.is_int(value[0]):
                 return type_, value[1]  # --params has numbers alone
             try:
-                return arithmetic.coerce(value, type_, self.where or place, what)
+                return conversions.coerce(value, type_, self.where or place, what)
             except CslError as error:
                 raise CslError(
                     f"{what} must be {type_}, got {values.describe(value)}",
@@ -231,7 +231,7 @@ class Module:
                 notes=((place, "declared here"),),
             )
         value = evaluate.evaluate(declaration.default, scope)
-        return value if type_ is None else arithmetic.coerce(value, type_, declaration.default.place, what)
+        return value if type_ is None else conversions.coerce(value, type_, declaration.default.place, what)
 
 
 def unknown_param(module: Module, name: str) -> CslError:

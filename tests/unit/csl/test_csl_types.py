@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cstool.csl import arithmetic, types, values
+from cstool.csl import arithmetic, conversions, types, values
 from cstool.csl.source import CslError
 from cstool.csl.types import ArrayType, EnumType, FunctionType, IntType, PointerType, StructType
 from cstool.fabric.numbers import f16, f32
@@ -135,11 +135,11 @@ def test_floats_are_rounded_to_their_type(operator: str, left: float, right: flo
 @given(st.sampled_from(INTS), st.sampled_from(INTS), st.data())
 def test_as_drops_bits_and_bitcast_keeps_them(source: IntType, target: IntType, data: st.DataObject) -> None:
     value = data.draw(st.integers(source.least, source.most))
-    got = arithmetic.cast((source, value), target, None)[1]
+    got = conversions.cast((source, value), target, None)[1]
     assert target.least <= got <= target.most
     assert (got - value) % (1 << target.bits) == 0
     if source.bits == target.bits:
-        assert arithmetic.bitcast((source, value), target, None) == (target, got)
+        assert conversions.bitcast((source, value), target, None) == (target, got)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_as_drops_bits_and_bitcast_keeps_them(source: IntType, target: IntType, 
     ],
 )
 def test_what_becomes_what_unasked(source: types.Type, target: types.Type, expected: bool) -> None:
-    assert arithmetic.coerces(source, target) is expected
+    assert conversions.coerces(source, target) is expected
 
 
 def test_types_of_operations() -> None:
