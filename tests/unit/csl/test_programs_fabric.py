@@ -413,3 +413,194 @@ def test_a_teardown_handler(tmp_path: Path, arch: str) -> None:
     info = grid.get("info", 8, np.uint16)
     assert info[0, 1, :2].tolist() == [10, 1], info
     assert grid.stop() == []
+
+
+IMPORTS_LAYOUT = """
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = 2, .height = 2 });
+const colors = [4]color{ @get_color(1), @get_color(2), @get_color(3), @get_color(4) };
+const dir = "./";
+fn is_even(v: u16) bool { return v % 2 == 0; }
+layout {
+  @set_rectangle(2, 2);
+  for (@range(u16, 2)) |y| {
+    for (@range(u16, 2)) |x| {
+      const file = @strcat(dir, if (is_even(x)) "a.csl" else "b.csl");
+      @set_tile_code(x, y, file, .{ .memcpy_params = memcpy.get_params(x), .c = colors[y], .row = y });
+      @set_color_config(x, y, colors[y], .{
+        .routes = if (x == 0) .{ .rx = .{ RAMP }, .tx = .{ EAST } } else .{ .rx = .{ WEST }, .tx = .{ RAMP } },
+      });
+    }
+  }
+  @export_name("data", [*]f16, true);
+  @export_name("n", [*]u16, true);
+  @export_name("run", fn(u16, f32)void);
+}
+"""
+
+IMPORTS_A = """
+param memcpy_params: comptime_struct;
+param c: color; param row: u16;
+const sys_mod = @import_module("<memcpy/memcpy>", memcpy_params);
+const common = @import_module("common.csl", .{ .size = 12 });
+const q = @get_output_queue(3);
+const data_ptr = common.data_ptr;
+const n_ptr: [*]u16 = &common.n;
+const ut = if (@is_arch("wse3")) @get_ut_id(3) else {};
+fn run(len: u16, s: f32) void {
+  common.n[0] = len;
+  const src = @set_dsd_length(common.dsd, len);
+  @fmulh(src, src, @as(f16, s));
+  const out = @get_dsd(fabout_dsd, .{ .extent = len, .fabric_color = c, .output_queue = q });
+  if (@is_arch("wse3")) {
+    @fmovh(out, src, .{ .async = true, .activate = done, .ut_id = ut });
+  } else {
+    @fmovh(out, src, .{ .async = true, .activate = done });
+  }
+}
+task done() void { sys_mod.unblock_cmd_stream(); }
+comptime {
+  @bind_local_task(done, @get_local_task_id(8));
+  if (@is_arch("wse3")) { @initialize_queue(q, .{ .color = c }); }
+  @export_symbol(data_ptr, "data");
+  @export_symbol(n_ptr, "n");
+  @export_symbol(run);
+}
+"""
+
+IMPORTS_B = """
+param memcpy_params: comptime_struct;
+param c: color; param row: u16;
+const sys_mod = @import_module("<memcpy/memcpy>", memcpy_params);
+const common = @import_module("common.csl", .{ .size = 12 });
+const q = @get_input_queue(3);
+const n_ptr: [*]u16 = &common.n;
+const dest = @get_dsr(dsr_dest, 2);
+const src = @get_dsr(dsr_src1, 2);
+fn run(len: u16, s: f32) void {
+  const in = @get_dsd(fabin_dsd, .{ .extent = len, .fabric_color = c, .input_queue = q });
+  @load_to_dsr(dest, @set_dsd_length(common.dsd, len));
+  if (@is_arch("wse3")) {
+    @load_to_dsr(src, in, .{ .async = true, .ut_id = @get_ut_id(@as(u16, 2)), .unblock = finish_id });
+    @faddh(dest, dest, src, .{ .async = true });
+  } else {
+    @load_to_dsr(src, in, .{ .async = true, .unblock = finish_id });
+    @faddh(dest, dest, src, .{ .async = true });
+  }
+  @activate(finish_id);
+  common.n[1] = @as(u16, s);
+}
+const finish_id = @get_local_task_id(9);
+task finish() void { @block(finish_id); sys_mod.unblock_cmd_stream(); }
+comptime {
+  @bind_local_task(finish, finish_id);
+  @block(finish_id);
+  @initialize_queue(q, .{ .color = c });
+  @export_symbol(common.data_ptr, "data");
+  @export_symbol(n_ptr, "n");
+  @export_symbol(run);
+}
+"""
+
+IMPORTS_COMMON = """
+param size: u16;
+var data = @zeros([size]f16);
+var n = @zeros([2]u16);
+const data_ptr: [*]f16 = &data;
+const dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{size} -> data[i] });
+"""
+
+
+@ARCHS
+def test_imports_by_computed_paths_and_registers_with_microthreads(tmp_path: Path, arch: str) -> None:
+    files = {
+        "layout.csl": IMPORTS_LAYOUT,
+        "a.csl": IMPORTS_A,
+        "b.csl": IMPORTS_B,
+        "common.csl": IMPORTS_COMMON,
+    }
+    grid = Hosted(tmp_path, files, arch)
+    x = np.arange(48).astype(np.float16)
+    grid.put("data", x)
+    grid.launch("run", 5, 2.0)
+    d = grid.get("data", 12, np.float16)
+    assert d[0, 1, :6].tolist() == [12, 15, 18, 21, 24, 17], d
+    assert d[1, 1, :6].tolist() == [36 + 48, 37 + 50, 38 + 52, 39 + 54, 40 + 56, 41], d
+    grid.launch("run", 2, 1.0)
+    d = grid.get("data", 12, np.float16)
+    assert d[0, 1, :3].tolist() == [12, 17, 18], d
+    assert grid.stop() == []
+
+
+EMPTIES_LAYOUT = """
+param n: i16;
+const IN = @get_color(5);
+const OUT = @get_color(6);
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 1,
+  .MEMCPYH2D_1 = IN, .MEMCPYD2H_1 = OUT });
+layout {
+  @set_rectangle(1, 1);
+  @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(0), .n = n });
+  @export_name("sums", [*]i32, false);
+}
+"""
+
+EMPTIES_PE = """
+param memcpy_params;
+param n: i16;
+const sys_mod = @import_module("<memcpy/memcpy>", memcpy_params);
+const in_q = @get_input_queue(2);
+const out_q = @get_output_queue(3);
+const task_id = @get_local_task_id(10);
+const exit_id = @get_local_task_id(12);
+var buf = @zeros([8]i32);
+const fifo = @allocate_fifo(buf, .{ .activate_push = task_id });
+var sums = @zeros([4]i32);
+var sums_ptr: [*]i32 = &sums;
+const in_dsd = @get_dsd(fabin_dsd, .{ .extent = n, .input_queue = in_q, .fabric_color = sys_mod.MEMCPYH2D_1 });
+const out_dsd = @get_dsd(fabout_dsd, .{ .extent = n, .output_queue = out_q, .fabric_color = sys_mod.MEMCPYD2H_1 });
+var item: [1]i32;
+const item_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{1} -> item[i] });
+fn double(x: i32) i32 { sums[1] += 1; return x * 2 + 1; }
+var mapped: i16 = 0;
+task start() void {
+  @mov32(fifo, in_dsd, .{ .async = true, .activate = exit_id });
+}
+task pushed() void {
+  while (@mov32(item_dsd, fifo)) { sums[0] += item[0]; mapped += 1; }
+  if (mapped == n) {
+    const two = @get_dsd(fabout_dsd, .{ .extent = 1, .output_queue = out_q, .fabric_color = sys_mod.MEMCPYD2H_1 });
+    @map(double, sums[0], two);
+    @mov32(two, @as(i32, mapped));
+    mapped = 0; // this task may be activated once more
+  }
+}
+task finished() void { sums[2] = 1; }
+comptime {
+  @bind_local_task(start, @get_local_task_id(9));
+  @bind_local_task(pushed, task_id);
+  @bind_local_task(finished, exit_id);
+  @activate(@get_local_task_id(9));
+  if (@is_arch("wse3")) {
+    @initialize_queue(in_q, .{ .color = IN_color });
+    @initialize_queue(out_q, .{ .color = sys_mod.MEMCPYD2H_1 });
+  }
+  @export_symbol(sums_ptr, "sums");
+}
+const IN_color = sys_mod.MEMCPYH2D_1;
+"""
+
+
+@ARCHS
+def test_a_task_empties_a_fifo_until_it_is_told_to_stop(tmp_path: Path, arch: str) -> None:
+    files = {
+        "layout.csl": EMPTIES_LAYOUT,
+        "pe.csl": EMPTIES_PE,
+    }
+    grid = Hosted(tmp_path, files, arch, n=20)
+    x = np.arange(1, 21, dtype=np.int32)
+    grid.send(5, x)
+    y = grid.take(6, 2, np.int32)
+    s = grid.get("sums", 4, np.int32).ravel()
+    assert y.ravel().tolist() == [421, 20], (y, s)
+    assert s.tolist()[:3] == [210, 1, 1], s
+    assert grid.stop() == []

@@ -559,6 +559,62 @@ out[5] = switch (i) { 18 => if (f + 1.0 > 0.0 and f > 1.0) @as(i16, 5) else 6, e
 
 
 @ARCHS
+def test_floats_in_every_place(tmp_path: Path, arch: str) -> None:
+    pe = OnePE(
+        tmp_path,
+        """
+var out = @zeros([16]f32);
+var f: f32 = 2.0;
+var h: f16 = 1.5;
+var k: i16 = 3;
+const S = struct { v: f32, w: f16 };
+var st = @constants([2]f32, 1.0);
+fn g(a: f32, b: f32) f32 { return a * b + 1.0; }
+fn rec(n: i16) f32 { var a: f32 = 1.0; var i = n; while (i > 0) : (i -= 1) { a *= @as(f32, i); } return a; }
+const math = @import_module("<math>");
+""",
+        """
+out[0] = g(f + 1.0, f * f) * g(1.0, 2.0 + f);
+out[1] = if (f * 2.0 > 3.0) f / 3.0 + 1.0 else f - 1.0;
+out[2] = switch (k) { 3 => f * 1.5 + 0.25, else => 0.0 };
+var t: f32 = undefined;
+t = f;
+t += f * f - t / 3.0;
+t *= t;
+out[3] = t;
+const s = S{ .v = f * 3.0 + 1.0, .w = h * h + h };
+out[4] = s.v + @as(f32, s.w);
+var arr = [3]f32{ f * 2.0 + 1.0, g(f, f), 0.5 };
+out[5] = arr[0] + arr[1] * arr[2];
+out[6] = rec(k + 1);
+out[@as(u16, k) + 4] = f * 0.1 + 0.2;
+for ([3]f32{ f, f * 2.0 + 1.0, 4.0 }) |e, i| { out[8] += e * @as(f32, i) + f * 0.5; }
+out[9] = math.sqrt(f * f + 5.0);
+const b = blk: { if (f + 1.0 > 100.0) break :blk f * 2.0; break :blk f * 3.0 + 1.0; };
+out[10] = b;
+out[11] = -(f + 1.0) * -f;
+st[0] += g(st[1] + 1.0, st[1]);
+out[12] = st[0];
+const c = math.max(f * 2.0, @as(f32, 1.0)) + math.abs(-f);
+out[13] = c;
+if (!(f * 2.0 < 1.0) and !(h > 2.0)) { out[14] = f + 0.5 * f; }
+else if (f * 3.0 > 2.0) { out[14] = 1.0; }
+else { out[14] = 2.0; }
+switch (@as(u16, f * 2.0)) { 4 => { out[15] = f * f * f; }, else => {} }
+""",
+        arch,
+    )
+    out = pe["out"]
+    f = np.float32(2)
+    third = f / np.float32(3)
+    assert out[:3].tolist() == [65, third + np.float32(1), 3.25]
+    squared = f + (np.float32(4) - third)
+    assert out[3] == squared * squared
+    assert out[4:7].tolist() == [10.75, 7.5, 24]
+    assert out[7:].tolist() == [f * np.float32(0.1) + np.float32(0.2), 16, 3, 7, 6, 4, 6, 3, 8]
+
+
+@ARCHS
 def test_loops_whose_condition_needs_lines(tmp_path: Path, arch: str) -> None:
     pe = OnePE(
         tmp_path,
