@@ -32,6 +32,7 @@ from cstool.csl.emit_places import address_of
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import FloatType, FunctionType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.values import FunctionValue
+from cstool.words import counted
 
 _ORDERED = arithmetic.ORDER | arithmetic.EQUALITY
 
@@ -275,7 +276,8 @@ def _call_by_pointer(frame: Frame, pointer: Code, node: syntax.Call) -> Code:
     assert isinstance(function, FunctionType)
     assert function.result is not None
     if len(node.arguments) != len(function.parameters):
-        raise CslError(f"{function} takes {len(function.parameters)} arguments, got {len(node.arguments)}", node.place)
+        wanted = counted(len(function.parameters), "argument")
+        raise CslError(f"{function} takes {wanted}, got {len(node.arguments)}", node.place)
     passed = []
     made = frame.made(node.arguments, function.parameters)
     for argument, code, type_ in zip(node.arguments, made, function.parameters, strict=True):
