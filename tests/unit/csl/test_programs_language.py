@@ -559,6 +559,50 @@ out[5] = switch (i) { 18 => if (f + 1.0 > 0.0 and f > 1.0) @as(i16, 5) else 6, e
 
 
 @ARCHS
+def test_pointers_within_structs_and_effects_in_indices(tmp_path: Path, arch: str) -> None:
+    pe = OnePE(
+        tmp_path,
+        """
+var out = @zeros([16]i16);
+var b = @zeros([4]i16);
+const fifo = @allocate_fifo(b);
+var mutable_fifo = fifo;
+const o4 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> out[i] });
+const task_a = @get_local_task_id(21);
+task ta() void { out[8] += 1; }
+task tb(x: i16) void { out[9] = x; }
+comptime { @bind_local_task(ta, task_a); }
+fn idx(k: i16) i16 { out[10] += 1; return k; }
+var rows: [3, 2]i16;
+fn use_dsd(d: mem1d_dsd, v: i16) void { @add16(d, d, v); }
+const Node = struct { next: *Node2, v: i16 };
+const Node2 = struct { v: i16 };
+var leaf: Node2 = Node2{ .v = 4 };
+var node: Node = Node{ .next = &leaf, .v = 1 };
+var list: [3]Node2;
+""",
+        """
+out[idx(2) + idx(1)] += 5;
+rows[1, 0] = 3;
+out[0] = rows[1, 0];
+use_dsd(o4, 1);
+node.next.v += 1;
+out[5] = leaf.v + node.next.*.v;
+for (@range(u16, 3)) |i| { list[i].v = @as(i16, i) * 3; }
+for (list) |*n| { n.*.v += 1; }
+out[6] = list[2].v + 2;
+@activate(task_a);
+out[7] = comptime (3 + 4);
+const ok = @mov16(mutable_fifo, 5);
+out[11] = @as(i16, ok);
+""",
+        arch,
+    )
+    out = pe["out"]
+    assert out.tolist()[:12] == [4, 1, 1, 6, 0, 10, 9, 7, 1, 0, 2, 1], out
+
+
+@ARCHS
 def test_floats_in_every_place(tmp_path: Path, arch: str) -> None:
     pe = OnePE(
         tmp_path,
