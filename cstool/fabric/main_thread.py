@@ -4,8 +4,9 @@ A task's code runs at once, at the cycle at which the task starts; `pe.cycles` s
 thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles
 is one that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
 
-What a task changes in memory after it has started an asynchronous operation, that operation sees from its first element
-on, even if on the wafer it would have been done by then: no program may count on either.
+Operations that were on their way before see memory as it was until the code's end (`_at_once`): a task may overwrite
+what such an operation has sent by then. What a task changes after it has itself started an operation, that operation
+sees from its first element on, even if on the wafer it would have been done by then: no program may count on either.
 """
 
 import struct
@@ -163,7 +164,8 @@ class MainThread:
         if pe.trace is not None:
             pe.trace(now, pe.index, "task", picked.task.function)
         try:
-            result = self._function(picked.task.function)(*picked.arguments)
+            function = self._function(picked.task.function)
+            result = self._at_once(lambda: function(*picked.arguments))
         except (IndexError, struct.error) as error:
             raise self._outside() from error
         if type(result) is GeneratorType:
@@ -181,12 +183,30 @@ class MainThread:
     def _run_on(self) -> None:
         """Let the task's generator run until it waits, or is done."""
         try:
-            next(self._generator)
+            self._at_once(lambda: next(self._generator))
         except StopIteration:
             self._generator = None
             self._code_done()
         except (IndexError, struct.error) as error:
             raise self._outside() from error
+
+    def _at_once(self, code: Callable[[], Any]) -> Any:
+        """Run code now, and let operations that read memory read it as it was before, for as long as the code takes."""
+        pe = self._pe
+        senders = [thread for thread in pe.datapath.threads if thread.sends_memory]
+        if not senders:
+            return code()
+        memory = pe.memory.bytes
+        before = bytes(memory)
+        try:
+            return code()
+        finally:
+            if memory != before:
+                after = bytes(memory)
+                memory[:] = before
+                for thread in senders:
+                    thread.read_ahead(pe.base + pe.cycles - self._events.now)
+                memory[:] = after
 
     def _outside(self) -> SimulationError:
         """Code read or wrote a scalar where there is no memory."""

@@ -5,7 +5,7 @@ A wavelet that arrives in a cycle is read in the next one at the earliest, so th
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from cstool.fabric import control
@@ -50,6 +50,7 @@ class Thread:
         "index",
         "indexed",
         "inputs",
+        "in_memory",
         "line",
         "name",
         "number",
@@ -91,6 +92,7 @@ class Thread:
         self.popped: list[Ring] = []
         self.pushed: Ring | None = None
         self.readers: list[Callable[[], Any]] = []
+        self.in_memory: dict[int, Iterator[Any]] = {}  # what those of `readers` that read memory read from
         self.put: Callable[[Any], None] | None = None
         self.compute: Callable[..., Any] = lambda value: value
         self.on_control: OnControl | None = settings.on_control
@@ -117,7 +119,8 @@ class Thread:
             return partial(self._read_indexed, operand, kind)
         if isinstance(operand, (Mem1d, Mem4d)):
             pe.check_bounds(self.name, operand, self.count, BYTES[letter], self.task)
-            return pe.memory.reader(operand, self.count, kind).__next__
+            elements = self.in_memory[len(self.readers)] = pe.memory.reader(operand, self.count, kind)
+            return elements.__next__
         if isinstance(operand, FabricIn):
             queue = pe.ramp.input_queue(operand.queue, self.name)
             self.inputs.append(queue)
@@ -205,6 +208,18 @@ class Thread:
         self.pe.memory.store(letter, self._address(operand, BYTES[letter]), value)
 
     # --- its elements ---
+
+    @property
+    def sends_memory(self) -> bool:
+        """Whether it reads memory, and writes none."""
+        return bool(self.in_memory) and self.output is not None
+
+    def read_ahead(self, most: int) -> None:
+        """Read the next elements that come from memory now, `most` of them at most."""
+        count = min(most, self.count - self.done)
+        for number, rest in self.in_memory.items():
+            elements = self.in_memory[number] = chain(list(islice(rest, count)), rest)
+            self.readers[number] = elements.__next__
 
     def begin(self, ready: int) -> None:
         """It may do elements from cycle `ready` on."""
