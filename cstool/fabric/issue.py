@@ -42,6 +42,8 @@ class Issue:
         """A synchronous operation that may wait; whether it did all its elements (a FIFO may end it before)."""
         pe, operation = self._pe, self._operations[name]
         settings = pe.registers.settings(operands, settings)
+        if settings.saturate and operation.dest == "H":
+            raise pe.error(f"@{operation.name} with .saturate is not simulated")
         held = self._held(operands)
         if not _waits(held):
             self._in_memory(operation, operands, held)
@@ -61,6 +63,8 @@ class Issue:
         """An asynchronous operation."""
         pe, operation = self._pe, self._operations[name]
         settings = pe.registers.settings(operands, settings)
+        if settings.saturate and operation.dest == "H":
+            raise pe.error(f"@{operation.name} with .saturate is not simulated")
         held = self._held(operands)
         time = pe.base + pe.cycles
         pe.cycles += vector.LAUNCH
@@ -172,8 +176,6 @@ class Issue:
             thread.add_source(source, letter, operation.move)
         if operation.dest:
             thread.set_dest(held[0], operation.dest, operation.move)
-        if settings.saturate and operation.dest == "H":
-            raise pe.error(f"@{operation.name} with .saturate is not simulated")
         return thread
 
     def _chain(self, operation: Operation) -> Callable[..., int]:

@@ -1,0 +1,199 @@
+"""The page about CSL: its tutorial typed as it is written, its tables and constants those of the code."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cstool.cli.fabric_report import builtins_markdown
+from cstool.sdk import simulator
+from cstool.sdk.cslc import main as cslc
+from cstool.verbs.fabric import language_builtins
+from tests.end_to_end.csl_tables import host_markdown, libraries_markdown
+from tests.end_to_end.pages import PROJECT, page
+
+PAGE = page("csl")
+EXAMPLES = PROJECT / "examples" / "csl"
+LEFT_BEHIND = shutil.ignore_patterns("out", "sim.log", "sim_stats.json", "__pycache__")
+
+
+def type_command(command: str, folder: Path) -> str:
+    """Run a command as a shell does; return what a terminal shows."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(PROJECT),
+    }
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def check_console(console: str, folder: Path) -> Path:
+    """Type the commands of a block, and compare what they print, cycles too; return the folder afterwards."""
+    for command, shown in re.findall(r"^\$ (.*)\n((?:[^$].*\n|\n)*)", console, re.MULTILINE):
+        if command.startswith("cd "):
+            folder = (folder / command.removeprefix("cd ")).resolve()
+        else:
+            assert type_command(command, folder) == shown, command
+    return folder
+
+
+def changed(text: str, fragment: str) -> str:
+    """A file in which a fragment, a function or lines `const NAME =`, takes the place of what is there."""
+    if fragment.startswith("fn "):
+        head = re.escape(fragment.partition("\n")[0])
+        new, count = re.subn(rf"^{head}\n.*?^\}}\n", lambda _: fragment, text, flags=re.DOTALL | re.MULTILINE)
+        assert count == 1
+        return new
+    for line in fragment.splitlines():
+        head = re.escape(line.partition("=")[0])
+        text, count = re.subn(rf"^{head}=.*$", lambda _, line=line: line, text, flags=re.MULTILINE)
+        assert count == 1, line
+    return text
+
+
+def test_the_tutorial_goes_as_it_is_written(tmp_path):
+    tutorial = PAGE.partition("## Tutorial\n")[2].partition("## What of the language")[0]
+    where, files, consoles = tmp_path, 0, 0
+    for name, more, kind, body in re.findall(
+        r"(?:^`([\w/.]+)`(, changed)?:\n\n)?^```(\w+)\n(.*?)^```", tutorial, re.DOTALL | re.MULTILINE
+    ):
+        if kind == "console":
+            where = check_console(body, where)
+            consoles += 1
+        else:
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(changed(path.read_text(), body) if more else body)
+            files += 1
+    assert (files, consoles) == (8, 6)
+    assert (where / "routes.png").stat().st_size > 10_000
+
+
+def test_its_first_command_prints_what_it_shows(tmp_path):
+    shutil.copytree(EXAMPLES, tmp_path / "examples" / "csl", ignore=LEFT_BEHIND)
+    check_console(re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0], tmp_path)
+
+
+def test_a_program_of_the_vendors_prints_what_it_shows(tmp_path):
+    checkout = os.environ.get("CSTOOL_CSL_EXAMPLES")
+    if checkout is None:
+        pytest.skip("CSTOOL_CSL_EXAMPLES names no checkout of the vendor's programs")
+    (tmp_path / "csl-examples").symlink_to(Path(checkout).resolve())
+    check_console(re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1], tmp_path)
+
+
+def test_the_commands_of_the_readme_print_what_it_shows(tmp_path):
+    shutil.copytree(EXAMPLES, tmp_path / "examples" / "csl", ignore=LEFT_BEHIND)
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    (console,) = re.findall(r"^```console\n(.*?)^```", readme.partition("## Programs in CSL\n")[2], re.DOTALL | re.M)
+    check_console(console, tmp_path)
+    assert (tmp_path / "routes.svg").stat().st_size > 10_000
+
+
+# Tables
+
+
+def rows(header: str) -> list[list[str]]:
+    """The cells of the table under a header line."""
+    lines = PAGE.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+
+
+def test_the_table_of_builtins_is_that_of_the_compiler():
+    """`cstool fabric builtins --markdown` writes it."""
+    assert PAGE.endswith(f"\n\n{builtins_markdown(language_builtins())}")
+
+
+def test_the_tables_of_libraries_and_of_the_package_are_those_of_the_code():
+    assert f"\n| library | |\n|---|---|\n{libraries_markdown()}\n" in PAGE
+    assert f"\n| module | what is there |\n|---|---|\n{host_markdown()}\n" in PAGE
+
+
+def test_constants_are_those_of_the_code():
+    checked = 0
+    for _, shown, where, _, status in rows("| what | value | in the code | source | status |"):
+        values = [part.replace(",", "") for part in re.split(r", | and |; ", shown.replace("170,000", "170000"))]
+        names = re.findall(r"`((?:fabric|csl)\.\w+\.[\w.]+)`", where)
+        if len(names) == 1 and names[0].endswith(("queues", "INTRINSICS", "widths")):
+            names = []
+        for name, value in zip(names, values, strict=False):
+            module, _, attribute = name.rpartition(".")
+            found = getattr(importlib.import_module(f"cstool.{module}"), attribute)
+            if not callable(found):
+                assert f"{found:.4g}" == f"{float(value):.4g}", name
+                checked += 1
+        assert status.split(",")[0] in ("R1", "R2", "D", "C")
+    assert checked >= 20
+
+
+def test_files_and_queues_in_the_table_of_constants():
+    arch = importlib.import_module("cstool.fabric.arch")
+    table = rows("| what | value | in the code | source | status |")
+    queues = {where: value for _, value, where, _, _ in table if where.endswith("queues`")}
+    assert queues == {
+        f"`fabric.arch.{name}.{kind}`": " ".join(map(str, getattr(getattr(arch, name), kind)))
+        for name in ("WSE2", "WSE3")
+        for kind in ("input_queues", "output_queues")
+    }
+    (fadds,) = (value for what, value, *_ in table if "`@fadds`" in what)
+    assert fadds == f"{arch.WSE2.widths['fadds']} and {arch.WSE3.widths['fadds']}"
+    intrinsics = importlib.import_module("cstool.csl.intrinsics").INTRINSICS
+    (functions,) = (value for *_, value in [(row[1],) for row in table if "INTRINSICS" in row[2]])
+    names = ("__sqrt", "__exp", "__tan", "__pow")
+    assert functions == "; ".join(str(intrinsics[name].cycles) for name in names)
+    for _, _, where, _, _ in table:
+        for file in re.findall(r"`(fabric/\w+\.py)`", where):
+            assert (PROJECT / "cstool" / file).is_file()
+
+
+def test_every_flag_of_cslc_is_named(capsys):
+    with pytest.raises(SystemExit):
+        cslc(["--help"])
+    flags = set(re.findall(r"^  (-[\w-]+)", capsys.readouterr().out, re.MULTILINE)) - {"-h"}
+    named = set(re.findall(r"`(-[\w-]+)`", PAGE.partition("| flags of `cslc` | |")[2].partition("\n\n")[0]))
+    assert flags == named
+
+
+def test_the_environment_variables_are_those_of_the_simulator():
+    named = {row[0] for row in rows("| variable | flag | |")} - {"`CSL_IMPORT_PATH`"}
+    assert named == {f"`{value}`" for name, value in vars(simulator).items() if name.endswith("_VARIABLE")}
+
+
+@pytest.mark.parametrize("message", [row[1] for row in rows("| what | message |")])
+def test_what_is_refused_is_refused_in_these_words(message):
+    """Each is tested in full beside the code that says it; here, that the code still has the words."""
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for package in ("csl", "fabric", "sdk")
+        for path in (PROJECT / "cstool" / package).glob("*.py")
+    )
+    assert re.sub(r"^(@\w+|'a') ", "", message) in code
+
+
+def test_the_table_of_programs_has_them_all():
+    named = re.findall(r"^\| \[(\w+)\]\((\w+)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted((path.parent.name,) * 2 for path in EXAMPLES.glob("*/run.py"))
+
+
+def test_its_links_lead_somewhere():
+    text = re.sub(r"^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE)
+    headings = {
+        re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+    for file, anchor in re.findall(r"\]\(([\w/.]*)#?([\w-]*)\)", text):
+        assert (PROJECT / "docs" / file).exists()
+        assert file or anchor in headings, anchor
