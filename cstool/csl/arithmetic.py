@@ -9,7 +9,6 @@ Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins", where it say
 - `/` and `%` on integers round towards zero; the remainder has the sign of the left side.
 """
 
-import math
 import operator as python
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from cstool.csl.types import (
     Type,
 )
 from cstool.csl.values import Value
+from cstool.fabric import scalar
 from cstool.fabric.numbers import wrap
 
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
@@ -217,13 +217,9 @@ def _integer_operation(operator: str, type_: Type, left: int, right: int, place:
 
 def _float_operation(operator: str, type_: Type, left: float, right: float, place: Place | None) -> float:
     if operator == "/":
-        if right == 0.0:
-            if left == 0.0 or math.isnan(left):
-                return math.nan
-            return math.copysign(math.inf, left) * math.copysign(1.0, right)
-        result = left / right
+        result = scalar.ratio(left, right)
     elif operator == "%":
-        result = math.nan if right == 0.0 or math.isinf(left) else math.fmod(left, right)
+        result = scalar.modulo(left, right)
     elif operator in "+-*":
         result = {"+": python.add, "-": python.sub, "*": python.mul}[operator](left, right)
     else:

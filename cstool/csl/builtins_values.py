@@ -15,6 +15,7 @@ from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, EnumType, OpaqueType, PointerType, StructType, Type
 from cstool.csl.values import Value, describe, integer
 from cstool.fabric.arch import COLORS
+from cstool.fabric.scalar import function
 
 ANYWHERE = (VALUE,)
 ALSO_RUN = (VALUE, RUN)
@@ -396,11 +397,6 @@ def _memcpy_rectangle(called: Called) -> Value:
 
 
 def _float_function(name: str) -> None:
-    import numpy as np
-
-    numpy_name = {"__asin": "arcsin", "__acos": "arccos", "__atan": "arctan", "__pow": "power", "__mod": "fmod"}
-    function = getattr(np, numpy_name.get(name, name[2:]))
-
     @intrinsic_action(name)
     def compute(called: Called) -> Value:
         type_ = called.arguments[0][0]
@@ -409,8 +405,7 @@ def _float_function(name: str) -> None:
             if not types.is_float(argument[0]):
                 raise CslError(f"expected a float, got {describe(argument)}", called.at(at))
             data.append(float(argument[1]))
-        with np.errstate(all="ignore"):
-            return type_, conversions.round_float(type_, float(function(*data)))
+        return type_, conversions.round_float(type_, function(name.removeprefix("__"), *data))
 
 
 for _name, _intrinsic in INTRINSICS.items():

@@ -29,7 +29,7 @@ class Intrinsic:
 
 
 def _function(cycles: int) -> Intrinsic:
-    return Intrinsic(("float",), "same", "`fabric.functions.FUNCTIONS`, rounded once to the type", True, cycles)
+    return Intrinsic(("float",), "same", "`fabric.scalar.function`, rounded once to the type", True, cycles)
 
 
 INTRINSICS = {
@@ -50,7 +50,7 @@ INTRINSICS = {
     "__say": Intrinsic(
         ("string", "struct"),
         "void",
-        "pe.say(`fabric.functions.text`(string, values)): values are the fields of the struct, strings among them",
+        "pe.say(the string, with `fabric.scalar.shown` of each value): values are the fields of the struct, or strings",
         cycles=0,
     ),
     "__memcpy_rectangle": Intrinsic(
@@ -74,7 +74,7 @@ INTRINSICS = {
     "__ceil": _function(8),
     "__floor": _function(8),
     "__trunc": _function(8),
-    "__pow": Intrinsic(("float", "float"), "same", "`fabric.functions.power`, rounded once", True, 120),
+    "__pow": Intrinsic(("float", "float"), "same", "`fabric.scalar.function`, rounded once", True, 120),
     "__mod": Intrinsic(("float", "float"), "same", "`fabric.scalar.modulo`, rounded once", True, 60),
 }
 """By name without the `@`."""

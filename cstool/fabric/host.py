@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cstool.fabric.deadlock import deadlock_report
 from cstool.fabric.errors import SimulationError
+from cstool.fabric.operations import BYTES
 from cstool.fabric.program import Symbol
 from cstool.fabric.streams import Streams
 from cstool.fabric.waiting import ThreadWait
@@ -29,8 +30,6 @@ CYCLES_PER_WORD = 32 / (7 / 0.85)
 """cycles that a word of 32 bits takes on one I/O channel: 7 Gb/s at 0.85 GHz (H10, H16)"""
 MOST_LINES = 6
 """that say the same of different PEs"""
-WIDTHS = {"B": 1, "b": 1, "H": 2, "h": 2, "e": 2, "w": 4, "i": 4, "f": 4}
-"""bytes of an element, by its letter"""
 
 
 class Rectangle(NamedTuple):
@@ -338,7 +337,7 @@ class Host:
 
     @staticmethod
     def _check_size(place: str, name: str, symbol: Symbol, size: int) -> None:
-        known = symbol.count * WIDTHS[symbol.letter]
+        known = symbol.count * BYTES[symbol.letter]
         if known and size > known:
             raise SimulationError(f"{place}: '{name}' has {known} bytes, the host asks for {size}")
 

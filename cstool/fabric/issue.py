@@ -40,11 +40,8 @@ class Issue:
 
     def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> Generator[Any, Any, bool]:
         """A synchronous operation that may wait; whether it did all its elements (a FIFO may end it before)."""
-        pe, operation = self._pe, self._operations[name]
-        settings = pe.registers.settings(operands, settings)
-        if settings.saturate and operation.dest == "H":
-            raise pe.error(f"@{operation.name} with .saturate is not simulated")
-        held = self._held(operands)
+        pe = self._pe
+        operation, settings, held = self._prepared(name, operands, settings)
         if not _waits(held):
             self._in_memory(operation, operands, held)
             pe.main.complete(settings, pe.base + pe.cycles)
@@ -59,13 +56,20 @@ class Issue:
             pe.main.complete(settings, pe.base + pe.cycles)
         return thread.done >= thread.count
 
+    def _prepared(
+        self, name: str, operands: tuple[Operand, ...], settings: Settings
+    ) -> tuple[Operation, Settings, tuple[Operand, ...]]:
+        """An operation, with the settings and the operands that registers among its operands hold."""
+        operation = self._operations[name]
+        settings = self._pe.registers.settings(operands, settings)
+        if settings.saturate and operation.dest == "H":
+            raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
+        return operation, settings, self._held(operands)
+
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> None:
         """An asynchronous operation."""
-        pe, operation = self._pe, self._operations[name]
-        settings = pe.registers.settings(operands, settings)
-        if settings.saturate and operation.dest == "H":
-            raise pe.error(f"@{operation.name} with .saturate is not simulated")
-        held = self._held(operands)
+        pe = self._pe
+        operation, settings, held = self._prepared(name, operands, settings)
         time = pe.base + pe.cycles
         pe.cycles += vector.LAUNCH
         if not _waits(held):

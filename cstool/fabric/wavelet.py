@@ -59,20 +59,6 @@ class Events:
             return time
         return None
 
-    def step(self) -> bool:
-        """Let one event happen; False if there is none."""
-        time = self.next_time()
-        if time is None:
-            return False
-        if time != self.now:
-            self.now = time
-            self._next = 0
-        action, arguments = self._cycles[time][self._next]
-        self._next += 1
-        self.done += 1
-        action(*arguments)
-        return True
-
     def cycle(self) -> bool:
         """Let all events of the next cycle happen; False if there is none."""
         time = self.next_time()

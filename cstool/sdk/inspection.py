@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.fabric.operations import DTYPES
 from cstool.sdk.artifact import read_program
 from cstool.sdk.checks import listed
 from cstool.sdk.client import SdkRuntimeError
 
 Array = NDArray[Any]
-NUMPY = {"w": "u4", "i": "i4", "f": "f4", "H": "u2", "h": "i2", "e": "f2", "B": "u1", "b": "i1"}
-"""NumPy's names of element types, by their letter"""
 
 
 def symbol_in(memory: NDArray[np.uint8], folder: Path, pe: int, name: str, dtype: Any) -> Array:
@@ -24,7 +23,7 @@ def symbol_in(memory: NDArray[np.uint8], folder: Path, pe: int, name: str, dtype
     if name not in symbols or symbols[name].kind != "variable":
         raise SdkRuntimeError(f"{place}: its program must export '{name}', {listed('it exports', sorted(symbols))}")
     symbol = symbols[name]
-    own = np.dtype(f"<{NUMPY[symbol.letter]}")
+    own = np.dtype(DTYPES[symbol.letter])
     address = symbol.address
     if symbol.pointer is not None:
         address = int(memory[symbol.pointer : symbol.pointer + 2].view("<u2")[0])

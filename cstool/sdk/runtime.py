@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.fabric.operations import DTYPES
 from cstool.fabric.program import Exported
 from cstool.sdk import wire
 from cstool.sdk.artifact import ProgramError, read_summary
 from cstool.sdk.checks import argument_of, bits_of, check_array, declared, listed, order_of, whole_numbers
 from cstool.sdk.client import SdkRuntimeError, Simulator, Task
-from cstool.sdk.inspection import NUMPY, Array, symbol_in, traced_value
+from cstool.sdk.inspection import Array, symbol_in, traced_value
 from cstool.sdk.layout_types import HOST_IN, HOST_OUT, Stream
 from cstool.sdk.platforms import (
     MemcpyDataType,
@@ -268,7 +269,7 @@ class SdkRuntime:
             )
         words = np.array([int(word) & 0xFFFFFFFF for word in params], "<u4")
         values = [
-            word.view(np.dtype(f"<{NUMPY[letter]}"))[0]
+            word.view(np.dtype(DTYPES[letter]))[0]
             for letter, word in zip(function.parameters, words.reshape(-1, 1), strict=True)
         ]
         return self.launch(sym, *values, nonblock=nonblock)

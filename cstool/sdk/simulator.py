@@ -29,13 +29,7 @@ from cstool.plain_text import one_line
 from cstool.sdk import wire
 from cstool.sdk.artifact import read_program
 from cstool.sdk.sim_log import SimLog
-
-TRACE_VARIABLE = "CSTOOL_FABRIC_TRACE"
-"""names a file that everything that happens is written to"""
-LIMIT_VARIABLE = "CSTOOL_FABRIC_MAX_CYCLES"
-"""holds the cycle after which it is an error not to have ended"""
-MEMCPY_VARIABLE = "CSTOOL_FABRIC_MEMCPY"
-"""is "modelled" where words of the host take their time on the I/O channels, or "direct" where they take none"""
+from cstool.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
 
 
 class Session:
@@ -235,7 +229,7 @@ def _limit() -> int | None:
 
 def _modelled() -> bool:
     text = os.environ.get(MEMCPY_VARIABLE) or "direct"
-    if text not in ("direct", "modelled"):
+    if text not in MEMCPY:
         raise CstoolError(f"{MEMCPY_VARIABLE}: must be direct or modelled, got {text!r}")
     return text == "modelled"
 

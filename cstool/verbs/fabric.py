@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.errors import CstoolError
+from cstool.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
 from cstool.verbs.asked import check_choice
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 ARCHS = ("wse2", "wse3")
 STATS = "sim_stats.json"
-TRACE_VARIABLE, LIMIT_VARIABLE = "CSTOOL_FABRIC_TRACE", "CSTOOL_FABRIC_MAX_CYCLES"
-MEMCPY_VARIABLE = "CSTOOL_FABRIC_MEMCPY"
-MEMCPY = ("direct", "modelled")
-"""by which the simulator is told where to write a trace, and when to give up"""
 
 
 class ScriptError(CstoolError):
