@@ -1,0 +1,214 @@
+"""A job as the queue keeps it: what was asked for, what it needs, where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PRIORITIES = ("p1", "p2", "p3")
+"""most urgent first, as the vendor's cluster_config.job_priority has them"""
+USUAL_PRIORITY = "p2"
+
+QUEUED, COMPILING, RUNNING = "QUEUED", "COMPILING", "RUNNING"
+SUCCEEDED, FAILED, CANCELLED = "SUCCEEDED", "FAILED", "CANCELLED"
+ACTIVE_PHASES = (QUEUED, COMPILING, RUNNING)
+ENDED_PHASES = (SUCCEEDED, FAILED, CANCELLED)
+PHASES = (*ACTIVE_PHASES, *ENDED_PHASES)
+COMPILE, EXECUTE = "compile", "execute"
+"""the two stages of a job; while it is QUEUED, the one that it waits for"""
+
+CANCEL, CANCEL_NOW, PREEMPT = "cancel", "cancel_now", "preempt"
+"""what may be asked of a running job: finish the step, save, end for good; end at once; finish, save, and wait again"""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a job takes of the machine while it executes, and never more.
+
+    Args:
+        cores: cores, and lanes
+        memory_bytes: memory of all its processes together [bytes]
+        disk_bytes: what model_dir may grow by [bytes]
+        systems: modelled CS-X systems, its num_csx
+        seconds: how long it takes [s], estimated or stated; None where nobody knows
+        limit_s: it is stopped after so long [s]; None for no limit
+        sources: field -> "stated" or "estimated" or "measured", for whoever reads it
+    """
+
+    cores: int
+    memory_bytes: int
+    disk_bytes: int
+    systems: int
+    seconds: float | None = None
+    limit_s: float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What an appliance has to give; see `Needs`.
+
+    Args:
+        cpus: numbers of the host's cores that jobs are pinned to
+        compiles: compile jobs at a time, beside those that execute
+    """
+
+    cpus: tuple[int, ...]
+    memory_bytes: int
+    disk_bytes: int
+    systems: int
+    compiles: int = 1
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """What somebody asks for. It is kept in the job's folder, `job.json`, and does not change.
+
+    Args:
+        typed: the command as it was typed
+        program: words that start cstool, such as [python, -m, cstool]
+        run_words: words after it that execute the job, without --lanes and --params
+        compile_words: words after it that compile its model, without --params; empty where there is nothing to compile
+        params: text of the params file, all trainers resolved, paths absolute
+        params_file: where the params came from, for people
+        working_dir: where it was typed; absolute
+        environment: variables that the job gets beside those of a login
+        model: its name
+        mode: of the run
+        model_dir: of the run; absolute
+        compile_dir: folder of artifacts; absolute
+        compile_key: the same for compiles that are the same; empty where there is nothing to compile
+        max_steps: where training ends, counted from step 0; None where nobody knows
+        needs: see there
+        priority: one of `PRIORITIES`
+        labels: name -> value
+        note: free text, one line
+        preempts: whether running jobs of a lower priority may be stopped for it
+        preemptible: whether it goes on from where it was when it is started again
+        max_restarts: how often it is started again after it crashed
+        backend_options: options of the back end, such as those of sbatch
+    """
+
+    typed: tuple[str, ...]
+    program: tuple[str, ...]
+    run_words: tuple[str, ...]
+    compile_words: tuple[str, ...]
+    params: str
+    params_file: str
+    working_dir: Path
+    environment: Mapping[str, str]
+    model: str
+    mode: str
+    model_dir: Path
+    compile_dir: Path
+    compile_key: str
+    max_steps: int | None
+    needs: Needs
+    priority: str = USUAL_PRIORITY
+    labels: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    preempts: bool = False
+    preemptible: bool = True
+    max_restarts: int = 0
+    backend_options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row of the queue.
+
+    Args:
+        number: counts up; who came first has the smaller one, whatever clocks say
+        name: wsjob- and 22 letters or digits
+        user, user_id: who submitted it
+        digest: SHA-256 of `job.json`, in hexadecimal digits
+        backend: "local" or "slurm"; backend_id: what that calls the job, "" where it has no other name
+        model, mode, params_file, model_dir, compile_key, max_steps, needs: as of `JobOrder`
+        priority, preempts, preemptible, max_restarts: as of `JobOrder`
+        labels, note: may change
+        phase: one of `PHASES`
+        stage: `COMPILE` or `EXECUTE`
+        reason: why it waits, or how it ended; one line
+        asked: "" or what was asked of it: `CANCEL`, `CANCEL_NOW`, `PREEMPT`
+        attempt: how often its present stage was started; 0 before
+        restarts: those that count for max_restarts
+        cpus: cores that it has now, or had last
+        submitted_at, started_at, ended_at: by the clock [s since 1970]; started: first execution; None before
+        exit_code: of its last process; None before
+        expected_start, expected_end: [s since 1970]; None where nobody knows
+        peak_bytes: most memory that it was seen to take [bytes]; 0 before
+    """
+
+    number: int
+    name: str
+    user: str
+    user_id: int
+    digest: str
+    backend: str
+    backend_id: str
+    model: str
+    mode: str
+    params_file: str
+    model_dir: Path
+    compile_key: str
+    max_steps: int | None
+    needs: Needs
+    priority: str
+    preempts: bool
+    preemptible: bool
+    max_restarts: int
+    labels: Mapping[str, str]
+    note: str
+    phase: str
+    stage: str
+    reason: str
+    asked: str
+    attempt: int
+    restarts: int
+    cpus: tuple[int, ...]
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    expected_start: float | None
+    expected_end: float | None
+    peak_bytes: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended for good."""
+        return self.phase in ENDED_PHASES
+
+
+SUBMITTED, COMPILE_STARTED, COMPILE_SHARED, COMPILED = "submitted", "compile_started", "compile_shared", "compiled"
+STARTED, STOP_ASKED, PREEMPTED, CRASHED, RESTARTS = "started", "stop_asked", "preempted", "crashed", "restarts"
+JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED, LABELLED = "succeeded", "failed", "cancelled", "labelled"
+SUPERVISOR_STARTED, SUPERVISOR_STOPPED = "supervisor_started", "supervisor_stopped"
+DRAINED, UNDRAINED = "drained", "undrained"
+EVENT_KINDS = (
+    *(SUBMITTED, COMPILE_STARTED, COMPILE_SHARED, COMPILED, STARTED, STOP_ASKED, PREEMPTED, CRASHED, RESTARTS),
+    *(JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED, LABELLED, SUPERVISOR_STARTED, SUPERVISOR_STOPPED, DRAINED, UNDRAINED),
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, in one transaction with what it did to the job.
+
+    Args:
+        number: counts up; whatever clocks do, the order of events is theirs
+        at: by the clock of the host, but never before the event that came before it [s since 1970]
+        job: name; "" where it is about the appliance
+        kind: one of `EVENT_KINDS`
+        text: for people, one line
+        data: for programs; STARTED and COMPILE_STARTED have attempt, cpus, memory_bytes, disk_bytes, systems
+    """
+
+    number: int
+    at: float
+    job: str
+    kind: str
+    text: str
+    data: Mapping[str, Any]
