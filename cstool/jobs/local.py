@@ -1,0 +1,36 @@
+"""The local back end: the supervisor of the appliance starts and ends jobs, and reads in the queue what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cstool.jobs.backend import LOCAL
+
+if TYPE_CHECKING:
+    from cstool.jobs.job import Job, JobOrder
+    from cstool.jobs.job_folder import JobFolder
+    from cstool.jobs.queue import Queue
+    from cstool.jobs.root import Root
+
+
+class LocalBackend:
+    """Jobs on this host. See `Backend`."""
+
+    name = LOCAL
+
+    def __init__(self, root: Root, queue: Queue) -> None:
+        self._root, self._queue = root, queue
+
+    def check(self, order: JobOrder) -> None:
+        """Check that the job ever fits, where the appliance knows what it has."""
+
+    def accept(self, job: Job, folder: JobFolder, order: JobOrder) -> str:
+        """Do nothing: the supervisor finds the job in the queue."""
+        return ""
+
+    def refresh(self, jobs: Sequence[Job]) -> None:
+        """Do nothing: the supervisor brings the queue up to date."""
+
+    def stop(self, job: Job, what: str) -> None:
+        """Do nothing: the supervisor finds in the queue what was asked."""
