@@ -124,7 +124,8 @@ section by section, then the older one, whose keys have the fates of what they b
 writes it so).
 
 - *acted on*: the value counts. What stands at *values* can be had; anything else is an error, with file and line.
-- *noted*: the vendor's, accepted, has no effect here; a run and `cstool config validate` say so.
+- *noted*: the vendor's, accepted, has no effect here; a run and `cstool config validate` say so. Those of a job
+  count where one is submitted, by `cstool job submit` or `cstool run --appliance`.
 - *refused*: the vendor's, would change the result, cannot be had. What stands at *values* (and null) turns it off.
 - *see below*: a section; its keys follow.
 - *(name: gpt2 ...)*: of GPT-2 and its kin, which are {sequential}.

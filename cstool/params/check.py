@@ -147,6 +147,7 @@ class TrainerCheck:
             warnings=self.warnings,
             sparsity_place=self.problems.where((*_INIT, "sparsity")),
             optimizer_place=self.problems.where((*_INIT, "optimizer")),
+            job_keys=_job_keys(init.get("backend")),
         )
 
     def _keys(self, section: type[Section], raw: Any, key: Key) -> dict[str, Any]:
@@ -370,3 +371,9 @@ class TrainerCheck:
             self.problems.note((*key, argument), why)
         if not value:
             self.problems.note(key, why)
+
+
+def _job_keys(backend: Any) -> dict[str, Any]:
+    """What a file that is in order says of a job."""
+    cluster = {} if backend is None else backend.get("cluster_config") or {}
+    return {key: value for key in trainer.JOB_KEYS if (value := cluster.get(key)) is not None}

@@ -137,6 +137,14 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
 """values (empty: as the section says) and defaults that loading has, where the section alone does not say it"""
 
 
+OF_A_JOB: Mapping[tuple[type[Section], str], str] = {
+    (trainer.ClusterParams, "job_labels"): "any; of `cstool job submit` a list of KEY=VALUE",
+    (trainer.ClusterParams, "job_priority"): "any; of `cstool job submit` p1, p2, p3",
+    (trainer.ClusterParams, "job_time_sec"): "any; of `cstool job submit` a number of seconds",
+}
+"""keys without effect on a run that count where it is submitted as a job"""
+
+
 BY_PLACE: set[tuple[type[Section], str]] = {(section, "micro_batch_size") for section in LOADER_SECTIONS}
 """keys without effect at some of the places of a section, and with one at others"""
 
@@ -324,7 +332,7 @@ def _fates(section: type[Section]) -> Iterator[KeyFate]:
     }.items():
         yield KeyFate(other, "acted on", f"another name of {name}")
     for name in sorted(name for name in section.without_effect if (section, name) not in BY_PLACE):
-        yield KeyFate(name, "noted", "any")
+        yield KeyFate(name, "noted", OF_A_JOB.get((section, name), "any"))
     for name, choices in sorted(refused.items()):
         yield KeyFate(name, "refused", _join(choices or (False,)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class Params:
         sparsity_place, optimizer_place: place and key of the section
         events_dir: where event files for TensorBoard go, absolute; None for none
         computes_norms: whether they have the norms of weights and gradients
+        job_keys: what the file says of a job that it is submitted as, by key of `cluster_config`, not checked; a run
+            that is no job does without it
     """
 
     model: ModelParams
@@ -86,6 +89,7 @@ class Params:
     warnings: tuple[str, ...] = field(compare=False, repr=False)
     sparsity_place: tuple[str, str] = field(compare=False, repr=False)
     optimizer_place: tuple[str, str] = field(compare=False, repr=False)
+    job_keys: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def answering(self) -> Params:

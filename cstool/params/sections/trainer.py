@@ -246,6 +246,10 @@ class LoggingParams(Section):
     without_effect: ClassVar[frozenset[str]] = frozenset({"wsc_log_level", "enable_act_frequency"})
 
 
+JOB_KEYS = ("job_labels", "job_priority", "job_time_sec")
+"""keys of `cluster_config` that are about a job: of a run that is none they are noted"""
+
+
 class ClusterParams(Section):
     """How many CSX systems."""
 

@@ -151,3 +151,16 @@ def test_evaluation_alone_takes_the_checkpoint_of_validate_if_there_is_one(load,
     written = {"fit.ckpt_path": fit, "validate.ckpt_path": validate}
     params = load({key: value for key, value in written.items() if value is not None})
     assert params.eval_checkpoint_path.path == folder / found
+
+
+def test_what_a_file_says_of_a_job_is_kept_for_jobs_and_noted_for_a_run_that_is_none(load):
+    asked = {"job_labels": ["a=b"], "job_priority": "p1", "job_time_sec": 100}
+    params = load({"init.backend": {"cluster_config": {**asked, "num_csx": 2, "mount_dirs": []}}})
+    assert params.job_keys == asked
+    notes = [f"trainer.init.backend.cluster_config.{key}: accepted, no effect" for key in (*asked, "mount_dirs")]
+    assert sorted(params.notes) == sorted(notes)
+
+
+@pytest.mark.parametrize("backend", [None, {}, {"cluster_config": None}, {"cluster_config": {"job_priority": None}}])
+def test_a_file_may_say_nothing_of_a_job(load, backend):
+    assert load({"init.backend": backend}).job_keys == {}
