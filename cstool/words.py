@@ -47,6 +47,20 @@ def seconds_text(seconds: float) -> str:
     return f"{digits_text(seconds / factor)} {unit}"
 
 
+def span_text(seconds: float) -> str:
+    """A span of time by its two largest units, whole seconds, as cluster tools write ages: `12m3s`.
+
+    >>> span_text(0.4), span_text(43), span_text(723), span_text(3600), span_text(7384), span_text(788_645)
+    ('0s', '43s', '12m3s', '1h', '2h3m', '9d3h')
+    """
+    rest, parts = max(int(seconds), 0), []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return "".join(parts[:2]) or "0s"
+
+
 def bytes_text(count_bytes: float) -> str:
     """Return bytes in powers of 1,000, as links and MemoryX are measured: `9.17 GB`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ _ENDED = ("COMPLETED", "FAILED")
 
 
 class LogFile:
-    """A file that grows.
+    """A file that grows; one that was cut short goes on after what was moved to a file of its name and `.1`.
 
     Args:
         show: gets what is new
@@ -40,11 +41,21 @@ class LogFile:
         found = b""
         # Opened anew: of a file that is open NFS may not say for long that it has grown.
         with suppress(OSError), open(self._path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < self._read_bytes:
+                found, self._read_bytes = self._moved(), 0
             file.seek(self._read_bytes)
-            found = file.read()
-        self._read_bytes += len(found)
+            more = file.read()
+            self._read_bytes += len(more)
+            found += more
         if text := self._decoder.decode(found):
             self._show(text)
+
+    def _moved(self) -> bytes:
+        """What was not shown yet of a file that was cut short."""
+        with suppress(OSError), open(f"{self._path}.1", "rb") as file:
+            file.seek(self._read_bytes)
+            return file.read()
+        return b""
 
 
 def follow(
