@@ -53,7 +53,8 @@ def span_text(seconds: float) -> str:
     >>> span_text(0.4), span_text(43), span_text(723), span_text(3600), span_text(7384), span_text(788_645)
     ('0s', '43s', '12m3s', '1h', '2h3m', '9d3h')
     """
-    rest, parts = max(int(seconds), 0), []
+    rest = max(int(seconds), 0)
+    parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         count, rest = divmod(rest, size)
         if count or parts:

@@ -28,7 +28,7 @@ from cstool.words import span_text
 if TYPE_CHECKING:
     from cstool.jobs.client import Jobs
 
-STREAMS = ("out", "err")
+STREAMS: tuple[Literal["out"], Literal["err"]] = ("out", "err")
 """what a job writes: the log of the run, and its errors"""
 OWN_CODES = (1, 2)
 """exit codes with which a run has said itself what was wrong"""

@@ -14,6 +14,8 @@ from cstool.inference.answer import Answers, Completion
 from cstool.inference.encoder_answers import EncoderAnswers
 from cstool.inference.model import InferenceModel
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
+from cstool.jobs.appliance import ApplianceStatus
+from cstool.jobs.job import Capacity, Event, Job, Needs
 from cstool.machine.ranks.link import Link
 from cstool.models.statistics import Part
 from cstool.params import Params
