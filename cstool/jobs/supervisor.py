@@ -1,0 +1,361 @@
+"""The supervisor: it starts the jobs of an appliance when their time has come, and sees to it that each gets to its end.
+
+All that it knows is in the queue and in the jobs' folders, so it may be killed at any moment, and the next one goes on:
+
+- A job's phase and the number of its attempt are changed before its keeper is started. Killed in between, the next
+  supervisor finds an attempt that never began, and begins it; a keeper begins each attempt once, whoever asks.
+- How an attempt ended is recorded by its keeper, and stays until a supervisor has read it.
+- Every change is made only if the job still is as it was believed to be.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from cstool.errors import CstoolError
+from cstool.jobs import keeping
+from cstool.jobs.backend import LOCAL
+from cstool.jobs.capacity import read_capacity
+from cstool.jobs.compiles import Compiles
+from cstool.jobs.job import (
+    CANCELLED,
+    COMPILE,
+    COMPILE_SHARED,
+    COMPILE_STARTED,
+    COMPILED,
+    COMPILING,
+    EXECUTE,
+    FAILED,
+    JOB_CANCELLED,
+    JOB_FAILED,
+    PREEMPT,
+    QUEUED,
+    RUNNING,
+    STARTED,
+    Capacity,
+    Job,
+    JobOrder,
+    Needs,
+)
+from cstool.jobs.job_folder import JobFolder
+from cstool.jobs.keeping import ABSENT, ALIVE, Kept, User
+from cstool.jobs.outcome import Outcome, outcome
+from cstool.jobs.queue import DRAINED_SETTING, Queue
+from cstool.jobs.root import Root
+from cstool.jobs.schedule import Holding, Plan, Waiting, plan
+from cstool.jobs.stages import command_of, last_words, owner_of
+
+PLANNED_AT_MOST = 300
+"""jobs that are planned for; those behind them wait for more than anybody can foresee"""
+AGAIN_S = (0.5, 30.0)
+"""how long to wait before an attempt that could not begin is tried again, at first and at most [s]"""
+
+
+class Keeping(Protocol):
+    """What a supervisor does with keepers; see the module `keeping`."""
+
+    def start(
+        self,
+        folder: JobFolder,
+        order: JobOrder,
+        stage: str,
+        attempt: int,
+        *,
+        command: Sequence[str],
+        cpus: Sequence[int],
+        needs: Needs,
+        user: User | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start the keeper of an attempt."""
+
+    def trouble(self, keeper: subprocess.Popen[bytes]) -> str | None:
+        """Say why a keeper could not begin."""
+
+    def look(self, folder: JobFolder, stage: str, attempt: int) -> Kept:
+        """Return what is known of an attempt."""
+
+    def ask(self, folder: JobFolder, stage: str, attempt: int, what: str) -> None:
+        """Have an attempt stopped."""
+
+
+class Supervisor:
+    """What a supervisor does, a round at a time.
+
+    Args:
+        root: of the appliance
+        queue: of it
+        boot_id: of the host as it runs now
+        keepers: starts and looks at keepers
+        clock: time by the clock [s since 1970]
+        say: takes lines for the log
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        queue: Queue,
+        *,
+        boot_id: str,
+        keepers: Keeping = keeping,
+        clock: Callable[[], float] = time.time,
+        say: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        self._root, self._queue, self._boot_id = root, queue, boot_id
+        self._keepers, self._clock, self._say = keepers, clock, say
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        """keepers that this process started, and has to collect"""
+        self._again: dict[str, tuple[float, float]] = {}
+        """job that could not begin -> not before this time (monotonic), and how long it waited for that [s]"""
+        self._told: dict[str, tuple[str, int, str]] = {}
+        """job -> the attempt that was told to stop, and how"""
+        self._compiles = Compiles(root, queue)
+
+    def turn(self) -> bool:
+        """Do all that is to be done now, and return whether anything was.
+
+        Raises:
+            CstoolError: the queue cannot be read or written, such as on a full disk; nothing is lost, try again
+        """
+        self._collect()
+        jobs = self._jobs()
+        followed = [self._follow(job) for job in jobs if job.phase in (COMPILING, RUNNING)]
+        if any(followed):
+            jobs = self._jobs()
+        capacity = read_capacity(self._queue)
+        if capacity is None:
+            return any(followed)
+        started = False
+        if not self._queue.get(DRAINED_SETTING):
+            started = self._compile(jobs, capacity)
+            jobs = self._jobs() if started else jobs
+            started |= self._execute(jobs, capacity)
+        return started or any(followed)
+
+    def has_running(self) -> bool:
+        """Say whether keepers that this process started live, so that there soon may be something to do."""
+        return bool(self._children)
+
+    def forget_children(self) -> None:
+        """Let keepers go on without this process, which is about to end."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.returncode = 0  # else Python warns of a child that nobody waited for
+        self._children.clear()
+
+    def _jobs(self) -> list[Job]:
+        """The jobs that have not ended, the most urgent first."""
+        found = (job for job in self._queue.jobs(active=True) if job.backend == LOCAL)
+        return sorted(found, key=lambda job: (job.priority, job.number))
+
+    def _collect(self) -> None:
+        """Collect keepers that ended; one that could not begin is tried again, but not at once."""
+        for name, child in [*self._children.items()]:
+            if child.poll() is None:
+                continue
+            del self._children[name]
+            if (trouble := self._keepers.trouble(child)) is not None:
+                self._delay(name, trouble)
+
+    def _delay(self, name: str, trouble: str) -> None:
+        """Let some time pass before an attempt that could not begin is tried again."""
+        _, before = self._again.get(name, (0.0, AGAIN_S[0] / 2))
+        delay = min(2 * before, AGAIN_S[1])
+        self._again[name] = (time.monotonic() + delay, delay)
+        self._say(f"{name}: cannot begin, tried again in {delay:g} s: {trouble}")
+
+    # What runs.
+
+    def _follow(self, job: Job) -> bool:
+        """Do what is to be done about a job that runs; return whether it was changed."""
+        folder = self._root.job(job.name)
+        kept = self._keepers.look(folder, job.stage, job.attempt)
+        if kept.state == ABSENT:
+            return self._begin(job, folder)
+        self._again.pop(job.name, None)
+        words = last_words(folder.path, folder.log("err")) if kept.state != ALIVE else ""
+        if (over := outcome(job, kept, self._boot_id, words)) is not None:
+            return self._close(job, over)
+        if job.asked and self._told.get(job.name) != (job.stage, job.attempt, job.asked):
+            try:
+                self._keepers.ask(folder, job.stage, job.attempt, job.asked)
+                self._told[job.name] = (job.stage, job.attempt, job.asked)
+            except CstoolError as error:
+                self._say(f"{job.name}: cannot be told to stop, tried again: {error.message}")
+        return False
+
+    def _close(self, job: Job, over: Outcome) -> bool:
+        """Write down that an attempt is over, and what becomes of its job."""
+        data: dict[str, Any] = {
+            "stage": job.stage,
+            "attempt": job.attempt,
+            "exit_code": over.exit_code,
+            "peak_bytes": over.peak_bytes,
+        }
+        if over.event == COMPILED:
+            data |= self._compiles.data_of(job)
+        changed = self._queue.change(
+            job.name,
+            (job.phase,),
+            event=(over.event, over.text, data),
+            if_attempt=job.attempt,
+            if_asked=job.asked,
+            phase=over.phase,
+            stage=over.stage,
+            reason=over.reason,
+            asked="",
+            attempt=job.attempt if over.stage == job.stage else 0,
+            restarts=job.restarts + over.counts,
+            exit_code=over.exit_code,
+            expected_start=None,
+            expected_end=None,
+            peak_bytes=max(job.peak_bytes, over.peak_bytes),
+        )
+        if changed is None:
+            return False
+        if over.event == COMPILED:
+            self._compiles.know(data)
+        self._told.pop(job.name, None)
+        self._say(f"{job.name}: {job.stage}, attempt {job.attempt}: {over.text}")
+        return True
+
+    def _begin(self, job: Job, folder: JobFolder) -> bool:
+        """Start the keeper of an attempt that has not begun; return whether the job was changed.
+
+        What was asked meanwhile does not matter yet: whether another keeper is about to begin this attempt nobody
+        knows, so only one that has begun can be stopped.
+        """
+        if job.name in self._children:
+            return False
+        not_before, _ = self._again.get(job.name, (0.0, 0.0))
+        if time.monotonic() < not_before:
+            return self._give_up(job) if job.asked else False
+        try:
+            order = folder.order(job.digest)
+            user = owner_of(folder.path)
+        except CstoolError as error:
+            return self._fail(job, error)
+        command = command_of(order, job.stage, folder.params_file, job.cpus)
+        try:
+            self._children[job.name] = self._keepers.start(
+                folder,
+                order,
+                job.stage,
+                job.attempt,
+                command=command,
+                cpus=job.cpus,
+                needs=order.needs,
+                user=user,
+            )
+        except (CstoolError, OSError) as error:
+            self._delay(job.name, str(error))
+        return False
+
+    def _give_up(self, job: Job) -> bool:
+        """End a job that could not begin, and that is to stop."""
+        if job.asked == PREEMPT:
+            return self._close(job, Outcome(QUEUED, job.stage, PREEMPTED, "stopped before it began"))
+        text = "cancelled before it began"
+        return self._close(job, Outcome(CANCELLED, job.stage, JOB_CANCELLED, text, text))
+
+    def _fail(self, job: Job, error: CstoolError) -> bool:
+        """Fail a job that cannot be started at all."""
+        text = str(error.message)
+        return self._close(job, Outcome(FAILED, job.stage, JOB_FAILED, text, text))
+
+    # What waits.
+
+    def _compile(self, jobs: Iterable[Job], capacity: Capacity) -> bool:
+        """Start compiles, as many as may run beside each other, and pass on jobs whose model is compiled already."""
+        found = self._compiles.plan(jobs, capacity.compiles)
+        done = False
+        for job, by in found.shared:
+            text = f"compiled already, for {by}"
+            done |= self._move_on(job, COMPILE_SHARED, text, {"by": by}, stage=EXECUTE, attempt=0, reason="")
+        for job in found.starts:
+            done |= self._start(job, COMPILING, COMPILE_STARTED, capacity.cpus)
+        if found.reasons:
+            self._queue.set_expected({}, found.reasons)
+        return done
+
+    def _execute(self, jobs: Sequence[Job], capacity: Capacity) -> bool:
+        """Start what fits now, have those stop that are in the way, and foretell the rest."""
+        now = self._clock()
+        running = [_holding(job) for job in jobs if job.phase == RUNNING]
+        waiting = [_waiting(job) for job in jobs if job.phase == QUEUED and job.stage == EXECUTE]
+        found: Plan = plan(now, capacity, running, waiting[:PLANNED_AT_MOST])
+        by_name = {job.name: job for job in jobs}
+        done = False
+        for name, cpus in found.starts:
+            job = by_name[name]
+            end = None if job.needs.seconds is None else now + job.needs.seconds
+            done |= self._start(job, RUNNING, STARTED, cpus, expected_start=now, expected_end=end)
+        for name in found.preempts:
+            done |= self._preempt(by_name[name])
+        started = {name for name, _ in found.starts}
+        times = {name: each for name, each in found.expected.items() if name not in started and name in by_name}
+        reasons = {name: text for name, text in found.reasons.items() if name not in started}
+        self._queue.set_expected(times, reasons)
+        return done
+
+    def _start(self, job: Job, phase: str, event: str, cpus: tuple[int, ...], **fields: Any) -> bool:
+        """Start the next attempt of a stage: first the queue says so, then it is begun."""
+        attempt = job.attempt + 1
+        data = {
+            "attempt": attempt,
+            "cpus": list(cpus),
+            "memory_bytes": job.needs.memory_bytes,
+            "disk_bytes": job.needs.disk_bytes,
+            "systems": job.needs.systems,
+        }
+        cores = ", ".join(map(str, cpus))
+        text = f"compiles, attempt {attempt}" if phase == COMPILING else f"runs on cores {cores}, attempt {attempt}"
+        started = self._move_on(
+            job, event, text, data, phase=phase, attempt=attempt, cpus=cpus, reason="", asked="", **fields
+        )
+        if started:
+            self._begin(replace(job, phase=phase, attempt=attempt, cpus=cpus), self._root.job(job.name))
+        return started
+
+    def _move_on(self, job: Job, event: str, text: str, data: dict[str, Any], **fields: Any) -> bool:
+        """Change a job that waits, if it still does."""
+        changed = self._queue.change(
+            job.name, (QUEUED,), event=(event, text, data), if_attempt=job.attempt, if_asked=job.asked, **fields
+        )
+        if changed is not None:
+            self._say(f"{job.name}: {text}")
+        return changed is not None
+
+    def _preempt(self, job: Job) -> bool:
+        """Have a job stop for one of a higher priority."""
+        try:
+            asked = self._queue.ask(job.name, PREEMPT)
+        except CstoolError:  # it has ended
+            return False
+        self._say(f"{job.name}: is to stop for a job of a higher priority")
+        return asked.asked != job.asked
+
+
+def _holding(job: Job) -> Holding:
+    """A job that runs, as the schedule sees it."""
+    return Holding(
+        name=job.name,
+        priority=job.priority,
+        number=job.number,
+        needs=job.needs,
+        cpus=job.cpus,
+        expected_end=job.expected_end,
+        preemptible=job.preemptible,
+        is_stopping=bool(job.asked),
+    )
+
+
+def _waiting(job: Job) -> Waiting:
+    """A job that waits, as the schedule sees it."""
+    return Waiting(
+        name=job.name, priority=job.priority, number=job.number, needs=job.needs, preempts=job.preempts
+    )
