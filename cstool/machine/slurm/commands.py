@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from cstool.errors import ClusterError
 from cstool.machine.ranks.mpi import INSTALL, pmi_of
-from cstool.machine.slurm.batch_script import BatchJob
 
 PATIENCE_S = 60.0
 """how long a command may take to answer, but for sbatch, whose job would be lost [s]"""
 LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 """prints the name of the MPI of a Python, without beginning it"""
 _FACT = re.compile(r"(?<!\S)(JobState|ExitCode|Reason|NodeList)=(\S*)")
-_UNKNOWN_JOB = "Invalid job id"
+UNKNOWN_JOB = "Invalid job id"
+"""what commands of Slurm say of a job that there is not, or no longer"""
 
 
 class JobState(NamedTuple):
@@ -35,17 +37,35 @@ class JobState(NamedTuple):
     """which ended the script; 0 for none"""
 
 
-def check_slurm() -> None:
+class Submitted(Protocol):
+    """A job to hand in."""
+
+    @property
+    def script(self) -> Path:
+        """Where its script is."""
+
+    def sbatch_options(self) -> list[str]:
+        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
+
+
+def check_slurm(
+    flag: str = "--launch slurm",
+    hint: str = "`--launch mpi` needs no Slurm, on one host",
+    commands: Sequence[str] = ("sbatch", "scontrol", "scancel"),
+) -> None:
     """Check that Slurm is there.
+
+    Args:
+        flag: what asks for it
+        hint: what needs none
+        commands: those that must be there
 
     Raises:
         ClusterError: it is not
     """
-    for command in ("sbatch", "scontrol", "scancel"):
+    for command in commands:
         if shutil.which(command) is None:
-            raise ClusterError(
-                f"--launch slurm: needs Slurm, found no {command} on PATH", "`--launch mpi` needs no Slurm, on one host"
-            )
+            raise ClusterError(f"{flag}: needs Slurm, found no {command} on PATH", hint)
 
 
 def usable_pmi() -> str:
@@ -54,13 +74,13 @@ def usable_pmi() -> str:
     Raises:
         ClusterError: there is no MPI, or srun does not speak its language
     """
-    found = _run([sys.executable, "-c", LIBRARY])
+    found = ask([sys.executable, "-c", LIBRARY])
     if found.returncode != 0:
         got = (found.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ClusterError(f"--launch slurm: needs MPI for several ranks, got {got}", INSTALL)
     name = found.stdout.splitlines()[0].strip("\x00 ")
     pmi = pmi_of(name)
-    listed = _run(["srun", "--mpi=list"])
+    listed = ask(["srun", "--mpi=list"])
     _, _, kinds = f"{listed.stdout}{listed.stderr}".partition("...")
     offered = re.findall(r"^\s+(\S+)$", kinds, re.MULTILINE)
     if pmi not in offered:
@@ -72,8 +92,11 @@ def usable_pmi() -> str:
     return pmi
 
 
-def submit(job: BatchJob) -> str:
+def submit(job: Submitted, flag: str = "--launch slurm") -> str:
     """Hand a job in whose script is written, and return its number.
+
+    Args:
+        flag: what asks for it
 
     Raises:
         ClusterError: sbatch refuses it
@@ -85,7 +108,7 @@ def submit(job: BatchJob) -> str:
     if done.returncode != 0:
         said = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in done.stderr.splitlines() if line]
         hint = "`sinfo` lists the partitions" if "artition" in done.stderr else f"the script is {job.script}"
-        raise ClusterError(f"--launch slurm: sbatch must take the job, it refuses: {'; '.join(said)}", hint)
+        raise ClusterError(f"{flag}: sbatch must take the job, it refuses: {'; '.join(said)}", hint)
     return done.stdout.strip().partition(";")[0]
 
 
@@ -95,9 +118,9 @@ def state_of(job: str) -> JobState | None:
     Raises:
         ClusterError: it knows the job no longer
     """
-    done = _run(["scontrol", "--oneliner", "show", "job", job])
+    done = ask(["scontrol", "--oneliner", "show", "job", job])
     if done.returncode != 0:
-        if _UNKNOWN_JOB in done.stderr:
+        if UNKNOWN_JOB in done.stderr:
             raise ClusterError(
                 f"job {job}: must be known to Slurm until it has ended, it is no longer",
                 "its log is in the folder `slurm` of model_dir",
@@ -111,22 +134,26 @@ def state_of(job: str) -> JobState | None:
 def ask_to_stop(job: str, number: int) -> None:
     """Have the script of a job tell its ranks of a signal; cancel the job where it still waits."""
     # By state: of a job that has no script yet scancel asks again for a minute.
-    _run(["scancel", "--quiet", "--state=PENDING", job])
-    _run(["scancel", "--quiet", "--state=RUNNING", "--batch", f"--signal={_name(number)}", job])
+    ask(["scancel", "--quiet", "--state=PENDING", job])
+    ask(["scancel", "--quiet", "--state=RUNNING", "--batch", f"--signal={_name(number)}", job])
 
 
 def cancel(job: str) -> None:
     """Cancel a job, whose ranks stop at once; what does not end Slurm kills after its `KillWait`."""
-    _run(["scancel", "--quiet", "--state=RUNNING", "--signal=INT", job])
-    _run(["scancel", "--quiet", job])
+    ask(["scancel", "--quiet", "--state=RUNNING", "--signal=INT", job])
+    ask(["scancel", "--quiet", job])
 
 
 def _name(number: int) -> str:
     return signal.Signals(number).name.removeprefix("SIG")
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command that no Ctrl-C reaches; one that takes too long has failed."""
+def ask(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that no Ctrl-C reaches; one that takes too long, or is not there, has failed.
+
+    Args:
+        environment: variables that it gets besides
+    """
     try:
         return subprocess.run(
             command,
@@ -137,6 +164,9 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
             check=False,
             start_new_session=True,
             timeout=PATIENCE_S,
+            env={**os.environ, **environment},
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", "no answer")
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(command, 1, "", f"there is no {command[0]} on PATH")
