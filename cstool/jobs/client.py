@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cstool.errors import CstoolError
+from cstool.jobs.backend import LOCAL, make_backend
+from cstool.jobs.job import CANCEL, CANCEL_NOW, PHASES
+from cstool.jobs.names import new_name
+from cstool.jobs.queue import BACKEND, Queue
+from cstool.jobs.root import open_root
+
 if TYPE_CHECKING:
     from cstool.jobs.backend import Backend
     from cstool.jobs.job import Event, Job, JobOrder
     from cstool.jobs.job_folder import JobFolder
-    from cstool.jobs.queue import Queue
     from cstool.jobs.root import Root
+
+LOOK_S = 0.05
+"""how often `Jobs.wait` looks whether anything changed [s]"""
+REFRESH_S = 2.0
+"""how often it has back ends bring the queue up to date [s]"""
 
 
 class Jobs:
@@ -26,6 +40,7 @@ class Jobs:
 
     def __init__(self, root: Root, queue: Queue, backend: Backend) -> None:
         self.root, self.queue, self.backend = root, queue, backend
+        self._backends = {backend.name: backend}
 
     def __enter__(self) -> Jobs:
         return self
@@ -33,7 +48,7 @@ class Jobs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        raise NotImplementedError
+        self.queue.close()
 
     def submit(self, order: JobOrder) -> Job:
         """Submit a job; where that fails, nothing is left of it.
@@ -41,7 +56,23 @@ class Jobs:
         Raises:
             CstoolError: the back end refuses it, or it cannot be written
         """
-        raise NotImplementedError
+        self.backend.check(order)
+        name = new_name()
+        folder = self.root.job(name)
+        digest = folder.make(order)
+        user_id = os.geteuid()
+        try:
+            job = self.queue.add(name, order, digest, self.backend.name, user=_user_name(user_id), user_id=user_id)
+        except CstoolError:
+            folder.remove()
+            raise
+        try:
+            backend_id = self.backend.accept(job, folder, order)
+        except CstoolError:
+            self.queue.forget(name)
+            folder.remove()
+            raise
+        return (self.queue.change(name, PHASES, backend_id=backend_id) or job) if backend_id else job
 
     def jobs(
         self,
@@ -53,7 +84,8 @@ class Jobs:
         limit: int | None = None,
     ) -> list[Job]:
         """List jobs, the newest last; see `Queue.jobs`."""
-        raise NotImplementedError
+        self._refresh(self.queue.jobs(active=True))
+        return self.queue.jobs(active=active, phases=phases, user=user, labels=labels, limit=limit)
 
     def job(self, name: str) -> Job:
         """Return a job by its name, or by an unambiguous beginning of it.
@@ -61,11 +93,14 @@ class Jobs:
         Raises:
             CstoolError: there is none, or there are several
         """
-        raise NotImplementedError
+        job = self.queue.job(name)
+        if self._refresh([job]):
+            job = self.queue.job(job.name)
+        return job
 
     def events(self, name: str | None = None, *, after: int = 0, limit: int | None = None) -> list[Event]:
         """Return what happened to a job, or to all and to the appliance, the oldest first; see `Queue.events`."""
-        raise NotImplementedError
+        return self.queue.events(None if name is None else self.queue.job(name).name, after=after, limit=limit)
 
     def cancel(self, name: str, *, at_once: bool = False) -> Job:
         """Cancel a job: a running one finishes its step and saves, unless it is to end at once.
@@ -73,7 +108,12 @@ class Jobs:
         Raises:
             CstoolError: there is no such job, it has ended already, or it is somebody else's
         """
-        raise NotImplementedError
+        job = self.job(name)
+        self._check_owner(job, "cancel")
+        what = CANCEL_NOW if at_once else CANCEL
+        job = self.queue.ask(job.name, what)
+        self._backend_of(job).stop(job, what)
+        return job
 
     def label(self, name: str, changes: Mapping[str, str | None]) -> Job:
         """Set labels of a job, or remove those that are None, and return it.
@@ -81,7 +121,9 @@ class Jobs:
         Raises:
             CstoolError: there is no such job, or it is somebody else's
         """
-        raise NotImplementedError
+        job = self.queue.job(name)
+        self._check_owner(job, "label")
+        return self.queue.label(job.name, changes)
 
     def wait(self, names: Sequence[str], timeout_s: float | None = None) -> list[Job]:
         """Wait until all these jobs have ended, or for so long [s], and return them, in this order, as they are then.
@@ -89,7 +131,23 @@ class Jobs:
         Raises:
             CstoolError: there is no such job
         """
-        raise NotImplementedError
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        refreshed_s = -REFRESH_S
+        while True:
+            now, version = time.monotonic(), self.queue.version()
+            found = [self.queue.job(name) for name in names]
+            if now - refreshed_s > REFRESH_S and self._refresh(found):
+                refreshed_s = now
+                found = [self.queue.job(name) for name in names]
+            if all(job.has_ended for job in found):
+                return found
+            # What another process wrote changes the version; time alone changes what a scheduler elsewhere knows.
+            while self.queue.version() == version and time.monotonic() - now < REFRESH_S:
+                if deadline is not None and time.monotonic() >= deadline:
+                    return found
+                time.sleep(LOOK_S)
+            if deadline is not None and time.monotonic() >= deadline:
+                return [self.queue.job(name) for name in names]
 
     def folder(self, name: str) -> JobFolder:
         """Return the folder of a job.
@@ -97,11 +155,39 @@ class Jobs:
         Raises:
             CstoolError: there is no such job
         """
-        raise NotImplementedError
+        return self.root.job(self.queue.job(name).name)
 
     def position(self, name: str) -> int | None:
         """Return which of the waiting jobs it is, from 1; None where it does not wait."""
-        raise NotImplementedError
+        return self.queue.position(self.queue.job(name).name)
+
+    def _backend_of(self, job: Job) -> Backend:
+        """The back end that has a job."""
+        return self._backend_called(job.backend)
+
+    def _backend_called(self, name: str) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = make_backend(name, self.root, self.queue)
+        return self._backends[name]
+
+    def _refresh(self, jobs: Sequence[Job]) -> bool:
+        """Have back ends bring the queue up to date about jobs; return whether there was anything to do."""
+        elsewhere: dict[str, list[Job]] = {}
+        for job in jobs:
+            if job.backend != LOCAL and not job.has_ended:
+                elsewhere.setdefault(job.backend, []).append(job)
+        for name, found in elsewhere.items():
+            self._backend_called(name).refresh(found)
+        return bool(elsewhere)
+
+    def _check_owner(self, job: Job, doing: str) -> None:
+        """Check that this user may do something to a job.
+
+        Raises:
+            CstoolError: it is somebody else's
+        """
+        if os.geteuid() not in (0, job.user_id):
+            raise CstoolError(f"job {job.name}: {job.user} and root may {doing} it, you are {_user_name(os.geteuid())}")
 
 
 def open_jobs(root: Path | None, backend: str | None = None, *, makes: bool = False) -> Jobs:
@@ -115,4 +201,22 @@ def open_jobs(root: Path | None, backend: str | None = None, *, makes: bool = Fa
     Raises:
         CstoolError: there is no such appliance, or it may not be used
     """
-    raise NotImplementedError
+    opened = open_root(root, makes=makes)
+    queue = Queue(opened, makes=makes)
+    try:
+        usual = queue.get(BACKEND)
+        chosen = make_backend(backend or usual or LOCAL, opened, queue)
+        if makes and usual is None and backend is not None:
+            queue.put(BACKEND, backend)
+        return Jobs(opened, queue, chosen)
+    except BaseException:
+        queue.close()
+        raise
+
+
+def _user_name(user_id: int) -> str:
+    """The name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return f"uid {user_id}"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cstool.jobs.backend import LOCAL
+from cstool.jobs.capacity import read_capacity
+from cstool.jobs.schedule import check_fits
 
 if TYPE_CHECKING:
     from cstool.jobs.job import Job, JobOrder
@@ -23,9 +25,12 @@ class LocalBackend:
         self._root, self._queue = root, queue
 
     def check(self, order: JobOrder) -> None:
-        """Check that the job ever fits, where the appliance knows what it has."""
+        """Check that the job ever fits, where it is known what the appliance has to give."""
+        capacity = read_capacity(self._queue)
+        if capacity is not None:
+            check_fits(order.needs, capacity)
 
-    def accept(self, job: Job, folder: JobFolder, order: JobOrder) -> str:
+    def accept(self, job: Job, folder: JobFolder, order: JobOrder) -> str:  # noqa: ARG002
         """Do nothing: the supervisor finds the job in the queue."""
         return ""
 

@@ -1,4 +1,7 @@
-"""The process of a supervisor: one for an appliance, until it is told to end. `python -m cstool.jobs.supervising ROOT`."""
+"""The process of a supervisor: one for an appliance, until it is told to end.
+
+python -m cstool.jobs.supervising ROOT
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from cstool.jobs.supervisor_log import SupervisorLog
 
 ROUND_S = 0.1
 """how long it waits between looks at what runs and at whether the queue changed [s]"""
+LOOKED_AT_S = 1.0
+"""how long it tries to get its lock [s]"""
 PLAN_S = 2.0
 """it plans anew after so long even where nothing changed: time has passed [s]"""
 TROUBLE_S = 1.0
@@ -58,15 +63,30 @@ def hold_supervisor(root: Root) -> int:
     Raises:
         CstoolError: another one runs, or the lock cannot be made
     """
-    try:
-        return lock_file(root.supervisor_lock)
-    except BlockingIOError as error:
-        raise CstoolError(
-            f"{root.folder}: an appliance has one supervisor, runs already: {error.strerror}",
-            "`cstool appliance status` says how it is; `cstool appliance stop` ends it",
-        ) from error
-    except OSError as error:
-        raise CstoolError(f"{root.supervisor_lock}: cannot be made, got: {error.strerror}") from error
+    deadline = time.monotonic() + LOOKED_AT_S
+    while True:
+        try:
+            return lock_file(root.supervisor_lock)
+        except BlockingIOError as error:
+            # Whoever only looks whether one runs holds the lock for a moment.
+            if time.monotonic() < deadline:
+                time.sleep(ROUND_S / 10)
+                continue
+            raise runs_already(root, str(error.strerror)) from error
+        except OSError as error:
+            raise CstoolError(f"{root.supervisor_lock}: cannot be made, got: {error.strerror}") from error
+
+
+def runs_already(root: Root, holder: str) -> CstoolError:
+    """The error of who starts a supervisor where there is one.
+
+    Args:
+        holder: what the lock says of its process
+    """
+    return CstoolError(
+        f"{root.folder}: an appliance has one supervisor, one runs already: {holder}",
+        "`cstool appliance status` says how it is, `cstool appliance stop` ends it",
+    )
 
 
 def _supervise(root: Root, queue: Queue, ended: threading.Event, log: SupervisorLog) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor: it starts the jobs of an appliance when their time has come, and sees to it that each gets to its end.
+"""The supervisor: it starts the jobs of an appliance when it is their turn, and sees to it that each gets to its end.
 
 All that it knows is in the queue and in the jobs' folders, so it may be killed at any moment, and the next one goes on:
 
@@ -10,7 +10,6 @@ All that it knows is in the queue and in the jobs' folders, so it may be killed 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,6 @@ from cstool.jobs.capacity import read_capacity
 from cstool.jobs.compiles import Compiles
 from cstool.jobs.job import (
     CANCELLED,
-    COMPILE,
     COMPILE_SHARED,
     COMPILE_STARTED,
     COMPILED,
@@ -34,6 +32,7 @@ from cstool.jobs.job import (
     JOB_CANCELLED,
     JOB_FAILED,
     PREEMPT,
+    PREEMPTED,
     QUEUED,
     RUNNING,
     STARTED,
@@ -356,6 +355,4 @@ def _holding(job: Job) -> Holding:
 
 def _waiting(job: Job) -> Waiting:
     """A job that waits, as the schedule sees it."""
-    return Waiting(
-        name=job.name, priority=job.priority, number=job.number, needs=job.needs, preempts=job.preempts
-    )
+    return Waiting(name=job.name, priority=job.priority, number=job.number, needs=job.needs, preempts=job.preempts)
