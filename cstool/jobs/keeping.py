@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
+import json
+import math
+import os
+import pwd
 import subprocess
-from collections.abc import Sequence
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cstool.jobs.job import JobOrder, Needs
+from cstool.errors import CstoolError
+from cstool.jobs import keeper, records
+from cstool.jobs.groups import Groups
+from cstool.jobs.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT, JobOrder, Needs
 
 if TYPE_CHECKING:
     from cstool.jobs.job_folder import JobFolder
@@ -16,8 +29,21 @@ ABSENT, BEGINNING, ALIVE, ENDED, DEAD = "absent", "beginning", "alive", "ended",
 """see `Kept`"""
 MEMORY, DISK, TIME = "memory", "disk", "time"
 """what a job may have been stopped for by its keeper; see `End.why`"""
-HELD = 3
+HELD = keeper.HELD
 """exit code of a keeper that did nothing: another one is at it, or the attempt began already"""
+LOG_LIMIT_BYTES = 2**24
+"""what each of a job's logs may grow to before it begins anew; the text before that is kept [bytes]"""
+MEMORY_VARIABLE = "CSTOOL_MEMORY"
+"""tells a run what it may take [bytes]"""
+_USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
+_ASK_S = 5.0
+"""how long another user's process may take to ask [s]"""
+# -I and -S: nothing but this program and the standard library, whatever the environment and the folders say; it also
+# starts faster and takes less memory. A keeper of another user's job starts as root, who can read all of it.
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from cstool.jobs.keeper import main; sys.exit(main())"
+_PACKAGES = str(Path(__file__).parents[2])
+_complaints: weakref.WeakKeyDictionary[subprocess.Popen[bytes], int] = weakref.WeakKeyDictionary()
+"""what keepers have as their standard error: files without a name, by descriptor"""
 
 
 class User(NamedTuple):
@@ -73,8 +99,8 @@ class Kept:
 
 
 def this_boot_id() -> str:
-    """Return what tells this boot of the host from others."""
-    raise NotImplementedError
+    """Return what tells this boot of the host from others; "" where the system does not say."""
+    return keeper.this_boot_id()
 
 
 def start(
@@ -93,8 +119,8 @@ def start(
     Args:
         attempt: counts from 1
         command: words of the whole command
-        cpus: cores that it is pinned to
-        needs: what it may take; its seconds and sources do not matter here
+        cpus: cores that it is pinned to; none: it is not pinned
+        needs: what it may take; its cores, seconds and sources do not matter here
         user: whose job it is, where that is another one; only root may
 
     Returns:
@@ -104,23 +130,214 @@ def start(
     Raises:
         CstoolError: it cannot be started
     """
-    raise NotImplementedError
+    whose = None if user is None else User(*user)
+    started = _start_program(str(folder.path), stage, str(attempt))
+    groups = _groups()
+    if groups is not None:
+        groups.sweep()
+        name = f"{folder.name}-{records.attempt_name(stage, attempt)}"
+        group = groups.add(name, started.pid, needs.memory_bytes, cpus)
+    else:
+        group = None
+    _hand_over(
+        started,
+        {
+            "command": list(command),
+            "cwd": str(order.working_dir),
+            "environment": {
+                **_login_environment(whose, folder.path),
+                **order.environment,
+                MEMORY_VARIABLE: str(needs.memory_bytes),
+            },
+            "cpus": list(cpus),
+            "memory_bytes": needs.memory_bytes,
+            "disk_bytes": needs.disk_bytes,
+            "limit_s": needs.limit_s,
+            "model_dir": str(order.model_dir) if stage == EXECUTE else "",
+            "log_limit_bytes": LOG_LIMIT_BYTES,
+            "user": whose,
+            "group": "" if group is None else str(group),
+        },
+    )
+    return started
 
 
-def trouble(keeper: subprocess.Popen[bytes]) -> str | None:
-    """Say why a keeper could not begin; None while it lives, and where it exited with 0 or `HELD`."""
-    raise NotImplementedError
+def trouble(started: subprocess.Popen[bytes]) -> str | None:
+    """Say why a keeper could not begin; None while it lives, and where `look` knows all that there is to know."""
+    code = started.poll()
+    if code in (None, keeper.DONE, HELD, keeper.NOT_RECORDED):
+        return None
+    lines: list[str] = []
+    if (descriptor := _complaints.get(started)) is not None:
+        lines = os.pread(descriptor, records.LARGEST_BYTES, 0).decode("utf-8", "replace").split("\n")
+    said = [line for line in lines if line.strip()]
+    return said[-1] if said else f"its keeper ended with exit code {code}"
 
 
 def look(folder: JobFolder, stage: str, attempt: int) -> Kept:
     """Return what is known of an attempt; whatever lies in the folder, this neither blocks nor raises."""
-    raise NotImplementedError
+    try:
+        job = records.open_folder(folder.path)
+    except OSError:
+        return Kept(ABSENT)
+    try:
+        return _look(job, records.attempt_name(stage, attempt))
+    finally:
+        os.close(job)
 
 
 def ask(folder: JobFolder, stage: str, attempt: int, what: str) -> None:
     """Have an attempt stopped: CANCEL and PREEMPT after its step, saved, CANCEL_NOW at once. Asking again is harmless.
 
+    It is written as the owner of the folder: root has another process become that user first.
+
     Raises:
         CstoolError: it cannot be written
     """
-    raise NotImplementedError
+    if what not in (CANCEL, CANCEL_NOW, PREEMPT):
+        raise CstoolError(f"{folder.name}: must be asked for {CANCEL}, {CANCEL_NOW} or {PREEMPT}, got {what}")
+    try:
+        owner = os.stat(folder.path, follow_symlinks=False)
+        if os.geteuid() == 0 != owner.st_uid:
+            words = (keeper.ASK, str(folder.path), stage, str(attempt), what)
+            _ask_as(User(owner.st_uid, owner.st_gid, ()), words)
+        else:
+            keeper.write_stop(folder.path, stage, attempt, what)
+    except OSError as error:
+        raise CstoolError(f"{folder.name}: cannot be told to stop, got: {error.strerror or error}") from error
+
+
+def _ask_as(user: User, words: Sequence[str]) -> None:
+    """Ask as a user, in another process; what hangs in a file system of that user ends after a while."""
+    asking = _start_program(*words)
+    _hand_over(asking, {"user": user})
+    try:
+        asking.wait(_ASK_S)
+    except subprocess.TimeoutExpired:
+        asking.kill()
+        asking.wait()
+    if asking.returncode:
+        raise OSError(trouble(asking))
+
+
+def _start_program(*words: str) -> subprocess.Popen[bytes]:
+    """Start the program of keepers; it waits for what is handed over.
+
+    Raises:
+        CstoolError: it cannot be started
+    """
+    complaint = -1
+    try:
+        complaint = os.memfd_create("keeper")
+        started = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, _PACKAGES, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=complaint,
+            cwd="/",
+            env={},
+            start_new_session=True,
+        )
+    except OSError as error:
+        if complaint >= 0:
+            os.close(complaint)
+        raise CstoolError(f"{sys.executable}: must start, got: {error.strerror}") from error
+    _complaints[started] = complaint
+    weakref.finalize(started, os.close, complaint)
+    return started
+
+
+def _hand_over(started: subprocess.Popen[bytes], order: Mapping[str, Any]) -> None:
+    """Write what it is to do, without waiting for it to read."""
+    assert started.stdin is not None
+    content = json.dumps(order).encode()
+    with suppress(OSError):
+        fcntl.fcntl(started.stdin, fcntl.F_SETPIPE_SZ, len(content) + 1)
+    with suppress(BrokenPipeError):  # it ended; `trouble` says why
+        try:
+            started.stdin.write(content)
+        finally:
+            started.stdin.close()
+
+
+@functools.cache
+def _groups() -> Groups | None:
+    return Groups.find()
+
+
+def _login_environment(user: User | None, folder: Path) -> dict[str, str]:
+    """Return what a login sets, whatever this process has itself."""
+    user_id = os.geteuid() if user is None else user.user_id
+    name, home, shell = str(user_id), str(folder), "/bin/sh"
+    with suppress(KeyError):
+        known = pwd.getpwuid(user_id)
+        name, home, shell = known.pw_name, known.pw_dir, known.pw_shell or shell
+    language = os.environ.get("LANG", "C.UTF-8")
+    return {"USER": name, "LOGNAME": name, "HOME": home, "SHELL": shell, "PATH": _USUAL_PATH, "LANG": language}
+
+
+def _look(job: int, name: str) -> Kept:
+    """See `look`. The lock is asked for before the records, and again after: it may begin, or end, in between."""
+    if records.is_locked(job):
+        return _begun(job, name, ALIVE) or Kept(BEGINNING)
+    found = _begun(job, name, DEAD)
+    if found is None:
+        return Kept(ABSENT)
+    if found.end is None and records.is_locked(job):
+        return _begun(job, name, ALIVE) or Kept(BEGINNING)
+    return _begun(job, name, DEAD) or Kept(ABSENT)
+
+
+def _begun(job: int, name: str, state: str) -> Kept | None:
+    """Read the records of an attempt; None where there is no folder of it.
+
+    Args:
+        state: where its end was not recorded, or whatever the record says where somebody is still at it
+    """
+    try:
+        attempts = records.open_below(job, records.ATTEMPTS)
+        try:
+            place = records.open_below(attempts, name)
+        finally:
+            os.close(attempts)
+    except OSError:
+        return None
+    try:
+        began = records.read_record(place, records.BEGAN) or {}
+        end = None if state == ALIVE else _end_of(records.read_record(place, records.END))
+    finally:
+        os.close(place)
+    boot_id, guard = began.get("boot_id"), began.get("memory_guard")
+    return Kept(
+        state if end is None else ENDED,
+        end,
+        boot_id=boot_id if isinstance(boot_id, str) and len(boot_id) <= 64 and boot_id.isascii() else "",
+        began_at=_number(began.get("at")),
+        memory_guard=guard if guard in ("cgroup", "watch") else "",
+    )
+
+
+def _end_of(record: Mapping[str, Any] | None) -> End | None:
+    """Return the end that a record tells of; None where a keeper would not have written it."""
+    if record is None:
+        return None
+    code, number = _count(record.get("exit_code"), 255), _count(record.get("signal"), 64)
+    why, asked = record.get("why"), record.get("asked")
+    peak = _count(record.get("peak_bytes"), 2**63 - 1)
+    seconds, at = _number(record.get("seconds")), _number(record.get("at"))
+    if (code is None) == (number is None) or peak is None or seconds is None or at is None:
+        return None
+    if why not in ("", MEMORY, DISK, TIME) or asked not in ("", PREEMPT, CANCEL, CANCEL_NOW):
+        return None
+    return End(code, number, why, asked, peak, seconds, at)
+
+
+def _count(found: object, at_most: int) -> int | None:
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= at_most else None
+
+
+def _number(found: object) -> float | None:
+    """Return a number as a time, in seconds; None where it is none, or none of a clock."""
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        return None
+    return float(found) if math.isfinite(found) and 0 <= found < 2**53 else None

@@ -1,0 +1,187 @@
+"""What a keeper writes into the folder of a job, and how others read it who do not trust that folder.
+
+```
+JOB/lock                      held (F_OFD_SETLK) for as long as a keeper or its run live
+JOB/attempts/execute-1/       made once, by the keeper of that attempt
+    began.json  stop.json  end.json
+```
+
+The keeper belongs to whoever owns the job, and so does all of this; a supervisor that is root reads it. Every folder
+and file is opened without following links and without waiting, a record is a small JSON object, and what is anything
+else is taken for no record. This module is part of the keeper: it imports little, to be light.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import struct
+from typing import Any
+
+LOCK, ATTEMPTS, BEGAN, STOP, END = "lock", "attempts", "began.json", "stop.json", "end.json"
+LARGEST_BYTES = 2**16
+"""no record is larger [bytes]"""
+RESERVED_BYTES = 1024
+"""what is kept free on the disk for the record of an end [bytes]"""
+_RESERVED = "end.reserved"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid; l_pid must be 0. All of the file is locked.
+_LOCK = struct.Struct("hhqqi4x")
+
+
+def open_folder(path: str | os.PathLike[str], *names: str) -> int:
+    """Open a folder, or one in it, by names that are no links; the way to `path` itself is trusted.
+
+    Raises:
+        OSError: there is no such folder, or it is a link
+    """
+    descriptor = os.open(path, _FOLDER)
+    for name in names:
+        try:
+            below = open_below(descriptor, name)
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    return descriptor
+
+
+def open_below(folder: int, name: str) -> int:
+    """Open a folder in an open one, or raise OSError."""
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def attempt_name(stage: str, attempt: int) -> str:
+    """Return the name of the folder of an attempt."""
+    return f"{stage}-{attempt}"
+
+
+def take_lock(folder: int) -> int | None:
+    """Take the lock of a job for good; return its descriptor, or None where somebody has it.
+
+    The lock belongs to the open file, as that of flock does: who inherits the descriptor holds it, too. Other than that
+    of flock, one can ask whether it is held without holding it for a moment.
+
+    Raises:
+        OSError: it cannot be made
+    """
+    descriptor = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return None
+        raise
+    return descriptor
+
+
+def is_locked(folder: int) -> bool:
+    """Say whether somebody holds the lock of a job, without disturbing who is about to take it."""
+    descriptor = _open_file(folder, LOCK)
+    if descriptor is None:
+        return False
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def read_record(folder: int, name: str) -> dict[str, Any] | None:
+    """Return a record; None where there is none, or where it is damaged, too large, or no file."""
+    descriptor = _open_file(folder, name)
+    if descriptor is None:
+        return None
+    try:
+        text = os.read(descriptor, LARGEST_BYTES + 1)
+        found = json.loads(text, parse_constant=_refuse) if len(text) <= LARGEST_BYTES else None
+        return found if isinstance(found, dict) else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def write_record(folder: int, name: str, record: dict[str, Any], aside: str | None = None) -> None:
+    """Write a record, whole or not at all, and wait until the disk has it.
+
+    Args:
+        aside: name of the file that it is written to before it gets its name
+
+    Raises:
+        OSError: it cannot be written
+    """
+    aside = f"{name}.{os.getpid()}.tmp" if aside is None else aside
+    # As long as what was reserved: on a full disk a file may be written over, but may not grow.
+    content = json.dumps(record).encode().ljust(RESERVED_BYTES - 1) + b"\n"
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        _write(descriptor, content)
+        os.ftruncate(descriptor, len(content))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+
+
+def reserve_end(folder: int) -> None:
+    """Take the room for the record of an end while there is some, or raise OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(_RESERVED, flags, 0o600, dir_fd=folder)
+    try:
+        _write(descriptor, b" " * RESERVED_BYTES)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_end(folder: int, record: dict[str, Any]) -> None:
+    """Write the record of an end into the room that was reserved for it, or raise OSError."""
+    write_record(folder, END, record, _RESERVED)
+
+
+def remove_attempt(folder: int, name: str) -> None:
+    """Undo what was begun of an attempt; what cannot be removed stays.
+
+    Args:
+        folder: that of all attempts
+    """
+    try:
+        attempt = open_below(folder, name)
+        try:
+            for entry in os.listdir(attempt):
+                os.unlink(entry, dir_fd=attempt)
+        finally:
+            os.close(attempt)
+        os.rmdir(name, dir_fd=folder)
+    except OSError:
+        pass
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _open_file(folder: int, name: str) -> int | None:
+    """Open a file without waiting, be it a pipe or one that another process has a lease on; None where it is none."""
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
