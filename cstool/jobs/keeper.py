@@ -6,84 +6,33 @@ already, 4 where it could not begin: then it says why on its standard error, and
 end could not be recorded: then the attempt is found dead.
 
 The run gets a session of its own and ends with its keeper: the system sends it SIGTERM if the keeper dies, and the run
-saves. What a run leaves behind is ended. The keeper signals its own children alone, before it asks for their exit
-codes: until then nobody else gets their numbers. Times are those of a clock that never goes back.
-
+saves. What a run leaves behind is ended.
 This module imports little, to be light.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
 import signal
 import sys
-import time
-from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
 
 from cstool.jobs import records
-from cstool.jobs.limited_log import LimitedLog
-from cstool.jobs.watching import Memory, Tree, disk_bytes
+from cstool.jobs.keeper_order import Order
+from cstool.jobs.kept_run import Run
+from cstool.jobs.run_start import STOPS, say
 
 ASK = "--ask"
 """`ASK JOBDIR STAGE ATTEMPT WHAT`: ask an attempt to stop, as the user that the JSON says"""
 DONE, HELD, NOT_BEGUN, NOT_RECORDED = 0, 3, 4, 5
-TICK_S = 0.1
-DISK_TICK_S = 2.0
-_DISK_SHARE = 0.02
-"""at most this share of the time goes into looking at the disk"""
-_LEFT_S, _GONE_S = 2.0, 10.0
-"""what a run left behind may take so long to end, and to be gone when it was killed [s]"""
-_NICE = 10
-"""of compiles, which run beside what executes"""
-_SEVERITY = {"": 0, "preempt": 1, "cancel": 2, "cancel_now": 3}
-"""of what may be asked, see `job`; less than what was asked before changes nothing"""
-_ASKS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-
-
-class Order(NamedTuple):
-    """What a keeper is to do.
-
-    Args:
-        command: words
-        cwd: folder to start it in; where it is gone, that of the job
-        environment: all variables of the run
-        cpus: numbers of the cores that it is pinned to
-        memory_bytes: of all its processes together; None for no budget [bytes]
-        disk_bytes: what `model_dir` may grow by since the first attempt began; None for no budget [bytes]
-        limit_s: after so long it is asked to stop; None for no limit [s]
-        model_dir: "" where the disk is not watched
-        log_limit_bytes: of each of out and err, before its text moves to out.1 or err.1 [bytes]
-        user: user, group and other groups that it becomes; None where it stays who it is
-        group: folder of the control group that guards its memory; "" where the keeper does
-        grace_s: what was asked to stop for its disk or its time may go on for so long [s]
-        record_s: so long it tries to record the end on a full disk [s]
-    """
-
-    command: list[str]
-    cwd: str
-    environment: dict[str, str]
-    cpus: list[int]
-    memory_bytes: int | None = None
-    disk_bytes: int | None = None
-    limit_s: float | None = None
-    model_dir: str = ""
-    log_limit_bytes: int = 2**24
-    user: tuple[int, int, list[int]] | None = None
-    group: str = ""
-    grace_s: float = 120.0
-    record_s: float = 120.0
 
 
 def main(words: list[str] | None = None) -> int:
     """Keep an attempt and return the exit code of the keeper."""
     # Blocked, they wait for `sigtimedwait`; ignored, children would end without a trace.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ASKS | {signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS | {signal.SIGCHLD})
     try:
         words = sys.argv[1:] if words is None else words
         if words[0] == ASK:
@@ -97,11 +46,11 @@ def main(words: list[str] | None = None) -> int:
         lock = records.take_lock(job)
         if lock is None:
             return HELD
-        run = _Run(order, stage, job, lock)
+        run = Run(order, stage, job, lock)
         if not run.begin(int(attempt)):
             return HELD
     except (OSError, ValueError, TypeError, LookupError) as error:
-        _say(2, str(error))
+        say(2, str(error))
         return NOT_BEGUN
     return DONE if run.keep() else NOT_RECORDED
 
@@ -127,253 +76,6 @@ def _become(user: tuple[int, int, list[int]] | None) -> None:
         os.setgroups(user[2])
         os.setresgid(user[1], user[1], user[1])
         os.setresuid(user[0], user[0], user[0])
-
-
-def this_boot_id() -> str:
-    """Return what tells this boot of the host from others; "" where the system does not say."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def _disk_before(attempts: int, stage: str, attempt: int, order: Order) -> int:
-    """What model_dir had before the first attempt [bytes]: what earlier attempts wrote counts."""
-    for earlier in range(1, attempt):
-        try:
-            place = records.open_below(attempts, records.attempt_name(stage, earlier))
-        except OSError:
-            continue
-        found = (records.read_record(place, records.BEGAN) or {}).get("disk_bytes")
-        os.close(place)
-        if isinstance(found, int):
-            return found
-    return disk_bytes(order.model_dir) if order.model_dir else 0
-
-
-class _Run:
-    """A run, from its start to its end."""
-
-    def __init__(self, order: Order, stage: str, job: int, lock: int) -> None:
-        self._order, self._stage, self._job, self._lock = order, stage, job, lock
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._logs: list[LimitedLog] = []
-        self._tree, self._memory = Tree(os.getpid()), Memory()
-        self._disk_before, self._disk_at = 0, 0.0
-        self._oom_kills = self._killed_by_group()
-        self._why = self._asked = ""
-        self._is_stopping = False
-        self._exceeded, self._kill_at = "", 0.0
-        self._place = self._child = -1
-        self._began = time.monotonic()
-
-    def begin(self, attempt: int) -> bool:
-        """Make the folder of the attempt and start the run; return False where that folder was made before.
-
-        Raises:
-            OSError: it cannot begin; nothing is left behind
-        """
-        with suppress(FileExistsError):
-            os.mkdir(records.ATTEMPTS, 0o700, dir_fd=self._job)
-        attempts = records.open_below(self._job, records.ATTEMPTS)
-        name = records.attempt_name(self._stage, attempt)
-        try:
-            os.mkdir(name, 0o700, dir_fd=attempts)
-        except FileExistsError:
-            return False
-        try:
-            self._place = records.open_below(attempts, name)
-            self._logs = [LimitedLog(self._job, name, self._order.log_limit_bytes) for name in ("out", "err")]
-            self._disk_before = _disk_before(attempts, self._stage, attempt, self._order)
-            records.reserve_end(self._place)
-            records.write_record(self._place, records.BEGAN, self._beginning())
-            os.fsync(attempts)
-            os.fsync(self._job)
-            self._child = self._start()
-        except OSError:
-            records.remove_attempt(attempts, name)
-            raise
-        return True
-
-    def keep(self) -> bool:
-        """Watch the run until it has ended, end what it left behind, and record it; return whether that was done."""
-        while not self._has_ended():
-            self._look()
-        seconds = time.monotonic() - self._began
-        if self._killed_by_group() > self._oom_kills:
-            self._why = "memory"
-        self._end_others(0.0 if self._why == "memory" or self._asked == "cancel_now" else _LEFT_S)
-        _, status, usage = os.wait4(self._child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        for log in self._logs:
-            log.limit()
-        end = {
-            "exit_code": code if code >= 0 else None,
-            "signal": -code if code < 0 else None,
-            "why": self._why,
-            "asked": self._asked,
-            # What ends at once is seen by nobody.
-            "peak_bytes": self._memory.peak_bytes or usage.ru_maxrss * 1024,
-            "seconds": seconds,
-            "at": time.time(),
-        }
-        return _record(self._place, end, self._order.record_s)
-
-    def _beginning(self) -> dict[str, Any]:
-        return {
-            "pid": os.getpid(),
-            "boot_id": this_boot_id(),
-            "at": time.time(),
-            "boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
-            "memory_guard": "cgroup" if self._order.group else "watch",
-            "disk_bytes": self._disk_before,
-        }
-
-    def _has_ended(self) -> bool:
-        """Wait for a moment, or until something happens; what ended stays as it is until `keep` is done with it."""
-        came = signal.sigtimedwait(_ASKS | {signal.SIGCHLD}, TICK_S)
-        if os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            return True
-        if came is not None and came.si_signo in _ASKS:
-            self._stop()
-        return False
-
-    def _look(self) -> None:
-        now = time.monotonic()
-        asked = (records.read_record(self._place, records.STOP) or {}).get("asked")
-        if isinstance(asked, str) and _SEVERITY.get(asked, 0) > _SEVERITY[self._asked]:
-            self._asked = asked
-            self._kill() if asked == "cancel_now" else self._stop()
-        processes = self._tree.scan()
-        for number, (state, parent) in processes.items():
-            if state == "Z" and parent == os.getpid() and number != self._child:
-                _reap(number)
-        is_over = self._memory.read(list(processes), None if self._order.group else self._order.memory_bytes)
-        if is_over or self._killed_by_group() > self._oom_kills:
-            self._why = "memory"
-            self._kill()
-        if self._order.limit_s is not None and now - self._began > self._order.limit_s:
-            self._exceed("time", now)
-        if self._order.model_dir and self._order.disk_bytes is not None and now >= self._disk_at:
-            grown = disk_bytes(self._order.model_dir) - self._disk_before
-            after = time.monotonic()
-            self._disk_at = after + max(DISK_TICK_S, (after - now) / _DISK_SHARE)
-            if grown > self._order.disk_bytes:
-                self._exceed("disk", now)
-        if self._exceeded and now >= self._kill_at:
-            self._why = self._why or self._exceeded
-            self._kill()
-        for log in self._logs:
-            log.limit()
-
-    def _exceed(self, what: str, now: float) -> None:
-        """Have it stop; what stops anyway, because it was asked to, may do so until the grace is over."""
-        if not self._exceeded:
-            self._exceeded, self._kill_at = what, now + self._order.grace_s
-            if not self._is_stopping:
-                self._why = what
-                self._stop()
-
-    def _stop(self) -> None:
-        if not self._is_stopping:
-            self._is_stopping = True
-            os.kill(self._child, signal.SIGTERM)
-
-    def _kill(self) -> None:
-        """Kill the run; what it has started becomes ours, see `_end_others`."""
-        os.kill(self._child, signal.SIGKILL)
-
-    def _killed_by_group(self) -> int:
-        """How many processes the control group has killed for memory; see memory.events in cgroup-v2 of the kernel."""
-        if self._order.group:
-            try:
-                with open(f"{self._order.group}/memory.events", encoding="ascii") as file:
-                    return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
-            except (OSError, ValueError):
-                pass
-        return 0
-
-    def _end_others(self, grace_s: float) -> None:
-        """Let what the run left behind end, then kill it; whose parent is killed becomes our child, and is next."""
-        kill_at = time.monotonic() + grace_s
-        give_up_at = kill_at + _GONE_S
-        while (now := time.monotonic()) < give_up_at:
-            others = self._tree.children()
-            others.pop(self._child, None)
-            if not others:
-                return
-            for number, state in others.items():
-                if state == "Z":
-                    _reap(number)
-                elif now >= kill_at:
-                    try:
-                        os.kill(number, signal.SIGKILL)
-                    except OSError:  # it is another user's
-                        continue
-            signal.sigtimedwait({signal.SIGCHLD}, 0.02)
-
-    def _start(self) -> int:
-        keeper = os.getpid()
-        child = os.fork()
-        if child:
-            return child
-        try:
-            self._become_run(keeper)
-        except BaseException as error:  # of this process nothing may be left but the run
-            _say(2, f"error: {self._order.command[:1]}: cannot be started, got: {error}")
-        finally:
-            os._exit(2)
-
-    def _become_run(self, keeper: int) -> NoReturn:
-        order = self._order
-        os.setsid()
-        nowhere = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nowhere, 0)
-        for number, log in enumerate(self._logs, start=1):
-            os.dup2(log.descriptor, number)
-        os.set_inheritable(self._lock, True)
-        if order.cpus:
-            os.sched_setaffinity(0, order.cpus)
-        if self._stage == "compile":
-            os.nice(_NICE)
-        try:
-            os.chdir(order.cwd)
-        except OSError:  # the run has absolute paths
-            os.fchdir(self._job)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
-            signal.signal(number, signal.SIG_DFL)
-        for number in _ASKS:
-            signal.signal(number, signal.SIG_DFL)
-        self._libc.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != keeper:
-            os._exit(2)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execvpe(order.command[0], order.command, order.environment)
-
-
-def _reap(number: int) -> None:
-    with suppress(OSError):
-        os.waitpid(number, os.WNOHANG)
-
-
-def _record(place: int, end: dict[str, Any], patience_s: float) -> bool:
-    """Write the record of the end; on a full disk, try for a while."""
-    give_up_at = time.monotonic() + patience_s
-    while True:
-        try:
-            records.write_end(place, end)
-            return True
-        except OSError:
-            if time.monotonic() >= give_up_at:
-                return False
-            time.sleep(min(1.0, patience_s))
-
-
-def _say(descriptor: int, text: str) -> None:
-    with suppress(OSError):  # nobody listens any more
-        os.write(descriptor, f"{text}\n".encode(errors="backslashreplace"))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import functools
 import json
-import math
 import os
 import pwd
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.errors import CstoolError
-from cstool.jobs import keeper, records
+from cstool.jobs import keeper, kept_run, records
 from cstool.jobs.groups import Groups
 from cstool.jobs.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT, JobOrder, Needs
 
@@ -100,7 +99,7 @@ class Kept:
 
 def this_boot_id() -> str:
     """Return what tells this boot of the host from others; "" where the system does not say."""
-    return keeper.this_boot_id()
+    return kept_run.this_boot_id()
 
 
 def start(
@@ -340,4 +339,4 @@ def _number(found: object) -> float | None:
     """Return a number as a time, in seconds; None where it is none, or none of a clock."""
     if not isinstance(found, int | float) or isinstance(found, bool):
         return None
-    return float(found) if math.isfinite(found) and 0 <= found < 2**53 else None
+    return float(found) if 0 <= found < 2**53 else None

@@ -14,8 +14,8 @@ READINGS = 3
 """so many readings in a row count, and the least of them; see `Memory`"""
 _FORGET_S = 5.0
 """how long a process that is none of ours is remembered as such: its number may be given to one that is [s]"""
-_EXACT_SHARE = 0.1
-"""at most this share of the time goes into exact readings"""
+_EXACT_SHARE, _URGENT_SHARE = 0.02, 0.1
+"""at most this share of the time goes into exact readings, and where there may be too much"""
 
 
 class Tree:
@@ -108,7 +108,7 @@ class Memory:
                 return False
             taken = sum(map(self._proportional, numbers))
             after = time.monotonic()
-            self._exact_at = after + (after - now) / _EXACT_SHARE
+            self._exact_at = after + (after - now) / (_URGENT_SHARE if is_over else _EXACT_SHARE)
             self._last = [*self._last[1 - READINGS :], taken]
             if len(self._last) < READINGS:
                 return False
