@@ -6,8 +6,7 @@ already, 4 where it could not begin: then it says why on its standard error, and
 end could not be recorded: then the attempt is found dead.
 
 The run gets a session of its own and ends with its keeper: the system sends it SIGTERM if the keeper dies, and the run
-saves. What a run leaves behind is ended.
-This module imports little, to be light.
+saves. What a run leaves behind is ended. This module imports little, to be light.
 """
 
 from __future__ import annotations
@@ -49,8 +48,11 @@ def main(words: list[str] | None = None) -> int:
         run = Run(order, stage, job, lock)
         if not run.begin(int(attempt)):
             return HELD
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        say(2, str(error))
+    except OSError as error:
+        say(2, error.strerror or str(error))
+        return NOT_BEGUN
+    except (ValueError, TypeError, LookupError) as error:
+        say(2, f"must get an order, got: {error!r}")
         return NOT_BEGUN
     return DONE if run.keep() else NOT_RECORDED
 

@@ -91,8 +91,9 @@ class Run:
         self._end_others(0.0 if self._why == "memory" or self._asked == "cancel_now" else _LEFT_S)
         _, status, usage = os.wait4(self._child, 0)
         code = os.waitstatus_to_exitcode(status)
-        for log in self._logs:
-            log.limit()
+        with suppress(OSError):
+            for log in self._logs:
+                log.limit()
         end = {
             "exit_code": code if code >= 0 else None,
             "signal": -code if code < 0 else None,
@@ -184,18 +185,17 @@ class Run:
         kill_at = time.monotonic() + grace_s
         give_up_at = kill_at + _GONE_S
         while (now := time.monotonic()) < give_up_at:
-            others = self._tree.children()
-            others.pop(self._child, None)
-            if not others:
-                return
-            for number, state in others.items():
-                if state == "Z":
-                    _reap(number)
-                elif now >= kill_at:
-                    try:
-                        os.kill(number, signal.SIGKILL)
-                    except OSError:  # it is another user's
-                        continue
+            with suppress(OSError, MemoryError):
+                others = self._tree.children()
+                others.pop(self._child, None)
+                if not others:
+                    return
+                for number, state in others.items():
+                    if state == "Z":
+                        _reap(number)
+                    elif now >= kill_at:
+                        with suppress(PermissionError):  # it is another user's
+                            os.kill(number, signal.SIGKILL)
             signal.sigtimedwait({signal.SIGCHLD}, 0.02)
 
 

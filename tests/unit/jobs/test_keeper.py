@@ -1,0 +1,419 @@
+"""A keeper: one attempt, begun once, watched, and its end recorded, whatever happens to either."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cstool.jobs import keeper, keeping, kept_run, records
+from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, PREEMPT
+from tests.end_to_end.disk import Disk
+from tests.patience import PATIENCE_S, wait_until
+from tests.unit.jobs.keepers import IGNORES, STOPS_WELL, KeptJob, is_there, python
+
+MIB = 2**20
+TAKES = "import time\nkept = bytearray({}) ; kept[::4096] = b'x' * len(kept[::4096])\nprint('has it', flush=True)\n"
+"""takes some memory, all of its pages"""
+
+
+@pytest.fixture
+def job(tmp_path) -> Iterator[KeptJob]:
+    made = KeptJob(tmp_path / "wsjob-one")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "disk", 256 * 1024)
+    yield made
+    subprocess.run(["umount", "--lazy", str(made.place)], check=True)
+
+
+# How it starts.
+
+
+def test_it_records_how_the_run_ended_and_how_much_it_took(job):
+    end = job.run(TAKES.format(20 * MIB) + "time.sleep(0.3); raise SystemExit(7)")
+    assert (end.exit_code, end.signal, end.why, end.asked) == (7, None, "", "")
+    assert 20 * MIB < end.peak_bytes < 60 * MIB
+    assert end.seconds >= 0.3
+    found = job.look()
+    assert found.boot_id == keeping.this_boot_id() != ""
+    assert found.began_at is not None
+    assert found.began_at <= end.at
+
+
+def test_the_run_has_its_cores_its_variables_and_nothing_else(job, monkeypatch):
+    monkeypatch.setenv("SECRET", "of the supervisor")
+    core = max(os.sched_getaffinity(0))
+    script = "import os, sys; print(os.sched_getaffinity(0), os.getcwd(), os.nice(0), os.getpid() == os.getsid(0))"
+    script += "; print(sys.stdin.read() == '', sorted(os.environ.items())); print('to err', file=sys.stderr)"
+    end = job.run(script, cpus=[core], memory_bytes=123456789, order={"environment": {"A": "ä", "PATH": "/p"}})
+    assert end.exit_code == 0
+    first, second = job.text().splitlines()
+    assert first == f"{{{core}}} / 0 True"
+    found = dict(eval(second.removeprefix("True ")))
+    assert {key: found.pop(key) for key in ("A", "PATH", "CSTOOL_MEMORY")} == {
+        "A": "ä",
+        "PATH": "/p",
+        "CSTOOL_MEMORY": "123456789",
+    }
+    assert found.keys() - {"LC_CTYPE"} == {"USER", "LOGNAME", "HOME", "SHELL", "LANG"}
+    assert job.text("err") == "to err\n"
+
+
+def test_a_compile_gets_out_of_the_way(job):
+    assert job.run("import os; print(os.nice(0))", stage=COMPILE).exit_code == 0
+    assert job.text() == "10\n"
+
+
+def test_where_the_working_folder_is_gone_it_starts_in_its_own(job, tmp_path):
+    assert job.run("import os; print(os.getcwd())", order={"working_dir": tmp_path / "gone"}).exit_code == 0
+    assert job.text() == f"{job.folder.path}\n"
+
+
+def test_a_program_that_is_not_there_is_for_the_user_to_mend(job):
+    assert job.run(["/not/there"]).exit_code == 2
+    assert job.text("err") == (
+        "error: /not/there: must be a program that can be started, got: No such file or directory\n"
+    )
+
+
+def test_cores_that_are_not_there_are_not_replaced_by_others(job):
+    assert job.run("", cpus=[1000]).exit_code == 2
+    assert job.text("err") == "error: cores [1000]: must be there for this job, got: Invalid argument\n"
+
+
+def test_without_an_order_it_touches_nothing(job):
+    words = [sys.executable, "-m", "cstool.jobs.keeper", str(job.folder.path), "execute", "1"]
+    done = subprocess.run(words, input=b"", capture_output=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (keeper.NOT_BEGUN, b"")
+    assert done.stderr == b"must get an order, got: JSONDecodeError('Expecting value: line 1 column 1 (char 0)')\n"
+    assert os.listdir(job.folder.path) == []
+    assert job.look().state == keeping.ABSENT
+
+
+def test_it_is_light():
+    program = "import sys; sys.path.append(sys.argv[1]); import cstool.jobs.keeper; print(*sys.modules)"
+    root = str(Path(keeper.__file__).parents[2])
+    modules = subprocess.run([*python(program), root], capture_output=True, text=True, check=True).stdout.split()
+    own = {name for name in modules if name.startswith("cstool.jobs.")}
+    parts = "keeper keeper_order kept_run limited_log records run_start watching"
+    assert own == {f"cstool.jobs.{part}" for part in parts.split()}
+    assert not {*modules} & {"subprocess", "dataclasses", "logging", "pathlib", "sqlite3", "socket", "cstool.errors"}
+
+
+# Once.
+
+
+def test_of_several_keepers_one_begins_the_attempt(job):
+    script = f"open({str(job.folder.path / 'runs')!r}, 'a').write('x')\n{STOPS_WELL}"
+    keepers = [job.start(script) for _ in range(6)]
+    job.wait_for("ready")
+    wait_until(lambda: sum(one.poll() is None for one in keepers) == 1, "more than one keeper stays")
+    assert sorted(one.poll() or 0 for one in keepers) == [0, *[keeping.HELD] * 5]
+    assert {keeping.trouble(one) for one in keepers} == {None}
+    job.ask(CANCEL)
+    wait_until(lambda: all(one.poll() is not None for one in keepers), "keepers stay")
+    assert job.look().state == keeping.ENDED
+    before = {path: path.stat().st_mtime_ns for path in job.folder.path.rglob("*")}
+    job.start(script)
+    assert job.keepers[-1].wait(PATIENCE_S) == keeping.HELD
+    assert {path: path.stat().st_mtime_ns for path in job.folder.path.rglob("*")} == before
+    assert job.text("runs") == "x"
+
+
+def test_no_attempt_begins_while_another_one_of_the_job_lives(job):
+    job.start(STOPS_WELL)
+    job.wait_for("ready")
+    assert job.start("", attempt=2).wait(PATIENCE_S) == keeping.HELD
+    assert job.look(2).state == keeping.BEGINNING
+    assert job.look(1).state == keeping.ALIVE
+    assert not job.folder.attempt("execute", 2).path.exists()
+
+
+# Who is killed.
+
+
+def test_a_run_that_is_killed_is_recorded_with_the_signal(job):
+    job.start(STOPS_WELL)
+    job.wait_for("ready")
+    os.kill(job.run_process(), signal.SIGKILL)
+    end = job.end()
+    assert (end.exit_code, end.signal, end.why) == (None, signal.SIGKILL, "")
+
+
+def test_without_its_keeper_a_run_finishes_its_step_and_is_found_dead(job, tmp_path):
+    goes_on = tmp_path / "goes_on"
+    script = f"""
+import os, signal, sys, time
+def finish(*_):
+    print("SIGTERM", flush=True)
+    while not os.path.exists({str(goes_on)!r}): time.sleep(0.01)
+    sys.exit(130)
+signal.signal(signal.SIGTERM, finish)
+print("ready", flush=True)
+while True: time.sleep(0.01)
+"""
+    killed = job.start(script)
+    job.wait_for("ready")
+    run = job.run_process()
+    killed.kill()
+    killed.wait()
+    job.wait_for("SIGTERM")
+    assert job.look().state == keeping.ALIVE
+    assert job.start("", attempt=2).wait(PATIENCE_S) == keeping.HELD
+    goes_on.touch()
+    wait_until(lambda: not is_there(run), "it does not stop")
+    wait_until(lambda: job.look().state == keeping.DEAD, "it is not found dead")
+    assert job.look().boot_id == keeping.this_boot_id()
+    assert job.run("print('again')", attempt=2).exit_code == 0
+
+
+def test_a_signal_for_the_keeper_is_one_for_the_run(job):
+    kept = job.start(STOPS_WELL)
+    job.wait_for("ready")
+    kept.send_signal(signal.SIGTERM)
+    end = job.end()
+    assert (end.exit_code, end.asked) == (130, "")
+    assert job.text() == "ready\nSIGTERM\n"
+
+
+def test_what_a_run_leaves_behind_is_ended(job, monkeypatch):
+    left = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True)"
+    script = f"""
+import os, subprocess, sys
+command = [{sys.executable!r}, "-S", "-c", "{left}; time.sleep(600)"]
+if os.fork() == 0:
+    os.setsid()
+    subprocess.Popen(command).wait(0.3)
+"""
+    end = job.run(script)
+    number = int(job.text())
+    assert not is_there(number)
+    assert end.exit_code == 0
+
+
+# What is asked of it.
+
+
+@pytest.mark.parametrize("what", [PREEMPT, CANCEL])
+def test_asked_to_stop_it_does_so_after_its_step(job, what):
+    job.start(STOPS_WELL)
+    job.wait_for("ready")
+    job.ask(what)
+    end = job.end()
+    assert (end.exit_code, end.signal, end.why, end.asked) == (130, None, "", what)
+
+
+def test_asked_again_it_is_told_once_and_asked_for_more_it_is_killed(job):
+    job.start(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('SIGTERM', flush=True))\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.01)"
+    )
+    job.wait_for("ready")
+    for what in (PREEMPT, CANCEL, CANCEL, PREEMPT):
+        job.ask(what)
+        job.wait_for("SIGTERM")
+    job.ask(CANCEL_NOW)
+    end = job.end()
+    assert (end.exit_code, end.signal, end.asked) == (None, signal.SIGKILL, CANCEL_NOW)
+    assert job.text() == "ready\nSIGTERM\n"
+
+
+def test_what_it_was_asked_for_becomes_no_less(job):
+    looks = job.folder.path / "looks"
+    counts = f"""
+import cstool.jobs.watching as watching
+real = watching.Tree.scan
+def scan(self):
+    open({str(looks)!r}, "a").write("x")
+    return real(self)
+watching.Tree.scan = scan
+"""
+    job.start_by_hand(IGNORES, counts)
+    job.wait_for("ready")
+    place = records.open_folder(job.folder.attempt("execute", 1).path)
+    for what in (CANCEL, PREEMPT, "nonsense", ["cancel_now"]):
+        records.write_record(place, records.STOP, {"asked": what})
+        before = len(job.text("looks"))
+        wait_until(lambda before=before: len(job.text("looks")) > before + 1, "it does not look")
+    os.close(place)
+    os.kill(job.run_process(), signal.SIGKILL)
+    assert job.end().asked == CANCEL
+
+
+# Budgets.
+
+
+def test_more_memory_than_its_budget_ends_it_alone(job):
+    job.start(TAKES.format(200 * MIB) + "time.sleep(600)", memory_bytes=100 * MIB)
+    end = job.end()
+    assert (end.exit_code, end.signal, end.why) == (None, signal.SIGKILL, keeping.MEMORY)
+    assert end.peak_bytes > 100 * MIB
+    assert job.look().memory_guard == "watch"
+
+
+def test_the_memory_of_all_its_processes_counts(job):
+    child = TAKES.format(60 * MIB) + "time.sleep(600)"
+    script = f"import os, time\nfor _ in range(3):\n    if os.fork() == 0: exec({child!r})\ntime.sleep(600)"
+    job.start(script, memory_bytes=120 * MIB)
+    end = job.end()
+    assert end.why == keeping.MEMORY
+    assert end.peak_bytes > 120 * MIB
+    assert job.holders() == []
+
+
+def test_what_its_processes_share_counts_once(job):
+    script = TAKES.format(60 * MIB) + (
+        "import os\nfor _ in range(3):\n    if os.fork() == 0: time.sleep(600)\n"
+        "print('shared', flush=True)\ntime.sleep(0.6)"
+    )
+    end = job.run(script, memory_bytes=120 * MIB)
+    assert (end.exit_code, end.why) == (0, "")
+    assert 60 * MIB < end.peak_bytes < 100 * MIB
+
+
+def test_more_on_the_disk_than_its_budget_stops_it(job, monkeypatch):
+    job.model_dir.mkdir()
+    (job.model_dir / "before").write_bytes(bytes(3 * MIB))
+    grows = f"open({str(job.model_dir / 'grown')!r}, 'wb').write(bytes({2 * MIB}))\n"
+    assert job.run(f"{grows}import time; time.sleep(0.3)", disk_bytes=3 * MIB).why == ""
+    more = grows.replace("grown", "more")
+    end = job.run(more + STOPS_WELL, attempt=2, disk_bytes=3 * MIB)
+    assert (end.exit_code, end.why) == (130, keeping.DISK)  # together with what the first attempt wrote
+
+
+def test_a_run_that_does_not_stop_for_its_budget_is_killed(job):
+    job.model_dir.mkdir()
+    script = f"open({str(job.model_dir / 'grown')!r}, 'wb').write(bytes({MIB}))\n{IGNORES}"
+    job.start_by_hand(script, model_dir=str(job.model_dir), disk_bytes=1000, grace_s=0.1)
+    end = job.end()
+    assert (end.signal, end.why) == (signal.SIGKILL, keeping.DISK)
+
+
+def test_its_time_is_over_whatever_the_clock_says(job):
+    backwards = "import time; now = iter(range(2_000_000_000, 0, -1000)); time.time = lambda: float(next(now))"
+    job.start_by_hand(STOPS_WELL, backwards, limit_s=0.5)
+    end = job.end()
+    assert (end.exit_code, end.why) == (130, keeping.TIME)
+    assert end.seconds >= 0.5
+    assert end.at < (job.look().began_at or 0)
+
+
+def test_time_that_ends_while_it_stops_is_no_reason_unless_it_goes_on(job):
+    job.start_by_hand(IGNORES, limit_s=1.0, grace_s=0.1)
+    job.wait_for("ready")
+    job.ask(PREEMPT)
+    end = job.end()
+    assert (end.signal, end.asked, end.why) == (signal.SIGKILL, PREEMPT, keeping.TIME)
+
+
+def test_the_group_of_a_job_says_that_its_memory_was_too_little(job, tmp_path):
+    events = tmp_path / "group" / "memory.events"
+    events.parent.mkdir()
+    events.write_text("low 0\noom 0\noom_kill 0\n")
+    job.start_by_hand(IGNORES, group=str(events.parent), memory_bytes=1)
+    job.wait_for("ready")
+    assert job.look().memory_guard == "cgroup"
+    events.write_text("low 0\noom 1\noom_kill 1\n")
+    end = job.end()
+    assert (end.signal, end.why) == (signal.SIGKILL, keeping.MEMORY)
+
+
+def test_logs_begin_anew_and_the_text_before_is_kept(job):
+    script = "import time\nfor n in range(40): print('x' * 99, n, flush=True); time.sleep(0.01)"
+    job.start_by_hand(script, log_limit_bytes=1000)
+    assert job.end().exit_code == 0
+    kept = job.text("out.1") + job.text("out")
+    assert 1000 < len(job.text("out.1")) < 4000
+    assert len(job.text()) <= 1000
+    assert kept.endswith(f"{'x' * 99} 39\n")
+    numbers = [int(line.split()[1]) for line in kept.splitlines()]
+    assert numbers == [*range(numbers[0], 40)]
+
+
+# Full disks.
+
+
+def test_on_a_full_disk_the_end_is_recorded_all_the_same(disk):
+    job = KeptJob(disk.place / "wsjob-full")
+    try:
+        job.start(STOPS_WELL)
+        job.wait_for("ready")
+        disk.fill()
+        os.kill(job.run_process(), signal.SIGTERM)
+        assert job.end().exit_code == 130
+    finally:
+        job.close()
+
+
+def test_on_a_full_disk_an_attempt_does_not_begin_and_nothing_is_left_of_it(disk):
+    job = KeptJob(disk.place / "wsjob-full")
+    try:
+        disk.fill()
+        kept = job.start("print('ran')")
+        assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
+        assert keeping.trouble(kept) == "No space left on device"
+        assert job.look().state == keeping.ABSENT
+        (disk.place / "filler").unlink()
+        assert job.run("print('ran')").exit_code == 0
+    finally:
+        job.close()
+
+
+def test_an_end_that_cannot_be_written_is_tried_again(job):
+    failing = """
+import cstool.jobs.records as records
+real, left = records.write_end, [3]
+def write_end(*words):
+    left[0] -= 1
+    if left[0]: raise OSError(28, "No space left on device")
+    real(*words)
+records.write_end = write_end
+"""
+    job.start_by_hand("", failing + "import time; time.sleep = lambda seconds: None")
+    assert job.end().exit_code == 0
+
+
+def test_an_end_that_cannot_be_written_at_all_leaves_a_dead_attempt(job):
+    failing = "import cstool.jobs.records as records\ndef fail(*_): raise OSError(28, 'full')\nrecords.write_end = fail"
+    assert job.start_by_hand("", failing, record_s=0.0).wait(PATIENCE_S) == keeper.NOT_RECORDED
+    assert job.look().state == keeping.DEAD
+
+
+def test_trouble_while_it_looks_does_not_end_the_keeper(job):
+    failing = f"""
+import os, cstool.jobs.watching as watching
+real = watching.Tree.scan
+def scan(self):
+    if not os.path.exists({str(job.folder.path / "enough")!r}): raise OSError(24, "Too many open files")
+    return real(self)
+watching.Tree.scan = scan
+"""
+    job.start_by_hand(STOPS_WELL, failing)
+    job.wait_for("ready")
+    job.ask(CANCEL)
+    job.wait_for("SIGTERM")
+    (job.folder.path / "enough").touch()
+    assert job.end().exit_code == 130
+
+
+def test_what_may_be_asked_is_what_jobs_are_asked_for():
+    assert [*kept_run._SEVERITY] == ["", PREEMPT, CANCEL, CANCEL_NOW]
+
+
+def test_a_folder_of_somebody_else_is_refused(job):
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    os.chown(job.folder.path, 65534, 65534)
+    kept = job.start("print('ran')")
+    assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
+    assert keeping.trouble(kept) == "a job runs as the owner of its folder"
