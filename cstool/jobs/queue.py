@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from pathlib import Path
+import datetime
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Mapping
+from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from cstool.errors import CstoolError
+from cstool.jobs import queue_tables as tables
+from cstool.jobs.job import (
+    ACTIVE_PHASES,
+    CANCEL,
+    CANCEL_NOW,
+    CANCELLED,
+    ENDED_PHASES,
+    JOB_CANCELLED,
+    LABELLED,
+    PHASES,
+    PREEMPT,
+    QUEUED,
+    STARTED,
+    STOP_ASKED,
+    SUBMITTED,
+    Event,
+    Job,
+)
+from cstool.jobs.names import check_label_map, shortened
+from cstool.jobs.queue_file import QueueFile
+from cstool.jobs.queue_rows import changed_columns, new_row
+from cstool.words import did_you_mean
+
 if TYPE_CHECKING:
-    from cstool.jobs.job import Event, Job, JobOrder, Needs
+    from cstool.jobs.job import JobOrder, Needs
     from cstool.jobs.root import Root
 
 CAPACITY, DRAINED_SETTING, KEEPS, BACKEND = "capacity", "drained", "keeps", "backend"
 """names of settings; see `Queue.get`"""
+_KEPT_JOBS, _KEPT_EVENTS = 10_000, 200_000
+_MOST_JOBS, _MOST_EVENTS = 200, 5_000
+"""that `Queue.prune` removes at a time"""
+_STRENGTH = ("", PREEMPT, CANCEL, CANCEL_NOW)
+"""what overrides what comes before it"""
+_LEAST_CHANGE_S = 1.0
 
 
 class Changes(TypedDict, total=False):
@@ -47,13 +81,15 @@ class Queue:
     Args:
         root: of the appliance
         makes: whether to make it where there is none
+        clock: returns the time [s since 1970]
 
     Raises:
         CstoolError: there is none, it is of another cstool, or cannot be used
     """
 
-    def __init__(self, root: Root, *, makes: bool = True) -> None:
-        self.path: Path = root.queue_file
+    def __init__(self, root: Root, *, makes: bool = True, clock: Callable[[], float] = time.time) -> None:
+        self.path, self._clock = root.queue_file, clock
+        self._file = QueueFile(root, makes=makes)
 
     def __enter__(self) -> Queue:
         return self
@@ -65,7 +101,7 @@ class Queue:
 
     def close(self) -> None:
         """Close it; more than once does no harm."""
-        raise NotImplementedError
+        self._file.close()
 
     def add(self, name: str, order: JobOrder, digest: str, backend: str, *, user: str, user_id: int) -> Job:
         """Add a job, QUEUED, with the event SUBMITTED.
@@ -77,7 +113,16 @@ class Queue:
             backend: name of its back end
             user, user_id: who submits it
         """
-        raise NotImplementedError
+
+        def work(connection: sqlite3.Connection) -> Job:
+            if tables.find_job(connection, name) is not None:
+                raise CstoolError(f"job {name}: is in the queue already")
+            now_s = tables.time_after(connection, self._clock())
+            tables.insert_job(connection, new_row(name, order, digest, backend, user, user_id, now_s))
+            tables.insert_event(connection, now_s, name, SUBMITTED, f"submitted by {user}", {})
+            return _found(connection, name)
+
+        return self._file.write(work)
 
     def job(self, name: str) -> Job:
         """Return a job by its name, or by an unambiguous beginning of it.
@@ -85,7 +130,7 @@ class Queue:
         Raises:
             CstoolError: there is none, or there are several
         """
-        raise NotImplementedError
+        return self._file.read(lambda connection: tables.named_job(connection, name))
 
     def jobs(
         self,
@@ -105,7 +150,10 @@ class Queue:
             labels: only those that have all these
             limit: the newest so many of them
         """
-        raise NotImplementedError
+        chosen = _chosen_phases(active, phases)
+        return self._file.read(
+            lambda connection: tables.select_jobs(connection, chosen, user, labels or {}, limit),
+        )
 
     def events(self, job: str | None = None, *, after: int = 0, limit: int | None = None) -> list[Event]:
         """Return what happened, the oldest first.
@@ -115,7 +163,7 @@ class Queue:
             after: number of an event; only those after it
             limit: the newest so many of them
         """
-        raise NotImplementedError
+        return self._file.read(lambda connection: tables.select_events(connection, job, after, limit))
 
     def change(
         self,
@@ -140,7 +188,26 @@ class Queue:
             if_attempt, if_asked: it must have this attempt, this asked; None for any
             fields: what becomes of it
         """
-        raise NotImplementedError
+
+        def work(connection: sqlite3.Connection) -> Job | None:
+            job = tables.find_job(connection, name)
+            if job is None or job.phase not in phases:
+                return None
+            if if_attempt not in (None, job.attempt) or if_asked not in (None, job.asked):
+                return None
+            now_s = tables.time_after(connection, self._clock())
+            columns = changed_columns(fields)
+            if columns.get("phase") in ENDED_PHASES:
+                columns.setdefault("ended_at", now_s)
+            if event is not None:
+                kind, text, data = event
+                if kind == STARTED and job.started_at is None:
+                    columns.setdefault("started_at", now_s)
+                tables.insert_event(connection, now_s, name, kind, text, data)
+            tables.update_job(connection, name, columns)
+            return _found(connection, name)
+
+        return self._file.write(work)
 
     def ask(self, name: str, what: str) -> Job:
         """Ask a job to stop, and return it as it is then.
@@ -155,7 +222,25 @@ class Queue:
         Raises:
             CstoolError: there is no such job, or it has ended
         """
-        raise NotImplementedError
+
+        def work(connection: sqlite3.Connection) -> Job:
+            job = tables.named_job(connection, name)
+            if job.has_ended:
+                raise _ended(job)
+            if _STRENGTH.index(what) <= _STRENGTH.index(job.asked) or (job.phase == QUEUED and what == PREEMPT):
+                return job
+            now_s = tables.time_after(connection, self._clock())
+            if job.phase == QUEUED:
+                reason = "cancelled while it waited"
+                ended = {"phase": CANCELLED, "ended_at": now_s, "reason": reason, "asked": what}
+                tables.update_job(connection, job.name, ended)
+                tables.insert_event(connection, now_s, job.name, JOB_CANCELLED, reason, {})
+            else:
+                tables.update_job(connection, job.name, {"asked": what})
+                tables.insert_event(connection, now_s, job.name, STOP_ASKED, _ASKED_WORDS[what], {"asked": what})
+            return _found(connection, job.name)
+
+        return self._file.write(work)
 
     def label(self, name: str, changes: Mapping[str, str | None]) -> Job:
         """Set labels of a job, or remove those that are None, with the event LABELLED; return it as it is then.
@@ -163,7 +248,20 @@ class Queue:
         Raises:
             CstoolError: there is no such job, or it would have too many; a label is none
         """
-        raise NotImplementedError
+
+        def work(connection: sqlite3.Connection) -> Job:
+            job = tables.named_job(connection, name)
+            labels: dict[str, str | None] = {**job.labels, **changes}
+            left = check_label_map({key: value for key, value in labels.items() if value is not None})
+            if left == job.labels:
+                return job
+            now_s = tables.time_after(connection, self._clock())
+            words = [f"{key}-" if value is None else f"{key}={value}" for key, value in changes.items()]
+            tables.update_job(connection, job.name, {"labels": json.dumps(left, sort_keys=True)})
+            tables.insert_event(connection, now_s, job.name, LABELLED, " ".join(words), {"changes": dict(changes)})
+            return _found(connection, job.name)
+
+        return self._file.write(work)
 
     def set_expected(self, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]) -> None:
         """Set when jobs that have not ended are expected to start and end, and why they wait; no events.
@@ -174,15 +272,27 @@ class Queue:
             times: name -> expected start and end [s since 1970]
             reasons: name -> why it waits; of jobs that are QUEUED alone
         """
-        raise NotImplementedError
+
+        def work(connection: sqlite3.Connection, *, writes: bool) -> bool:
+            differs = False
+            for job in tables.select_jobs(connection, ACTIVE_PHASES, None, {}, None):
+                columns = _expectations(job, times, reasons)
+                differs = differs or bool(columns)
+                if writes:
+                    tables.update_job(connection, job.name, columns)
+            return differs
+
+        if self._file.read(lambda connection: work(connection, writes=False)):
+            self._file.write(lambda connection: work(connection, writes=True))
 
     def position(self, name: str) -> int | None:
-        """Return which of the waiting jobs it is, by priority, then by number: 1 is next; None where it does not wait."""
-        raise NotImplementedError
+        """Return which of the waiting jobs it is, by priority, then number: 1 is next; None where it does not wait."""
+        return self._file.read(lambda connection: tables.position_of(connection, name))
 
     def positions(self) -> dict[str, int]:
         """Return the position of all jobs that wait; see `position`."""
-        raise NotImplementedError
+        names = self._file.read(tables.waiting_names)
+        return {name: position for position, name in enumerate(names, start=1)}
 
     def history_s(self, compile_key: str, cores: int) -> float | None:
         """Return the median time of a step [s], of the last jobs that succeeded with the same model and cores.
@@ -190,7 +300,10 @@ class Queue:
         It counts jobs that ran straight, from their first start to their end, start-up and all. None where there are
         none.
         """
-        raise NotImplementedError
+        if not compile_key:
+            return None
+        times = self._file.read(lambda connection: tables.step_times_s(connection, compile_key, cores))
+        return median(times) if times else None
 
     def get(self, key: str) -> Any:
         """Return a setting, as JSON has it; None where it was never put.
@@ -198,15 +311,20 @@ class Queue:
         Settings: CAPACITY, of the appliance; DRAINED_SETTING, whether nothing new starts; BACKEND, the usual one;
         KEEPS, {"jobs": ended jobs that `prune` keeps, "events": events that it keeps}.
         """
-        raise NotImplementedError
+        return self._file.read(lambda connection: tables.get_setting(connection, key))
 
     def put(self, key: str, value: Any) -> None:
         """Set a setting to something that JSON knows."""
-        raise NotImplementedError
+        self._file.write(lambda connection: tables.put_setting(connection, key, value))
 
     def note(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> None:
         """Add an event about the appliance."""
-        raise NotImplementedError
+
+        def work(connection: sqlite3.Connection) -> None:
+            now_s = tables.time_after(connection, self._clock())
+            tables.insert_event(connection, now_s, "", kind, text, data or {})
+
+        self._file.write(work)
 
     def prune(self) -> list[str]:
         """Remove ended jobs, those that ended first, and events beyond what is kept (KEEPS); return the jobs' names.
@@ -214,8 +332,77 @@ class Queue:
         Their folders are for the caller to remove. So that others need not wait long, a call removes at most 200 jobs
         and 5,000 events besides theirs; whoever calls it now and then gets there.
         """
-        raise NotImplementedError
+
+        def excess(connection: sqlite3.Connection) -> tuple[int, int]:
+            keeps = tables.get_setting(connection, KEEPS) or {}
+            jobs, events = keeps.get("jobs", _KEPT_JOBS), keeps.get("events", _KEPT_EVENTS)
+            return max(0, tables.count_ended(connection) - jobs), max(
+                0, tables.count_events(connection, events) - events
+            )
+
+        def work(connection: sqlite3.Connection) -> list[str]:
+            names = tables.remove_ended(connection, min(excess(connection)[0], _MOST_JOBS))
+            tables.remove_events(connection, min(excess(connection)[1], _MOST_EVENTS))
+            return names
+
+        return self._file.write(work) if any(self._file.read(excess)) else []
 
     def version(self) -> int:
         """Return a number that changes whenever something in the queue does. It costs next to nothing."""
-        raise NotImplementedError
+        return self._file.read(_version)
+
+
+_ASKED_WORDS = {
+    PREEMPT: "asked to save, and to make room for a job of a higher priority",
+    CANCEL: "asked to save and end",
+    CANCEL_NOW: "asked to end at once",
+}
+
+
+def _found(connection: sqlite3.Connection, name: str) -> Job:
+    """The job of a name that is there, as it was checked in the same transaction."""
+    job = tables.find_job(connection, name)
+    assert job is not None
+    return job
+
+
+def _ended(job: Job) -> CstoolError:
+    since = datetime.datetime.fromtimestamp(job.ended_at or job.submitted_at)
+    return CstoolError(
+        f"job {job.name}: only a job that has not ended can be stopped, it is {job.phase} since {since:%Y-%m-%d %H:%M:%S}"
+    )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    # SQLite counts changes by other connections, and our own apart; both only grow.
+    (others,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(others) + connection.total_changes
+
+
+def _chosen_phases(active: bool, phases: Collection[str] | None) -> Collection[str] | None:
+    """The phases that a list is restricted to; None for all."""
+    for phase in phases or ():
+        if phase not in PHASES:
+            raise CstoolError(
+                f"phase: must be one of {', '.join(PHASES)}, got {shortened(phase)!r}", did_you_mean(phase, PHASES)
+            )
+    if not active:
+        return None if phases is None else [*phases]
+    return [phase for phase in ACTIVE_PHASES if phases is None or phase in phases]
+
+
+def _expectations(
+    job: Job, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]
+) -> dict[str, Any]:
+    """The columns of a job that differ from what is expected of it."""
+    columns: dict[str, Any] = {}
+    start, end = times.get(job.name, (job.expected_start, job.expected_end))
+    for column, old, new in (("expected_start", job.expected_start, start), ("expected_end", job.expected_end, end)):
+        if old != new and (old is None or new is None or abs(old - new) >= _LEAST_CHANGE_S):
+            columns[column] = new
+    reason = reasons.get(job.name, job.reason)
+    if job.phase == QUEUED and reason != job.reason:
+        columns |= changed_columns({"reason": reason})
+        if columns["reason"] == job.reason:
+            del columns["reason"]
+    return columns

@@ -1,0 +1,142 @@
+"""Jobs and events as rows of the queue's tables, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cstool.errors import CstoolError
+from cstool.jobs.job import COMPILE, EXECUTE, QUEUED, Event, Job, JobOrder, Needs
+from cstool.jobs.names import check_name
+from cstool.plain_text import one_line
+
+JOB_COLUMNS = (
+    *("number", "name", "user", "user_id", "digest", "backend", "backend_id", "model", "mode", "params_file"),
+    *("model_dir", "compile_key", "max_steps", "needs", "priority", "preempts", "preemptible", "max_restarts"),
+    *("labels", "note", "phase", "stage", "reason", "asked", "attempt", "restarts", "cpus", "submitted_at"),
+    *("started_at", "ended_at", "exit_code", "expected_start", "expected_end", "peak_bytes"),
+)
+EVENT_COLUMNS = ("number", "at", "job", "kind", "text", "data")
+_LONGEST = 500
+"""characters of a reason, and of an event's text"""
+Row = tuple[Any, ...]
+
+
+class DamagedRow(ValueError):
+    """Somebody else wrote a row: what it says makes no job, or no event."""
+
+
+def new_row(
+    name: str, order: JobOrder, digest: str, backend: str, user: str, user_id: int, now_s: float
+) -> dict[str, Any]:
+    """Return the columns of a job that was just submitted, without its number."""
+    return {
+        "name": check_name(name),
+        "user": bound(user),
+        "user_id": user_id,
+        "digest": digest,
+        "backend": backend,
+        "backend_id": "",
+        "model": bound(order.model),
+        "mode": bound(order.mode),
+        "params_file": bound(order.params_file),
+        "model_dir": bound(str(order.model_dir)),
+        "compile_key": order.compile_key,
+        "max_steps": order.max_steps,
+        "needs": needs_text(order.needs),
+        "priority": order.priority,
+        "preempts": order.preempts,
+        "preemptible": order.preemptible,
+        "max_restarts": order.max_restarts,
+        "labels": json.dumps(dict(order.labels), sort_keys=True),
+        "note": bound(order.note),
+        "phase": QUEUED,
+        "stage": COMPILE if order.compile_words else EXECUTE,
+        "reason": "",
+        "asked": "",
+        "attempt": 0,
+        "restarts": 0,
+        "cpus": "[]",
+        "submitted_at": now_s,
+        "peak_bytes": 0,
+    }
+
+
+def changed_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of fields of a job that change."""
+    return {name: _column(name, value) for name, value in fields.items()}
+
+
+def job_of(row: Row) -> Job:
+    """Return the job of a row, which has `JOB_COLUMNS`.
+
+    Raises:
+        DamagedRow: it is none
+    """
+    try:
+        return _job_of(dict(zip(JOB_COLUMNS, row, strict=True)))
+    except (AttributeError, KeyError, TypeError, ValueError, CstoolError) as error:
+        raise DamagedRow(f"job number {row[0]} makes no sense") from error
+
+
+def event_of(row: Row) -> Event:
+    """Return the event of a row, which has `EVENT_COLUMNS`.
+
+    Raises:
+        DamagedRow: it is none
+    """
+    number, at_s, job, kind, text, data = row
+    try:
+        return Event(number, at_s, job, kind, unbound(text), {} if data == "{}" else dict(json.loads(data)))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DamagedRow(f"event number {number} makes no sense") from error
+
+
+def needs_text(needs: Needs) -> str:
+    """Return the column of what a job needs."""
+    return json.dumps({**asdict(needs), "sources": dict(needs.sources)}, sort_keys=True)
+
+
+def brief(text: str) -> str:
+    """Return a text for people as one line, and no long one."""
+    line = one_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def bound(text: str) -> str | bytes:
+    """Return a text as SQLite takes it: a name of a file that is no UTF-8 as its bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+    return text
+
+
+def unbound(value: str | bytes) -> str:
+    """Return the text of what `bound` returned."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _job_of(fields: dict[str, Any]) -> Job:
+    check_name(fields["name"])  # it leads to a folder
+    for name in ("user", "model", "mode", "params_file", "note", "reason", "backend_id"):
+        fields[name] = unbound(fields[name])
+    fields["model_dir"] = Path(unbound(fields["model_dir"]))
+    fields["needs"] = Needs(**json.loads(fields["needs"]))
+    fields["labels"] = {} if fields["labels"] == "{}" else dict(json.loads(fields["labels"]))
+    fields["cpus"] = () if fields["cpus"] == "[]" else tuple(json.loads(fields["cpus"]))
+    fields["preempts"], fields["preemptible"] = bool(fields["preempts"]), bool(fields["preemptible"])
+    return Job(**fields)
+
+
+def _column(name: str, value: Any) -> Any:
+    if name == "needs":
+        return needs_text(value)
+    if name == "cpus":
+        return json.dumps(list(value))
+    if name == "reason":
+        return bound(brief(value))
+    return bound(value) if isinstance(value, str) else value

@@ -1,0 +1,192 @@
+"""What the queue reads from its tables, and writes to them; each inside a transaction of whoever calls."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cstool.errors import CstoolError
+from cstool.jobs.job import ACTIVE_PHASES, ENDED_PHASES, QUEUED, SUCCEEDED, Event, Job
+from cstool.jobs.names import check_beginning
+from cstool.jobs.queue_rows import EVENT_COLUMNS, JOB_COLUMNS, bound, brief, event_of, job_of
+from cstool.words import counted
+
+_SELECT_JOBS = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
+_SELECT_EVENTS = f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
+_CLOCK = "clock"
+"""the setting that has the time of the last event, which may have been removed"""
+_MOST_NAMED = 3
+_HISTORY = 20
+"""jobs that an estimate looks at"""
+
+
+def find_job(connection: sqlite3.Connection, name: str) -> Job | None:
+    """Return the job of a whole name."""
+    row = connection.execute(f"{_SELECT_JOBS} WHERE name = ?", (name,)).fetchone()
+    return None if row is None else job_of(row)
+
+
+def named_job(connection: sqlite3.Connection, beginning: str) -> Job:
+    """Return the job whose name begins like this.
+
+    Raises:
+        CstoolError: there is none, or there are several
+    """
+    check_beginning(beginning)
+    span = (beginning, f"{beginning}~")  # which comes after all characters of names
+    rows = connection.execute(
+        f"{_SELECT_JOBS} WHERE name >= ? AND name < ? ORDER BY number DESC LIMIT {_MOST_NAMED}", span
+    ).fetchall()
+    if not rows:
+        raise CstoolError(
+            f"job {beginning}: must be in the queue, there is no such job",
+            "cstool job list -a shows all; the oldest that ended are forgotten after some time",
+        )
+    if len(rows) > 1:
+        (count,) = connection.execute("SELECT count(*) FROM jobs WHERE name >= ? AND name < ?", span).fetchone()
+        names = ", ".join(job_of(row).name for row in rows)
+        more = f" and {count - len(rows):,} more" if count > len(rows) else ""
+        raise CstoolError(
+            f"job {beginning}: must be the beginning of one name, it is that of {counted(count, 'job')}: {names}{more}"
+        )
+    return job_of(rows[0])
+
+
+def select_jobs(
+    connection: sqlite3.Connection,
+    phases: Collection[str] | None,
+    user: str | None,
+    labels: Mapping[str, str],
+    limit: int | None,
+) -> list[Job]:
+    """Return jobs that meet all that is given, the newest last."""
+    conditions, values = ["1"], list[Any]()
+    if phases is not None:
+        conditions.append(f"phase IN ({_marks(phases)})")
+        values += phases
+    if user is not None:
+        conditions.append("user = ?")
+        values.append(bound(user))
+    for key, value in labels.items():
+        conditions.append("EXISTS (SELECT 1 FROM json_each(labels) AS each WHERE each.key = ? AND each.value = ?)")
+        values += (key, value)
+    rows = connection.execute(
+        f"{_SELECT_JOBS} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?",
+        (*values, -1 if limit is None else limit),
+    ).fetchall()
+    return [job_of(row) for row in reversed(rows)]
+
+
+def select_events(connection: sqlite3.Connection, job: str | None, after: int, limit: int | None) -> list[Event]:
+    """Return events after that number, of a job or of all, the newest so many of them, the oldest first."""
+    rows = connection.execute(
+        f"{_SELECT_EVENTS} WHERE number > ? {'' if job is None else 'AND job = ?'} ORDER BY number DESC LIMIT ?",
+        (after, *(() if job is None else (job,)), -1 if limit is None else limit),
+    ).fetchall()
+    return [event_of(row) for row in reversed(rows)]
+
+
+def insert_job(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
+    """Add a job; its number is the next one."""
+    connection.execute(f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({_marks(columns)})", (*columns.values(),))
+
+
+def update_job(connection: sqlite3.Connection, name: str, columns: Mapping[str, Any]) -> None:
+    """Set columns of a job."""
+    if columns:
+        settings = ", ".join(f"{column} = ?" for column in columns)
+        connection.execute(f"UPDATE jobs SET {settings} WHERE name = ?", (*columns.values(), name))
+
+
+def insert_event(
+    connection: sqlite3.Connection, at_s: float, job: str, kind: str, text: str, data: Mapping[str, Any]
+) -> None:
+    """Add an event."""
+    connection.execute(
+        "INSERT INTO events (at, job, kind, text, data) VALUES (?, ?, ?, ?, ?)",
+        (at_s, job, kind, bound(brief(text)), json.dumps(dict(data), sort_keys=True)),
+    )
+    put_setting(connection, _CLOCK, at_s)
+
+
+def time_after(connection: sqlite3.Connection, now_s: float) -> float:
+    """Return the time of an event that happens now: that of the one before it where the clock went back."""
+    return max(now_s, get_setting(connection, _CLOCK) or now_s)
+
+
+def get_setting(connection: sqlite3.Connection, key: str) -> Any:
+    """Return a setting; None where it was never put."""
+    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def put_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
+    """Set a setting."""
+    connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (key, json.dumps(value, sort_keys=True)))
+
+
+def waiting_names(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of jobs that wait, by priority, then by number."""
+    rows = connection.execute("SELECT name FROM jobs WHERE phase = ? ORDER BY priority, number", (QUEUED,))
+    return [name for (name,) in rows]
+
+
+def position_of(connection: sqlite3.Connection, name: str) -> int | None:
+    """Return which of the jobs that wait it is, from 1."""
+    row = connection.execute("SELECT phase, priority, number FROM jobs WHERE name = ?", (name,)).fetchone()
+    if row is None or row[0] != QUEUED:
+        return None
+    (before,) = connection.execute(
+        "SELECT count(*) FROM jobs WHERE phase = ? AND (priority, number) < (?, ?)", (QUEUED, *row[1:])
+    ).fetchone()
+    return int(before) + 1
+
+
+def step_times_s(connection: sqlite3.Connection, compile_key: str, cores: int) -> list[float]:
+    """Return the time of a step [s] of the last jobs that ran straight to their end with this model and cores."""
+    rows = connection.execute(
+        "SELECT (ended_at - started_at) / max_steps FROM jobs"
+        " WHERE compile_key = ? AND phase = ? AND json_extract(needs, '$.cores') = ?"
+        " AND attempt = 1 AND max_steps > 0 AND ended_at > started_at ORDER BY number DESC LIMIT ?",
+        (compile_key, SUCCEEDED, cores, _HISTORY),
+    )
+    return [time_s for (time_s,) in rows]
+
+
+def count_ended(connection: sqlite3.Connection) -> int:
+    """Return how many jobs have ended."""
+    query = f"SELECT count(*) FROM jobs WHERE phase IN ({_marks(ENDED_PHASES)})"
+    return int(connection.execute(query, ENDED_PHASES).fetchone()[0])
+
+
+def count_events(connection: sqlite3.Connection, more_than: int) -> int:
+    """Return how many events there are; where that is not more than a number, some number that is not."""
+    span = connection.execute("SELECT max(number) - min(number) + 1 FROM events").fetchone()[0] or 0
+    return span if span <= more_than else int(connection.execute("SELECT count(*) FROM events").fetchone()[0])
+
+
+def remove_ended(connection: sqlite3.Connection, count: int) -> list[str]:
+    """Remove so many jobs, those that ended first, with their events; return their names."""
+    rows = connection.execute(
+        f"SELECT name FROM jobs WHERE ended_at IS NOT NULL AND phase IN ({_marks(ENDED_PHASES)})"
+        " ORDER BY ended_at, number LIMIT ?",
+        (*ENDED_PHASES, count),
+    ).fetchall()
+    connection.executemany("DELETE FROM events WHERE job = ?", rows)
+    connection.executemany("DELETE FROM jobs WHERE name = ?", rows)
+    return [name for (name,) in rows]
+
+
+def remove_events(connection: sqlite3.Connection, count: int) -> None:
+    """Remove so many events, the oldest first; those of jobs that have not ended stay."""
+    connection.execute(
+        "DELETE FROM events WHERE number IN (SELECT number FROM events WHERE job NOT IN"
+        f" (SELECT name FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})) ORDER BY number LIMIT ?)",
+        (*ACTIVE_PHASES, count),
+    )
+
+
+def _marks(values: Collection[Any]) -> str:
+    return ", ".join("?" * len(values))
