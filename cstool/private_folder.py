@@ -37,6 +37,19 @@ def make_private_folder(folder: Path) -> None:
         raise SharedFolderError(found, f"others may write to it (mode {stat.S_IMODE(entry.st_mode):04o})")
 
 
+def checked_way(folder: Path) -> Path:
+    """Return a folder without links on the way to it, every part of that checked as by `make_private_folder`.
+
+    The folder itself is not checked, and need not be there.
+
+    Raises:
+        SharedFolderError: somebody else can put another one in its place
+        OSError: what leads to it cannot be made
+    """
+    whole = Path(os.path.abspath(folder))
+    return _resolved(whole.parent) / whole.name
+
+
 def _resolved(folder: Path) -> Path:
     """Return the folder without links, every part of the way to it checked, and made where it was missing."""
     parts = deque(folder.parts[1:])

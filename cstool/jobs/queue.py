@@ -367,10 +367,8 @@ def _found(connection: sqlite3.Connection, name: str) -> Job:
 
 
 def _ended(job: Job) -> CstoolError:
-    since = datetime.datetime.fromtimestamp(job.ended_at or job.submitted_at)
-    return CstoolError(
-        f"job {job.name}: only a job that has not ended can be stopped, it is {job.phase} since {since:%Y-%m-%d %H:%M:%S}"
-    )
+    since = f"{datetime.datetime.fromtimestamp(job.ended_at or job.submitted_at):%Y-%m-%d %H:%M:%S}"
+    return CstoolError(f"job {job.name}: only a job that has not ended can be stopped, it is {job.phase} since {since}")
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -36,12 +36,12 @@ _TABLES = (
         model_dir TEXT NOT NULL,
         compile_key TEXT NOT NULL,
         max_steps INTEGER,
-        needs TEXT NOT NULL CHECK (json_valid(needs)),
+        needs TEXT NOT NULL,
         priority TEXT NOT NULL CHECK (priority IN {_listed(PRIORITIES)}),
         preempts INTEGER NOT NULL,
         preemptible INTEGER NOT NULL,
         max_restarts INTEGER NOT NULL,
-        labels TEXT NOT NULL CHECK (json_valid(labels)),
+        labels TEXT NOT NULL,
         note TEXT NOT NULL,
         phase TEXT NOT NULL CHECK (phase IN {_listed(PHASES)}),
         stage TEXT NOT NULL CHECK (stage IN {_listed((COMPILE, EXECUTE))}),
@@ -49,7 +49,7 @@ _TABLES = (
         asked TEXT NOT NULL CHECK (asked IN {_listed(("", CANCEL, CANCEL_NOW, PREEMPT))}),
         attempt INTEGER NOT NULL,
         restarts INTEGER NOT NULL,
-        cpus TEXT NOT NULL CHECK (json_valid(cpus)),
+        cpus TEXT NOT NULL,
         submitted_at REAL NOT NULL,
         started_at REAL,
         ended_at REAL,
@@ -69,11 +69,11 @@ _TABLES = (
         job TEXT NOT NULL,
         kind TEXT NOT NULL,
         text TEXT NOT NULL,
-        data TEXT NOT NULL CHECK (json_valid(data))
+        data TEXT NOT NULL
     )
     """,
     "CREATE INDEX events_job ON events (job, number)",
-    "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL CHECK (json_valid(value))) WITHOUT ROWID",
+    "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
 
 
