@@ -1,0 +1,276 @@
+"""The JSON that the page lives on: what is there, and with a token, cancel and label."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cstool.errors import CstoolError
+from cstool.jobs.job import ENDED_PHASES, Job
+from cstool.jobs.names import check_name
+from cstool.page import rows
+from cstool.page.log_curve import LogCurve, thinned
+from cstool.page.log_files import STREAMS, may_read_log, open_log, tail
+from cstool.page.timeline import Timeline, expected_spans, span_row, stays
+from cstool.page.viewer import Viewer, viewer_of
+
+if TYPE_CHECKING:
+    from cstool.jobs.appliance import ApplianceStatus
+    from cstool.jobs.queue import Queue
+    from cstool.jobs.root import Root
+
+MOST_EVENTS = 500
+"""of a job that the page lists"""
+_MOST_NEW = 20_000
+"""events that the timeline takes at a time; of older ones it would show nothing"""
+_MOST_BODY = 65536
+_CURVES = 64
+"""jobs whose curves are kept, so that only what was added to the log is read"""
+
+
+class Refused(Exception):
+    """A request that is not answered as asked.
+
+    Args:
+        status: of HTTP
+        message: why
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Api:
+    """Endpoints over one queue.
+
+    The queue is used in the thread of the event loop alone; files are read, and changes made, in others.
+
+    Args:
+        root: of the appliance
+        queue: of it
+        status: says how the appliance is
+        token: that lets a viewer change something; None where nobody may
+    """
+
+    def __init__(
+        self, root: Root, queue: Queue, status: Callable[[Root], ApplianceStatus], token: bytes | None
+    ) -> None:
+        self.root, self.queue, self.status, self.token = root, queue, status, token
+        self.timeline = Timeline()
+        self._curves: OrderedDict[str, LogCurve] = OrderedDict()
+        self._reading = threading.Lock()
+
+    async def overview(self, request: Request) -> Response:
+        """Answer with the appliance, the rows of the table, and the timeline."""
+        viewer = self._viewer(request)
+        status = self.status(self.root)
+        active = self.queue.jobs(active=True)
+        ended = self.queue.jobs(phases=ENDED_PHASES, limit=rows.MOST_ENDED)
+        self.timeline.add(self.queue.events(after=self.timeline.last, limit=_MOST_NEW))
+        cpus = () if status.capacity is None else status.capacity.cpus
+        spans = [*self.timeline.spans(), *expected_spans(active, cpus)]
+        return _json(
+            request,
+            {
+                "appliance": {
+                    "root": str(self.root.folder) if viewer.is_here else "",
+                    "supervisor": status.supervisor,
+                    "drained": status.drained,
+                    "backend": status.backend,
+                    "capacity": rows.capacity_row(status.capacity),
+                    "used": rows.capacity_row(status.used),
+                    "phases": status.phases,
+                    "ended": rows.ended_count(status.phases),
+                },
+                "viewer": {"user": viewer.user, "may_change": viewer.has_token, "has_tokens": self.token is not None},
+                "jobs": rows.job_rows(active, ended),
+                "spans": [span_row(span) for span in spans],
+            },
+        )
+
+    async def job(self, request: Request) -> Response:
+        """Answer with all about one job."""
+        viewer = self._viewer(request)
+        job = self._job(request)
+        events = self.queue.events(job.name)
+        folder = self._folder(job)
+        can_read = await run_in_threadpool(may_read_log, folder, "out", viewer.user_id)
+        return _json(
+            request,
+            {
+                **rows.job_row(job, self.queue.position(job.name)),
+                "exit_code": job.exit_code,
+                "attempt": job.attempt,
+                "max_steps": job.max_steps,
+                "max_restarts": job.max_restarts,
+                "backend": job.backend,
+                "backend_id": job.backend_id,
+                "model_dir": str(job.model_dir) if can_read else "",
+                "preempts": job.preempts,
+                "needs": rows.needs_rows(job),
+                "stays": [
+                    {"phase": s.phase, "begin": s.begin, "end": s.end, "cpus": list(s.cpus)} for s in stays(events)
+                ],
+                "events": rows.event_rows(events[-MOST_EVENTS:]),
+                "may_read": can_read,
+                "may_change": viewer.has_token and viewer.user_id in (0, job.user_id),
+            },
+        )
+
+    async def log(self, request: Request) -> Response:
+        """Answer with the end of a log."""
+        viewer, job = self._viewer(request), self._job(request)
+        stream = request.query_params.get("stream", "out")
+        if stream not in STREAMS:
+            raise Refused(400, f"stream: must be one of {' | '.join(STREAMS)}")
+        return _json(request, await run_in_threadpool(self._tail, self._folder(job), stream, viewer))
+
+    async def curve(self, request: Request) -> Response:
+        """Answer with the loss curve, and how far the job is."""
+        viewer, job = self._viewer(request), self._job(request)
+        return _json(request, await run_in_threadpool(self._curve, job.name, self._folder(job), viewer))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a job: {"at_once": false}."""
+        self._changing_viewer(request)
+        job, asked = self._job(request), await _body(request)
+        at_once = asked.get("at_once", False)
+        if not isinstance(at_once, bool) or set(asked) - {"at_once"}:
+            raise Refused(400, 'must be {"at_once": true} or {"at_once": false}')
+        changed = await run_in_threadpool(self._change, lambda jobs: jobs.cancel(job.name, at_once=at_once))
+        return _json(request, {"name": changed.name, "phase": changed.phase, "asked": changed.asked})
+
+    async def label(self, request: Request) -> Response:
+        """Set labels, or remove those that are null: {"labels": {"key": "value"}}."""
+        self._changing_viewer(request)
+        job, asked = self._job(request), await _body(request)
+        changes = asked.get("labels")
+        if (
+            not isinstance(changes, dict)
+            or not all(value is None or isinstance(value, str) for value in changes.values())
+            or set(asked) != {"labels"}
+        ):
+            raise Refused(400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go')
+        changed = await run_in_threadpool(self._change, lambda jobs: jobs.label(job.name, changes))
+        return _json(request, {"name": changed.name, "labels": dict(changed.labels)})
+
+    def _viewer(self, request: Request) -> Viewer:
+        """Return who looks, or refuse: from elsewhere nobody looks without a token."""
+        client = None if request.client is None else (request.client.host, request.client.port)
+        server = request.scope.get("server")
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        viewer = viewer_of(headers, client, None if server is None else (server[0], server[1]), self.token)
+        if not viewer.is_here and not viewer.has_token:
+            raise Refused(401, "the token is needed to look from elsewhere")
+        return viewer
+
+    def _changing_viewer(self, request: Request) -> Viewer:
+        if self.token is None:
+            raise Refused(403, "this page is to look at: it is served without --token_file")
+        viewer = self._viewer(request)
+        if not viewer.has_token:
+            raise Refused(401, "the token is needed to change something")
+        return viewer
+
+    def _job(self, request: Request) -> Job:
+        name = request.path_params["name"]
+        try:
+            check_name(name)
+        except CstoolError:
+            raise Refused(404, "there is no job of this name") from None
+        try:
+            return self.queue.job(name)
+        except CstoolError as error:
+            raise Refused(404, error.message) from None
+
+    def _folder(self, job: Job) -> Path:
+        return self.root.job(job.name).log("out").parent
+
+    def _tail(self, folder: Path, stream: str, viewer: Viewer) -> dict[str, Any]:
+        try:
+            file = open_log(folder, stream, viewer.user_id)
+        except PermissionError:
+            raise Refused(403, "its log is not for you") from None
+        if file is None:
+            return {"text": "", "bytes": 0}
+        with file:
+            return {"text": tail(file), "bytes": file.seek(0, 2)}
+
+    def _curve(self, name: str, folder: Path, viewer: Viewer) -> dict[str, Any]:
+        try:
+            current = open_log(folder, "out", viewer.user_id)
+            previous = None if current is None else open_log(folder, "out.1", viewer.user_id)
+        except PermissionError:
+            raise Refused(403, "its log is not for you") from None
+        try:
+            with self._reading:
+                curve = self._curves.setdefault(name, LogCurve())
+                self._curves.move_to_end(name)
+                if len(self._curves) > _CURVES:
+                    self._curves.popitem(last=False)
+                curve.update(current, previous)
+                points, progress = thinned(curve.points()), curve.progress
+        finally:
+            for file in (current, previous):
+                if file is not None:
+                    file.close()
+        return {
+            "steps": [step for step, _ in points],
+            "losses": [_finite(loss) for _, loss in points],
+            "progress": None
+            if progress is None
+            else {
+                "step": progress.step,
+                "loss": _finite(progress.loss),
+                "rate": progress.rate,
+                "left_s": progress.left_s,
+            },
+        }
+
+    def _change(self, change: Callable[[Any], Job]) -> Job:
+        from cstool.jobs.client import open_jobs
+
+        with open_jobs(self.root.folder) as jobs:
+            return change(jobs)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the object in the body of a request."""
+    content = b""
+    async for part in request.stream():
+        content += part
+        if len(content) > _MOST_BODY:
+            raise Refused(413, f"must have at most {_MOST_BODY} bytes")
+    try:
+        value = json.loads(content or b"{}")
+    except (ValueError, RecursionError):
+        raise Refused(400, "must be JSON") from None
+    if not isinstance(value, dict):
+        raise Refused(400, "must be an object of JSON")
+    return value
+
+
+def _json(request: Request, value: dict[str, Any]) -> Response:
+    """Answer with JSON, or that it is what the page has already. The time is a header, so that it changes nothing."""
+    content = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-store", "X-Appliance-Time": f"{time.time():.3f}"}
+    if request.method == "GET" and request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
