@@ -6,7 +6,8 @@ already, 4 where it could not begin: then it says why on its standard error, and
 end could not be recorded: then the attempt is found dead.
 
 The run gets a session of its own and ends with its keeper: the system sends it SIGTERM if the keeper dies, and the run
-saves. What a run leaves behind is ended. This module imports little, to be light.
+saves. What a run leaves behind is ended. It imports little, to be light; and all at once: a keeper of
+another user's job starts as root, and later may not read the files of this program any more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from cstool.jobs import records
 from cstool.jobs.keeper_order import Order
@@ -25,6 +27,8 @@ from cstool.jobs.run_start import STOPS, say
 ASK = "--ask"
 """`ASK JOBDIR STAGE ATTEMPT WHAT`: ask an attempt to stop, as the user that the JSON says"""
 DONE, HELD, NOT_BEGUN, NOT_RECORDED = 0, 3, 4, 5
+_LOCK_S = 1.0
+"""how long it waits for the lock of a job [s]"""
 
 
 def main(words: list[str] | None = None) -> int:
@@ -42,7 +46,7 @@ def main(words: list[str] | None = None) -> int:
         job = records.open_folder(folder)
         if os.fstat(job).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "a job runs as the owner of its folder", folder)
-        lock = records.take_lock(job)
+        lock = _take_lock(job, stage, int(attempt))
         if lock is None:
             return HELD
         run = Run(order, stage, job, lock)
@@ -55,6 +59,20 @@ def main(words: list[str] | None = None) -> int:
         say(2, f"must get an order, got: {error!r}")
         return NOT_BEGUN
     return DONE if run.keep() else NOT_RECORDED
+
+
+def _take_lock(job: int, stage: str, attempt: int) -> int | None:
+    """Take the lock of a job; who has just recorded the end of another attempt holds it for a moment more."""
+    give_up_at = time.monotonic() + _LOCK_S
+    while (lock := records.take_lock(job)) is None:
+        try:
+            os.stat(f"{records.ATTEMPTS}/{records.attempt_name(stage, attempt)}", dir_fd=job, follow_symlinks=False)
+            return None
+        except FileNotFoundError:
+            if time.monotonic() >= give_up_at:
+                return None
+        time.sleep(0.01)
+    return lock
 
 
 def write_stop(folder: str | os.PathLike[str], stage: str, attempt: int, what: str) -> None:

@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,7 +83,8 @@ class Kept:
     Args:
         state: `ABSENT`: it never began, start it; `BEGINNING`: it did not begin, but somebody holds the job, such as
             its keeper or what is left of an attempt before; `ALIVE`: keeper or run live; `ENDED`: see `end`;
-            `DEAD`: it began, nobody is at it, and nobody recorded how it ended
+            `DEAD`: it began, nobody is at it, and nobody recorded how it ended. Somebody is at the job, not at one of
+            its attempts: of those before the last one `ALIVE` says nothing
         end: how it ended, where the state is `ENDED`
         boot_id: of the host when it began, see `this_boot_id`; "" where it never began, or nobody knows
         began_at: by the clock [s since 1970]; None where nobody knows
@@ -276,23 +277,22 @@ def _login_environment(user: User | None, folder: Path) -> dict[str, str]:
 
 
 def _look(job: int, name: str) -> Kept:
-    """See `look`. The lock is asked for before the records, and again after: it may begin, or end, in between."""
-    if records.is_locked(job):
-        return _begun(job, name, ALIVE) or Kept(BEGINNING)
-    found = _begun(job, name, DEAD)
-    if found is None:
-        return Kept(ABSENT)
-    if found.end is None and records.is_locked(job):
-        return _begun(job, name, ALIVE) or Kept(BEGINNING)
-    return _begun(job, name, DEAD) or Kept(ABSENT)
+    """See `look`. An attempt that had begun when the lock was free is over: nobody begins it again."""
+    before = _begun(job, name)
+    while before is None or before.end is None:
+        if records.is_locked(job):
+            return Kept(BEGINNING) if before is None else replace(before, state=ALIVE)
+        now = _begun(job, name)  # it may have begun, or ended, since
+        if now is None:
+            return Kept(ABSENT)
+        if before is not None:
+            return now
+        before = now
+    return before
 
 
-def _begun(job: int, name: str, state: str) -> Kept | None:
-    """Read the records of an attempt; None where there is no folder of it.
-
-    Args:
-        state: where its end was not recorded, or whatever the record says where somebody is still at it
-    """
+def _begun(job: int, name: str) -> Kept | None:
+    """Read the records of an attempt: it has ended, or, as far as they know, it is dead; None where it never began."""
     try:
         attempts = records.open_below(job, records.ATTEMPTS)
         try:
@@ -303,12 +303,12 @@ def _begun(job: int, name: str, state: str) -> Kept | None:
         return None
     try:
         began = records.read_record(place, records.BEGAN) or {}
-        end = None if state == ALIVE else _end_of(records.read_record(place, records.END))
+        end = _end_of(records.read_record(place, records.END))
     finally:
         os.close(place)
     boot_id, guard = began.get("boot_id"), began.get("memory_guard")
     return Kept(
-        state if end is None else ENDED,
+        DEAD if end is None else ENDED,
         end,
         boot_id=boot_id if isinstance(boot_id, str) and len(boot_id) <= 64 and boot_id.isascii() else "",
         began_at=_number(began.get("at")),

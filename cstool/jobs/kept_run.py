@@ -7,6 +7,7 @@ numbers. Times are those of a clock that never goes back.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from contextlib import suppress
@@ -75,7 +76,7 @@ class Run:
             logs = [log.descriptor for log in self._logs]
             become_subreaper()
             self._child = start_run(self._order, self._stage, self._job, self._lock, logs)
-        except OSError:
+        except Exception:
             records.remove_attempt(attempts, name)
             raise
         return True
@@ -89,7 +90,7 @@ class Run:
         if self._killed_by_group() > self._oom_kills:
             self._why = "memory"
         self._end_others(0.0 if self._why == "memory" or self._asked == "cancel_now" else _LEFT_S)
-        _, status, usage = os.wait4(self._child, 0)
+        _, status = os.waitpid(self._child, 0)
         code = os.waitstatus_to_exitcode(status)
         with suppress(OSError):
             for log in self._logs:
@@ -100,7 +101,7 @@ class Run:
             "why": self._why,
             "asked": self._asked,
             # What ends at once is seen by nobody.
-            "peak_bytes": self._memory.peak_bytes or usage.ru_maxrss * 1024,
+            "peak_bytes": self._memory.peak_bytes or resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
             "seconds": seconds,
             "at": time.time(),
         }
@@ -174,8 +175,8 @@ class Run:
         """How many processes the control group has killed for memory; see memory.events in cgroup-v2 of the kernel."""
         if self._order.group:
             try:
-                with open(f"{self._order.group}/memory.events", encoding="ascii") as file:
-                    return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+                with open(f"{self._order.group}/memory.events", "rb") as file:
+                    return next((int(line.split()[1]) for line in file if line.startswith(b"oom_kill ")), 0)
             except (OSError, ValueError):
                 pass
         return 0
@@ -202,8 +203,8 @@ class Run:
 def this_boot_id() -> str:
     """Return what tells this boot of the host from others; "" where the system does not say."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read().strip().decode()
     except OSError:
         return ""
 

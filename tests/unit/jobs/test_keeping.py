@@ -1,0 +1,303 @@
+"""The supervisor's side of keepers: what it sees in folders that it does not trust, and jobs of other users."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.errors import CstoolError
+from cstool.jobs import keeper, keeping, records
+from cstool.jobs.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT
+from cstool.jobs.job_folder import JobFolder
+from cstool.jobs.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept, User
+from tests.patience import PATIENCE_S, wait_until
+from tests.unit.jobs.keepers import STOPS_WELL, KeptJob, is_there
+
+END = {"exit_code": 0, "signal": None, "why": "", "asked": "", "peak_bytes": 5, "seconds": 1.5, "at": 99.0}
+BEGAN = {"pid": 1, "boot_id": "some-boot", "at": 98, "boottime": 5.0, "memory_guard": "watch", "disk_bytes": 0}
+NOBODY = User(65534, 65534, ())
+EVERYBODYS_PYTHON = "/usr/bin/python3"
+
+
+@pytest.fixture
+def job(tmp_path) -> Iterator[KeptJob]:
+    made = KeptJob(tmp_path / "wsjob-one")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path) -> JobFolder:
+    """A folder with an attempt whose records are written by hand."""
+    made = JobFolder(tmp_path / "wsjob-two")
+    made.attempt(EXECUTE, 1).path.mkdir(parents=True)
+    made.attempt(EXECUTE, 1).began.write_text(json.dumps(BEGAN))
+    return made
+
+
+@pytest.fixture
+def other_users_job() -> Iterator[KeptJob]:
+    if os.geteuid() != 0 or not os.access(EVERYBODYS_PYTHON, os.X_OK):
+        pytest.skip("only root starts jobs of other users")
+    # The folders of pytest are for its user alone.
+    place = Path(f"/tmp/cstool-test-{os.getpid()}")
+    made = KeptJob(place / "wsjob-theirs")
+    os.chmod(place, 0o755)
+    os.chown(made.folder.path, NOBODY.user_id, NOBODY.group_id)
+    try:
+        yield made
+    finally:
+        made.close()
+        for path in sorted(place.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        place.rmdir()
+
+
+def look(folder: JobFolder) -> Kept:
+    return keeping.look(folder, EXECUTE, 1)
+
+
+# What it sees.
+
+
+def test_what_is_not_there_is_absent(tmp_path, folder):
+    assert keeping.look(JobFolder(tmp_path / "none"), EXECUTE, 1) == Kept(ABSENT)
+    assert keeping.look(folder, EXECUTE, 2) == Kept(ABSENT)
+
+
+def test_an_attempt_of_another_boot_is_dead_and_says_which(folder):
+    assert look(folder) == Kept(DEAD, None, "some-boot", 98.0, "watch")
+    assert keeping.this_boot_id() not in ("", "some-boot")
+
+
+def test_an_attempt_whose_beginning_was_not_recorded_is_dead(folder):
+    folder.attempt(EXECUTE, 1).began.unlink()
+    assert look(folder) == Kept(DEAD)
+
+
+def test_whoever_holds_the_lock_is_at_it(folder):
+    place = records.open_folder(folder.path)
+    lock = records.take_lock(place)
+    assert lock is not None
+    assert records.take_lock(place) is None
+    assert look(folder) == Kept(ALIVE, None, "some-boot", 98.0, "watch")
+    assert keeping.look(folder, EXECUTE, 2) == Kept(BEGINNING)
+    folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END))
+    ended = Kept(ENDED, End(0, None, "", "", 5, 1.5, 99.0), "some-boot", 98.0, "watch")
+    assert look(folder) == ended
+    os.close(lock)
+    os.close(place)
+    assert look(folder) == ended
+
+
+def test_while_attempts_come_and_go_none_is_ever_seen_dead(job):
+    seen: list[list[str]] = [[] for _ in range(12)]
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            for attempt, states in enumerate(seen, start=1):
+                found = job.look(attempt).state
+                if states[-1:] != [found]:
+                    states.append(found)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        for attempt in range(1, len(seen) + 1):
+            assert job.start("", attempt=attempt).wait(PATIENCE_S) == 0
+        wait_until(lambda: all(states[-1:] == [ENDED] for states in seen), "an attempt has not ended")
+    finally:
+        is_over.set()
+        watching.join()
+    for states in seen:
+        assert DEAD not in states
+        assert [state for state in states if state in (ALIVE, ENDED)] in ([ENDED], [ALIVE, ENDED])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exit_code": None},
+        {"signal": 9},
+        {"exit_code": -1},
+        {"exit_code": 256},
+        {"exit_code": True},
+        {"exit_code": "0"},
+        {"why": "because"},
+        {"why": ["memory"]},
+        {"asked": {}},
+        {"peak_bytes": -1},
+        {"peak_bytes": 10**400},
+        {"peak_bytes": 1.5},
+        {"seconds": float("nan")},
+        {"seconds": float("inf")},
+        {"seconds": -1},
+        {"at": 10**400},
+        {"at": None},
+    ],
+)
+def test_an_end_that_no_keeper_wrote_is_none(folder, changes):
+    folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END | changes))
+    assert look(folder).state == DEAD
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "7", "[" * 60_000, '{"a":' * 10_000, json.dumps(END) + " " * 2**16, "\udcff", "1" * 5000],
+    ids=["empty", "cut", "list", "number", "deep", "deeper", "large", "no text", "digits"],
+)
+def test_damaged_records_are_none(folder, content):
+    raw = content.encode(errors="surrogateescape")
+    folder.attempt(EXECUTE, 1).end.write_bytes(raw)
+    folder.attempt(EXECUTE, 1).began.write_bytes(raw)
+    assert look(folder) == Kept(DEAD)
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*END, *BEGAN]), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(end=st.binary(max_size=99) | st.fixed_dictionaries({key: JSON | st.just(END[key]) for key in END}), began=JSON)
+def test_whatever_is_written_it_neither_raises_nor_believes_it(tmp_path_factory, end, began):
+    folder = JobFolder(tmp_path_factory.getbasetemp() / "wsjob-any")
+    attempt = folder.attempt(EXECUTE, 1)
+    attempt.path.mkdir(parents=True, exist_ok=True)
+    attempt.began.write_text(json.dumps(began))
+    attempt.end.write_bytes(end if isinstance(end, bytes) else json.dumps(end).encode())
+    found = look(folder)
+    assert found.state in (ENDED, DEAD)
+    assert (found.end is not None) == (found.state == ENDED)
+    if found.end is not None:
+        assert (found.end.exit_code is None) != (found.end.signal is None)
+
+
+def test_pipes_links_and_folders_are_no_records(folder, tmp_path):
+    attempt = folder.attempt(EXECUTE, 1)
+    real = tmp_path / "end.json"
+    real.write_text(json.dumps(END))
+    for make in (attempt.end.mkdir, lambda: os.mkfifo(attempt.end), lambda: attempt.end.symlink_to(real)):
+        make()
+        assert look(folder).state == DEAD
+        attempt.end.rmdir() if attempt.end.is_dir() else attempt.end.unlink()
+    for make in (lambda: os.mkfifo(folder.lock), lambda: folder.lock.symlink_to(real), folder.lock.mkdir):
+        make()
+        assert look(folder).state == DEAD
+        folder.lock.rmdir() if folder.lock.is_dir() else folder.lock.unlink()
+
+
+@pytest.mark.parametrize("part", ["", "attempts", "attempts/execute-1"])
+def test_folders_that_are_links_are_not_followed(folder, tmp_path, part):
+    folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END))
+    assert look(folder).state == ENDED
+    link = folder.path / part
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "elsewhere")
+    assert look(folder) == Kept(ABSENT)
+
+
+# What it asks, and what it cannot start.
+
+
+def test_what_cannot_be_asked_says_why(folder):
+    with pytest.raises(CstoolError) as refused:
+        keeping.ask(folder, EXECUTE, 1, "please")
+    assert str(refused.value) == "wsjob-two: must be asked for cancel, cancel_now or preempt, got please"
+    with pytest.raises(CstoolError) as refused:
+        keeping.ask(folder, EXECUTE, 2, CANCEL)
+    assert str(refused.value) == "wsjob-two: cannot be told to stop, got: No such file or directory"
+
+
+def test_a_link_in_the_way_of_what_is_asked_is_replaced_and_not_followed(folder, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder.attempt(EXECUTE, 1).stop.symlink_to(victim)
+    keeping.ask(folder, EXECUTE, 1, CANCEL)
+    assert victim.read_text() == "precious"
+    assert json.loads(folder.attempt(EXECUTE, 1).stop.read_text()) == {"asked": CANCEL}
+
+
+def test_without_a_program_no_keeper_starts(job, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/not/there")
+    with pytest.raises(CstoolError) as refused:
+        job.start("")
+    assert str(refused.value) == "/not/there: must start, got: No such file or directory"
+
+
+def test_why_a_keeper_could_not_begin(job, tmp_path):
+    job.folder.path.rmdir()
+    kept = job.start("")
+    assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
+    assert keeping.trouble(kept) == "No such file or directory"
+    job.folder.path.mkdir()
+    kept = job.start(STOPS_WELL)
+    job.wait_for("ready")
+    assert keeping.trouble(kept) is None
+    kept.kill()
+    kept.wait()
+    assert keeping.trouble(kept) == "its keeper ended with exit code -9"
+
+
+# Jobs of other users.
+
+
+def test_another_users_job_runs_as_that_user_in_all_that_it_does(other_users_job):
+    job = other_users_job
+    script = f"import os; print(os.getresuid(), os.getresgid(), os.getgroups())\n{STOPS_WELL}"
+    user = User(NOBODY.user_id, NOBODY.group_id, (NOBODY.group_id, 12345))
+    command = [EVERYBODYS_PYTHON, "-I", "-S", "-c", script]
+    kept = job.start(command, user=user)
+    job.wait_for("ready")
+    assert job.text().startswith(f"{(65534,) * 3} {(65534,) * 3} [12345, 65534]\n")
+    for number in (kept.pid, job.run_process()):
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{number}/status").read_text().splitlines())
+        assert status["Uid"].split() == status["Gid"].split() == ["65534"] * 4
+        assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
+    job.ask(PREEMPT)
+    end = job.end()
+    assert (end.exit_code, end.asked) == (130, PREEMPT)
+    assert {path.stat().st_uid for path in [job.folder.path, *job.folder.path.rglob("*")]} == {NOBODY.user_id}
+
+
+def test_the_memory_of_another_users_job_is_watched(other_users_job):
+    script = "import os, time\nkept = bytearray(b'x') * 50_000_000\nif os.fork(): time.sleep(600)\n"
+    script += "kept[::4096] = b'y' * len(kept[::4096]); time.sleep(600)"
+    command = [EVERYBODYS_PYTHON, "-I", "-S", "-c", script]
+    other_users_job.start(command, user=NOBODY, memory_bytes=80_000_000)
+    assert other_users_job.end().why == keeping.MEMORY
+
+
+def test_root_writes_nothing_where_another_user_put_links(other_users_job, tmp_path):
+    job = other_users_job
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    job.start([EVERYBODYS_PYTHON, "-I", "-S", "-c", STOPS_WELL], user=NOBODY)
+    job.wait_for("ready")
+    run = job.run_process()
+    attempt = job.folder.attempt(EXECUTE, 1).path
+    attempt.rename(attempt.with_name("kept"))
+    attempt.symlink_to(tmp_path)
+    with pytest.raises(CstoolError) as refused:
+        job.ask(CANCEL_NOW)
+    assert str(refused.value) == "wsjob-theirs: cannot be told to stop, got: Not a directory"
+    assert sorted(os.listdir(tmp_path)) == ["victim"]
+    os.kill(run, signal.SIGTERM)
+    wait_until(lambda: not is_there(run), "it does not stop")
+
+
+def test_a_folder_of_another_user_is_not_enough(other_users_job):
+    kept = other_users_job.start("", user=User(65533, 65533, ()))
+    assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
+    assert keeping.trouble(kept) == "Permission denied"
