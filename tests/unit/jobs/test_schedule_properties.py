@@ -1,0 +1,162 @@
+"""What holds for every schedule; a slow twin finds the same."""
+
+import random
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.jobs.schedule import Holding, Waiting, plan
+from tests.unit.jobs.schedules import (
+    Situation,
+    all_of,
+    amounts,
+    duration,
+    is_enough,
+    order,
+    situations,
+    twin_plan,
+)
+
+
+@settings(max_examples=300)
+@given(situations())
+def test_the_twin_plans_the_same(situation: Situation) -> None:
+    found, (twin, _) = plan(0, *situation), twin_plan(*situation)
+    assert (found.starts, found.preempts, found.expected) == (twin.starts, twin.preempts, twin.expected)
+
+
+@settings(max_examples=200)
+@given(situations())
+def test_never_more_than_there_is_and_no_core_twice(situation: Situation) -> None:
+    whole, running, waiting = situation
+    by_name = {job.name: job for job in waiting}
+    found = plan(0, *situation)
+    holds = [amounts(each.needs) for each in (*running, *(by_name[name] for name, _ in found.starts))]
+    assert is_enough(all_of(whole), [sum(each) for each in zip(*holds, strict=True)] or [0] * 4)
+    cpus = [cpu for job in running for cpu in job.cpus] + [cpu for _, mine in found.starts for cpu in mine]
+    assert len(set(cpus)) == len(cpus)
+    assert set(cpus) <= set(whole.cpus)
+    assert all(len(mine) == by_name[name].needs.cores for name, mine in found.starts)
+
+
+@settings(max_examples=200)
+@given(situations(), st.randoms(use_true_random=False))
+def test_the_order_of_lists_does_not_matter(situation: Situation, chance: random.Random) -> None:
+    whole, running, waiting = situation
+    found = plan(0, *situation)
+    assert plan(0, *situation) == found
+    chance.shuffle(running)
+    chance.shuffle(waiting)
+    assert plan(0, whole, running, waiting) == found
+
+
+@settings(max_examples=200)
+@given(situations(), st.integers(1, 2_000_000_000))
+def test_only_times_from_now_on_matter(situation: Situation, now: int) -> None:
+    whole, running, waiting = situation
+    late = [
+        type(job)(**{**vars(job), "expected_end": None if job.expected_end is None else job.expected_end + now})
+        for job in running
+    ]
+    found, then = plan(0, *situation), plan(now, whole, late, waiting)
+    assert (then.starts, then.preempts, then.reasons) == (found.starts, found.preempts, found.reasons)
+    later = {
+        name: tuple(None if time is None else time + now for time in times) for name, times in found.expected.items()
+    }
+    assert then.expected == later
+
+
+@settings(max_examples=200)
+@given(situations(most=8))
+def test_who_comes_first_and_needs_no_more_is_not_left_behind(situation: Situation) -> None:
+    found = plan(0, *situation)
+    jobs = sorted((job for job in situation[2] if is_enough(all_of(situation[0]), amounts(job.needs))), key=order)
+    begins = {name: inf if begin is None else begin for name, (begin, _) in found.expected.items()}
+    for number, one in enumerate(jobs):
+        for other in jobs[number + 1 :]:
+            if is_enough(amounts(other.needs), amounts(one.needs)) and duration(one.needs) <= duration(other.needs):
+                assert begins[one.name] <= begins[other.name]
+
+
+@settings(max_examples=200)
+@given(situations(preempts=False, most=8))
+def test_those_behind_change_nothing_for_those_before(situation: Situation) -> None:
+    whole, running, waiting = situation
+    queue = sorted(waiting, key=order)
+    found = plan(0, *situation)
+    for count in range(len(queue)):
+        before = plan(0, whole, running, queue[:count])
+        assert before.expected.items() <= found.expected.items()
+        assert before.starts == found.starts[: len(before.starts)]
+
+
+@settings(max_examples=200)
+@given(situations())
+def test_the_first_starts_where_nothing_runs(situation: Situation) -> None:
+    whole, _, waiting = situation
+    found, (_, queue) = plan(0, whole, [], waiting), twin_plan(whole, [], waiting)
+    assert [name for name, _ in found.starts[:1]] == queue[:1]
+
+
+@settings(max_examples=200)
+@given(situations(known=True, preempts=False))
+def test_where_times_are_exact_everybody_starts_as_promised(situation: Situation) -> None:
+    """Also where jobs join behind everybody else: they may only fill gaps."""
+    whole, running, waiting = situation
+    joins = {4: [type(job)(**{**vars(job), "name": f"late {job.name}", "priority": "p4"}) for job in waiting[:3]]}
+    promised = dict(plan(0, *situation).expected)
+    started: dict[str, float] = {}
+    for now in range(100):
+        waiting = waiting + joins.get(now, [])
+        running = [job for job in running if job.expected_end is not None and job.expected_end > now]
+        found = plan(now, whole, running, waiting)
+        assert {name: found.expected[name] for name in promised if name in found.expected} == {
+            name: times for name, times in promised.items() if name not in started
+        }
+        for name, cpus in found.starts:
+            job = next(job for job in waiting if job.name == name)
+            started[name] = now
+            waiting = [each for each in waiting if each is not job]
+            running = [*running, holding(job, cpus, now)]
+    assert all(started.get(name) == begin for name, (begin, _) in promised.items())
+    assert not [job for job in waiting if is_enough(all_of(whole), amounts(job.needs))]
+
+
+@settings(max_examples=200)
+@given(situations())
+def test_who_does_not_start_is_told_why(situation: Situation) -> None:
+    found = plan(0, *situation)
+    starts = {name for name, _ in found.starts}
+    assert set(found.reasons) == {job.name for job in situation[2]} - starts
+    places = {job.name: place for place, job in enumerate(sorted(situation[2], key=order))}
+    for name, reason in found.reasons.items():
+        assert reason.startswith(("waits for ", "behind ", "the job must fit the appliance: at most "))
+        if reason.startswith("behind "):
+            before = reason.removeprefix("behind ")
+            assert before in found.reasons
+            assert places[before] < places[name]
+
+
+@settings(max_examples=200)
+@given(situations())
+def test_only_lower_priorities_are_stopped_for_somebody_who_starts_then(situation: Situation) -> None:
+    whole, running, waiting = situation
+    found = plan(0, *situation)
+    stopped = [job for job in running if job.name in found.preempts]
+    assert len(stopped) == len(found.preempts)
+    if stopped:
+        assert all(job.preemptible and not job.is_stopping for job in stopped)
+        left = [job for job in running if job not in stopped and not job.is_stopping]
+        before = {name for name, _ in plan(0, whole, [job for job in running if not job.is_stopping], waiting).starts}
+        then = {name for name, _ in plan(0, whole, left, waiting).starts}
+        gains = [job for job in waiting if job.name in then - before and job.preempts]
+        assert any(all(job.priority < other.priority for other in stopped) for job in gains)
+        # What they leave goes to nobody behind: asked again before they ended, nobody else is let in.
+        asked = [type(job)(**{**vars(job), "is_stopping": job.is_stopping or job in stopped}) for job in running]
+        again = plan(0, whole, asked, waiting)
+        assert again.starts == found.starts
+
+
+def holding(job: Waiting, cpus: tuple[int, ...], now: float) -> Holding:
+    return Holding(job.name, job.priority, job.number, job.needs, cpus, now + duration(job.needs))
