@@ -32,7 +32,7 @@ from cstool.jobs.job import (
 )
 from cstool.jobs.names import check_label_map, shortened
 from cstool.jobs.queue_file import QueueFile
-from cstool.jobs.queue_rows import changed_columns, new_row
+from cstool.jobs.queue_rows import brief, changed_columns, new_row
 from cstool.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -273,17 +273,21 @@ class Queue:
             reasons: name -> why it waits; of jobs that are QUEUED alone
         """
 
-        def work(connection: sqlite3.Connection, *, writes: bool) -> bool:
-            differs = False
-            for job in tables.select_jobs(connection, ACTIVE_PHASES, None, {}, None):
-                columns = _expectations(job, times, reasons)
-                differs = differs or bool(columns)
-                if writes:
-                    tables.update_job(connection, job.name, columns)
-            return differs
+        def work(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+            found = {
+                old.name: _expectations(
+                    old, times.get(old.name, (old.start, old.end)), reasons.get(old.name, old.reason)
+                )
+                for old in tables.expectations(connection)
+            }
+            return {name: columns for name, columns in found.items() if columns}
 
-        if self._file.read(lambda connection: work(connection, writes=False)):
-            self._file.write(lambda connection: work(connection, writes=True))
+        def write(connection: sqlite3.Connection) -> None:
+            for name, columns in work(connection).items():
+                tables.update_job(connection, name, columns)
+
+        if self._file.read(work):
+            self._file.write(write)
 
     def position(self, name: str) -> int | None:
         """Return which of the waiting jobs it is, by priority, then number: 1 is next; None where it does not wait."""
@@ -342,7 +346,9 @@ class Queue:
 
         def work(connection: sqlite3.Connection) -> list[str]:
             names = tables.remove_ended(connection, min(excess(connection)[0], _MOST_JOBS))
-            tables.remove_events(connection, min(excess(connection)[1], _MOST_EVENTS))
+            more = excess(connection)[1]
+            if more:
+                tables.remove_events(connection, min(more, _MOST_EVENTS))
             return names
 
         return self._file.write(work) if any(self._file.read(excess)) else []
@@ -389,18 +395,12 @@ def _chosen_phases(active: bool, phases: Collection[str] | None) -> Collection[s
     return [phase for phase in ACTIVE_PHASES if phases is None or phase in phases]
 
 
-def _expectations(
-    job: Job, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]
-) -> dict[str, Any]:
+def _expectations(old: tables.Expected, times: tuple[float | None, float | None], reason: str) -> dict[str, Any]:
     """The columns of a job that differ from what is expected of it."""
     columns: dict[str, Any] = {}
-    start, end = times.get(job.name, (job.expected_start, job.expected_end))
-    for column, old, new in (("expected_start", job.expected_start, start), ("expected_end", job.expected_end, end)):
-        if old != new and (old is None or new is None or abs(old - new) >= _LEAST_CHANGE_S):
-            columns[column] = new
-    reason = reasons.get(job.name, job.reason)
-    if job.phase == QUEUED and reason != job.reason:
+    for column, before, now in zip(("expected_start", "expected_end"), (old.start, old.end), times, strict=True):
+        if before != now and (before is None or now is None or abs(before - now) >= _LEAST_CHANGE_S):
+            columns[column] = now
+    if old.phase == QUEUED and brief(reason) != old.reason:
         columns |= changed_columns({"reason": reason})
-        if columns["reason"] == job.reason:
-            del columns["reason"]
     return columns

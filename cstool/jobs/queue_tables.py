@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from cstool.errors import CstoolError
 from cstool.jobs.job import ACTIVE_PHASES, ENDED_PHASES, QUEUED, SUCCEEDED, Event, Job
 from cstool.jobs.names import check_beginning
-from cstool.jobs.queue_rows import EVENT_COLUMNS, JOB_COLUMNS, bound, brief, event_of, job_of
+from cstool.jobs.queue_rows import EVENT_COLUMNS, JOB_COLUMNS, DamagedRow, bound, brief, event_of, job_of, unbound
 from cstool.words import counted
 
 _SELECT_JOBS = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
@@ -20,6 +20,16 @@ _CLOCK = "clock"
 _MOST_NAMED = 3
 _HISTORY = 20
 """jobs that an estimate looks at"""
+
+
+class Expected(NamedTuple):
+    """What is expected of a job: when it starts and ends [s since 1970], and why it waits."""
+
+    name: str
+    phase: str
+    start: float | None
+    end: float | None
+    reason: str
 
 
 def find_job(connection: sqlite3.Connection, name: str) -> Job | None:
@@ -88,6 +98,15 @@ def select_events(connection: sqlite3.Connection, job: str | None, after: int, l
     return [event_of(row) for row in reversed(rows)]
 
 
+def expectations(connection: sqlite3.Connection) -> list[Expected]:
+    """Return what is expected of all jobs that have not ended."""
+    rows = connection.execute(
+        f"SELECT name, phase, expected_start, expected_end, reason FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})",
+        ACTIVE_PHASES,
+    )
+    return [Expected(name, phase, start, end, unbound(reason)) for name, phase, start, end, reason in rows]
+
+
 def insert_job(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
     """Add a job; its number is the next one."""
     connection.execute(f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({_marks(columns)})", (*columns.values(),))
@@ -119,7 +138,10 @@ def time_after(connection: sqlite3.Connection, now_s: float) -> float:
 def get_setting(connection: sqlite3.Connection, key: str) -> Any:
     """Return a setting; None where it was never put."""
     row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-    return None if row is None else json.loads(row[0])
+    try:
+        return None if row is None else json.loads(row[0])
+    except ValueError as error:
+        raise DamagedRow(f"setting {key} makes no sense") from error
 
 
 def put_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
