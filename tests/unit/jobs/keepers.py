@@ -12,8 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from cstool.jobs import keeping, records
+from cstool.jobs.groups import Groups
 from cstool.jobs.job import EXECUTE, JobOrder, Needs
 from cstool.jobs.job_folder import JobFolder
 from cstool.jobs.keeping import End, Kept
@@ -79,19 +81,21 @@ class KeptJob:
         cpus: Sequence[int] = (),
         user: keeping.User | None = None,
         order: dict[str, Any] | None = None,
+        groups: Groups | None = None,
         **needs: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start a keeper as a supervisor does."""
-        keeper = keeping.start(
-            self.folder,
-            make_order(self.model_dir, **order or {}),
-            stage,
-            attempt,
-            command=python(script) if isinstance(script, str) else script,
-            cpus=cpus,
-            needs=replace(NEEDS, **needs),
-            user=user,
-        )
+        """Start a keeper as a supervisor does, with no control groups but those that are given."""
+        with mock.patch.object(keeping, "_groups", lambda: groups):
+            keeper = keeping.start(
+                self.folder,
+                make_order(self.model_dir, **order or {}),
+                stage,
+                attempt,
+                command=python(script) if isinstance(script, str) else script,
+                cpus=cpus,
+                needs=replace(NEEDS, **needs),
+                user=user,
+            )
         self.keepers.append(keeper)
         return keeper
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cstool.jobs import keeper, keeping, kept_run, records
+from cstool.jobs.groups import Groups
 from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, PREEMPT
 from tests.end_to_end.disk import Disk
 from tests.patience import PATIENCE_S, wait_until
@@ -326,6 +327,24 @@ def test_the_group_of_a_job_says_that_its_memory_was_too_little(job, tmp_path):
     events.write_text("low 0\noom 1\noom_kill 1\n")
     end = job.end()
     assert (end.signal, end.why) == (signal.SIGKILL, keeping.MEMORY)
+
+
+def test_where_groups_can_be_made_the_keeper_and_its_run_are_in_one_and_the_kernel_guards(job, tmp_path):
+    stale = tmp_path / "cstool-job-stale"
+    stale.mkdir()
+    kept = job.start(TAKES.format(30 * MIB), groups=Groups(tmp_path), cpus=[0], memory_bytes=9 * MIB)
+    assert job.end().why == ""  # the files of this group do nothing
+    assert job.look().memory_guard == "cgroup"
+    group = tmp_path / "cstool-job-wsjob-one-execute-1"
+    assert (group / "cgroup.procs").read_text() == f"{kept.pid}\n"
+    assert (group / "memory.max").read_text() == f"{9 * MIB}\n"
+    assert not stale.exists()
+
+
+def test_where_a_group_cannot_be_made_the_keeper_guards(job, tmp_path):
+    job.start(TAKES.format(30 * MIB) + "time.sleep(600)", groups=Groups(tmp_path / "none"), memory_bytes=9 * MIB)
+    assert job.end().why == keeping.MEMORY
+    assert job.look().memory_guard == "watch"
 
 
 def test_logs_begin_anew_and_the_text_before_is_kept(job):
