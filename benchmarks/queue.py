@@ -101,7 +101,7 @@ def fill(queue: Queue, folder: Path, jobs: int, waiting: int) -> Iterator[str]:
             (RUNNING, JOB_SUCCEEDED, {"phase": SUCCEEDED, "exit_code": 0, "peak_bytes": 2**30}),
         ]
         for phase, kind, fields in steps:
-            queue.change(name, (phase,), event=(kind, f"{kind} by the benchmark", _SETTINGS), **fields)  # type: ignore[typeddict-item]
+            queue.change(name, (phase,), event=(kind, f"{kind} by the benchmark", _SETTINGS), **fields)
 
 
 def operations(root: Root, queue: Queue, folder: Path, names: list[str], ended: int) -> dict[str, Callable[[], Any]]:

@@ -7,7 +7,6 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping
-from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -306,6 +305,8 @@ class Queue:
         """
         if not compile_key:
             return None
+        from statistics import median  # a heavy module, for estimates alone
+
         times = self._file.read(lambda connection: tables.step_times_s(connection, compile_key, cores))
         return median(times) if times else None
 
@@ -395,12 +396,16 @@ def _chosen_phases(active: bool, phases: Collection[str] | None) -> Collection[s
     return [phase for phase in ACTIVE_PHASES if phases is None or phase in phases]
 
 
-def _expectations(old: tables.Expected, times: tuple[float | None, float | None], reason: str) -> dict[str, Any]:
+def _expectations(
+    old: tables.Expected, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]
+) -> dict[str, Any]:
     """The columns of a job that differ from what is expected of it."""
     columns: dict[str, Any] = {}
-    for column, before, now in zip(("expected_start", "expected_end"), (old.start, old.end), times, strict=True):
+    start, end = times.get(old.name, (old.start, old.end))
+    for column, before, now in (("expected_start", old.start, start), ("expected_end", old.end, end)):
         if before != now and (before is None or now is None or abs(before - now) >= _LEAST_CHANGE_S):
             columns[column] = now
-    if old.phase == QUEUED and brief(reason) != old.reason:
+    reason = brief(reasons.get(old.name, old.reason))
+    if old.phase == QUEUED and reason != old.reason:
         columns |= changed_columns({"reason": reason})
     return columns
