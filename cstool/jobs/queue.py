@@ -273,12 +273,7 @@ class Queue:
         """
 
         def work(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
-            found = {
-                old.name: _expectations(
-                    old, times.get(old.name, (old.start, old.end)), reasons.get(old.name, old.reason)
-                )
-                for old in tables.expectations(connection)
-            }
+            found = {old.name: _expectations(old, times, reasons) for old in tables.expectations(connection)}
             return {name: columns for name, columns in found.items() if columns}
 
         def write(connection: sqlite3.Connection) -> None:
