@@ -185,7 +185,12 @@ def count_ended(connection: sqlite3.Connection) -> int:
 
 def count_events(connection: sqlite3.Connection, more_than: int) -> int:
     """Return how many events there are; where that is not more than a number, some number that is not."""
-    span = connection.execute("SELECT max(number) - min(number) + 1 FROM events").fetchone()[0] or 0
+    span = (
+        connection.execute("SELECT (SELECT max(number) FROM events) - (SELECT min(number) FROM events) + 1").fetchone()[
+            0
+        ]
+        or 0
+    )
     return span if span <= more_than else int(connection.execute("SELECT count(*) FROM events").fetchone()[0])
 
 
