@@ -85,7 +85,7 @@ class KeptJob:
         **needs: Any,
     ) -> subprocess.Popen[bytes]:
         """Start a keeper as a supervisor does, with no control groups but those that are given."""
-        with mock.patch.object(keeping, "_groups", lambda: groups):
+        with mock.patch.object(keeping, "_groups", return_value=groups):
             keeper = keeping.start(
                 self.folder,
                 make_order(self.model_dir, **order or {}),
