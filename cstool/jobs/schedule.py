@@ -252,9 +252,8 @@ def _held(job: Holding, capacity: Capacity) -> Amounts:
 def _end(job: Holding, now: float) -> tuple[float, bool]:
     """Return when a job ends, for all we know, and whether that is in doubt: it may as well end at any moment."""
     end = inf if job.expected_end is None or not isfinite(job.expected_end) else job.expected_end
-    soon = now + SOON_S
     if job.is_stopping or end <= now:
-        return (min(end, soon) if end > now else soon), True
+        return now + SOON_S, True
     return end, end == inf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from cstool.errors import CstoolError
 from cstool.jobs.job import Capacity, Needs
 from cstool.jobs.preemption import MOST_TRIES, fewest
 from cstool.jobs.schedule import Holding, Plan, Waiting, check_fits, plan
-from tests.unit.jobs.schedules import capacity, needs
+from tests.unit.jobs.schedules import amounts, capacity, needs
 
 GB = 10**9
 
@@ -105,6 +106,40 @@ def test_behind_names_the_first_who_has_what_is_needed() -> None:
     assert found.reasons["long"] == "behind systems"
     first_has_cores = [*waiting[1:], waits("other", 4, needs(1, systems=3, seconds=50))]
     assert plan(0.0, capacity(4), running, first_has_cores).reasons["other"] == "waits for 3 systems"
+
+
+def test_behind_names_who_has_it_at_the_time() -> None:
+    running = [runs("r", (0,), 40.0), runs("s", (1,), 10.0, wanted=needs(1, systems=4))]
+    waiting = [
+        waits("soon over", 1, needs(1, systems=1, seconds=5)),
+        waits("cores", 2, needs(3, seconds=10)),
+        waits("long", 3, needs(1, seconds=45)),
+    ]
+    found = plan(0.0, capacity(3), running, waiting)
+    assert found.expected == {"soon over": (10.0, 15.0), "cores": (40.0, 50.0), "long": (50.0, 95.0)}
+    assert found.reasons["long"] == "behind cores"
+
+
+@pytest.mark.parametrize(
+    ("missing", "kept"),
+    [
+        (needs(1, systems=1), needs(1, memory=1)),
+        (needs(1, systems=1), needs(1, disk=1)),
+        (needs(1, memory=1), needs(1, systems=1)),
+        (needs(1, memory=1), needs(3)),
+    ],
+)
+def test_all_that_a_job_needs_is_kept_while_its_turn_may_come_any_moment(missing: Needs, kept: Needs) -> None:
+    whole, running = Capacity((0, 1, 2, 3, 4), 1, 1, 1), [runs("unknown", (0,), None, wanted=missing)]
+    both = Needs(*(max(one, other) for one, other in zip(amounts(missing), amounts(kept), strict=True)), 5)
+    waiting = [
+        waits("a", 1, both),
+        waits("takes of it", 2, replace(kept, seconds=5)),
+        waits("other", 3, needs(1, seconds=5)),
+    ]
+    found = plan(0.0, whole, running, waiting)
+    assert found.reasons["takes of it"] == "behind a"
+    assert [name for name, _ in found.starts] == ["other"]
 
 
 def test_behind_whose_time_nobody_knows_nothing_is_promised_but_on_what_it_leaves() -> None:
