@@ -203,7 +203,8 @@ class Event:
         job: name; "" where it is about the appliance
         kind: one of `EVENT_KINDS`
         text: for people, one line
-        data: for programs; STARTED and COMPILE_STARTED have attempt, cpus, memory_bytes, disk_bytes, systems
+        data: for programs; STARTED and COMPILE_STARTED have attempt, cpus, memory_bytes, disk_bytes, systems; SUBMITTED
+            has stage, priority, cores, memory_bytes, disk_bytes, systems, seconds, limit_s
     """
 
     number: int

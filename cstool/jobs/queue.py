@@ -117,8 +117,10 @@ class Queue:
             if tables.find_job(connection, name) is not None:
                 raise CstoolError(f"job {name}: is in the queue already")
             now_s = tables.time_after(connection, self._clock())
-            tables.insert_job(connection, new_row(name, order, digest, backend, user, user_id, now_s))
-            tables.insert_event(connection, now_s, name, SUBMITTED, f"submitted by {user}", {})
+            row = new_row(name, order, digest, backend, user, user_id, now_s)
+            tables.insert_job(connection, row)
+            data = {"stage": row["stage"], "priority": order.priority, **_amounts(order.needs)}
+            tables.insert_event(connection, now_s, name, SUBMITTED, f"submitted by {user}", data)
             return _found(connection, name)
 
         return self._file.write(work)
@@ -404,3 +406,15 @@ def _expectations(
     if old.phase == QUEUED and reason != old.reason:
         columns |= changed_columns({"reason": reason})
     return columns
+
+
+def _amounts(needs: Needs) -> dict[str, Any]:
+    """What a job needs, as plain values."""
+    return {
+        "cores": needs.cores,
+        "memory_bytes": needs.memory_bytes,
+        "disk_bytes": needs.disk_bytes,
+        "systems": needs.systems,
+        "seconds": needs.seconds,
+        "limit_s": needs.limit_s,
+    }
