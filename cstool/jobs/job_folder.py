@@ -20,7 +20,7 @@ from cstool.jobs.names import check_label_map, check_name, check_note
 from cstool.jobs.order_text import order_of, order_text
 from cstool.words import size_text
 
-_LARGEST_FILE = 2**24
+_LARGEST_FILE = 16_000_000
 """bytes of an order, or of params"""
 _AGAIN = "submit the job again"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

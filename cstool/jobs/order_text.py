@@ -38,13 +38,11 @@ def order_of(text: bytes) -> JobOrder:
     """
     try:
         found = json.loads(text)
-        if found.pop("format") != FORMAT:
-            raise ValueError("it is of another cstool")
-        found |= {name: tuple(found[name]) for name in _TUPLES}
-        found |= {name: Path(found[name]) for name in _PATHS}
-        found["needs"] = Needs(**found["needs"])
-        if found["priority"] not in PRIORITIES:
-            raise ValueError("it has no priority")
-        return JobOrder(**found)
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        version = found.pop("format")
+        if version == FORMAT and found["priority"] in PRIORITIES:
+            found |= {name: tuple(found[name]) for name in _TUPLES}
+            found |= {name: Path(found[name]) for name in _PATHS}
+            return JobOrder(**{**found, "needs": Needs(**found["needs"])})
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError("it is no order") from error
+    raise ValueError("it is no order" if version == FORMAT else "it is of another cstool")

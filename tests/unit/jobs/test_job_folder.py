@@ -1,0 +1,248 @@
+"""The folder of a job: whole or not there, and read as if somebody had changed it."""
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cstool.errors import CstoolError
+from cstool.jobs import job_folder
+from cstool.jobs.job_folder import JobFolder
+from cstool.jobs.names import new_name
+from tests.end_to_end.disk import Disk
+from tests.unit.jobs.queues import NOBODY, an_order
+
+AGAIN = "\nhint: submit the job again"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@pytest.fixture
+def folder(tmp_path) -> JobFolder:
+    return JobFolder(tmp_path / new_name())
+
+
+@pytest.fixture
+def made(folder) -> JobFolder:
+    folder.make(an_order())
+    return folder
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "disk", 64 * 1024)
+    yield made
+    subprocess.run(["umount", "--lazy", str(made.place)], check=True)
+
+
+def refusal(folder: JobFolder, digest: str) -> str:
+    with pytest.raises(CstoolError) as found:
+        folder.order(digest)
+    return str(found.value)
+
+
+def digest_of(folder: JobFolder) -> str:
+    import hashlib
+
+    return hashlib.sha256(folder.job_file.read_bytes()).hexdigest()
+
+
+def test_what_is_made_is_read_again_and_is_its_owners_alone(folder):
+    order = an_order(params="a: ü\udcff\n", model_dir=Path("/a/\udcff"), max_steps=None, note="ü")
+    old = os.umask(0)
+    try:
+        digest = folder.make(order)
+    finally:
+        os.umask(old)
+    assert folder.order(digest) == order
+    assert digest == digest_of(folder)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder.path, *folder.path.iterdir())}
+    assert modes == {folder.name: 0o700, "job.json": 0o600, "params.yaml": 0o600}
+    assert folder.params_file.read_bytes() == "a: ü".encode() + b"\xff\n"
+    assert folder.owner_id() == os.geteuid()
+    assert os.listdir(folder.path.parent) == [folder.name]
+
+
+def test_its_places():
+    folder = JobFolder(Path("/jobs/wsjob-x"))
+    attempt = folder.attempt("execute", 2)
+    assert [str(path) for path in (folder.log("out"), folder.log("err"), folder.lock)] == [
+        "/jobs/wsjob-x/out",
+        "/jobs/wsjob-x/err",
+        "/jobs/wsjob-x/lock",
+    ]
+    assert str(attempt.path) == "/jobs/wsjob-x/attempts/execute-2"
+    assert [path.name for path in (attempt.began, attempt.stop, attempt.end)] == ["began.json", "stop.json", "end.json"]
+
+
+def test_the_last_attempt_is_the_one_with_the_largest_number(made):
+    assert made.last_attempt("execute") == 0
+    made.attempts.mkdir()
+    assert made.last_attempt("execute") == 0
+    for name in ("execute-2", "execute-10", "execute-9", "compile-11", "execute-x", "execute-", "execute-²"):
+        (made.attempts / name).mkdir()
+    assert (made.last_attempt("execute"), made.last_attempt("compile")) == (10, 11)
+
+
+def test_removing_it_is_quiet(made):
+    made.remove()
+    made.remove()
+    assert not made.path.exists()
+
+
+def test_one_that_is_there_stays_as_it_is(made):
+    digest = digest_of(made)
+    with pytest.raises(CstoolError) as found:
+        made.make(an_order(note="another"))
+    assert str(found.value) == f"{made.path}: cannot be written, got: Directory not empty"
+    assert made.order(digest) == an_order()
+    assert os.listdir(made.path.parent) == [made.name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"note": "a\nb"}, r"note: must be one line of characters that can be seen, got 'a\nb'"),
+        ({"labels": {"a": "v" * 10_240}}, "label a: its value must have at most 63 characters, it has 10,240"),
+        ({"labels": {"a": "b\nc"}}, r"label a: its value must be one line of characters that can be seen, got 'b\nc'"),
+        ({"priority": "p9"}, "priority: must be one of p1, p2, p3, got 'p9'"),
+        ({"params": "x" * 16_000_001}, "params: must be at most 16MB for a job, got 16,000,001 bytes"),
+    ],
+)
+def test_an_order_that_makes_no_job_is_refused(changes, message, folder):
+    with pytest.raises(CstoolError) as found:
+        folder.make(an_order(**changes))
+    assert str(found.value) == message
+    assert os.listdir(folder.path.parent) == []
+
+
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path):
+    with pytest.raises(CstoolError) as found:
+        JobFolder(tmp_path / "jobs" / "x").make(an_order())
+    assert str(found.value).splitlines()[0] == "job 'x': a job is called wsjob- and 22 small letters or digits"
+
+
+def test_on_a_full_disk_nothing_is_left_of_it(disk):
+    jobs = disk.place / "jobs"
+    jobs.mkdir()
+    folder = JobFolder(jobs / new_name())
+    with pytest.raises(CstoolError) as found:
+        folder.make(an_order(params="x" * 100_000))
+    assert str(found.value) == f"{folder.path}: cannot be written, got: No space left on device"
+    assert os.listdir(jobs) == []
+    assert folder.order(folder.make(an_order())) == an_order()
+
+
+@pytest.mark.parametrize("step", ["rename", "sync"])
+def test_whatever_fails_leaves_nothing(step, folder, monkeypatch):
+    def fail(*arguments: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    if step == "rename":
+        monkeypatch.setattr(job_folder.os, "rename", fail)
+    else:
+        original = job_folder.sync_folder
+        monkeypatch.setattr(
+            job_folder, "sync_folder", lambda path: fail() if path == folder.path.parent else original(path)
+        )
+    with pytest.raises(CstoolError) as found:
+        folder.make(an_order())
+    assert str(found.value) == f"{folder.path}: cannot be written, got: Input/output error"
+    assert os.listdir(folder.path.parent) == []
+
+
+# Somebody changed it.
+
+
+def test_an_order_that_was_edited_is_refused(made):
+    digest = digest_of(made)
+    order = json.loads(made.job_file.read_text())
+    made.job_file.write_text(json.dumps({**order, "run_words": ["rm", "-rf"]}))
+    assert refusal(made, digest) == f"{made.job_file}: must stay as it was submitted, it was edited{AGAIN}"
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "it is no order"),
+        (b"{}", "it is no order"),
+        (b"[]", "it is no order"),
+        (b'{"format": 2}', "it is of another cstool"),
+        (b'{"format": 1}', "it is no order"),
+        (b"\xff", "it is no order"),
+        (b"[" * 100_000, "it is no order"),
+    ],
+)
+def test_an_order_that_is_none_is_refused(content, what, made):
+    made.job_file.write_bytes(content)
+    assert refusal(made, digest_of(made)) == f"{made.job_file}: must be the order of a job, {what}{AGAIN}"
+
+
+@pytest.mark.parametrize("field", ["needs", "priority", "typed", "model_dir"])
+@pytest.mark.parametrize("value", [None, 7, "p9"])
+def test_an_order_with_a_field_of_another_kind_is_refused(field, value, made):
+    if (field, value) in (("typed", "p9"), ("model_dir", "p9")):
+        pytest.skip("that is one")
+    order = json.loads(made.job_file.read_text())
+    made.job_file.write_text(json.dumps({**order, field: value}))
+    assert refusal(made, digest_of(made)).startswith(f"{made.job_file}: must be the order of a job, it ")
+
+
+def test_params_that_were_edited_are_refused(made):
+    with made.params_file.open("a") as file:
+        file.write("# more\n")
+    expected = f"{made.params_file}: must stay as it was submitted, it was edited{AGAIN}"
+    assert refusal(made, digest_of(made)) == expected
+
+
+@pytest.mark.parametrize("name", ["job.json", "params.yaml"])
+def test_a_file_that_is_gone_or_something_else_is_refused(name, made, tmp_path):
+    digest, path = digest_of(made), made.path / name
+    content = path.read_bytes()
+    path.unlink()
+    assert refusal(made, digest) == f"{path}: must stay as it was submitted, it was removed{AGAIN}"
+    (tmp_path / "elsewhere").write_bytes(content)
+    path.symlink_to(tmp_path / "elsewhere")
+    assert refusal(made, digest) == f"{path}: cannot be read, got: Too many levels of symbolic links"
+    path.unlink()
+    os.mkfifo(path)  # which nobody writes to: whoever waited would wait for ever
+    assert refusal(made, digest) == f"{path}: must stay as it was submitted, it was replaced{AGAIN}"
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    assert refusal(made, digest) == f"{path}: must stay as it was submitted, it was replaced{AGAIN}"
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+def test_what_others_may_write_to_is_refused(mode, made):
+    digest = digest_of(made)
+    for path in (made.job_file, made.params_file, made.path):
+        path.chmod(mode)
+        assert refusal(made, digest) == (
+            f"{path}: nobody but its owner must be able to write to it (mode {mode:04o}){AGAIN}"
+        )
+        path.chmod(0o700)
+    made.path.chmod(mode)
+    with pytest.raises(CstoolError, match="nobody but its owner"):
+        made.owner_id()
+
+
+def test_a_folder_that_is_gone_or_a_link_is_refused(made):
+    digest = digest_of(made)
+    elsewhere = made.path.rename(made.path.with_name("elsewhere"))
+    assert refusal(made, digest) == f"{made.path}: the folder of the job must be there, it is not{AGAIN}"
+    made.path.symlink_to(elsewhere)
+    assert refusal(made, digest) == f"{made.path}: the folder of the job cannot be read, got: Not a directory"
+
+
+@needs_root
+def test_the_file_of_another_user_is_refused_and_the_folders_owner_is_told(made):
+    """A member of a group may link the order of another one into a folder of his own."""
+    digest = digest_of(made)
+    os.chown(made.path, NOBODY, NOBODY)
+    assert made.owner_id() == NOBODY
+    expected = f"{made.job_file}: must belong to who submitted the job, it belongs to uid 0{AGAIN}"
+    assert refusal(made, digest) == expected

@@ -1,0 +1,132 @@
+"""Names of jobs, labels and notes: those that are fine, and what is said of others."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.errors import CstoolError
+from cstool.jobs.names import (
+    check_beginning,
+    check_label_changes,
+    check_label_map,
+    check_labels,
+    check_name,
+    check_note,
+    is_name,
+    new_name,
+)
+
+NAME = "wsjob-" + "a1b2c3d4e5f6g7h8i9j0k1"
+HINT = "hint: cstool job list -a shows all names; the first letters of one suffice"
+
+
+def refusal(check: Callable[..., object], value: object) -> str:
+    with pytest.raises(CstoolError) as found:
+        check(value)
+    return str(found.value)
+
+
+def test_new_names_are_names_and_differ():
+    names = {new_name() for _ in range(200)}
+    assert len(names) == 200
+    assert all(re.fullmatch("wsjob-[a-z0-9]{22}", name) and check_name(name) == name for name in names)
+    assert len({letter for name in names for letter in name[6:]}) == 36
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("../x", "'../x'"),
+        ("", "''"),
+        ("/etc/passwd", "'/etc/passwd'"),
+        (f"{NAME}/..", f"'{NAME}/..'"),
+        (f"{NAME}\n", rf"'{NAME}\n'"),
+        (f"{NAME}\0", rf"'{NAME}\x00'"),
+        (NAME[:-1], f"'{NAME[:-1]}'"),
+        (f"{NAME}a", f"'{NAME}a'"),
+        (NAME.upper(), f"'{NAME.upper()}'"),
+        (NAME.replace("a", "ä"), f"'{NAME.replace('a', 'ä')}'"),
+        (NAME.replace("1", "١"), f"'{NAME.replace('1', '١')}'"),
+        ("x" * 10_000, f"'{'x' * 60}…'"),
+    ],
+)
+def test_what_is_no_name_is_refused(text, shown):
+    message = f"job {shown}: a job is called wsjob- and 22 small letters or digits\n{HINT}"
+    assert refusal(check_name, text) == message
+    assert not is_name(text)
+    if text != NAME[:-1]:
+        assert refusal(check_beginning, text) == message
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="wsjob-a1/.\n\0ä", max_size=30))
+def test_a_name_or_a_beginning_of_one_leads_to_no_other_folder(text):
+    for check in (check_name, check_beginning):
+        try:
+            check(text)
+        except CstoolError:
+            continue
+        assert re.fullmatch("[a-z0-9-]{1,28}", text)
+
+
+@pytest.mark.parametrize("length", range(1, len(NAME) + 1))
+def test_any_beginning_is_one(length):
+    assert check_beginning(NAME[:length]) == NAME[:length]
+
+
+def test_labels_are_pairs():
+    assert check_labels(["a=b", "x.y_z-1=", "path=/a=b c", "k=1"]) == {
+        "a": "b",
+        "x.y_z-1": "",
+        "path": "/a=b c",
+        "k": "1",
+    }
+    assert check_labels([]) == {}
+    assert check_label_changes(["a=b", "c-", "d-=e", "f--"]) == {"a": "b", "c": None, "d-": "e", "f-": None}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["a"], "label 'a': must be KEY=VALUE, or KEY- to remove one"),
+        (["a-"], "label 'a-': must be KEY=VALUE"),
+        (["=b"], "label '': its name must be 1 to 63 letters, digits, '.', '_' or '-', got 0 characters"),
+        (["a b=c"], "label 'a b': its name must be 1 to 63 letters, digits, '.', '_' or '-', got 3 characters"),
+        (["ä=c"], "label 'ä': its name must be 1 to 63 letters, digits, '.', '_' or '-', got 1 character"),
+        (["a\n=c"], r"label 'a\n': its name must be 1 to 63 letters, digits, '.', '_' or '-', got 2 characters"),
+        (
+            ["k" * 10_000 + "=c"],
+            f"label '{'k' * 60}…': its name must be 1 to 63 letters, digits, '.', '_' or '-', got 10,000 characters",
+        ),
+        (["a=b\nc"], r"label a: its value must be one line of characters that can be seen, got 'b\nc'"),
+        (["a=\x1b[2J"], r"label a: its value must be one line of characters that can be seen, got '\x1b[2J'"),
+        (["a=\udcff"], r"label a: its value must be one line of characters that can be seen, got '\udcff'"),
+        (["a=" + "v" * 10_000], "label a: its value must have at most 63 characters, it has 10,000"),
+        (["a=1", "a=2"], "label a: must be there once, it is there twice"),
+        ([f"k{number}=" for number in range(65)], "labels: a job may have 64, got 65"),
+        (["line\n" * 2000], "label '" + r"line\n" * 12 + "…': must be KEY=VALUE, or KEY- to remove one"),
+    ],
+)
+def test_what_are_no_labels_is_refused(pairs, message):
+    assert refusal(check_labels, pairs) == message
+
+
+def test_the_longest_labels_are_fine():
+    labels = {f"{'k' * 61}{number:02d}": "v" * 63 for number in range(64)}
+    assert check_label_map(labels) == labels
+    assert check_labels(f"{key}={value}" for key, value in labels.items()) == labels
+
+
+def test_a_label_is_changed_once():
+    assert refusal(check_label_changes, ["a=1", "a-"]) == "label a: must be there once, it is there twice"
+
+
+def test_a_note_is_a_line():
+    assert check_note("first try, with ü") == "first try, with ü"
+    assert check_note("n" * 500) == "n" * 500
+    assert refusal(check_note, "n" * 10_240) == "note: must have at most 500 characters, it has 10,240"
+    expected = r"note: must be one line of characters that can be seen, got 'a\nerror: b'"
+    assert refusal(check_note, "a\nerror: b") == expected
