@@ -40,6 +40,8 @@ _ASK_S = 5.0
 # -I and -S: nothing but this program and the standard library, whatever the environment and the folders say; it also
 # starts faster and takes less memory. A keeper of another user's job starts as root, who can read all of it.
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from cstool.jobs.keeper import main; sys.exit(main())"
+_KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
+"""what Python may need to start; a run has them only where its order says so"""
 _PACKAGES = str(Path(__file__).parents[2])
 _complaints: weakref.WeakKeyDictionary[subprocess.Popen[bytes], int] = weakref.WeakKeyDictionary()
 """what keepers have as their standard error: files without a name, by descriptor"""
@@ -235,7 +237,7 @@ def _start_program(*words: str) -> subprocess.Popen[bytes]:
             stdout=subprocess.DEVNULL,
             stderr=complaint,
             cwd="/",
-            env={},
+            env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
             start_new_session=True,
         )
     except OSError as error:
