@@ -1,5 +1,6 @@
 """The folder of a job: whole or not there, and read as if somebody had changed it."""
 
+import hashlib
 import json
 import os
 import stat
@@ -45,8 +46,6 @@ def refusal(folder: JobFolder, digest: str) -> str:
 
 
 def digest_of(folder: JobFolder) -> str:
-    import hashlib
-
     return hashlib.sha256(folder.job_file.read_bytes()).hexdigest()
 
 
@@ -109,7 +108,7 @@ def test_one_that_is_there_stays_as_it_is(made):
         ({"labels": {"a": "v" * 10_240}}, "label a: its value must have at most 63 characters, it has 10,240"),
         ({"labels": {"a": "b\nc"}}, r"label a: its value must be one line of characters that can be seen, got 'b\nc'"),
         ({"priority": "p9"}, "priority: must be one of p1, p2, p3, got 'p9'"),
-        ({"params": "x" * 16_000_001}, "params: must be at most 16MB for a job, got 16,000,001 bytes"),
+        ({"params": "x" * 16_000_001}, "params: a job must take at most 16MB, got 16,000,001 bytes"),
     ],
 )
 def test_an_order_that_makes_no_job_is_refused(changes, message, folder):
@@ -182,13 +181,11 @@ def test_an_order_that_is_none_is_refused(content, what, made):
 
 
 @pytest.mark.parametrize("field", ["needs", "priority", "typed", "model_dir"])
-@pytest.mark.parametrize("value", [None, 7, "p9"])
+@pytest.mark.parametrize("value", [None, 7])
 def test_an_order_with_a_field_of_another_kind_is_refused(field, value, made):
-    if (field, value) in (("typed", "p9"), ("model_dir", "p9")):
-        pytest.skip("that is one")
     order = json.loads(made.job_file.read_text())
     made.job_file.write_text(json.dumps({**order, field: value}))
-    assert refusal(made, digest_of(made)).startswith(f"{made.job_file}: must be the order of a job, it ")
+    assert refusal(made, digest_of(made)) == f"{made.job_file}: must be the order of a job, it is no order{AGAIN}"
 
 
 def test_params_that_were_edited_are_refused(made):
