@@ -27,12 +27,7 @@ if TYPE_CHECKING:
     from cstool.jobs.root import Root
 
 _STATIC = Path(__file__).parent / "static"
-_FILES = {
-    "/": ("index.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def make_app(
@@ -66,7 +61,8 @@ def make_app(
 
         return answer
 
-    routes = [Route(path, _file(name, kind)) for path, (name, kind) in _FILES.items()]
+    files = sorted(path for path in _STATIC.iterdir() if path.suffix in _TYPES)
+    routes = [Route("/" if path.suffix == ".html" else f"/{path.name}", _file(path)) for path in files]
     routes += [
         Route("/api/overview", endpoint("overview")),
         Route("/api/jobs/{name}", endpoint("job")),
@@ -83,8 +79,8 @@ def make_app(
     )
 
 
-def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    content = (_STATIC / name).read_bytes()
+def _file(path: Path) -> Callable[[Request], Awaitable[Response]]:
+    content, kind = path.read_bytes(), _TYPES[path.suffix]
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
     async def answer(request: Request) -> Response:

@@ -1,0 +1,215 @@
+"""An appliance to look at: jobs of several users, as if they had been submitted, run and ended, with their logs."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cstool.jobs.capacity import write_capacity
+from cstool.jobs.job import (
+    ACTIVE_PHASES,
+    CANCELLED,
+    COMPILE_STARTED,
+    COMPILED,
+    COMPILING,
+    CRASHED,
+    EXECUTE,
+    FAILED,
+    JOB_CANCELLED,
+    JOB_FAILED,
+    JOB_SUCCEEDED,
+    PREEMPTED,
+    QUEUED,
+    RUNNING,
+    STARTED,
+    SUCCEEDED,
+    Capacity,
+    Job,
+    JobOrder,
+    Needs,
+)
+from cstool.jobs.queue import Queue
+from cstool.jobs.root import Root, open_root
+
+CAPACITY = Capacity((0, 1, 2, 3), 16 * 10**9, 200 * 10**9, 8)
+USERS = ("alice", "bob", "carol", "dmitri", "erin")
+MODELS = ("gpt_tiny", "gpt2_small", "bert_base", "t5_small", "llama_tiny")
+_ENDED = {SUCCEEDED: JOB_SUCCEEDED, FAILED: JOB_FAILED, CANCELLED: JOB_CANCELLED}
+_ORDER = JobOrder(
+    typed=("cstool", "run", "--params", "params.yaml"),
+    program=("cstool",),
+    run_words=("run",),
+    compile_words=("compile",),
+    params="trainer: {}\n",
+    params_file="params.yaml",
+    working_dir=Path("/"),
+    environment={},
+    model="gpt_tiny",
+    mode="train",
+    model_dir=Path("/scratch/model_dir"),
+    compile_dir=Path("/scratch/compiled"),
+    compile_key="1",
+    max_steps=2000,
+    needs=Needs(1, 2 * 10**9, 10**9, 1, 600.0, sources={"cores": "stated", "memory_bytes": "estimated"}),
+)
+
+
+class Shown:
+    """An appliance under a folder, and a clock that can be set. A context manager, which closes the queue.
+
+    Args:
+        folder: where it is made
+        capacity: of it; None for one that was never started
+    """
+
+    def __init__(self, folder: Path, capacity: Capacity | None = CAPACITY) -> None:
+        self.now = time.time()
+        self.root: Root = open_root(folder, makes=True)
+        self.queue = Queue(self.root, clock=lambda: self.now)
+        if capacity is not None:
+            write_capacity(self.queue, capacity)
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.queue.close()
+
+    def submit(self, number: int = 0, *, needs: dict[str, Any] | None = None, user_id: int = 0, **changes: Any) -> str:
+        """Add a job; return its name."""
+        name = f"wsjob-{number:03d}{'abcdefghijklmnopqrs':s}"
+        order = replace(_ORDER, needs=replace(_ORDER.needs, **(needs or {})), **changes)
+        self.queue.add(name, order, "0" * 64, "local", user=USERS[number % len(USERS)], user_id=user_id)
+        return name
+
+    def compile(self, name: str, seconds: float) -> None:
+        """Have a job compile for so long."""
+        self.change(name, (COMPILE_STARTED, "compiles", {"attempt": 1}), phase=COMPILING)
+        self.now += seconds
+        self.change(name, (COMPILED, "compiled", {}), phase=QUEUED, stage=EXECUTE)
+
+    def start(self, name: str, cpus: Sequence[int], **fields: Any) -> None:
+        """Have a job run on these cores."""
+        needs = self.queue.job(name).needs
+        data = {"attempt": 1, "cpus": list(cpus), "memory_bytes": needs.memory_bytes, "systems": needs.systems}
+        event = (STARTED, f"runs on core {', '.join(map(str, cpus))}", data)
+        self.change(name, event, phase=RUNNING, stage=EXECUTE, cpus=tuple(cpus), reason="", **fields)
+
+    def stop(self, name: str, kind: str = PREEMPTED, text: str = "makes room for a p1 job") -> None:
+        """Have a running job wait again."""
+        self.change(name, (kind, text, {}), phase=QUEUED)
+
+    def end(self, name: str, phase: str = SUCCEEDED, reason: str = "", **fields: Any) -> None:
+        """Have a job end so."""
+        self.change(name, (_ENDED[phase], reason or phase.lower(), {}), phase=phase, reason=reason, **fields)
+
+    def change(self, name: str, event: tuple[str, str, dict[str, Any]], **fields: Any) -> Job:
+        """Change a job that has not ended."""
+        changed = self.queue.change(name, ACTIVE_PHASES, event=event, **fields)
+        assert changed is not None
+        return changed
+
+    def log(self, name: str, text: str, stream: str = "out") -> Path:
+        """Add lines to the log of a job, in a folder of its own."""
+        folder = self.root.job(name).path
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file = folder / stream
+        with open(file, "a") as log:
+            log.write(text)
+        return file
+
+
+def step_lines(first: int, last: int, every: int = 1, all_steps: int = 2000) -> str:
+    """Return what a run logs about its steps."""
+    return "".join(
+        f"2026-03-14 03:{step // 60 % 60:02d}:{step % 60:02d},277 INFO:   | Train Device=CSX, Step={step}, "
+        f"Loss={_loss(step):.5f}, Rate=76.24 samples/sec, GlobalRate=70.72 samples/sec, "
+        f"LoopTimeRemaining=0:10:00, TimeRemaining>0:{(all_steps - step) // 60:02d}:{(all_steps - step) % 60:02d}, "
+        "TokenRate=9053 tokens/sec, InputWait=1.8%\n"
+        for step in range(first, last + 1, every)
+    )
+
+
+def _loss(step: int) -> float:
+    return 2.4 + 3.0 * math.exp(-step / 300) + 0.08 * math.sin(step * 1.7) * math.cos(step * 0.31)
+
+
+def one_job(folder: Path) -> str:
+    """Make an appliance with one job, which runs; return its name."""
+    with Shown(folder) as shown:
+        now = shown.now
+        shown.now = now - 400
+        name = shown.submit(1, labels={"team": "vision", "run": "baseline"}, note="with the longer warm-up")
+        shown.now = now - 380
+        shown.compile(name, 22)
+        shown.now = now - 350
+        shown.start(name, [0, 1], expected_end=now + 500, peak_bytes=1_600_000_000)
+        shown.log(name, "Running command: cstool run --params params.yaml\nBeginning appliance run\n")
+        shown.log(name, step_lines(1, 760, 3))
+        shown.log(name, "warning: Input starvation detected: 12% of the time is spent waiting\n", "err")
+        return name
+
+
+def many_jobs(folder: Path, count: int = 200) -> list[str]:
+    """Make an appliance with many jobs, some of which run; return their names."""
+    names, free_at = [], dict.fromkeys(CAPACITY.cpus, -6000.0)
+    active = min(count // 4, 50)
+    with Shown(folder) as shown:
+        now = shown.now
+        for number in range(count - active):
+            cores = 1 + number % 2
+            cpus = sorted(sorted(free_at, key=lambda cpu: free_at[cpu])[:cores])
+            begin = max(free_at[cpu] for cpu in cpus)
+            shown.now = now + begin - 30
+            names.append(_submit(shown, number, cores))
+            shown.compile(names[-1], 2 + number % 5)
+            shown.now = now + begin
+            shown.start(names[-1], cpus)
+            long = 30.0 + 11 * (number * 7 % 13)
+            shown.now += long
+            phase = {3: FAILED, 7: CANCELLED}.get(number % 11, SUCCEEDED)
+            reason = {FAILED: "took more than its memory of 2 GB", CANCELLED: "cancelled by its owner"}.get(phase, "")
+            if number % 17 == 5:
+                shown.stop(names[-1])
+            elif number % 23 == 6:
+                shown.stop(names[-1], CRASHED, "died by SIGKILL")
+            shown.end(names[-1], phase, reason, exit_code=0)
+            for cpu in cpus:
+                free_at[cpu] = begin + long + 2
+        shown.now = now - 60
+        waiting = []
+        for number in range(count - active, count):
+            name = _submit(shown, number, 1 + number % 2)
+            names.append(name)
+            waiting.append(name)
+        shown.compile(waiting[0], 8)
+        shown.now = now - 50
+        shown.start(waiting[0], [0], expected_end=now + 300)
+        shown.compile(waiting[1], 6)
+        shown.start(waiting[1], [1, 2], expected_end=now + 90)
+        shown.change(waiting[2], (COMPILE_STARTED, "compiles", {"attempt": 1}), phase=COMPILING)
+        times, reasons = {}, {}
+        for place, name in enumerate(waiting[3:]):
+            times[name] = (now + 90 + 100.0 * (place // 2), now + 180 + 100.0 * (place // 2))
+            reasons[name] = "waits for 2 cores" if place % 2 else f"behind {waiting[1]}"
+        shown.queue.set_expected(times, reasons)
+        shown.log(waiting[0], step_lines(1, 300))
+    return names
+
+
+def _submit(shown: Shown, number: int, cores: int) -> str:
+    labels = {"team": ("vision", "speech", "nlp")[number % 3], "sweep": f"lr-{number % 10}"} if number % 3 else {}
+    return shown.submit(
+        number,
+        needs={"cores": cores, "memory_bytes": (1 + number % 4) * 10**9, "systems": 1 + number % 2},
+        priority=("p1", "p2", "p2", "p3")[number % 4],
+        labels=labels,
+        note="a second seed, to see whether it was luck" if number % 8 == 1 else "",
+        model=MODELS[number % len(MODELS)],
+        user_id=os.geteuid(),
+    )
