@@ -328,6 +328,14 @@ class Queue:
 
         self._file.write(work)
 
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs there are in each phase, those with none included."""
+        return self._file.read(tables.count_by_phase)
+
+    def forget(self, name: str) -> None:
+        """Remove a job that its back end did not take, with its events; one that does not wait any more stays."""
+        self._file.write(lambda connection: tables.remove_waiting(connection, name))
+
     def prune(self) -> list[str]:
         """Remove ended jobs, those that ended first, and events beyond what is kept (KEEPS); return the jobs' names.
 

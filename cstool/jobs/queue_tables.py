@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from cstool.errors import CstoolError
-from cstool.jobs.job import ACTIVE_PHASES, ENDED_PHASES, QUEUED, SUCCEEDED, Event, Job
+from cstool.jobs.job import ACTIVE_PHASES, ENDED_PHASES, PHASES, QUEUED, SUCCEEDED, Event, Job
 from cstool.jobs.names import check_beginning
 from cstool.jobs.queue_rows import EVENT_COLUMNS, JOB_COLUMNS, DamagedRow, bound, brief, event_of, job_of, unbound
 from cstool.words import counted
@@ -175,6 +175,19 @@ def step_times_s(connection: sqlite3.Connection, compile_key: str, cores: int) -
         (compile_key, SUCCEEDED, cores, _HISTORY),
     )
     return [time_s for (time_s,) in rows]
+
+
+def count_by_phase(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return how many jobs there are in each phase."""
+    rows = connection.execute("SELECT phase, count(*) FROM jobs GROUP BY phase")
+    return {**dict.fromkeys(PHASES, 0), **dict(rows)}
+
+
+def remove_waiting(connection: sqlite3.Connection, name: str) -> None:
+    """Remove a job that waits, with its events."""
+    gone = connection.execute("DELETE FROM jobs WHERE name = ? AND phase = ?", (name, QUEUED)).rowcount
+    if gone:
+        connection.execute("DELETE FROM events WHERE job = ?", (name,))
 
 
 def count_ended(connection: sqlite3.Connection) -> int:
