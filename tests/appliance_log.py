@@ -8,7 +8,7 @@ prints every fault, and ends with 1 if there is one. Checked are:
 - clocks and numbers never go back;
 - each job is submitted once, ends once, and nothing happens to it after that but labels;
 - its attempts count up and follow each other: none begins while another is under way, none ends that did not begin;
-- what jobs hold while they execute never exceeds the capacity, no core is held twice, no job holds what it did not ask for;
+- what executing jobs hold never exceeds the capacity, no core is held twice, no job holds what it did not ask for;
 - when a job starts, none that comes before it by (priority, number), is ready, and needs no more is left waiting;
 - no more compiles at a time than allowed; nothing starts while drained; a shared compile was done before.
 """
@@ -236,6 +236,8 @@ class _Checker:
     def ends(self, job: _Job, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "succeeded":
             self.expect(job, kind, EXECUTING)
+        elif data.get("attempt"):  # one that waits may be cancelled too, but then no attempt is over
+            self.expect(job, kind, COMPILING, EXECUTING)
         if job.state in (COMPILING, EXECUTING):
             self.over(job, "compile" if job.state == COMPILING else "execute", data)
         job.state = ENDED
