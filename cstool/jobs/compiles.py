@@ -49,6 +49,10 @@ class Compiles:
         self._done: dict[_Key, str] | None = None
         self._folders: dict[str, str] = {}
 
+    def use(self, queue: Queue) -> None:
+        """Go on with the queue as it was opened again."""
+        self._queue = queue
+
     def plan(self, jobs: Iterable[Job], at_most: int) -> CompilePlan:
         """Plan compiles.
 

@@ -14,10 +14,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from cstool.atomic_file import lock_file
+from cstool.atomic_file import is_named, lock_file
 from cstool.errors import CstoolError
 from cstool.jobs.job import SUPERVISOR_STARTED, SUPERVISOR_STOPPED
 from cstool.jobs.keeping import this_boot_id
+from cstool.jobs.names import is_name
 from cstool.jobs.queue import Queue
 from cstool.jobs.root import Root, open_root
 from cstool.jobs.supervisor import Supervisor
@@ -37,22 +38,26 @@ ORPHAN_S = 3600.0
 """a folder that no job of the queue has is left alone for so long: its job may be about to be added [s]"""
 
 
+class LockGone(CstoolError):
+    """The lock of a supervisor was removed: it must end."""
+
+
 def supervise(root: Root, *, ended: threading.Event | None = None) -> None:
     """Supervise an appliance until SIGTERM or SIGINT, or until `ended` is set. Jobs that run go on.
 
+    A queue that cannot be read or written, such as on a full disk, is tried again until it can.
+
     Raises:
-        CstoolError: another one does, or the queue cannot be opened
+        CstoolError: another one does; or the folder, or the lock in it, is gone
     """
     ended = threading.Event() if ended is None else ended
-    log = SupervisorLog(root.folder)
     lock = hold_supervisor(root)
     try:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: ended.set())
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        with Queue(root) as queue:
-            _supervise(root, queue, ended, log)
+        _Supervising(root, lock, ended).run()
     finally:
         os.close(lock)
 
@@ -89,35 +94,73 @@ def runs_already(root: Root, holder: str) -> CstoolError:
     )
 
 
-def _supervise(root: Root, queue: Queue, ended: threading.Event, log: SupervisorLog) -> None:
-    boot_id = this_boot_id()
-    supervisor = Supervisor(root, queue, boot_id=boot_id, say=log.say)
-    data = {"pid": os.getpid(), "host": socket.gethostname(), "boot_id": boot_id}
-    log.say(f"process {os.getpid()} supervises {root.folder}")
-    noted, version, planned_s, pruned_s = False, -1, -PLAN_S, time.monotonic() - PRUNE_S
-    while not ended.is_set():
-        try:
-            if not noted:
-                queue.note(SUPERVISOR_STARTED, f"process {os.getpid()} supervises", data)
-                noted = True
+class _Supervising:
+    """The loop around a supervisor.
+
+    Args:
+        root: of the appliance
+        lock: descriptor of the lock that is held
+        ended: set when it is to end
+    """
+
+    def __init__(self, root: Root, lock: int, ended: threading.Event) -> None:
+        self._root, self._lock, self._ended = root, lock, ended
+        self._log = SupervisorLog(root.folder)
+        self._boot_id = this_boot_id()
+        self._noted = False
+        self._supervisor: Supervisor | None = None
+        self._pruned_s = time.monotonic() - PRUNE_S
+
+    def run(self) -> None:
+        """Supervise until told to end; see `supervise`."""
+        self._log.say(f"process {os.getpid()} supervises {self._root.folder}")
+        while not self._ended.is_set():
+            try:
+                with Queue(self._root, makes=False) as queue:
+                    self._supervise(queue)
+            except LockGone:
+                raise
+            except (CstoolError, OSError) as error:
+                self._check_lock()
+                self._log.say(f"tried again: {error.message if isinstance(error, CstoolError) else error}")
+                self._ended.wait(TROUBLE_S)
+        if self._supervisor is not None:
+            self._supervisor.forget_children()
+        self._log.say(f"process {os.getpid()} supervises no more")
+
+    def _supervise(self, queue: Queue) -> None:
+        """Supervise as long as the queue can be read and written."""
+        if self._supervisor is None:
+            self._supervisor = Supervisor(self._root, queue, boot_id=self._boot_id, say=self._log.say)
+        supervisor = self._supervisor
+        supervisor.use(queue)
+        data = {"pid": os.getpid(), "host": socket.gethostname(), "boot_id": self._boot_id}
+        if not self._noted:
+            queue.note(SUPERVISOR_STARTED, f"process {os.getpid()} supervises", data)
+            self._noted = True
+        version, planned_s = -1, -PLAN_S
+        while not self._ended.is_set():
             now_s, now_version = time.monotonic(), queue.version()
-            if supervisor.has_running() or now_version != version or now_s - planned_s > PLAN_S:
+            if supervisor.follows() or now_version != version or now_s - planned_s > PLAN_S:
+                self._check_lock()
                 version, planned_s = now_version, now_s
-                # What it changed may let it change more.
                 if supervisor.turn():
-                    planned_s = -PLAN_S
-                    continue
-            if now_s - pruned_s > PRUNE_S:
-                pruned_s = now_s
-                _prune(root, queue)
-            ended.wait(ROUND_S)
-        except (CstoolError, OSError) as error:
-            log.say(f"tried again: {error.message if isinstance(error, CstoolError) else error}")
-            ended.wait(TROUBLE_S)
-    supervisor.forget_children()
-    log.say(f"process {os.getpid()} supervises no more")
-    with suppress(CstoolError):
+                    continue  # what it changed may let it change more
+            if now_s - self._pruned_s > PRUNE_S:
+                self._pruned_s = now_s
+                _prune(self._root, queue)
+            self._ended.wait(ROUND_S)
         queue.note(SUPERVISOR_STOPPED, f"process {os.getpid()} supervises no more", data)
+
+    def _check_lock(self) -> None:
+        """Check that nobody has removed the lock: then another one could supervise as well.
+
+        Raises:
+            LockGone: it is gone
+        """
+        if not is_named(self._lock, self._root.supervisor_lock):
+            self._log.say("its lock is gone")
+            raise LockGone(f"{self._root.supervisor_lock}: must be there as long as a supervisor runs, it is gone")
 
 
 def _prune(root: Root, queue: Queue) -> None:
@@ -130,10 +173,10 @@ def _prune(root: Root, queue: Queue) -> None:
             with suppress(OSError):
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime < ORPHAN_S:
                     continue
-            known = {job.name for job in queue.jobs()} if known is None else known
-            if entry.name not in known:
-                with suppress(CstoolError):  # what has no name of a job is not ours
-                    root.job(entry.name).remove()
+            if known is None:
+                known = {job.name for job in queue.jobs()}
+            if entry.name not in known and is_name(entry.name):
+                root.job(entry.name).remove()
 
 
 def main(arguments: list[str]) -> int:

@@ -113,6 +113,7 @@ class Supervisor:
         self._told: dict[str, tuple[str, int, str]] = {}
         """job -> the attempt that was told to stop, and how"""
         self._compiles = Compiles(root, queue)
+        self._follows = False
 
     def turn(self) -> bool:
         """Do all that is to be done now, and return whether anything was.
@@ -125,6 +126,7 @@ class Supervisor:
         followed = [self._follow(job) for job in jobs if job.phase in (COMPILING, RUNNING)]
         if any(followed):
             jobs = self._jobs()
+        self._follows = any(job.phase != QUEUED for job in jobs)
         capacity = read_capacity(self._queue)
         if capacity is None:
             return any(followed)
@@ -133,11 +135,17 @@ class Supervisor:
             started = self._compile(jobs, capacity)
             jobs = self._jobs() if started else jobs
             started |= self._execute(jobs, capacity)
+        self._follows |= started
         return started or any(followed)
 
-    def has_running(self) -> bool:
-        """Say whether keepers that this process started live, so that there soon may be something to do."""
-        return bool(self._children)
+    def use(self, queue: Queue) -> None:
+        """Go on with the queue as it was opened again."""
+        self._queue = queue
+        self._compiles.use(queue)
+
+    def follows(self) -> bool:
+        """Say whether anything runs, so that its keeper may have something to say."""
+        return self._follows
 
     def forget_children(self) -> None:
         """Let keepers go on without this process, which is about to end."""
@@ -179,7 +187,7 @@ class Supervisor:
         words = last_words(folder.path, folder.log("err")) if kept.state != ALIVE else ""
         if (over := outcome(job, kept, self._boot_id, words)) is not None:
             return self._close(job, over)
-        if job.asked and self._told.get(job.name) != (job.stage, job.attempt, job.asked):
+        if kept.state == ALIVE and job.asked and self._told.get(job.name) != (job.stage, job.attempt, job.asked):
             try:
                 self._keepers.ask(folder, job.stage, job.attempt, job.asked)
                 self._told[job.name] = (job.stage, job.attempt, job.asked)
