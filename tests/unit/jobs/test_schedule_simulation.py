@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from cstool.jobs.job import PRIORITIES, Capacity, Needs
 from cstool.jobs.schedule import Holding, Waiting, plan
+from tests.appliance_log import faults
 from tests.unit.jobs.schedules import all_of, amounts, is_enough, order
 
 
@@ -37,6 +39,8 @@ class Day:
     done: list[str] = field(default_factory=list)
     stops: int = 0
     backfills: int = 0
+    attempts: dict[str, int] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
 
     def comes(self, number: int) -> None:
         seconds = self.chance.choice((1, 5, 20, 100)) * self.chance.random() + 0.1
@@ -47,6 +51,12 @@ class Day:
         urgent = self.preempts and self.chance.random() < 0.4
         self.waiting[name] = Waiting(name, self.chance.choice(PRIORITIES), number, wanted, urgent)
         self.left_s[name] = seconds
+        self.tell(name, "submitted", stage="execute", priority=self.waiting[name].priority, **asdict(wanted))
+
+    def tell(self, name: str, kind: str, **data: Any) -> None:
+        """Write an event as the queue does."""
+        event = {"number": len(self.events) + 1, "at": self.now, "job": name, "kind": kind, "text": kind, "data": data}
+        self.events.append(event)
 
     def plans(self) -> None:
         """Do what is planned, until nothing more is."""
@@ -68,6 +78,8 @@ class Day:
         may_stop = self.chance.random() < 0.8
         self.running[name] = Holding(name, job.priority, job.number, job.needs, cpus, end, may_stop)
         self.ends[name], self.began[name] = self.now + self.left_s[name], self.now
+        self.attempts[name] = self.attempts.get(name, 0) + 1
+        self.tell(name, "started", **{**asdict(job.needs), "attempt": self.attempts[name], "cpus": list(cpus)})
 
     def stop(self, name: str, waiting: list[Waiting]) -> None:
         """Ask it to stop: that takes a while, or it ends before."""
@@ -78,6 +90,7 @@ class Day:
         self.running[name] = replace(job, is_stopping=True)
         self.ends[name] = min(self.ends[name], self.now + self.chance.random() * 3)
         self.stops += 1
+        self.tell(name, "stop_asked", asked="preempt")
 
     def check(self, before: list[Waiting], started: list[str]) -> None:
         held = [amounts(job.needs) for job in self.running.values()] or [(0, 0, 0, 0)]
@@ -107,14 +120,12 @@ class Day:
             del self.ends[name]
             if spent >= self.left_s[name] * (1 - 1e-9):
                 self.done.append(name)
+                self.tell(name, "succeeded")
                 continue
             assert job.is_stopping
             self.left_s[name] -= spent
-            guess = None if job.needs.seconds is None else max(0.1, job.needs.seconds - spent)
-            again = Waiting(
-                name, job.priority, job.number, replace(job.needs, seconds=guess), self.chance.random() < 0.1
-            )
-            self.waiting[name] = again
+            self.tell(name, "preempted")
+            self.waiting[name] = Waiting(name, job.priority, job.number, job.needs, self.chance.random() < 0.1)
 
 
 @pytest.mark.parametrize("preempts", [False, True])
@@ -133,6 +144,7 @@ def test_a_day(seed: int, exact: bool, preempts: bool) -> None:
     assert not day.waiting
     assert day.backfills > 0
     assert (day.stops > 0) == preempts
+    assert faults(day.events, asdict(day.whole), backfills=True) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
