@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import json
 import math
@@ -17,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cstool.errors import CstoolError
+from cstool.jobs.backend import LOCAL
 from cstool.jobs.job import ENDED_PHASES, Job
 from cstool.jobs.names import check_name
 from cstool.page import rows
@@ -35,6 +38,8 @@ MOST_EVENTS = 500
 _MOST_NEW = 20_000
 """events that the timeline takes at a time; of older ones it would show nothing"""
 _MOST_BODY = 65536
+_ASK_EVERY_S = 2.0
+"""how often a back end that is no supervisor of ours is asked how its jobs are [s]"""
 _CURVES = 64
 """jobs whose curves are kept, so that only what was added to the log is read"""
 
@@ -69,36 +74,60 @@ class Api:
     ) -> None:
         self.root, self.queue, self.status, self.token = root, queue, status, token
         self.timeline = Timeline()
+        self._overview: tuple[tuple[int, ApplianceStatus, Viewer], bytes] | None = None
+        self._are_elsewhere = False
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_at = -math.inf
         self._curves: OrderedDict[str, LogCurve] = OrderedDict()
         self._reading = threading.Lock()
 
     async def overview(self, request: Request) -> Response:
         """Answer with the appliance, the rows of the table, and the timeline."""
         viewer = self._viewer(request)
-        status = self.status(self.root)
+        # What is read after the version is at least as new as that.
+        key = (self.queue.version(), self.status(self.root), viewer)
+        if self._overview is None or self._overview[0] != key:
+            self._overview = key, _encoded(self._look(key[1], viewer))
+        self._bring_up_to_date()
+        return _answer(request, self._overview[1])
+
+    def _look(self, status: ApplianceStatus, viewer: Viewer) -> dict[str, Any]:
         active = self.queue.jobs(active=True)
         ended = self.queue.jobs(phases=ENDED_PHASES, limit=rows.MOST_ENDED)
         self.timeline.add(self.queue.events(after=self.timeline.last, limit=_MOST_NEW))
         cpus = () if status.capacity is None else status.capacity.cpus
-        spans = [*self.timeline.spans(), *expected_spans(active, cpus)]
-        return _json(
-            request,
-            {
-                "appliance": {
-                    "root": str(self.root.folder) if viewer.is_here else "",
-                    "supervisor": status.supervisor,
-                    "drained": status.drained,
-                    "backend": status.backend,
-                    "capacity": rows.capacity_row(status.capacity),
-                    "used": rows.capacity_row(status.used),
-                    "phases": status.phases,
-                    "ended": rows.ended_count(status.phases),
-                },
-                "viewer": {"user": viewer.user, "may_change": viewer.has_token, "has_tokens": self.token is not None},
-                "jobs": rows.job_rows(active, ended),
-                "spans": [span_row(span) for span in spans],
+        self._are_elsewhere = any(job.backend != LOCAL for job in active)
+        return {
+            "appliance": {
+                "supervisor": status.supervisor,
+                "drained": status.drained,
+                "backend": status.backend,
+                "capacity": rows.capacity_row(status.capacity),
+                "used": rows.capacity_row(status.used),
+                "phases": status.phases,
             },
-        )
+            "viewer": {"user": viewer.user, "may_change": viewer.has_token, "has_tokens": self.token is not None},
+            "jobs": rows.job_rows(active, ended),
+            "spans": [span_row(span) for span in [*self.timeline.spans(), *expected_spans(active, cpus)]],
+        }
+
+    def _bring_up_to_date(self) -> None:
+        """Have other back ends say now and then how their jobs are, beside the answers."""
+        now = time.monotonic()
+        if self._are_elsewhere and self._asking is None and now - self._asked_at > _ASK_EVERY_S:
+            self._asked_at = now
+            self._asking = asyncio.create_task(run_in_threadpool(self._ask_elsewhere))
+            self._asking.add_done_callback(self._has_asked)
+
+    def _ask_elsewhere(self) -> None:
+        from cstool.jobs.client import open_jobs
+
+        # A scheduler that does not answer now may do so later; what is known is shown.
+        with contextlib.suppress(CstoolError), open_jobs(self.root.folder) as jobs:
+            jobs.jobs(active=True)
+
+    def _has_asked(self, _: asyncio.Task[None]) -> None:
+        self._asking = None
 
     async def job(self, request: Request) -> Response:
         """Answer with all about one job."""
@@ -263,8 +292,15 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _json(request: Request, value: dict[str, Any]) -> Response:
+    return _answer(request, _encoded(value))
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _answer(request: Request, content: bytes) -> Response:
     """Answer with JSON, or that it is what the page has already. The time is a header, so that it changes nothing."""
-    content = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "no-store", "X-Appliance-Time": f"{time.time():.3f}"}
     if request.method == "GET" and request.headers.get("if-none-match") == tag:

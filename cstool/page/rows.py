@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cstool.jobs.job import CANCELLED, FAILED, QUEUED, SUCCEEDED, Capacity, Event, Job
+from cstool.jobs.job import QUEUED, Capacity, Event, Job
 from cstool.plain_text import one_line
 
 MOST_ACTIVE, MOST_ENDED = 1000, 200
@@ -74,11 +74,6 @@ def capacity_row(capacity: Capacity | None) -> dict[str, Any] | None:
 def event_rows(events: Iterable[Event]) -> list[dict[str, Any]]:
     """Return events for a list, the oldest first."""
     return [{"number": e.number, "at": _time(e.at), "kind": e.kind, "text": one_line(e.text)} for e in events]
-
-
-def ended_count(phases: dict[str, int]) -> int:
-    """Return how many jobs have ended."""
-    return sum(phases.get(phase, 0) for phase in (SUCCEEDED, FAILED, CANCELLED))
 
 
 def _time(seconds: float | None) -> float | None:

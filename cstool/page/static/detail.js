@@ -4,7 +4,6 @@ import { Curve } from "./curve.js";
 import { bytes, clock, duration, make, plural, setText } from "./words.js";
 
 const STREAMS = { out: "Log", err: "Errors" };
-const SECONDS = ["seconds", "limit_s"];
 
 export class Detail {
   /**
@@ -15,6 +14,7 @@ export class Detail {
     this.element = element;
     this.actions = actions;
     this.name = null;
+    this.job = null;
   }
 
   /** Begin with a job, before anything is known of it. */
@@ -70,6 +70,7 @@ export class Detail {
 
   close() {
     this.name = null;
+    this.job = null;
     this.element.hidden = true;
     this.element.replaceChildren();
   }
@@ -94,8 +95,9 @@ export class Detail {
     p.hidden.hidden = job.may_read;
   }
 
-  /** Times that go on without the server. */
-  tick(now) {
+  /** Times that go on without the server; `expects`: whether what waits is expected to start. */
+  tick(now, expects = this.expects) {
+    this.expects = expects;
     const { job, parts: p } = this;
     if (job === null) {
       return;
@@ -107,7 +109,7 @@ export class Detail {
     if (job.position !== null) {
       words.push(`position ${job.position}`);
     }
-    if (job.expected_start !== null && job.phase === "QUEUED") {
+    if (expects && job.expected_start !== null && job.phase === "QUEUED") {
       words.push(`expected to start ${job.expected_start > now ? `in ${duration(job.expected_start - now)}` : "soon"}`);
     }
     if (job.phase === "RUNNING" && job.expected_end !== null) {
@@ -170,7 +172,7 @@ export class Detail {
     ];
     return rows.map(([name, field, value]) =>
       make("tr", {}, make("th", { scope: "row", text: name }), make("td", { text: value }),
-        make("td", { class: "muted", text: needs.sources[field] ?? (SECONDS.includes(field) && needs[field] === null ? "" : "") })));
+        make("td", { class: "muted", text: needs.sources[field] ?? "" })));
   }
 
   showCurve(data) {

@@ -64,7 +64,8 @@ export class Gantt {
     if (this.view === null || width < 50) {
       return;
     }
-    const { spans, capacity, jobs } = this.view;
+    const { capacity, jobs } = this.view;
+    const spans = this.view.spans.map((span) => this.late(span));
     const cpus = capacity === null ? coresOf(spans) : capacity.cpus;
     const compiles = packed(spans.filter((span) => span.stage === "compile"));
     const lanes = Math.max(1, ...[...compiles.values()].map((lane) => lane + 1));
@@ -118,6 +119,12 @@ export class Gantt {
     this.keepTabStop();
   }
 
+  /** What was expected before now is late: it is expected now. */
+  late(span) {
+    const by = this.now - span.begin;
+    return span.how === "expected" && by > 0 ? { ...span, begin: this.now, end: span.end === null ? null : span.end + by } : span;
+  }
+
   /** Which times are shown: what was chosen, or what goes on and what ended lately; some of what is expected. */
   bounds(spans) {
     const past = spans.filter((span) => span.how !== "expected");
@@ -148,7 +155,7 @@ export class Gantt {
       draw("text", { x: left - 8, y: compileTop + (lanes * compileHeight) / 2 + 4, "text-anchor": "end", text: "compile" }),
       draw("text", { x: left - 8, y: bottom + 10 + STRIP / 2 + 4, "text-anchor": "end", text: "memory" }),
     );
-    const roomy = (to - from) * (90 / (width - left));
+    const roomy = (to - from) * ((width < 600 ? 62 : 90) / (width - left));
     const step = STEPS.find((one) => one >= roomy) ?? 604800;
     const offset = new Date(from * 1000).getTimezoneOffset() * 60;
     for (let time = Math.ceil((from - offset) / step) * step + offset; time <= to; time += step) {
@@ -179,7 +186,7 @@ export class Gantt {
     const all = capacity === null ? 0 : capacity.memory_bytes;
     if (all > 0) {
       const y = (amount) => top + STRIP * (1 - Math.min(amount / all, 1));
-      const past = steps(spans, this.now, from, this.now, this.view.jobs);
+      const past = steps(spans.filter((span) => span.how !== "expected"), this.now, from, this.now, this.view.jobs);
       const later = steps(spans, this.now, this.now, to, this.view.jobs);
       for (const [name, points] of [["used", past], ["later", later]]) {
         let path = `M${x(points[0][0])} ${top + STRIP}`;
@@ -221,7 +228,7 @@ export class Gantt {
     const room = Math.floor((width - 10) / 6.6);
     const full = job === undefined ? shortName(span.job) : `${job.model} ${shortName(span.job)}`;
     const label = full.length <= room ? full : shortName(span.job);
-    text.textContent = tall >= 13 && label.length <= room ? label : "";
+    text.textContent = tall >= 16 && label.length <= room ? label : "";
     text.setAttribute("x", (x1 + 6).toFixed(1));
     text.setAttribute("y", (y + tall / 2 + 4).toFixed(1));
     const told = this.told(span, job);

@@ -55,7 +55,9 @@ async function ask(path, options) {
   if (page.token) {
     headers.Authorization = `Bearer ${page.token}`;
   }
-  const response = await fetch(path, { cache: "no-store", credentials: "omit", ...options, headers });
+  const response = await fetch(path, { cache: "no-store", credentials: "omit", ...options, headers }).catch(() => {
+    throw new Error("The server of this page does not answer; what is shown may be old.");
+  });
   const time = Number(response.headers.get("X-Appliance-Time"));
   if (time) {
     const offset = time - Date.now() / 1000;
@@ -94,7 +96,7 @@ async function look() {
       say("The token is needed to look from elsewhere.");
       byId("token").hidden = false;
     } else {
-      say(error.status ? error.message : "The server of this page does not answer; what is shown may be old.");
+      say(error.message);
     }
   } finally {
     page.looking = false;
@@ -109,6 +111,12 @@ async function lookOnce() {
   if (view !== page.source) {
     page.source = view;
     page.view = { ...view, capacity: view.appliance.capacity, jobs: new Map(view.jobs.map((job) => [job.name, job])) };
+    // Where nobody starts jobs, none is expected to start.
+    const { supervisor, drained, backend } = view.appliance;
+    page.view.expects = backend !== "local" || (supervisor !== null && !drained);
+    if (!page.view.expects) {
+      page.view.spans = view.spans.filter((span) => span.how !== "expected");
+    }
   }
   showAll();
   const name = selected();
@@ -148,13 +156,13 @@ function showAll() {
     return;
   }
   showAppliance(view.appliance);
-  setText(byId("viewer"), view.viewer.may_change ? `${view.viewer.user}, with token` : view.viewer.user);
+  setText(byId("viewer"), view.viewer.user ? `as ${view.viewer.user}${view.viewer.may_change ? ", with token" : ""}` : "");
   byId("token").hidden = !view.viewer.has_tokens;
   setText(byId("token"), view.viewer.may_change ? "Forget token" : "Enter token");
   showUsers();
   showJobs();
   gantt.show(view, now(), selected());
-  detail.tick(now());
+  detail.tick(now(), view.expects);
 }
 
 function showAppliance({ supervisor, drained, capacity, used, backend }) {
@@ -210,7 +218,7 @@ function showJobs() {
   const all = [...view.jobs.values()];
   const shown = all.filter((job) => matches(job, filter));
   const total = Object.values(view.appliance.phases).reduce((sum, count) => sum + count, 0);
-  table.show(shown, now(), selected());
+  table.show(shown, now(), selected(), view.expects);
   setText(byId("count"), counted(shown.length, all.length, total - all.length));
   byId("empty").hidden = shown.length > 0;
   byId("rows").parentElement.hidden = shown.length === 0;

@@ -18,8 +18,9 @@ export class Table {
     body.addEventListener("keydown", (event) => this.move(event));
   }
 
-  /** Show these jobs, in this order. */
-  show(jobs, now, selected) {
+  /** Show these jobs, in this order; `expects`: whether what waits is expected to start. */
+  show(jobs, now, selected, expects) {
+    this.expects = expects;
     const seen = new Set();
     let before = null;
     for (const job of jobs) {
@@ -96,7 +97,7 @@ export class Table {
     } else {
       setText(long, "");
     }
-    if (job.phase === "QUEUED" && job.expected_start !== null) {
+    if (job.phase === "QUEUED" && job.expected_start !== null && this.expects) {
       setText(until, job.expected_start > now ? `starts ${clock(job.expected_start, now)}` : "starts soon");
     } else if (job.phase === "RUNNING" && job.expected_end !== null) {
       setText(until, job.expected_end > now ? `ends ${clock(job.expected_end, now)}` : "ends soon");
