@@ -223,7 +223,6 @@ class _Checker:
             self.fault(
                 f"attempt {told[1]} to {told[0]} is over, but attempt {job.attempts[stage]} to {stage} was begun"
             )
-        job.held, job.cpus = (0, 0, 0, 0), ()
 
     def comes_back(self, job: _Job, kind: str, data: Mapping[str, Any]) -> None:
         self.expect(job, kind, COMPILING, EXECUTING)
@@ -231,7 +230,7 @@ class _Checker:
             self.fault("is preempted, but was not asked to stop for another job")
         compiles = job.state == COMPILING
         self.over(job, "compile" if compiles else "execute", data)
-        job.state, job.ready_since, job.asked = COMPILES_NEXT if compiles else READY, self.event["at"], ""
+        job.state, job.ready_since = COMPILES_NEXT if compiles else READY, self.event["at"]
 
     def ends(self, job: _Job, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "succeeded":

@@ -175,6 +175,12 @@ def test_nobody_is_preempted_unasked() -> None:
         assert [fault.partition(": ")[2] for fault in log.faults()] == [text]
 
 
+def test_what_was_asked_of_one_attempt_is_not_asked_of_the_next() -> None:
+    log = Log().submit("a").start("a", 0).add("a", "stop_asked", asked="preempt").over("a", "preempted")
+    log.start("a", 0).over("a", "preempted").start("a", 0).over("a")
+    assert log.faults() == ["event 6: a: is preempted, but was not asked to stop for another job"]
+
+
 def test_no_core_is_held_twice() -> None:
     log = Log().submit("a").submit("b").start("a", 0).start("b", 0).over("a").over("b")
     assert log.faults() == ["event 4: b: gets cores [0], which a has"]

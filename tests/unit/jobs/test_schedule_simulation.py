@@ -118,7 +118,7 @@ class Day:
             job = self.running.pop(name)
             spent = self.now - self.began[name]
             del self.ends[name]
-            if spent >= self.left_s[name] * (1 - 1e-9):
+            if spent >= self.left_s[name] * (1 - 1e-6):
                 self.done.append(name)
                 self.tell(name, "succeeded")
                 continue
