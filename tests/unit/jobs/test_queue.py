@@ -1,0 +1,534 @@
+"""The queue: what each of its operations does, in one transaction with its event."""
+
+import datetime
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.errors import CstoolError
+from cstool.jobs.job import (
+    ACTIVE_PHASES,
+    CANCEL,
+    CANCEL_NOW,
+    CANCELLED,
+    COMPILE,
+    COMPILED,
+    COMPILING,
+    DRAINED,
+    ENDED_PHASES,
+    EXECUTE,
+    FAILED,
+    JOB_CANCELLED,
+    JOB_FAILED,
+    JOB_SUCCEEDED,
+    LABELLED,
+    PREEMPT,
+    PREEMPTED,
+    QUEUED,
+    RUNNING,
+    STARTED,
+    STOP_ASKED,
+    SUBMITTED,
+    SUCCEEDED,
+    Event,
+    Needs,
+)
+from cstool.jobs.names import new_name
+from cstool.jobs.queue import CAPACITY, KEEPS, Queue
+from cstool.jobs.root import Root, open_root
+from tests.unit.jobs.queues import DIGEST, add, an_order
+
+BEGIN_S = 1_800_000_000.0
+
+
+class Clock:
+    """It stands still unless it is set."""
+
+    def __init__(self) -> None:
+        self.now_s = BEGIN_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def root(tmp_path) -> Root:
+    return open_root(tmp_path / "appliance", makes=True)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(root, clock) -> Iterator[Queue]:
+    with Queue(root, clock=clock) as made:
+        yield made
+
+
+def refusal(work: Callable[[], object]) -> str:
+    with pytest.raises(CstoolError) as found:
+        work()
+    return str(found.value)
+
+
+def end(queue: Queue, name: str, phase: str = SUCCEEDED, kind: str = JOB_SUCCEEDED) -> None:
+    assert queue.change(name, ACTIVE_PHASES, event=(kind, "ended", {}), phase=phase) is not None
+
+
+def kinds(queue: Queue, job: str | None = None) -> list[str]:
+    return [event.kind for event in queue.events(job)]
+
+
+# Adding, and finding again.
+
+
+def test_a_job_is_added_with_its_event(queue):
+    name = new_name()
+    order = an_order(model_dir=Path("/a/\udcff"), params_file="ü\udcff", note="first", priority="p1", preempts=True)
+    job = queue.add(name, order, DIGEST, "local", user="ümit", user_id=1000)
+    assert job == queue.job(name)
+    assert (job.number, job.name, job.user, job.user_id, job.digest) == (1, name, "ümit", 1000, DIGEST)
+    assert (job.backend, job.backend_id, job.model, job.mode, job.compile_key) == ("local", "", "gpt2", "train", "key")
+    assert (job.params_file, job.model_dir, job.max_steps) == (order.params_file, order.model_dir, 100)
+    assert (job.needs, job.labels, job.note, job.priority) == (order.needs, {"team": "a"}, "first", "p1")
+    assert (job.preempts, job.preemptible, job.max_restarts) == (True, True, 0)
+    assert (job.phase, job.stage, job.reason, job.asked, job.attempt, job.restarts) == (QUEUED, COMPILE, "", "", 0, 0)
+    assert (job.cpus, job.submitted_at, job.started_at, job.ended_at) == ((), BEGIN_S, None, None)
+    assert (job.exit_code, job.expected_start, job.expected_end, job.peak_bytes) == (None, None, None, 0)
+    assert queue.events() == [Event(1, BEGIN_S, name, SUBMITTED, "submitted by ümit", {})]
+
+
+def test_what_needs_no_compile_waits_to_execute(queue):
+    assert add(queue, compile_words=()).stage == EXECUTE
+
+
+def test_a_name_is_there_once(queue):
+    job = add(queue)
+    expected = f"job {job.name}: is in the queue already"
+    assert refusal(lambda: queue.add(job.name, an_order(), DIGEST, "local", user="x", user_id=1)) == expected
+    assert kinds(queue) == [SUBMITTED]
+
+
+def test_a_name_that_leads_elsewhere_is_not_added(queue):
+    said = refusal(lambda: queue.add("../x", an_order(), DIGEST, "local", user="x", user_id=1))
+    assert said.splitlines()[0] == "job '../x': a job is called wsjob- and 22 small letters or digits"
+    assert queue.jobs() == [] == queue.events()
+
+
+def test_a_job_is_found_by_a_beginning_of_its_name(queue, monkeypatch):
+    names = [f"wsjob-{letters:a<22}" for letters in ("xyz", "xy", "xb", "q", "xc", "xd")]
+    for name in names:
+        queue.add(name, an_order(), DIGEST, "local", user="x", user_id=1)
+    assert queue.job("wsjob-q").name == names[3]
+    assert queue.job("wsjob-xyz").name == queue.job(names[0]).name == names[0]
+    assert refusal(lambda: queue.job("wsjob-xy")) == (
+        f"job wsjob-xy: must be the beginning of one name, it is that of 2 jobs: {names[1]}, {names[0]}"
+    )
+    assert refusal(lambda: queue.job("ws")) == (
+        f"job ws: must be the beginning of one name, it is that of 6 jobs: {names[5]}, {names[4]}, {names[3]} "
+        "and 3 more"
+    )
+    assert refusal(lambda: queue.job("wsjob-z")) == (
+        "job wsjob-z: must be in the queue, there is no such job\n"
+        "hint: cstool job list -a shows all; the oldest that ended are forgotten after some time"
+    )
+    assert refusal(lambda: queue.job("../../etc")) == (
+        "job '../../etc': a job is called wsjob- and 22 small letters or digits\n"
+        "hint: cstool job list -a shows all names; the first letters of one suffice"
+    )
+
+
+def test_lists(queue):
+    first = add(queue, user="a", labels={"x": "1", "a.b": "2"})
+    second = add(queue, user="b", labels={"x": "1"})
+    third = add(queue, user="a", labels={})
+    queue.change(second.name, (QUEUED,), phase=RUNNING)
+    end(queue, third.name)
+    numbers = lambda **filters: [job.number for job in queue.jobs(**filters)]  # noqa: E731
+    assert numbers() == [1, 2, 3]
+    assert numbers(active=True) == [1, 2]
+    assert numbers(phases=(SUCCEEDED, RUNNING)) == [2, 3]
+    assert numbers(phases=(SUCCEEDED, RUNNING), active=True) == [2]
+    assert numbers(phases=(SUCCEEDED,), active=True) == numbers(phases=()) == []
+    assert numbers(user="a") == [1, 3]
+    assert numbers(user="a' OR 1") == []
+    assert numbers(labels={"x": "1"}) == [1, 2]
+    assert numbers(labels={"x": "1", "a.b": "2"}) == [1]
+    assert numbers(labels={"x": "2"}) == numbers(labels={"$": "1"}) == []
+    assert numbers(limit=2) == [2, 3]
+    assert numbers(user="a", limit=1) == [3]
+    assert numbers(limit=0) == []
+    assert queue.jobs()[0] == queue.job(first.name)
+    assert refusal(lambda: queue.jobs(phases=("RUNING",))) == (
+        "phase: must be one of QUEUED, COMPILING, RUNNING, SUCCEEDED, FAILED, CANCELLED, got 'RUNING'\n"
+        "hint: did you mean RUNNING?"
+    )
+
+
+def test_events_by_job_and_number(queue):
+    first, second = add(queue), add(queue)
+    queue.note(DRAINED, "nothing new starts", {"by": "me"})
+    assert [(event.number, event.job, event.kind) for event in queue.events()] == [
+        (1, first.name, SUBMITTED),
+        (2, second.name, SUBMITTED),
+        (3, "", DRAINED),
+    ]
+    assert queue.events("") == [Event(3, BEGIN_S, "", DRAINED, "nothing new starts", {"by": "me"})]
+    assert [event.number for event in queue.events(second.name)] == [2]
+    assert [event.number for event in queue.events(after=1)] == [2, 3]
+    assert [event.number for event in queue.events(after=1, limit=1)] == [3]
+    assert queue.events(first.name, after=1) == []
+
+
+# Changes.
+
+
+def test_a_change_comes_with_its_event(queue, clock):
+    job = add(queue)
+    clock.now_s += 5
+    data = {"attempt": 1, "cpus": [3, 1]}
+    changed = queue.change(
+        job.name,
+        (QUEUED,),
+        event=(STARTED, "on cores 1 and 3", data),
+        phase=RUNNING,
+        stage=EXECUTE,
+        attempt=1,
+        cpus=(3, 1),
+        reason="",
+        needs=Needs(1, 2, 3, 4),
+    )
+    assert changed == queue.job(job.name)
+    assert changed is not None
+    assert (changed.phase, changed.stage, changed.attempt, changed.cpus) == (RUNNING, EXECUTE, 1, (3, 1))
+    assert (changed.needs, changed.started_at, changed.ended_at) == (Needs(1, 2, 3, 4), BEGIN_S + 5, None)
+    assert queue.events()[1:] == [Event(2, BEGIN_S + 5, job.name, STARTED, "on cores 1 and 3", data)]
+
+
+def test_nothing_happens_unless_it_is_as_believed(queue):
+    job = add(queue)
+    event = (STARTED, "no", {})
+    assert queue.change(new_name(), (QUEUED,), event=event, phase=RUNNING) is None
+    assert queue.change(job.name, (RUNNING, COMPILING), event=event, phase=RUNNING) is None
+    assert queue.change(job.name, (QUEUED,), event=event, if_attempt=1, phase=RUNNING) is None
+    assert queue.change(job.name, (QUEUED,), event=event, if_asked=CANCEL, phase=RUNNING) is None
+    assert queue.change(job.name[:-1], (QUEUED,), event=event, phase=RUNNING) is None
+    assert (queue.job(job.name), kinds(queue)) == (job, [SUBMITTED])
+    assert queue.change(job.name, (QUEUED,), event=event, if_attempt=0, if_asked="", attempt=1, asked=PREEMPT)
+    assert (queue.job(job.name).attempt, queue.job(job.name).asked) == (1, PREEMPT)
+
+
+def test_a_change_that_fails_changes_nothing(queue):
+    job = add(queue)
+    with pytest.raises(TypeError):
+        queue.change(job.name, (QUEUED,), event=(STARTED, "x", {"not": object()}), phase=RUNNING)
+    with pytest.raises(Exception, match="CHECK constraint"):
+        queue.change(job.name, (QUEUED,), event=(STARTED, "x", {}), phase="BANANA")
+    assert (queue.job(job.name), kinds(queue)) == (job, [SUBMITTED])
+    add(queue)  # and the queue can be used
+
+
+def test_times_are_those_of_events(queue, clock):
+    job = add(queue)
+    for phase, kind in ((RUNNING, STARTED), (QUEUED, PREEMPTED), (RUNNING, STARTED), (FAILED, JOB_FAILED)):
+        clock.now_s += 1
+        queue.change(job.name, ACTIVE_PHASES, event=(kind, "", {}), phase=phase)
+    found = queue.job(job.name)
+    assert (found.submitted_at, found.started_at, found.ended_at) == (BEGIN_S, BEGIN_S + 1, BEGIN_S + 4)
+    other = add(queue)
+    given = queue.change(other.name, (QUEUED,), event=(STARTED, "", {}), phase=FAILED, started_at=1.0, ended_at=2.0)
+    assert given is not None
+    assert (given.started_at, given.ended_at) == (1.0, 2.0)
+
+
+def test_times_never_go_back(root, queue, clock):
+    """The clock is set back a day, also between two processes, and though the last event was removed."""
+    job = add(queue)
+    clock.now_s -= 86_400
+    queue.change(job.name, (QUEUED,), event=(STARTED, "", {}), phase=RUNNING)
+    end(queue, job.name)
+    found = queue.job(job.name)
+    assert (found.submitted_at, found.started_at, found.ended_at) == (BEGIN_S, BEGIN_S, BEGIN_S)
+    queue.put(KEEPS, {"jobs": 0, "events": 0})
+    assert queue.prune() == [job.name]
+    assert queue.events() == []
+    with Queue(root, clock=clock) as other:
+        other.note(DRAINED, "")
+        assert add(other).submitted_at == BEGIN_S
+        clock.now_s = BEGIN_S + 1
+        other.note(DRAINED, "")
+    assert [event.at for event in queue.events()] == [BEGIN_S, BEGIN_S, BEGIN_S + 1]
+
+
+def test_numbers_are_never_used_again(queue):
+    job = add(queue)
+    end(queue, job.name)
+    queue.put(KEEPS, {"jobs": 0, "events": 0})
+    queue.prune()
+    assert (add(queue).number, queue.events()[0].number) == (2, 3)
+
+
+def test_texts_are_short_lines(queue):
+    job = add(queue)
+    queue.change(job.name, (QUEUED,), event=(STARTED, "a\nb\x1b[2J\udcff", {}), reason="c\nd" + "x" * 1000)
+    assert queue.events()[1].text == r"a\nb\x1b[2J\udcff"
+    assert queue.job(job.name).reason == r"c\nd" + "x" * 495 + "…"
+
+
+# Asking.
+
+
+def test_a_job_that_waits_is_cancelled_at_once(queue, clock):
+    job = add(queue)
+    clock.now_s += 3
+    assert queue.ask(job.name[:12], PREEMPT) == job
+    cancelled = queue.ask(job.name[:12], CANCEL)
+    assert (cancelled.phase, cancelled.ended_at, cancelled.reason, cancelled.asked) == (
+        CANCELLED,
+        BEGIN_S + 3,
+        "cancelled while it waited",
+        CANCEL,
+    )
+    assert queue.events()[1:] == [Event(2, BEGIN_S + 3, job.name, JOB_CANCELLED, "cancelled while it waited", {})]
+
+
+def test_a_running_one_is_asked_and_stronger_words_override(queue):
+    job = add(queue)
+    queue.change(job.name, (QUEUED,), phase=COMPILING)
+    for what, becomes in (
+        (PREEMPT, PREEMPT),
+        (PREEMPT, PREEMPT),
+        (CANCEL, CANCEL),
+        (PREEMPT, CANCEL),
+        (CANCEL_NOW, CANCEL_NOW),
+        (CANCEL, CANCEL_NOW),
+        (CANCEL_NOW, CANCEL_NOW),
+    ):
+        assert queue.ask(job.name, what).asked == becomes
+        assert queue.job(job.name).phase == COMPILING
+    assert [(event.kind, event.text, event.data) for event in queue.events()[1:]] == [
+        (STOP_ASKED, "asked to save, and to make room for a job of a higher priority", {"asked": PREEMPT}),
+        (STOP_ASKED, "asked to save and end", {"asked": CANCEL}),
+        (STOP_ASKED, "asked to end at once", {"asked": CANCEL_NOW}),
+    ]
+
+
+@pytest.mark.parametrize("phase", ENDED_PHASES)
+@pytest.mark.parametrize("what", [CANCEL, CANCEL_NOW, PREEMPT])
+def test_one_that_has_ended_cannot_be_asked(what, phase, queue):
+    job = add(queue)
+    end(queue, job.name, phase)
+    since = datetime.datetime.fromtimestamp(BEGIN_S).strftime("%Y-%m-%d %H:%M:%S")
+    assert refusal(lambda: queue.ask(job.name, what)) == (
+        f"job {job.name}: only a job that has not ended can be stopped, it is {phase} since {since}"
+    )
+    assert kinds(queue) == [SUBMITTED, JOB_SUCCEEDED]
+
+
+# Labels.
+
+
+def test_labels_are_set_and_removed(queue):
+    job = add(queue)
+    assert queue.label(job.name, {"team": None, "x": "1", "y": ""}).labels == {"x": "1", "y": ""}
+    assert (
+        queue.label(job.name[:14], {"x": "2", "none": None}).labels == {"x": "2", "y": ""} == queue.job(job.name).labels
+    )
+    assert [(event.kind, event.text, event.data) for event in queue.events()[1:]] == [
+        (LABELLED, "team- x=1 y=", {"changes": {"team": None, "x": "1", "y": ""}}),
+        (LABELLED, "x=2 none-", {"changes": {"x": "2", "none": None}}),
+    ]
+    queue.label(job.name, {"x": "2"})
+    assert len(queue.events()) == 3
+    end(queue, job.name)
+    assert queue.label(job.name, {"y": None}).labels == {"x": "2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"a": "b\nc"}, r"label a: its value must be one line of characters that can be seen, got 'b\nc'"),
+        ({"a": "v" * 10_240}, "label a: its value must have at most 63 characters, it has 10,240"),
+        ({"a b": "v"}, "label 'a b': its name must be 1 to 63 letters, digits, '.', '_' or '-', got 3 characters"),
+        ({f"k{number}": "" for number in range(64)}, "labels: a job may have 64, got 65"),
+    ],
+)
+def test_what_is_no_label_changes_nothing(changes, message, queue):
+    job = add(queue)
+    assert refusal(lambda: queue.label(job.name, changes)) == message
+    assert (queue.job(job.name), kinds(queue)) == (job, [SUBMITTED])
+
+
+# What is expected, positions, settings, history.
+
+
+def test_what_is_expected_is_set_without_events(queue):
+    waits, runs, ended = add(queue), add(queue), add(queue)
+    queue.change(runs.name, (QUEUED,), phase=RUNNING)
+    end(queue, ended.name)
+    names = (waits.name, runs.name, ended.name, new_name())
+    before = queue.events()
+    queue.set_expected(dict.fromkeys(names, (5.0, 9.0)), dict.fromkeys(names, "waits for 1 core"))
+    assert [(job.expected_start, job.expected_end, job.reason) for job in queue.jobs()] == [
+        (5.0, 9.0, "waits for 1 core"),
+        (5.0, 9.0, ""),
+        (None, None, ""),
+    ]
+    version = queue.version()
+    queue.set_expected({waits.name: (5.9, 8.1)}, {waits.name: "waits for 1 core"})
+    assert (queue.version(), queue.job(waits.name).expected_start) == (version, 5.0)
+    queue.set_expected({waits.name: (6.0, None)}, {waits.name: "x" * 1000})
+    found = queue.job(waits.name)
+    assert (found.expected_start, found.expected_end, found.reason) == (6.0, None, "x" * 499 + "…")
+    version = queue.version()
+    queue.set_expected({}, {waits.name: "x" * 1000})
+    assert queue.version() == version
+    assert queue.events() == before
+
+
+def test_positions_go_by_priority_then_number(queue):
+    low, middle, other, high = (add(queue, priority=priority) for priority in ("p3", "p2", "p2", "p1"))
+    order = [high.name, middle.name, other.name, low.name]
+    assert [queue.position(name) for name in order] == [1, 2, 3, 4]
+    assert queue.positions() == {name: number for number, name in enumerate(order, start=1)}
+    queue.change(middle.name, (QUEUED,), phase=RUNNING)
+    assert [queue.position(name) for name in order] == [1, None, 2, 3]
+    assert queue.position(new_name()) is None
+
+
+def test_settings_are_json(queue, root):
+    assert queue.get(CAPACITY) is None
+    queue.put(CAPACITY, {"cpus": [0, 1], "x": None})
+    queue.put("drained", True)
+    with Queue(root) as other:
+        assert (other.get(CAPACITY), other.get("drained")) == ({"cpus": [0, 1], "x": None}, True)
+
+
+def test_history_is_that_of_jobs_that_ran_straight_with_the_same_model_and_cores(queue, clock):
+    def ran(seconds: float, *, attempt: int = 1, phase: str = SUCCEEDED, **changes: object) -> None:
+        job = add(queue, **changes)
+        queue.change(job.name, (QUEUED,), event=(STARTED, "", {}), phase=RUNNING, attempt=attempt)
+        clock.now_s += seconds
+        end(queue, job.name, phase)
+
+    assert queue.history_s("key", 2) is None
+    for seconds in (10.0, 30.0, 50.0):
+        ran(seconds)
+    ran(1000.0, attempt=2)
+    ran(1000.0, phase=FAILED)
+    ran(1000.0, compile_key="other")
+    ran(1000.0, needs=Needs(1, 2, 3, 4))
+    ran(1000.0, max_steps=None)
+    ran(1000.0, compile_key="")
+    add(queue)
+    assert queue.history_s("key", 2) == pytest.approx(0.3)
+    assert queue.history_s("key", 1) == pytest.approx(10.0)
+    assert queue.history_s("", 2) is None
+
+
+def test_the_version_tells_changes_of_all(queue, root):
+    versions = [queue.version(), queue.version()]
+    job = add(queue)
+    versions.append(queue.version())
+    with Queue(root) as other:
+        other.put("x", 1)
+        versions.append(queue.version())
+        other.job(job.name)
+        other.set_expected({}, {})
+    versions.append(queue.version())
+    queue.change(job.name, (RUNNING,), phase=QUEUED)
+    versions.append(queue.version())
+    assert versions[0] == versions[1] < versions[2] < versions[3] == versions[4] == versions[5]
+
+
+# Forgetting.
+
+
+def test_the_oldest_that_ended_are_forgotten_with_their_events(queue, clock):
+    jobs = [add(queue) for _ in range(6)]
+    for number in (3, 0, 1, 4):
+        clock.now_s += 1
+        end(queue, jobs[number].name)
+    assert queue.prune() == []
+    queue.put(KEEPS, {"jobs": 2, "events": 100})
+    assert queue.prune() == [jobs[3].name, jobs[0].name]
+    assert [job.number for job in queue.jobs()] == [2, 3, 5, 6]
+    assert {event.job for event in queue.events()} == {jobs[number].name for number in (1, 2, 4, 5)}
+    assert queue.prune() == []
+
+
+def test_events_are_forgotten_but_not_those_of_jobs_that_go_on(queue):
+    first, second = add(queue), add(queue)
+    for _ in range(5):
+        queue.note(DRAINED, "")
+    end(queue, second.name)
+    queue.put(KEEPS, {"jobs": 100, "events": 3})
+    assert queue.prune() == []
+    assert [(event.number, event.job) for event in queue.events()] == [(1, first.name), (7, ""), (8, second.name)]
+
+
+def test_no_more_is_forgotten_at_a_time_than_others_wait_for(queue, monkeypatch):
+    monkeypatch.setattr("cstool.jobs.queue._MOST_JOBS", 2)
+    monkeypatch.setattr("cstool.jobs.queue._MOST_EVENTS", 2)
+    jobs = [add(queue) for _ in range(3)]
+    for job in jobs:
+        end(queue, job.name)
+    for _ in range(5):
+        queue.note(DRAINED, "")
+    queue.put(KEEPS, {"jobs": 0, "events": 0})
+    assert queue.prune() == [jobs[0].name, jobs[1].name]
+    assert len(queue.events()) == 5
+    assert queue.prune() == [jobs[2].name]
+    assert queue.prune() == []
+    assert queue.prune() == []
+    assert queue.events() == []
+
+
+# A model: lists of jobs that do the same.
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["add", "start", "compiled", "cancel", "now", "preempt", "end"])),
+        max_size=25,
+    ),
+    times=st.lists(st.floats(0, 1e9), min_size=25, max_size=25),
+)
+def test_whatever_is_done_events_tell_the_phase(steps, times, tmp_path_factory):
+    clock = Clock()
+    root = open_root(tmp_path_factory.mktemp("root") / "appliance", makes=True)
+    told = {SUBMITTED: QUEUED, STARTED: RUNNING, COMPILED: QUEUED, JOB_CANCELLED: CANCELLED, JOB_SUCCEEDED: SUCCEEDED}
+    with Queue(root, clock=clock) as queue:
+        for (which, step), clock.now_s in zip(steps, times, strict=False):
+            names = [job.name for job in queue.jobs()]
+            if step == "add" or which >= len(names):
+                add(queue)
+                continue
+            name, phase = names[which], queue.job(names[which]).phase
+            asked = {"cancel": CANCEL, "now": CANCEL_NOW, "preempt": PREEMPT}
+            if step == "start":
+                changed = queue.change(name, (QUEUED,), event=(STARTED, "", {}), phase=RUNNING)
+                assert (changed is None) == (phase != QUEUED)
+            elif step == "compiled":
+                queue.change(name, (RUNNING,), event=(COMPILED, "", {}), phase=QUEUED)
+            elif step == "end":
+                queue.change(name, (RUNNING,), event=(JOB_SUCCEEDED, "", {}), phase=SUCCEEDED)
+            elif phase in ENDED_PHASES:
+                with pytest.raises(CstoolError):
+                    queue.ask(name, asked[step])
+            else:
+                queue.ask(name, asked[step])
+        events = queue.events()
+        assert [event.number for event in events] == list(range(1, len(events) + 1))
+        assert [event.at for event in events] == sorted(event.at for event in events)
+        for job in queue.jobs():
+            says = [told[event.kind] for event in events if event.job == job.name and event.kind in told]
+            assert says[-1] == job.phase
+            assert job.submitted_at <= (job.started_at or job.submitted_at) <= (job.ended_at or 1e9)
+            assert (job.ended_at is not None) == job.has_ended
