@@ -48,6 +48,10 @@ class Jobs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the queue; more than once does no harm."""
         self.queue.close()
 
     def submit(self, order: JobOrder) -> Job:

@@ -319,8 +319,8 @@ class Supervisor:
             "disk_bytes": job.needs.disk_bytes,
             "systems": job.needs.systems,
         }
-        cores = ", ".join(map(str, cpus))
-        text = f"compiles, attempt {attempt}" if phase == COMPILING else f"runs on cores {cores}, attempt {attempt}"
+        cores = f"core{'s' * (len(cpus) != 1)} {', '.join(map(str, cpus))}"
+        text = f"compiles, attempt {attempt}" if phase == COMPILING else f"runs on {cores}, attempt {attempt}"
         started = self._move_on(
             job, event, text, data, phase=phase, attempt=attempt, cpus=cpus, reason="", asked="", **fields
         )

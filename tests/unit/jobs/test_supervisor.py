@@ -1,0 +1,518 @@
+"""A supervisor round by round, with keepers that are records alone, killed at every call that it makes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cstool.atomic_file import lock_file
+from cstool.errors import CstoolError
+from cstool.jobs import supervisor as module
+from cstool.jobs.capacity import read_capacity, write_capacity
+from cstool.jobs.client import Jobs, open_jobs
+from cstool.jobs.job import (
+    CANCEL,
+    CANCELLED,
+    COMPILE,
+    COMPILING,
+    EXECUTE,
+    FAILED,
+    PREEMPT,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    Capacity,
+    Job,
+)
+from cstool.jobs.keeping import ABSENT, ALIVE, DEAD, ENDED, End, Kept
+from cstool.jobs.queue import CAPACITY, DRAINED_SETTING
+from cstool.jobs.supervising import supervise
+from cstool.jobs.supervisor import Supervisor
+from tests.appliance_log import faults
+from tests.appliances import NEEDS, small_order
+
+TWO = Capacity((0, 1), 2**34, 2**34, 8, 1)
+HERE = "boot-1"
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing is done after it."""
+
+
+class _Process:
+    """A keeper's process: it lives until the test says otherwise."""
+
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+
+class Keepers:
+    """What real ones would have recorded. An attempt begins once, whoever starts it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str, int], Kept] = {}
+        self.started: list[tuple[str, str, int]] = []
+        self.commands: dict[str, list[str]] = {}
+        self.cpus: dict[str, tuple[int, ...]] = {}
+        self.users: dict[str, Any] = {}
+        self.asked: list[tuple[str, str, int, str]] = []
+        self.processes: dict[str, _Process] = {}
+        self.cannot: str | None = None
+
+    def start(self, folder, order, stage, attempt, *, command, cpus, needs, user=None) -> Any:
+        process = self.processes[folder.name] = _Process()
+        if self.cannot is not None:
+            process.returncode = 4
+            return process
+        key = (folder.name, stage, attempt)
+        self.commands[folder.name], self.cpus[folder.name] = list(command), tuple(cpus)
+        self.users[folder.name] = user
+        if key not in self.kept:
+            self.started.append(key)
+            self.kept[key] = Kept(ALIVE, None, HERE)
+        return process
+
+    def trouble(self, keeper) -> str | None:
+        return self.cannot if keeper.returncode == 4 else None
+
+    def look(self, folder, stage, attempt) -> Kept:
+        return self.kept.get((folder.name, stage, attempt), Kept(ABSENT))
+
+    def ask(self, folder, stage, attempt, what) -> None:
+        self.asked.append((folder.name, stage, attempt, what))
+
+    def end(self, job: Job, code: int | None = 0, *, signal: int | None = None, why: str = "") -> None:
+        """An attempt ends."""
+        self.kept[job.name, job.stage, job.attempt] = Kept(ENDED, End(code, signal, why, "", 9, 1.0, 2.0), HERE)
+        if job.name in self.processes:
+            self.processes[job.name].returncode = 0
+
+    def end_all(self) -> None:
+        """All that live end well."""
+        for key, kept in self.kept.items():
+            if kept.state == ALIVE:
+                self.kept[key] = Kept(ENDED, End(0, None, "", "", 9, 1.0, 2.0), HERE)
+                if key[0] in self.processes:
+                    self.processes[key[0]].returncode = 0
+
+
+class Place:
+    """An appliance without processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.jobs: Jobs = open_jobs(folder / "root", makes=True)
+        self.queue = self.jobs.queue
+        self.keepers = Keepers()
+        self.now = 1000.0
+        self.lines: list[str] = []
+        write_capacity(self.queue, TWO)
+        self.supervisor = self.new()
+
+    def new(self, boot_id: str = HERE, queue: Any = None, keepers: Any = None) -> Supervisor:
+        return Supervisor(
+            self.jobs.root,
+            self.queue if queue is None else queue,
+            boot_id=boot_id,
+            keepers=self.keepers if keepers is None else keepers,
+            clock=lambda: self.now,
+            say=self.lines.append,
+        )
+
+    def submit(self, **changes: Any) -> Job:
+        return self.jobs.submit(small_order(self.folder / "model_dir", "pass", **changes))
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.supervisor.turn()
+
+    def job(self, job: Job) -> Job:
+        return self.queue.job(job.name)
+
+    def phases(self, *jobs: Job) -> list[str]:
+        return [self.job(job).phase for job in jobs]
+
+    def kinds(self, job: Job) -> list[str]:
+        return [event.kind for event in self.queue.events(job.name)]
+
+    def check(self, **options: Any) -> None:
+        events = [vars(event) for event in self.queue.events()]
+        assert faults(events, vars(TWO), **options) == []
+
+
+@pytest.fixture
+def place(tmp_path) -> Iterator[Place]:
+    found = Place(tmp_path)
+    yield found
+    found.jobs.close()
+
+
+def test_a_job_from_its_submission_to_its_end(place):
+    job = place.submit(program=("py",), run_words=("run", "--mode", "train"), needs=replace(NEEDS, seconds=60.0))
+    place.turn()
+    job = place.job(job)
+    assert (job.phase, job.attempt, job.cpus, job.expected_end) == (RUNNING, 1, (0,), 1060.0)
+    params = str(place.jobs.root.job(job.name).params_file)
+    assert place.keepers.commands == {job.name: ["py", "run", "--mode", "train", "--params", params, "--lanes", "1"]}
+    assert place.keepers.cpus == {job.name: (0,)}
+    place.turn(3)
+    assert place.keepers.started == [(job.name, EXECUTE, 1)]
+    place.keepers.end(job)
+    place.turn()
+    job = place.job(job)
+    assert (job.phase, job.exit_code, job.peak_bytes, job.expected_end) == (SUCCEEDED, 0, 9, None)
+    assert place.kinds(job) == ["submitted", "started", "succeeded"]
+    assert place.lines == [f"{job.name}: runs on core 0, attempt 1", f"{job.name}: execute, attempt 1: ended well"]
+    place.check()
+
+
+def test_nothing_starts_before_the_appliance_has_something_to_give(place):
+    job = place.submit()
+    place.queue.put(CAPACITY, None)
+    place.turn()
+    assert place.phases(job) == [QUEUED]
+    place.queue.put(CAPACITY, {"cpus": "all"})
+    with pytest.raises(CstoolError) as error:
+        read_capacity(place.queue)
+    assert str(error.value) == (
+        f"{place.queue.path}: must say what the appliance has to give, got {{'cpus': 'all'}}\n"
+        "hint: `cstool appliance start` says it anew"
+    )
+
+
+def test_the_most_urgent_start_first_and_the_others_say_why_they_wait(place):
+    late, other, first = place.submit(priority="p3"), place.submit(), place.submit(priority="p1")
+    place.turn()
+    assert place.phases(late, other, first) == [QUEUED, RUNNING, RUNNING]
+    assert place.job(late).reason != ""
+    place.keepers.end_all()
+    place.turn(2)
+    assert place.phases(late, other, first) == [RUNNING, SUCCEEDED, SUCCEEDED]
+    assert place.job(late).reason == ""
+    place.check(all_end=False)
+
+
+def test_drained_it_starts_nothing_and_what_runs_goes_on(place):
+    first = place.submit()
+    place.turn()
+    place.queue.put(DRAINED_SETTING, True)
+    second, third = place.submit(), place.submit(compile_words=("compile",), compile_key="k")
+    place.turn()
+    assert place.phases(first, second, third) == [RUNNING, QUEUED, QUEUED]
+    place.keepers.end_all()
+    place.turn(2)
+    assert place.phases(first, second, third) == [SUCCEEDED, QUEUED, QUEUED]
+    place.queue.put(DRAINED_SETTING, False)
+    place.turn()
+    assert place.phases(second, third) == [RUNNING, COMPILING]
+
+
+COMPILES: dict[str, Any] = {"compile_words": ("compile",), "compile_key": "k"}
+
+
+def test_a_compile_comes_first_and_identical_ones_happen_once(place, tmp_path):
+    jobs = [place.submit(**COMPILES) for _ in range(3)]
+    elsewhere = place.submit(**COMPILES, compile_dir=tmp_path / "elsewhere")
+    place.turn()
+    assert place.phases(*jobs, elsewhere) == [COMPILING, QUEUED, QUEUED, QUEUED]
+    assert [place.job(job).reason for job in (*jobs[1:], elsewhere)] == [
+        *[f"waits for {jobs[0].name}, which compiles the same model"] * 2,
+        "waits to be compiled, 1 compile at a time",
+    ]
+    params = str(place.jobs.root.job(jobs[0].name).params_file)
+    assert place.keepers.commands[jobs[0].name][-3:] == ["compile", "--params", params]
+    place.keepers.end(place.job(jobs[0]))
+    place.turn()
+    assert place.phases(*jobs, elsewhere) == [RUNNING, RUNNING, QUEUED, COMPILING]
+    assert place.kinds(jobs[1]) == ["submitted", "compile_shared", "started"]
+    place.supervisor = place.new()  # it has it from the events
+    late = place.submit(**COMPILES)
+    place.turn()
+    assert place.kinds(late) == ["submitted", "compile_shared"]
+    for _ in range(5):
+        place.keepers.end_all()
+        place.turn()
+    assert {*place.phases(*jobs, late, elsewhere)} == {SUCCEEDED}
+    assert [key for key in place.keepers.started if key[1] == COMPILE] == [
+        (jobs[0].name, COMPILE, 1),
+        (elsewhere.name, COMPILE, 1),
+    ]
+    place.check()
+
+
+def test_where_a_compile_fails_each_job_hears_it_for_itself(place):
+    jobs = [place.submit(**COMPILES) for _ in range(2)]
+    place.turn()
+    log = place.jobs.root.job(jobs[0].name).log("err")
+    log.write_text("error: model: must fit the wafer, it does not\nhint: a smaller one\n")
+    place.keepers.end(place.job(jobs[0]), 2)
+    place.turn()
+    assert place.phases(*jobs) == [FAILED, COMPILING]
+    assert place.job(jobs[0]).reason == "model: must fit the wafer, it does not"
+    assert (place.job(jobs[0]).stage, place.job(jobs[0]).exit_code) == (COMPILE, 2)
+    place.check(all_end=False)
+
+
+def test_what_is_asked_of_a_running_job_is_passed_on_once(place):
+    job = place.submit()
+    place.turn()
+    place.queue.ask(job.name, CANCEL)
+    place.turn(3)
+    assert place.keepers.asked == [(job.name, EXECUTE, 1, CANCEL)]
+    place.keepers.end(place.job(job), 130)
+    place.turn()
+    assert (place.job(job).phase, place.job(job).reason) == (CANCELLED, "cancelled; it stopped, and is saved")
+    place.check()
+
+
+def test_a_job_is_preempted_and_goes_on_and_is_preempted_again(place):
+    low = place.submit(priority="p3", needs=replace(NEEDS, cores=2))
+    place.turn()
+    for attempt in (1, 2):
+        high = place.submit(priority="p1", preempts=True)
+        place.turn(3)
+        assert place.keepers.asked[-1] == (low.name, EXECUTE, attempt, PREEMPT)
+        assert len(place.keepers.asked) == attempt
+        place.keepers.end(place.job(low), 130)
+        place.turn()
+        assert place.phases(low, high) == [QUEUED, RUNNING]
+        assert place.job(low).asked == ""
+        place.keepers.end(place.job(high))
+        place.turn()
+        assert place.phases(low, high) == [RUNNING, SUCCEEDED]
+    place.keepers.end(place.job(low))
+    place.turn()
+    assert place.kinds(low) == ["submitted", *["started", "stop_asked", "preempted"] * 2, "started", "succeeded"]
+    assert (place.job(low).attempt, place.job(low).restarts) == (3, 0)
+    place.check()
+
+
+def test_a_job_that_crashes_starts_again_as_often_as_it_may(place):
+    job = place.submit(max_restarts=1)
+    place.turn()
+    place.keepers.end(place.job(job), None, signal=9)
+    place.turn()
+    assert (place.job(job).phase, place.job(job).attempt, place.job(job).restarts) == (RUNNING, 2, 1)
+    place.keepers.end(place.job(job), None, signal=11)
+    place.turn()
+    assert place.job(job).reason == "crashed: it died of SIGSEGV, after 1 restart"
+    assert place.kinds(job) == ["submitted", "started", "crashed", "started", "failed"]
+    place.check()
+
+
+def test_after_a_reboot_what_ran_starts_again_and_nobody_is_to_blame(place):
+    job = place.submit()
+    place.turn()
+    place.keepers.kept[job.name, EXECUTE, 1] = Kept(DEAD, None, HERE)
+    place.supervisor = place.new("boot-2")
+    place.turn()
+    assert (place.job(job).phase, place.job(job).attempt, place.job(job).restarts) == (RUNNING, 2, 0)
+    assert place.kinds(job) == ["submitted", "started", "restarts", "started"]
+
+
+def test_an_edited_order_fails_its_job_alone(place):
+    bad, good = place.submit(), place.submit()
+    file = place.jobs.root.job(bad.name).job_file
+    file.write_text(file.read_text().replace("gpt2", "gpt3"))
+    place.turn(2)
+    assert place.phases(bad, good) == [FAILED, RUNNING]
+    assert place.job(bad).reason.startswith(f"{file}: ")
+    place.check(all_end=False)
+
+
+def test_a_folder_that_is_gone_fails_its_job_alone(place):
+    bad, good = place.submit(), place.submit(compile_key="k", compile_words=("compile",))
+    place.jobs.root.job(bad.name).remove()
+    place.turn(2)
+    assert place.phases(bad, good) == [FAILED, COMPILING]
+
+
+def test_what_cannot_begin_is_tried_again_later_and_can_be_cancelled(place, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    job, other = place.submit(), place.submit()
+    place.keepers.cannot = "No space left on device"
+    place.turn(3)
+    assert place.phases(job, other) == [RUNNING, RUNNING]
+    assert [line for line in place.lines if "cannot" in line] == [
+        f"{each.name}: cannot begin, tried again in 0.5 s: No space left on device" for each in (job, other)
+    ]
+    now[0] = 0.6
+    place.turn(3)
+    assert place.lines[-1] == f"{other.name}: cannot begin, tried again in 1 s: No space left on device"
+    place.queue.ask(other.name, CANCEL)
+    place.turn()
+    assert (place.job(other).phase, place.job(other).reason) == (CANCELLED, "cancelled before it began")
+    now[0], place.keepers.cannot = 2.0, None
+    place.turn(2)
+    assert place.keepers.started == [(job.name, EXECUTE, 1)]
+
+
+def test_a_job_that_may_have_begun_is_not_cancelled_before_its_keeper_says_so(place):
+    job = place.submit()
+    place.turn()
+    del place.keepers.kept[job.name, EXECUTE, 1]  # its keeper has not come so far
+    place.queue.ask(job.name, CANCEL)
+    place.turn()
+    assert place.phases(job) == [RUNNING]
+    assert place.keepers.asked == []
+    place.keepers.kept[job.name, EXECUTE, 1] = Kept(ALIVE, None, HERE)
+    place.turn()
+    assert place.keepers.asked == [(job.name, EXECUTE, 1, CANCEL)]
+
+
+def test_a_job_of_another_back_end_is_left_alone(place):
+    job = place.submit()
+    theirs = place.queue.add(f"wsjob-{'0' * 22}", small_order(place.folder, ""), "", "slurm", user="x", user_id=0)
+    place.turn()
+    assert place.phases(job, theirs) == [RUNNING, QUEUED]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_a_job_runs_as_the_owner_of_its_folder_whatever_the_queue_says(place):
+    job, nobodys = place.submit(), place.submit()
+    for each, user in ((job, 65534), (nobodys, 54321)):
+        for path in (place.jobs.root.job(each.name).path, *place.jobs.root.job(each.name).path.iterdir()):
+            os.chown(path, user, 65534)
+    place.turn(2)
+    assert place.keepers.users[job.name][:2] == (65534, 65534)
+    assert place.phases(job, nobodys) == [RUNNING, FAILED]
+    folder = place.jobs.root.job(nobodys.name).path
+    assert place.job(nobodys).reason == f"{folder}: must belong to a user of this host, it is of uid 54321"
+
+
+def test_a_clock_that_goes_back_delays_nothing(place):
+    first = place.submit(needs=replace(NEEDS, seconds=5.0))
+    place.turn()
+    place.now = 10.0
+    second = place.submit(needs=replace(NEEDS, seconds=5.0))
+    place.turn()
+    place.keepers.end_all()
+    place.turn()
+    assert place.phases(first, second) == [SUCCEEDED, SUCCEEDED]
+    place.check()
+
+
+def test_a_queue_that_cannot_be_written_stops_a_round_and_loses_nothing(place):
+    jobs = [place.submit() for _ in range(2)]
+    full = Cut(place.queue, "change", at=1, error=CstoolError("the disk is full"))
+    supervisor = place.new(queue=full)
+    with pytest.raises(CstoolError, match="the disk is full"):
+        supervisor.turn()
+    supervisor.turn()
+    assert place.phases(*jobs) == [RUNNING, RUNNING]
+    assert len(place.keepers.started) == 2
+    place.check(all_end=False)
+
+
+class Cut:
+    """Something that is cut off at a call of it: before it, or after it.
+
+    Args:
+        methods: which calls count, as words of a regular expression
+        at: number of the call, from 0
+    """
+
+    def __init__(self, inner: Any, methods: str, at: int, *, after: bool = False, error: BaseException) -> None:
+        self._inner, self._methods, self._after, self._error = inner, re.compile(methods), after, error
+        self._left = at
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found) or not self._methods.fullmatch(name):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left == -1 and not self._after:
+                raise self._error
+            result = found(*arguments, **named)
+            if self._left == -1:
+                raise self._error
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("what", ["queue", "keepers"])
+def test_killed_at_any_call_every_job_runs_once(tmp_path, what, after):
+    """A supervisor for each call that another one is killed at, before it or after it, until none is left to kill."""
+    kills = 0
+    while True:
+        place = Place(tmp_path / str(kills))
+        try:
+            if not killed_at(place, what, kills, after):
+                break
+        finally:
+            place.jobs.close()
+        kills += 1
+    assert kills > (10 if what == "queue" else 6)
+
+
+def killed_at(place: Place, what: str, call: int, after: bool) -> bool:
+    """Run jobs with a supervisor that is killed at a call, then others; return whether it was."""
+    jobs = [place.submit(**COMPILES, priority="p3"), place.submit(**COMPILES), place.submit(max_restarts=1)]
+    inner = place.queue if what == "queue" else place.keepers
+    methods = "change|ask|set_expected|put|note" if what == "queue" else "start|ask|look"
+    cut = Cut(inner, methods, call, after=after, error=Killed())
+    was_killed, crashed, asked = False, False, False
+    place.supervisor = place.new(**cast("dict[str, Any]", {what: cut}))
+    for _ in range(30):
+        try:
+            place.turn()
+        except Killed:
+            was_killed = True
+            place.supervisor = place.new()
+            continue
+        active = [place.job(job) for job in jobs if not place.job(job).has_ended]
+        if not active:
+            break
+        if not asked and place.phases(jobs[1]) == [RUNNING] and place.phases(jobs[0]) == [QUEUED]:
+            place.queue.ask(jobs[1].name, CANCEL)
+            asked = True
+            continue
+        for job in active:
+            if place.keepers.look(place.jobs.root.job(job.name), job.stage, job.attempt).state != ALIVE:
+                continue
+            if job.name == jobs[2].name and not crashed:
+                place.keepers.end(job, None, signal=9)
+                crashed = True
+            else:
+                place.keepers.end(job, 130 if job.asked else 0)
+    assert place.phases(jobs[0], jobs[2]) == [SUCCEEDED, SUCCEEDED]
+    assert place.phases(jobs[1]) == [CANCELLED if asked else SUCCEEDED]
+    place.check()
+    starts = sorted(place.keepers.started)
+    assert len(starts) == len({*starts})
+    compiles = [key for key in starts if key[1] == COMPILE]
+    assert len(compiles) == 1
+    assert [key for key in starts if key[0] == jobs[2].name] == [(jobs[2].name, EXECUTE, n) for n in (1, 2)]
+    for job in jobs[:2]:
+        assert [key[1:] for key in starts if key[0] == job.name and key[1] == EXECUTE] == [(EXECUTE, 1)]
+    return was_killed
+
+
+def test_there_is_one_supervisor(place, monkeypatch):
+    lock = place.jobs.root.supervisor_lock
+    held = lock_file(lock)
+    try:
+        monkeypatch.setattr("cstool.jobs.supervising.LOOKED_AT_S", 0.0)
+        with pytest.raises(CstoolError) as error:
+            supervise(place.jobs.root)
+    finally:
+        os.close(held)
+    assert re.fullmatch(
+        rf"{re.escape(str(place.jobs.root.folder))}: an appliance has one supervisor, one runs already: "
+        rf"process {os.getpid()} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\n"
+        "hint: `cstool appliance status` says how it is, `cstool appliance stop` ends it",
+        str(error.value),
+    )
