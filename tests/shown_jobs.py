@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import random
+import string
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,7 @@ class Shown:
 
     def submit(self, number: int = 0, *, needs: dict[str, Any] | None = None, user_id: int = 0, **changes: Any) -> str:
         """Add a job; return its name."""
-        name = f"wsjob-{number:03d}{'abcdefghijklmnopqrs':s}"
+        name = name_of(number)
         order = replace(_ORDER, needs=replace(_ORDER.needs, **(needs or {})), **changes)
         self.queue.add(name, order, "0" * 64, "local", user=USERS[number % len(USERS)], user_id=user_id)
         return name
@@ -124,6 +126,11 @@ class Shown:
         return file
 
 
+def name_of(number: int) -> str:
+    """Return the name of a job that was submitted with this number: always the same."""
+    return "wsjob-" + "".join(random.Random(number).choices(string.ascii_lowercase + string.digits, k=22))
+
+
 def step_lines(first: int, last: int, every: int = 1, all_steps: int = 2000) -> str:
     """Return what a run logs about its steps."""
     return "".join(
@@ -156,39 +163,19 @@ def one_job(folder: Path) -> str:
 
 
 def many_jobs(folder: Path, count: int = 200) -> list[str]:
-    """Make an appliance with many jobs, some of which run; return their names."""
-    names, free_at = [], dict.fromkeys(CAPACITY.cpus, -6000.0)
+    """Make an appliance with many jobs: most have ended, two run, one compiles, the others wait; return their names."""
     active = min(count // 4, 50)
+    names = [name_of(number) for number in range(count)]
     with Shown(folder) as shown:
         now = shown.now
-        for number in range(count - active):
-            cores = 1 + number % 2
-            cpus = sorted(sorted(free_at, key=lambda cpu: free_at[cpu])[:cores])
-            begin = max(free_at[cpu] for cpu in cpus)
-            shown.now = now + begin - 30
-            names.append(_submit(shown, number, cores))
-            shown.compile(names[-1], 2 + number % 5)
-            shown.now = now + begin
-            shown.start(names[-1], cpus)
-            long = 30.0 + 11 * (number * 7 % 13)
-            shown.now += long
-            phase = {3: FAILED, 7: CANCELLED}.get(number % 11, SUCCEEDED)
-            reason = {FAILED: "took more than its memory of 2 GB", CANCELLED: "cancelled by its owner"}.get(phase, "")
-            if number % 17 == 5:
-                shown.stop(names[-1])
-            elif number % 23 == 6:
-                shown.stop(names[-1], CRASHED, "died by SIGKILL")
-            shown.end(names[-1], phase, reason, exit_code=0)
-            for cpu in cpus:
-                free_at[cpu] = begin + long + 2
-        shown.now = now - 60
-        waiting = []
-        for number in range(count - active, count):
-            name = _submit(shown, number, 1 + number % 2)
-            names.append(name)
-            waiting.append(name)
+        story = [step for number in range(count - active) for step in _past(shown, number)]
+        latest = max(at for at, _ in story)
+        for at, act in sorted(story, key=lambda step: step[0]):  # the time of an event is never before that of another
+            shown.now = now - 80 - latest + at
+            act()
+        shown.now = now - 70
+        waiting = [_submit(shown, number) for number in range(count - active, count)]
         shown.compile(waiting[0], 8)
-        shown.now = now - 50
         shown.start(waiting[0], [0], expected_end=now + 300)
         shown.compile(waiting[1], 6)
         shown.start(waiting[1], [1, 2], expected_end=now + 90)
@@ -202,11 +189,35 @@ def many_jobs(folder: Path, count: int = 200) -> list[str]:
     return names
 
 
-def _submit(shown: Shown, number: int, cores: int) -> str:
+def _past(shown: Shown, number: int) -> list[tuple[float, Callable[[], object]]]:
+    """Return what happened to a job that has ended, and when: jobs of one core and of two take turns on three cores."""
+    name, turn = name_of(number), number // 2
+    cpus = (0,) if number % 2 == 0 else (1, 2) if turn % 3 else (2, 3)
+    begin, long = turn * 60.0 + 7 * (number % 2), 30.0 + 9 * (number * 7 % 3)
+    phase = {3: FAILED, 7: CANCELLED}.get(number % 11, SUCCEEDED)
+    reason = {FAILED: "took more than its memory of 2 GB", CANCELLED: "cancelled by its owner"}.get(phase, "")
+    compiling = (COMPILE_STARTED, "compiles", {"attempt": 1})
+    steps: list[tuple[float, Callable[[], object]]] = [
+        (begin - 30.0, lambda: _submit(shown, number)),
+        (begin - 20.0, lambda: shown.change(name, compiling, phase=COMPILING)),
+        (begin - 12.0, lambda: shown.change(name, (COMPILED, "compiled", {}), phase=QUEUED, stage=EXECUTE)),
+        (begin, lambda: shown.start(name, cpus)),
+        (begin + long, lambda: shown.end(name, phase, reason, exit_code=0)),
+    ]
+    if number % 17 == 5 or number % 23 == 6:
+        kind, text = (PREEMPTED, "makes room for a p1 job") if number % 17 == 5 else (CRASHED, "died by SIGKILL")
+        steps += [
+            (begin + long / 3, lambda: shown.stop(name, kind, text)),
+            (begin + long / 2, lambda: shown.start(name, cpus)),
+        ]
+    return steps
+
+
+def _submit(shown: Shown, number: int) -> str:
     labels = {"team": ("vision", "speech", "nlp")[number % 3], "sweep": f"lr-{number % 10}"} if number % 3 else {}
     return shown.submit(
         number,
-        needs={"cores": cores, "memory_bytes": (1 + number % 4) * 10**9, "systems": 1 + number % 2},
+        needs={"cores": 1 + number % 2, "memory_bytes": (1 + number % 4) * 10**9, "systems": 1 + number % 2},
         priority=("p1", "p2", "p2", "p3")[number % 4],
         labels=labels,
         note="a second seed, to see whether it was luck" if number % 8 == 1 else "",

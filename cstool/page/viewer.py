@@ -158,10 +158,11 @@ def read_token(file: Path) -> bytes:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise CstoolError(f"{rule}, got: {error.strerror}", hint) from None
+    entry = os.fstat(descriptor)
+    if not stat.S_ISREG(entry.st_mode):
+        os.close(descriptor)
+        raise CstoolError(f"{rule}, is no file", hint)
     with open(descriptor, "rb") as stream:
-        entry = os.fstat(descriptor)
-        if not stat.S_ISREG(entry.st_mode):
-            raise CstoolError(f"{rule}, is no file", hint)
         if entry.st_uid != os.geteuid():
             raise CstoolError(f"{file}: must belong to {user_name(os.geteuid())}, is of {user_name(entry.st_uid)}")
         if stat.S_IMODE(entry.st_mode) & 0o077:
@@ -185,10 +186,12 @@ def _shown_token(headers: Mapping[str, str]) -> bytes:
 def _ends(family: int, address: Address) -> str | None:
     """Return an end of a connection as the kernel writes it: words of the host's byte order, in hexadecimal digits."""
     host, port = address
+    # Either end may have a socket of the other family than the one that shows the address: IPv4 is within IPv6.
+    host = host.partition("%")[0].removeprefix("::ffff:")
     if family == socket.AF_INET6 and ":" not in host:
         host = f"::ffff:{host}"
     try:
-        packed = socket.inet_pton(family, host.partition("%")[0])
+        packed = socket.inet_pton(family, host)
     except OSError:
         return None
     words = struct.unpack(f"={len(packed) // 4}I", packed)

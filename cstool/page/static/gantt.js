@@ -85,7 +85,7 @@ export class Gantt {
     this.drawMemory(frame, spans, capacity);
     this.drawLine(frame, total);
     const seen = new Set();
-    for (const span of spans) {
+    for (const span of [...spans, ...this.rests(spans)]) {
       const end = span.end ?? (span.how === "" ? this.now : to);
       if (end < from || span.begin > to) {
         continue;
@@ -117,6 +117,14 @@ export class Gantt {
         "Arrow keys go from bar to bar, Enter shows the job.",
     );
     this.keepTabStop();
+  }
+
+  /** What jobs that run are expected to go on. */
+  rests(spans) {
+    const going = spans.filter((span) => span.how === "" && span.stage === "execute");
+    return going
+      .map((span) => ({ ...span, begin: this.now, end: this.view.jobs.get(span.job)?.expected_end ?? 0, how: "expected", isRest: true }))
+      .filter((span) => span.end > span.begin);
   }
 
   /** What was expected before now is late: it is expected now. */
@@ -228,7 +236,7 @@ export class Gantt {
     const room = Math.floor((width - 10) / 6.6);
     const full = job === undefined ? shortName(span.job) : `${job.model} ${shortName(span.job)}`;
     const label = full.length <= room ? full : shortName(span.job);
-    text.textContent = tall >= 16 && label.length <= room ? label : "";
+    text.textContent = tall >= 16 && !span.isRest && label.length <= room ? label : "";
     text.setAttribute("x", (x1 + 6).toFixed(1));
     text.setAttribute("y", (y + tall / 2 + 4).toFixed(1));
     const told = this.told(span, job);
@@ -239,7 +247,7 @@ export class Gantt {
   }
 
   told(span, job) {
-    const what = span.how === "" ? (span.stage === "compile" ? "compiles" : "runs") : ENDED[span.how][1];
+    const what = span.isRest ? "expected to go on" : span.how === "" ? (span.stage === "compile" ? "compiles" : "runs") : ENDED[span.how][1];
     const cores = span.cpus.length && span.stage !== "compile" ? `, core ${span.cpus.join(", ")}` : "";
     const end = span.end === null ? (span.how === "" ? "" : " to ?") : ` to ${clock(span.end, this.now)}`;
     const long = span.end === null ? "" : `, ${duration(span.end - span.begin)}`;
