@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from cstool.errors import CstoolError
@@ -78,7 +79,7 @@ def job_of(row: Row) -> Job:
     """
     try:
         return _job_of(dict(zip(JOB_COLUMNS, row, strict=True)))
-    except (AttributeError, KeyError, TypeError, ValueError, CstoolError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, CstoolError) as error:
         raise DamagedRow(f"job number {row[0]} makes no sense") from error
 
 
@@ -91,7 +92,7 @@ def event_of(row: Row) -> Event:
     number, at_s, job, kind, text, data = row
     try:
         return Event(number, at_s, job, kind, unbound(text), {} if data == "{}" else dict(json.loads(data)))
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise DamagedRow(f"event number {number} makes no sense") from error
 
 
@@ -120,6 +121,12 @@ def unbound(value: str | bytes) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
+_INT_OR_NONE, _FLOAT_OR_NONE, _REAL_OR_NONE = (int, NoneType), (float, NoneType), (int, float, NoneType)
+_WHOLE = ("number", "user_id", "max_restarts", "attempt", "restarts", "peak_bytes")
+_WHOLE_OR_NONE = ("max_steps", "exit_code")
+_TIMES_OR_NONE = ("started_at", "ended_at", "expected_start", "expected_end")
+
+
 def _job_of(fields: dict[str, Any]) -> Job:
     check_name(fields["name"])  # it leads to a folder
     for name in ("user", "model", "mode", "params_file", "note", "reason", "backend_id"):
@@ -129,7 +136,29 @@ def _job_of(fields: dict[str, Any]) -> Job:
     fields["labels"] = {} if fields["labels"] == "{}" else dict(json.loads(fields["labels"]))
     fields["cpus"] = () if fields["cpus"] == "[]" else tuple(json.loads(fields["cpus"]))
     fields["preempts"], fields["preemptible"] = bool(fields["preempts"]), bool(fields["preemptible"])
+    if not _has_kinds(fields):
+        raise ValueError("a field is of another kind")
     return Job(**fields)
+
+
+def _has_kinds(fields: Mapping[str, Any]) -> bool:
+    """Tell whether fields are what they look like: SQLite's columns take what they are given."""
+    needs = fields["needs"]
+    amounts = (needs.cores, needs.memory_bytes, needs.disk_bytes, needs.systems)
+    return (
+        all(isinstance(fields[name], int) for name in _WHOLE)
+        and all(isinstance(fields[name], _INT_OR_NONE) for name in _WHOLE_OR_NONE)
+        and isinstance(fields["submitted_at"], float)
+        and all(isinstance(fields[name], _FLOAT_OR_NONE) for name in _TIMES_OR_NONE)
+        and all(isinstance(amount, int) for amount in amounts)
+        and all(isinstance(time_s, _REAL_OR_NONE) for time_s in (needs.seconds, needs.limit_s))
+        and all(isinstance(cpu, int) for cpu in fields["cpus"])
+        and all(isinstance(value, str) for value in fields["labels"].values())
+    )
+        and all(isinstance(time_s, int | float | None) for time_s in (needs.seconds, needs.limit_s))
+        and all(isinstance(cpu, int) for cpu in fields["cpus"])
+        and all(isinstance(value, str) for value in fields["labels"].values())
+    )
 
 
 def _column(name: str, value: Any) -> Any:

@@ -140,7 +140,7 @@ def get_setting(connection: sqlite3.Connection, key: str) -> Any:
     row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
     try:
         return None if row is None else json.loads(row[0])
-    except ValueError as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise DamagedRow(f"setting {key} makes no sense") from error
 
 

@@ -100,7 +100,9 @@ def test_a_job_is_added_with_its_event(queue):
     assert (job.phase, job.stage, job.reason, job.asked, job.attempt, job.restarts) == (QUEUED, COMPILE, "", "", 0, 0)
     assert (job.cpus, job.submitted_at, job.started_at, job.ended_at) == ((), BEGIN_S, None, None)
     assert (job.exit_code, job.expected_start, job.expected_end, job.peak_bytes) == (None, None, None, 0)
-    assert queue.events() == [Event(1, BEGIN_S, name, SUBMITTED, "submitted by ümit", {})]
+    amounts = {"cores": 2, "memory_bytes": 2**30, "disk_bytes": 2**20, "systems": 1, "seconds": 60.0, "limit_s": None}
+    data = {"stage": COMPILE, "priority": "p1", **amounts}
+    assert queue.events() == [Event(1, BEGIN_S, name, SUBMITTED, "submitted by ümit", data)]
 
 
 def test_what_needs_no_compile_waits_to_execute(queue):
@@ -446,7 +448,25 @@ def test_the_version_tells_changes_of_all(queue, root):
     assert versions[0] == versions[1] < versions[2] < versions[3] == versions[4] == versions[5]
 
 
+def test_jobs_are_counted_by_phase(queue):
+    nothing = {QUEUED: 0, COMPILING: 0, RUNNING: 0, SUCCEEDED: 0, FAILED: 0, CANCELLED: 0}
+    assert queue.counts() == nothing
+    end(queue, add(queue).name)
+    add(queue)
+    add(queue)
+    assert queue.counts() == {**nothing, QUEUED: 2, SUCCEEDED: 1}
+
+
 # Forgetting.
+
+
+def test_one_that_was_not_taken_is_forgotten_unless_it_runs(queue):
+    taken, not_taken = add(queue), add(queue)
+    queue.change(taken.name, (QUEUED,), phase=RUNNING)
+    for name in (taken.name, not_taken.name, new_name()):
+        queue.forget(name)
+    assert [job.name for job in queue.jobs()] == [taken.name]
+    assert [event.job for event in queue.events()] == [taken.name]
 
 
 def test_the_oldest_that_ended_are_forgotten_with_their_events(queue, clock):

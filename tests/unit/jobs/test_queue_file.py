@@ -1,0 +1,491 @@
+"""The file of the queue: many processes at once, some killed; full disks, damage, and files that are no queue."""
+
+import contextlib
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cstool.errors import CstoolError
+from cstool.jobs import queue_file, queue_lock, queue_schema
+from cstool.jobs.job import CANCEL, JOB_SUCCEEDED, QUEUED, RUNNING, STARTED, STOP_ASKED, SUBMITTED, SUCCEEDED
+from cstool.jobs.queue import Queue
+from cstool.jobs.root import Root, open_root
+from tests.end_to_end.disk import Disk
+from tests.patience import PATIENCE_S, wait_until, within_patience
+from tests.unit.jobs.queue_clients import ROUNDS
+from tests.unit.jobs.queues import NOBODY, add
+
+CLIENTS = 8
+FULL = "cannot be written, its disk is full\nhint: nothing was lost; make room, then try again"
+DAMAGED = (
+    "hint: stop the appliance and move the file aside, and those beside it; what the jobs wrote is in their folders"
+)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@pytest.fixture
+def root(tmp_path) -> Root:
+    return open_root(tmp_path / "appliance", makes=True)
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "disk", 2**20)
+    yield made
+    subprocess.run(["umount", "--lazy", str(made.place)], check=True)
+
+
+@pytest.fixture
+def start(root) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start clients, which end with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(what: str, number: int = 0) -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "tests.unit.jobs.queue_clients", what, str(root.folder), str(number)]
+        client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here())
+        started.append(client)
+        return client
+
+    yield start
+    for client in started:
+        client.kill()
+        client.communicate()
+
+
+def here() -> Path:
+    return Path(__file__).parents[3]
+
+
+def refusal(work: Callable[[], object]) -> str:
+    with pytest.raises(CstoolError) as found:
+        work()
+    return str(found.value)
+
+
+def end_all(clients: list[subprocess.Popen[str]]) -> None:
+    for client in clients:
+        out, err = client.communicate(timeout=PATIENCE_S)
+        assert (client.returncode, err) == (0, "")
+
+
+def check(root: Root) -> None:
+    """Check the file as SQLite does, when nobody has it open."""
+    with contextlib.closing(sqlite3.connect(root.queue_file)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# Many processes.
+
+
+def test_eight_processes_and_one_that_is_killed_again_and_again(root, start):
+    """They all make the queue, too: nobody did before. Nothing that was begun alone is seen; nothing is lost."""
+    clients = [start("work", number) for number in range(CLIENTS)]
+    kills = 0
+    while any(client.poll() is None for client in clients) or kills < 4:
+        victim = start("hang" if kills % 2 else "busy")
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "in it\n"
+        if kills % 2 == 0:
+            time.sleep(random.uniform(0, 0.05))  # so that it dies anywhere
+        victim.kill()
+        victim.wait()
+        kills += 1
+    end_all(clients)
+    with Queue(root, makes=False) as queue:
+        jobs, events = queue.jobs(), queue.events()
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    assert [event.at for event in events] == sorted(event.at for event in events)
+    per_job = {job.name: [event.kind for event in events if event.job == job.name] for job in jobs}
+    theirs = [job for job in jobs if job.user != "victim"]
+    assert len(theirs) == CLIENTS * ROUNDS
+    last = {RUNNING: STOP_ASKED, SUCCEEDED: JOB_SUCCEEDED}
+    assert all(per_job[job.name] == [SUBMITTED, STARTED, "labelled", last[job.phase]] for job in theirs)
+    assert all(job.asked == (CANCEL if job.phase == RUNNING else "") for job in theirs)
+    assert all(per_job[job.name] == [SUBMITTED] for job in jobs if job.user == "victim")
+    check(root)
+
+
+def test_what_was_not_ended_never_happened(root, start):
+    with Queue(root) as queue:
+        kept = add(queue)
+        for _ in range(2):
+            victim = start("hang")
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "in it\n"
+            assert queue.jobs() == [kept]  # who reads does not wait
+            victim.kill()
+            victim.wait()
+            assert within_patience(lambda: len(queue.events())) == 1
+        added = within_patience(lambda: add(queue))
+        assert [job.name for job in queue.jobs()] == [kept.name, added.name]
+        assert added.number == 2
+
+
+def test_a_job_is_started_once_whoever_tries(root, start):
+    with Queue(root) as queue:
+        names = [add(queue).name for _ in range(20)]
+    end_all([start("claim", number) for number in range(6)])
+    with Queue(root) as queue:
+        started = [event.job for event in queue.events() if event.kind == STARTED]
+    assert sorted(started) == sorted(names)
+
+
+def test_threads_may_share_it(root):
+    problems: list[BaseException] = []
+    with Queue(root) as queue:
+
+        def work() -> None:
+            try:
+                for _ in range(10):
+                    add(queue)
+                    queue.jobs(limit=3)
+            except BaseException as error:
+                problems.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert problems == []
+        assert len(queue.jobs()) == 40
+
+
+def test_a_program_that_does_not_know_our_lock_is_waited_for(root, monkeypatch):
+    monkeypatch.setattr(queue_file, "_SQLITE_PATIENCE_S", 0.0)
+    with Queue(root) as queue, contextlib.closing(sqlite3.connect(root.queue_file, isolation_level=None)) as other:
+        tries = []
+        original = queue_file.pause
+
+        def pause() -> None:
+            tries.append(1)
+            if len(tries) == 3:
+                other.execute("COMMIT")
+            original()
+
+        monkeypatch.setattr(queue_file, "pause", pause)
+        other.execute("BEGIN IMMEDIATE")
+        add(queue)
+        assert len(tries) >= 3
+        monkeypatch.setattr(queue_file, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(queue_file, "pause", original)
+        other.execute("BEGIN IMMEDIATE")
+        assert refusal(lambda: add(queue)) == (
+            f"{root.queue_file}: who uses the queue must let go of it, it was held for 0 s\n"
+            "hint: another program than cstool has it open"
+        )
+        other.execute("ROLLBACK")
+        assert len(queue.jobs()) == 1
+        add(queue)
+
+
+def test_one_that_was_stopped_in_a_transaction_is_named(root, start, monkeypatch):
+    with Queue(root) as queue:
+        stopped = start("hang")
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == "in it\n"
+        monkeypatch.setattr(queue_lock, "PATIENCE_S", 0.0)
+        assert refusal(lambda: add(queue)) == (
+            f"{root.queue_lock}: who writes to the queue must let go of it, it was held for 0 s\n"
+            f"hint: it is held by process {stopped.pid}, which may have been stopped"
+        )
+        assert queue.jobs() == []
+
+
+def test_an_error_in_a_transaction_lets_go_of_everything(root, monkeypatch):
+    """Such as Ctrl-C."""
+    with Queue(root) as queue, Queue(root) as other:
+        for where in ("insert_job", "insert_event"):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"cstool.jobs.queue.tables.{where}", interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    add(queue)
+        assert other.jobs() == []
+        add(other)
+        add(queue)
+
+
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_lock_file_that_somebody_removes_is_made_again(root):
+    with Queue(root) as first, Queue(root) as second:
+        root.queue_lock.unlink()
+        add(first)
+        root.queue_lock.unlink()
+        add(second)
+        add(first)
+        assert len(second.jobs()) == 3
+
+
+def test_closing_more_than_once_does_no_harm(root):
+    queue = Queue(root)
+    queue.close()
+    queue.close()
+    with pytest.raises(ValueError, match="the queue is closed"):
+        queue.jobs()
+    assert sorted(path.name for path in root.folder.iterdir()) == ["jobs", "queue.db", "queue.lock"]
+
+
+# Full disks.
+
+
+def test_on_a_full_disk_one_error_and_nothing_half_written(disk):
+    root = open_root(disk.place / "appliance", makes=True)
+    with Queue(root) as queue:
+        first = add(queue)
+        disk.fill()
+        refused = 0
+        with contextlib.suppress(CstoolError):
+            while True:  # what is left in the file's pages
+                add(queue)
+        for work in (
+            lambda: add(queue, note="x" * 500, model="y" * 100_000),
+            lambda: queue.put("big", "x" * 100_000),
+            lambda: queue.change(first.name, (QUEUED,), event=(STARTED, "", {"x": "y" * 100_000}), phase=RUNNING),
+        ):
+            assert refusal(work) == f"{root.queue_file}: {FULL}"
+            refused += 1
+        assert refused == 3
+        jobs = queue.jobs()
+        assert jobs[0] == first
+        assert [event.job for event in queue.events()] == [job.name for job in jobs]
+        disk.grow(4 * 2**20)
+        added = add(queue)
+        assert queue.jobs() == [*jobs, added]
+    check(root)
+
+
+def test_on_a_full_disk_none_is_made_and_later_there_is_one(disk):
+    root = open_root(disk.place / "appliance", makes=True)
+    disk.fill()
+    assert refusal(lambda: Queue(root)) == f"{root.queue_file}: {FULL}"
+    assert refusal(lambda: Queue(root, makes=False)) in (
+        f"{root.queue_file}: {FULL}",
+        f"{root.queue_file}: the queue must be there, it is not\nhint: cstool appliance start makes one",
+    )
+    disk.grow(4 * 2**20)
+    with Queue(root) as queue:
+        add(queue)
+    check(root)
+
+
+def test_one_that_waits_on_a_full_disk_can_be_opened_when_there_is_room(disk):
+    root = open_root(disk.place / "appliance", makes=True)
+    with Queue(root) as queue:
+        job = add(queue)
+    disk.fill()
+    assert refusal(lambda: Queue(root, makes=False).job(job.name)) == f"{root.queue_file}: {FULL}"
+    disk.grow(4 * 2**20)
+    with Queue(root, makes=False) as queue:
+        assert queue.jobs() == [job]
+
+
+# Damage, and what is no queue.
+
+
+def test_where_there_is_none(root):
+    assert refusal(lambda: Queue(root, makes=False)) == (
+        f"{root.queue_file}: the queue must be there, it is not\nhint: cstool appliance start makes one"
+    )
+    assert [path.name for path in root.folder.iterdir()] == ["jobs"]
+
+
+@pytest.mark.parametrize("content", [b"no database, whatever it says\n" * 200, b"SQLite format 3\0" + b"\xff" * 8000])
+def test_another_file_is_no_queue(content, root):
+    root.queue_file.write_bytes(content)
+    said = refusal(lambda: Queue(root))
+    assert said == f"{root.queue_file}: the queue must be whole, it is damaged: file is not a database\n{DAMAGED}"
+    assert root.queue_file.read_bytes() == content
+
+
+def test_a_damaged_one_is_told_and_left_alone(root):
+    with Queue(root) as queue:
+        for _ in range(50):
+            add(queue)
+    with root.queue_file.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xab" * (root.queue_file.stat().st_size - 4096))
+    content = root.queue_file.read_bytes()
+    expected = f"{root.queue_file}: the queue must be whole, it is damaged: database disk image is malformed\n{DAMAGED}"
+    with Queue(root) as queue:
+        for work in (queue.jobs, queue.events, lambda: add(queue), lambda: queue.put("a", 1), queue.prune):
+            assert refusal(work) == expected
+    assert root.queue_file.read_bytes() == content
+
+
+def test_one_that_was_cut_short_is_told(root):
+    with Queue(root) as queue:
+        for _ in range(50):
+            add(queue)
+    os.truncate(root.queue_file, 8192)
+
+    def use() -> None:
+        with Queue(root) as queue:
+            queue.jobs()
+            add(queue)
+
+    assert refusal(use) == (
+        f"{root.queue_file}: the queue must be whole, it is damaged: database disk image is malformed\n{DAMAGED}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("UPDATE jobs SET name = '../../etc'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET needs = '{'", "job number 1 makes no sense"),
+        ('UPDATE jobs SET needs = \'{"cores": 1, "evil": 2}\'', "job number 1 makes no sense"),
+        ("UPDATE jobs SET labels = '7'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET cpus = '{'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET submitted_at = 'now'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET attempt = 1.5", "job number 1 makes no sense"),
+        ("UPDATE jobs SET expected_end = 'never'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET exit_code = 'x'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET labels = '{\"a\": 1}'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET cpus = '[\"a\"]'", "job number 1 makes no sense"),
+        ("UPDATE jobs SET needs = replace(needs, '60.0', '\"x\"')", "job number 1 makes no sense"),
+        ("UPDATE events SET data = '['", "event number 1 makes no sense"),
+        ("UPDATE settings SET value = '['", "setting drained makes no sense"),
+    ],
+)
+def test_a_row_that_somebody_wrote_is_told(change, what, root):
+    with Queue(root) as queue:
+        add(queue)
+        queue.put("drained", True)
+        with contextlib.closing(sqlite3.connect(root.queue_file, isolation_level=None)) as other:
+            other.execute(change)
+        said = refusal(lambda: [queue.jobs(), queue.events(), queue.get("drained")])
+    assert said == f"{root.queue_file}: the queue must be whole, it is damaged: {what}\n{DAMAGED}"
+
+
+def test_a_newer_one_is_refused(root, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(queue_schema, "FORMAT", 2)
+        Queue(root).close()
+    content = root.queue_file.read_bytes()
+    assert refusal(lambda: Queue(root)) == (
+        f"{root.queue_file}: the queue must be of format 1, got 2\n"
+        "hint: a newer cstool made it: use that, or another --root"
+    )
+    assert root.queue_file.read_bytes() == content
+
+
+def test_another_database_is_refused(root):
+    with contextlib.closing(sqlite3.connect(root.queue_file)) as other:
+        other.execute("CREATE TABLE jobs (name)")
+    content = root.queue_file.read_bytes()
+    assert refusal(lambda: Queue(root)) == (f"{root.queue_file}: must be a queue of cstool, it is another database")
+    assert root.queue_file.read_bytes() == content
+
+
+def test_one_whose_making_was_cut_off_is_made(root):
+    root.queue_file.touch(mode=0o600)
+    with Queue(root, makes=False) as queue:
+        assert queue.jobs() == []
+
+
+def test_a_file_system_without_shared_memory_is_told(root, monkeypatch):
+    """Such as one of a network: SQLite keeps to another journal there."""
+    Queue(root).close()
+
+    class Other(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            return super().execute(sql.replace("= WAL", "= DELETE"), *values)  # type: ignore[arg-type]
+
+    original = sqlite3.connect
+    monkeypatch.setattr(queue_file.sqlite3, "connect", lambda *a, **named: original(*a, **named, factory=Other))
+    assert refusal(lambda: Queue(root)) == (
+        f"{root.queue_file}: its file system must let processes share memory, it does not\nhint: --root on a local disk"
+    )
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "folder", "pipe"])
+def test_something_else_is_no_queue(kind, root, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"")
+    if kind == "link":
+        root.queue_file.symlink_to(elsewhere)
+    elif kind == "hard link":
+        root.queue_file.hardlink_to(elsewhere)
+    elif kind == "folder":
+        root.queue_file.mkdir()
+    else:
+        os.mkfifo(root.queue_file)
+    assert refusal(lambda: Queue(root)) == (
+        f"{root.queue_file}: the queue must be a file, and no link, it is something else"
+    )
+    assert elsewhere.read_bytes() == b""
+
+
+def test_a_loose_one_is_refused(root):
+    Queue(root).close()
+    root.queue_file.chmod(0o660)
+    assert refusal(lambda: Queue(root)) == (
+        f"{root.queue_file}: others must not be able to write to the queue (mode 0660)"
+    )
+
+
+@needs_root
+def test_that_of_another_user_is_refused(root):
+    Queue(root).close()
+    os.chown(root.queue_file, NOBODY, NOBODY)
+    assert refusal(lambda: Queue(root)) == (
+        f"{root.queue_file}: the queue must belong to this user, it belongs to uid {NOBODY}"
+    )
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_one_that_is_moved_away_in_use_is_told(replaced, root):
+    with Queue(root) as queue:
+        add(queue)
+        for end in ("", "-wal", "-shm"):
+            path = Path(f"{root.queue_file}{end}")
+            path.rename(f"{path}.old")
+        if replaced:
+            Queue(root).close()
+        for work in (queue.jobs, lambda: add(queue), queue.version):
+            assert refusal(work) == (
+                f"{root.queue_file}: the queue must stay where it is while it is in use, it was removed or replaced\n"
+                "hint: what uses it must be started again"
+            )
+
+
+def test_a_lock_that_is_a_link_is_told(root, tmp_path):
+    root.queue_lock.symlink_to(tmp_path / "elsewhere")
+    assert refusal(lambda: Queue(root)) == (
+        f"{root.queue_lock}: cannot be read or written, got: Too many levels of symbolic links"
+    )
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_errors_of_the_disk_are_told(root):
+    """SQLite's words, where it is not about room."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+    assert str(queue_file.problem_of(root.queue_file, error)) == (
+        f"{root.queue_file}: cannot be read or written, got: disk I/O error"
+    )
+    assert queue_file.problem_of(root.queue_file, sqlite3.ProgrammingError("no")) is None
+
+
+def test_nobody_waits_for_ever(root):
+    """A thread of this process has the lock for a while; the other goes on as soon as it is let go of."""
+    with Queue(root) as queue, Queue(root) as other:
+        done: list[str] = []
+        with queue_lock.QueueLock(root.queue_lock, 0o600).held():
+            thread = threading.Thread(target=lambda: done.append(add(other).name))
+            thread.start()
+            assert queue.jobs() == []
+        thread.join(PATIENCE_S)
+        wait_until(lambda: len(done) == 1, "the other one waits")
+        assert queue.job(done[0]).phase == QUEUED
