@@ -155,10 +155,6 @@ def _has_kinds(fields: Mapping[str, Any]) -> bool:
         and all(isinstance(cpu, int) for cpu in fields["cpus"])
         and all(isinstance(value, str) for value in fields["labels"].values())
     )
-        and all(isinstance(time_s, int | float | None) for time_s in (needs.seconds, needs.limit_s))
-        and all(isinstance(cpu, int) for cpu in fields["cpus"])
-        and all(isinstance(value, str) for value in fields["labels"].values())
-    )
 
 
 def _column(name: str, value: Any) -> Any:
