@@ -1,11 +1,19 @@
-"""How much memory this process may still take: what the machine has, and what control groups leave of it."""
+"""How much memory this process may still take: what the machine has, what control groups leave of it, and a budget."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cstool.errors import ClusterError
+
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+BUDGET_VARIABLE = "CSTOOL_MEMORY"
+"""of the environment: what this process and those that it starts may take together [bytes]; not set for no budget"""
+UNCOUNTED_BYTES = 40 * 2**20
+"""of a budget, what a run takes that nobody accounts for: libraries and kernels that are loaded later, stacks of
+threads and what malloc keeps for each, batches that are read ahead (measured: up to 35 MiB, see `python -m
+benchmarks.job_memory`)"""
 
 
 class _Kind(NamedTuple):
@@ -23,8 +31,50 @@ _V2 = [_Kind(root, "memory.max", "memory.current", "") for root in ("", "unified
 
 
 def available_memory_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int:
-    """Memory that can be used without swapping [bytes]."""
-    return max(0, min([_of_machine(proc), *_of_groups(proc, groups)]))
+    """Memory that can be used without swapping, and within the budget if there is one [bytes].
+
+    Raises:
+        ClusterError: the budget is no number of bytes
+    """
+    found = [_of_machine(proc), *_of_groups(proc, groups)]
+    if (budget_bytes := memory_budget_bytes()) is not None:
+        found.append(budget_bytes - _resident_bytes(proc) - UNCOUNTED_BYTES)
+    return max(0, min(found))
+
+
+def memory_budget_bytes() -> int | None:
+    """What this process and those that it starts may take together [bytes]; None where nobody said so.
+
+    Raises:
+        ClusterError: what was said is no number of bytes
+    """
+    text = os.environ.get(BUDGET_VARIABLE, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ClusterError(
+            f"{BUDGET_VARIABLE}: must be a number of bytes, got {text!r}", "without it a run takes what is free"
+        )
+    return int(text)
+
+
+def _resident_bytes(proc: Path) -> int:
+    """Resident memory of this process and of those that it started, what they share counted for each [bytes].
+
+    `children` of proc(5) is there where the kernel was built for it (CONFIG_PROC_CHILDREN); else none are counted.
+    """
+    total, numbers = 0, ["self"]
+    while numbers:
+        folder = proc / numbers.pop()
+        try:
+            status = (folder / "status").read_text().splitlines()
+            total += next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+            for children in folder.glob("task/*/children"):
+                numbers += children.read_text().split()
+        except (OSError, StopIteration):
+            # It ended meanwhile.
+            continue
+    return total
 
 
 def _of_machine(proc: Path) -> int:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.machine.host_memory import available_memory_bytes
+from cstool.errors import ClusterError
+from cstool.machine.host_memory import BUDGET_VARIABLE, UNCOUNTED_BYTES, available_memory_bytes, memory_budget_bytes
 
 MACHINE = 8 * 2**30
 
@@ -67,3 +68,49 @@ def test_a_group_over_its_limit_leaves_nothing_and_what_cannot_be_understood_doe
 
 def test_without_any_word_of_the_system_it_is_half_of_what_is_there(tmp_path):
     assert free(tmp_path) > 2**24
+
+
+def started(host: Path, name: str, resident_kb: int, *children: int) -> None:
+    """A process with resident memory, and processes that it started from two threads."""
+    write(host / "proc" / name, status=f"Name: it\nVmHWM: 999999 kB\nVmRSS: {resident_kb} kB\nThreads: 2")
+    write(host / "proc" / name / "task" / "1", children=" ".join(map(str, children[:1])))
+    write(host / "proc" / name / "task" / "2", children=" ".join(map(str, children[1:])))
+
+
+def test_a_budget_leaves_what_the_process_and_those_it_started_have_not_taken(host, monkeypatch):
+    started(host, "self", 1000, 7, 8)
+    started(host, "7", 200, 9)
+    started(host, "8", 30)
+    # Process 9 has ended meanwhile.
+    monkeypatch.setenv(BUDGET_VARIABLE, str(2**30))
+    assert free(host) == 2**30 - 1230 * 1024 - UNCOUNTED_BYTES
+
+
+def test_a_budget_that_is_spent_leaves_nothing(host, monkeypatch):
+    started(host, "self", 1000)
+    monkeypatch.setenv(BUDGET_VARIABLE, "1")
+    assert free(host) == 0
+
+
+def test_a_budget_larger_than_the_machine_changes_nothing(host, monkeypatch):
+    started(host, "self", 1000)
+    monkeypatch.setenv(BUDGET_VARIABLE, str(2 * MACHINE))
+    assert free(host) == MACHINE
+
+
+def test_this_process_counts_itself(monkeypatch):
+    monkeypatch.setenv(BUDGET_VARIABLE, str(2**24))
+    assert available_memory_bytes() == 0, "an interpreter has more than 16 MiB"
+
+
+@pytest.mark.parametrize("text", ["2GiB", "-1", "0", "1e9", "\N{SUPERSCRIPT TWO}", " 5"])
+def test_a_budget_that_is_no_number_of_bytes_is_an_error(monkeypatch, text):
+    monkeypatch.setenv(BUDGET_VARIABLE, text)
+    with pytest.raises(ClusterError) as raised:
+        memory_budget_bytes()
+    assert str(raised.value).splitlines()[0] == f"CSTOOL_MEMORY: must be a number of bytes, got {text!r}"
+
+
+def test_without_a_budget_there_is_none(monkeypatch):
+    monkeypatch.setenv(BUDGET_VARIABLE, "")
+    assert memory_budget_bytes() is None
