@@ -16,12 +16,13 @@ from typing import Literal
 from cstool.atomic_file import sync_folder
 from cstool.errors import CstoolError
 from cstool.jobs.job import PRIORITIES, JobOrder
-from cstool.jobs.names import check_label_map, check_name, check_note
+from cstool.jobs.names import check_label_map, check_name, check_note, is_name
 from cstool.jobs.order_text import order_of, order_text
 from cstool.words import size_text
 
 _LARGEST_FILE = 16_000_000
 """bytes of an order, or of params"""
+_ASIDE = ".tmp"
 _AGAIN = "submit the job again"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -124,7 +125,7 @@ class JobFolder:
                 raise CstoolError(
                     f"{what}: a job must take at most {size_text(_LARGEST_FILE)}, got {len(content):,} bytes"
                 )
-        aside = self.path.with_name(f".{self.name}.{secrets.token_hex(4)}.tmp")
+        aside = self.path.with_name(f".{self.name}.{secrets.token_hex(4)}{_ASIDE}")
         is_there = False
         try:
             os.mkdir(aside, 0o700)
@@ -190,6 +191,11 @@ class JobFolder:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def is_leftover(name: str) -> bool:
+    """Say whether a folder among those of jobs is one that nobody made to its end, such as where a power cut came."""
+    return name.startswith(".") and name.endswith(_ASIDE) and is_name(name[1:].partition(".")[0])
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -156,6 +156,10 @@ class Queue:
             lambda connection: tables.select_jobs(connection, chosen, user, labels or {}, limit),
         )
 
+    def names(self) -> set[str]:
+        """Return the names of all jobs, which costs little."""
+        return self._file.read(tables.all_names)
+
     def events(self, job: str | None = None, *, after: int = 0, limit: int | None = None) -> list[Event]:
         """Return what happened, the oldest first.
 

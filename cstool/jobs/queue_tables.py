@@ -89,6 +89,11 @@ def select_jobs(
     return [job_of(row) for row in reversed(rows)]
 
 
+def all_names(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of all jobs."""
+    return {name for (name,) in connection.execute("SELECT name FROM jobs")}
+
+
 def select_events(connection: sqlite3.Connection, job: str | None, after: int, limit: int | None) -> list[Event]:
     """Return events after that number, of a job or of all, the newest so many of them, the oldest first."""
     rows = connection.execute(

@@ -17,6 +17,7 @@ from pathlib import Path
 from cstool.atomic_file import is_named, lock_file
 from cstool.errors import CstoolError
 from cstool.jobs.job import SUPERVISOR_STARTED, SUPERVISOR_STOPPED
+from cstool.jobs.job_folder import JobFolder, is_leftover
 from cstool.jobs.keeping import this_boot_id
 from cstool.jobs.names import is_name
 from cstool.jobs.queue import Queue
@@ -174,9 +175,9 @@ def _prune(root: Root, queue: Queue) -> None:
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime < ORPHAN_S:
                     continue
             if known is None:
-                known = {job.name for job in queue.jobs()}
-            if entry.name not in known and is_name(entry.name):
-                root.job(entry.name).remove()
+                known = queue.names()
+            if is_leftover(entry.name) or (is_name(entry.name) and entry.name not in known):
+                JobFolder(root.jobs / entry.name).remove()
 
 
 def main(arguments: list[str]) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from cstool.errors import CstoolError
 from cstool.jobs import job_folder
-from cstool.jobs.job_folder import JobFolder
+from cstool.jobs.job_folder import JobFolder, is_leftover
 from cstool.jobs.names import new_name
 from tests.end_to_end.disk import Disk
 from tests.unit.jobs.queues import NOBODY, an_order
@@ -84,6 +84,20 @@ def test_the_last_attempt_is_the_one_with_the_largest_number(made):
     for name in ("execute-2", "execute-10", "execute-9", "compile-11", "execute-x", "execute-", "execute-²"):
         (made.attempts / name).mkdir()
     assert (made.last_attempt("execute"), made.last_attempt("compile")) == (10, 11)
+
+
+def test_what_a_power_cut_left_is_known(folder, monkeypatch):
+    def die(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job_folder.os, "rename", die)
+    monkeypatch.setattr(job_folder.shutil, "rmtree", lambda *arguments, **named: None)
+    with pytest.raises(KeyboardInterrupt):
+        folder.make(an_order())
+    (left,) = os.listdir(folder.path.parent)
+    assert is_leftover(left)
+    others = (folder.name, ".", "..", ".tmp", f".{folder.name}", ".x.tmp", f"{folder.name}.tmp", f"..{folder.name}.tmp")
+    assert not any(is_leftover(name) for name in others)
 
 
 def test_removing_it_is_quiet(made):

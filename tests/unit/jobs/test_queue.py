@@ -166,6 +166,7 @@ def test_lists(queue):
     assert numbers(user="a", limit=1) == [3]
     assert numbers(limit=0) == []
     assert queue.jobs()[0] == queue.job(first.name)
+    assert queue.names() == {first.name, second.name, third.name}
     assert refusal(lambda: queue.jobs(phases=("RUNING",))) == (
         "phase: must be one of QUEUED, COMPILING, RUNNING, SUCCEEDED, FAILED, CANCELLED, got 'RUNING'\n"
         "hint: did you mean RUNNING?"
