@@ -62,11 +62,10 @@ def make_server(root: Root, host: str, port: int, token_file: Path | None) -> tu
         from cstool.page.app import make_app
         from cstool.page.guards import own_names
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("starlette", "uvicorn"):
             raise
-        raise CstoolError(
-            f"the page needs {error.name}, which is not installed", "pip install 'cstool[page]'"
-        ) from None
+        raise CstoolError(f"the page needs {missing}, which is not installed", "pip install 'cstool[page]'") from None
     from cstool.jobs.queue import Queue
 
     token = None if token_file is None else read_token(token_file)

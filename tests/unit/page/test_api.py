@@ -1,0 +1,327 @@
+"""The JSON that the page lives on, from a server that is asked over real sockets."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from tests.page_server import Page, serving
+from tests.shown_jobs import CAPACITY, Shown, name_of, one_job, step_lines
+
+TOKEN = "0123456789abcdef0123"
+STRANGER = 4000001
+ASKS = """
+import encodings.idna, os, sys, urllib.error, urllib.request
+user = int(sys.argv[1])
+os.setgroups([]), os.setgid(user), os.setuid(user)
+for url in sys.argv[2:]:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            print(answer.status, answer.read().decode())
+    except urllib.error.HTTPError as error:
+        print(error.code, error.read().decode())
+"""
+NAME = name_of(1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("appliance") / "root"
+    one_job(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shown(folder):
+    with Shown(folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def page(shown):
+    with serving(shown.root) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def writable(shown, tmp_path_factory):
+    file = tmp_path_factory.mktemp("token") / "token"
+    file.touch(mode=0o600)
+    file.write_text(TOKEN)
+    with serving(shown.root, file) as served:
+        yield served
+
+
+def with_token(token: str = TOKEN) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+
+def test_overview(page, shown):
+    answer = page.ask("/api/overview")
+    found = answer.json
+    assert answer.status == 200
+    assert found["appliance"] == {
+        "supervisor": None,
+        "drained": False,
+        "backend": "local",
+        "capacity": {
+            "cpus": [0, 1, 2, 3],
+            "memory_bytes": CAPACITY.memory_bytes,
+            "disk_bytes": CAPACITY.disk_bytes,
+            "systems": 8,
+            "compiles": 1,
+        },
+        "used": {"cpus": [0, 1], "memory_bytes": 2 * 10**9, "disk_bytes": 10**9, "systems": 1, "compiles": 0},
+        "phases": shown.queue.counts(),
+    }
+    assert [job["name"] for job in found["jobs"]] == [NAME]
+    assert [(span["stage"], span["cpus"], span["how"]) for span in found["spans"]] == [
+        ("compile", [], "compiled"),
+        ("execute", [0, 1], ""),
+    ]
+    assert found["viewer"]["may_change"] is False
+    assert found["viewer"]["has_tokens"] is False
+    assert abs(float(answer.headers["x-appliance-time"]) - time.time()) < 60
+
+
+@pytest.mark.parametrize("path", ["overview", f"jobs/{NAME}", f"jobs/{NAME}/curve", f"jobs/{NAME}/log"])
+def test_what_did_not_change_is_not_sent(page, path):
+    first = page.ask(f"/api/{path}")
+    again = page.ask(f"/api/{path}", headers={"If-None-Match": first.headers["etag"]})
+    assert (first.status, again.status, again.body) == (200, 304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    assert page.ask(f"/api/{path}", headers={"If-None-Match": '"other"'}).body == first.body
+
+
+def test_overview_changes_with_the_queue(page, shown):
+    before = page.ask("/api/overview")
+    shown.queue.label(NAME, {"run": "again"})
+    after = page.ask("/api/overview", headers={"If-None-Match": before.headers["etag"]})
+    assert after.status == 200
+    assert after.json["jobs"][0]["labels"]["run"] == "again"
+
+
+def test_job(page):
+    found = page.ask(f"/api/jobs/{NAME}").json
+    assert [stay["phase"] for stay in found["stays"]] == ["QUEUED", "COMPILING", "QUEUED", "RUNNING"]
+    assert found["events"][0]["kind"] == "submitted"
+    assert found["needs"] == {
+        "cores": 1,
+        "memory_bytes": 2 * 10**9,
+        "disk_bytes": 10**9,
+        "systems": 1,
+        "seconds": 600.0,
+        "limit_s": None,
+        "sources": {"cores": "stated", "memory_bytes": "estimated"},
+        "peak_bytes": 1_600_000_000,
+    }
+    assert (found["may_read"], found["may_change"], found["max_steps"]) == (True, False, 2000)
+
+
+def test_curve(page, shown):
+    before = page.ask(f"/api/jobs/{NAME}/curve").json
+    assert (before["steps"][0], before["steps"][-1], len(before["steps"])) == (1, 760, 254)
+    last = before["progress"]["step"]
+    shown.log(NAME, step_lines(last + 3, last + 3) + "| Train Device=CSX, Step=900, Loss=nan, Rate=1 samples/sec\n")
+    after = page.ask(f"/api/jobs/{NAME}/curve").json
+    assert after["steps"][-2:] == [last + 3, 900]
+    assert after["losses"][-1] is None
+    assert after["progress"] == {"step": 900, "loss": None, "rate": 1.0, "left_s": None}
+
+
+def test_log(page):
+    found = page.ask(f"/api/jobs/{NAME}/log").json
+    assert found["text"].splitlines()[-1].startswith("2026-03-14") or "Step=900" in found["text"]
+    errors = page.ask(f"/api/jobs/{NAME}/log?stream=err").json["text"]
+    assert errors == "warning: Input starvation detected: 12% of the time is spent waiting\n"
+    answer = page.ask(f"/api/jobs/{NAME}/log?stream=../job.json")
+    assert (answer.status, answer.json["error"]) == (400, "stream: must be one of out | err")
+
+
+def test_job_without_a_folder(page, shown):
+    name = shown.submit(77)
+    assert page.ask(f"/api/jobs/{name}/log").json == {"text": "", "bytes": 0}
+    assert page.ask(f"/api/jobs/{name}/curve").json == {"steps": [], "losses": [], "progress": None}
+    shown.end(name, "CANCELLED")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wsjob-",
+        "wsjob-1",
+        "..",
+        "%2e%2e",
+        "..%2f..%2fetc%2fpasswd",
+        "wsjob-" + "a" * 22,
+        NAME[:-1],
+        NAME + "%00",
+        NAME.upper(),
+    ],
+)
+def test_no_such_job(page, name):
+    for path in ("", "/log", "/curve"):
+        answer = page.ask(f"/api/jobs/{name}{path}")
+        assert answer.status == 404
+        assert "error" in answer.json
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_only_to_look_at(page, method):
+    for path in ("/", "/page.js", "/api/overview", f"/api/jobs/{NAME}", f"/api/jobs/{NAME}/log"):
+        answer = page.ask(path, method, with_token(), {})
+        assert (answer.status, answer.json["error"]) == (405, "this can only be looked at")
+        assert "GET" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize("what", ["cancel", "labels"])
+def test_no_changes_without_a_token_file(page, shown, what):
+    before = shown.queue.job(NAME)
+    for headers in ({}, with_token(), with_token("")):
+        answer = page.ask(f"/api/jobs/{NAME}/{what}", "POST", headers, {"labels": {"a": "b"}})
+        message = "this page is to look at: it is served without --token_file"
+        assert (answer.status, answer.json) == (403, {"error": message, "hint": None})
+    assert page.ask(f"/api/jobs/{NAME}/{what}").status == 405
+    assert shown.queue.job(NAME) == before
+
+
+@pytest.mark.parametrize("headers", [{}, with_token("0123456789abcdef0124"), {"Authorization": TOKEN}, with_token("")])
+def test_no_changes_without_the_token(writable, shown, headers):
+    before = shown.queue.job(NAME)
+    for what, body in (("cancel", {}), ("labels", {"labels": {"a": "b"}})):
+        answer = writable.ask(f"/api/jobs/{NAME}/{what}", "POST", headers, body)
+        assert (answer.status, answer.json["error"]) == (401, "the token is needed to change something")
+    assert shown.queue.job(NAME) == before
+
+
+def test_label(writable, shown):
+    answer = writable.ask(f"/api/jobs/{NAME}/labels", "POST", with_token(), {"labels": {"team": None, "new": "x y"}})
+    assert answer.status == 200
+    assert "team" not in answer.json["labels"]
+    assert shown.queue.job(NAME).labels["new"] == "x y"
+    assert writable.ask("/api/overview", headers=with_token()).json["viewer"]["may_change"] is True
+    assert writable.ask("/api/overview").json["viewer"]["may_change"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"{", 400, "must be JSON"),
+        (b"[" * 60_000, 400, "must be JSON"),
+        (b"\xff", 400, "must be JSON"),
+        (b"[]", 400, "must be an object of JSON"),
+        (b" " * 70_000, 413, "must have at most 65536 bytes"),
+        ({}, 400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go'),
+        ({"labels": {"a": 1}}, 400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go'),
+        ({"labels": {}, "more": 1}, 400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go'),
+        (
+            {"labels": {"a": "b\nc"}},
+            409,
+            "label a: its value must be one line of characters that can be seen, got 'b\\nc'",
+        ),
+    ],
+)
+def test_bad_labels(writable, shown, body, status, message):
+    before = shown.queue.job(NAME)
+    answer = writable.ask(f"/api/jobs/{NAME}/labels", "POST", with_token(), body)
+    assert (answer.status, answer.json["error"]) == (status, message)
+    assert shown.queue.job(NAME) == before
+
+
+@pytest.mark.parametrize("body", [{"at_once": 1}, {"at_once": True, "more": 1}, {"now": True}])
+def test_bad_cancel(writable, body):
+    answer = writable.ask(f"/api/jobs/{NAME}/cancel", "POST", with_token(), body)
+    assert (answer.status, answer.json["error"]) == (400, 'must be {"at_once": true} or {"at_once": false}')
+
+
+def test_cancel(writable, shown):
+    name = shown.submit(5, user_id=os.geteuid())
+    answer = writable.ask(f"/api/jobs/{name}/cancel", "POST", with_token(), {"at_once": False})
+    assert (answer.status, answer.json["phase"]) == (200, "CANCELLED")
+    again = writable.ask(f"/api/jobs/{name}/cancel", "POST", with_token(), {})
+    assert again.status == 409
+    assert "it is CANCELLED since" in again.json["error"]
+    assert writable.ask(f"/api/jobs/{name_of(999)}/cancel", "POST", with_token(), {}).status == 404
+
+
+def test_headers_of_every_answer(page):
+    for path, method in (("/", "GET"), ("/page.js", "GET"), ("/api/overview", "GET"), ("/none", "GET"), ("/", "POST")):
+        headers = page.ask(path, method).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
+
+
+def test_name_of_another_host(page):
+    answer = page.ask("/api/overview", headers={"Host": "evil.example"})
+    assert (answer.status, answer.body) == (421, b"This page is not served under that name.\n")
+    assert "content-security-policy" in answer.headers
+    assert page.ask("/api/overview", headers={"Host": f"localhost:{page.port}"}).status == 200
+
+
+def test_proxy_hides_who_looks(page, writable):
+    proxied = {"X-Forwarded-For": "127.0.0.1"}
+    answer = page.ask("/api/overview", headers=proxied)
+    assert (answer.status, answer.json["error"]) == (401, "the token is needed to look from elsewhere")
+    assert writable.ask("/api/overview", headers={**proxied, **with_token()}).status == 200
+
+
+def test_files(page):
+    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        answer = page.ask(path)
+        assert (answer.status, answer.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
+        assert page.ask(path, headers={"If-None-Match": answer.headers["etag"]}).status == 304
+    for path in ("/../api.py", "/static/page.js", "/index.html", "/api", "/favicon.ico"):
+        assert (page.ask(path).status, page.ask(path).json["error"]) == (404, "there is no such page")
+
+
+def test_page_has_nothing_from_elsewhere(page):
+    """No script or style in the page itself, and none of another host."""
+    files = ["/"] + [f"/{name}.js" for name in ("page", "theme", "table", "gantt", "detail", "curve", "words")]
+    for path in [*files, "/page.css"]:
+        text = page.ask(path).body.decode().replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in text
+        assert "innerHTML" not in text
+    html = page.ask("/").body.decode()
+    assert "style=" not in html
+    assert html.count("<script") == html.count("<script src=")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may ask as another user")
+def test_log_of_somebody_else(page: Page):
+    """Another user sees that there is a job, and neither its log nor its losses."""
+    paths = ["overview", f"jobs/{NAME}", f"jobs/{NAME}/log", f"jobs/{NAME}/log?stream=err", f"jobs/{NAME}/curve"]
+    urls = [f"{page.url}api/{path}" for path in paths]
+    asked = [sys.executable, "-I", "-S", "-c", ASKS, str(STRANGER), *urls]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    statuses = [int(line.partition(" ")[0]) for line in lines]
+    assert statuses == [200, 200, 403, 403, 403]
+    overview, job, *refused = (json.loads(line.partition(" ")[2]) for line in lines)
+    assert overview["viewer"]["user"] == str(STRANGER)
+    assert job["may_read"] is False
+    assert (job["name"], job["model_dir"]) == (NAME, "")
+    assert all(answer == {"error": "its log is not for you", "hint": None} for answer in refused)
+
+
+def test_closed_connection_is_not_roots(page):
+    """Who has asked, and is gone, gets nothing; and who shut down one half is still who it was."""
+    connection = http.client.HTTPConnection(page.host, page.port)
+    connection.request("GET", "/api/overview")
+    connection.close()
+    assert page.ask("/api/overview").status == 200
