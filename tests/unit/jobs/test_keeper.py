@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,20 @@ from tests.unit.jobs.keepers import IGNORES, STOPS_WELL, KeptJob, is_there, pyth
 MIB = 2**20
 TAKES = "import time\nkept = bytearray({}) ; kept[::4096] = b'x' * len(kept[::4096])\nprint('has it', flush=True)\n"
 """takes some memory, all of its pages"""
+TELLS = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("SIGTERM", flush=True))
+print("ready", flush=True)
+while True: time.sleep(0.01)
+"""
+COUNTS_LOOKS = """
+import cstool.jobs.watching as watching
+real = watching.Tree.scan
+def scan(self):
+    open({!r}, "a").write("x")
+    return real(self)
+watching.Tree.scan = scan
+"""
 
 
 @pytest.fixture
@@ -212,43 +227,28 @@ def test_asked_to_stop_it_does_so_after_its_step(job, what):
     assert (end.exit_code, end.signal, end.why, end.asked) == (130, None, "", what)
 
 
-def test_asked_again_it_is_told_once_and_asked_for_more_it_is_killed(job):
-    job.start(
-        "import signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print('SIGTERM', flush=True))\n"
-        "print('ready', flush=True)\n"
-        "while True: time.sleep(0.01)"
-    )
-    job.wait_for("ready")
-    for what in (PREEMPT, CANCEL, CANCEL, PREEMPT):
-        job.ask(what)
-        job.wait_for("SIGTERM")
-    job.ask(CANCEL_NOW)
-    end = job.end()
-    assert (end.exit_code, end.signal, end.asked) == (None, signal.SIGKILL, CANCEL_NOW)
-    assert job.text() == "ready\nSIGTERM\n"
-
-
-def test_what_it_was_asked_for_becomes_no_less(job):
-    looks = job.folder.path / "looks"
-    counts = f"""
-import cstool.jobs.watching as watching
-real = watching.Tree.scan
-def scan(self):
-    open({str(looks)!r}, "a").write("x")
-    return real(self)
-watching.Tree.scan = scan
-"""
-    job.start_by_hand(IGNORES, counts)
+def test_it_is_told_once_and_what_it_was_asked_for_becomes_no_less(job):
+    job.start_by_hand(TELLS, COUNTS_LOOKS.format(str(job.folder.path / "looks")))
     job.wait_for("ready")
     place = records.open_folder(job.folder.attempt("execute", 1).path)
-    for what in (CANCEL, PREEMPT, "nonsense", ["cancel_now"]):
+    for what in (PREEMPT, CANCEL, CANCEL, PREEMPT, "nonsense", ["cancel_now"]):
         records.write_record(place, records.STOP, {"asked": what})
-        before = len(job.text("looks"))
-        wait_until(lambda before=before: len(job.text("looks")) > before + 1, "it does not look")
+        looks = len(job.text("looks")) + 1
+        wait_until(lambda looks=looks: len(job.text("looks")) > looks, "it does not look")
     os.close(place)
     os.kill(job.run_process(), signal.SIGKILL)
     assert job.end().asked == CANCEL
+    assert job.text() == "ready\nSIGTERM\n"
+
+
+def test_asked_for_more_it_is_killed(job):
+    job.start(TELLS)
+    job.wait_for("ready")
+    job.ask(CANCEL)
+    job.wait_for("SIGTERM")
+    job.ask(CANCEL_NOW)
+    end = job.end()
+    assert (end.exit_code, end.signal, end.asked) == (None, signal.SIGKILL, CANCEL_NOW)
 
 
 # Budgets.
@@ -309,7 +309,24 @@ def test_its_time_is_over_whatever_the_clock_says(job):
     assert end.at < (job.look().began_at or 0)
 
 
-def test_time_that_ends_while_it_stops_is_no_reason_unless_it_goes_on(job):
+def test_time_that_ends_while_it_stops_is_no_reason(job, tmp_path):
+    goes_on = tmp_path / "goes_on"
+    script = TELLS.replace("while True:", f"import os\nwhile not os.path.exists({str(goes_on)!r}):")
+    job.start_by_hand(script, COUNTS_LOOKS.format(str(job.folder.path / "looks")), limit_s=0.5)
+    job.wait_for("ready")
+    job.ask(PREEMPT)
+    job.wait_for("SIGTERM")
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 0.5, "the clock stands")
+    looks = len(job.text("looks")) + 1
+    wait_until(lambda: len(job.text("looks")) > looks, "it does not look")
+    goes_on.touch()
+    end = job.end()
+    assert (end.exit_code, end.asked, end.why) == (0, PREEMPT, "")
+    assert end.seconds > 0.5
+
+
+def test_time_that_ends_while_it_stops_is_a_reason_when_it_goes_on(job):
     job.start_by_hand(IGNORES, limit_s=1.0, grace_s=0.1)
     job.wait_for("ready")
     job.ask(PREEMPT)

@@ -98,6 +98,29 @@ def test_whoever_holds_the_lock_is_at_it(folder):
     assert look(folder) == ended
 
 
+def test_an_attempt_that_begins_while_it_looks_is_not_dead(folder, monkeypatch):
+    aside = folder.attempt(EXECUTE, 9)
+    folder.attempt(EXECUTE, 1).path.rename(aside.path)
+
+    def is_locked(_: int) -> bool:
+        if aside.path.exists():
+            aside.path.rename(folder.attempt(EXECUTE, 1).path)
+            return False
+        return True
+
+    monkeypatch.setattr(records, "is_locked", is_locked)
+    assert look(folder).state == ALIVE
+
+
+def test_an_attempt_that_ends_while_it_looks_is_not_dead(folder, monkeypatch):
+    def is_locked(_: int) -> bool:
+        folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END))
+        return False
+
+    monkeypatch.setattr(records, "is_locked", is_locked)
+    assert look(folder).state == ENDED
+
+
 def test_while_attempts_come_and_go_none_is_ever_seen_dead(job):
     seen: list[list[str]] = [[] for _ in range(12)]
     is_over = threading.Event()
