@@ -115,6 +115,7 @@ def start(
     cpus: Sequence[int],
     needs: Needs,
     user: User | tuple[int, int, tuple[int, ...]] | None = None,
+    outlives: bool = True,
 ) -> subprocess.Popen[bytes]:
     """Start the keeper of an attempt, which starts the command; it does so once, however often it is asked.
 
@@ -124,6 +125,8 @@ def start(
         cpus: cores that it is pinned to; none: it is not pinned
         needs: what it may take; its cores, seconds and sources do not matter here
         user: whose job it is, where that is another one; only root may
+        outlives: whether it is none of those processes that are signalled together with this one, as a terminal and
+            a scheduler do
 
     Returns:
         The keeper. Its exit code is 0 where it recorded the end of the attempt, `HELD` where it did nothing, another
@@ -133,7 +136,7 @@ def start(
         CstoolError: it cannot be started
     """
     whose = None if user is None else User(*user)
-    started = _start_program(str(folder.path), stage, str(attempt))
+    started = _start_program(str(folder.path), stage, str(attempt), own_session=outlives)
     groups = _groups()
     if groups is not None:
         groups.sweep()
@@ -222,7 +225,7 @@ def _ask_as(user: User, words: Sequence[str]) -> None:
         raise OSError(trouble(asking))
 
 
-def _start_program(*words: str) -> subprocess.Popen[bytes]:
+def _start_program(*words: str, own_session: bool = True) -> subprocess.Popen[bytes]:
     """Start the program of keepers; it waits for what is handed over.
 
     Raises:
@@ -238,7 +241,7 @@ def _start_program(*words: str) -> subprocess.Popen[bytes]:
             stderr=complaint,
             cwd="/",
             env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
-            start_new_session=True,
+            start_new_session=own_session,
         )
     except OSError as error:
         if complaint >= 0:
