@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from cstool import private_folder
-from cstool.private_folder import SharedFolderError, make_private_folder
+from cstool.private_folder import SharedFolderError, checked_way, make_private_folder
 
 ME, EVE = os.geteuid(), 2**31 - 5
 
@@ -136,3 +136,14 @@ def test_a_group_of_this_user_alone_may_write(
     else:
         with pytest.raises(SharedFolderError):
             make_private_folder(folder)
+
+
+def test_the_way_alone_may_be_checked(tmp_path: Path) -> None:
+    (tmp_path / "true" / "open").mkdir(parents=True)
+    (tmp_path / "true" / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to("true")
+    assert checked_way(tmp_path / "link" / "open") == tmp_path / "true" / "open"
+    assert checked_way(tmp_path / "new" / "none") == tmp_path / "new" / "none"
+    with pytest.raises(SharedFolderError) as found:
+        checked_way(tmp_path / "link" / "open" / "below")
+    assert found.value.filename == str(tmp_path / "true" / "open")
