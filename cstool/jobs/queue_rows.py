@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -121,6 +122,7 @@ def unbound(value: str | bytes) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
+_ALIKE = 1024
 _INT_OR_NONE, _FLOAT_OR_NONE, _REAL_OR_NONE = (int, NoneType), (float, NoneType), (int, float, NoneType)
 _WHOLE = ("number", "user_id", "max_restarts", "attempt", "restarts", "peak_bytes")
 _WHOLE_OR_NONE = ("max_steps", "exit_code")
@@ -131,10 +133,10 @@ def _job_of(fields: dict[str, Any]) -> Job:
     check_name(fields["name"])  # it leads to a folder
     for name in ("user", "model", "mode", "params_file", "note", "reason", "backend_id"):
         fields[name] = unbound(fields[name])
-    fields["model_dir"] = Path(unbound(fields["model_dir"]))
-    fields["needs"] = Needs(**json.loads(fields["needs"]))
-    fields["labels"] = {} if fields["labels"] == "{}" else dict(json.loads(fields["labels"]))
-    fields["cpus"] = () if fields["cpus"] == "[]" else tuple(json.loads(fields["cpus"]))
+    fields["model_dir"] = _path_of(unbound(fields["model_dir"]))
+    fields["needs"] = _needs_of(fields["needs"])
+    fields["labels"] = dict(_labels_of(fields["labels"]))
+    fields["cpus"] = _cpus_of(fields["cpus"])
     fields["preempts"], fields["preemptible"] = bool(fields["preempts"]), bool(fields["preemptible"])
     if not _has_kinds(fields):
         raise ValueError("a field is of another kind")
@@ -143,18 +145,47 @@ def _job_of(fields: dict[str, Any]) -> Job:
 
 def _has_kinds(fields: Mapping[str, Any]) -> bool:
     """Tell whether fields are what they look like: SQLite's columns take what they are given."""
-    needs = fields["needs"]
-    amounts = (needs.cores, needs.memory_bytes, needs.disk_bytes, needs.systems)
     return (
         all(isinstance(fields[name], int) for name in _WHOLE)
         and all(isinstance(fields[name], _INT_OR_NONE) for name in _WHOLE_OR_NONE)
         and isinstance(fields["submitted_at"], float)
         and all(isinstance(fields[name], _FLOAT_OR_NONE) for name in _TIMES_OR_NONE)
-        and all(isinstance(amount, int) for amount in amounts)
-        and all(isinstance(time_s, _REAL_OR_NONE) for time_s in (needs.seconds, needs.limit_s))
-        and all(isinstance(cpu, int) for cpu in fields["cpus"])
-        and all(isinstance(value, str) for value in fields["labels"].values())
     )
+
+
+# Many jobs are alike in what follows, and most of the time of a list goes into it.
+
+
+@lru_cache(_ALIKE)
+def _path_of(text: str) -> Path:
+    return Path(text)
+
+
+@lru_cache(_ALIKE)
+def _needs_of(text: str) -> Needs:
+    needs = Needs(**json.loads(text))
+    amounts = (needs.cores, needs.memory_bytes, needs.disk_bytes, needs.systems)
+    if not all(isinstance(amount, int) for amount in amounts):
+        raise ValueError("an amount is no number")
+    if not all(isinstance(time_s, _REAL_OR_NONE) for time_s in (needs.seconds, needs.limit_s)):
+        raise ValueError("a time is no number")
+    return needs
+
+
+@lru_cache(_ALIKE)
+def _labels_of(text: str) -> tuple[tuple[str, str], ...]:
+    labels = json.loads(text)
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise ValueError("a label is no text")
+    return tuple(labels.items())
+
+
+@lru_cache(_ALIKE)
+def _cpus_of(text: str) -> tuple[int, ...]:
+    cpus = json.loads(text)
+    if not isinstance(cpus, list) or not all(isinstance(cpu, int) for cpu in cpus):
+        raise ValueError("a core has no number")
+    return tuple(cpus)
 
 
 def _column(name: str, value: Any) -> Any:
