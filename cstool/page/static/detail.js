@@ -1,7 +1,7 @@
 // All about one job: how far it is, its loss, its log, its phases, what it needs, what happened to it.
 
 import { Curve } from "./curve.js";
-import { bytes, clock, duration, make, plural, setText } from "./words.js";
+import { bytes, clock, duration, make, onEnter, plural, setText } from "./words.js";
 
 const STREAMS = { out: "Log", err: "Errors" };
 
@@ -141,9 +141,9 @@ export class Detail {
     p.changes.dataset.key = key;
     p.changes.replaceChildren();
     if (job.may_change) {
-      const typed = make("input", { type: "text", "aria-label": "Label to set, key=value, or to remove, key-", placeholder: "key=value or key-",
-        onkeydown: (event) => event.key === "Enter" && set() });
+      const typed = make("input", { type: "text", "aria-label": "Label to set, key=value, or to remove, key-", placeholder: "key=value or key-" });
       const set = async () => (await this.actions.label(job, typed.value)) && (typed.value = "");
+      onEnter(typed, set);
       p.changes.append(typed, make("button", { type: "button", text: "Label", onclick: set }));
       if (job.ended_at === null) {
         p.changes.append(make("button", { type: "button", class: "danger", text: "Cancel…", onclick: () => this.actions.cancel(this.job) }));

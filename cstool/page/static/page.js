@@ -3,7 +3,7 @@
 import { Detail } from "./detail.js";
 import { Gantt, LEGEND } from "./gantt.js";
 import { Table, counted, matches } from "./table.js";
-import { bytes, make, setText } from "./words.js";
+import { bytes, make, onEnter, setText } from "./words.js";
 
 const EVERY_MS = 1000;
 const MOST_WAIT_MS = 10000;
@@ -325,7 +325,7 @@ async function changeToken() {
     ["Cancel", "", () => null],
     ["Use it", "main", () => input.value.trim()],
   ]);
-  input.addEventListener("keydown", (event) => event.key === "Enter" && byId("dialog").querySelector("button.main").click());
+  onEnter(input, () => byId("dialog").querySelector("button.main").click());
   const token = await asked;
   if (!token) {
     return;

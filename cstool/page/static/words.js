@@ -29,6 +29,16 @@ function filled(element, attributes, children) {
   return element;
 }
 
+/** Do something when Enter is pressed in a field; whatever has the focus then does not get the key. */
+export function onEnter(field, act) {
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") {
+      event.preventDefault();
+      act();
+    }
+  });
+}
+
 /** Set the text of an element where it differs, so that what was selected stays selected. */
 export function setText(element, text) {
   if (element.textContent !== text) {
