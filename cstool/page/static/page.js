@@ -203,7 +203,7 @@ function showUsers() {
   if (choice.dataset.key !== key) {
     choice.dataset.key = key;
     const chosen = choice.value;
-    choice.replaceChildren(make("option", { value: "", text: "all users" }), ...users.map((user) => make("option", { text: user })));
+    choice.replaceChildren(make("option", { value: "", text: "all users" }), ...users.map((user) => make("option", { value: user, text: user })));
     choice.value = users.includes(chosen) ? chosen : "";
   }
 }
