@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 from cstool.errors import ClusterError
 from cstool.ir import Graph
-from cstool.machine.buffers import in_flight_bytes
+from cstool.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
 from cstool.machine.grains import available_cores
-from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.host_memory import available_memory_bytes, memory_budget_bytes
 from cstool.machine.memoryx.shards import weight_bytes
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.optimizers import Optimizer
@@ -15,6 +15,12 @@ from cstool.params import Params
 ACTIVATION_SHARE = 0.8
 """of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
 are recomputed, and beyond that a batch goes in waves"""
+MOST_IN_FLIGHT = 8
+"""within a budget, panels of each size whose gradients may be on their way at a time, beside those that wait: one for
+each level of the tree that sums them and for each lane, and those that the fastest lane is ahead (measured: up to 5.4,
+with two lanes and eight grains)"""
+BUFFER_SHARE = 0.5
+"""of a budget, what buffers of a MemoryX in a file may take at the most"""
 
 
 def update_threads(lanes: int | None) -> int:
@@ -39,6 +45,8 @@ def activation_budget_bytes(
         ClusterError: everything else does not fit
     """
     free_bytes, need_bytes = available_memory_bytes(), int(share * memoryx_bytes(graph, optimizer, sparsity, narrow))
+    if optimizer is not None and memory_budget_bytes() is not None:
+        need_bytes += most_in_flight_bytes(graph, MOST_IN_FLIGHT)
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
@@ -75,7 +83,24 @@ def state_bytes(
     return sum(weight_bytes(weight, optimizer, sparsity, narrow) for weight in graph.weights.values())
 
 
-def streamed_activation_bytes(params: Params, graph: Graph, nodes: int = 1) -> int:
-    """Memory for activations beside a MemoryX in a file, of which so many nodes are on this host [bytes]."""
-    taken = nodes * (params.memoryx.memory + in_flight_bytes(graph))
-    return max(0, int((available_memory_bytes() - taken) * ACTIVATION_SHARE))
+def file_memory_bytes(params: Params) -> int:
+    """What the buffers of a MemoryX in a file may take: as the params say, but within a budget at most a share of it.
+
+    No bits depend on it.
+    """
+    if memory_budget_bytes() is None:
+        return params.memoryx.memory
+    return min(params.memoryx.memory, int(BUFFER_SHARE * available_memory_bytes()))
+
+
+def streamed_activation_bytes(buffers_bytes: int, graph: Graph, nodes: int = 1) -> int:
+    """Memory for activations beside a MemoryX in a file, of which so many nodes are on this host [bytes].
+
+    Args:
+        buffers_bytes: what the buffers of a node may take
+    """
+    in_flight = in_flight_bytes(graph)
+    if memory_budget_bytes() is not None:
+        # Its buffers make room for each other, whatever their size.
+        in_flight = MOST_IN_FLIGHT * in_flight // PANELS_IN_FLIGHT
+    return max(0, int((available_memory_bytes() - nodes * (buffers_bytes + in_flight)) * ACTIVATION_SHARE))

@@ -78,3 +78,13 @@ class BufferPool:
 def in_flight_bytes(graph: Graph) -> int:
     """Size of the gradients that lanes and SwarmX have at a time, about [bytes]."""
     return PANELS_IN_FLIGHT * max(4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight))
+
+
+def most_in_flight_bytes(graph: Graph, panels: int) -> int:
+    """Size of the buffers of gradients on their way, at the most, where so many panels of each size may be [bytes].
+
+    A pool without a limit keeps as many buffers of each size as were ever out at a time.
+    """
+    sizes = {panel.size for weight in graph.trained_weights.values() for panel in panels_of(weight)}
+    rounded = {-(-size // ROUNDING) * ROUNDING if size > ROUNDING else size for size in sizes}
+    return panels * 4 * sum(rounded)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from cstool.errors import ClusterError, StoreError
 from cstool.ir import Graph, panels_of
-from cstool.machine.budgets import update_threads
+from cstool.machine.budgets import file_memory_bytes, update_threads
 from cstool.machine.committed import Committed, dealt_rows
 from cstool.machine.grains import available_cores
-from cstool.machine.host_memory import available_memory_bytes
+from cstool.machine.host_memory import BUDGET_VARIABLE, available_memory_bytes
 from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.machine.precision import narrow_in
@@ -34,6 +34,7 @@ FILE_SHARE = 0.5
 """of the free memory, from which on MemoryX moves to a file by itself"""
 CACHED_SHARE = 0.5
 """of the free memory, from which on a file is read and written past the system's page cache"""
+_MORE = f"half of what the run may take is for it: {BUDGET_VARIABLE}, or --memory of a job, says how much that is"
 GRADIENT_SHARE = 0.25
 """of the memory of a file, what gradients take that wait for their update"""
 
@@ -87,6 +88,8 @@ class Backing(NamedTuple):
     """that of each node"""
     outdated: Sequence[tuple[int, Path, str]] = ()
     """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
+    buffers_bytes: int = 0
+    """what the buffers of each file may take"""
 
 
 def open_backing(
@@ -133,7 +136,10 @@ def open_backing(
         if found is None:
             raise _other_nodes(adopted, "lie as this model and this optimizer need them, they do not")
         shards = found
-    rows_bytes, waiting_bytes = _share(params.memoryx.memory, graph, optimizer, lanes, link.ranks > 1)
+    buffers_bytes = file_memory_bytes(params)
+    rows_bytes, waiting_bytes = _share(
+        buffers_bytes, graph, optimizer, lanes, link.ranks > 1, buffers_bytes < params.memoryx.memory
+    )
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
     is_for_run = optimizer is not None or adopted is not None
     step = None if adopted is None else adopted.step
@@ -152,16 +158,21 @@ def open_backing(
     spread = "" if nodes == 1 else f", the largest of {nodes} shards of {bytes_text(sum(shards.shard_bytes))}"
     log.info(
         f"MemoryX is in {path}: {bytes_text(max(shards.shard_bytes))} of state in {slots_text}{spread}, "
-        f"buffers of {params.memoryx.memory / 2**20:,.0f} MiB at most"
+        f"buffers of {buffers_bytes / 2**20:,.0f} MiB at most"
         f"{', past the page cache' if store.direct else ''}."
     )
-    return Backing(shards, store, waiting_bytes, file, _outdated(start, shards, params.model_dir) if slots == 2 else ())
+    outdated = _outdated(start, shards, params.model_dir) if slots == 2 else ()
+    return Backing(shards, store, waiting_bytes, file, outdated, buffers_bytes)
 
 
 def _share(
-    memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None, feeds: bool
+    memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None, feeds: bool, is_cut: bool
 ) -> tuple[int, int]:
     """Share the memory of a file out: for rows, and for gradients that wait [bytes].
+
+    Args:
+        feeds: whether what feeds other ranks is here
+        is_cut: whether it is less than was asked for, as a budget has no more
 
     Raises:
         ClusterError: it is too little for the largest panels
@@ -179,7 +190,8 @@ def _share(
         raise ClusterError(
             f"--memoryx_memory: must be at least {least_bytes:,} bytes for this model, whose largest panel has "
             f"{largest:,}, with {threads} lane{'s' * (threads > 1)}; got {memory_bytes:,}",
-            f"--memoryx_memory {-(-least_bytes // 2**20)}MiB does" + ("" if threads == 1 else "; --lanes 1 needs less"),
+            (_MORE if is_cut else f"--memoryx_memory {-(-least_bytes // 2**20)}MiB does")
+            + ("" if threads == 1 else "; --lanes 1 needs less"),
         )
     waiting_bytes = max(largest, int(memory_bytes * GRADIENT_SHARE)) if optimizer is not None else 0
     waiting_bytes = min(waiting_bytes, memory_bytes - least_bytes + largest)

@@ -26,6 +26,7 @@ from cstool.kernels.compile import (
 )
 from cstool.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.machine.grains import available_cores
+from cstool.machine.host_memory import memory_budget_bytes
 from cstool.optimizers import compile_updates
 from cstool.progress import Progress
 from cstool.store import sweep_temporary
@@ -76,7 +77,7 @@ def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: b
 
     Args:
         needs: see `needed_kernels`
-        alone: no second process compiles a part of them
+        alone: no second process compiles a part of them, as within a budget of memory
     """
     if kernels_cached(needs, _OTHERS):
         compile_kernels(lambda name, done, total: None, _OTHERS, needs)
@@ -96,7 +97,9 @@ def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: b
             progress.start(COMPILING, total)
         progress.advance(COMPILING, done, name)
 
-    with nullcontext() if alone or problem is not None else _second_process(needs):
+    # Another process would take as much memory again.
+    alone = alone or problem is not None or memory_budget_bytes() is not None
+    with nullcontext() if alone else _second_process(needs):
         compile_kernels(show, _OTHERS, needs)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")

@@ -78,7 +78,9 @@ def open_session(
             lanes=order.lanes,
             store=backing.store,
             waiting_bytes=backing.waiting_bytes,
-            memory_bytes=None if backing.store is None else streamed_activation_bytes(params, graph, nodes_here),
+            memory_bytes=None
+            if backing.store is None
+            else streamed_activation_bytes(backing.buffers_bytes, graph, nodes_here),
             recompute=params.activation_checkpointing,
             precision=params.host_precision,
             link=order.link,
