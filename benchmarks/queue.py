@@ -5,8 +5,9 @@ Run from the project's folder::
     python -m benchmarks.queue [--jobs 10000] [--rounds 50] [--folder DIR]
 
 The queue is a new one under DIR, on the disk whose fsync counts: what writes waits for it. Operations take turns, so
-that neighbours' noise hits all alike; the table has the median and the longest time [ms]. `--waiting` jobs wait,
-as they do on an appliance that is busy. What a new process does is measured in it, after its imports, which have their own line.
+that neighbours' noise hits all alike; the table has the median and the longest time [ms]. `--waiting` jobs wait, as
+they do on an appliance that is busy. What a new process does is measured in it, after its imports, which have their
+own line.
 """
 
 from __future__ import annotations
