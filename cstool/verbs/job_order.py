@@ -221,8 +221,8 @@ class _Compilation(NamedTuple):
 def _compilation(trainers: Sequence[Params], graphs: Sequence[Graph | None], run: RunRequest) -> _Compilation:
     """How the models of trainers are compiled.
 
-    The command that compiles reads no data. Where samples are shorter than the params alone say, the run compiles for
-    itself.
+    The command that compiles reads no data. Where samples are shorter than the params alone say, it is told how long
+    they are; where that does not do, the run compiles for itself.
 
     Raises:
         CompileError, ArtifactError: as the run would say
@@ -243,15 +243,32 @@ def _compilation(trainers: Sequence[Params], graphs: Sequence[Graph | None], run
     if trainers[0].validate_only:
         return _Compilation()
     system, keys, is_declared = load_system(run.system), [], True
-    for params, graph in zip(trainers, graphs, strict=True):
+    words = ["compile", *_modelled_words(run)]
+    for number, (params, graph) in enumerate(zip(trainers, graphs, strict=True)):
         form = declared_form(params) if graph is None else SampleForm.of(graph)
-        is_declared &= graph is None or build_graph(params.model, declared_form(params)) == graph
+        if graph is not None and build_graph(params.model, declared_form(params)) != graph:
+            length = _length_that_declares(params, graph)
+            is_declared &= length is not None
+            trainer = "trainer" if len(trainers) == 1 else f"trainer.{number}"
+            words += ["--set", f"{trainer}.{_LENGTH}={length}"]
         program = make_program(params, system, execution_mode=run.execution_mode, recompute=run.recompute, form=form)
         keys.append(plain_digest(dict(compile_inputs(params.model, program))))
     key = keys[0] if len(keys) == 1 else plain_digest({str(number): each for number, each in enumerate(keys)})
-    if not is_declared:
-        return _Compilation((), key)
-    return _Compilation(("compile", *_modelled_words(run)), key)
+    return _Compilation(tuple(words) if is_declared else (), key)
+
+
+_LENGTH = "fit.train_dataloader.max_sequence_length"
+
+
+def _length_that_declares(params: Params, graph: Graph) -> int | None:
+    """The max_sequence_length with which the params say as much of the samples as the data do; None if none does."""
+    from cstool.models import build_graph, declared_form
+
+    loader, length = params.train_dataloader, graph.sequence_length
+    if loader is None or length is None or not hasattr(loader, "max_sequence_length"):
+        return None
+    declared = replace(params, train_dataloader=loader.model_copy(update={"max_sequence_length": length}))
+    return length if build_graph(params.model, declared_form(declared)) == graph else None
 
 
 def _modelled_words(run: RunRequest) -> list[str]:
