@@ -38,6 +38,7 @@ class _Guard:
         self._command, self._log = command, SupervisorLog(folder)
         self._child: subprocess.Popen[bytes] | None = None
         self._ends = False
+        self._problem = ""
 
     def end(self, *_: object) -> None:
         """Pass SIGTERM on; no supervisor is started any more."""
@@ -56,13 +57,17 @@ class _Guard:
             if time.monotonic() - began > HEALTHY_S:
                 delay = BACK_OFF_S[0]
             how = f"died of signal {-code}" if code < 0 else f"ended with exit code {code}"
-            self._log.say(f"guard: the supervisor {how}; another one starts in {delay:g} s")
+            again = "another one starts"
+            if self._problem:
+                how, again = f"cannot be started: {self._problem}", "tried again"
+            self._log.say(f"guard: the supervisor {how}; {again} in {delay:g} s")
             self._sleep(delay)
             delay = min(2 * delay, BACK_OFF_S[1])
         return 0
 
     def _supervisor(self) -> int:
         """Start a supervisor, wait for its end, and return its exit code."""
+        self._problem = ""
         try:
             errors = self._log.open()
         except OSError:  # a full disk; the log counts less than the supervisor
@@ -74,7 +79,7 @@ class _Guard:
                 self._command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, preexec_fn=_unblock
             )
         except OSError as error:  # no memory, no more processes
-            self._log.say(f"guard: no supervisor can be started: {error.strerror}")
+            self._problem = error.strerror or str(error)
             return 1
         finally:
             _unblock()
