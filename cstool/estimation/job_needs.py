@@ -72,6 +72,8 @@ class MemoryNeed:
         lanes: scratch and what threads take
         batches: of input
         beyond: passing needs, of drawing masks and compiling kernels
+        slack: what a run with this budget holds back, or would be laid out for less: with recomputation, waves, or
+            MemoryX in a file
     """
 
     base: int
@@ -81,10 +83,11 @@ class MemoryNeed:
     lanes: int
     batches: int
     beyond: int
+    slack: int = 0
 
     @property
     def total(self) -> int:
-        """All of it [bytes]."""
+        """All of it: the budget [bytes]."""
         return sum(getattr(self, field.name) for field in fields(self))
 
 
@@ -160,15 +163,21 @@ def estimate_memory(
         needs = needed_kernels(graph, params.host_precision, sparsity.groups.keys())
         compiled = kernels_cached(needs, {"updates": compile_updates})
     beyond += 0 if compiled else COMPILING_BYTES
-    return MemoryNeed(
+    activations = sum(layout.activation_bytes(0) for layout in layouts)
+    # As a run reckons: see `available_memory_bytes`, `activation_budget_bytes`, `open_backing`, `file_memory_bytes`.
+    wanted = [taken + ceil(activations / ACTIVATION_SHARE)]
+    wanted += [ceil(kept / BUFFER_SHARE)] if in_file else []
+    wanted += [ceil(state / FILE_SHARE)] if chosen == "auto" and not in_file else []
+    need = MemoryNeed(
         base,
         kept,
         waiting + flying,
-        sum(layout.activation_bytes(0) for layout in layouts) + _meeting_bytes(params, graph, mode),
+        activations + _meeting_bytes(params, graph, mode),
         lanes * (LANE_BYTES + scratch + of_lanes),
         BATCHES * max(_batch_bytes(graph, loader.batch_size) for loader, _ in _loaders(params, mode)),
         beyond,
     )
+    return replace(need, slack=max(0, base + UNCOUNTED_BYTES + max(wanted) - need.total))
 
 
 def _loaders(params: Params, mode: str) -> list[tuple[DataloaderParams, bool]]:
@@ -222,7 +231,9 @@ def _file_bytes(params: Params, graph: Graph, optimizer: Optimizer | None, lanes
     tiles = max(2, lanes) * (2 + arrays) * TILE_BYTES
     weights = sum(4 * weight.size for weight in graph.weights.values())
     gradients = 0 if optimizer is None else weights
-    return min(limit, weights + gradients + tiles + (lanes + 3) * MIB)
+    # A run insists on a panel for each lane, and some more; see `open_backing`.
+    least = (lanes + 5) * _largest_bytes(graph) + tiles + 2 * MIB
+    return min(limit, max(least, weights + gradients + tiles + (lanes + 3) * MIB))
 
 
 def _largest_bytes(graph: Graph) -> int:
