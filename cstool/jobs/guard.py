@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from cstool.atomic_file import lock_file
+from cstool.jobs.holders import hold
 from cstool.jobs.supervisor_log import SupervisorLog
 
 GUARD_LOCK = "guard.lock"
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
     """
     folder = Path(arguments[0])
     try:
-        lock_file(folder / GUARD_LOCK)
+        hold(folder / GUARD_LOCK)
     except BlockingIOError:
         return HELD
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Who holds a lock file, without holding it."""
+"""Who holds a lock file, and how to hold one that others look at."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import fcntl
 import os
 import re
 import socket
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+from cstool.atomic_file import lock_file
 from cstool.errors import CstoolError
 
+LOOKED_AT_S = 1.0
+"""how long `hold` tries [s]: whoever looks at a lock holds it for a moment"""
 _OWNER = re.compile(r"process ([1-9]\d{0,9}) on (\S+) since .*")
 
 
@@ -21,6 +25,23 @@ class Holder(NamedTuple):
     """as the file has it, such as "process 12 on host since 2026-11-25 14:00:00"; see `atomic_file.lock_file`"""
     pid: int | None
     """None where it is a process of another host, or not the one that the file says"""
+
+
+def hold(path: Path) -> int:
+    """Hold a lock file, and return its descriptor, as `lock_file` does; who only looks at it is waited for.
+
+    Raises:
+        BlockingIOError: another process holds it; `strerror` says which
+        OSError: it cannot be made
+    """
+    deadline = time.monotonic() + LOOKED_AT_S
+    while True:
+        try:
+            return lock_file(path)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
 
 
 def holder_of(path: Path) -> Holder | None:

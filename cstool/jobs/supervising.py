@@ -14,8 +14,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from cstool.atomic_file import is_named, lock_file
+from cstool.atomic_file import is_named
 from cstool.errors import CstoolError
+from cstool.jobs.holders import hold
 from cstool.jobs.job import SUPERVISOR_STARTED, SUPERVISOR_STOPPED
 from cstool.jobs.job_folder import JobFolder, is_leftover
 from cstool.jobs.keeping import this_boot_id
@@ -27,8 +28,6 @@ from cstool.jobs.supervisor_log import SupervisorLog
 
 ROUND_S = 0.1
 """how long it waits between looks at what runs and at whether the queue changed [s]"""
-LOOKED_AT_S = 1.0
-"""how long it tries to get its lock [s]"""
 PLAN_S = 2.0
 """it plans anew after so long even where nothing changed: time has passed [s]"""
 TROUBLE_S = 1.0
@@ -69,18 +68,12 @@ def hold_supervisor(root: Root) -> int:
     Raises:
         CstoolError: another one runs, or the lock cannot be made
     """
-    deadline = time.monotonic() + LOOKED_AT_S
-    while True:
-        try:
-            return lock_file(root.supervisor_lock)
-        except BlockingIOError as error:
-            # Whoever only looks whether one runs holds the lock for a moment.
-            if time.monotonic() < deadline:
-                time.sleep(ROUND_S / 10)
-                continue
-            raise runs_already(root, str(error.strerror)) from error
-        except OSError as error:
-            raise CstoolError(f"{root.supervisor_lock}: cannot be made, got: {error.strerror}") from error
+    try:
+        return hold(root.supervisor_lock)
+    except BlockingIOError as error:
+        raise runs_already(root, str(error.strerror)) from error
+    except OSError as error:
+        raise CstoolError(f"{root.supervisor_lock}: cannot be made, got: {error.strerror}") from error
 
 
 def runs_already(root: Root, holder: str) -> CstoolError:

@@ -97,7 +97,8 @@ def test_a_signal_to_the_guard_ends_both(tmp_path, number):
     assert (tmp_path / "said").read_text() == "ended\n"
 
 
-def test_there_is_one_guard(tmp_path):
+def test_there_is_one_guard(tmp_path, monkeypatch):
+    monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
     held = lock_file(tmp_path / GUARD_LOCK)
     try:
         assert main([str(tmp_path)]) == HELD

@@ -505,7 +505,7 @@ def test_there_is_one_supervisor(place, monkeypatch):
     lock = place.jobs.root.supervisor_lock
     held = lock_file(lock)
     try:
-        monkeypatch.setattr("cstool.jobs.supervising.LOOKED_AT_S", 0.0)
+        monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
         with pytest.raises(CstoolError) as error:
             supervise(place.jobs.root)
     finally:
