@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import json
 import math
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -23,10 +22,11 @@ from cstool.jobs.backend import LOCAL
 from cstool.jobs.job import ENDED_PHASES, Job
 from cstool.jobs.names import check_name
 from cstool.page import rows
+from cstool.page.answers import Refused, answer, body, encoded, json_answer
 from cstool.page.log_curve import LogCurve, thinned
 from cstool.page.log_files import STREAMS, may_read_log, open_log, tail
 from cstool.page.timeline import Timeline, expected_spans, span_row, stays
-from cstool.page.viewer import Viewer, viewer_of
+from cstool.page.viewer import Viewer, may_reach, may_read, viewer_of
 
 if TYPE_CHECKING:
     from cstool.jobs.appliance import ApplianceStatus
@@ -37,24 +37,10 @@ MOST_EVENTS = 500
 """of a job that the page lists"""
 _MOST_NEW = 20_000
 """events that the timeline takes at a time; of older ones it would show nothing"""
-_MOST_BODY = 65536
 _ASK_EVERY_S = 2.0
 """how often a back end that is no supervisor of ours is asked how its jobs are [s]"""
-_CURVES = 64
+_CURVES = 32
 """jobs whose curves are kept, so that only what was added to the log is read"""
-
-
-class Refused(Exception):
-    """A request that is not answered as asked.
-
-    Args:
-        status: of HTTP
-        message: why
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Api:
@@ -87,9 +73,9 @@ class Api:
         # What is read after the version is at least as new as that.
         key = (self.queue.version(), self.status(self.root), viewer)
         if self._overview is None or self._overview[0] != key:
-            self._overview = key, _encoded(self._look(key[1], viewer))
+            self._overview = key, encoded(self._look(key[1], viewer))
         self._bring_up_to_date()
-        return _answer(request, self._overview[1])
+        return answer(request, self._overview[1])
 
     def _look(self, status: ApplianceStatus, viewer: Viewer) -> dict[str, Any]:
         active = self.queue.jobs(active=True)
@@ -107,7 +93,7 @@ class Api:
                 "phases": status.phases,
             },
             "viewer": {"user": viewer.user, "may_change": viewer.has_token, "has_tokens": self.token is not None},
-            "jobs": rows.job_rows(active, ended),
+            "jobs": rows.job_rows(active, ended, tells_why=self._tells_why(viewer)),
             "spans": [span_row(span) for span in [*self.timeline.spans(), *expected_spans(active, cpus)]],
         }
 
@@ -134,12 +120,13 @@ class Api:
         viewer = self._viewer(request)
         job = self._job(request)
         events = self.queue.events(job.name)
+        tells_why = self._tells_why(viewer)
         folder = self._folder(job)
         can_read = await run_in_threadpool(may_read_log, folder, "out", viewer.user_id)
-        return _json(
+        return json_answer(
             request,
             {
-                **rows.job_row(job, self.queue.position(job.name)),
+                **rows.job_row(job, self.queue.position(job.name), tells_why=tells_why),
                 "exit_code": job.exit_code,
                 "attempt": job.attempt,
                 "max_steps": job.max_steps,
@@ -152,7 +139,7 @@ class Api:
                 "stays": [
                     {"phase": s.phase, "begin": s.begin, "end": s.end, "cpus": list(s.cpus)} for s in stays(events)
                 ],
-                "events": rows.event_rows(events[-MOST_EVENTS:]),
+                "events": rows.event_rows(events[-MOST_EVENTS:], tells_why=tells_why),
                 "may_read": can_read,
                 "may_change": viewer.has_token and viewer.user_id in (0, job.user_id),
             },
@@ -164,27 +151,27 @@ class Api:
         stream = request.query_params.get("stream", "out")
         if stream not in STREAMS:
             raise Refused(400, f"stream: must be one of {' | '.join(STREAMS)}")
-        return _json(request, await run_in_threadpool(self._tail, self._folder(job), stream, viewer))
+        return json_answer(request, await run_in_threadpool(self._tail, self._folder(job), stream, viewer))
 
     async def curve(self, request: Request) -> Response:
         """Answer with the loss curve, and how far the job is."""
         viewer, job = self._viewer(request), self._job(request)
-        return _json(request, await run_in_threadpool(self._curve, job.name, self._folder(job), viewer))
+        return json_answer(request, await run_in_threadpool(self._curve, job.name, self._folder(job), viewer))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a job: {"at_once": false}."""
         self._changing_viewer(request)
-        job, asked = self._job(request), await _body(request)
+        job, asked = self._job(request), await body(request)
         at_once = asked.get("at_once", False)
         if not isinstance(at_once, bool) or set(asked) - {"at_once"}:
             raise Refused(400, 'must be {"at_once": true} or {"at_once": false}')
         changed = await run_in_threadpool(self._change, lambda jobs: jobs.cancel(job.name, at_once=at_once))
-        return _json(request, {"name": changed.name, "phase": changed.phase, "asked": changed.asked})
+        return json_answer(request, {"name": changed.name, "phase": changed.phase, "asked": changed.asked})
 
     async def label(self, request: Request) -> Response:
         """Set labels, or remove those that are null: {"labels": {"key": "value"}}."""
         self._changing_viewer(request)
-        job, asked = self._job(request), await _body(request)
+        job, asked = self._job(request), await body(request)
         changes = asked.get("labels")
         if (
             not isinstance(changes, dict)
@@ -193,7 +180,7 @@ class Api:
         ):
             raise Refused(400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go')
         changed = await run_in_threadpool(self._change, lambda jobs: jobs.label(job.name, changes))
-        return _json(request, {"name": changed.name, "labels": dict(changed.labels)})
+        return json_answer(request, {"name": changed.name, "labels": dict(changed.labels)})
 
     def _viewer(self, request: Request) -> Viewer:
         """Return who looks, or refuse: from elsewhere nobody looks without a token."""
@@ -212,6 +199,14 @@ class Api:
         if not viewer.has_token:
             raise Refused(401, "the token is needed to change something")
         return viewer
+
+    def _tells_why(self, viewer: Viewer) -> bool:
+        """Say whether a viewer may know why jobs ended, maybe with a line of their logs: as who may read the queue."""
+        path = self.root.queue_file
+        try:
+            return may_reach(viewer.user_id, path.parent) and may_read(viewer.user_id, os.stat(path))
+        except OSError:
+            return False
 
     def _job(self, request: Request) -> Job:
         name = request.path_params["name"]
@@ -273,39 +268,6 @@ class Api:
 
         with open_jobs(self.root.folder) as jobs:
             return change(jobs)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """Return the object in the body of a request."""
-    content = b""
-    async for part in request.stream():
-        content += part
-        if len(content) > _MOST_BODY:
-            raise Refused(413, f"must have at most {_MOST_BODY} bytes")
-    try:
-        value = json.loads(content or b"{}")
-    except (ValueError, RecursionError):
-        raise Refused(400, "must be JSON") from None
-    if not isinstance(value, dict):
-        raise Refused(400, "must be an object of JSON")
-    return value
-
-
-def _json(request: Request, value: dict[str, Any]) -> Response:
-    return _answer(request, _encoded(value))
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _answer(request: Request, content: bytes) -> Response:
-    """Answer with JSON, or that it is what the page has already. The time is a header, so that it changes nothing."""
-    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "no-store", "X-Appliance-Time": f"{time.time():.3f}"}
-    if request.method == "GET" and request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type="application/json", headers=headers)
 
 
 def _finite(value: float) -> float | None:

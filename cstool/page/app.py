@@ -19,7 +19,8 @@ from starlette.routing import Route
 from cstool.errors import CstoolError
 from cstool.jobs.appliance import appliance_status
 from cstool.jobs.queue import Queue
-from cstool.page.api import Api, Refused
+from cstool.page.answers import Refused
+from cstool.page.api import Api
 from cstool.page.guards import Guards
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 MOST_POINTS = 500
-_MOST_KEPT = 200_000
+_MOST_KEPT = 20_000
 """points of a job that are kept; beyond it every bucket of them keeps its extremes"""
 _MOST_LINE = 4096
 _CHUNK = 1 << 20

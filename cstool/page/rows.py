@@ -13,19 +13,28 @@ MOST_ACTIVE, MOST_ENDED = 1000, 200
 """jobs that the page lists"""
 
 
-def job_rows(active: Sequence[Job], ended: Sequence[Job]) -> list[dict[str, Any]]:
-    """Return the rows of the table: those that run, then those that wait in their order, then the latest that ended."""
+def job_rows(active: Sequence[Job], ended: Sequence[Job], *, tells_why: bool = True) -> list[dict[str, Any]]:
+    """Return the rows of the table: those that run, then those that wait in their order, then the latest that ended.
+
+    Args:
+        tells_why: see `job_row`
+    """
     waiting = sorted((job for job in active if job.phase == QUEUED), key=lambda job: (job.priority, job.number))
     others = sorted((job for job in active if job.phase != QUEUED), key=lambda job: job.number)
-    rows = [job_row(job, None) for job in others]
-    rows += [job_row(job, position) for position, job in enumerate(waiting, 1)]
+    rows = [job_row(job, None, tells_why=tells_why) for job in others]
+    rows += [job_row(job, position, tells_why=tells_why) for position, job in enumerate(waiting, 1)]
     rows = rows[:MOST_ACTIVE]
     latest = sorted(ended, key=lambda job: (job.ended_at or 0.0, job.number), reverse=True)
-    return rows + [job_row(job, None) for job in latest[:MOST_ENDED]]
+    return rows + [job_row(job, None, tells_why=tells_why) for job in latest[:MOST_ENDED]]
 
 
-def job_row(job: Job, position: int | None) -> dict[str, Any]:
-    """Return a row of the table, which everybody may see."""
+def job_row(job: Job, position: int | None, *, tells_why: bool = True) -> dict[str, Any]:
+    """Return a row of the table, which everybody may see.
+
+    Args:
+        position: among those that wait; None for others
+        tells_why: whether to say why a job ended, which may be a line of its log
+    """
     return {
         "name": job.name,
         "position": position,
@@ -39,7 +48,7 @@ def job_row(job: Job, position: int | None) -> dict[str, Any]:
         "mode": job.mode,
         "labels": {one_line(key): one_line(value) for key, value in job.labels.items()},
         "note": one_line(job.note),
-        "reason": one_line(job.reason),
+        "reason": one_line(job.reason) if tells_why or job.phase == QUEUED else "",
         "asked": job.asked,
         "cpus": list(job.cpus),
         "restarts": job.restarts,
@@ -71,9 +80,16 @@ def capacity_row(capacity: Capacity | None) -> dict[str, Any] | None:
     }
 
 
-def event_rows(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return events for a list, the oldest first."""
-    return [{"number": e.number, "at": _time(e.at), "kind": e.kind, "text": one_line(e.text)} for e in events]
+def event_rows(events: Iterable[Event], *, tells_why: bool = True) -> list[dict[str, Any]]:
+    """Return events for a list, the oldest first.
+
+    Args:
+        tells_why: whether to give their texts; see `job_row`
+    """
+    return [
+        {"number": e.number, "at": _time(e.at), "kind": e.kind, "text": one_line(e.text) if tells_why else ""}
+        for e in events
+    ]
 
 
 def _time(seconds: float | None) -> float | None:

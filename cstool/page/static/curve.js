@@ -54,7 +54,7 @@ export class Curve {
         draw("text", { x: LEFT - 6, y: y(mark) + 4, "text-anchor": "end", text: brief(mark) }),
       );
     }
-    for (const mark of marks(first, last, Math.max(2, Math.floor(width / 90)))) {
+    for (const mark of marks(first, last, Math.max(3, Math.floor(width / 60)))) {
       if (Number.isInteger(mark)) {
         const anchor = x(mark) > width - 40 ? "end" : "middle";
         parts.push(draw("text", { x: anchor === "end" ? width - RIGHT : x(mark), y: HEIGHT - 8, "text-anchor": anchor, text: mark.toLocaleString("en") }));

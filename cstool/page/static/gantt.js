@@ -318,7 +318,7 @@ function coresOf(spans) {
 /** [time, amount from there on] of the memory that jobs have between two times. */
 function steps(spans, now, from, to, jobs) {
   const changes = [];
-  for (const span of spans) {
+  for (const span of spans.filter((one) => one.stage === "execute")) {
     const open = span.how === "" ? (to > now ? jobs.get(span.job)?.expected_end ?? Infinity : Infinity) : span.begin + 60;
     const end = span.end ?? open;
     if (end > from && span.begin < to) {

@@ -1,81 +1,33 @@
 // The page: looks at the server once a second while it is seen, and shows what changed.
 
+import { cancel, changeToken, label } from "./changes.js";
+import { switchColours } from "./colours.js";
 import { Detail } from "./detail.js";
 import { Gantt, LEGEND } from "./gantt.js";
+import { get, now } from "./server.js";
 import { Table, counted, matches } from "./table.js";
-import { bytes, make, onEnter, setText } from "./words.js";
+import { bytes, make, setText } from "./words.js";
 
 const EVERY_MS = 1000;
 const MOST_WAIT_MS = 10000;
-const THEMES = { "": "as the system", light: "light", dark: "dark" };
 const byId = (id) => document.getElementById(id);
 
 const page = {
   view: null,
-  tags: new Map(), // address -> [ETag, what it was]
-  offset: 0, // the server's clock, ahead of this one [s]
-  token: stored("appliance-token"),
   failures: 0,
   timer: null,
   looking: false,
 };
 const gantt = new Gantt(byId("gantt-box"), select);
 const table = new Table(byId("rows"), select);
-const detail = new Detail(byId("detail"), { close: () => select(null), cancel, label, look });
+const detail = new Detail(byId("detail"), {
+  close: () => select(null),
+  cancel: (job) => cancel(job).then(look),
+  label: (job, typed) => label(job, typed).then((worked) => (look(), worked)),
+  look,
+});
 
-function stored(key) {
-  try {
-    return sessionStorage.getItem(key) ?? "";
-  } catch {
-    return "";
-  }
-}
-
-const now = () => Date.now() / 1000 + page.offset;
 const selected = () => (/^#wsjob-[a-z0-9]+$/.test(location.hash) ? location.hash.slice(1) : null);
-
-/** Ask the server; what it has not changed is not sent again. */
-async function get(path) {
-  const known = page.tags.get(path);
-  const headers = known ? { "If-None-Match": known[0] } : {};
-  const response = await ask(path, { headers });
-  if (response.status === 304) {
-    return known[1];
-  }
-  const value = await response.json();
-  if (!response.ok) {
-    throw Object.assign(new Error(value.error), { status: response.status });
-  }
-  page.tags.set(path, [response.headers.get("ETag"), value]);
-  return value;
-}
-
-async function ask(path, options) {
-  const headers = { ...options.headers };
-  if (page.token) {
-    headers.Authorization = `Bearer ${page.token}`;
-  }
-  const response = await fetch(path, { cache: "no-store", credentials: "omit", ...options, headers }).catch(() => {
-    throw new Error("The server of this page does not answer; what is shown may be old.");
-  });
-  const time = Number(response.headers.get("X-Appliance-Time"));
-  if (time) {
-    const offset = time - Date.now() / 1000;
-    // Answers take their time; only a clock that is really another one counts.
-    page.offset = Math.abs(offset - page.offset) > 0.5 ? offset : page.offset;
-  }
-  return response;
-}
-
-async function post(path, value) {
-  const response = await ask(path, { method: "POST", body: JSON.stringify(value), headers: { "Content-Type": "application/json" } });
-  const answer = await response.json();
-  if (!response.ok) {
-    throw new Error(answer.hint ? `${answer.error} (${answer.hint})` : answer.error);
-  }
-  look();
-  return answer;
-}
 
 /** Look at everything that is shown, now, and again in a second. */
 async function look() {
@@ -258,126 +210,9 @@ function say(text) {
   alert.hidden = text === "";
 }
 
-/** Ask something in a dialog: its title, what it has, and its buttons as [text, class, value]. */
-function dialog(title, content, buttons) {
-  const element = byId("dialog");
-  return new Promise((resolve) => {
-    const done = (value) => {
-      element.onclose = null;
-      element.close();
-      resolve(value);
-    };
-    element.onclose = () => resolve(null);
-    element.replaceChildren(
-      make("h2", { id: "dialog-title", text: title }),
-      content,
-      make("div", { class: "buttons" },
-        ...buttons.map(([text, kind, value]) => make("button", { type: "button", class: kind, text, onclick: () => done(value()) }))),
-    );
-    element.showModal();
-  });
-}
-
-async function cancel(job) {
-  const said = make("p", { text: `${job.name} (${job.model}) of ${job.user}. A running job finishes its step and saves, unless it ends at once.` });
-  const how = await dialog("Cancel this job?", said, [
-    ["Keep it", "", () => null],
-    ["Cancel", "danger", () => ({ at_once: false })],
-    ["Cancel at once", "danger", () => ({ at_once: true })],
-  ]);
-  if (how !== null) {
-    await tried(() => post(`api/jobs/${job.name}/cancel`, how));
-  }
-}
-
-async function label(job, typed) {
-  const words = typed.trim().split(/\s+/).filter(Boolean);
-  const changes = {};
-  for (const word of words) {
-    const at = word.indexOf("=");
-    if (at < 0 && !word.endsWith("-")) {
-      say(`${word}: must be key=value, or key- to remove it`);
-      return false;
-    }
-    changes[at < 0 ? word.slice(0, -1) : word.slice(0, at)] = at < 0 ? null : word.slice(at + 1);
-  }
-  return words.length > 0 && tried(() => post(`api/jobs/${job.name}/labels`, { labels: changes }));
-}
-
-/** Do something, and say what went wrong; return whether it worked. */
-async function tried(work) {
-  try {
-    await work();
-    return true;
-  } catch (error) {
-    await dialog("That did not work", make("p", { text: error.message }), [["Close", "", () => null]]);
-    return false;
-  }
-}
-
-async function changeToken() {
-  if (page.view?.viewer.may_change) {
-    keepToken("");
-    return;
-  }
-  const input = make("input", { type: "password", autocomplete: "off", "aria-label": "Token" });
-  const asked = dialog("Enter the token", make("div", {}, make("p", { text: "It is in the file that the page is served with. This tab keeps it until it is closed." }), input), [
-    ["Cancel", "", () => null],
-    ["Use it", "main", () => input.value.trim()],
-  ]);
-  onEnter(input, () => byId("dialog").querySelector("button.main").click());
-  const token = await asked;
-  if (!token) {
-    return;
-  }
-  keepToken(token);
-  await tried(async () => {
-    const response = await ask("api/overview", {});
-    const answer = await response.json();
-    if (!response.ok || !answer.viewer.may_change) {
-      keepToken("");
-      throw new Error("This is not the token.");
-    }
-  });
-}
-
-function keepToken(token) {
-  page.token = token;
-  page.tags.clear();
-  try {
-    sessionStorage.setItem("appliance-token", token);
-  } catch {
-    // this page keeps it
-  }
-  look();
-}
-
-function showTheme() {
-  const theme = document.documentElement.dataset.theme ?? "";
-  const button = byId("theme");
-  setText(button, `Colours: ${THEMES[theme]}`);
-}
-
-function nextTheme() {
-  const root = document.documentElement;
-  const names = Object.keys(THEMES);
-  const theme = names[(names.indexOf(root.dataset.theme ?? "") + 1) % names.length];
-  if (theme === "") {
-    delete root.dataset.theme;
-  } else {
-    root.dataset.theme = theme;
-  }
-  try {
-    localStorage.setItem("appliance-theme", theme);
-  } catch {
-    // until the page is loaded again
-  }
-  showTheme();
-}
-
 byId("legend").append(...LEGEND.map(([kind, text]) => make("li", {}, make("i", { class: `swatch ${kind}` }), text)));
-byId("theme").addEventListener("click", nextTheme);
-byId("token").addEventListener("click", changeToken);
+switchColours(byId("theme"));
+byId("token").addEventListener("click", () => changeToken().then(look));
 byId("window").addEventListener("change", (event) => {
   gantt.window = Number(event.target.value);
   gantt.redraw();
@@ -393,5 +228,4 @@ document.addEventListener("keydown", (event) => {
     select(null);
   }
 });
-showTheme();
 follow();

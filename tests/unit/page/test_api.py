@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+import cstool.page
 from tests.page_server import Page, serving
 from tests.shown_jobs import CAPACITY, Shown, name_of, one_job, step_lines
 
@@ -30,6 +31,7 @@ for url in sys.argv[2:]:
         print(error.code, error.read().decode())
 """
 NAME = name_of(1)
+STATIC = Path(cstool.page.__file__).parent / "static"
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +293,7 @@ def test_files(page):
 
 def test_page_has_nothing_from_elsewhere(page):
     """No script or style in the page itself, and none of another host."""
-    files = ["/"] + [f"/{name}.js" for name in ("page", "theme", "table", "gantt", "detail", "curve", "words")]
+    files = ["/", *(f"/{path.name}" for path in STATIC.glob("*.js"))]
     for path in [*files, "/page.css"]:
         text = page.ask(path).body.decode().replace("http://www.w3.org/2000/svg", "")
         assert "://" not in text
@@ -316,6 +318,7 @@ def test_log_of_somebody_else(page: Page):
     assert overview["viewer"]["user"] == str(STRANGER)
     assert job["may_read"] is False
     assert (job["name"], job["model_dir"]) == (NAME, "")
+    assert {event["text"] for event in job["events"]} == {""}  # why a job ended may be a line of its log
     assert all(answer == {"error": "its log is not for you", "hint": None} for answer in refused)
 
 

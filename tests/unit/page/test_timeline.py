@@ -161,6 +161,17 @@ def test_ended_jobs_are_bounded(shown):
     assert len(rows) == MOST_ENDED
 
 
+def test_why_a_job_ended(shown):
+    """May be a line of its log; why it waits may not."""
+    ended, waiting = shown.submit(1), shown.submit(2)
+    shown.end(ended, FAILED, "error: a line of its log")
+    shown.queue.set_expected({}, {waiting: "waits for 1 core"})
+    for tells_why, said in ((True, "error: a line of its log"), (False, "")):
+        rows = job_rows(shown.queue.jobs(active=True), shown.queue.jobs(phases=[FAILED]), tells_why=tells_why)
+        assert [row["reason"] for row in rows] == ["waits for 1 core", said]
+        assert event_rows(shown.queue.events(ended), tells_why=tells_why)[-1]["text"] == said
+
+
 def test_what_somebody_wrote_is_shown(shown):
     shown.submit(1, model="gpt\x1b[2J", note="a\u202eb", labels={"a": "\u202e"})
     row = job_rows(shown.queue.jobs(), [])[0]
