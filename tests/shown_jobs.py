@@ -82,11 +82,19 @@ class Shown:
     def __exit__(self, *error: object) -> None:
         self.queue.close()
 
-    def submit(self, number: int = 0, *, needs: dict[str, Any] | None = None, user_id: int = 0, **changes: Any) -> str:
+    def submit(
+        self,
+        number: int = 0,
+        *,
+        needs: dict[str, Any] | None = None,
+        user_id: int = 0,
+        backend: str = "local",
+        **changes: Any,
+    ) -> str:
         """Add a job; return its name."""
         name = name_of(number)
         order = replace(_ORDER, needs=replace(_ORDER.needs, **(needs or {})), **changes)
-        self.queue.add(name, order, "0" * 64, "local", user=USERS[number % len(USERS)], user_id=user_id)
+        self.queue.add(name, order, "0" * 64, backend, user=USERS[number % len(USERS)], user_id=user_id)
         return name
 
     def compile(self, name: str, seconds: float) -> None:

@@ -283,7 +283,7 @@ def test_rests_while_it_is_hidden(page, shown, browser):
     browser.js(
         f"({hide.format('hidden')}, {tell}, window.ticks = 0, window.asked = 0, setInterval(() => ticks++, 500))"
     )
-    browser.wait("window.ticks >= 5")
+    browser.wait("window.ticks >= 3")
     assert browser.js("window.asked") <= 1  # one may have been under way
     shown.queue.label(NAME, {"seen": "later"})
     browser.js(f"({hide.format('visible')}, {tell})")

@@ -4,7 +4,7 @@ import { cancel, changeToken, label } from "./changes.js";
 import { switchColours } from "./colours.js";
 import { Detail } from "./detail.js";
 import { Gantt, LEGEND } from "./gantt.js";
-import { get, now } from "./server.js";
+import { forgetJobs, get, now } from "./server.js";
 import { Table, counted, matches } from "./table.js";
 import { bytes, make, setText } from "./words.js";
 
@@ -198,6 +198,7 @@ function follow() {
   if (name === null) {
     detail.close();
   } else if (detail.name !== name) {
+    forgetJobs();
     detail.open(name);
   }
   showAll();

@@ -33,6 +33,15 @@ export async function get(path) {
   return value;
 }
 
+/** Forget answers about jobs: those of a job that is not shown any more would only take room. */
+export function forgetJobs() {
+  for (const path of server.tags.keys()) {
+    if (path.startsWith("api/jobs/")) {
+      server.tags.delete(path);
+    }
+  }
+}
+
 /** Send a request, with the token where there is one. */
 export async function ask(path, options) {
   const headers = { ...options.headers };

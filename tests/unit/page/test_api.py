@@ -14,7 +14,10 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 import cstool.page
+from cstool.errors import CstoolError
+from cstool.jobs.queue import Queue
 from tests.page_server import Page, serving
+from tests.patience import wait_until
 from tests.shown_jobs import CAPACITY, Shown, name_of, one_job, step_lines
 
 TOKEN = "0123456789abcdef0123"
@@ -320,6 +323,45 @@ def test_log_of_somebody_else(page: Page):
     assert (job["name"], job["model_dir"]) == (NAME, "")
     assert {event["text"] for event in job["events"]} == {""}  # why a job ended may be a line of its log
     assert all(answer == {"error": "its log is not for you", "hint": None} for answer in refused)
+
+
+def test_other_back_ends_are_asked(page, shown, monkeypatch):
+    """A scheduler elsewhere tells nobody by itself how its jobs are; one that does not answer does no harm."""
+    asked = []
+
+    class Asked:
+        def __enter__(self) -> "Asked":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            asked.append("closed")
+
+        def jobs(self, *, active: bool) -> None:
+            asked.append(f"active={active}")
+            raise CstoolError("squeue does not answer")
+
+    monkeypatch.setattr("cstool.jobs.client.open_jobs", lambda folder: Asked())
+    assert page.ask("/api/overview").status == 200
+    assert asked == []
+    name = shown.submit(88, backend="slurm")
+
+    def has_asked() -> bool:
+        assert page.ask("/api/overview").status == 200
+        return len(asked) >= 2
+
+    wait_until(has_asked, "the other back end must be asked")
+    assert asked[:2] == ["active=True", "closed"]
+    assert f'"{name}"' in page.ask("/api/overview").body.decode()
+    shown.end(name)
+
+
+def test_queue_that_cannot_be_read(page, monkeypatch):
+    def fails(self: Queue, *words: object, **more: object) -> None:
+        raise CstoolError("queue.db: cannot be read", "look at the disk")
+
+    monkeypatch.setattr(Queue, "version", fails)
+    answer = page.ask("/api/overview")
+    assert (answer.status, answer.json) == (503, {"error": "queue.db: cannot be read", "hint": "look at the disk"})
 
 
 def test_closed_connection_is_not_roots(page):
