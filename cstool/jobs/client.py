@@ -190,8 +190,10 @@ class Jobs:
         Raises:
             CstoolError: it is somebody else's
         """
-        if os.geteuid() not in (0, job.user_id):
-            raise CstoolError(f"job {job.name}: {job.user} and root may {doing} it, you are {_user_name(os.geteuid())}")
+        user_id = os.geteuid()
+        if user_id not in (0, job.user_id):
+            who = "root" if job.user_id == 0 else f"{job.user} or root"
+            raise CstoolError(f"job {job.name}: only {who} may {doing} it, this is {_user_name(user_id)}")
 
 
 def open_jobs(root: Path | None, backend: str | None = None, *, makes: bool = False) -> Jobs:
