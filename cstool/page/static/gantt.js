@@ -229,7 +229,7 @@ export class Gantt {
     const chosen = this.selected === span.job ? " chosen" : "";
     bar.setAttribute("class", `bar ${state}${span.how === "crashed" ? " crashed" : ""}${chosen}`);
     const width = Math.max(x2 - x1, 2);
-    const gap = tall > 8 ? 1.5 : 0.5;
+    const gap = tall > 8 ? 1.5 : 1;
     for (const [name, value] of [["x", x1], ["y", y + gap], ["width", Math.max(width - 1, 1.5)], ["height", tall - 2 * gap]]) {
       rect.setAttribute(name, value.toFixed(1));
     }
