@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cstool import __version__
+from cstool.cli.appliance import appliance_app
 from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group, command
 from cstool.cli.compile import compile_app
@@ -18,6 +19,7 @@ from cstool.cli.config import config_app
 from cstool.cli.data import data_app
 from cstool.cli.estimate import estimate
 from cstool.cli.fabric import fabric_app
+from cstool.cli.job import job_app
 from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
 from cstool.cli.run import run
@@ -41,7 +43,10 @@ examples. Flags may be typed with hyphens as well: --num-csx is --num_csx."""
 class RootGroup(Group):
     """The group of all commands, in the order in which one works."""
 
-    order = ("data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system", "fabric")
+    order = (
+        *("data", "model", "config", "run", "job", "appliance"),
+        *("checkpoint", "validate", "estimate", "compile", "system", "fabric"),
+    )
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         """Return the names of the commands."""
@@ -71,6 +76,8 @@ command(
     "cstool run --params gpt_tiny --mode eval --num_csx 2",
     'cstool run --params gpt_tiny --mode infer --prompt "def " --max_tokens 100',
 )(run)
+app.add_typer(job_app, name="job")
+app.add_typer(appliance_app, name="appliance")
 app.add_typer(checkpoint_app, name="checkpoint")
 command(
     app,

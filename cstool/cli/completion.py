@@ -63,6 +63,13 @@ def complete_system(incomplete: str) -> list[str]:
     return _complete_name(incomplete, "system/systems") or _complete(incomplete, _is_yaml)
 
 
+def complete_job(ctx: Any, incomplete: str) -> list[str]:
+    """Return the names of jobs that a name may become, the newest first: those of --root, if that was typed."""
+    from cstool.verbs.jobs import job_names
+
+    return job_names(ctx.params.get("root"), incomplete)
+
+
 def normalize_typed_flags(environment: MutableMapping[str, str]) -> None:
     """Write flags of a command line that is to be completed with underscores, as they are looked up."""
     for name in _WORDS:

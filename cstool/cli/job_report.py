@@ -179,7 +179,7 @@ def _row(job: Job, position: int | None, now: float) -> dict[str, str]:
         "PHASE": job.phase,
         "SYSTEMS": str(job.needs.systems),
         "USER": job.user,
-        "LABELS": _labels(job),
+        "LABELS": labels_text(job),
         "POSITION": "" if position is None else str(position),
         "STARTS": "" if job.has_ended or job.phase != "QUEUED" else _in_time(job.expected_start, now),
     }
@@ -197,7 +197,8 @@ def _in_time(at: float | None, now: float) -> str:
     return "soon" if at - now < 1 else f"in {span_text(at - now)}"
 
 
-def _labels(job: Job) -> str:
+def labels_text(job: Job) -> str:
+    """The labels of a job, as they are typed."""
     return ", ".join(f"{key}={value}" for key, value in job.labels.items())
 
 
@@ -210,7 +211,7 @@ def _facts(job: Job, position: int | None, logs: Mapping[str, str], now: float) 
         "Asked": {"": "", "preempt": "to save and make room", "cancel": "to save and end"}.get(job.asked, "to end"),
         "User": job.user,
         "Priority": job.priority + (", preempts lower ones" if job.preempts else ""),
-        "Labels": _labels(job),
+        "Labels": labels_text(job),
         "Note": job.note,
         "Model": f"{job.model}, {job.mode}" + ("" if job.max_steps is None else f", up to step {job.max_steps:,}"),
         "Params": str(job.params_file),

@@ -43,7 +43,7 @@ class LaunchFlags:
     nodes: Annotated[int | None, option("--nodes", "N", "slurm: how many nodes, 1 if not said.")] = None
     partition: Annotated[str | None, option("--partition", "NAME", "slurm: where the job waits and runs.")] = None
     time: Annotated[
-        str | None, option("--time", "LIMIT", "slurm: time limit, as 90 (minutes), 1:30:00 or 2-12 (days-hours).")
+        str | None, option("--time", "LIMIT", "slurm, job: time limit, as 90 (minutes), 1:30:00 or 2-12 (days-hours).")
     ] = None
     sbatch: Annotated[
         list[str] | None,

@@ -13,6 +13,7 @@ import typer
 from cstool.cli.command import same_command
 from cstool.cli.completion import complete_artifact, complete_checkpoint
 from cstool.cli.infer_flags import InferFlags
+from cstool.cli.job_flags import ApplianceFlags, JobFlags, check_job, check_no_job, job_request, say_of_a_job
 from cstool.cli.launch_flags import LaunchFlags, command_of_a_rank, launch_words
 from cstool.cli.options import (
     LOGGING,
@@ -125,7 +126,9 @@ class RunFlags:
     num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None
     mount_dirs: Annotated[list[str] | None, typer.Option("--mount_dirs", hidden=True)] = None
     python_paths: Annotated[list[str] | None, typer.Option("--python_paths", hidden=True)] = None
-    job_labels: Annotated[list[str] | None, typer.Option("--job_labels", hidden=True)] = None
+    job_labels: Annotated[
+        list[str] | None, option("--job_labels", "KEY=VALUE", "job: labels, by which `cstool job list` finds it.")
+    ] = None
     disable_version_check: Annotated[bool | None, typer.Option("--disable_version_check", hidden=True)] = None
 
 
@@ -133,6 +136,8 @@ def run(
     context: typer.Context,
     flags: RunFlags,
     launch: LaunchFlags,
+    appliance: ApplianceFlags,
+    job: JobFlags,
     asked: InferFlags,
     as_json: Annotated[bool, flag("--json", "Print one JSON document on stdout, the log on stderr.")] = False,
     logging: Annotated[LogLevel | None, LOGGING] = None,
@@ -141,11 +146,15 @@ def run(
 
     Without a checkpoint given, a run continues from the latest one in its model_dir.
     Only flags that are typed override the file. A file with several trainers runs them in order.
+    With --appliance it is a job that waits for its turn, and is followed to its end.
     """
     from cstool.cli.infer import infer
     from cstool.verbs.ranks import is_to_launch, joined_ranks
     from cstool.verbs.run import RunRequest, run_all
 
+    if appliance.appliance:
+        raise typer.Exit(_submit(context, flags, launch, appliance, job, asked, as_json, logging))
+    check_no_job(appliance, job)
     if is_to_launch(launch.request, flags.transport):
         raise typer.Exit(_launch(context, flags, launch, logging))
     with joined_ranks(flags.transport) as link:
@@ -157,7 +166,7 @@ def run(
             asked.check_mode(flags.mode)
         if flags.trace is not None:
             check_trace_file(flags.trace)
-        trainers, checkpoint_path = _trainers(context, flags, logging)
+        trainers, checkpoint_path = load_run(context, flags, logging)
         if infers:
             # Of several trainers the last one has the model that the file comes to.
             infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lanes, as_json=as_json, link=link)
@@ -172,15 +181,21 @@ def run(
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
 
 
-def _trainers(context: typer.Context, flags: RunFlags, logging: str | None) -> tuple[Sequence[Params], Path | None]:
+def load_run(
+    context: typer.Context, flags: RunFlags, logging: str | None, *, is_job: bool = False
+) -> tuple[Sequence[Params], Path | None]:
     """Load the trainers of the params file, or of the checkpoint that answers; return its path as well.
+
+    Args:
+        is_job: labels that are typed are those of the job, beside those of the file
 
     Raises:
         CstoolError: neither can be had
     """
     from cstool.verbs.answer import trained_params
 
-    overrides = flags.set_ or (), typed("--", **vars(flags), logging=logging)
+    given = {name: value for name, value in vars(flags).items() if not (is_job and name == "job_labels")}
+    overrides = flags.set_ or (), typed("--", **given, logging=logging)
     if flags.params is not None:
         return load_trainers(flags.params, *overrides), flags.checkpoint_path
     if flags.mode != "infer" or flags.checkpoint_path is None:
@@ -197,7 +212,7 @@ def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, loggin
     if flags.mode == "infer":
         InferFlags.check_others(context)
     lanes = parse_lanes(flags.lanes)
-    trainers, _ = _trainers(context, flags, logging)
+    trainers, _ = load_run(context, flags, logging)
     continues = flags.checkpoint_path is None and flags.load_checkpoint_states is None
 
     def say(line: str) -> None:
@@ -224,3 +239,23 @@ def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, loggin
         continues=continues,
         say=say,
     )
+
+
+def _submit(
+    context: typer.Context,
+    flags: RunFlags,
+    launch: LaunchFlags,
+    appliance: ApplianceFlags,
+    job: JobFlags,
+    asked: InferFlags,
+    as_json: bool,
+    logging: str | None,
+) -> int:
+    """Submit it as a job, and follow that; return its exit code."""
+    from cstool.verbs.jobs import submit_and_follow
+
+    check_job(launch, as_json)
+    request = job_request(flags, job, max_restarts=launch.max_restarts, time=launch.time, sbatch=launch.sbatch)
+    asked.check_mode(flags.mode)
+    trainers, _ = load_run(context, flags, logging, is_job=True)
+    return submit_and_follow(job.root, job.backend, trainers, request, appliance.on_interrupt or "cancel", say_of_a_job)

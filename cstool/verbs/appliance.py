@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.errors import CstoolError
+from cstool.words import BYTE_UNITS, parse_quantity
 
 if TYPE_CHECKING:
     from cstool.jobs.appliance import ApplianceStatus
@@ -29,14 +30,14 @@ class CapacityRequest:
 
     Args:
         cores: how many of those that this process may use
-        memory_bytes, disk_bytes: [bytes]
+        memory, disk: such as "4GiB"
         systems: modelled CS-X systems
         compiles: compile jobs at a time
     """
 
     cores: int | None = None
-    memory_bytes: int | None = None
-    disk_bytes: int | None = None
+    memory: str | None = None
+    disk: str | None = None
     systems: int | None = None
     compiles: int | None = None
 
@@ -153,8 +154,21 @@ def _capacity(folder: Path, asked: CapacityRequest, before: Capacity | None) -> 
         before = Capacity((), int(SHARE * available_memory_bytes()), int(SHARE * free_bytes), MOST_SYSTEMS, 1)
     return Capacity(
         chosen,
-        before.memory_bytes if asked.memory_bytes is None else asked.memory_bytes,
-        before.disk_bytes if asked.disk_bytes is None else asked.disk_bytes,
+        before.memory_bytes if asked.memory is None else _bytes_of("--memory", asked.memory),
+        before.disk_bytes if asked.disk is None else _bytes_of("--disk", asked.disk),
         asked.systems or before.systems,
         asked.compiles or before.compiles,
     )
+
+
+def _bytes_of(name: str, size: str) -> int:
+    """Bytes of a size such as 4GiB.
+
+    Raises:
+        CstoolError: it is none
+    """
+    value = parse_quantity(size, BYTE_UNITS)
+    if value is None or value < 1:
+        rule = "must be a number with one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
+        raise CstoolError(f"{name}: {rule}, got {size!r}", "for example 4GiB")
+    return int(value)

@@ -6,15 +6,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from cstool.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.jobs.client import Jobs
     from cstool.jobs.following import OnInterrupt
-    from cstool.jobs.job import Event, Job, JobOrder
+    from cstool.jobs.job import Event, Job
+    from cstool.params import Params
+    from cstool.verbs.job_order import JobRequest
 
 Stream = Literal["out", "err"]
 START_HINT = "`cstool appliance start` starts one"
@@ -48,19 +51,27 @@ class WaitTimeout(CstoolError):
     exit_code = 1
 
 
-def submit_job(root: Path | None, backend: str | None, order: JobOrder, say: Callable[[str], object]) -> ListedJob:
+def submit_job(
+    root: Path | None,
+    backend: str | None,
+    trainers: Sequence[Params],
+    request: JobRequest,
+    say: Callable[[str], object],
+) -> ListedJob:
     """Submit a job; the appliance is made where there is none.
 
     Args:
         root: of the appliance; None for the usual one
         backend: None for the one of the appliance
+        trainers: of one params file
+        request: what else is asked for
         say: takes a line where nobody is there who would start the job
 
     Raises:
         CstoolError: it is refused, or cannot be written
     """
     with _open(root, backend, makes=True) as jobs:
-        job = jobs.submit(order)
+        job = _submit(jobs, trainers, request)
         _note_absence(jobs, job, say)
         return ListedJob(job, jobs.position(job.name))
 
@@ -68,14 +79,15 @@ def submit_job(root: Path | None, backend: str | None, order: JobOrder, say: Cal
 def submit_and_follow(
     root: Path | None,
     backend: str | None,
-    order: JobOrder,
+    trainers: Sequence[Params],
+    request: JobRequest,
     on_interrupt: OnInterrupt,
     say: Callable[[str], object],
 ) -> int:
     """Submit a job and follow it to its end: its log goes to stdout, its errors to stderr.
 
     Args:
-        root, backend: as of `submit_job`
+        root, backend, trainers, request: as of `submit_job`
         on_interrupt: what Ctrl-C does: "cancel" has the job stop, "detach" leaves it
         say: takes lines about the job itself
 
@@ -91,7 +103,7 @@ def submit_and_follow(
     from cstool.machine.ranks.signals import collected_signals
 
     with collected_signals() as signals, _open(root, backend, makes=True) as jobs:
-        job = jobs.submit(order)
+        job = _submit(jobs, trainers, request)
         say(f"job {job.name}: submitted; its log is {jobs.folder(job.name).log('out')}")
         _note_absence(jobs, job, say)
         show = {"out": shower(sys.stdout), "err": shower(sys.stderr)}
@@ -264,6 +276,13 @@ def job_names(root: Path | None, incomplete: str) -> list[str]:
         return []
 
 
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """A document as YAML, its keys in their order."""
+    import yaml
+
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+
+
 def shower(stream: TextIO) -> Callable[[str], object]:
     """What shows text on a stream at once."""
 
@@ -278,6 +297,21 @@ def _open(root: Path | None, backend: str | None = None, *, makes: bool = False)
     from cstool.jobs.client import open_jobs
 
     return open_jobs(root, backend, makes=makes)
+
+
+def _submit(jobs: Jobs, trainers: Sequence[Params], request: JobRequest) -> Job:
+    from cstool.jobs.capacity import read_capacity
+    from cstool.verbs.job_order import make_order
+
+    # Jobs of one user have one folder of artifacts: what is the same is compiled once.
+    shared = None if jobs.root.shared_with is not None else jobs.root.compiled
+    order = make_order(
+        trainers,
+        replace(request, compile_dir=shared),
+        capacity=read_capacity(jobs.queue),
+        history=jobs.queue.history_s,
+    )
+    return jobs.submit(order)
 
 
 def _note_absence(jobs: Jobs, job: Job, say: Callable[[str], object]) -> None:
