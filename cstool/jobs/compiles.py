@@ -107,6 +107,8 @@ class Compiles:
     def _key(self, job: Job) -> _Key:
         """What its compile is the same as. Where its order cannot be read, nothing: it fails as soon as it starts."""
         if job.name not in self._folders:
+            if len(self._folders) > _LOOKED_AT:
+                self._folders.clear()
             try:
                 self._folders[job.name] = str(self._root.job(job.name).order(job.digest).compile_dir)
             except CstoolError:

@@ -27,9 +27,7 @@ from cstool.jobs.supervisor import Supervisor
 from cstool.jobs.supervisor_log import SupervisorLog
 
 ROUND_S = 0.1
-"""how long it waits between looks at what runs and at whether the queue changed [s]"""
-PLAN_S = 2.0
-"""it plans anew after so long even where nothing changed: time has passed [s]"""
+"""how long it waits between rounds where there is nothing to do [s]"""
 TROUBLE_S = 1.0
 """how long it waits where the queue cannot be written, as on a full disk [s]"""
 PRUNE_S = 60.0
@@ -132,14 +130,11 @@ class _Supervising:
         if not self._noted:
             queue.note(SUPERVISOR_STARTED, f"process {os.getpid()} supervises", data)
             self._noted = True
-        version, planned_s = -1, -PLAN_S
         while not self._ended.is_set():
-            now_s, now_version = time.monotonic(), queue.version()
-            if supervisor.follows() or now_version != version or now_s - planned_s > PLAN_S:
-                self._check_lock()
-                version, planned_s = now_version, now_s
-                if supervisor.turn():
-                    continue  # what it changed may let it change more
+            self._check_lock()
+            if supervisor.turn():
+                continue  # what it changed may let it change more
+            now_s = time.monotonic()
             if now_s - self._pruned_s > PRUNE_S:
                 self._pruned_s = now_s
                 _prune(self._root, queue)

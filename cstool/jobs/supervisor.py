@@ -51,6 +51,8 @@ from cstool.jobs.stages import command_of, last_words, owner_of
 
 PLANNED_AT_MOST = 300
 """jobs that are planned for; those behind them wait for more than anybody can foresee"""
+PLAN_S = 2.0
+"""it plans anew after so long even where nothing changed: time has passed [s]"""
 AGAIN_S = (0.5, 30.0)
 """how long to wait before an attempt that could not begin is tried again, at first and at most [s]"""
 
@@ -113,39 +115,35 @@ class Supervisor:
         self._told: dict[str, tuple[str, int, str]] = {}
         """job -> the attempt that was told to stop, and how"""
         self._compiles = Compiles(root, queue)
-        self._follows = False
+        self._read: tuple[int, list[Job]] = (-1, [])
+        """version of the queue, and its jobs as of then"""
+        self._planned = (-1, 0.0)
+        """version of the queue that was planned for, and when (monotonic) [s]"""
 
     def turn(self) -> bool:
-        """Do all that is to be done now, and return whether anything was.
+        """Do all that is to be done now, and return whether anything was. Where nothing has happened it is quick.
 
         Raises:
             CstoolError: the queue cannot be read or written, such as on a full disk; nothing is lost, try again
         """
         self._collect()
-        jobs = self._jobs()
-        followed = [self._follow(job) for job in jobs if job.phase in (COMPILING, RUNNING)]
-        if any(followed):
-            jobs = self._jobs()
-        self._follows = any(job.phase != QUEUED for job in jobs)
-        capacity = read_capacity(self._queue)
-        if capacity is None:
+        followed = [self._follow(job) for job in self._jobs() if job.phase in (COMPILING, RUNNING)]
+        version, now_s = self._queue.version(), time.monotonic()
+        if version == self._planned[0] and now_s - self._planned[1] < PLAN_S:
             return any(followed)
+        capacity = read_capacity(self._queue)
         started = False
-        if not self._queue.get(DRAINED_SETTING):
-            started = self._compile(jobs, capacity)
-            jobs = self._jobs() if started else jobs
-            started |= self._execute(jobs, capacity)
-        self._follows |= started
+        if capacity is not None and not self._queue.get(DRAINED_SETTING):
+            started = self._compile(self._jobs(), capacity)
+            started |= self._execute(self._jobs(), capacity)
+        self._planned = (version, now_s)
         return started or any(followed)
 
     def use(self, queue: Queue) -> None:
         """Go on with the queue as it was opened again."""
         self._queue = queue
         self._compiles.use(queue)
-
-    def follows(self) -> bool:
-        """Say whether anything runs, so that its keeper may have something to say."""
-        return self._follows
+        self._read, self._planned = (-1, []), (-1, 0.0)
 
     def forget_children(self) -> None:
         """Let keepers go on without this process, which is about to end."""
@@ -155,9 +153,12 @@ class Supervisor:
         self._children.clear()
 
     def _jobs(self) -> list[Job]:
-        """The jobs that have not ended, the most urgent first."""
-        found = (job for job in self._queue.jobs(active=True) if job.backend == LOCAL)
-        return sorted(found, key=lambda job: (job.priority, job.number))
+        """The jobs that have not ended, the most urgent first; read again where the queue has changed."""
+        version = self._queue.version()
+        if version != self._read[0]:
+            found = (job for job in self._queue.jobs(active=True) if job.backend == LOCAL)
+            self._read = version, sorted(found, key=lambda job: (job.priority, job.number))
+        return self._read[1]
 
     def _collect(self) -> None:
         """Collect keepers that ended; one that could not begin is tried again, but not at once."""
