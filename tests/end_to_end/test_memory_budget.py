@@ -1,0 +1,148 @@
+"""A run keeps to the memory that it is given, however it must be laid out for that; its bits do not depend on it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cstool.estimation.job_needs import estimate_memory
+from cstool.machine.data_sets import check_data
+from cstool.machine.host_memory import BUDGET_VARIABLE
+from cstool.params import load_params
+from tests.end_to_end.refusals import error
+from tests.end_to_end.runs import gpt_params
+
+MIB = 2**20
+RUN = """
+import json, resource, sys
+from cstool.cli import main
+code = main()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+sys.exit(code)
+"""
+"""a run that says its peak as the last line of stderr [bytes]"""
+WIDE = {
+    "init__model__hidden_size": 128,
+    "init__model__filter_size": 512,
+    "init__model__num_hidden_layers": 3,
+    "init__loop": {"max_steps": 2},
+    "init__checkpoint": {"steps": 2},
+}
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    peak_bytes: int
+
+
+def run(file: Path, folder: Path, budget_bytes: int | None, *words: str) -> Ended:
+    """Run a params file in a process of its own, within a budget."""
+    environment = {name: value for name, value in os.environ.items() if name != BUDGET_VARIABLE}
+    if budget_bytes is not None:
+        environment[BUDGET_VARIABLE] = str(budget_bytes)
+    typed = ["run", "-p", str(file), "--model_dir", str(folder), "--lanes", "2", *words]
+    ended = subprocess.run([sys.executable, "-c", RUN, *typed], env=environment, capture_output=True, text=True)
+    *lines, peak = ended.stderr.splitlines()
+    return Ended(ended.returncode, ended.stdout, "\n".join(lines) + "\n" * bool(lines), int(peak))
+
+
+def preparing(ended: Ended) -> str:
+    """What a run says of its layout."""
+    return next(line.split("INFO:")[1].strip() for line in ended.stdout.splitlines() if "Preparing to execute" in line)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory, data) -> Path:
+    """Params of a GPT whose activations are most of what it takes."""
+    return gpt_params(tmp_path_factory.mktemp("wide"), data, **WIDE)
+
+
+@pytest.fixture(scope="module")
+def free(tmp_path_factory, file) -> tuple[Ended, bytes]:
+    """A run without a budget, and its checkpoint."""
+    folder = tmp_path_factory.mktemp("free")
+    ended = run(file, folder, None)
+    assert ended.code == 0, ended.stderr
+    return ended, (folder / "checkpoint_2.mdl").read_bytes()
+
+
+def needed(file: Path, **flags: Any) -> int:
+    """What is estimated for a run of two lanes."""
+    params = load_params(file, flags={key: (key, value) for key, value in flags.items()})
+    return estimate_memory(params, check_data(params, "train"), "train", 2, compiled=True).total
+
+
+def same_weights(folder: Path, checkpoint: bytes, tmp_path: Path) -> bool:
+    """Whether the checkpoint of a run has the bits of another one."""
+    other = tmp_path / "free.mdl"
+    other.write_bytes(checkpoint)
+    words = ["checkpoint", "diff", str(folder / "checkpoint_2.mdl"), str(other)]
+    code = "import sys; from cstool.cli import main; sys.exit(main())"
+    # What is not a tensor is where the run was, and its params: one says that MemoryX is in a file.
+    return (
+        " tensors compared, 0 differ;"
+        in subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True).stdout
+    )
+
+
+def test_with_what_is_estimated_a_run_is_laid_out_as_without_a_budget(file, free, tmp_path):
+    ended = run(file, tmp_path / "model_dir", needed(file))
+    assert ended.code == 0
+    assert preparing(ended) == preparing(free[0])
+    assert "Recomputing" not in ended.stdout
+    assert ended.peak_bytes <= needed(file)
+    assert same_weights(tmp_path / "model_dir", free[1], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("share", "words", "says"),
+    [
+        (0.72, (), "Recomputing the activations"),
+        (0.58, (), "2 lanes, 2 waves"),
+        (0.65, ("--memoryx", "file"), "MemoryX is in"),
+    ],
+    ids=["recomputed", "waves", "file"],
+)
+def test_with_less_it_keeps_to_that_and_the_bits_are_the_same(file, free, tmp_path, share, words, says):
+    budget = int(share * needed(file))
+    ended = run(file, tmp_path / "model_dir", budget, *words)
+    assert ended.code == 0, ended.stderr
+    assert free[0].peak_bytes > budget, "without a budget it takes more"
+    assert ended.peak_bytes <= budget
+    assert says in ended.stdout
+    assert same_weights(tmp_path / "model_dir", free[1], tmp_path)
+
+
+def test_with_far_too_little_it_says_so_before_it_trains(file, tmp_path):
+    ended = run(file, tmp_path / "model_dir", 100 * MIB, "--memoryx", "ram")
+    assert ended.code == 2
+    assert ended.stderr.startswith(
+        "error: the model: its weights, optimizer state and gradients must fit the memory (0 bytes are free), got "
+    )
+    assert not list((tmp_path / "model_dir").glob("*.mdl"))
+
+
+def test_buffers_of_a_file_that_get_too_little_say_who_said_how_much(file, tmp_path):
+    ended = run(file, tmp_path / "model_dir", 100 * MIB, "--memoryx", "file")
+    assert ended.code == 2
+    message, hint = ended.stderr.splitlines()
+    assert message.startswith("error: --memoryx_memory: must be at least ")
+    assert message.endswith("with 2 lanes; got 0")
+    assert hint == (
+        "hint: half of what the run may take is for it: CSTOOL_MEMORY, or --memory of a job, says how much that is; "
+        "--lanes 1 needs less"
+    )
+
+
+def test_a_budget_that_is_no_number_is_one_clear_error(cstool, monkeypatch, file):
+    monkeypatch.setenv(BUDGET_VARIABLE, "2GiB")
+    assert cstool("run", "-p", file).stderr == error(
+        "CSTOOL_MEMORY: must be a number of bytes, got '2GiB'", "without it a run takes what is free"
+    )

@@ -1,0 +1,152 @@
+"""What is estimated for a run is no less than what it allocates, purpose by purpose, and not much more."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.errors import ClusterError
+from cstool.estimation.job_needs import (
+    BASE_BYTES,
+    START_S,
+    estimate_disk,
+    estimate_memory,
+    estimate_seconds,
+    lanes_of,
+)
+from cstool.machine.data_sets import check_data
+from cstool.params import Params, load_params
+from cstool.run.result import RunResult
+from tests.end_to_end.runs import gpt_params, run_file, write_text
+
+MIB = 2**20
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "wide words": {"init__model__vocab_size": 4096},
+    "no clipping": {"init__precision": {}},
+    "SGD": {"init__optimizer": {"SGD": {"learning_rate": 0.1, "momentum": 0.0}}},
+    "bfloat16": {"init__precision": {"host": "bfloat16"}},
+    "recomputed": {"init__activation_checkpointing": "always"},
+    "sparse": {"init__sparsity": 0.75},
+    "rigl": {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 1, "stop": 2}}},
+    "file": {"init__memoryx": {"store": "file", "memory": "32MiB"}},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "train", 60)
+
+
+def ran(folder: Path, data: Path, lanes: int, mode: str = "train", **changes: Any) -> tuple[Params, RunResult]:
+    """Params, and what came of running them for two steps."""
+    changes = {"init__loop": {"max_steps": 2, "eval_steps": 1}, "init__checkpoint": {"steps": 1}} | changes
+    file = gpt_params(folder, data, init__model__hidden_size=64, init__model__filter_size=256, **changes)
+    return load_params(file), run_file(file, lanes=lanes, mode=mode)
+
+
+def folder_bytes(folder: Path) -> int:
+    """What a folder has on the disk."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_no_purpose_takes_more_than_is_estimated(tmp_path, data, case, lanes):
+    params, result = ran(tmp_path, data, lanes, **CASES[case])
+    need = estimate_memory(params, check_data(params, "train"), "train", lanes, compiled=True)
+    found = result.memory_bytes
+    names = {"weights", "optimizer_state", "memoryx_buffers", "sparse_patterns", "gradients"}
+    assert sum(found.get(name, 0) for name in names) <= need.state + need.gradients + need.beyond
+    if case not in ("file", "bfloat16"):
+        assert found["weights"] + found["optimizer_state"] == need.state
+        assert found["gradients"] <= need.gradients
+    assert found["activations"] == need.activations, "the layout is that of the run"
+    assert found["scratch"] <= need.lanes
+    assert sum(found.values()) <= need.total - BASE_BYTES
+
+
+@pytest.mark.parametrize("case", ["plain", "file", "sparse"])
+def test_the_folder_takes_no_more_than_is_estimated(tmp_path, data, case):
+    params, _ = ran(tmp_path, data, 1, **CASES[case])
+    estimated = estimate_disk(params, check_data(params, "train"), "train", 2**30)
+    assert folder_bytes(tmp_path / "model_dir") <= estimated
+
+
+def test_checkpoints_that_go_are_not_counted_but_the_one_that_is_yet_to_go(tmp_path, data):
+    graph, sizes = None, []
+    for kept in (None, 1, 2):
+        callbacks = {} if kept is None else {"init__callbacks": [{"KeepNCheckpoints": {"n": kept}}]}
+        file = gpt_params(tmp_path, data, init__loop={"max_steps": 10}, init__checkpoint={"steps": 1}, **callbacks)
+        params = load_params(file)
+        graph = graph or check_data(params, "train")
+        sizes.append(estimate_disk(params, graph, "train", 2**30))
+    of_one = sizes[2] - sizes[1]
+    assert of_one > 0
+    assert sizes[0] - sizes[1] == 8 * of_one
+
+
+def test_evaluation_beside_training_has_activations_of_its_own(tmp_path, data):
+    params, result = ran(tmp_path, data, 2, mode="train_and_eval")
+    graph = check_data(params, "train_and_eval")
+    both = estimate_memory(params, graph, "train_and_eval", 2, compiled=True)
+    assert result.memory_bytes["activations"] == both.activations
+    alone = estimate_memory(params, graph, "eval", 2, compiled=True)
+    assert alone.gradients == 0
+    assert alone.total < both.total
+
+
+def test_what_does_not_fit_goes_in_waves_and_needs_less(tmp_path, data):
+    params = load_params(gpt_params(tmp_path, data, init__model__hidden_size=128, init__model__filter_size=1024))
+    graph = check_data(params, "train")
+    much, little = (estimate_memory(params, graph, "train", 1, room, compiled=True) for room in (2**34, 330 * MIB))
+    assert little.activations < much.activations
+    assert little.total <= 330 * MIB
+
+
+def test_what_never_fits_says_so(tmp_path, data):
+    params = load_params(gpt_params(tmp_path, data))
+    graph = check_data(params, "train")
+    with pytest.raises(ClusterError) as raised:
+        estimate_memory(params, graph, "train", 1, 200 * MIB, compiled=True)
+    message, hint = str(raised.value).splitlines()
+    assert message.startswith(
+        "the model: its weights, optimizer state and gradients must fit what a job may take (0 bytes beside the "
+        "program itself), got "
+    )
+    assert hint.endswith(
+        "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less"
+    )
+
+
+def test_kernels_that_are_yet_to_be_compiled_take_memory_too(tmp_path, data):
+    params = load_params(gpt_params(tmp_path, data))
+    graph = check_data(params, "train")
+    there, missing = (estimate_memory(params, graph, "train", 1, compiled=found) for found in (True, False))
+    assert missing.beyond - there.beyond == 120 * MIB
+
+
+def test_lanes_are_those_of_a_run_and_no_more_than_there_are(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("cstool.machine.grains.available_cores", lambda: 8)
+    small = load_params(gpt_params(tmp_path / "small", data))
+    large = load_params(
+        gpt_params(tmp_path / "large", data, init__model__hidden_size=512, init__model__filter_size=2048)
+    )
+    assert lanes_of(small, check_data(small, "train"), "train") == 1
+    assert [lanes_of(large, check_data(large, "train"), "train", cores) for cores in (None, 3, 1)] == [8, 3, 1]
+
+
+def test_time_is_that_of_steps_that_were_measured_or_unknown(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("cstool.estimation.job_needs.load_rates", lambda: None)
+    loop = {"max_steps": 100, "eval_steps": 3, "eval_frequency": 50}
+    params = load_params(gpt_params(tmp_path, data, init__loop=loop))
+    graph = check_data(params, "train")
+    assert estimate_seconds(params, graph, "train", 1) is None
+    assert estimate_seconds(params, graph, "eval", 1, 0.5) is None
+    assert estimate_seconds(params, graph, "train", 1, 0.5) == START_S + 50
+    # Twice three batches, forward.
+    assert estimate_seconds(params, graph, "train_and_eval", 1, 0.5) == pytest.approx(START_S + 51)
+    epochs = load_params(gpt_params(tmp_path / "epochs", data, init__loop={"num_epochs": 1}))
+    assert estimate_seconds(epochs, graph, "train", 1, 0.5) is None
+    assert os.environ.get("CSTOOL_MEMORY") is None
