@@ -12,7 +12,6 @@ from cstool.cli.job_flags import (
     JobFlags,
     NameArgument,
     NamesArgument,
-    Phase,
     RootOption,
     SubmitFlags,
     job_request,
@@ -87,8 +86,8 @@ def submit(
 def list_(
     every: Annotated[bool, flag("--all -a", "Those that have ended, too.")] = False,
     phase: Annotated[
-        list[Phase] | None,
-        flag("--phase", "Only those in this phase; may be given several times.", case_sensitive=False),
+        list[str] | None,
+        option("--phase", "PHASE", "Only those in this phase, such as FAILED; may be given several times."),
     ] = None,
     user: Annotated[str | None, option("--user", "NAME", "Only those of this user.")] = None,
     label: Annotated[
@@ -107,7 +106,12 @@ def list_(
     from cstool.verbs.jobs import list_jobs
 
     listed = list_jobs(
-        root, active=not (every or phase), phases=phase or None, user=user, labels=label or (), limit=limit
+        root,
+        active=not (every or phase),
+        phases=[each.upper() for each in phase or ()] or None,
+        user=user,
+        labels=label or (),
+        limit=limit,
     )
     if as_json:
         print_json({"jobs": [job_document(each.job, each.position) for each in listed]})

@@ -1,5 +1,7 @@
 """The flags of jobs: of `cstool job submit`, of `cstool run --appliance`, and those that several commands have."""
 
+from __future__ import annotations
+
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from cstool.cli.run import RunFlags
     from cstool.verbs.job_order import JobRequest
 
-Phase = Literal["QUEUED", "COMPILING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
 Priority = Literal["p1", "p2", "p3"]
 BackendName = Literal["local", "slurm"]
 

@@ -129,10 +129,14 @@ def list_jobs(
         limit: the newest so many of them
 
     Raises:
-        CstoolError: there is no such appliance, or a label is none
+        CstoolError: there is no such appliance, or a phase or a label is none
     """
+    from cstool.jobs.job import PHASES
     from cstool.jobs.names import check_labels
+    from cstool.verbs.asked import check_choice
 
+    for phase in phases or ():
+        check_choice("--phase", phase, PHASES)
     wanted = check_labels(labels)
     with _open(root) as jobs:
         found = jobs.jobs(active=active, phases=phases, user=user, labels=wanted or None, limit=limit)
