@@ -87,14 +87,21 @@ class Shown:
         number: int = 0,
         *,
         needs: dict[str, Any] | None = None,
-        user_id: int = 0,
+        user_id: int | None = None,
         backend: str = "local",
         **changes: Any,
     ) -> str:
         """Add a job; return its name."""
         name = name_of(number)
         order = replace(_ORDER, needs=replace(_ORDER.needs, **(needs or {})), **changes)
-        self.queue.add(name, order, "0" * 64, backend, user=USERS[number % len(USERS)], user_id=user_id)
+        self.queue.add(
+            name,
+            order,
+            "0" * 64,
+            backend,
+            user=USERS[number % len(USERS)],
+            user_id=os.geteuid() if user_id is None else user_id,
+        )
         return name
 
     def compile(self, name: str, seconds: float) -> None:
@@ -230,5 +237,4 @@ def _submit(shown: Shown, number: int) -> str:
         labels=labels,
         note="a second seed, to see whether it was luck" if number % 8 == 1 else "",
         model=MODELS[number % len(MODELS)],
-        user_id=os.geteuid(),
     )

@@ -223,6 +223,23 @@ def test_keyboard_alone(page, browser):
     browser.wait("document.activeElement.id === 'detail-title'")
 
 
+def test_narrow_job_covers_the_rest(page, browser):
+    """Keys stay within the job while it covers the page, and return to its row."""
+    browser.view(400)
+    browser.click("#rows a")
+    browser.wait("document.querySelector('.curve .line') !== null")
+    for _ in range(8):
+        browser.keys(TAB)
+        assert browser.js(
+            "document.activeElement === document.body || !!document.activeElement.closest('#detail, .skip')"
+        )
+    browser.keys(ESCAPE)
+    browser.wait("document.activeElement.closest('tr')?.dataset.job === arguments[0]", NAME)
+    browser.click("#rows a")
+    browser.view(1280)
+    browser.wait("!document.querySelector('#queue').inert")
+
+
 def test_everything_has_a_name(page, browser):
     """What a screen reader would say of each control is not empty."""
     browser.open(f"{page.url}#{NAME}")
@@ -305,7 +322,7 @@ def test_token(shown, browser, tmp_path):
     file = tmp_path / "token"
     file.touch(mode=0o600)
     file.write_text(TOKEN)
-    name = shown.submit(3, user_id=os.geteuid())
+    name = shown.submit(3)
     with serving(shown.root, file) as page:
         browser.view(1280)
         browser.open(f"{page.url}#{name}")

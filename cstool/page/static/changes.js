@@ -1,6 +1,6 @@
 // What may be changed with a token, and the dialogs that ask about it.
 
-import { ask, keepToken, post, server } from "./server.js";
+import { ask, keepToken, post } from "./server.js";
 import { make, onEnter } from "./words.js";
 
 /** Ask something in a dialog: its title, what it has, and its buttons as [text, class, value]. */
@@ -65,9 +65,9 @@ function labelsOf(words) {
   return changes;
 }
 
-/** Ask for the token, or forget it. */
-export async function changeToken() {
-  if (server.token) {
+/** Ask for the token, or forget the one that is there. */
+export async function changeToken(forgets) {
+  if (forgets) {
     keepToken("");
     return;
   }

@@ -10,6 +10,7 @@ import { bytes, make, setText } from "./words.js";
 
 const EVERY_MS = 1000;
 const MOST_WAIT_MS = 10000;
+const NARROW = window.matchMedia("(max-width: 999px)");
 const byId = (id) => document.getElementById(id);
 
 const page = {
@@ -191,10 +192,19 @@ function select(name) {
   return undefined;
 }
 
+/** Where a job covers the rest of the page, as page.css says, nothing of the rest can be reached by keys. */
+function coverRest() {
+  const covered = NARROW.matches && selected() !== null;
+  for (const element of [document.querySelector("header"), byId("timeline"), byId("queue")]) {
+    element.inert = covered;
+  }
+}
+
 /** Show what the address says. */
 function follow() {
   const name = selected();
   byId("main").classList.toggle("with-detail", name !== null);
+  coverRest();
   if (name === null) {
     detail.close();
   } else if (detail.name !== name) {
@@ -213,7 +223,7 @@ function say(text) {
 
 byId("legend").append(...LEGEND.map(([kind, text]) => make("li", {}, make("i", { class: `swatch ${kind}` }), text)));
 switchColours(byId("theme"));
-byId("token").addEventListener("click", () => changeToken().then(look));
+byId("token").addEventListener("click", () => changeToken(page.view?.viewer.may_change ?? false).then(look));
 byId("window").addEventListener("change", (event) => {
   gantt.window = Number(event.target.value);
   gantt.redraw();
@@ -223,6 +233,7 @@ for (const id of ["search", "phase", "user"]) {
 }
 window.addEventListener("hashchange", follow);
 window.addEventListener("popstate", follow);
+NARROW.addEventListener("change", coverRest);
 document.addEventListener("visibilitychange", () => (document.visibilityState === "visible" ? look() : clearTimeout(page.timer)));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !byId("dialog").open && selected() !== null) {
