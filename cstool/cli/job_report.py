@@ -226,6 +226,7 @@ def _facts(job: Job, position: int | None, logs: Mapping[str, str], now: float) 
         "Back end": f"{job.backend} {job.backend_id}".strip(),
         "Log": logs.get("out", ""),
         "Errors": logs.get("err", ""),
+        "Compiler": logs.get("compile", ""),
     }
     return {name: text for name, text in facts.items() if text}
 

@@ -82,6 +82,11 @@ class JobFolder:
         """The attempts' folders."""
         return self.path / "attempts"
 
+    @property
+    def report(self) -> Path:
+        """What the compiler reports, where the job compiled for itself."""
+        return self.path / "compile"
+
     def log(self, stream: Literal["out", "err"]) -> Path:
         """Return where it writes its output, or its errors and log lines."""
         return self.path / stream

@@ -66,7 +66,9 @@ class Run:
             return False
         try:
             self._place = records.open_below(attempts, name)
-            self._logs = [LimitedLog(self._job, name, self._order.log_limit_bytes) for name in ("out", "err")]
+            # What a compiler reports is no part of the log of the run.
+            names = ("compile" if self._stage == "compile" else "out", "err")
+            self._logs = [LimitedLog(self._job, name, self._order.log_limit_bytes) for name in names]
             self._disk_before = _disk_before(attempts, self._stage, attempt, self._order)
             records.reserve_end(self._place)
             records.write_record(self._place, records.BEGAN, self._beginning())

@@ -153,10 +153,14 @@ def show_job(root: Path | None, name: str) -> ShownJob:
     Raises:
         CstoolError: there is no such job
     """
+    from cstool.jobs.job import EXECUTE
+
     with _open(root) as jobs:
         job = jobs.job(name)
         folder = jobs.folder(job.name)
         logs = {"out": str(folder.log("out")), "err": str(folder.log("err"))}
+        if job.stage == EXECUTE and folder.report.exists():
+            logs["compile"] = str(folder.report)
         return ShownJob(job, jobs.position(job.name), jobs.events(job.name), logs)
 
 
