@@ -85,7 +85,7 @@ def test_the_run_has_its_cores_its_variables_and_nothing_else(job, monkeypatch):
 
 def test_a_compile_gets_out_of_the_way(job):
     assert job.run("import os; print(os.nice(0))", stage=COMPILE).exit_code == 0
-    assert job.text() == "10\n"
+    assert (job.text("compile"), job.text()) == ("10\n", "")
 
 
 def test_where_the_working_folder_is_gone_it_starts_in_its_own(job, tmp_path):
