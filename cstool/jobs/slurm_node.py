@@ -299,16 +299,19 @@ def main(words: list[str] | None = None) -> int:
     path, digest = sys.argv[1:] if words is None else words
     folder = JobFolder(Path(path))
     try:
+        lock = lock_file(slurm_folder(folder) / "node.lock")
+    except BlockingIOError as error:
+        print(f"error: {folder.name}: must have one batch job at a time, {error.strerror} is at it", file=sys.stderr)
+        return BUSY_CODE
+    except OSError as error:
+        print(f"error: {folder.path}: must be the folder of a job, got: {error.strerror}", file=sys.stderr)
+        return CstoolError.exit_code
+    try:
         order = folder.order(digest)
-        try:
-            lock = lock_file(slurm_folder(folder) / "node.lock")
-        except BlockingIOError as error:
-            print(
-                f"error: {folder.name}: must have one batch job at a time, {error.strerror} is at it", file=sys.stderr
-            )
-            return BUSY_CODE
-    except (CstoolError, OSError) as error:
+    except CstoolError as error:
         print(f"error: {error}", file=sys.stderr)
+        entry = Entry(time.time(), JOB_FAILED, error.message, FAILED, EXECUTE, 0, error.message)
+        Journal(slurm_folder(folder) / "journal").add(entry)
         return CstoolError.exit_code
     job = NodeJob(
         folder, order, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NODELIST") or os.uname().nodename

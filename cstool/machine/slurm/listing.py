@@ -113,7 +113,8 @@ def end_job(number: str, signal_name: str | None = None) -> None:
     )
     for words in ways:
         done = ask(["scancel", "--quiet", *words, number])
-        if done.returncode != 0 and UNKNOWN_JOB not in done.stderr:
+        # Where no job has that state it ends with 1, and says nothing.
+        if done.returncode != 0 and done.stderr.strip() and UNKNOWN_JOB not in done.stderr:
             raise ClusterError(
                 f"job {number} of Slurm: scancel must end it, it says: {_said(done.stderr)}",
                 f"`scancel {number}` tries it again",
