@@ -31,8 +31,8 @@ from cstool.jobs.job import (
     Job,
 )
 from cstool.jobs.keeping import ABSENT, ALIVE, DEAD, ENDED, End, Kept
-from cstool.jobs.queue import CAPACITY, DRAINED_SETTING
-from cstool.jobs.supervising import supervise
+from cstool.jobs.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
+from cstool.jobs.supervising import _prune, supervise
 from cstool.jobs.supervisor import Supervisor
 from tests.appliance_log import faults
 from tests.appliances import NEEDS, small_order
@@ -499,6 +499,34 @@ def killed_at(place: Place, what: str, call: int, after: bool) -> bool:
     for job in jobs[:2]:
         assert [key[1:] for key in starts if key[0] == job.name and key[1] == EXECUTE] == [(EXECUTE, 1)]
     return was_killed
+
+
+def test_what_is_beyond_the_limits_goes_and_folders_that_no_job_has(place):
+    place.queue.put(KEEPS, {"jobs": 1, "events": 1000})
+    jobs = [place.submit() for _ in range(4)]
+    for job in jobs[:3]:
+        place.queue.ask(job.name, CANCEL)
+    root = place.jobs.root
+    orphan, fresh, strange = root.jobs / f"wsjob-{'0' * 22}", root.jobs / f"wsjob-{'1' * 22}", root.jobs / "notes"
+    for folder in (orphan, fresh, strange):
+        folder.mkdir()
+        (folder / "file").touch()
+    for folder in (orphan, strange, root.job(jobs[3].name).path):
+        os.utime(folder, (0, 0))
+    _prune(root, place.queue)
+    left = {jobs[2].name, jobs[3].name, fresh.name, strange.name}
+    assert {path.name for path in root.jobs.iterdir()} == left
+    assert [job.name for job in place.queue.jobs()] == [jobs[2].name, jobs[3].name]
+
+
+def test_after_trouble_it_goes_on_with_the_queue_opened_again(place):
+    job = place.submit()
+    place.turn()
+    place.keepers.end(place.job(job))
+    with Queue(place.jobs.root) as queue:
+        place.supervisor.use(queue)
+        place.turn()
+    assert place.phases(job) == [SUCCEEDED]
 
 
 def test_there_is_one_supervisor(place, monkeypatch):
