@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cstool.verbs.jobs import ListedJob
     from cstool.verbs.results import Event, Job, Needs
 
-_LEFT_OUT = ("SYSTEMS", "USER", "LABELS", "PRIORITY", "AGE")
+_LEFT_OUT = ("SYSTEMS", "USER", "LABELS", "PRIORITY", "AGE", "DURATION", "POSITION")
 """columns of a list, in the order in which they go where a terminal is too narrow"""
 _RIGHT = ("AGE", "DURATION", "SYSTEMS", "POSITION")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
@@ -217,8 +217,8 @@ def job_logs(
             time.sleep(LOG_S)
 
 
-def cancel_jobs(root: Path | None, names: Sequence[str], *, at_once: bool = False) -> list[Job]:
-    """Cancel jobs, and return them as they are then.
+def cancel_jobs(root: Path | None, names: Sequence[str], *, at_once: bool = False) -> Iterator[Job]:
+    """Cancel jobs one after the other, and yield each as it is then.
 
     Args:
         names: or unambiguous beginnings of them; of all of them it is checked first that there are such jobs
@@ -229,7 +229,8 @@ def cancel_jobs(root: Path | None, names: Sequence[str], *, at_once: bool = Fals
     """
     with _open(root) as jobs:
         whole = [jobs.job(name).name for name in names]
-        return [jobs.cancel(name, at_once=at_once) for name in dict.fromkeys(whole)]
+        for name in dict.fromkeys(whole):
+            yield jobs.cancel(name, at_once=at_once)
 
 
 def label_job(root: Path | None, name: str, changes: Sequence[str]) -> Job:

@@ -1,0 +1,247 @@
+"""`cstool job` over a queue without a supervisor: lists, a job, events, logs, labels, cancelling, waiting."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cstool.cli.job_report import phases_of
+from cstool.jobs.following import cores_text
+from cstool.jobs.job import FAILED, Event
+from tests.shown_jobs import Shown, name_of
+from tests.terminal import on_terminal
+
+HINT = "hint: cstool job list -a shows all names; the first letters of one suffice\n"
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch) -> Iterator[Shown]:
+    """An appliance that is the usual one, with a job that has ended, one that runs, and one that waits."""
+    monkeypatch.setenv("CSTOOL_APPLIANCE", str(tmp_path / "appliance"))
+    with Shown(tmp_path / "appliance") as shown:
+        shown.now -= 4000
+        for number, changes in enumerate(({"labels": {"team": "a"}}, {"priority": "p1"}, {"priority": "p3"})):
+            shown.submit(number, **changes)
+        shown.compile(name_of(0), 60)
+        shown.start(name_of(0), [0])
+        shown.now += 723
+        shown.end(name_of(0), FAILED, "it took more memory than it may", exit_code=None)
+        shown.start(name_of(1), [1])
+        shown.now += 4000 - 783
+        shown.queue.set_expected({name_of(2): (shown.now + 125.5, None)}, {name_of(2): "waits for 1 core"})
+        yield shown
+
+
+def test_jobs_that_have_not_ended_are_listed_the_newest_last(cstool, shown):
+    first, second = (line.split() for line in cstool("job", "list").said.splitlines()[1:])
+    assert first[:2] == [name_of(1), "P1"]
+    assert first[4:] == ["RUNNING", "1", shown.queue.job(name_of(1)).user]
+    assert second[:2] == [name_of(2), "P3"]
+    assert second[-3:-1] == ["1", "in"]
+
+
+def test_columns_are_the_vendors_and_more(cstool, shown):
+    usual = ["NAME", "PRIORITY", "AGE", "DURATION", "PHASE", "SYSTEMS", "USER", "LABELS"]
+    assert cstool("job", "list").said.split("\n")[0].split() == [*usual, "POSITION", "STARTS"]
+    ended = cstool("job", "list", "--phase", "failed").said.splitlines()
+    assert ended[0].split() == usual
+    assert ended[1].split()[3:5] == ["12m3s", "FAILED"]
+    assert ended[1].endswith("team=a")
+
+
+@pytest.mark.parametrize(
+    ("typed", "numbers"),
+    [
+        ([], [1, 2]),
+        (["-a"], [0, 1, 2]),
+        (["-a", "--limit", "2"], [1, 2]),
+        (["-a", "--label", "team=a"], [0]),
+        (["--label", "team=a"], []),
+        (["--phase", "RUNNING", "--phase", "QUEUED"], [1, 2]),
+        (["-a", "--user", "nobody-of-here"], []),
+    ],
+)
+def test_what_is_listed(cstool, shown, typed, numbers):
+    document = cstool("job", "list", "--json", *typed).document
+    assert [job["name"] for job in document["jobs"]] == [name_of(number) for number in numbers]
+
+
+def test_a_list_of_none_says_so_on_stderr(cstool, shown):
+    assert cstool("job", "list", "-a", "--label", "x=y") == (0, "", "no such job\n")
+    cstool("job", "cancel", name_of(2))
+    shown.end(name_of(1))
+    assert cstool("job", "list") == (0, "", "no job waits or runs; -a lists those that have ended\n")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_on_a_terminal_a_job_is_a_line_that_fits(cstool, shown, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    seen = on_terminal(columns, lambda: cstool("job", "list", "-a").code)
+    assert seen.code == 0
+    assert len(seen.lines) == 4
+    assert [line.split()[0] for line in seen.lines[1:]] == [name_of(number) for number in range(3)]
+    assert ("LABELS" in seen.lines[0], "PHASE" in seen.lines[0]) == (columns >= 100, True)
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_job_is_shown_within_the_terminal(cstool, shown, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    seen = on_terminal(columns, lambda: cstool("job", "get", name_of(0)).code)
+    assert seen.code == 0
+    assert max(map(len, seen.lines)) <= columns
+
+
+def test_a_job_is_shown_with_what_it_needs_who_said_so_and_its_phases(cstool, shown):
+    said = cstool("job", "get", name_of(0)).said
+    facts = {line[:10].strip(): line[11:].strip() for line in said.split("\n\n")[0].splitlines()}
+    assert facts["Phase"] == "FAILED"
+    assert facts["Reason"] == "it took more memory than it may"
+    assert facts["Labels"] == "team=a"
+    assert facts["Duration"] == "12m3s"
+    assert facts["Ended"].endswith(" ago)")
+    assert "Cores    1 (stated), was on 0\nMemory   2 GB (estimated)\n" in said
+    phases = [line.split() for line in said.split("PHASE")[1].splitlines()[1:]]
+    assert [(phase[0], *phase[3:]) for phase in phases] == [
+        ("QUEUED", "0s"),
+        ("COMPILING", "1m"),
+        ("QUEUED", "0s"),
+        ("RUNNING", "12m3s"),
+        ("FAILED",),
+    ]
+
+
+def test_the_first_letters_of_a_name_suffice(cstool, shown):
+    assert cstool("job", "get", "--json", name_of(2)[:-1]).document["name"] == name_of(2)
+
+
+def test_a_job_as_the_vendors_yaml_and_json(cstool, shown):
+    document = yaml.safe_load(cstool("job", "get", name_of(0), "-oyaml").said)
+    assert document == cstool("job", "get", name_of(0), "-o", "json").document
+    assert (document["meta"]["name"], document["meta"]["labels"]) == (name_of(0), {"team": "a"})
+    assert (document["status"]["phase"], document["status"]["systems"]) == ("FAILED", 1)
+    assert document["spec"]["needs"]["memory_bytes"] == 2 * 10**9
+
+
+def test_what_happened(cstool, shown):
+    lines = cstool("job", "events", name_of(0)).said.splitlines()
+    kinds = ["submitted", "compile_started", "compiled", "started", "failed"]
+    assert [line.split()[2] for line in lines[1:]] == kinds
+    document = cstool("job", "events", "--all", "--json", "--limit", "1").document
+    assert [(event["job"], event["kind"]) for event in document["events"]] == [(name_of(1), "started")]
+
+
+@pytest.mark.parametrize(("typed", "got"), [([], "neither"), (["wsjob-", "--all"], "both")])
+def test_events_are_of_one_job_or_of_all(cstool, shown, typed, got):
+    message = f"error: cstool job events: must have the name of a job or --all, got {got}\n"
+    assert cstool("job", "events", *typed) == (2, "", message)
+
+
+def test_logs_go_where_a_run_writes_them(cstool, shown):
+    shown.log(name_of(0), "out one\n")
+    (shown.root.job(name_of(0)).path / "out.1").write_text("older\n")
+    shown.log(name_of(0), "error two\n", "err")
+    assert cstool("job", "logs", name_of(0)) == (0, "older\nout one\n", "error two\n")
+    assert cstool("job", "logs", name_of(0), "--stream", "err").said == "error two\n"
+    assert cstool("job", "logs", name_of(0), "-f", "--stream", "out").said == "older\nout one\n"
+    document = cstool("job", "logs", name_of(0), "--json").document
+    assert document == {"name": name_of(0), "out": "older\nout one\n", "err": "error two\n"}
+
+
+def test_cancelling_says_what_the_vendor_says(cstool, shown):
+    note = f"job {name_of(1)}: stops after its step, and saves\n"
+    assert cstool("job", "cancel", name_of(1), name_of(2)) == (0, "Job canceled successfully\n" * 2, note)
+    assert (shown.queue.job(name_of(1)).asked, shown.queue.job(name_of(2)).phase) == ("cancel", "CANCELLED")
+    assert cstool("job", "cancel", "--now", name_of(1)).stderr == f"job {name_of(1)}: is ended\n"
+    assert shown.queue.job(name_of(1)).asked == "cancel_now"
+
+
+def test_cancelling_is_done_before_one_that_has_ended_is_refused(cstool, shown):
+    outcome = cstool("job", "cancel", name_of(2), name_of(0))
+    assert (outcome.code, outcome.stdout) == (2, "Job canceled successfully\n")
+    assert outcome.stderr.startswith(
+        f"error: job {name_of(0)}: only a job that has not ended can be stopped, it is FAILED since "
+    )
+
+
+def test_where_one_name_is_that_of_no_job_none_is_cancelled(cstool, shown):
+    outcome = cstool("job", "cancel", name_of(2), "wsjob-zzzz")
+    assert (outcome.code, outcome.stdout, shown.queue.job(name_of(2)).phase) == (2, "", "QUEUED")
+
+
+def test_labels_are_set_and_removed(cstool, shown):
+    assert cstool("job", "label", name_of(0), "run=3", "team-").said == f"{name_of(0)}: run=3\n"
+    assert cstool("job", "label", name_of(0), "run-").said == f"{name_of(0)}: no labels\n"
+    assert cstool("job", "label", name_of(0), "x=", "--json").document["labels"] == {"x": ""}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("a", "label 'a': must be KEY=VALUE, or KEY- to remove one"),
+        ("a=b\nc", "label a: its value must be one line of characters that can be seen, got 'b\\nc'"),
+        ("a=" + "b" * 10_240, "label a: its value must have at most 63 characters, it has 10,240"),
+        (
+            "a b=c",
+            "label 'a b': its name must be 1 to 63 letters, digits, '.', '_' or '-', got 3 characters",
+        ),
+    ],
+)
+def test_labels_that_are_none(cstool, shown, change, message):
+    assert cstool("job", "label", name_of(0), change) == (2, "", f"error: {message}\n")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc", "wsjob-..", "wsjob-A", "x\ny", ""])
+@pytest.mark.parametrize("verb", ["get", "logs", "cancel", "events", "wait"])
+def test_a_name_that_tries_to_leave_the_folder(cstool, shown, verb, name):
+    message = f"error: job {name!r}: a job is called wsjob- and 22 small letters or digits\n"
+    if name == "":
+        message = "error: job '': a job is called wsjob- and 22 small letters or digits\n"
+    assert cstool("job", verb, name) == (2, "", message + HINT)
+
+
+def test_waiting_ends_with_the_exit_code_of_the_job(cstool, shown):
+    said = f"{name_of(0)}: FAILED, it took more memory than it may\n"
+    assert cstool("job", "wait", name_of(0)) == (1, said, "")
+    shown.end(name_of(1), FAILED, "the run said what is wrong", exit_code=2)
+    cstool("job", "cancel", name_of(2))
+    assert cstool("job", "wait", name_of(1)).code == 2
+    assert cstool("job", "wait", name_of(2)).code == 130
+    document = json.loads(cstool("job", "wait", name_of(2), name_of(0), "--json").stdout)
+    assert (document["exit_code"], [job["phase"] for job in document["jobs"]]) == (130, ["CANCELLED", "FAILED"])
+
+
+def test_waiting_no_longer_than_asked(cstool, shown):
+    message = f"error: job {name_of(1)}: must have ended within 0.01 s, it is RUNNING\n"
+    assert cstool("job", "wait", name_of(1), "--timeout", "0.01") == (1, "", message)
+
+
+def test_a_phase_that_is_none(cstool, shown):
+    message = "error: --phase: must be one of QUEUED, COMPILING, RUNNING, SUCCEEDED, FAILED, CANCELLED, got 'RUNING'\n"
+    assert cstool("job", "list", "--phase", "runing") == (2, "", f"{message}hint: did you mean RUNNING?\n")
+
+
+@pytest.mark.parametrize("verb", [["list"], ["get", "wsjob-a"], ["events", "--all"], ["logs", "wsjob-a"]])
+def test_where_there_is_no_appliance(cstool, tmp_path, verb):
+    outcome = cstool("job", *verb, "--root", str(tmp_path / "none"))
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(f"error: {tmp_path / 'none'}: there is no appliance\nhint: ")
+    assert not Path(tmp_path / "none").exists()
+
+
+def test_the_phases_that_a_job_went_through():
+    kinds = ["submitted", "compile_shared", "started", "labelled", "crashed", "restarts", "started", "preempted"]
+    events = [Event(number, float(number), "x", kind, "", {}) for number, kind in enumerate(kinds)]
+    assert [(phase.name, phase.since, phase.until) for phase in phases_of(events)] == [
+        ("QUEUED", 0.0, 2.0),
+        ("RUNNING", 2.0, 4.0),
+        ("QUEUED", 4.0, 6.0),
+        ("RUNNING", 6.0, 7.0),
+        ("QUEUED", 7.0, None),
+    ]
+
+
+def test_cores_in_words():
+    texts = [cores_text(cpus) for cpus in ((3,), (0, 2), (0, 1, 2, 3, 6))]
+    assert texts == ["core 3", "cores 0 and 2", "cores 0-3 and 6"]
