@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from cstool.errors import CstoolError
-from cstool.jobs.job import COMPILE, JobOrder
-from cstool.jobs.keeping import User
+from cstool.jobs.job import COMPILE, JobOrder, Needs
+from cstool.jobs.job_folder import JobFolder
+from cstool.jobs.keeping import Kept, User
 
 LAST_BYTES = 4096
 """how much of the end of stderr is looked at for what went wrong [bytes]"""
@@ -67,3 +70,30 @@ def last_words(folder: Path, log: Path) -> str:
         finally:
             os.close(file)
     return ""
+
+
+class Keeping(Protocol):
+    """What a supervisor does with keepers; see the module `keeping`."""
+
+    def start(
+        self,
+        folder: JobFolder,
+        order: JobOrder,
+        stage: str,
+        attempt: int,
+        *,
+        command: Sequence[str],
+        cpus: Sequence[int],
+        needs: Needs,
+        user: User | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start the keeper of an attempt."""
+
+    def trouble(self, keeper: subprocess.Popen[bytes]) -> str | None:
+        """Say why a keeper could not begin."""
+
+    def look(self, folder: JobFolder, stage: str, attempt: int) -> Kept:
+        """Return what is known of an attempt."""
+
+    def ask(self, folder: JobFolder, stage: str, attempt: int, what: str) -> None:
+        """Have an attempt stopped."""

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from cstool.errors import CstoolError
 from cstool.jobs import keeping
@@ -38,50 +38,19 @@ from cstool.jobs.job import (
     STARTED,
     Capacity,
     Job,
-    JobOrder,
-    Needs,
 )
 from cstool.jobs.job_folder import JobFolder
-from cstool.jobs.keeping import ABSENT, ALIVE, Kept, User
+from cstool.jobs.keeping import ABSENT, ALIVE
 from cstool.jobs.outcome import Outcome, outcome
+from cstool.jobs.planning import plan_jobs
 from cstool.jobs.queue import DRAINED_SETTING, Queue
 from cstool.jobs.root import Root
-from cstool.jobs.schedule import Holding, Plan, Waiting, plan
-from cstool.jobs.stages import command_of, last_words, owner_of
+from cstool.jobs.stages import Keeping, command_of, last_words, owner_of
 
-PLANNED_AT_MOST = 300
-"""jobs that are planned for; those behind them wait for more than anybody can foresee"""
 PLAN_S = 2.0
 """it plans anew after so long even where nothing changed: time has passed [s]"""
 AGAIN_S = (0.5, 30.0)
 """how long to wait before an attempt that could not begin is tried again, at first and at most [s]"""
-
-
-class Keeping(Protocol):
-    """What a supervisor does with keepers; see the module `keeping`."""
-
-    def start(
-        self,
-        folder: JobFolder,
-        order: JobOrder,
-        stage: str,
-        attempt: int,
-        *,
-        command: Sequence[str],
-        cpus: Sequence[int],
-        needs: Needs,
-        user: User | None = None,
-    ) -> subprocess.Popen[bytes]:
-        """Start the keeper of an attempt."""
-
-    def trouble(self, keeper: subprocess.Popen[bytes]) -> str | None:
-        """Say why a keeper could not begin."""
-
-    def look(self, folder: JobFolder, stage: str, attempt: int) -> Kept:
-        """Return what is known of an attempt."""
-
-    def ask(self, folder: JobFolder, stage: str, attempt: int, what: str) -> None:
-        """Have an attempt stopped."""
 
 
 class Supervisor:
@@ -293,9 +262,7 @@ class Supervisor:
     def _execute(self, jobs: Sequence[Job], capacity: Capacity) -> bool:
         """Start what fits now, have those stop that are in the way, and foretell the rest."""
         now = self._clock()
-        running = [_holding(job) for job in jobs if job.phase == RUNNING]
-        waiting = [_waiting(job) for job in jobs if job.phase == QUEUED and job.stage == EXECUTE]
-        found: Plan = plan(now, capacity, running, waiting[:PLANNED_AT_MOST])
+        found = plan_jobs(now, capacity, jobs)
         by_name = {job.name: job for job in jobs}
         done = False
         for name, cpus in found.starts:
@@ -346,22 +313,3 @@ class Supervisor:
             return False
         self._say(f"{job.name}: is to stop for a job of a higher priority")
         return asked.asked != job.asked
-
-
-def _holding(job: Job) -> Holding:
-    """A job that runs, as the schedule sees it."""
-    return Holding(
-        name=job.name,
-        priority=job.priority,
-        number=job.number,
-        needs=job.needs,
-        cpus=job.cpus,
-        expected_end=job.expected_end,
-        preemptible=job.preemptible,
-        is_stopping=bool(job.asked),
-    )
-
-
-def _waiting(job: Job) -> Waiting:
-    """A job that waits, as the schedule sees it."""
-    return Waiting(name=job.name, priority=job.priority, number=job.number, needs=job.needs, preempts=job.preempts)
