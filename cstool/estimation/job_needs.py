@@ -42,7 +42,7 @@ BFLOAT16_BYTES = 22 * MIB
 """of a library of products of bfloat16"""
 COMPILING_BYTES = 120 * MIB
 """of compiling the kernels, where no run of this user did so before; it stays until the run ends"""
-SPARSE_DRAW_BYTES = 56
+SPARSE_DRAW_BYTES = 68
 """for each number of the largest sparse weight: masks are drawn, and sorted, in arrays of 64 bits"""
 FILE_LANE_BYTES = 16 * MIB
 """of a lane where MemoryX is in a file, at most, beside buffers: a panel that is read or written past the page cache"""
@@ -158,7 +158,7 @@ def estimate_memory(
         for layout in layouts
     )
     largest_sparse = max((graph.weights[name].size for name in sparsity.groups), default=0)
-    beyond = min(lanes + 1, 2) * SPARSE_DRAW_BYTES * largest_sparse
+    beyond = SPARSE_DRAW_BYTES * largest_sparse
     if compiled is None:
         needs = needed_kernels(graph, params.host_precision, sparsity.groups.keys())
         compiled = kernels_cached(needs, {"updates": compile_updates})

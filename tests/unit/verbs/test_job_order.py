@@ -1,7 +1,7 @@
 """From flags to an order: it asks for the same wherever it is read, and is refused before it waits for nothing."""
 
-import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cstool.cli import main
 from cstool.compiler import compile_or_load
 from cstool.errors import CstoolError
 from cstool.ir import plain_digest
@@ -137,9 +138,21 @@ def test_every_path_of_a_job_is_absolute(tmp_path, data, monkeypatch):
         *("--trace", f"{tmp_path}/trace.json"),
     )
     assert (made.working_dir, made.model_dir) == (tmp_path, trainers[0].model_dir)
-    paths = [line.split(": ", 1)[1] for line in made.params.splitlines() if "_dir: " in line]
-    assert len(paths) >= 4
+    paths = list(folders_in(yaml.safe_load(made.params)))
+    assert len(paths) == 5, "of the run, of artifacts, of data to train, and to evaluate in two modes"
     assert all(path.startswith("/") for path in paths), paths
+
+
+def folders_in(data: Any, key: str = "") -> Iterator[str]:
+    """The folders that params name."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from folders_in(value, name)
+    elif isinstance(data, list):
+        for value in data:
+            yield from folders_in(value, key)
+    elif key.endswith("_dir") and data is not None:
+        yield data
 
 
 # What runs, and what compiles.
@@ -174,14 +187,14 @@ def test_the_key_of_a_compilation_is_that_of_the_inputs_of_its_artifact(tmp_path
 
 
 @pytest.mark.parametrize("positions", [128, 256])
-def test_what_the_words_compile_is_what_the_run_takes(tmp_path, data, positions):
+def test_what_the_words_compile_is_what_the_run_takes(tmp_path, data, monkeypatch, positions):
     """Samples have 128 tokens, also where the model would take more."""
     file = gpt_params(tmp_path, data, init__model__max_position_embeddings=positions)
     made = order(load(file), compile_dir=tmp_path / "compiled")
     (tmp_path / "job.yaml").write_text(made.params)
     words = [*made.compile_words, "--params", str(tmp_path / "job.yaml")]
-    ended = subprocess.run([sys.executable, "-m", "cstool", *words], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+    monkeypatch.setattr(sys, "argv", ["cstool", *words])
+    assert main() == 0
     [artifact] = (tmp_path / "compiled").glob("cs_*.json")
     [params] = load_all_params(tmp_path / "job.yaml")
     _, path = compile_or_load(
