@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -66,8 +66,11 @@ class Keepers:
         self.asked: list[tuple[str, str, int, str]] = []
         self.processes: dict[str, _Process] = {}
         self.cannot: str | None = None
+        self.calls = 0
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def start(self, folder, order, stage, attempt, *, command, cpus, needs, user=None) -> Any:
+        self.calls += 1
         process = self.processes[folder.name] = _Process()
         if self.cannot is not None:
             process.returncode = 4
@@ -84,6 +87,7 @@ class Keepers:
         return self.cannot if keeper.returncode == 4 else None
 
     def look(self, folder, stage, attempt) -> Kept:
+        self.meanwhile()
         return self.kept.get((folder.name, stage, attempt), Kept(ABSENT))
 
     def ask(self, folder, stage, attempt, what) -> None:
@@ -273,6 +277,23 @@ def test_what_is_asked_of_a_running_job_is_passed_on_once(place):
     place.check()
 
 
+def test_what_is_asked_while_a_job_ends_counts(place):
+    job = place.submit()
+    place.turn()
+
+    def cancelled_by_somebody() -> None:
+        place.keepers.meanwhile = lambda: None
+        place.queue.ask(job.name, CANCEL)
+        place.keepers.end(place.job(job), 130)
+
+    place.keepers.meanwhile = cancelled_by_somebody
+    place.turn()
+    assert place.phases(job) == [RUNNING]
+    place.turn()
+    assert place.phases(job) == [CANCELLED]
+    place.check()
+
+
 def test_a_job_is_preempted_and_goes_on_and_is_preempted_again(place):
     low = place.submit(priority="p3", needs=replace(NEEDS, cores=2))
     place.turn()
@@ -363,7 +384,7 @@ def test_a_job_that_may_have_begun_is_not_cancelled_before_its_keeper_says_so(pl
     place.queue.ask(job.name, CANCEL)
     place.turn()
     assert place.phases(job) == [RUNNING]
-    assert place.keepers.asked == []
+    assert (place.keepers.asked, place.keepers.calls) == ([], 1)
     place.keepers.kept[job.name, EXECUTE, 1] = Kept(ALIVE, None, HERE)
     place.turn()
     assert place.keepers.asked == [(job.name, EXECUTE, 1, CANCEL)]
