@@ -40,7 +40,7 @@ LANE_BYTES = 5 * MIB
 """of a lane beside its scratch: its stack, and what malloc keeps for a thread"""
 BFLOAT16_BYTES = 22 * MIB
 """of a library of products of bfloat16"""
-COMPILING_BYTES = 120 * MIB
+COMPILING_BYTES = 160 * MIB
 """of compiling the kernels, where no run of this user did so before; it stays until the run ends"""
 SPARSE_DRAW_BYTES = 68
 """for each number of the largest sparse weight: masks are drawn, and sorted, in arrays of 64 bits"""
@@ -177,7 +177,8 @@ def estimate_memory(
         BATCHES * max(_batch_bytes(graph, loader.batch_size) for loader, _ in _loaders(params, mode)),
         beyond,
     )
-    return replace(need, slack=max(0, base + UNCOUNTED_BYTES + max(wanted) - need.total))
+    held_back = UNCOUNTED_BYTES + (0 if compiled else COMPILING_BYTES)
+    return replace(need, slack=max(0, base + held_back + max(wanted) - need.total))
 
 
 def _loaders(params: Params, mode: str) -> list[tuple[DataloaderParams, bool]]:

@@ -105,6 +105,16 @@ def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: b
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")
 
 
+def compile_within_budget(progress: Progress, needs: Collection[str] = ()) -> None:
+    """Compile missing kernels before a budget of memory is shared out, if there is one: it takes some for good.
+
+    Args:
+        needs: see `needed_kernels`
+    """
+    if memory_budget_bytes() is not None and not kernels_cached(needs, _OTHERS):
+        prepare_kernels(progress, needs)
+
+
 @contextmanager
 def _second_process(needs: Collection[str]) -> Iterator[None]:
     """Within the context, where a core is free for it, another process compiles what this one has not come to.

@@ -13,7 +13,7 @@ from cstool.machine.appliance import Appliance
 from cstool.machine.budgets import streamed_activation_bytes
 from cstool.machine.data_sets import DataSet, DataSets
 from cstool.machine.memoryx_store import open_backing
-from cstool.machine.prepare import needed_kernels, prepare_kernels
+from cstool.machine.prepare import compile_within_budget, needed_kernels, prepare_kernels
 from cstool.machine.ranks.orders import CompileKernels, SettleKernels
 from cstool.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.machine.start import Start, restore
@@ -59,6 +59,7 @@ def open_session(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
+    compile_within_budget(progress, needed_kernels(graph, params.host_precision, sparsity.groups.keys()))
     backing = open_backing(params, graph, optimizer, sparsity, start, order.lanes, link=order.link)
     if backing.store is not None:
         stack.callback(backing.store.close)

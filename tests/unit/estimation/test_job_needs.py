@@ -9,6 +9,7 @@ import pytest
 from cstool.errors import ClusterError
 from cstool.estimation.job_needs import (
     BASE_BYTES,
+    COMPILING_BYTES,
     START_S,
     estimate_disk,
     estimate_memory,
@@ -124,7 +125,7 @@ def test_kernels_that_are_yet_to_be_compiled_take_memory_too(tmp_path, data):
     params = load_params(gpt_params(tmp_path, data))
     graph = check_data(params, "train")
     there, missing = (estimate_memory(params, graph, "train", 1, compiled=found) for found in (True, False))
-    assert missing.beyond - there.beyond == 120 * MIB
+    assert missing.beyond - there.beyond == COMPILING_BYTES
 
 
 def test_lanes_are_those_of_a_run_and_no_more_than_there_are(tmp_path, data, monkeypatch):

@@ -51,14 +51,27 @@ def test_a_second_process_that_fails_does_no_harm(said, monkeypatch, tmp_path, c
     assert said(KernelFolder(tmp_path)) == []
 
 
-def test_one_core_ranks_and_no_folder_have_no_second_process(said, monkeypatch, tmp_path):  # type: ignore[no-untyped-def]
+def test_one_core_ranks_a_budget_and_no_folder_have_no_second_process(said, monkeypatch, tmp_path):  # type: ignore[no-untyped-def]
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("there is one"))
     monkeypatch.setattr(preparing, "available_cores", lambda: 2)
     said(KernelFolder(None, "it is shared"))
     monkeypatch.setattr(preparing, "kernel_folder", lambda: KernelFolder(tmp_path))
     preparing.prepare_kernels(Silent(), alone=True)
+    monkeypatch.setenv("CSTOOL_MEMORY", str(2**30))
+    said(KernelFolder(tmp_path / "budget"))
+    monkeypatch.delenv("CSTOOL_MEMORY")
     monkeypatch.setattr(preparing, "available_cores", lambda: 1)
     said(KernelFolder(tmp_path / "none"))
+
+
+def test_within_a_budget_kernels_are_compiled_before_it_is_shared_out_if_they_are_missing(monkeypatch):
+    compiled: list[set[str]] = []
+    monkeypatch.setattr(preparing, "prepare_kernels", lambda _, needs: compiled.append(set(needs)))
+    for budget, cached in ((None, False), (2**30, True), (2**30, False)):
+        monkeypatch.setenv("CSTOOL_MEMORY", "" if budget is None else str(budget))
+        monkeypatch.setattr(preparing, "kernels_cached", lambda *_, cached=cached: cached)
+        preparing.compile_within_budget(Silent(), {"sparse"})
+    assert compiled == [{"sparse"}]
 
 
 SECOND = """
