@@ -16,8 +16,12 @@ from cstool.cli.completion import (
     complete_system,
     normalize_typed_flags,
 )
+from tests.shown_jobs import Shown
 
-COMMANDS = ["data", "model", "config", "run", "checkpoint", "validate", "estimate", "compile", "system", "fabric"]
+COMMANDS = [
+    *("data", "model", "config", "run", "job", "appliance"),
+    *("checkpoint", "validate", "estimate", "compile", "system", "fabric"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +109,15 @@ def offered_by(shell: str, typed: str) -> list[str]:
 )
 def test_bash_is_offered_commands_flags_choices_and_files(typed, offered):
     assert offered_by("bash", typed) == offered
+
+
+def test_names_of_jobs_are_offered_of_the_appliance_that_was_typed(tmp_path):
+    with Shown(tmp_path / "elsewhere") as shown:
+        names = [shown.submit(number) for number in range(2)]
+    root = tmp_path / "elsewhere"
+    assert offered_by("bash", f"cstool job get --root {root} wsjob-") == names[::-1]
+    assert offered_by("bash", f"cstool job cancel --root {root} {names[0][:10]}") == names[:1]
+    assert offered_by("bash", f"cstool job wait --root {tmp_path / 'none'} ws") == [""]
 
 
 def test_zsh_and_fish_are_offered_them_too():
