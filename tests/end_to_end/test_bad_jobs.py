@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,11 +33,16 @@ def root(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def submit(cstool, tmp_path, data) -> Callable[..., Outcome]:
+def submit(cstool, tmp_path, data, monkeypatch) -> Callable[..., Outcome]:
     """Submit a small GPT."""
-    return lambda *flags, **changes: cstool(
-        "job", "submit", "-p", gpt_params(tmp_path, data, **changes), "--lanes", 1, *flags
-    )
+
+    def run(*flags: object, **changes: object) -> Outcome:
+        words = ["job", "submit", "-p", gpt_params(tmp_path, data, **changes), "--lanes", 1, *flags]
+        # How this program was started, for the job to start it, too.
+        monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", "cstool", *words])
+        return cstool(*words)
+
+    return run
 
 
 def name_of(outcome: Outcome) -> str:
