@@ -19,7 +19,7 @@ import pytest
 from cstool.errors import CstoolError
 from cstool.jobs.client import Jobs
 from cstool.jobs.following import exit_code_of
-from cstool.jobs.job import CANCELLED, COMPILING, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder, Needs
+from cstool.jobs.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder, Needs
 from cstool.verbs.job_order import VARIABLES
 from cstool.words import size_text
 from tests.end_to_end.ranks import committed
@@ -91,27 +91,24 @@ def run_of(jobs: Jobs, job: Job) -> int:
     raise AssertionError("the job has no process")
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set."""
-    return write_text(tmp_path_factory.mktemp("text") / "train", 60)
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory, text: Path) -> str:
-    """The digest of a run alone, in this process."""
-    result = run_file(gpt_params(tmp_path_factory.mktemp("straight"), text, **CHANGES))
-    return digest(Path(result.checkpoints[-1]))
-
-
-@pytest.fixture
-def make(tmp_path: Path, text: Path) -> Callable[..., JobOrder]:
-    """Make the order of a small run."""
-    return lambda **changes: real_order(tmp_path, text, **changes)
-
-
 class JobContract:
     """The tests. `offer` is a fixture of the module, for all of them."""
+
+    @pytest.fixture(scope="class")
+    def text(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """A data set."""
+        return write_text(tmp_path_factory.mktemp("text") / "train", 60)
+
+    @pytest.fixture(scope="class")
+    def straight(self, tmp_path_factory: pytest.TempPathFactory, text: Path) -> str:
+        """The digest of a run alone, in this process."""
+        result = run_file(gpt_params(tmp_path_factory.mktemp("straight"), text, **CHANGES))
+        return digest(Path(result.checkpoints[-1]))
+
+    @pytest.fixture
+    def make(self, tmp_path: Path, text: Path) -> Callable[..., JobOrder]:
+        """Make the order of a small run."""
+        return lambda **changes: real_order(tmp_path, text, **changes)
 
     def kinds(self, jobs: Jobs, job: Job) -> list[str]:
         """What happened to a job, but for what has no place of its own among the rest."""
@@ -257,6 +254,3 @@ class JobContract:
         assert job.phase == FAILED
         assert "job.json" in job.reason
         assert not jobs.folder(job.name).log("out").exists()
-
-
-__all__ = ["COMPILING", "JobContract", "Offer", "make", "program_order", "real_order", "straight", "text"]

@@ -7,7 +7,7 @@ import pytest
 
 from cstool.jobs.appliance import drain_appliance
 from tests.appliances import TestAppliance
-from tests.job_contract import JobContract, make, straight, text  # noqa: F401 fixtures
+from tests.job_contract import JobContract
 
 
 class LocalOffer:

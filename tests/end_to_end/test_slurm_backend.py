@@ -8,11 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from cstool.jobs.client import open_jobs
-from tests.job_contract import JobContract, make, straight, text  # noqa: F401 fixtures
+from cstool.jobs.client import Jobs, open_jobs
+from cstool.jobs.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job
+from cstool.jobs.slurm_script import slurm_folder
+from tests.end_to_end.runs import latest_bits
+from tests.job_contract import PATIENCE_S, JobContract, program_order
+from tests.patience import wait_until
 from tests.slurm import MISSING, Slurm, slurm
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"Slurm is not installed: there is no {', '.join(MISSING)}")
+
+
+STOPS = """
+import os, signal, sys, time
+def stop(*_):
+    print("error: stopped", file=sys.stderr)
+    sys.exit(130)
+signal.signal(signal.SIGTERM, stop)
+if os.path.exists("again"): sys.exit(0)
+open("again", "w").close()
+print("begun", flush=True)
+while True: time.sleep(0.1)
+"""
+"""ends where it is begun again"""
 
 
 class SlurmOffer:
@@ -55,3 +73,112 @@ def offer(tmp_path_factory, cluster) -> Iterator[SlurmOffer]:
 
 class TestSlurm(JobContract):
     """The contract."""
+
+    def begun(self, offer, order) -> Job:
+        """Submit a job, and wait until it runs."""
+        jobs: Jobs = offer.jobs
+        job = jobs.submit(order)
+        log = jobs.folder(job.name).log("out")
+        wait_until(lambda: log.exists() and "begun" in log.read_text(), "it does not begin", patience_s=PATIENCE_S)
+        wait_until(lambda: jobs.job(job.name).phase == RUNNING, "the job does not run", patience_s=PATIENCE_S)
+        return jobs.job(job.name)
+
+    def test_somebody_cancels_it_by_hand(self, offer, cluster, tmp_path, text):
+        job = self.begun(offer, program_order(tmp_path, text, STOPS))
+        cluster.ask("scancel", job.backend_id)
+        job = self.ended(offer.jobs, job)
+        assert (job.phase, job.reason) == (
+            CANCELLED,
+            "cancelled by Slurm's commands; it stopped, and is saved",
+        )
+
+    def test_somebody_cancels_it_by_hand_while_it_waits(self, offer, cluster, make):
+        with offer.held():
+            job = offer.jobs.submit(make())
+            cluster.ask("scancel", job.backend_id)
+        job = self.ended(offer.jobs, job)
+        assert (job.phase, job.reason) == (CANCELLED, "cancelled by Slurm's commands")
+
+    def test_slurm_queues_it_again(self, offer, cluster, tmp_path, text):
+        jobs: Jobs = offer.jobs
+        job = self.begun(offer, program_order(tmp_path, text, STOPS))
+        cluster.ask("scontrol", "requeue", job.backend_id)
+        wait_until(lambda: jobs.job(job.name).phase == QUEUED, "it does not wait again", patience_s=PATIENCE_S)
+        job = self.ended(jobs, job)
+        assert (job.phase, job.restarts, job.attempt) == (SUCCEEDED, 0, 2)
+        assert self.kinds(jobs, job) == ["submitted", "started", "preempted", "started", "succeeded"]
+
+    def test_slurms_time_limit_is_near(self, offer, cluster, tmp_path, text):
+        jobs: Jobs = offer.jobs
+        job = self.begun(offer, program_order(tmp_path, text, STOPS, max_restarts=1))
+        # What Slurm does ahead of the time limit.
+        cluster.ask("scancel", "--batch", "--signal=USR1", job.backend_id)
+        job = self.ended(jobs, job)
+        assert (job.phase, job.restarts) == (SUCCEEDED, 1)
+        texts = [event.text for event in jobs.events(job.name) if event.kind == "crashed"]
+        assert texts == ["Slurm's time limit is near; it stopped, and is saved; restart 1 of 1"]
+
+    def test_slurms_time_limit_ends_a_job_that_may_not_restart(self, offer, cluster, tmp_path, text):
+        job = self.begun(offer, program_order(tmp_path, text, STOPS))
+        cluster.ask("scancel", "--batch", "--signal=USR1", job.backend_id)
+        job = self.ended(offer.jobs, job)
+        assert (job.phase, job.reason) == (FAILED, "time: Slurm's time limit is near; it stopped, and is saved")
+
+    def test_a_batch_job_that_is_killed(self, offer, cluster, tmp_path, text):
+        job = self.begun(offer, program_order(tmp_path, text, STOPS))
+        cluster.ask("scancel", "--batch", "--signal=KILL", job.backend_id)
+        job = self.ended(offer.jobs, job)
+        assert (job.phase, job.reason) == (
+            FAILED,
+            f"job {job.backend_id} of Slurm: its batch job ended as FAILED (JobLaunchFailure), and did not say how",
+        )
+
+    def test_a_job_that_only_its_records_know(self, offer, cluster, tmp_path, text, monkeypatch):
+        """Slurm has forgotten it, and there is no accounting."""
+        jobs: Jobs = offer.jobs
+        job = jobs.submit(program_order(tmp_path, text, "print('begun')"))
+        wait_until(lambda: cluster.state(job.backend_id) == "COMPLETED", "it does not end", patience_s=PATIENCE_S)
+        (slurm_folder(jobs.folder(job.name)) / "journal").unlink()
+        jobs.queue.change(job.name, (QUEUED,), phase=RUNNING, stage="execute", attempt=1)
+        monkeypatch.setattr("cstool.jobs.slurm.known_jobs", lambda numbers: {})
+        job = self.ended(jobs, job)
+        assert (job.phase, job.exit_code) == (SUCCEEDED, 0)
+
+    def test_the_script_is_as_good_by_hand(self, offer, cluster, make, straight):
+        jobs: Jobs = offer.jobs
+        job = jobs.submit(make())
+        self.wait_for_commit(jobs, job, 1)
+        jobs.cancel(job.name)
+        job = self.ended(jobs, job)
+        cluster.ask("sbatch", "--wait", str(slurm_folder(jobs.folder(job.name)) / "job.sh"))
+        assert jobs.job(job.name) == job
+        assert latest_bits(job.model_dir) == straight
+
+    def test_a_second_batch_job_leaves_it_alone(self, offer, cluster, tmp_path, text):
+        jobs: Jobs = offer.jobs
+        job = self.begun(offer, program_order(tmp_path, text, STOPS))
+        place = slurm_folder(jobs.folder(job.name))
+        second = cluster.ask("sbatch", "--parsable", str(place / "job.sh"))
+        log = place / f"{second}.log"
+        wait_until(lambda: log.exists() and "\n" in log.read_text(), "it does not end", patience_s=PATIENCE_S)
+        assert log.read_text().startswith(f"error: {job.name}: must have one batch job at a time, process ")
+        assert jobs.job(job.name).phase == RUNNING
+        jobs.cancel(job.name)
+        assert self.ended(jobs, job).phase == CANCELLED
+
+    def test_more_urgent_jobs_first(self, offer, cluster, tmp_path, text):
+        jobs: Jobs = offer.jobs
+        with offer.held():
+            found = [
+                jobs.submit(program_order(tmp_path / priority, text, "", priority=priority))
+                for priority in ("p3", "p2", "p1")
+            ]
+            ranks = [int(cluster.ask("squeue", "-h", "-j", job.backend_id, "--format=%Q")) for job in found]
+            assert ranks == sorted(ranks)
+            assert len({*ranks}) == 3
+            for job in found:
+                jobs.cancel(job.name)
+
+    def test_nothing_is_left(self, offer, cluster):
+        wait_until(lambda: not cluster.jobs(), "jobs are left", patience_s=PATIENCE_S)
+        assert offer.jobs.jobs(active=True) == []
