@@ -95,12 +95,14 @@ class JobContract:
     """The tests. `offer` is a fixture of the module, for all of them."""
 
     @pytest.fixture(scope="class")
-    def text(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    @classmethod
+    def text(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """A data set."""
         return write_text(tmp_path_factory.mktemp("text") / "train", 60)
 
     @pytest.fixture(scope="class")
-    def straight(self, tmp_path_factory: pytest.TempPathFactory, text: Path) -> str:
+    @classmethod
+    def straight(cls, tmp_path_factory: pytest.TempPathFactory, text: Path) -> str:
         """The digest of a run alone, in this process."""
         result = run_file(gpt_params(tmp_path_factory.mktemp("straight"), text, **CHANGES))
         return digest(Path(result.checkpoints[-1]))

@@ -11,10 +11,11 @@ import pytest
 from cstool.jobs.client import Jobs, open_jobs
 from cstool.jobs.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job
 from cstool.jobs.slurm_script import slurm_folder
+from cstool.machine.slurm.listing import accounted_jobs, end_job, number_of
 from tests.end_to_end.runs import latest_bits
 from tests.job_contract import PATIENCE_S, JobContract, program_order
 from tests.patience import wait_until
-from tests.slurm import MISSING, Slurm, slurm
+from tests.slurm import MISSING, MISSING_ACCOUNTS, Slurm, slurm
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"Slurm is not installed: there is no {', '.join(MISSING)}")
 
@@ -182,3 +183,26 @@ class TestSlurm(JobContract):
     def test_nothing_is_left(self, offer, cluster):
         wait_until(lambda: not cluster.jobs(), "jobs are left", patience_s=PATIENCE_S)
         assert offer.jobs.jobs(active=True) == []
+
+
+@pytest.mark.skipif(bool(MISSING_ACCOUNTS), reason=f"there is no accounting: no {', '.join(MISSING_ACCOUNTS)}")
+def test_accounting_remembers_what_squeue_forgot(monkeypatch):
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder,
+        slurm(Path(folder), accounts=True) as found,
+    ):
+        for name, value in found.environment.items():
+            monkeypatch.setenv(name, value)
+        words = ("sbatch", "--parsable", "--output=/dev/null", "--job-name=wsjob-x", "--wrap")
+        ends, waits = found.ask(*words, "exit 2"), found.ask(*words[:-1], "--begin=now+1hour", "--wrap", "true")
+        wait_until(lambda: found.state(ends) == "FAILED", "it does not end")
+        end_job(waits, "TERM")
+
+        def states() -> list[str]:
+            return [job.state for job in accounted_jobs([ends, waits]).values()]
+
+        wait_until(lambda: states() == ["FAILED", "CANCELLED"], "accounting does not know")
+        first, second = accounted_jobs([ends, waits]).values()
+        assert (first.nodes in ("alpha", "beta"), second.nodes, second.start) == (True, "", None)
+        assert first.start <= first.end <= second.end
+        assert number_of("wsjob-x") == waits
