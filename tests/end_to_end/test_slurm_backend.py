@@ -203,6 +203,6 @@ def test_accounting_remembers_what_squeue_forgot(monkeypatch):
 
         wait_until(lambda: states() == ["FAILED", "CANCELLED"], "accounting does not know")
         first, second = accounted_jobs([ends, waits]).values()
-        assert (first.nodes in ("alpha", "beta"), second.nodes, second.start) == (True, "", None)
+        assert (first.nodes in ("alpha", "beta"), second.nodes) == (True, "")
         assert first.start <= first.end <= second.end
         assert number_of("wsjob-x") == waits
