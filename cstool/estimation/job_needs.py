@@ -73,7 +73,7 @@ class MemoryNeed:
         batches: of input
         beyond: passing needs, of drawing masks and compiling kernels
         slack: what a run with this budget holds back, or would be laid out for less: with recomputation, waves, or
-            MemoryX in a file
+            MemoryX in a file; negative where the sum of what each purpose may take is more than a job may be given
     """
 
     base: int
@@ -178,7 +178,7 @@ def estimate_memory(
         beyond,
     )
     held_back = UNCOUNTED_BYTES + (0 if compiled else COMPILING_BYTES)
-    return replace(need, slack=max(0, base + held_back + max(wanted) - need.total))
+    return replace(need, slack=min(max(0, base + held_back + max(wanted) - need.total), room - need.total))
 
 
 def _loaders(params: Params, mode: str) -> list[tuple[DataloaderParams, bool]]:
