@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ import yaml
 
 from cstool.cli.app import app
 from cstool.cli.help_text import examples_of
+from cstool.jobs.job import FAILED, SUCCEEDED
 from cstool.sdk.artifact import write_program
+from tests.appliances import end_processes_of
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
+from tests.shown_jobs import Shown
 from tests.unit.fabric.waits import sender_and_receiver
 
 INTEROP = PROJECT / "tests" / "interop"
@@ -90,8 +93,33 @@ def write_fabric_program(folder: Path) -> None:
         (folder / f"commands_{arch}.sh").write_text("cs_python run.py\n")
 
 
+@pytest.fixture
+def jobs(tmp_path, monkeypatch) -> Iterator[Callable[[str], None]]:
+    """Make an appliance with the jobs that an example names: they wait to be cancelled, else they have ended."""
+    root = tmp_path / "appliance"
+    monkeypatch.setenv("CSTOOL_APPLIANCE", str(root))
+    monkeypatch.setattr("cstool.page.serve.serve", lambda root, *_, **__: print(root.folder))
+
+    def make(example: str) -> None:
+        with Shown(root, None) as shown:
+            for start in ("wsjob-4k", "wsjob-7p"):
+                monkeypatch.setattr("tests.shown_jobs.name_of", lambda _, start=start: start.ljust(28, "a"))
+                name = shown.submit(labels={"team": "a"})
+                shown.log(name, "a line\n")
+                if "cancel" not in example:
+                    shown.start(name, [0])
+                    phase = FAILED if "FAILED" in example else SUCCEEDED
+                    shown.end(name, phase, exit_code=0)
+
+    try:
+        yield make
+    finally:
+        if root.exists():
+            end_processes_of(root)
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, example, cstool):
+def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, example, cstool, jobs):
     folder = tmp_path / "work"
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
@@ -99,9 +127,15 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
     monkeypatch.setattr("cstool.params.load.FOLDER", folder / "params")
     if "datasets/text" in example and "prepare" in example:
         shutil.rmtree("datasets/text")
+    if example.startswith(("cstool job", "cstool appliance")):
+        jobs(example)
+    if example == "cstool job list":
+        assert cstool("job", "submit", "--params", "gpt_tiny", "--num_steps", "1").code == 0
     command, _, target = example.partition(" > ")
     with Path(target or "printed").open("w", encoding="utf-8") as out, redirect_stdout(out):
         outcome = cstool(*shlex.split(command)[1:])
     assert outcome.code == 0, outcome.stderr
-    assert [line for line in outcome.stderr.splitlines() if " INFO:   " not in line] == []
+    # Of jobs it is said, too, that nobody is there who would start them.
+    said = [line for line in outcome.stderr.splitlines() if " INFO:   " not in line]
+    assert [line for line in said if not line.startswith("job wsjob-")] == []
     assert Path(target or "printed").stat().st_size
