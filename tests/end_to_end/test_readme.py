@@ -105,6 +105,19 @@ def test_the_commands_about_the_wafer_work(after_the_demo):
         assert (after_the_demo / picture).stat().st_size > 10_000
 
 
+def test_the_commands_about_many_runs_work(after_the_demo, monkeypatch):
+    monkeypatch.setenv("CSTOOL_APPLIANCE", str(after_the_demo / "appliance"))
+    (console,) = (console for console in CONSOLES if "cstool job" in console)
+    try:
+        job = outputs(console, after_the_demo)[1].strip()
+        assert (
+            "Step=620, Loss="
+            in outputs(f"cstool job wait {job} >/dev/null && cstool job logs {job}", after_the_demo)[0]
+        )
+    finally:
+        run("cstool appliance stop --cancel_jobs", after_the_demo)
+
+
 def test_the_mistakes_that_it_shows_are_told_in_these_words(after_the_demo):
     command, *expected = CONSOLES[1].splitlines()
     done = run(command.removeprefix("$ "), after_the_demo)
