@@ -187,8 +187,9 @@ def _share(
     panels = 2 if threads == 1 and not feeds else threads + feeds + 3
     least_bytes = largest * (panels + (optimizer is not None)) + stays_bytes + tiles_bytes
     if memory_bytes < least_bytes:
+        what = f"a budget of {memory_budget_bytes():,} bytes of memory: what it leaves for MemoryX" if is_cut else "--memoryx_memory:"
         raise ClusterError(
-            f"--memoryx_memory: must be at least {least_bytes:,} bytes for this model, whose largest panel has "
+            f"{what} must be at least {least_bytes:,} bytes for this model, whose largest panel has "
             f"{largest:,}, with {threads} lane{'s' * (threads > 1)}; got {memory_bytes:,}",
             (_MORE if is_cut else f"--memoryx_memory {-(-least_bytes // 2**20)}MiB does")
             + ("" if threads == 1 else "; --lanes 1 needs less"),

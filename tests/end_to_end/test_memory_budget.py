@@ -133,7 +133,9 @@ def test_buffers_of_a_file_that_get_too_little_say_who_said_how_much(file, tmp_p
     ended = run(file, tmp_path / "model_dir", 100 * MIB, "--memoryx", "file")
     assert ended.code == 2
     message, hint = ended.stderr.splitlines()
-    assert message.startswith("error: --memoryx_memory: must be at least ")
+    assert message.startswith(
+        "error: a budget of 104,857,600 bytes of memory: what it leaves for MemoryX must be at least "
+    )
     assert message.endswith("with 2 lanes; got 0")
     assert hint == (
         "hint: half of what the run may take is for it: CSTOOL_MEMORY, or --memory of a job, says how much that is; "
