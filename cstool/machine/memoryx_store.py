@@ -14,7 +14,7 @@ from cstool.ir import Graph, panels_of
 from cstool.machine.budgets import file_memory_bytes, update_threads
 from cstool.machine.committed import Committed, dealt_rows
 from cstool.machine.grains import available_cores
-from cstool.machine.host_memory import BUDGET_VARIABLE, available_memory_bytes
+from cstool.machine.host_memory import BUDGET_VARIABLE, available_memory_bytes, memory_budget_bytes
 from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.machine.precision import narrow_in
@@ -187,7 +187,11 @@ def _share(
     panels = 2 if threads == 1 and not feeds else threads + feeds + 3
     least_bytes = largest * (panels + (optimizer is not None)) + stays_bytes + tiles_bytes
     if memory_bytes < least_bytes:
-        what = f"a budget of {memory_budget_bytes():,} bytes of memory: what it leaves for MemoryX" if is_cut else "--memoryx_memory:"
+        what = (
+            f"a budget of {memory_budget_bytes():,} bytes of memory: what it leaves for MemoryX"
+            if is_cut
+            else "--memoryx_memory:"
+        )
         raise ClusterError(
             f"{what} must be at least {least_bytes:,} bytes for this model, whose largest panel has "
             f"{largest:,}, with {threads} lane{'s' * (threads > 1)}; got {memory_bytes:,}",
