@@ -267,7 +267,7 @@ class Supervisor:
         done = False
         for name, cpus in found.starts:
             job = by_name[name]
-            end = None if job.needs.seconds is None else now + job.needs.seconds
+            _, end = found.expected[name]
             done |= self._start(job, RUNNING, STARTED, cpus, expected_start=now, expected_end=end)
         for name in found.preempts:
             done |= self._preempt(by_name[name])

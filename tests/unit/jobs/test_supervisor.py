@@ -178,6 +178,39 @@ def test_a_job_from_its_submission_to_its_end(place):
     place.check()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "limit_s", "lasts"), [(None, 60.0, 60.0), (90.0, 60.0, 60.0), (30.0, 60.0, 30.0), (None, None, None)]
+)
+def test_a_job_that_runs_is_expected_to_end_at_its_limit_at_the_latest(place, seconds, limit_s, lasts):
+    job = place.submit(needs=replace(NEEDS, cores=2, seconds=seconds, limit_s=limit_s))
+    behind = place.submit()
+    place.turn(2)
+    end = None if lasts is None else place.now + lasts
+    assert (place.job(job).phase, place.job(job).expected_end) == (RUNNING, end)
+    assert place.job(behind).expected_start == end
+
+
+def test_it_plans_again_only_where_something_changed_or_time_has_passed(place, monkeypatch):
+    now, plans = [0.0], list[float]()
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    plan_jobs = module.plan_jobs
+    monkeypatch.setattr(module, "plan_jobs", lambda *words: plans.append(now[0]) or plan_jobs(*words))
+    place.submit(needs=replace(NEEDS, cores=2, limit_s=60.0))
+    place.submit()
+    place.turn(20)
+    assert 1 <= len(plans) <= 3, "after what it wrote itself it looks once more"
+    plans.clear()
+    place.turn(20)
+    assert plans == []
+    place.submit()
+    place.turn(20)
+    assert 1 <= len(plans) <= 2
+    plans.clear()
+    now[0] = module.PLAN_S
+    place.turn(20)
+    assert plans == [module.PLAN_S]
+
+
 def test_nothing_starts_before_the_appliance_has_something_to_give(place):
     job = place.submit()
     place.queue.put(CAPACITY, None)
