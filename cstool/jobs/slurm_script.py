@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import cstool
 from cstool.jobs.job import COMPILE, EXECUTE, JobOrder
 from cstool.jobs.job_folder import JobFolder
 from cstool.jobs.stages import command_of
+from cstool.machine.slurm.batch_script import BatchScript
 from cstool.plain_text import one_line
 
 NICE = {"p1": 0, "p2": 1000, "p3": 2000}
@@ -28,7 +28,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True)
-class JobScript:
+class JobScript(BatchScript):
     """The batch script of a job.
 
     Args:
@@ -51,22 +51,11 @@ class JobScript:
         """Where the script is kept."""
         return self.place / "job.sh"
 
-    def sbatch_options(self) -> list[str]:
-        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
-        return [word for _, words in self._options() for word in words]
-
-    def text(self) -> str:
-        """The script."""
-        header = []
-        for comment, words in self._options():
-            header += [f"# {line}" for line in comment] + [f"#SBATCH {shlex.join(words)}"]
-        return "\n".join([*self._head(), "", *header, "", *self._body()]) + "\n"
+    def _typed(self) -> Sequence[str]:
+        return self.order.typed
 
     def _head(self) -> Iterator[str]:
-        yield "#!/bin/bash"
-        yield f"# Written by cstool {cstool.__version__} for:"
-        yield f"#     {one_line(shlex.join(self.order.typed))}"
-        yield f"# It may be changed, and submitted by hand: sbatch {one_line(shlex.quote(str(self.script)))}"
+        yield from super()._head()
         yield "# The run then goes on from its latest state; a job that has ended stays so in the queue."
 
     def _options(self) -> Iterator[tuple[Sequence[str], Sequence[str]]]:

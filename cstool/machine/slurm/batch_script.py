@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,46 @@ _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _NO_LIMIT = ("infinite", "unlimited")
 
 
+class BatchScript(ABC):
+    """A batch script: what it asks sbatch for, each with a comment, and what it runs."""
+
+    @property
+    @abstractmethod
+    def script(self) -> Path:
+        """Where the script is kept."""
+
+    def sbatch_options(self) -> list[str]:
+        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
+        return [word for _, words in self._options() for word in words]
+
+    def text(self) -> str:
+        """The script."""
+        header = []
+        for comment, words in self._options():
+            header += [f"# {line}" for line in comment] + [f"#SBATCH {shlex.join(words)}"]
+        return "\n".join([*self._head(), "", *header, "", *self._body()]) + "\n"
+
+    def _head(self) -> Iterator[str]:
+        yield "#!/bin/bash"
+        yield f"# Written by cstool {cstool.__version__} for:"
+        yield f"#     {one_line(shlex.join(self._typed()))}"
+        yield f"# It may be changed, and submitted by hand: sbatch {one_line(shlex.quote(str(self.script)))}"
+
+    @abstractmethod
+    def _typed(self) -> Sequence[str]:
+        """The command that asked for it, for whoever reads the script."""
+
+    @abstractmethod
+    def _options(self) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+        """Yield options of sbatch, each after the lines of a comment."""
+
+    @abstractmethod
+    def _body(self) -> Iterator[str]:
+        """Yield what it runs."""
+
+
 @dataclass(frozen=True)
-class BatchJob:
+class BatchJob(BatchScript):
     """What a batch script asks for.
 
     Args:
@@ -74,22 +113,8 @@ class BatchJob:
         """Where a job writes its "out" or its "err"."""
         return self.folder / f"{job}.{stream}"
 
-    def sbatch_options(self) -> list[str]:
-        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
-        return [word for _, words in self._options() for word in words]
-
-    def text(self) -> str:
-        """The script."""
-        header = []
-        for comment, words in self._options():
-            header += [f"# {line}" for line in comment] + [f"#SBATCH {shlex.join(words)}"]
-        return "\n".join([*self._head(), "", *header, "", *self._body()]) + "\n"
-
-    def _head(self) -> Iterator[str]:
-        yield "#!/bin/bash"
-        yield f"# Written by cstool {cstool.__version__} for:"
-        yield f"#     {one_line(shlex.join(self.typed))}"
-        yield f"# It may be changed, and submitted by hand: sbatch {one_line(shlex.quote(str(self.script)))}"
+    def _typed(self) -> Sequence[str]:
+        return self.typed
 
     def _options(self) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
         """Yield options of sbatch, each after the lines of a comment."""
