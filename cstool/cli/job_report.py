@@ -173,7 +173,7 @@ def _row_titles(any_waits: bool) -> Sequence[str]:
 def _row(job: Job, position: int | None, now: float) -> dict[str, str]:
     return {
         "NAME": job.name,
-        "PRIORITY": job.priority.upper(),
+        "PRIORITY": job.priority,
         "AGE": span_text(now - job.submitted_at),
         "DURATION": _duration(job, now),
         "PHASE": job.phase,
@@ -221,7 +221,7 @@ def _facts(job: Job, position: int | None, logs: Mapping[str, str], now: float) 
         "Started": _ago(job.started_at, now),
         "Ended": _ago(job.ended_at, now),
         "Duration": _duration(job, now),
-        "Exit code": "" if job.exit_code is None else str(job.exit_code),
+        "Exit code": str(job.exit_code) if job.has_ended and job.exit_code is not None else "",
         "Restarts": f"{job.restarts} of {job.max_restarts}" if job.max_restarts or job.restarts else "",
         "Back end": f"{job.backend} {job.backend_id}".strip(),
         "Log": logs.get("out", ""),

@@ -100,7 +100,7 @@ def test_submitted_waited_for_and_looked_at(folder, params, tmp_path):
     assert (done.returncode, done.stderr, end) == (0, "", f"{name}: SUCCEEDED")
     assert re.fullmatch(NAME, name)
     listed = type_in(folder, "job", "list", "-a", "--label", "team=a").stdout.splitlines()
-    assert [listed[-1].split()[place] for place in (0, 1, 4)] == [name, "P3", "SUCCEEDED"]
+    assert [listed[-1].split()[place] for place in (0, 1, 4)] == [name, "p3", "SUCCEEDED"]
     assert listed[-1].endswith("run=3, team=a") or listed[-1].endswith("team=a, run=3")
     assert (tmp_path / "model_dir" / "checkpoint_4.mdl").exists()
 

@@ -36,9 +36,9 @@ def shown(tmp_path, monkeypatch) -> Iterator[Shown]:
 
 def test_jobs_that_have_not_ended_are_listed_the_newest_last(cstool, shown):
     first, second = (line.split() for line in cstool("job", "list").said.splitlines()[1:])
-    assert first[:2] == [name_of(1), "P1"]
+    assert first[:2] == [name_of(1), "p1"]
     assert first[4:] == ["RUNNING", "1", shown.queue.job(name_of(1)).user]
-    assert second[:2] == [name_of(2), "P3"]
+    assert second[:2] == [name_of(2), "p3"]
     assert second[-3:-1] == ["1", "in"]
 
 
@@ -73,6 +73,34 @@ def test_a_list_of_none_says_so_on_stderr(cstool, shown):
     cstool("job", "cancel", name_of(2))
     shown.end(name_of(1))
     assert cstool("job", "list") == (0, "", "no job waits or runs; -a lists those that have ended\n")
+
+
+def test_of_many_that_have_ended_the_newest_are_listed_and_how_many_more_there_are(cstool, shown, monkeypatch):
+    monkeypatch.setattr("cstool.verbs.jobs.MOST_ENDED", 2)
+    for number in range(3, 7):
+        shown.submit(number)
+        shown.end(name_of(number))
+
+    def listed(*typed: str) -> tuple[list[int], int]:
+        document = cstool("job", "list", "--json", *typed).document
+        numbers = {name_of(number): number for number in range(7)}
+        return [numbers[job["name"]] for job in document["jobs"]], document["more"]
+
+    assert listed() == ([1, 2], 0)
+    assert listed("-a") == ([1, 2, 5, 6], 3)
+    assert listed("--phase", "succeeded") == ([5, 6], 2)
+    assert listed("-a", "--label", "team=a") == ([0], 0)
+    assert listed("-a", "--limit", "3") == ([4, 5, 6], 0)
+    assert listed("-a", "--limit", "0") == listed("-a", "--limit", "all") == ([*range(7)], 0)
+    found = cstool("job", "list", "-a")
+    assert (found.code, found.errors) == (0, "3 more have ended before; --limit all lists them\n")
+    assert len(found.said.splitlines()) == 5
+
+
+@pytest.mark.parametrize("limit", ["-1", "many", "1.5", "", "9" * 20])
+def test_a_limit_of_a_list_is_a_number_or_all(cstool, shown, limit):
+    wrong = f"error: --limit: must be a number of jobs, or all, got {limit!r}\n"
+    assert cstool("job", "list", "--limit", limit) == (2, "", wrong)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 200])
