@@ -63,7 +63,7 @@ def client(number: int, count: int, folder: Path, seed: int) -> None:
         submitted = submit_job(root, None, load_all_params(file), request, lines.append)
         jobs[submitted.job.name] = steps
         # What people do meanwhile.
-        assert len(list_jobs(root, active=False, labels=[f"client={number}"])) == job + 1
+        assert len(list_jobs(root, active=False, labels=[f"client={number}"]).jobs) == job + 1
         assert job_events(root, submitted.job.name)[0].kind == "submitted"
         assert show_job(root, submitted.job.name).job.needs.memory_bytes == 2**31
         time.sleep(chance.uniform(0, PAUSE_S))

@@ -93,7 +93,10 @@ def list_(
     label: Annotated[
         list[str] | None, option("--label", "KEY=VALUE", "Only those with this label; may be given several times.")
     ] = None,
-    limit: LimitOption = None,
+    limit: Annotated[
+        str | None,
+        option("--limit", "N|all", "Only the newest N; if not said, of those that have ended the newest 100."),
+    ] = None,
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -114,9 +117,11 @@ def list_(
         limit=limit,
     )
     if as_json:
-        print_json({"jobs": [job_document(each.job, each.position) for each in listed]})
-    elif listed:
-        print_jobs(listed, time.time())
+        print_json({"jobs": [job_document(each.job, each.position) for each in listed.jobs], "more": listed.more})
+    elif listed.jobs:
+        print_jobs(listed.jobs, time.time())
+        if listed.more:
+            say_of_a_job(f"{listed.more:,} more have ended before; --limit all lists them")
     else:
         say_of_a_job(
             "no such job" if every or phase or user or label else "no job waits or runs; -a lists those that have ended"

@@ -91,6 +91,18 @@ class Jobs:
         self._refresh(self.queue.jobs(active=True))
         return self.queue.jobs(active=active, phases=phases, user=user, labels=labels, limit=limit)
 
+    def newest(
+        self,
+        *,
+        phases: Collection[str] | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        most_ended: int,
+    ) -> tuple[list[Job], int]:
+        """List jobs, of those that have ended the newest, and say how many more there are; see `Queue.newest`."""
+        self._refresh(self.queue.jobs(active=True))
+        return self.queue.newest(phases=phases, user=user, labels=labels, most_ended=most_ended)
+
     def job(self, name: str) -> Job:
         """Return a job by its name, or by an unambiguous beginning of it.
 

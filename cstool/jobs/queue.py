@@ -156,6 +156,27 @@ class Queue:
             lambda connection: tables.select_jobs(connection, chosen, user, labels or {}, limit),
         )
 
+    def newest(
+        self,
+        *,
+        phases: Collection[str] | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        most_ended: int,
+    ) -> tuple[list[Job], int]:
+        """Return jobs, the newest last, and how many more there are, which is quick however many have ended.
+
+        Args:
+            phases, user, labels: as of `jobs`
+            most_ended: of those that have ended, only the newest so many
+        """
+        chosen = _chosen_phases(False, phases)
+        return self._file.read(
+            lambda connection: tables.select_newest(
+                connection, PHASES if chosen is None else chosen, user, labels or {}, most_ended
+            )
+        )
+
     def names(self) -> set[str]:
         """Return the names of all jobs, which costs little."""
         return self._file.read(tables.all_names)

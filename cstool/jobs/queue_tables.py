@@ -72,21 +72,39 @@ def select_jobs(
     limit: int | None,
 ) -> list[Job]:
     """Return jobs that meet all that is given, the newest last."""
-    conditions, values = ["1"], list[Any]()
-    if phases is not None:
-        conditions.append(f"phase IN ({_marks(phases)})")
-        values += phases
-    if user is not None:
-        conditions.append("user = ?")
-        values.append(bound(user))
-    for key, value in labels.items():
-        conditions.append("EXISTS (SELECT 1 FROM json_each(labels) AS each WHERE each.key = ? AND each.value = ?)")
-        values += (key, value)
+    condition, values = _condition(phases, user, labels)
+    # From the newest on, until there are enough; by the index of phases SQLite would find, and sort, all of them.
+    order = "" if limit is None else "NOT INDEXED"
     rows = connection.execute(
-        f"{_SELECT_JOBS} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?",
+        f"{_SELECT_JOBS} {order} WHERE {condition} ORDER BY number DESC LIMIT ?",
         (*values, -1 if limit is None else limit),
     ).fetchall()
     return [job_of(row) for row in reversed(rows)]
+
+
+def select_newest(
+    connection: sqlite3.Connection,
+    phases: Collection[str],
+    user: str | None,
+    labels: Mapping[str, str],
+    most_ended: int,
+) -> tuple[list[Job], int]:
+    """Return jobs that meet all that is given, the newest last, and how many more there are.
+
+    Args:
+        most_ended: of those that have ended, only the newest so many
+    """
+    active = [phase for phase in phases if phase in ACTIVE_PHASES]
+    ended = [phase for phase in phases if phase in ENDED_PHASES]
+    found = [
+        *select_jobs(connection, active, user, labels, None),
+        *select_jobs(connection, ended, user, labels, most_ended),
+    ]
+    condition, values = _condition(ended, user, labels)
+    (count,) = connection.execute(f"SELECT count(*) FROM jobs WHERE {condition}", values).fetchone()
+    # One that ends meanwhile is in both.
+    by_number = {job.number: job for job in found}
+    return [by_number[number] for number in sorted(by_number)], max(0, count - most_ended)
 
 
 def all_names(connection: sqlite3.Connection) -> set[str]:
@@ -232,6 +250,23 @@ def remove_events(connection: sqlite3.Connection, count: int) -> None:
         f" (SELECT name FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})) ORDER BY number LIMIT ?)",
         (*ACTIVE_PHASES, count),
     )
+
+
+def _condition(
+    phases: Collection[str] | None, user: str | None, labels: Mapping[str, str]
+) -> tuple[str, tuple[Any, ...]]:
+    """The condition that jobs meet, and the values in it."""
+    conditions, values = ["1"], list[Any]()
+    if phases is not None:
+        conditions.append(f"phase IN ({_marks(phases)})")
+        values += phases
+    if user is not None:
+        conditions.append("user = ?")
+        values.append(bound(user))
+    for key, value in labels.items():
+        conditions.append("EXISTS (SELECT 1 FROM json_each(labels) AS each WHERE each.key = ? AND each.value = ?)")
+        values += (key, value)
+    return " AND ".join(conditions), (*values,)
 
 
 def _marks(values: Collection[Any]) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cstool.verbs.job_order import JobRequest
 
 Stream = Literal["out", "err"]
+MOST_ENDED = 100
+"""jobs that have ended and are listed where nobody says how many"""
 START_HINT = "`cstool appliance start` starts one"
 
 
@@ -28,6 +30,13 @@ class ListedJob(NamedTuple):
 
     job: Job
     position: int | None
+
+
+class JobList(NamedTuple):
+    """Jobs, the newest last, and how many more there are, all of them older ones that have ended."""
+
+    jobs: Sequence[ListedJob]
+    more: int
 
 
 class ShownJob(NamedTuple):
@@ -117,8 +126,8 @@ def list_jobs(
     phases: Collection[str] | None = None,
     user: str | None = None,
     labels: Sequence[str] = (),
-    limit: int | None = None,
-) -> list[ListedJob]:
+    limit: str | None = None,
+) -> JobList:
     """List jobs, the newest last.
 
     Args:
@@ -126,10 +135,11 @@ def list_jobs(
         phases: only those in one of these
         user: only this user's
         labels: only those that have all these, each as KEY=VALUE
-        limit: the newest so many of them
+        limit: the newest so many of them, "0" or "all" for all; None for all that have not ended, and of those that
+            have the newest `MOST_ENDED`
 
     Raises:
-        CstoolError: there is no such appliance, or a phase or a label is none
+        CstoolError: there is no such appliance, or a phase, a label or the limit is none
     """
     from cstool.jobs.job import PHASES
     from cstool.jobs.names import check_labels
@@ -137,11 +147,15 @@ def list_jobs(
 
     for phase in phases or ():
         check_choice("--phase", phase, PHASES)
-    wanted = check_labels(labels)
+    wanted, most = check_labels(labels) or None, _parse_limit(limit)
     with _open(root) as jobs:
-        found = jobs.jobs(active=active, phases=phases, user=user, labels=wanted or None, limit=limit)
+        more = 0
+        if limit is None and not active:
+            found, more = jobs.newest(phases=phases, user=user, labels=wanted, most_ended=MOST_ENDED)
+        else:
+            found = jobs.jobs(active=active, phases=phases, user=user, labels=wanted, limit=most)
         positions = jobs.queue.positions()
-        return [ListedJob(job, positions.get(job.name)) for job in found]
+        return JobList([ListedJob(job, positions.get(job.name)) for job in found], more)
 
 
 def show_job(root: Path | None, name: str) -> ShownJob:
@@ -306,6 +320,19 @@ def _open(root: Path | None, backend: str | None = None, *, makes: bool = False)
     from cstool.jobs.client import open_jobs
 
     return open_jobs(root, backend, makes=makes)
+
+
+def _parse_limit(limit: str | None) -> int | None:
+    """How many jobs are listed at most; None for all.
+
+    Raises:
+        CstoolError: it is no number
+    """
+    if limit is None or limit.lower() == "all":
+        return None
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
+        raise CstoolError(f"--limit: must be a number of jobs, or all, got {limit!r}")
+    return int(limit) or None
 
 
 def _submit(jobs: Jobs, trainers: Sequence[Params], request: JobRequest) -> Job:

@@ -92,9 +92,9 @@ def test_of_many_that_have_ended_the_newest_are_listed_and_how_many_more_there_a
     assert listed("-a", "--label", "team=a") == ([0], 0)
     assert listed("-a", "--limit", "3") == ([4, 5, 6], 0)
     assert listed("-a", "--limit", "0") == listed("-a", "--limit", "all") == ([*range(7)], 0)
-    found = cstool("job", "list", "-a")
-    assert (found.code, found.errors) == (0, "3 more have ended before; --limit all lists them\n")
-    assert len(found.said.splitlines()) == 5
+    code, said, wrong = cstool("job", "list", "-a")
+    assert (code, wrong) == (0, "3 more have ended before; --limit all lists them\n")
+    assert len(said.splitlines()) == 5
 
 
 @pytest.mark.parametrize("limit", ["-1", "many", "1.5", "", "9" * 20])
