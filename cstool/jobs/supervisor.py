@@ -10,11 +10,13 @@ All that it knows is in the queue and in the jobs' folders, so it may be killed 
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cstool.errors import CstoolError
 from cstool.jobs import keeping
@@ -51,6 +53,26 @@ PLAN_S = 2.0
 """it plans anew after so long even where nothing changed: time has passed [s]"""
 AGAIN_S = (0.5, 30.0)
 """how long to wait before an attempt that could not begin is tried again, at first and at most [s]"""
+MOST_TRIES = 6
+"""so often a keeper tries to begin an attempt, unless what is in the way passes; then its job fails"""
+_PASSING = frozenset(map(os.strerror, (errno.ENOSPC, errno.ENOMEM, errno.ENFILE)))
+"""what keepers say where the host, and no job, is in trouble"""
+
+
+class _Delay(NamedTuple):
+    """An attempt that could not begin.
+
+    Args:
+        until: not tried again before this time (monotonic) [s]
+        delay: how long it waits for that [s]
+        tries: how often its keeper could not begin, other than for trouble that passes
+        trouble: why it could not, last
+    """
+
+    until: float
+    delay: float
+    tries: int
+    trouble: str
 
 
 class Supervisor:
@@ -79,8 +101,8 @@ class Supervisor:
         self._keepers, self._clock, self._say = keepers, clock, say
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         """keepers that this process started, and has to collect"""
-        self._again: dict[str, tuple[float, float]] = {}
-        """job that could not begin -> not before this time (monotonic), and how long it waited for that [s]"""
+        self._again: dict[str, _Delay] = {}
+        """job that could not begin -> when it is tried again"""
         self._told: dict[str, tuple[str, int, str]] = {}
         """job -> the attempt that was told to stop, and how"""
         self._compiles = Compiles(root, queue)
@@ -136,13 +158,17 @@ class Supervisor:
                 continue
             del self._children[name]
             if (trouble := self._keepers.trouble(child)) is not None:
-                self._delay(name, trouble)
+                self._delay(name, trouble, counts=trouble not in _PASSING)
 
-    def _delay(self, name: str, trouble: str) -> None:
-        """Let some time pass before an attempt that could not begin is tried again."""
-        _, before = self._again.get(name, (0.0, AGAIN_S[0] / 2))
-        delay = min(2 * before, AGAIN_S[1])
-        self._again[name] = (time.monotonic() + delay, delay)
+    def _delay(self, name: str, trouble: str, *, counts: bool = False) -> None:
+        """Let some time pass before an attempt that could not begin is tried again.
+
+        Args:
+            counts: whether that is for the job to answer for, which fails in the end
+        """
+        before = self._again.get(name, _Delay(0.0, AGAIN_S[0] / 2, 0, ""))
+        delay = min(2 * before.delay, AGAIN_S[1])
+        self._again[name] = _Delay(time.monotonic() + delay, delay, before.tries + counts, trouble)
         self._say(f"{name}: cannot begin, tried again in {delay:g} s: {trouble}")
 
     # What runs.
@@ -197,6 +223,7 @@ class Supervisor:
         if over.event == COMPILED:
             self._compiles.know(data)
         self._told.pop(job.name, None)
+        self._again.pop(job.name, None)
         self._say(f"{job.name}: {job.stage}, attempt {job.attempt}: {over.text}")
         return True
 
@@ -208,14 +235,16 @@ class Supervisor:
         """
         if job.name in self._children:
             return False
-        not_before, _ = self._again.get(job.name, (0.0, 0.0))
-        if time.monotonic() < not_before:
+        delayed = self._again.get(job.name)
+        if delayed is not None and delayed.tries >= MOST_TRIES:
+            return self._fail(job, f"cannot begin, tried {delayed.tries} times: {delayed.trouble}")
+        if delayed is not None and time.monotonic() < delayed.until:
             return self._give_up(job) if job.asked else False
         try:
             order = folder.order(job.digest)
             user = owner_of(folder.path)
         except CstoolError as error:
-            return self._fail(job, error)
+            return self._fail(job, str(error.message))
         command = command_of(order, job.stage, folder.params_file, job.cpus)
         try:
             self._children[job.name] = self._keepers.start(
@@ -239,9 +268,8 @@ class Supervisor:
         text = "cancelled before it began"
         return self._close(job, Outcome(CANCELLED, job.stage, JOB_CANCELLED, text, text))
 
-    def _fail(self, job: Job, error: CstoolError) -> bool:
+    def _fail(self, job: Job, text: str) -> bool:
         """Fail a job that cannot be started at all."""
-        text = str(error.message)
         return self._close(job, Outcome(FAILED, job.stage, JOB_FAILED, text, text))
 
     # What waits.

@@ -410,6 +410,41 @@ def test_what_cannot_begin_is_tried_again_later_and_can_be_cancelled(place, monk
     assert place.keepers.started == [(job.name, EXECUTE, 1)]
 
 
+def test_what_can_never_begin_fails_after_some_tries_and_makes_room(place, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    job, behind = (place.submit(needs=replace(NEEDS, cores=2)) for _ in range(2))
+    place.keepers.cannot = "Permission denied"
+    for tries in range(1, module.MOST_TRIES):
+        place.turn(2)
+        assert (place.keepers.calls, place.phases(job, behind)) == (tries, [RUNNING, QUEUED])
+        now[0] += 60.0
+    place.turn(2)
+    assert place.phases(job, behind) == [FAILED, RUNNING]
+    assert place.keepers.calls == module.MOST_TRIES + 1
+    assert place.job(job).reason == "cannot begin, tried 6 times: Permission denied"
+    place.turn()
+    place.keepers.cannot = None
+    now[0] += 60.0
+    place.turn()
+    assert place.keepers.started == [(behind.name, EXECUTE, 1)]
+    place.check(all_end=False)
+
+
+def test_a_full_disk_passes_and_is_no_reason_to_fail_however_long_it_lasts(place, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    job = place.submit()
+    place.keepers.cannot = "No space left on device"
+    for _ in range(3 * module.MOST_TRIES):
+        place.turn(2)
+        now[0] += 60.0
+    assert place.keepers.calls == 3 * module.MOST_TRIES
+    place.keepers.cannot = None
+    place.turn(2)
+    assert place.keepers.started == [(job.name, EXECUTE, 1)]
+
+
 def test_a_job_that_may_have_begun_is_not_cancelled_before_its_keeper_says_so(place):
     job = place.submit()
     place.turn()
