@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 FIXABLE_CODE, LOST_CODE, STOPPED_CODE = 2, 1, 130
 """exit codes of cstool: something the user can fix; a rank was lost, among others; stopped by a signal, and saved"""
+SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+"""what a host that goes down sends to all that runs, see shutdown(8)"""
 LOST_WORDS = "the same command goes on from the last commit or checkpoint"
 """how the hint of `errors.RankLostError` reads, the one of the errors with code 1 after which a run goes on"""
 
@@ -69,7 +71,7 @@ def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | No
     process ended. Else the exit code of cstool decides: 2 is for the user to mend, and 1 an answer, or a mistake that
     would happen again; only where a rank was lost the same command goes on, and the message says so. What died of
     a signal, or stopped without being asked, crashed: it is started again as often as the job may be. Where the whole
-    host went down, nobody is to blame, and that does not count.
+    host went down, be it at once or by stopping all that ran, nobody is to blame, and that does not count.
 
     Args:
         job: as the queue has it, COMPILING or RUNNING
@@ -77,22 +79,26 @@ def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | No
         boot_id: of the host as it runs now
         last_words: the end of what it wrote to stderr
     """
+    was_restarted = kept.boot_id not in ("", boot_id)
     if kept.state == ENDED and kept.end is not None:
-        return _ended(job, kept.end, last_words)
+        return _ended(job, kept.end, last_words, was_restarted)
     if kept.state != DEAD:
         return None
     if job.asked in (CANCEL, CANCEL_NOW):
         return _cancelled(job, "cancelled; its keeper died", None)
-    if kept.boot_id not in ("", boot_id):
-        how = "the host was restarted"
-        return Outcome(QUEUED, job.stage, RESTARTS, f"{how}; the job starts again", f"starts again: {how}")
+    if was_restarted:
+        return _starts_again(job, None)
     if job.asked == PREEMPT:
         return Outcome(QUEUED, job.stage, PREEMPTED, "stopped for a job of a higher priority; its keeper died")
     return _crashed(job, "its keeper died", None)
 
 
-def _ended(job: Job, end: End, last_words: str) -> Outcome:
-    """What becomes of a job whose keeper saw it end."""
+def _ended(job: Job, end: End, last_words: str, was_restarted: bool) -> Outcome:
+    """What becomes of a job whose keeper saw it end.
+
+    Args:
+        was_restarted: whether the host was, since the job began
+    """
     code = end.exit_code
     if job.asked in (CANCEL, CANCEL_NOW):
         return _cancelled(job, f"cancelled; {_how(end)}", end)
@@ -112,6 +118,8 @@ def _ended(job: Job, end: End, last_words: str) -> Outcome:
     if job.asked == PREEMPT and (code == STOPPED_CODE or end.signal):
         text = f"stopped for a job of a higher priority; {_how(end)}"
         return Outcome(QUEUED, job.stage, PREEMPTED, text, "", False, code, end.peak_bytes)
+    if was_restarted and (code == STOPPED_CODE or end.signal in SHUTDOWN_SIGNALS):
+        return _starts_again(job, end)
     if end.signal or code == STOPPED_CODE or (code == LOST_CODE and LOST_WORDS in last_words):
         return _crashed(job, _how(end), end)
     return _failed(job, said(last_words) or _how(end), end)
@@ -163,6 +171,15 @@ def _over(job: Job, phase: str, event: str, text: str, end: End | None) -> Outco
     """The end of a job, for good."""
     code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
     return Outcome(phase, job.stage, event, text, text, False, code, peak)
+
+
+def _starts_again(job: Job, end: End | None) -> Outcome:
+    """What becomes of a job that ended with its host."""
+    how = "the host was restarted"
+    code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
+    return Outcome(
+        QUEUED, job.stage, RESTARTS, f"{how}; the job starts again", f"starts again: {how}", False, code, peak
+    )
 
 
 def _crashed(job: Job, how: str, end: End | None) -> Outcome:

@@ -49,8 +49,8 @@ def job(**changes: Any) -> Job:
     return replace(usual, **changes)
 
 
-def ended(code: int | None, *, signal: int | None = None, why: str = "", peak: int = 7) -> Kept:
-    return Kept(ENDED, End(code, signal, why, "", peak, 2.0, 3.0), HERE)
+def ended(code: int | None, *, signal: int | None = None, why: str = "", peak: int = 7, boot_id: str = HERE) -> Kept:
+    return Kept(ENDED, End(code, signal, why, "", peak, 2.0, 3.0), boot_id)
 
 
 @pytest.mark.parametrize("state", [ABSENT, BEGINNING, ALIVE])
@@ -108,6 +108,18 @@ TABLE = [
     ({"max_restarts": 1}, Kept(DEAD, None, ""), "", QUEUED, EXECUTE, CRASHED,
      "crashed: its keeper died; restart 1 of 1"),
     ({}, Kept(DEAD, None, "boot-0"), "", QUEUED, EXECUTE, RESTARTS, "the host was restarted; the job starts again"),
+    *[({}, end, "", QUEUED, EXECUTE, RESTARTS, "the host was restarted; the job starts again") for end in (
+        ended(130, boot_id="boot-0"), ended(None, signal=15, boot_id="boot-0"), ended(None, signal=9, boot_id="boot-0"),
+    )],
+    ({}, ended(130, boot_id=""), "", FAILED, EXECUTE, JOB_FAILED, "crashed: it stopped, and is saved"),
+    ({}, ended(None, signal=11, boot_id="boot-0"), "", FAILED, EXECUTE, JOB_FAILED, f"crashed: {DIED}"),
+    ({}, ended(0, boot_id="boot-0"), "", SUCCEEDED, EXECUTE, JOB_SUCCEEDED, "ended well"),
+    ({}, ended(130, why="disk", boot_id="boot-0"), "", FAILED, EXECUTE, JOB_FAILED,
+     "disk: /m must grow by no more than 2GB, it grew by more"),
+    ({"asked": PREEMPT}, ended(130, boot_id="boot-0"), "", QUEUED, EXECUTE, PREEMPTED,
+     "stopped for a job of a higher priority; it stopped, and is saved"),
+    ({"asked": CANCEL}, ended(130, boot_id="boot-0"), "", CANCELLED, EXECUTE, JOB_CANCELLED,
+     "cancelled; it stopped, and is saved"),
     ({"asked": PREEMPT}, Kept(DEAD, None, "boot-0"), "", QUEUED, EXECUTE, RESTARTS,
      "the host was restarted; the job starts again"),
     ({"asked": CANCEL}, Kept(DEAD, None, "boot-0"), "", CANCELLED, EXECUTE, JOB_CANCELLED,
