@@ -20,6 +20,7 @@ from cstool.errors import CstoolError
 from cstool.jobs import keeper, kept_run, records
 from cstool.jobs.groups import Groups
 from cstool.jobs.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT, JobOrder, Needs
+from cstool.jobs.lock_killing import kill_holders
 
 if TYPE_CHECKING:
     from cstool.jobs.job_folder import JobFolder
@@ -210,6 +211,40 @@ def ask(folder: JobFolder, stage: str, attempt: int, what: str) -> None:
             keeper.write_stop(folder.path, stage, attempt, what)
     except OSError as error:
         raise CstoolError(f"{folder.name}: cannot be told to stop, got: {error.strerror or error}") from error
+
+
+def kill(folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) -> list[int]:
+    """Kill what holds the lock of a job, and return the numbers of those processes; it neither blocks nor raises.
+
+    It is for runs whose keeper is gone: they were told to stop when it died, and may have heard of it and not stop.
+
+    Args:
+        spares_keeper: leave the keeper of the attempt alone, if it is there: it ends the run by itself
+    """
+    with suppress(OSError):
+        job = records.open_folder(folder.path)
+        try:
+            spared = _keeper_number(job, records.attempt_name(stage, attempt)) if spares_keeper else None
+            return kill_holders(job, () if spared is None else (spared,))
+        finally:
+            os.close(job)
+    return []
+
+
+def _keeper_number(job: int, name: str) -> int | None:
+    """Return which process the keeper of an attempt says that it is; None where it does not."""
+    try:
+        attempts = records.open_below(job, records.ATTEMPTS)
+        try:
+            place = records.open_below(attempts, name)
+        finally:
+            os.close(attempts)
+    except OSError:
+        return None
+    try:
+        return _count((records.read_record(place, records.BEGAN) or {}).get("pid"), 2**31 - 1)
+    finally:
+        os.close(place)
 
 
 def _ask_as(user: User, words: Sequence[str]) -> None:

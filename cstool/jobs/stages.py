@@ -97,3 +97,6 @@ class Keeping(Protocol):
 
     def ask(self, folder: JobFolder, stage: str, attempt: int, what: str) -> None:
         """Have an attempt stopped."""
+
+    def kill(self, folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) -> list[int]:
+        """Kill what holds the lock of a job."""

@@ -24,6 +24,7 @@ from cstool.jobs.backend import LOCAL
 from cstool.jobs.capacity import read_capacity
 from cstool.jobs.compiles import Compiles
 from cstool.jobs.job import (
+    CANCEL_NOW,
     CANCELLED,
     COMPILE_SHARED,
     COMPILE_STARTED,
@@ -57,6 +58,24 @@ MOST_TRIES = 6
 """so often a keeper tries to begin an attempt, unless what is in the way passes; then its job fails"""
 _PASSING = frozenset(map(os.strerror, (errno.ENOSPC, errno.ENOMEM, errno.ENFILE)))
 """what keepers say where the host, and no job, is in trouble"""
+
+
+KILL_S = (3.0, 30.0)
+"""how long a keeper may take to end its run at once, before what holds the job is killed, and the keeper with it [s]"""
+
+
+class _Told(NamedTuple):
+    """An attempt that was told to stop.
+
+    Args:
+        what: its stage, its number, and how it is to stop
+        at: when (monotonic) [s]
+        kill_at: when it is seen to from here, where it is to end at once (monotonic) [s]
+    """
+
+    what: tuple[str, int, str]
+    at: float
+    kill_at: float
 
 
 class _Delay(NamedTuple):
@@ -103,8 +122,8 @@ class Supervisor:
         """keepers that this process started, and has to collect"""
         self._again: dict[str, _Delay] = {}
         """job that could not begin -> when it is tried again"""
-        self._told: dict[str, tuple[str, int, str]] = {}
-        """job -> the attempt that was told to stop, and how"""
+        self._told: dict[str, _Told] = {}
+        """job -> the attempt of it that was told to stop, and how"""
         self._compiles = Compiles(root, queue)
         self._read: tuple[int, list[Job]] = (-1, [])
         """version of the queue, and its jobs as of then"""
@@ -183,13 +202,26 @@ class Supervisor:
         words = last_words(folder.path, folder.log("err")) if kept.state != ALIVE else ""
         if (over := outcome(job, kept, self._boot_id, words)) is not None:
             return self._close(job, over)
-        if kept.state == ALIVE and job.asked and self._told.get(job.name) != (job.stage, job.attempt, job.asked):
+        if kept.state == ALIVE and job.asked:
+            self._have_stop(job, folder)
+        return False
+
+    def _have_stop(self, job: Job, folder: JobFolder) -> None:
+        """Tell the keeper of a job that it is to stop; what is to end at once ends also where its keeper is gone."""
+        what, now = (job.stage, job.attempt, job.asked), time.monotonic()
+        told = self._told.get(job.name)
+        if told is None or told.what != what:
             try:
                 self._keepers.ask(folder, job.stage, job.attempt, job.asked)
-                self._told[job.name] = (job.stage, job.attempt, job.asked)
+                self._told[job.name] = _Told(what, now, now + KILL_S[0])
             except CstoolError as error:
                 self._say(f"{job.name}: cannot be told to stop, tried again: {error.message}")
-        return False
+        elif job.asked == CANCEL_NOW and now >= told.kill_at:
+            spares = now - told.at < KILL_S[1]
+            killed = self._keepers.kill(folder, job.stage, job.attempt, spares_keeper=spares)
+            self._told[job.name] = told._replace(kill_at=now + KILL_S[0])
+            if killed:
+                self._say(f"{job.name}: did not end at once, killed: {', '.join(map(str, killed))}")
 
     def _close(self, job: Job, over: Outcome) -> bool:
         """Write down that an attempt is over, and what becomes of its job."""

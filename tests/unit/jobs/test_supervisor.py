@@ -18,6 +18,7 @@ from cstool.jobs.capacity import read_capacity, write_capacity
 from cstool.jobs.client import Jobs, open_jobs
 from cstool.jobs.job import (
     CANCEL,
+    CANCEL_NOW,
     CANCELLED,
     COMPILE,
     COMPILING,
@@ -64,6 +65,7 @@ class Keepers:
         self.cpus: dict[str, tuple[int, ...]] = {}
         self.users: dict[str, Any] = {}
         self.asked: list[tuple[str, str, int, str]] = []
+        self.killed: list[tuple[str, str, int, bool]] = []
         self.processes: dict[str, _Process] = {}
         self.cannot: str | None = None
         self.calls = 0
@@ -92,6 +94,10 @@ class Keepers:
 
     def ask(self, folder, stage, attempt, what) -> None:
         self.asked.append((folder.name, stage, attempt, what))
+
+    def kill(self, folder, stage, attempt, *, spares_keeper) -> list[int]:
+        self.killed.append((folder.name, stage, attempt, spares_keeper))
+        return [7, 8]
 
     def end(self, job: Job, code: int | None = 0, *, signal: int | None = None, why: str = "") -> None:
         """An attempt ends."""
@@ -308,6 +314,33 @@ def test_what_is_asked_of_a_running_job_is_passed_on_once(place):
     place.turn()
     assert (place.job(job).phase, place.job(job).reason) == (CANCELLED, "cancelled; it stopped, and is saved")
     place.check()
+
+
+def test_what_does_not_end_at_once_is_killed_its_keeper_last(place, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    job = place.submit()
+    place.turn()
+    place.queue.ask(job.name, CANCEL)
+    place.turn()
+    now[0] += 100.0
+    place.turn()
+    assert place.keepers.killed == [], "it may take its time to save"
+    place.queue.ask(job.name, CANCEL_NOW)
+    place.turn(2)
+    now[0] += module.KILL_S[0] / 2
+    place.turn()
+    assert place.keepers.killed == []
+    now[0] += module.KILL_S[0] / 2
+    place.turn(3)
+    assert place.keepers.killed == [(job.name, EXECUTE, 1, True)]
+    assert place.lines[-1] == f"{job.name}: did not end at once, killed: 7, 8"
+    now[0] += module.KILL_S[1]
+    place.turn()
+    assert place.keepers.killed[1:] == [(job.name, EXECUTE, 1, False)]
+    place.keepers.kept[job.name, EXECUTE, 1] = Kept(DEAD, None, HERE)
+    place.turn()
+    assert (place.job(job).phase, place.job(job).reason) == (CANCELLED, "cancelled; its keeper died")
 
 
 def test_what_is_asked_while_a_job_ends_counts(place):
