@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from math import ceil, prod
 
 from cstool.errors import ClusterError
-from cstool.ir import Graph, panels_of
+from cstool.ir import Graph, panel_sizes
 from cstool.kernels.compile import kernels_cached
 from cstool.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.machine.appliance import EVALUATION_PART
@@ -56,6 +56,9 @@ LOG_BYTES = 32 * MIB
 """on the disk: logs, events, the artifact"""
 OVERHEAD_SHARE, CHECKPOINT_BYTES = 1.01, MIB
 """of files, over their arrays"""
+PLANNED_OPS = 2500
+"""of a model whose activations are laid out to know what they take, at most: the time for that grows with their square,
+from 0.7 s for a plan of 1,540 ops to a minute and more for one of 12,004"""
 START_S = 6.0
 """of a run before its first step and after its last, about [s]"""
 
@@ -74,6 +77,8 @@ class MemoryNeed:
         beyond: passing needs, of drawing masks and compiling kernels
         slack: what a run with this budget holds back, or would be laid out for less: with recomputation, waves, or
             MemoryX in a file; negative where the sum of what each purpose may take is more than a job may be given
+        is_capped: whether activations were not laid out, see `PLANNED_OPS`; then the total is the most that a job may
+            be given, and whether that suffices nobody knows before the run lays them out
     """
 
     base: int
@@ -84,11 +89,12 @@ class MemoryNeed:
     batches: int
     beyond: int
     slack: int = 0
+    is_capped: bool = False
 
     @property
     def total(self) -> int:
         """All of it: the budget [bytes]."""
-        return sum(getattr(self, field.name) for field in fields(self))
+        return sum(getattr(self, field.name) for field in fields(self) if field.name != "is_capped")
 
 
 def lanes_of(params: Params, graph: Graph, mode: str, cores: int | None = None) -> int:
@@ -149,6 +155,9 @@ def estimate_memory(
             f"{taken:,} bytes",
             "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
         )
+    if len(graph.ops) > PLANNED_OPS:
+        parts = MemoryNeed(base, kept, waiting + flying, 0, lanes * (LANE_BYTES + of_lanes), 0, 0, is_capped=True)
+        return replace(parts, slack=room - parts.total)
     layouts = _layouts(params, graph, mode, free - taken)
     scratch = max(
         min(
@@ -238,7 +247,7 @@ def _file_bytes(params: Params, graph: Graph, optimizer: Optimizer | None, lanes
 
 
 def _largest_bytes(graph: Graph) -> int:
-    return 4 * max(panel.size for weight in graph.weights.values() for panel in panels_of(weight))
+    return 4 * max(panel_sizes(graph.weights.values()))
 
 
 def _flying_bytes(graph: Graph, grains: int, lanes: int, *, in_file: bool) -> int:
@@ -308,14 +317,15 @@ def estimate_seconds(params: Params, graph: Graph, mode: str, lanes: int, step_s
     """Estimate the time of a run from step 0 [s]; None where nobody knows.
 
     Args:
-        step_s: of a step, where others took so long; None for what the rates of this host say, if they are measured
+        step_s: of a step, where others took so long; None for what the rates of this host say, if they are measured,
+            and the model is not too large to lay out for that
     """
     steps = params.loop.num_steps or params.loop.max_steps
     if mode.startswith("eval") or steps is None:
         return None
     if step_s is None:
         rates, [loader] = load_rates(), params.dataloaders("train")
-        if rates is None:
+        if rates is None or len(graph.ops) > PLANNED_OPS:
             return None
         setup = planned_setup(params, graph, loader.batch_size)
         step_s = predict_step(graph, rates, replace(setup, lanes=min(lanes, setup.grains))).step_s

@@ -32,6 +32,7 @@ from cstool.ir._graph import (
     Segment,
     Tensor,
     Weight,
+    panel_sizes,
     panels_of,
 )
 from cstool.ir._op_kinds import (

@@ -1,7 +1,7 @@
 """Tensor, Weight, Op, Segment, Graph: frozen data that looks things up; and the panels that a weight travels in."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -393,3 +393,9 @@ def panels_of(weight: Weight) -> tuple[Panel, ...]:
         Panel(weight.name, i, start, stop, (stop - start, *weight.shape[1:]))
         for i, (start, stop) in enumerate(zip(edges, edges[1:], strict=False))
     )
+
+
+def panel_sizes(weights: Iterable[Weight]) -> set[int]:
+    """Return the sizes of the panels of weights, each once. Of large models most weights have the same few shapes."""
+    by_shape = {weight.shape: weight for weight in weights}
+    return {panel.size for weight in by_shape.values() for panel in panels_of(weight)}

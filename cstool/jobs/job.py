@@ -34,7 +34,8 @@ class Needs:
         systems: modelled CS-X systems, its num_csx
         seconds: how long it takes [s], estimated or stated; None where nobody knows
         limit_s: it is stopped after so long [s]; None for no limit
-        sources: field -> "stated" or "estimated" or "measured", for whoever reads it
+        sources: field -> "stated", "estimated", "measured", or "capped" where the model is too large to estimate more
+            than what a job may be given; for whoever reads it
     """
 
     cores: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.ir import Graph, panels_of
+from cstool.ir import Graph, panel_sizes
 from cstool.kernels.call import Payload
 from cstool.store import aligned_empty
 
@@ -77,7 +77,7 @@ class BufferPool:
 
 def in_flight_bytes(graph: Graph) -> int:
     """Size of the gradients that lanes and SwarmX have at a time, about [bytes]."""
-    return PANELS_IN_FLIGHT * max(4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight))
+    return PANELS_IN_FLIGHT * 4 * max(panel_sizes(graph.weights.values()))
 
 
 def most_in_flight_bytes(graph: Graph, panels: int) -> int:
@@ -85,6 +85,6 @@ def most_in_flight_bytes(graph: Graph, panels: int) -> int:
 
     A pool without a limit keeps as many buffers of each size as were ever out at a time.
     """
-    sizes = {panel.size for weight in graph.trained_weights.values() for panel in panels_of(weight)}
+    sizes = panel_sizes(graph.trained_weights.values())
     rounded = {-(-size // ROUNDING) * ROUNDING if size > ROUNDING else size for size in sizes}
     return panels * 4 * sum(rounded)

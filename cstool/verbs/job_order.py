@@ -331,10 +331,11 @@ def _needs(
     memory, disk = _size("--memory", request.memory), _size("--disk", request.disk)
     if memory is None:
         room = None if capacity is None else capacity.memory_bytes
-        memory = max(
-            (estimate_memory(params, graph, run.mode, cores, room).total for params, graph in pairs), default=0
-        )
+        estimates = [estimate_memory(params, graph, run.mode, cores, room) for params, graph in pairs]
+        memory = max((each.total for each in estimates), default=0)
         memory = max(memory, LEAST_MEMORY_BYTES)
+        if any(each.is_capped for each in estimates):
+            sources["memory_bytes"] = "capped"
     else:
         sources["memory_bytes"] = "stated"
     if disk is None:

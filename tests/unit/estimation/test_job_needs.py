@@ -122,6 +122,30 @@ def test_what_never_fits_says_so(tmp_path, data):
     )
 
 
+def test_a_model_that_is_too_large_to_lay_out_gets_what_a_job_may_be_given(tmp_path, data, monkeypatch):
+    params = load_params(gpt_params(tmp_path, data))
+    graph = check_data(params, "train")
+    laid_out = estimate_memory(params, graph, "train", 1, 2**34, compiled=True)
+    assert not laid_out.is_capped
+    monkeypatch.setattr("cstool.estimation.job_needs.PLANNED_OPS", len(graph.ops) - 1)
+    monkeypatch.setattr("cstool.estimation.job_needs.lay_out", None)
+    capped = estimate_memory(params, graph, "train", 1, 2**34, compiled=True)
+    assert capped.is_capped
+    assert (capped.total, capped.state, capped.gradients) == (2**34, laid_out.state, laid_out.gradients)
+    with pytest.raises(ClusterError, match="must fit what a job may take"):
+        estimate_memory(params, graph, "train", 1, 200 * MIB, compiled=True)
+
+
+def test_the_time_of_a_model_that_is_too_large_to_lay_out_is_known_from_others_alone(tmp_path, data, monkeypatch):
+    params = load_params(gpt_params(tmp_path, data, init__loop={"max_steps": 10}))
+    graph = check_data(params, "train")
+    monkeypatch.setattr("cstool.estimation.job_needs.load_rates", lambda: object())
+    monkeypatch.setattr("cstool.estimation.job_needs.planned_setup", None)
+    monkeypatch.setattr("cstool.estimation.job_needs.PLANNED_OPS", 1)
+    assert estimate_seconds(params, graph, "train", 1) is None
+    assert estimate_seconds(params, graph, "train", 1, 2.0) == START_S + 20.0
+
+
 def test_kernels_that_are_yet_to_be_compiled_take_memory_too(tmp_path, data):
     params = load_params(gpt_params(tmp_path, data))
     graph = check_data(params, "train")

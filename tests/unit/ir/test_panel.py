@@ -1,9 +1,11 @@
 """Panels: how a weight is cut for its way through the systems."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import PANEL_BYTES, Initializer, Panel, Weight, panels_of
+from cstool.ir import PANEL_BYTES, Initializer, Panel, Weight, panel_sizes, panels_of
 
 shapes = st.one_of(
     st.tuples(st.integers(1, 100_000), st.integers(1, 10_000)),
@@ -63,3 +65,9 @@ def test_a_vector_is_one_panel_however_long():
 
 def test_the_size_of_a_panel_is_its_number_of_elements():
     assert Panel("w", 1, 5, 9, (4, 6)).size == 24
+
+
+@given(matrices, matrices)
+def test_sizes_are_those_of_all_panels_whatever_weights_are_alike(one, other):
+    weights = [one, replace(one, name="like one"), other]
+    assert panel_sizes(weights) == {panel.size for weight in weights for panel in panels_of(weight)}

@@ -253,6 +253,15 @@ def test_what_is_stated_counts_and_the_rest_is_estimated(tmp_path, data):
     assert set(stated.sources.values()) == {"stated"}
 
 
+def test_a_model_that_is_too_large_to_lay_out_says_that_its_memory_is_the_most_there_is(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("cstool.estimation.job_needs.PLANNED_OPS", 1)
+    trainers = load(gpt_params(tmp_path, data))
+    made = make_order(trainers, JobRequest(), capacity=CAPACITY).needs
+    assert (made.memory_bytes, made.sources["memory_bytes"]) == (CAPACITY.memory_bytes, "capped")
+    stated = make_order(trainers, JobRequest(memory="1GiB"), capacity=CAPACITY).needs
+    assert (stated.memory_bytes, stated.sources["memory_bytes"]) == (2**30, "stated")
+
+
 def test_time_is_known_from_what_steps_took_before_and_limited_by_what_is_stated(tmp_path, data):
     trainers = load(gpt_params(tmp_path, data, init__loop={"max_steps": 1000}))
     asked: list[tuple[str, int]] = []
