@@ -173,7 +173,8 @@ def show_job(root: Path | None, name: str) -> ShownJob:
         job = jobs.job(name)
         folder = jobs.folder(job.name)
         logs = {"out": str(folder.log("out")), "err": str(folder.log("err"))}
-        if job.stage == EXECUTE and folder.report.exists():
+        # Not `exists()`: the folder is its owner's alone, and in a shared appliance others look at the job too.
+        if job.stage == EXECUTE and os.access(folder.report, os.R_OK):
             logs["compile"] = str(folder.report)
         return ShownJob(job, jobs.position(job.name), jobs.events(job.name), logs)
 

@@ -19,6 +19,7 @@ from cstool.jobs.keeping import this_boot_id
 from cstool.jobs.root import make_shared_root
 from cstool.jobs.supervisor import Supervisor
 from cstool.store import list_checkpoints
+from cstool.verbs.jobs import show_job
 from tests.appliances import CAPACITY, NEEDS, WRITES, TestAppliance, small_order
 from tests.end_to_end.disk import Disk
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
@@ -107,6 +108,12 @@ def test_a_shared_appliance_runs_each_job_as_who_submitted_it(open_place, monkey
         def cancel() -> Job:
             with open_jobs(root.folder) as jobs:
                 return jobs.cancel(waiting.name)
+
+        def look() -> list[str]:
+            return sorted(show_job(root.folder, mine.name).logs)
+
+        # Another's folder may not be entered, and the job may be looked at all the same.
+        assert as_user(NOBODY, [USERS], look) == ["err", "out"]
 
         said = as_user(NOBODY, [USERS], cancel)
         assert said == f"CstoolError: job {waiting.name}: only root may cancel it, this is nobody"
