@@ -181,8 +181,14 @@ def _row(job: Job, position: int | None, now: float) -> dict[str, str]:
         "USER": job.user,
         "LABELS": labels_text(job),
         "POSITION": "" if position is None else str(position),
-        "STARTS": "" if job.has_ended or job.phase != "QUEUED" else _in_time(job.expected_start, now),
+        "STARTS": _starts(job, now),
     }
+
+
+def _starts(job: Job, now: float) -> str:
+    if job.phase != "QUEUED":
+        return ""
+    return "never" if job.never_starts else _in_time(job.expected_start, now)
 
 
 def _duration(job: Job, now: float) -> str:

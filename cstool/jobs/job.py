@@ -16,6 +16,8 @@ SUCCEEDED, FAILED, CANCELLED = "SUCCEEDED", "FAILED", "CANCELLED"
 ACTIVE_PHASES = (QUEUED, COMPILING, RUNNING)
 ENDED_PHASES = (SUCCEEDED, FAILED, CANCELLED)
 PHASES = (*ACTIVE_PHASES, *ENDED_PHASES)
+NEVER_FITS = "the job must fit the appliance"
+"""how the reason of a job begins that needs more than there is"""
 COMPILE, EXECUTE = "compile", "execute"
 """the two stages of a job; while it is QUEUED, the one that it waits for"""
 
@@ -181,6 +183,11 @@ class Job:
     def has_ended(self) -> bool:
         """Whether it has ended for good."""
         return self.phase in ENDED_PHASES
+
+    @property
+    def never_starts(self) -> bool:
+        """Whether it waits in vain: the appliance has less than it needs, unless it is started with more."""
+        return self.phase == QUEUED and self.reason.startswith(NEVER_FITS)
 
 
 SUBMITTED, COMPILE_STARTED, COMPILE_SHARED, COMPILED = "submitted", "compile_started", "compile_shared", "compiled"

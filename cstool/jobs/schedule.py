@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 
 from cstool.errors import CstoolError
-from cstool.jobs.job import Capacity, Needs
+from cstool.jobs.job import NEVER_FITS, Capacity, Needs
 from cstool.jobs.preemption import fewest
 from cstool.jobs.profile import Amounts, Profile, fits, minus, plus
 from cstool.words import bytes_text, counted
@@ -158,7 +158,7 @@ def _misfit(needs: Needs, capacity: Capacity) -> str | None:
             if text == got_text:  # in three digits
                 text, got_text = f"{bound:,} bytes of {_KINDS[which]}", f"{got:,} bytes"
             wrong.append(f"{rule} {text}, got {got_text.partition(' of ')[0]}")
-    return f"the job must fit the appliance: {'; '.join(wrong)}" if wrong else None
+    return f"{NEVER_FITS}: {'; '.join(wrong)}" if wrong else None
 
 
 def _places(now: float, capacity: Capacity, running: Iterable[Holding], queue: Iterable[Waiting]) -> list[_Place]:

@@ -42,6 +42,14 @@ def test_jobs_that_have_not_ended_are_listed_the_newest_last(cstool, shown):
     assert second[-3:-1] == ["1", "in"]
 
 
+def test_a_job_that_waits_in_vain_is_listed_so(cstool, shown):
+    reason = "the job must fit the appliance: at most 2 cores, got 4 cores"
+    shown.queue.set_expected({name_of(2): (None, None)}, {name_of(2): reason})
+    assert cstool("job", "list").said.splitlines()[2].split()[-1] == "never"
+    shown.queue.set_expected({name_of(2): (None, None)}, {name_of(2): "waits for 1 core"})
+    assert cstool("job", "list").said.splitlines()[2].split()[-1] == "unknown"
+
+
 def test_columns_are_the_vendors_and_more(cstool, shown):
     usual = ["NAME", "PRIORITY", "AGE", "DURATION", "PHASE", "SYSTEMS", "USER", "LABELS"]
     assert cstool("job", "list").said.split("\n")[0].split() == [*usual, "POSITION", "STARTS"]
