@@ -233,18 +233,24 @@ def kill(folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) ->
 
 def _keeper_number(job: int, name: str) -> int | None:
     """Return which process the keeper of an attempt says that it is; None where it does not."""
-    try:
-        attempts = records.open_below(job, records.ATTEMPTS)
-        try:
-            place = records.open_below(attempts, name)
-        finally:
-            os.close(attempts)
-    except OSError:
+    if (place := _open_attempt(job, name)) is None:
         return None
     try:
         return _count((records.read_record(place, records.BEGAN) or {}).get("pid"), 2**31 - 1)
     finally:
         os.close(place)
+
+
+def _open_attempt(job: int, name: str) -> int | None:
+    """Open the folder of an attempt in that of its job; None where it cannot be, such as before the attempt began."""
+    try:
+        attempts = records.open_below(job, records.ATTEMPTS)
+        try:
+            return records.open_below(attempts, name)
+        finally:
+            os.close(attempts)
+    except OSError:
+        return None
 
 
 def _ask_as(user: User, words: Sequence[str]) -> None:
@@ -333,13 +339,7 @@ def _look(job: int, name: str) -> Kept:
 
 def _begun(job: int, name: str) -> Kept | None:
     """Read the records of an attempt: it has ended, or, as far as they know, it is dead; None where it never began."""
-    try:
-        attempts = records.open_below(job, records.ATTEMPTS)
-        try:
-            place = records.open_below(attempts, name)
-        finally:
-            os.close(attempts)
-    except OSError:
+    if (place := _open_attempt(job, name)) is None:
         return None
     try:
         began = records.read_record(place, records.BEGAN) or {}
