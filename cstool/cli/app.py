@@ -17,7 +17,7 @@ from cstool.cli.compile import compile_app
 from cstool.cli.completion import VARIABLE, normalize_typed_flags
 from cstool.cli.config import config_app
 from cstool.cli.data import data_app
-from cstool.cli.estimate import estimate
+from cstool.cli.estimate import estimate_app
 from cstool.cli.fabric import fabric_app
 from cstool.cli.job import job_app
 from cstool.cli.model import model_app
@@ -85,13 +85,7 @@ command(
     "cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",
     short_help="Compare sparse training with dense training.",
 )(validate)
-command(
-    app,
-    "estimate",
-    "cstool estimate --params gpt3_175b --num_csx 1,2,4..192 --tokens 300B",
-    "cstool estimate --params gpt3_xl --sparsity 0,0.5,0.9",
-    short_help="Predict a training step on the modelled cluster.",
-)(estimate)
+app.add_typer(estimate_app, name="estimate", short_help="Predict a training step on the modelled cluster.")
 app.add_typer(compile_app, name="compile", short_help="Map a model onto the wafer, and report on it.")
 app.add_typer(system_app, name="system")
 app.add_typer(fabric_app, name="fabric")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cstool.cli.command import Group, command, spread_lists, with_messages
 from cstool.cli.compile import check_plots
 from cstool.cli.completion import complete_system
+from cstool.cli.estimate_cost import CostFlags
+from cstool.cli.estimate_gpu import GpuFlags
 from cstool.cli.estimate_host import estimate_host
+from cstool.cli.estimate_infer import InferFlags, estimate_infer
+from cstool.cli.estimate_optimize import optimize
 from cstool.cli.options import (
     ExecutionModeOption,
     JsonOption,
@@ -36,9 +41,38 @@ HOST = "host"
 """what `--system` calls this machine"""
 
 
+class EstimateGroup(Group):
+    """A group that estimates where no command is named; its --set takes several values in a row."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments after writing each list flag once per value."""
+        return super().parse_args(ctx, args if set(args[:1]) & set(self.commands) else spread_lists(args))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
+        """Return the words of the usage line."""
+        return ["--params FILE [OPTIONS] | COMMAND [ARGS]..."]
+
+
+estimate_app = typer.Typer(cls=EstimateGroup, invoke_without_command=True, no_args_is_help=True)
+command(
+    estimate_app,
+    "optimize",
+    "cstool estimate optimize --params gpt3_175b --tokens 300B --days 30",
+    "cstool estimate optimize --params gpt3_13b --tokens 300B --power 500kW",
+)(optimize)
+
+
+@estimate_app.callback(
+    epilog="Example: cstool estimate --params gpt3_175b --num_csx 1,2,4..192 --tokens 300B\n"
+    "Example: cstool estimate --params gpt3_xl --sparsity 0,0.5,0.9\n"
+    "Example: cstool estimate --params llama3_8b --system cs3 --mode infer --prompt_tokens 2048 --new_tokens 512"
+)
+@with_messages
 def estimate(
     ctx: typer.Context,
+    *,
     params: ModelParamsOption = None,
+    mode: Annotated[Literal["train", "infer"], flag("--mode", "What is estimated: training, or answering.")] = "train",
     system: Annotated[
         str,
         option("--system", "NAME|FILE", "What each CSX is: cs1, cs2, cs3, a system file; or host.", complete_system),
@@ -103,6 +137,9 @@ def estimate(
             show_default="all on this host",
         ),
     ] = None,
+    costs: CostFlags,
+    gpus: GpuFlags,
+    infers: InferFlags,
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -111,6 +148,8 @@ def estimate(
     Everything is modelled for the wafer; nothing is measured. Nothing runs, and no data is needed. With --system host,
     what this machine can do is measured once, and the step is predicted for it.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from cstool.cli.estimate_report import estimate_document, print_estimate, print_scaling, print_sparsities, write_csv
     from cstool.cli.published_report import print_published, published_document
     from cstool.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
@@ -136,6 +175,9 @@ def estimate(
             raise EstimateError(f"{name}: must stand beside --system host, got --system {system}")
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
+    if mode == "infer":
+        estimate_infer(params, set_ or (), infers, system=system, num_csx=num_csx, as_json=as_json)
+        return
     _check_files(plot or (), trace, csv)
     shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
     counts = () if num_csx is None else tuple(parse_counts(num_csx))
