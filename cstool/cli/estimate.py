@@ -53,7 +53,7 @@ class EstimateGroup(Group):
         return ["--params FILE [OPTIONS] | COMMAND [ARGS]..."]
 
 
-estimate_app = typer.Typer(cls=EstimateGroup, invoke_without_command=True, no_args_is_help=True)
+estimate_app = typer.Typer(cls=EstimateGroup, invoke_without_command=True)
 command(
     estimate_app,
     "optimize",
