@@ -1,4 +1,11 @@
 """From a model to an artifact: passes, placement, routing."""
 
 from cstool.compiler.cache import keep_artifact
-from cstool.compiler.compile import compile_model, compile_or_load, compile_to_kernels, count_memoryx, load_compiled
+from cstool.compiler.compile import (
+    compile_micro_batch,
+    compile_model,
+    compile_or_load,
+    compile_to_kernels,
+    count_memoryx,
+    load_compiled,
+)

@@ -70,6 +70,26 @@ def plan_streaming(program: Program) -> Program:
     return program.with_known(STREAMING, misfits=misfit)
 
 
+def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], ...]:
+    """Return what kernels take for the micro-batch that is asked for, computed again no more than is needed.
+
+    A quick look, without a schedule of the step: `plan_streaming` has that.
+
+    Returns:
+        For each kernel its repetitions and cycles; none where the micro-batch does not fit
+    """
+    costs = _Costs(program, kernel_works(program))
+    choice = _Search(program, costs).first_that_fits()
+    if choice is None:
+        return ()
+    works = enumerate(zip(costs.counts, costs.works, strict=True))
+    return tuple(
+        (count, costs.kernel(choice, segment, number))
+        for segment, (count, kernels) in works
+        for number in range(len(kernels))
+    )
+
+
 def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
     planned = _with_plan(program, costs, chosen)
     if (fastest := chosen.fastest) is not None:
@@ -127,10 +147,18 @@ class _Search:
             [sizes] if not is_asked else [sizes[:1]] if self.request.is_micro_batch_exact else [sizes[:1], sizes]
         )
 
+    def _options(self) -> Sequence[Recompute]:
+        blocks = sum(segment.count for segment in self.program.graph.segments[self.costs.frozen + 1 : -1])
+        return recompute_options(blocks)
+
+    def first_that_fits(self) -> _Choice | None:
+        """Return the choice that computes least again; None if nothing fits."""
+        found = (self._with(again, sizes) for sizes in self.tries for again in self._options())
+        return next((choice for choice in found if choice is not None), None)
+
     def run(self) -> _Choice | Misfit:
         """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one."""
-        blocks = sum(segment.count for segment in self.program.graph.segments[self.costs.frozen + 1 : -1])
-        options = recompute_options(blocks)
+        options = self._options()
         choices: list[_Choice] = []
         for sizes in self.tries:
             choices = choices or [choice for again in options if (choice := self._with(again, sizes)) is not None]
@@ -141,7 +169,7 @@ class _Search:
             return self._misfit(options[-1])
         rivals = self._rivals([*choices, *in_parts])
         choices = choices or in_parts
-        fastest = min(rivals, key=self._step_cycles) if len(rivals) > 1 else choices[0]
+        fastest = self._fastest(rivals) if len(rivals) > 1 else choices[0]
         chosen = fastest if self.request.recompute == "fastest" else choices[0]
         why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
         if chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
@@ -191,8 +219,16 @@ class _Search:
                 found[choice.layout, choice.micro_batch_size] = choice
         return list(found.values())
 
-    def _step_cycles(self, choice: _Choice) -> int:
-        return _with_plan(self.program, self.costs, choice).step_cycles[STREAMING]
+    def _fastest(self, rivals: Sequence[_Choice]) -> _Choice:
+        """Return the choice whose step is shortest, the first of those; steps that cannot be are not simulated."""
+        best: tuple[int, int] | None = None
+        at_least = {number: self.costs.fabric(choice) for number, choice in enumerate(rivals)}
+        for number in sorted(at_least, key=lambda number: at_least[number]):
+            if best is None or at_least[number] <= best[0]:
+                step = _with_plan(self.program, self.costs, rivals[number]).step_cycles[STREAMING]
+                best = min(best or (step, number), (step, number))
+        assert best is not None
+        return rivals[best[1]]
 
     def _misfit(self, recompute: Recompute) -> Misfit:
         """Say what does not fit, with all the recomputation there is."""
@@ -254,6 +290,16 @@ class _Costs:
             micro_batches = int(ceil_div(self.request.samples_per_csx, choice.micro_batch_size))
             self._steps[choice] = micro_batches * per_micro_batch
         return self._steps[choice]
+
+    def fabric(self, choice: _Choice) -> int:
+        """Return the cycles in which the PEs of a CSX are at work in a step, which takes no less."""
+        found = 0
+        for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
+            for number in range(len(kernels)):
+                cycles = self.kernel(choice, segment, number)
+                forward = (1 + cycles.recomputes) * cycles.forward.fabric_cycles
+                found += count * (forward + cycles.delta.fabric_cycles + cycles.gradient.fabric_cycles)
+        return found * int(ceil_div(self.request.samples_per_csx, choice.micro_batch_size))
 
     def kernel(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
         """Return the cycles of a kernel of a segment for one micro-batch."""

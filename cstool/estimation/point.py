@@ -10,7 +10,7 @@ from cstool.ir import Artifact, MemoryXNeed
 from cstool.optimizers import costed_optimizer
 from cstool.params import Params
 from cstool.perf.cluster import COMPUTE, Step
-from cstool.perf.wafer import cluster_step, limit_shares, tree_stages, useful_flops, zero_weights
+from cstool.perf.wafer import cluster_step, limit_shares, shares_of, tree_stages, useful_flops, zero_weights
 from cstool.system import System, load_system, system_names
 from cstool.words import bytes_text, size_text
 
@@ -176,9 +176,7 @@ class Estimator:
         """
         key = samples, execution_mode, micro_batch_size, num_csx
         if key not in self._compiled:
-            params, system = self.request.params, self.request.system
-            loader = loader_of(params).model_copy(update={"batch_size": samples * num_csx})
-            params = replace(params, train_dataloader=loader, num_csx=num_csx)
+            params, system = self._params_of(samples, num_csx), self.request.system
             try:
                 artifact = compiler.compile_model(
                     params,
@@ -194,6 +192,27 @@ class Estimator:
                 raise
             self._compiled[key] = artifact
         return self._compiled[key]
+
+    def edge_share(self, micro_batch_size: int) -> float:
+        """Share of the kernels' time for which the links off the wafer count, weights streamed.
+
+        Raises:
+            CompileError: such a micro-batch does not fit
+        """
+        shares = shares_of(
+            compiler.compile_micro_batch(
+                self._params_of(micro_batch_size, 1),
+                self.request.system,
+                micro_batch_size=micro_batch_size,
+                expert_imbalance=self.request.expert_imbalance,
+            )
+        )
+        return shares["ingress"] + shares["egress"]
+
+    def _params_of(self, samples: int, num_csx: int) -> Params:
+        params = self.request.params
+        loader = loader_of(params).model_copy(update={"batch_size": samples * num_csx})
+        return replace(params, train_dataloader=loader, num_csx=num_csx)
 
 
 def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.point import Estimate, Estimator
 from cstool.ir import ExecutionMode
-from cstool.perf.wafer import limit_shares
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,7 @@ def smallest_compute_bound(estimator: Estimator, found: Estimate) -> int | None:
         return None
 
     def is_bound(samples: int) -> bool:
-        artifact = estimator.compiled(samples, ExecutionMode.WEIGHT_STREAMING, samples)
-        shares = limit_shares(artifact)
-        return shares["ingress"] + shares["egress"] <= 0.5
+        return estimator.edge_share(samples) <= 0.5
 
     most = found.artifact.micro_batch_size
     low, high = 0, 1

@@ -1,9 +1,9 @@
 """An artifact as a step of the modelled cluster: its kernels as ops of the stream, its system as resources."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from cstool.ir import BOUNDS, Artifact, FusedKernel, PhaseCycles, Segment, StreamedKernel, share_met
+from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel, share_met
 from cstool.models.statistics import count_statistics
 from cstool.perf.cluster import (
     BROADCAST,
@@ -199,10 +199,15 @@ def _zeros(artifact: Artifact) -> Iterator[tuple[int, Fraction, int]]:
 
 def limit_shares(artifact: Artifact) -> dict[str, float]:
     """Share of each limit in the modelled cycles of the kernels of a step."""
-    found = dict.fromkeys(BOUNDS, 0)
     kernels = [(segment.count, streamed.cycles) for segment, _, streamed in artifact.streamed()]
     if artifact.pipelined is not None:
         kernels = [(1, stage.cycles) for stage in artifact.pipelined.stages]
+    return shares_of(kernels)
+
+
+def shares_of(kernels: Iterable[tuple[int, KernelCycles]]) -> dict[str, float]:
+    """Share of each limit in the modelled cycles of kernels, each repeated so many times."""
+    found = dict.fromkeys(BOUNDS, 0)
     for count, cycles in kernels:
         for times, phase in ((1 + cycles.recomputes, cycles.forward), (1, cycles.delta), (1, cycles.gradient)):
             found[phase.bound] += count * times * phase.cycles

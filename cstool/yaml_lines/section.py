@@ -14,6 +14,7 @@ class Section(BaseModel):
     """A mapping of the file. A key that is null counts as not given."""
 
     model_config = ConfigDict(
+        defer_build=True,
         frozen=True,
         extra="forbid",
         strict=True,
