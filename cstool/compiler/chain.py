@@ -16,7 +16,7 @@ from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import statistics_width
 from cstool.compiler.program import Program, op_of, segment_tensors
 from cstool.compiler.routing import Edge
-from cstool.compiler.stage import NEVER, Held, PipelineStage, all_cycles, bytes_per_weight
+from cstool.compiler.stage import NEVER, Held, PipelineStage, all_cycles, weights_bytes
 from cstool.ir import FusedKernel, Segment, read_backward
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_bytes, input_element_bytes
 from cstool.perf.wafer import exchange
@@ -70,10 +70,7 @@ class Chain:
     def weight_bytes(self) -> int:
         """Of all weights, of trained ones with master copies, optimizer state and gradients."""
         bits, states = self.request.operand_bits, self.request.optimizer_states
-        return sum(
-            bytes_per_weight(bits, states, is_frozen=link.work.is_frozen) * link.work.weight_elements
-            for link in self.links
-        )
+        return sum(weights_bytes(link.work, bits, states) for link in self.links)
 
     def samples(self, replicas: tuple[int, int]) -> int:
         """Of a step, for each of (columns, rows) of replicas; some have one less."""
@@ -133,7 +130,7 @@ class Chain:
                 count_bytes = math.prod(tensor.shape) * self.request.operand_bits // 8
                 wavelets, source = int(ceil_div(count_bytes, wavelet_bytes)), self._maker[name]
                 yield Edge(name, source, number, "activation", wavelets)
-                if not self.links[source].work.is_frozen:
+                if name not in graph.frozen_tensors:
                     yield Edge(name, number, source, "delta", wavelets)
         users: dict[str, int] = {}
         for number, link in enumerate(self.links):

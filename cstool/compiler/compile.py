@@ -15,7 +15,7 @@ from cstool.compiler.fusion import fuse_kernels, match_kernels
 from cstool.compiler.memory import add_backward, plan_memory
 from cstool.compiler.modes import NothingFits, choose_mode
 from cstool.compiler.pipelining import place_stages, route_edges
-from cstool.compiler.program import Pass, Program, Request, memoryx_need, shapes_of, unbalanced
+from cstool.compiler.program import Pass, Program, Request, Variant, memoryx_need, shapes_of, unbalanced
 from cstool.compiler.streaming import cycles_of_micro_batch, plan_streaming
 from cstool.errors import ArtifactError, CompileError
 from cstool.ir import Artifact, KernelCycles, MemoryXNeed, read_artifact, rules_of, verify_artifact
@@ -58,12 +58,14 @@ class Options(TypedDict, total=False):
 
     Args:
         execution_mode: "auto", "pipelined" or "weight_streaming"
-        recompute: "needed" or "fastest"
+        recompute: "needed", "fastest", "none" or "all"
         micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
         form: of samples; None for what the params say
         expert_imbalance: tokens of the busiest expert, as a multiple of the mean
+        variant: makes another graph of that of the params, for estimates; what is compiled so does not run
     """
 
+    variant: Variant | None
     expert_imbalance: float
     execution_mode: str
     recompute: str
@@ -182,6 +184,7 @@ def make_program(
     micro_batch_size: int | None = None,
     form: SampleForm | None = None,
     expert_imbalance: float = 1.0,
+    variant: Variant | None = None,
 ) -> Program:
     """The model of a params file, and what it is compiled for, before all passes; `Options` has the arguments.
 
@@ -216,12 +219,14 @@ def make_program(
         recompute=recompute,
         waits_for_norm=params.precision.gradients_wait,
         expert_imbalance=expert_imbalance,
+        variant=variant,
     )
     return _program(params, request, form or declared_form(params))
 
 
 def _program(params: Params, request: Request, form: SampleForm) -> Program:
     graph = unbalanced(build_graph(params.model, form), request.expert_imbalance)
+    graph = graph if request.variant is None else request.variant(graph)
     return Program(graph, request, count_nonzeros(params, graph))
 
 

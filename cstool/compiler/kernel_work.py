@@ -5,7 +5,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
-from cstool.ir import FusedKernel, Lookup, MatMul, OpWork, Pairs, Segment, matrices_of, work_of
+from cstool.ir import (
+    FusedKernel,
+    Lookup,
+    MatMul,
+    Op,
+    OpWork,
+    Pairs,
+    RowSums,
+    Segment,
+    VectorOps,
+    matrices_of,
+    work_of,
+)
 from cstool.perf.streaming import Stream
 
 
@@ -20,6 +32,7 @@ class KernelWork:
         matrix_elements: of all its matrices and tables
         vectors: elements of each of its other weights: biases, weights of norms
         is_frozen: whether it runs forward alone
+        frozen_vectors: elements of those that get no gradient
     """
 
     kernel: FusedKernel
@@ -28,11 +41,23 @@ class KernelWork:
     matrix_elements: int
     vectors: tuple[int, ...]
     is_frozen: bool = False
+    frozen_vectors: int = 0
 
     @property
     def weight_elements(self) -> int:
         """Of all its weights."""
         return self.matrix_elements + sum(self.vectors)
+
+    @property
+    def trained_elements(self) -> int:
+        """Of those that get a gradient, zeros included."""
+        if self.is_frozen:
+            return 0
+        frozen = sum(w.rows * w.width for w in self.work if isinstance(w, Lookup) and w.is_frozen)
+        frozen += sum(
+            w.inputs * (w.outputs - w.trained) for w in self.work if isinstance(w, MatMul) and w.trained is not None
+        )
+        return self.weight_elements - frozen - self.frozen_vectors
 
     @property
     def inputs(self) -> int:
@@ -89,8 +114,10 @@ class KernelWork:
         """Size of the gradients of so many samples: of a table, the rows that they ask for."""
         if self.is_frozen:
             return 0
-        rows = sum(min(w.rows, w.tokens * samples) * w.width for w in self.work if isinstance(w, Lookup))
-        return sum(self.vectors) + rows + sum(w.weights for w in self.work if isinstance(w, MatMul))
+        tables = (w for w in self.work if isinstance(w, Lookup) and not w.is_frozen)
+        rows = sum(min(w.rows, w.tokens * samples) * w.width for w in tables)
+        parts = (w.trained_part for w in self.work if isinstance(w, MatMul))
+        return sum(self.vectors) - self.frozen_vectors + rows + sum(part.weights for part in parts if part is not None)
 
     @property
     def pairs(self) -> Pairs | None:
@@ -108,6 +135,8 @@ def kernel_works(program: Program) -> tuple[tuple[KernelWork, ...], ...]:
 
 def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedKernel) -> KernelWork:
     sparse = program.nonzeros[number] if program.nonzeros else {}
+    weights = segment_weights(program.graph, segment)
+    frozen = {name for name in kernel.weights if weights[name].frozen}
     shapes = shapes_of(program.graph, segment)
     inputs = {tensor.name for tensor in program.graph.inputs}
     work: list[OpWork] = []
@@ -115,6 +144,8 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
         op = op_of(segment, name)
         for item in work_of(op, shapes):
             matrices = matrices_of(op)
+            if frozen:
+                item = _without_gradient(item, op, frozen, segment.name_of(op.name) in program.graph.frozen_ops)
             if isinstance(item, MatMul) and not sparse.keys().isdisjoint(matrices):
                 kept = sum(sparse.get(matrix, math.prod(shapes[matrix])) for matrix in matrices)
                 item = replace(item, nonzeros=kept)
@@ -125,13 +156,30 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
                 assert isinstance(first, MatMul) and first.inputs == item.inputs
                 is_sparse = first.nonzeros is not None or item.nonzeros is not None
                 nonzeros = first.weights + item.weights if is_sparse else None
-                work[products[0]] = replace(first, outputs=first.outputs + item.outputs, nonzeros=nonzeros)
+                rows = [w.outputs if w.trained is None else w.trained for w in (first, item)]
+                outputs = first.outputs + item.outputs
+                trained = None if sum(rows) == outputs else sum(rows)
+                work[products[0]] = replace(first, outputs=outputs, nonzeros=nonzeros, trained=trained)
             else:
                 work.append(item)
-    weights = segment_weights(program.graph, segment)
     streamed = {matrix for name in kernel.ops for matrix in matrices_of(op_of(segment, name))}
     elements = sum(weights[name].size for name in kernel.weights if name in streamed)
     vectors = tuple(weights[name].size for name in kernel.weights if name not in streamed)
-    is_frozen = segment.name_of(kernel.ops[0]) in program.graph.frozen_ops
-    needs_delta = not is_frozen and not inputs.issuperset(kernel.reads)
-    return KernelWork(kernel, tuple(work), needs_delta, elements, vectors, is_frozen)
+    is_frozen = all(segment.name_of(name) in program.graph.frozen_ops for name in kernel.ops)
+    without_delta = inputs | program.graph.frozen_tensors
+    needs_delta = not is_frozen and any(segment.name_of(name) not in without_delta for name in kernel.reads)
+    frozen_vectors = sum(weights[name].size for name in frozen - streamed)
+    return KernelWork(kernel, tuple(work), needs_delta, elements, vectors, is_frozen, frozen_vectors)
+
+
+def _without_gradient(item: OpWork, op: Op, frozen: set[str], is_forward_alone: bool) -> OpWork:
+    """Return the work of an op of a kernel with frozen weights: their gradients are not computed."""
+    matrices = matrices_of(op)
+    if isinstance(item, MatMul) and not frozen.isdisjoint(matrices):
+        # Of experts some may be frozen: all have as many rows.
+        return replace(item, trained=item.outputs // len(matrices) * sum(name not in frozen for name in matrices))
+    if isinstance(item, Lookup) and frozen.issuperset(matrices):
+        return replace(item, is_frozen=True)
+    if is_forward_alone and isinstance(item, VectorOps | RowSums):
+        return replace(item, backward=0)
+    return item

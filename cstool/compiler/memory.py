@@ -10,10 +10,20 @@ fewest runs of a chain with so many inputs held.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 
-from cstool.compiler.program import Life, Program, op_of, outer_reads, segment_tensors, width_per_token
+from cstool.compiler.program import (
+    Life,
+    Program,
+    backward_reads,
+    op_of,
+    outer_reads,
+    segment_tensors,
+    segment_weights,
+    width_per_token,
+)
 from cstool.ir import (
     Delta,
     FusedKernel,
@@ -22,9 +32,9 @@ from cstool.ir import (
     OpKind,
     Recompute,
     Segment,
+    Weight,
     delta_source,
     losses_of,
-    read_backward,
     rules_of,
 )
 
@@ -37,16 +47,16 @@ def add_backward(program: Program) -> Program:
     """
     inputs, frozen = {tensor.name for tensor in program.graph.inputs}, program.graph.frozen_ops
 
-    def with_kept(segment: Segment, kernel: FusedKernel) -> FusedKernel:
+    def with_kept(segment: Segment, kernel: FusedKernel, weights: Mapping[str, Weight]) -> FusedKernel:
         backward = [op_of(segment, name) for name in kernel.ops if segment.name_of(name) not in frozen]
-        read = dict.fromkeys(tensor for op in backward for tensor in read_backward(op))
+        read = dict.fromkeys(tensor for op in backward for tensor in backward_reads(op, weights))
         return replace(kernel, keeps=tuple(tensor for tensor in read if tensor not in inputs))
 
-    kernels = tuple(
-        tuple(with_kept(segment, kernel) for kernel in fused)
-        for segment, fused in zip(program.graph.segments, program.kernels, strict=True)
-    )
-    return replace(program, kernels=kernels)
+    found = []
+    for segment, fused in zip(program.graph.segments, program.kernels, strict=True):
+        weights = segment_weights(program.graph, segment)
+        found.append(tuple(with_kept(segment, kernel, weights) for kernel in fused))
+    return replace(program, kernels=tuple(found))
 
 
 def statistics_width(op: Op) -> int:
@@ -134,8 +144,11 @@ class _SegmentLives:
             for name in op.inputs:
                 self.readers.setdefault(name, []).append(now)
         self.outputs = outer
-        # Of a segment all ops run backward, or none.
-        self.is_frozen = segment.name_of(segment.ops[0].name) in graph.frozen_ops
+        weights = segment_weights(graph, segment)
+        self.frozen = {op.name for op in segment.ops if segment.name_of(op.name) in graph.frozen_ops}
+        self.is_frozen = len(self.frozen) == len(segment.ops)
+        self.reads = [() if op.name in self.frozen else backward_reads(op, weights) for op in segment.ops]
+        """what the backward pass of each op reads"""
         self.without_delta |= {name for name in self.tensors if segment.name_of(name) in graph.frozen_tensors}
 
     def lives(self) -> list[Life]:
@@ -144,7 +157,7 @@ class _SegmentLives:
         for now, op in enumerate(self.ops):
             if width := statistics_width(op):
                 name = f"statistics {op.name}"
-                stop = now if self.is_frozen else self._back(now)
+                stop = now if op.name in self.frozen else self._back(now)
                 found.append(Life(name, width, False, now, stop, name))
         return found if self.is_frozen else [*found, *self._deltas()]
 
@@ -166,7 +179,7 @@ class _SegmentLives:
         if is_output:
             # The next segment keeps it until its own backward pass is over.
             stop = max(stop, self.count)
-        needed = [now for now, op in enumerate(self.ops) if name in read_backward(op)]
+        needed = [now for now, read in enumerate(self.reads) if name in read]
         if needed:
             stop = max(stop, self._back(min(needed)))
         return Life(name, self._width(name), True, start, stop, name, is_output)

@@ -68,10 +68,11 @@ def place_stages(program: Program) -> Program:
     best: _Placed | None = None
     # Where there is a choice between the two.
     streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
-    for is_recomputed in (False, True):
+    choices = {"none": (False,), "all": (True,)}.get(program.request.recompute, (False, True))
+    for is_recomputed in choices:
         found = _candidates(chain, is_recomputed)
         if streaming_cycles is not None and found and found[0].estimate_cycles > HOPELESS * streaming_cycles:
-            if best is None and (is_recomputed or program.request.recompute == "needed"):
+            if best is None and (is_recomputed == choices[-1] or program.request.recompute == "needed"):
                 return _not_placed(program, found[0].estimate_cycles, streaming_cycles)
             continue
         is_choice = best is not None

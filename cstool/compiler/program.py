@@ -14,17 +14,23 @@ from cstool.ir import (
     Graph,
     MemoryXNeed,
     Op,
+    OpKind,
     PipelinedPlan,
     Recompute,
     Segment,
     StreamingPlan,
     Tensor,
     Weight,
+    matrices_of,
+    read_backward,
     rules_of,
 )
 from cstool.models.statistics import FLOAT32_BYTES
 from cstool.optimizers import Optimizer, state_numbers, updates, whole_arrays
 from cstool.system import System
+
+Variant = Callable[[Graph], Graph]
+"""makes another graph of one, such as one with frozen weights"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ class Request:
         waits_for_norm: whether updates need the norm of all gradients
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
         recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
-            a step faster
+            a step faster; "none" never does, "all" does so for every layer
+        variant: what is made of the graph of the params first, such as weights that are frozen; None for nothing
     """
 
     system: System
@@ -57,6 +64,7 @@ class Request:
     is_micro_batch_exact: bool = False
     waits_for_norm: bool = False
     expert_imbalance: float = 1.0
+    variant: "Variant | None" = None
 
     @property
     def samples_per_csx(self) -> int:
@@ -221,6 +229,38 @@ def shapes_of(graph: Graph, segment: Segment) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all tensors (of one sample) and weights that a segment's ops name."""
     shapes = {name: tensor.shape for name, tensor in segment_tensors(graph, segment).items()}
     return shapes | {name: weight.shape for name, weight in segment_weights(graph, segment).items()}
+
+
+def backward_reads(op: Op, weights: Mapping[str, Weight]) -> tuple[str, ...]:
+    """Return what the backward pass of an op reads: of a product with frozen matrices not its first input.
+
+    Its delta is a product of the matrix and the delta of the output; only a gradient needs the input.
+
+    Args:
+        weights: as ops name them
+    """
+    read, matrices = read_backward(op), matrices_of(op)
+    if op.kind in (OpKind.LINEAR, OpKind.EXPERT_LINEAR) and all(weights[name].frozen for name in matrices):
+        return tuple(name for name in read if name != op.inputs[0])
+    return read
+
+
+def first_block(graph: Graph) -> int:
+    """Number of the first segment that may run forward once more: the one after what makes the first activations.
+
+    What runs forward alone does not run again. Where it ends within the layers, the next of them has its output to run
+    again from.
+    """
+    frozen = frozen_segments(graph)
+    if not frozen or frozen == len(graph.segments):
+        return frozen + 1
+    made = {name for segment in graph.segments[:frozen] for name in _outputs_of(segment)}
+    reads = {graph.segments[frozen].name_of(name) for op in graph.segments[frozen].ops for name in op.inputs}
+    return frozen + made.isdisjoint(reads)
+
+
+def _outputs_of(segment: Segment) -> set[str]:
+    return {segment.name_of(name, segment.count - 1) for op in segment.ops for name in op.outputs}
 
 
 def frozen_segments(graph: Graph) -> int:

@@ -53,6 +53,13 @@ def bytes_per_weight(operand_bits: int, optimizer_states: int, *, is_frozen: boo
     return operand_bits // 8 + MASTER_BYTES * (2 + optimizer_states)
 
 
+def weights_bytes(work: KernelWork, operand_bits: int, optimizer_states: int) -> int:
+    """Size of the weights of a kernel on the wafer, nothing rounded up [bytes]; see `bytes_per_weight`."""
+    trained = bytes_per_weight(operand_bits, optimizer_states)
+    frozen = bytes_per_weight(operand_bits, optimizer_states, is_frozen=True)
+    return frozen * work.weight_elements + (trained - frozen) * work.trained_elements
+
+
 @dataclass(frozen=True)
 class PipelineStage:
     """A kernel as a stage of the pipeline. Sizes of regions are numbers, or integer arrays that broadcast.
@@ -80,7 +87,8 @@ class PipelineStage:
     @property
     def alike(self) -> Hashable:
         """Equal for stages that do the same work with weights of the same shapes."""
-        return self.work.work, self.work.vectors, self.work.needs_delta, self.work.is_frozen, self.recomputes
+        work = self.work
+        return work.work, work.vectors, work.needs_delta, work.is_frozen, work.frozen_vectors, self.recomputes
 
     @property
     def room_bytes(self) -> int:
@@ -125,7 +133,7 @@ class PipelineStage:
     @property
     def smallest_bytes(self) -> int:
         """Memory of all its PEs together, were nothing rounded up [bytes]."""
-        weights = self.work.weight_elements * self._weight_bytes
+        weights = weights_bytes(self.work, self.operand_bits, self.optimizer_states)
         return weights + sum(held.elements * held.element_bytes * held.samples for held in self.held)
 
     def _sides(self, width: int, height: int) -> tuple[int, int]:
@@ -166,12 +174,20 @@ class PipelineStage:
                     for size, pes in ((item.inputs, width), (item.outputs, height))
                 )
                 text = f"{across} x {down} x {per_weight}"
-                entries.append((f"weights{with_weights}", i * o * self._weight_bytes, text))
+                size = i * o * self._weight_bytes
+                if item.trained is not None and not self.work.is_frozen:
+                    own, spared = ceil_div(item.trained, height), self._weight_bytes - operand
+                    size = i * (o * operand + own * spared)
+                    text = f"{across} x ({o} x {operand} B + {own} x {spared} B)" if written else ""
+                entries.append((f"weights{with_weights}", size, text))
                 text = f"2 x ({across} + {down}) x {SUM_BYTES} B"
                 entries.append(("a token's inputs and sums", 2 * (i + o) * SUM_BYTES, text))
             elif isinstance(item, Lookup):
-                size = ceil_div(item.rows * item.width, area) * self._weight_bytes
-                text = f"ceil({item.rows:,} x {item.width:,} / {area}) x {per_weight}" if written else ""
+                each, what = self._weight_bytes, per_weight
+                if item.is_frozen:
+                    each, what = operand, f"{operand} B"
+                size = ceil_div(item.rows * item.width, area) * each
+                text = f"ceil({item.rows:,} x {item.width:,} / {area}) x {what}" if written else ""
                 entries.append((f"table{with_weights}", size, text))
             elif isinstance(item, Pairs):
                 d = ceil_div(item.kv_width, width)
@@ -183,8 +199,13 @@ class PipelineStage:
                 entries.append(("keys and values passing by", size, text))
         if self.work.vectors:
             count = sum(self.work.vectors)
+            size = ceil_div(count, area) * self._weight_bytes
             text = f"ceil({count:,} / {area}) x {per_weight}" if written else ""
-            entries.append(("biases and norms", ceil_div(count, area) * self._weight_bytes, text))
+            if (frozen := self.work.frozen_vectors) and not self.work.is_frozen:
+                spared, trained = self._weight_bytes - operand, ceil_div(count - frozen, area)
+                size = ceil_div(count, area) * operand + trained * spared
+                text = f"ceil({count:,} / {area}) x {operand} B + {trained} x {spared} B" if written else ""
+            entries.append(("biases and norms", size, text))
         return entries
 
 

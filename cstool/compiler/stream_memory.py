@@ -17,7 +17,7 @@ from functools import cached_property
 
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import goes_in_parts, keys_and_values, live_at
-from cstool.compiler.program import Life, Program, frozen_segments, width_per_token
+from cstool.compiler.program import Life, Program, first_block, frozen_segments, width_per_token
 from cstool.ir import Layout, Pairs, Recompute, Segment, SramEntry
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
 from cstool.perf.region import key_block
@@ -94,8 +94,8 @@ Alive = list[list[list[list[Life]]]]
 
 def alive_at_kernels(program: Program, works: tuple[tuple[KernelWork, ...], ...], is_again: bool) -> Alive:
     """Live tensors, forward or backward, with recomputation or without."""
-    # What runs forward alone does not run again, nor what is first of the others, nor what is last.
-    blocks = range(frozen_segments(program.graph) + 1, len(works) - 1) if is_again else range(0)
+    # What runs forward alone does not run again, nor what makes the first activations, nor what is last.
+    blocks = range(first_block(program.graph), len(works) - 1) if is_again else range(0)
     found: Alive = []
     for number, (segment, kernels) in enumerate(zip(program.graph.segments, works, strict=True)):
         shared: list[Life] = []
@@ -154,25 +154,26 @@ class StreamMemory:
         kept = [self._kept_bytes(number) for number in range(len(works))]
         outputs = [sum(self.tile_bytes(life) for life in lives if life.is_output) for lives in program.lives]
         counts = [segment.count for segment in program.graph.segments]
-        first, last = frozen_segments(program.graph), len(works) - 1
+        first, last, block = frozen_segments(program.graph), len(works) - 1, first_block(program.graph)
         self.parted = {
             number: tuple(_of_all_tokens(program.graph.segments[number], program.lives[number]))
-            for number in range(first + 1, last)
+            for number in range(block, last)
             if in_parts and recompute.levels and goes_in_parts(program.graph.segments[number])
         }
         """segments through which tokens go in parts, each with what there is of all tokens"""
         carried = self._carried_bytes(first)
         block_bytes = max(outputs[first:last], default=0)
-        blocks = sum(counts[first + 1 : last])
+        blocks = sum(counts[block:last])
         self.needs: list[Need] = []
         for number, kernels in enumerate(works):
             if number < first:
                 others = max(outputs[:first])
                 text = "the input of a block that runs forward alone"
-            elif recompute.levels and number > first:
+            elif recompute.levels and number >= block:
                 # What follows the blocks is held as one more where the inputs of all blocks are.
                 held = recompute.kept_blocks + (number == last and recompute.kept_blocks == blocks)
-                before = kept[first] - outputs[first] + carried
+                # Where the first block follows what runs forward alone, what that leaves is the input of the block.
+                before = kept[first] - outputs[first] + carried if block > first else max(0, carried - block_bytes)
                 others = held * block_bytes + before
                 text = f"inputs of {held:,} blocks x {block_bytes} B"
                 # The first segment does not run again: what it keeps for itself stays.
@@ -324,6 +325,6 @@ def _of_all_tokens(segment: Segment, lives: tuple[Life, ...]) -> list[Life]:
     crossing += dict.fromkeys(name for op in segment.ops for name in op.inputs if name not in made)
     return [
         *(places[name] for name in keys),
-        *(replace(places[f"delta {name}"], is_operand=False) for name in keys),
+        *(replace(places[delta], is_operand=False) for name in keys if (delta := f"delta {name}") in places),
         *(places[delta] for name in crossing if (delta := f"delta {name}") in places),
     ]

@@ -434,8 +434,14 @@ class Artifact(Brief):
     def filling_beats(self) -> int:
         """Beats in which a pipeline fills and drains: forward through all stages, back through those that train."""
         assert self.pipelined is not None
-        names = [stage.name for stage in self.pipelined.stages]
-        return 2 * len(names) - 2 - sum(name in self.graph.frozen_ops for name in names)
+        frozen = self.graph.frozen_ops
+        forward_alone = (
+            segment.count
+            for segment, kernels in zip(self.graph.segments, self.kernels, strict=True)
+            for kernel in kernels
+            if frozen and all(segment.name_of(name) in frozen for name in kernel.ops)
+        )
+        return 2 * len(self.pipelined.stages) - 2 - sum(forward_alone)
 
     @property
     def fullest(self) -> tuple[str, tuple[SramEntry, ...]]:

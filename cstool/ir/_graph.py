@@ -283,9 +283,10 @@ class Graph:
 
     @cached_property
     def frozen_ops(self) -> frozenset[str]:
-        """Names of the ops that run forward alone: those with frozen weights, and what has nothing but their outputs.
+        """Names of the ops that run forward alone: nothing that is trained is in them or lies before them.
 
-        What they make wants no delta.
+        They have frozen weights, or nothing but outputs of those. What they make wants no delta. An op with frozen
+        weights after one that is trained is none of them: the delta goes through it.
         """
         if not any(weight.frozen for segment in self.segments for weight in segment.weights):
             return frozenset()  # layers that are alike are not written out for that
@@ -294,8 +295,8 @@ class Graph:
         inputs = {tensor.name for tensor in self.inputs}
         for op in self.ops:
             own = [self.weights[name].frozen for name in op.weights]
-            follows = not own and not made.isdisjoint(op.inputs) and made.union(inputs).issuperset(op.inputs)
-            if any(own) or follows:
+            begins = bool(own) or not made.isdisjoint(op.inputs)
+            if begins and all(own) and all(name in made or name in inputs for name in op.inputs):
                 frozen.add(op.name)
                 made.update(op.outputs)
         return frozenset(frozen)

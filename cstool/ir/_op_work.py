@@ -1,6 +1,6 @@
 """What an op computes for one sample: products, pairs of tokens, element by element."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -11,6 +11,7 @@ class MatMul:
     elements of a sparse W, wherever they are; None for a dense one. Of experts W is all matrices below each other, and
     `tokens` those that an element is multiplied with on average, out of `all_tokens`; else that is None. Of these
     `experts` the busiest has `busiest` times as many as one has on average, all others have as many as each other.
+    `trained` counts the rows of W that get a gradient, where others are frozen; None for all.
     """
 
     tokens: int
@@ -21,6 +22,7 @@ class MatMul:
     all_tokens: int | None = None
     experts: int = 1
     busiest: float = 1.0
+    trained: int | None = None
 
     @property
     def shares(self) -> tuple[tuple[int, float], ...]:
@@ -37,6 +39,21 @@ class MatMul:
     def weights(self) -> int:
         """Elements of W that are streamed: all of a dense one, the non-zeros of a sparse one."""
         return self.inputs * self.outputs if self.nonzeros is None else self.nonzeros
+
+    @property
+    def trained_part(self) -> "MatMul | None":
+        """The product with the rows of W that get a gradient; None where none does.
+
+        Of a sparse W they have their share of the non-zeros.
+
+        >>> MatMul(tokens=3, inputs=4, outputs=10, trained=2).trained_part
+        MatMul(tokens=3, inputs=4, outputs=2, is_repeated=False, nonzeros=None, all_tokens=None, experts=1, \
+busiest=1.0, trained=None)
+        """
+        if self.trained is None or not self.trained:
+            return self if self.trained is None else None
+        nonzeros = None if self.nonzeros is None else -(-self.nonzeros * self.trained // self.outputs)
+        return replace(self, outputs=self.trained, nonzeros=nonzeros, trained=None)
 
     @property
     def flops(self) -> int:
@@ -84,11 +101,12 @@ class RowSums:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Rows of a table (rows, width), one for each of the tokens."""
+    """Rows of a table (rows, width), one for each of the tokens; a frozen table gets no gradient."""
 
     tokens: int
     rows: int
     width: int
+    is_frozen: bool = False
 
 
 OpWork = MatMul | Pairs | Lookup | VectorOps | RowSums

@@ -8,8 +8,11 @@ from cstool.ir._graph import Graph
 from cstool.ir._op_kinds import losses_of
 
 
-def verify(graph: Graph) -> None:
+def verify(graph: Graph, *, runs: bool = True) -> None:
     """Check that a graph is legal.
+
+    Args:
+        runs: whether it is to run, too: runs know frozen weights that come before all others; estimates know any
 
     Raises:
         ValueError: naming the op, when a tensor is used before it is produced, is produced twice or not
@@ -36,7 +39,7 @@ def verify(graph: Graph) -> None:
             if name not in graph.weights:
                 raise ValueError(f"{op.name}: uses weight {name!r}, which is not declared")
             used_weights.add(name)
-    _verify_frozen(graph)
+    _verify_frozen(graph, runs)
     if idle := set(graph.weights) - used_weights:
         raise ValueError(f"weight {min(idle)!r} is declared but no op uses it")
     if graph.barrier is not None and (kept := [op.name for op in graph.barrier.beyond.ops if op.weights]):
@@ -52,10 +55,11 @@ def verify(graph: Graph) -> None:
         raise ValueError(f"the losses that ops produce are {made}, and the graph has {losses}")
 
 
-def _verify_frozen(graph: Graph) -> None:
-    """Check that no delta would have to go through frozen weights, and that each begins as one that is like it."""
+def _verify_frozen(graph: Graph, runs: bool) -> None:
+    """Check that each weight begins as one that is like it, and that no delta has to go through one that is frozen."""
     made = {name for op in graph.ops if op.name not in graph.frozen_ops for name in op.outputs}
-    for op in (op for op in graph.ops if op.name in graph.frozen_ops):
+    partly = (op for op in graph.ops if any(graph.weights[name].frozen for name in op.weights))
+    for op in partly if runs else ():
         if trained := [name for name in op.weights if not graph.weights[name].frozen]:
             raise ValueError(f"{op.name}: is frozen, and uses {trained[0]!r}, which is not")
         if after := [name for name in op.inputs if name in made]:
@@ -75,7 +79,7 @@ def verify_artifact(artifact: Artifact) -> None:
             or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be routed,
             micro-batches that are not the batch, a plan that is not that of the mode
     """
-    verify(artifact.graph)
+    verify(artifact.graph, runs=False)
     _verify_batch(artifact)
     _verify_kernels(artifact)
     plans = {

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cstool.ir import Graph, MatMul, Op, OpKind, Pairs, rules_of, work_of
+from cstool.ir import Graph, MatMul, Op, OpKind, Pairs, matrices_of, rules_of, work_of
 from cstool.models.form import SampleForm
 
 FLOAT32_BYTES = 4
@@ -110,12 +110,19 @@ def count_statistics(graph: Graph) -> Statistics:
     shapes = {weight.name: weight.shape for segment in graph.segments for weight in segment.weights}
     shapes |= {tensor.name: tensor.shape for tensor in graph.inputs}
     without_delta = {tensor.name for tensor in graph.inputs}
+    frozen: set[str] = set()
     flops: dict[OpKind, Flops] = {}
     for segment in graph.segments:
         shapes |= {tensor.name: tensor.shape for tensor in segment.tensors}
+        # The same name in another segment is another layer.
+        frozen.difference_update(weight.name for weight in segment.weights)
+        frozen.update(weight.name for weight in segment.weights if weight.frozen)
         for op in segment.ops:
             # What a repetition gets from the one before it is taken to need a delta: it comes from weights.
-            counted = op_flops(op, shapes, inputs_with_delta(op, without_delta))
+            wanted = inputs_with_delta(op, without_delta)
+            if graph.frozen_tensors:
+                wanted = {name for name in wanted if segment.name_of(name) not in graph.frozen_tensors}
+            counted = op_flops(op, shapes, wanted, frozen)
             if segment.name_of(op.name) in graph.frozen_ops:
                 counted = Flops(counted.forward)
             if counted.total:
@@ -158,7 +165,9 @@ def inputs_with_delta(op: Op, without_delta: set[str]) -> set[str]:
     return set(op.inputs) - without_delta
 
 
-def op_flops(op: Op, shapes: Mapping[str, tuple[int, ...]], with_delta: Collection[str]) -> Flops:
+def op_flops(
+    op: Op, shapes: Mapping[str, tuple[int, ...]], with_delta: Collection[str], frozen: Collection[str] = ()
+) -> Flops:
     """Floating-point operations of the products of an op on one sample.
 
     What is element by element, or rows looked up, is left out, as is usual; it is little beside the products of
@@ -167,12 +176,14 @@ def op_flops(op: Op, shapes: Mapping[str, tuple[int, ...]], with_delta: Collecti
     Args:
         shapes: of its tensors, for one sample, and of its weights
         with_delta: its inputs that need a delta
+        frozen: weights that get no gradient
     """
     found = Flops()
+    trains = any(name not in frozen for name in matrices_of(op))
     for item in work_of(op, shapes):
         if isinstance(item, MatMul):
             # x weight^T; backward the gradient of the weight, and the delta of x where somebody needs it.
-            found += Flops(item.flops, item.flops * (1 + (op.inputs[0] in with_delta)))
+            found += Flops(item.flops, item.flops * (trains + (op.inputs[0] in with_delta)))
         elif isinstance(item, Pairs):
             # query key^T and scores value, for the pairs that the mask lets through; backward each gives two deltas.
             product = 2 * item.pairs * item.width

@@ -70,7 +70,8 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
                 # The PE that holds a part of the row sends it on its way.
                 passing = item.tokens * pe.wavelets(ceil_div(item.width, width))
                 phases.forward.add(link=passing)
-                phases.gradient.add(link=passing)
+                if not item.is_frozen:
+                    phases.gradient.add(link=passing)
             case VectorOps():
                 elements = ceil_div(item.tokens * item.width, width * height)
                 phases.forward.add(compute=pe.vector_cycles(elements, item.forward))
@@ -147,4 +148,6 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any, n
             compute=tokens * (products + pe.partial_sum_cycles(i, height)),
             link=tokens * maximum(i * (height > 1), pe.wavelets(o)),
         )
-    phases.gradient.add(compute=tokens * products)
+    if (part := item.trained_part) is not None:
+        o = ceil_div(part.outputs, height)
+        phases.gradient.add(compute=tokens * minimum(i * pe.axpy_cycles(o), o * pe.axpy_cycles(i)))

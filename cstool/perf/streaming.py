@@ -125,7 +125,8 @@ def streamed_phases(
                 into = edge_cycles(pe, item.rows * item.width * stream.weight_bytes)
                 out = edge_cycles(pe, sent * item.width * stream.gradient_bytes)
                 phases.forward.add(link=item.rows * i, ingress=into)
-                phases.gradient.add(link=sent * i, egress=out)
+                if not item.is_frozen:
+                    phases.gradient.add(link=sent * i, egress=out)
             case VectorOps():
                 elements = layout.tokens_per_pe * ceil_div(item.width, layout.columns)
                 phases.forward.add(compute=pe.vector_cycles(elements, item.forward))
@@ -231,10 +232,13 @@ def _add_matmul(
         phases.delta.add(compute=compute, link=partial)
         if not needs_delta:
             phases.delta.add(link=arriving, ingress=edge)
-    # No column waits for another here: they are apart by all outputs.
-    leaving = busiest_axpys(item, layout.columns, item.outputs)
+    part = item.trained_part
+    if part is None:
+        return
+    # No column waits for another here: they are apart by all outputs. Frozen rows of W have no gradient.
+    leaving, deltas = busiest_axpys(part, layout.columns, part.outputs), part.outputs * pe.wavelets(t)
     sums = pe.partial_sum_cycles(leaving, layout.rows) + pe.partial_sum_cycles(leaving, layout.groups)
-    out = edge_cycles(pe, item.weights * stream.gradient_bytes)
+    out = edge_cycles(pe, part.weights * stream.gradient_bytes)
     phases.gradient.add(compute=leaving * pe.axpy_cycles(t) + sums, link=max(leaving, deltas), egress=out)
 
 
@@ -254,7 +258,9 @@ def _add_experts(
         # A PE multiplies a weight with those of its tokens that chose the expert.
         t = math.ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
         nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
-        part = replace(item, outputs=item.outputs // item.experts * experts, nonzeros=nonzeros, all_tokens=None)
+        trained = None if item.trained is None else item.trained * experts // item.experts
+        outputs = item.outputs // item.experts * experts
+        part = replace(item, outputs=outputs, nonzeros=nonzeros, all_tokens=None, trained=trained)
         alone = Phases(pe.efficiency)
         _add_matmul(alone, pe, part, replace(layout, tokens_per_pe=t), stream, outputs_in_flight, needs_delta)
         groups.append(alone)

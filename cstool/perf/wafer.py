@@ -193,7 +193,8 @@ def _zeros(artifact: Artifact) -> Iterator[tuple[int, Fraction, int]]:
         # Tied weights are dense, and of another segment.
         dense = sum(weight.size for weight in segment.weights if weight.name in kernel.weights)
         if zeros := max(0, dense - streamed.weight_count):
-            products = 3 if streamed.cycles.delta.ingress else 2
+            cycles = streamed.cycles
+            products = 1 + (cycles.delta.ingress > 0) + (cycles.gradient.egress > 0)
             yield segment.count * zeros, kernel_share_met(segment, kernel), products
 
 
