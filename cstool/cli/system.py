@@ -25,6 +25,7 @@ _UNITS = {
     "bytes_per_cycle": "B/cycle",
     "elements_per_cycle": "/cycle",
     "flops": "FLOP/s",
+    "tokens_per_s": "tokens/s",
 }
 """how names of numbers end -> unit"""
 

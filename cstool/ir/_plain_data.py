@@ -17,7 +17,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from cstool.system import System
 
-LEFT_OUT: Mapping[tuple[type, str], Any] = MappingProxyType({(System, "sources"): MappingProxyType({})})
+LEFT_OUT: Mapping[tuple[type, str], Any] = MappingProxyType(
+    {(System, "sources"): MappingProxyType({}), (System, "hosts"): None}
+)
 """fields that are not written -> what they are after reading"""
 IF_UNUSUAL = "written if unusual"
 """in the metadata of a field: it is written only where it differs from its default"""

@@ -1,4 +1,14 @@
 """The machine as data: systems and their clusters, read from system files."""
 
 from cstool.system.load import STATUSES, load_system, system_names
-from cstool.system.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
+from cstool.system.system import (
+    Fabric,
+    HostsUnit,
+    Links,
+    MemoryXUnit,
+    ProcessingElement,
+    Release,
+    Software,
+    SwarmXUnit,
+    System,
+)

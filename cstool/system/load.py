@@ -1,7 +1,8 @@
 """System files: the YAML of the three known systems, and files of one's own, which may start from one of them."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +11,16 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field, create_model
 
 from cstool.errors import ParamsError
-from cstool.system.system import Fabric, Links, MemoryXUnit, ProcessingElement, SwarmXUnit, System
+from cstool.system.system import (
+    Fabric,
+    HostsUnit,
+    Links,
+    MemoryXUnit,
+    ProcessingElement,
+    Release,
+    SwarmXUnit,
+    System,
+)
 from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Document, read_document
 from cstool.yaml_lines.problems import Problems
@@ -66,27 +76,44 @@ _KINDS: dict[str, Any] = {
     "efficiency": _Share,
     "capacity_bytes": _Bytes,
     "units_bytes": _Counts,
+    "straggler_share": _Sourced[Annotated[float, Field(ge=0, le=1)]],
 }
 """number of a part -> its kind; the others are counts if they are whole, and positive if not"""
-_PARTS = {"fabric": Fabric, "pe": ProcessingElement, "links": Links, "memoryx": MemoryXUnit, "swarmx": SwarmXUnit}
+_PARTS = {
+    "fabric": Fabric,
+    "pe": ProcessingElement,
+    "links": Links,
+    "memoryx": MemoryXUnit,
+    "swarmx": SwarmXUnit,
+    "hosts": HostsUnit,
+}
+_RELEASE_NAME = re.compile(r"[0-9]+\.[0-9]+")
 
 
-def _section(name: str, kinds: Mapping[str, Any], base: type[Section] = Section) -> type[Section]:
-    fields: dict[str, Any] = {key: (kind, ...) for key, kind in kinds.items()}
+def _section(
+    name: str, kinds: Mapping[str, Any], base: type[Section] = Section, optional: Collection[str] = ()
+) -> type[Section]:
+    fields: dict[str, Any] = {
+        key: (kind | None, None) if key in optional else (kind, ...) for key, kind in kinds.items()
+    }
     return create_model(name, __base__=base, **fields)
 
 
 def _section_of(part: type) -> type[Section]:
     """The section of a part of a system, each number of which has a source."""
     simd = _section("_Simd", dict.fromkeys(("fmach", "fmachs", "fmacs", "fadds", "faddh"), _Count))
-    of_type: dict[Any, Any] = {int: _Count, float: _Positive, Mapping[str, int]: simd}
+    of_type: dict[Any, Any] = {int: _Count, float: _Positive, float | None: _Positive, Mapping[str, int]: simd}
     # In this order they are shown: what is fitted, and what has parts of its own, last.
     fields = sorted(dataclasses.fields(part), key=lambda field: field.name in ("efficiency", "simd"))
-    return _section(part.__name__, {f.name: _KINDS.get(f.name, of_type.get(f.type)) for f in fields})
+    kinds = {f.name: _KINDS.get(f.name, of_type.get(f.type)) for f in fields}
+    if part is HostsUnit:
+        kinds["releases"] = Annotated[dict[str, _section_of(Release)], Field(min_length=1)]  # type: ignore[misc]
+    optional = {f.name for f in fields if f.default is not dataclasses.MISSING}
+    return _section(part.__name__, kinds, optional=optional)
 
 
 class _Cluster(Section):
-    null_counts: ClassVar[frozenset[str]] = frozenset({"memoryx", "swarmx"})
+    null_counts: ClassVar[frozenset[str]] = frozenset({"memoryx", "swarmx", "hosts"})
 
 
 _SystemSection = _section(
@@ -101,6 +128,7 @@ _SystemSection = _section(
         },
     },
     _Cluster,
+    optional=("hosts",),
 )
 
 
@@ -144,11 +172,19 @@ def _read_system(path: Path) -> System:
     problems.raise_found()
     assert section is not None
     values = _values(section)
-    parts = {key: part(**values[key]) for key, part in _PARTS.items() if values[key] is not None}
+    parts = {key: _part(part, values[key]) for key, part in _PARTS.items() if values[key] is not None}
     system = System(name=path.stem, **{**values, **parts}, sources=MappingProxyType(dict(_sources(section, ""))))
     _check_rooms(system, problems)
     problems.raise_found()
     return system
+
+
+def _part(kind: type, values: Mapping[str, Any]) -> Any:
+    """Return a part of a system; what its section leaves out is what it usually is."""
+    given = {key: value for key, value in values.items() if value is not None}
+    if kind is HostsUnit:
+        given["releases"] = MappingProxyType({key: _part(Release, each) for key, each in given["releases"].items()})
+    return kind(**given)
 
 
 def _extended(document: Document, problems: Problems) -> Any:
@@ -186,6 +222,9 @@ def _check_rooms(system: System, problems: Problems) -> None:
             problems.add(("memoryx", "units_bytes", "value"), rule, units)
     if swarmx is not None and swarmx.fan_out < 2:
         problems.add(("swarmx", "fan_out", "value"), "must be at least 2", swarmx.fan_out)
+    for name in () if system.hosts is None else system.hosts.releases:
+        if not _RELEASE_NAME.fullmatch(name):
+            problems.add(("hosts", "releases"), "must have names such as 2.0", name)
 
 
 def _values(section: Section) -> dict[str, Any]:
@@ -195,6 +234,8 @@ def _values(section: Section) -> dict[str, Any]:
         part = getattr(section, name)
         if isinstance(part, _Sourced):
             part = part.value
+        elif isinstance(part, dict):
+            part = {key: _values(each) for key, each in part.items()}
         found[name] = MappingProxyType(_values(part)) if isinstance(part, Section) else part
     return found
 
@@ -206,3 +247,6 @@ def _sources(section: Section, prefix: str) -> Iterator[tuple[str, tuple[str, st
             yield f"{prefix}{name}", (part.status, part.source)
         elif isinstance(part, Section):
             yield from _sources(part, f"{prefix}{name}.")
+        elif isinstance(part, dict):
+            for key, each in part.items():
+                yield from _sources(each, f"{prefix}{name}.{key}.")

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+_IF_UNUSUAL = {"written if unusual": True}
+"""metadata of a field that files of artifacts have only where it differs from its default, as `cstool.ir` reads them"""
+
 
 @dataclass(frozen=True)
 class Fabric:
@@ -112,10 +115,71 @@ class SwarmXUnit:
     Args:
         fan_out: systems or nodes that a node broadcasts to, and reduces from
         hop_s: from a node to the next [s]
+        reduce_bytes_per_s: of sums that a node makes; None where it adds as fast as its links carry
+        straggler_share: standard deviation of the time that a system computes in a step, over its mean
     """
 
     fan_out: int
     hop_s: float
+    reduce_bytes_per_s: float | None = field(default=None, metadata=_IF_UNUSUAL)
+    straggler_share: float = field(default=0.0, metadata=_IF_UNUSUAL)
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one release of the software makes of the hosts; None of what nothing is known of: it takes no time.
+
+    Args:
+        tokens_per_s: that an input worker delivers of samples that are kept as tokens
+        text_tokens_per_s: the same, of samples that are kept as text, and parsed each time
+        step_s: of the coordinator, for each step [s]
+        evaluation_s: from the last batch of an evaluation to its metrics [s]
+        checkpoint_bytes_per_s: of a checkpoint on its way to its file
+    """
+
+    tokens_per_s: float | None = None
+    text_tokens_per_s: float | None = None
+    step_s: float | None = None
+    evaluation_s: float | None = None
+    checkpoint_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class HostsUnit:
+    """The hosts of a cluster, but for those of MemoryX and SwarmX.
+
+    Args:
+        workers_per_csx: input workers that a run has for each system unless it asks for others
+        workers_per_server: input workers that one activation server takes samples from
+        server_bytes_per_s: that an activation server passes on
+        releases: name -> what that release of the software makes of them
+    """
+
+    workers_per_csx: int
+    workers_per_server: int
+    server_bytes_per_s: float
+    releases: Mapping[str, Release]
+
+
+@dataclass(frozen=True)
+class Software:
+    """The release of the software that drives a run, and the hosts that it has for each system.
+
+    Args:
+        release: its name
+        workers: input workers of a system
+        servers: activation servers of a system
+        server_bytes_per_s: that each of them passes on
+        worker_tokens_per_s: that each input worker delivers of this run's samples; None if they always keep up
+        step_s: of the coordinator, for each step [s]
+    """
+
+    release: str
+    workers: int
+    servers: int
+    server_bytes_per_s: float
+    worker_tokens_per_s: float | None
+    step_s: float
 
 
 @dataclass(frozen=True)
@@ -136,6 +200,8 @@ class System:
         memoryx: None where there is none: weights cannot be streamed
         swarmx: None where there is none: a cluster is one system
         sources: dotted key of the file -> (status, source) of the number there
+        hosts: None where nothing is known of them
+        software: that drives them; None for hosts that take no time
     """
 
     name: str
@@ -151,6 +217,8 @@ class System:
     memoryx: MemoryXUnit | None
     swarmx: SwarmXUnit | None
     sources: Mapping[str, tuple[str, str]] = field(compare=False, repr=False)
+    hosts: HostsUnit | None = field(default=None, compare=False, repr=False)
+    software: Software | None = field(default=None, metadata=_IF_UNUSUAL)
 
     def peak_flops(self, operand_bits: int) -> float:
         """Peak of the multiply-adds of all PEs that programs can use [FLOP/s]."""

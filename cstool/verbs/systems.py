@@ -115,8 +115,13 @@ def describe_host() -> DescribedHost:
 def _value(system: System, key: str) -> Any:
     """Read the number at a dotted key of a system."""
     found: Any = system
-    for part in key.split("."):
-        found = found[part] if part in getattr(found, "keys", tuple)() else getattr(found, part)
+    parts = key.split(".")
+    while parts:
+        names = list(getattr(found, "keys", tuple)())
+        # The name of a release has a dot of its own.
+        taken = next((n for n in (2, 1) if ".".join(parts[:n]) in names), 0)
+        found = found[".".join(parts[:taken])] if taken else getattr(found, parts[0])
+        parts = parts[taken or 1 :]
     return found
 
 
