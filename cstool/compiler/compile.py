@@ -147,13 +147,13 @@ def load_compiled(params: Params, path: Path) -> Artifact:
     return artifact
 
 
-def count_memoryx(params: Params, system: System) -> MemoryXNeed:
-    """Memory of the model of a params file in MemoryX.
+def count_memoryx(params: Params, system: System, **options: Unpack[Options]) -> MemoryXNeed:
+    """Memory of the model of a params file in MemoryX; see `Options`.
 
     Raises:
         CompileError: there is no batch, or the systems do not divide it
     """
-    return memoryx_need(make_program(params, system))
+    return memoryx_need(make_program(params, system, **options))
 
 
 def compile_micro_batch(

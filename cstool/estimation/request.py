@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from cstool.batch_split import nearest_divisors
 from cstool.errors import EstimateError
+from cstool.estimation.variants import Variants, make_variants
 from cstool.params import DataloaderParams, Params
 from cstool.system import System, load_system, system_names
 from cstool.words import BYTE_UNITS, parse_quantity
@@ -23,6 +24,7 @@ class Request:
         recompute: "needed" or "fastest"
         tokens: to train with; None if nobody asks how long that takes
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
+        variants: frozen weights or adapters; None for the model as the file has it
     """
 
     params: Params
@@ -32,6 +34,7 @@ class Request:
     recompute: str = "fastest"
     tokens: int | None = None
     expert_imbalance: float = 1.0
+    variants: Variants | None = None
 
     @property
     def batch_size(self) -> int:
@@ -49,6 +52,8 @@ def make_request(
     memoryx: str | None = None,
     tokens: str | None = None,
     expert_imbalance: float = 1.0,
+    frozen: str | None = None,
+    adapters: str | None = None,
 ) -> Request:
     """A request, checked.
 
@@ -57,9 +62,12 @@ def make_request(
         system_name: a known name, or the path of a system file
         memoryx: capacity of MemoryX, such as "12TB"
         tokens: to train with, such as "300B"
+        frozen: weights that stay as they are, such as "first:16"
+        adapters: beside frozen layers, such as "rank=16,layers=q,v"
 
     Raises:
-        EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven
+        EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven; frozen weights or
+            adapters are not written as they should be
         ParamsError: there is no such system
     """
     loader_of(params)
@@ -71,7 +79,16 @@ def make_request(
             raise EstimateError(f"--memoryx: must be left out: {system.name} has no MemoryX", "cs2 and cs3 have it")
         system = replace(system, memoryx=replace(system.memoryx, capacity_bytes=size, units_bytes=(size,)))
     wanted = None if tokens is None else parse_tokens(tokens)
-    return Request(params, system, batch_per_csx, execution_mode, recompute, wanted, expert_imbalance)
+    return Request(
+        params,
+        system,
+        batch_per_csx,
+        execution_mode,
+        recompute,
+        wanted,
+        expert_imbalance,
+        make_variants(frozen, adapters),
+    )
 
 
 def _check_imbalance(params: Params, imbalance: float) -> None:
