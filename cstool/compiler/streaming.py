@@ -14,7 +14,7 @@ from types import MappingProxyType
 from cstool.compiler.artifact import with_step
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
-from cstool.compiler.program import Misfit, Program, frozen_segments, memoryx_need
+from cstool.compiler.program import Misfit, Program, first_block, memoryx_need
 from cstool.compiler.stream_memory import Need, StreamMemory, alive_at_kernels
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
@@ -38,6 +38,12 @@ SIZES = 8
 """of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
 MOST_GROUPS = 64
 """of columns that are tried"""
+NARROWED = 4
+"""of the best layouts of a size, that are tried on fewer columns"""
+FOLDS = 2, 3, 4, 6, 8, 12, 16
+"""times as many inputs to a PE as there must be, with fewer columns, that are tried"""
+NO_GAIN = 3
+"""numbers of columns in a row without gain, after which fewer are not tried"""
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 Works = tuple[tuple[KernelWork, ...], ...]
 """of the kernels, per segment"""
@@ -148,8 +154,12 @@ class _Search:
         )
 
     def _options(self) -> Sequence[Recompute]:
-        blocks = sum(segment.count for segment in self.program.graph.segments[self.costs.frozen + 1 : -1])
-        return recompute_options(blocks)
+        blocks = sum(segment.count for segment in self.program.graph.segments[self.costs.first_block : -1])
+        options = recompute_options(blocks)
+        if self.request.recompute == "none":
+            return options[:1]
+        # All: each layer once, from its input.
+        return options[1:2] or options if self.request.recompute == "all" else options
 
     def first_that_fits(self) -> _Choice | None:
         """Return the choice that computes least again; None if nothing fits."""
@@ -170,9 +180,11 @@ class _Search:
         rivals = self._rivals([*choices, *in_parts])
         choices = choices or in_parts
         fastest = self._fastest(rivals) if len(rivals) > 1 else choices[0]
-        chosen = fastest if self.request.recompute == "fastest" else choices[0]
+        chosen = choices[0] if self.request.recompute == "needed" else fastest
         why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
-        if chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
+        if self.request.recompute == "all":
+            why = "all of them are to be"
+        elif chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
             why = f"micro-batches of {chosen.micro_batch_size} do not fit otherwise"
         return replace(chosen, fastest=None if fastest is chosen else fastest, why_again=why)
 
@@ -180,7 +192,7 @@ class _Search:
         groups = self._groups(sizes[0])
         memories = [self._memory(self.fabric.width // count, recompute) for count in groups]
         most = [memory.most_tokens() for memory in memories]
-        found: list[_Choice] = []
+        found: list[list[_Choice]] = []
         for size in sizes:
             fitting = [
                 _Choice(layout, memory, size)
@@ -191,10 +203,40 @@ class _Search:
                 if layout.tokens_per_pe <= tokens
             ]
             if fitting:
-                found.append(min(fitting, key=self.costs.step))
+                found.append(fitting)
             if len(found) == SIZES:
                 break
-        return min(found, key=self.costs.step, default=None)
+        if not found:
+            return None
+        best = sorted(min(found, key=lambda fitting: min(map(self.costs.step, fitting))), key=self.costs.step)
+        return min((self._narrowed(choice, recompute) for choice in best[:NARROWED]), key=self.costs.step)
+
+    def _narrowed(self, widest: _Choice, recompute: Recompute) -> _Choice:
+        """Return the choice on fewer columns, where that is faster: sums of a token have a shorter way.
+
+        Of the columns that are enough for some number of inputs to a PE, the fewest count. With ever fewer columns PEs
+        have ever more to do, so the search ends where a few in a row are no gain.
+        """
+        best, lost = widest, 0
+        for columns in self._fewer(widest.layout.columns):
+            memory = self._memory(columns, recompute)
+            choice = _Choice(replace(widest.layout, columns=columns), memory, widest.micro_batch_size)
+            fits = choice.layout.tokens_per_pe <= memory.most_tokens()
+            if fits and self.costs.step(choice) < self.costs.step(best):
+                best, lost = choice, 0
+            else:
+                lost += 1
+            if lost == NO_GAIN:
+                break
+        return best
+
+    def _fewer(self, widest: int) -> list[int]:
+        """Return the numbers of columns below the widest that are worth a try, in descending order."""
+        found = set()
+        for inputs in {work.inputs for works in self.works for work in works} - {0}:
+            least = int(ceil_div(inputs, widest))
+            found |= {int(ceil_div(inputs, each)) for each in (*range(least, least + 4), *(least * n for n in FOLDS))}
+        return sorted((columns for columns in found if columns < widest), reverse=True)
 
     def _in_parts(self, recompute: Recompute) -> _Choice | None:
         """Return the best layout of one sample whose tokens go through layers in as few parts as fit, more than one."""
@@ -273,7 +315,7 @@ class _Costs:
         self.works, self.request = works, program.request
         self.counts = [segment.count for segment in program.graph.segments]
         self.tokens = program.tokens
-        self.frozen = frozen_segments(program.graph)
+        self.first_block = first_block(program.graph)
         self.pe = Pe(program.request.system, program.request.operand_bits)
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
@@ -324,7 +366,7 @@ class _Costs:
             phases = phases.forward_alone() if work.is_frozen else phases
             self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
         cycles = self._kernels[key]
-        is_inner = self.frozen < segment < len(self.works) - 1
+        is_inner = self.first_block <= segment < len(self.works) - 1
         levels = choice.memory.recompute.levels if is_inner else 0
         forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
         return KernelCycles(forward, delta, gradient, levels)

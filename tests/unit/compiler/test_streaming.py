@@ -128,10 +128,14 @@ def test_the_choice_is_that_of_trying_everything(graph, width, height, data_byte
         if tried := list(layouts)[:SIZES]:
             plan, size = plan_of(planned), planned.micro_batches[STREAMING]
             assert planned.recompute[STREAMING] == recompute
-            assert plan.layout in layouts[size]
             assert plan.micro_batches == math.ceil(batch_size / size)
             best = min(cycles(program, layout, size, recompute) for size in tried for layout in layouts[size])
-            assert kernel_cycles(planned) == cycles(program, plan.layout, size, recompute) == best
+            found = kernel_cycles(planned)
+            assert found == cycles(program, plan.layout, size, recompute)
+            # On all columns it is the best there is; on fewer it is better than that.
+            widest = replace(plan.layout, columns=width // plan.layout.groups)
+            assert widest in layouts[size]
+            assert found == best if plan.layout == widest else found < best
             return
     for recompute in recompute_options(blocks)[1:]:
         if found := list(layouts_that_fit(program, 1, recompute, in_parts=True)):
@@ -204,7 +208,8 @@ def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece():
     assert (plan.micro_batches, plan.layout.groups) == (1, 1)
     columns, tokens = plan.layout.columns, plan.layout.tokens_per_pe
     i = -(-100_000 // columns)
-    assert (columns, tokens, i, square.inputs_per_pe) == (cs2.fabric.width, 1, 134, 134)
+    # Of the 750 columns, 747 are enough for 134 inputs each.
+    assert (columns, tokens, i, square.inputs_per_pe) == (747, 1, 134, 134)
     # Every row of PEs uses each weight once; two rows of the matrix, 2 bytes each, are under way.
     assert square.axpys_per_weight == plan.layout.rows == 900
     assert plan.prefetch_bytes == 2 * columns * i * 2
@@ -333,14 +338,14 @@ def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes):
 
 
 def test_all_groups_of_columns_use_each_weight():
-    """4 samples of 8 tokens: each group has one of them, a token in each of 8 rows."""
+    """4 samples of 8 tokens: each group has two of them, a token in each of 16 rows; 8 columns are enough for 8 inputs."""
     plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
-    assert plan.layout == Layout(groups=4, columns=10, rows=8, tokens_per_pe=1)
+    assert plan.layout == Layout(groups=2, columns=8, rows=16, tokens_per_pe=1)
     assert {kernel.name.rpartition(".")[2]: kernel.axpys_per_weight for kernel in plan.kernels[1]} == {
-        "proj_q_dense_layer": 4 * 8,
+        "proj_q_dense_layer": 2 * 16,
         "self_attn": 0,
-        "proj_output_dense_layer": 4 * 8,
-        "linear_layer": 4 * 8,
+        "proj_output_dense_layer": 2 * 16,
+        "linear_layer": 2 * 16,
     }
 
 
