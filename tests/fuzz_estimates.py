@@ -1,0 +1,229 @@
+"""Estimate random models on random systems: what is predicted keeps to physics, and more is never worse.
+
+    python -m tests.fuzz_estimates --count 2000 --seed 1
+    python -m tests.fuzz_estimates --seed 1 --only 17
+
+A case is a small model, a batch and a system near cs2 or cs3; all of it follows from the seed and the number of the
+case. Each property below is checked of it, where it can be estimated at all. What breaks one is printed, with numbers.
+"""
+
+import argparse
+import multiprocessing
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import yaml
+
+from cstool.errors import CompileError, EstimateError
+from cstool.estimation import Estimate, Estimator
+from cstool.estimation.request import Request
+from cstool.params import parse_params
+from cstool.perf.cluster import BROADCAST, COMPUTE, EGRESS, INGRESS, REDUCE
+from cstool.system import System, load_system
+
+ROUNDING = 1e-6
+"""relative: a step is whole cycles"""
+MOST_LOST = 0.05
+"""of the rate, by one sample more"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is estimated.
+
+    Args:
+        model: its section in a params file
+        batch_size: of one system
+        sparsity: of its linear layers
+        norm: of all gradients, that updates wait for; None if they do not wait
+        system: it runs on
+    """
+
+    model: dict[str, Any]
+    batch_size: int
+    sparsity: float
+    norm: float | None
+    system: System
+
+    def at(
+        self, num_csx: int = 1, execution_mode: str = "auto", *, system: System | None = None, **changed: Any
+    ) -> Estimate | None:
+        """Return the estimate of this case, or of one with something changed; None where it does not fit."""
+        case = replace(self, **changed)
+        init: dict[str, Any] = {
+            "model": case.model,
+            "optimizer": {"AdamW": {"learning_rate": 1e-4}},
+            "loop": {"max_steps": 1},
+            "precision": {"max_gradient_norm": case.norm},
+        }
+        if case.sparsity:
+            init["sparsity"] = case.sparsity
+        loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": case.batch_size}
+        text = yaml.safe_dump({"trainer": {"init": init, "fit": {"train_dataloader": loader}}})
+        params = parse_params(text, "case.yaml")
+        request = Request(params, system or case.system, case.batch_size, execution_mode)
+        try:
+            return Estimator(request).at(num_csx)
+        except (CompileError, EstimateError):
+            return None
+
+
+def make_case(seed: int, number: int) -> Case:
+    """Return the case of a number."""
+    rng = random.Random(f"{seed}/{number}")
+    heads = rng.choice((1, 2, 4, 8, 12, 16, 20))
+    hidden = heads * rng.choice((8, 16, 64, 80, 128))
+    model = {
+        "name": "gpt3",
+        "hidden_size": hidden,
+        "num_hidden_layers": rng.choice((1, 2, 3, 6, 12, 40)),
+        "num_heads": heads,
+        "filter_size": rng.choice((1, 3, 4)) * hidden + rng.choice((0, 0, 8, 40)),
+        "vocab_size": rng.choice((100, 1000, 5003, 50257)),
+        "max_position_embeddings": rng.choice((16, 60, 128, 512, 2048)),
+    }
+    return Case(
+        model,
+        batch_size=rng.choice((1, 2, 3, 5, 7, 8, 12, 16, 31, 32, 63, 64, 97, 128, 200)),
+        sparsity=rng.choice((0.0, 0.0, 0.3, 0.5, 0.75, 0.9)),
+        norm=rng.choice((None, 1.0)),
+        system=_system(rng),
+    )
+
+
+def _system(rng: random.Random) -> System:
+    base = load_system(rng.choice(("cs2", "cs3")))
+    fabric = replace(
+        base.fabric,
+        width=rng.choice((base.fabric.width, rng.randint(40, 1000))),
+        height=rng.choice((base.fabric.height, rng.randint(40, 1300))),
+    )
+    pe = replace(base.pe, sram_bytes=rng.choice((base.pe.sram_bytes, 2 * base.pe.sram_bytes)))
+    clock_hz = base.clock_hz * rng.choice((0.5, 1.0, 1.0, 1.3, 2.0))
+    io_bytes_per_s = base.io_bytes_per_s * rng.choice((0.1, 1.0, 1.0, 10.0))
+    return replace(base, fabric=fabric, pe=pe, clock_hz=clock_hz, io_bytes_per_s=io_bytes_per_s)
+
+
+Broken = Iterator[str]
+
+
+def keeps_to_physics(case: Case) -> Broken:
+    """Never beats the peak, the links, the power."""
+    for num_csx in (1, 4):
+        found = case.at(num_csx)
+        if found is None:
+            return
+        if found.flops_per_s > found.peak_flops:
+            yield f"{num_csx} systems: {found.share_of_peak:.1%} of the peak"
+        for name in (COMPUTE, INGRESS, EGRESS, BROADCAST, REDUCE):
+            if found.busy[name] > 1 + ROUNDING:
+                yield f"{num_csx} systems: {name} is busy for {found.busy[name]:.3f} of the step"
+        if (plan := found.artifact.streaming) is not None:
+            for way, moved in (("in", plan.streamed_bytes), ("out", plan.gradient_bytes)):
+                if moved > found.step_s * case.system.io_bytes_per_s * (1 + ROUNDING):
+                    yield f"{num_csx} systems: {moved} bytes {way} in {found.step_s} s"
+        low, high = num_csx * case.system.idle_power_w, num_csx * case.system.power_w
+        if not low <= found.power_w <= high * (1 + ROUNDING):
+            yield f"{num_csx} systems: {found.power_w} W, from {low} to {high}"
+
+
+def bears_one_sample_more(case: Case) -> Broken:
+    """One sample more lowers the rate by no more than 5 %."""
+    one, more = case.at(), case.at(batch_size=case.batch_size + 1)
+    if one is not None and more is not None and more.samples_per_s < (1 - MOST_LOST) * one.samples_per_s:
+        lost = 1 - more.samples_per_s / one.samples_per_s
+        yield f"{case.batch_size} + 1 samples: {lost:.1%} of the rate are lost"
+
+
+def gains_from_zeros(case: Case) -> Broken:
+    """Sparser is never slower."""
+    shares = (0.0, 0.1, 0.5, 0.8, 0.95)
+    found = [(share, each) for share in shares if (each := case.at(sparsity=share)) is not None]
+    for (before, dense), (share, sparse) in pairwise(found):
+        if sparse.step_s > dense.step_s * (1 + ROUNDING):
+            yield f"sparsity {share} takes {sparse.step_s / dense.step_s:.4f} of the time of {before}"
+
+
+def gains_from_a_larger_wafer(case: Case) -> Broken:
+    """A larger wafer is never slower."""
+    fabric = case.system.fabric
+    found = case.at()
+    for wider, higher in ((1, 0), (0, 1), (37, 0), (0, 61), (fabric.width, fabric.height)):
+        grown = replace(case.system, fabric=replace(fabric, width=fabric.width + wider, height=fabric.height + higher))
+        large = case.at(system=grown)
+        if found is None or large is None:
+            if found is not None:
+                yield f"{wider} columns and {higher} rows more: does not fit any more"
+            return
+        if large.step_s > found.step_s * (1 + ROUNDING):
+            yield f"{wider} columns and {higher} rows more take {large.step_s / found.step_s:.4f} of the time"
+
+
+def gains_from_systems(case: Case) -> Broken:
+    """More systems, each with its own batch, are never slower overall."""
+    found = [(n, each) for n in (1, 2, 3, 4, 5, 16, 17, 64, 65, 192) if (each := case.at(n)) is not None]
+    for (fewer, few), (more, many) in pairwise(found):
+        if many.samples_per_s < few.samples_per_s * (1 - ROUNDING):
+            yield f"{more} systems have {many.samples_per_s / few.samples_per_s:.4f} of the rate of {fewer}"
+
+
+def auto_is_fastest(case: Case) -> Broken:
+    """`auto` is as fast as the faster mode."""
+    best = case.at()
+    for mode in ("pipelined", "weight_streaming"):
+        found = case.at(execution_mode=mode)
+        if found is None:
+            continue
+        if best is None:
+            yield f"{mode} fits, auto does not"
+        elif best.step_s > found.step_s * (1 + ROUNDING):
+            yield f"auto takes {best.step_s / found.step_s:.4f} of the time of {mode}"
+
+
+PROPERTIES: tuple[Callable[[Case], Broken], ...] = (
+    keeps_to_physics,
+    bears_one_sample_more,
+    gains_from_zeros,
+    gains_from_a_larger_wafer,
+    gains_from_systems,
+    auto_is_fastest,
+)
+
+
+def broken_by(case: Case) -> list[tuple[str, str]]:
+    """Return the properties that a case breaks, by name, and how."""
+    return [(each.__name__, how) for each in PROPERTIES for how in each(case)]
+
+
+def _check(asked: tuple[int, int]) -> tuple[int, list[tuple[str, str]]]:
+    return asked[1], broken_by(make_case(*asked))
+
+
+def main() -> int:
+    """Check cases, print what is broken; 1 if anything is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    if given.only is not None:
+        print(make_case(given.seed, given.only))
+    numbers = range(given.count) if given.only is None else [given.only]
+    counts: Counter[str] = Counter()
+    with multiprocessing.Pool(given.processes) as pool:
+        for number, broken in pool.imap(_check, [(given.seed, number) for number in numbers]):
+            for name, how in broken:
+                print(f"{number}: {name}: {how}", flush=True)
+            counts.update({name for name, _ in broken})
+    print(f"{len(numbers)} cases; broken by: {dict(counts) or 'none'}")
+    return 1 if counts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
