@@ -338,7 +338,7 @@ def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes):
 
 
 def test_all_groups_of_columns_use_each_weight():
-    """4 samples of 8 tokens: each group has two of them, a token in each of 16 rows; 8 columns are enough for 8 inputs."""
+    """4 samples of 8 tokens: each of two groups has 2, a token in each of 16 rows; 8 inputs need 8 columns."""
     plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
     assert plan.layout == Layout(groups=2, columns=8, rows=16, tokens_per_pe=1)
     assert {kernel.name.rpartition(".")[2]: kernel.axpys_per_weight for kernel in plan.kernels[1]} == {
