@@ -10,6 +10,7 @@ from cstool.ir import Artifact
 from cstool.perf.cluster import (
     BROADCAST,
     COMPUTE,
+    COORDINATOR,
     EGRESS,
     INGRESS,
     LATENCY,
@@ -17,6 +18,8 @@ from cstool.perf.cluster import (
     PROCESSORS,
     REDUCE,
     RESOURCES,
+    SERVERS,
+    STRAGGLERS,
     UPDATING,
     WORKERS,
     StepSimulation,
@@ -30,6 +33,8 @@ MOST_SAMPLES = 8
 """of a pipelined step that are drawn"""
 _LANES = {
     WORKERS: ("input workers", "batches"),
+    SERVERS: ("activation servers", "batches"),
+    COORDINATOR: ("coordinator", "steps"),
     MEMORY: ("MemoryX", "memory"),
     PROCESSORS: ("MemoryX", "processors"),
     INGRESS: ("CSX", "ingress"),
@@ -61,7 +66,13 @@ def _streamed(found: Estimate, title: str) -> Trace:
     if drawn < plan.micro_batches:
         title += f", {drawn} of {plan.micro_batches:,} micro-batches"
     trace = Trace(title, "modelled")
-    name = f"CSX 1 of {found.num_csx:,}, all alike" if found.num_csx > 1 else "CSX"
+    name = "CSX"
+    if found.num_csx > 1:
+        name = (
+            f"the slowest CSX of {found.num_csx:,}"
+            if schedule.cluster.straggle
+            else f"CSX 1 of {found.num_csx:,}, all alike"
+        )
     _add_tasks(trace, steps, found, name)
     _add_counters(trace, steps, artifact, name)
     return trace
@@ -147,6 +158,9 @@ def _pipelined(found: Estimate, title: str) -> Trace:
                     trace.span(*place, start, start + seconds, pes=stage.region.pes)
     end = (drawn + artifact.filling_beats) * beat_s
     spent = found.step.spent_s
+    if waiting_s := spent.get(STRAGGLERS, 0.0):
+        trace.span("CSX, one replica", "waiting", STRAGGLERS, end, end + waiting_s)
+        end += waiting_s
     if update_s := spent.get(UPDATING, 0.0):
         trace.span("CSX, one replica", "update", "sums over replicas, update", end, end + update_s)
         end += update_s

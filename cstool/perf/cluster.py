@@ -1,11 +1,12 @@
 """A training step of a cluster, weight streaming: what every resource does, and what waits for what.
 
-All systems run the same kernels at the same time, so one of them stands for all; so does one node of each stage of
-SwarmX. Its stages pass data on at the same rate, each a hop after the one before: none ever queues, so what is
+All systems run the same kernels at the same time, so one of them stands for all, the slowest; so does one node of each
+stage of SwarmX. Its stages pass data on at the same rate, each a hop after the one before: none ever queues, so what is
 broadcast takes its bytes at the rate of a link, and arrives as many hops later as there are stages. The same holds on
 the way back.
 
-    input workers ------------------------.
+    coordinator
+    input workers -> activation servers --.
     MemoryX memory -> SwarmX broadcast -> CSX ingress -> CSX compute -> CSX egress -> SwarmX reduce -> MemoryX memory
                                                                                                       MemoryX processors
 
@@ -19,6 +20,9 @@ the way back.
 - An update reads weight, optimizer state and (where it waited) gradient, and writes weight and state. Without a global
   norm it runs along the arriving sum. With one, it waits for the last gradient of all, and runs in the order of the
   next forward pass, which waits for each weight alone.
+- Hosts run ahead, and matter where they take longer than all else (`cstool/perf/hosts.py`). Unless a release of the
+  software is given, they take no time: input workers send as fast as a system's links take.
+- The slowest of several systems holds the others up (`cstool/perf/stragglers.py`).
 
 Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021), for what runs beside what: coarse-grained pipelining
 of forward, delta and gradient, fine-grained overlap of update and next forward, broadcast, reduction on the way back.
@@ -29,6 +33,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from cstool.perf.events import LAG, Edges, Simulation, Timeline
+from cstool.perf.hosts import Feed
 
 MEMORY = "MemoryX memory"
 PROCESSORS = "MemoryX processors"
@@ -38,8 +43,14 @@ INGRESS = "CSX ingress"
 COMPUTE = "CSX compute"
 EGRESS = "CSX egress"
 WORKERS = "input workers"
-RESOURCES = (WORKERS, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
+SERVERS = "activation servers"
+COORDINATOR = "coordinator"
+RESOURCES = (WORKERS, SERVERS, COORDINATOR, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
 """of a cluster"""
+HOSTS = (SERVERS, COORDINATOR)
+"""of these, what works only where a release of the software is given"""
+STRAGGLERS = "waiting for the slowest system"
+"""what else the time of a step is spent on: what the slowest of several systems computes longer than the mean"""
 LATENCY = "latency of SwarmX"
 """what else the time of a step is spent on: the way over the stages of SwarmX"""
 FILLING = "filling and draining"
@@ -118,6 +129,8 @@ class Cluster:
         optimizer_states: numbers of its state per weight
         waits_for_norm: whether updates need the norm of all gradients
         updates_on: resource that updates weights
+        straggle: how much longer than the mean the slowest system computes, over the mean
+        reduce_bytes_per_s: of sums that a node of SwarmX makes; None where it adds as fast as its links carry
     """
 
     memory_bytes_per_s: float
@@ -129,6 +142,13 @@ class Cluster:
     optimizer_states: float
     waits_for_norm: bool
     updates_on: str = PROCESSORS
+    straggle: float = 0.0
+    reduce_bytes_per_s: float | None = None
+
+    @property
+    def reduce_rate(self) -> float:
+        """Of sums on their way to MemoryX [bytes/s]."""
+        return min(self.link_bytes_per_s, self.reduce_bytes_per_s or self.link_bytes_per_s)
 
     @property
     def prefetch_s(self) -> float:
@@ -158,12 +178,14 @@ class Schedule:
         cluster: the resources
         micro_batches: of each system
         input_bytes: of a micro-batch, from the input workers to a system
+        feed: what the hosts of a system take; None where they take no time
     """
 
     sections: tuple[Section, ...]
     cluster: Cluster
     micro_batches: int = 1
     input_bytes: int = 0
+    feed: Feed | None = None
 
     @property
     def gradients_wait(self) -> bool:
@@ -241,15 +263,57 @@ def step_of(schedule: Schedule) -> Step:
 
     Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds.
     """
-    micro_batches = schedule.micro_batches
+    micro_batches, cluster = schedule.micro_batches, schedule.cluster
     few = min(micro_batches, EXACT_MICRO_BATCHES)
-    spent = _with_all_layers(replace(schedule, micro_batches=few))
+    # Hosts are left out: they run ahead, and what they hold up does not grow with layers.
+    unfed = replace(schedule, feed=None)
+    spent = _with_all_layers(replace(unfed, micro_batches=few))
     if micro_batches > few:
-        fewer = _with_all_layers(replace(schedule, micro_batches=few - 1))
+        fewer = _with_all_layers(replace(unfed, micro_batches=few - 1))
         spent = _grown(spent, spent, fewer, micro_batches - few)
     busy = busy_of(schedule)
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
-    return Step(_in_order(spent), busy, sum(busy.values()) + micro_batches * ways * schedule.cluster.hops_s)
+    serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + cluster.straggle * busy[COMPUTE]
+    return Step(
+        held_up(with_stragglers(_in_order(spent), cluster.straggle), schedule.feed, micro_batches), busy, serial_s
+    )
+
+
+def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
+    """Time spent, with what the slowest system computes longer than the mean apart.
+
+    Example: of 1.03 s that the slowest system computes, the mean of all takes 1 s.
+
+    >>> {name: round(s, 6) for name, s in with_stragglers({COMPUTE: 1.03, LATENCY: 0.01}, 0.03).items()}
+    {'CSX compute': 1.0, 'latency of SwarmX': 0.01, 'waiting for the slowest system': 0.03}
+    """
+    if not straggle or COMPUTE not in spent:
+        return spent
+    mean = spent[COMPUTE] / (1 + straggle)
+    return {**spent, COMPUTE: mean, STRAGGLERS: spent[COMPUTE] - mean}
+
+
+def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int) -> dict[str, float]:
+    """Time spent, with what hosts add where they take longer than all else.
+
+    Example: a step of 140 ms, whose samples take the workers 226 ms, waits 86 ms for them. One of 300 ms does not.
+
+    >>> feed = Feed(workers_s=0.226, servers_s=0.001, step_s=0.005)
+    >>> {name: round(1e3 * seconds) for name, seconds in held_up({COMPUTE: 0.140}, feed, 1).items()}
+    {'CSX compute': 140, 'input workers': 86}
+    >>> held_up({COMPUTE: 0.3}, feed, 1)
+    {'CSX compute': 0.3}
+    """
+    if feed is None:
+        return spent
+    work = {
+        WORKERS: micro_batches * feed.workers_s,
+        SERVERS: micro_batches * feed.servers_s,
+        COORDINATOR: feed.step_s,
+    }
+    slowest = max(work, key=lambda name: work[name])
+    missing = work[slowest] - math.fsum(spent.values())
+    return {**spent, slowest: spent.get(slowest, 0.0) + missing} if missing > 0 else spent
 
 
 _Spent = dict[str, float]
@@ -294,9 +358,12 @@ def simulate(schedule: Schedule, steps: int = STEPS) -> StepSimulation:
 
 
 def busy_of(schedule: Schedule) -> dict[str, float]:
-    """Return the work of each resource in a step [s]: closed form, what the tasks of a simulation add up to."""
-    cluster, micro_batches = schedule.cluster, schedule.micro_batches
-    busy = dict.fromkeys(RESOURCES, 0.0)
+    """Return the work of each resource in a step [s]: closed form, what the tasks of a simulation add up to.
+
+    Of several systems it is that of the mean; a simulation is of the slowest, which computes `straggle` longer.
+    """
+    cluster, micro_batches, feed = schedule.cluster, schedule.micro_batches, schedule.feed
+    busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
     into = out = weights = 0
     for section in schedule.sections:
         for op in section.ops:
@@ -310,9 +377,12 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
             sums = micro_batches * op.parts - (op.weights > 0 and not cluster.waits_for_norm)
             moved_bytes = max(0, 2 * sums - 1) * op.gradient_bytes // op.parts
             busy[MEMORY] += section.count * moved_bytes / cluster.memory_bytes_per_s
-    busy[WORKERS] = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
-    busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.link_bytes_per_s
-    busy[INGRESS] = busy[WORKERS] + into / cluster.io_bytes_per_s
+    busy[WORKERS] = inputs_s = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
+    if feed is not None:
+        busy[WORKERS], busy[SERVERS] = micro_batches * feed.workers_s, micro_batches * feed.servers_s
+        busy[COORDINATOR] = feed.step_s
+    busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.reduce_rate
+    busy[INGRESS] = inputs_s + into / cluster.io_bytes_per_s
     busy[EGRESS] = out / cluster.io_bytes_per_s
     update_s = cluster.update_memory_s(weights, gradient_waited=schedule.gradients_wait)
     busy[MEMORY] += into / cluster.memory_bytes_per_s + update_s
@@ -341,6 +411,8 @@ class _Builder:
         """what the next task of the systems waits for beside it"""
         self.ahead: int | None = None
         """the task of the systems before the last"""
+        self.entered: list[int] = []
+        """tasks that brought micro-batches in"""
 
     def run(self, steps: int) -> StepSimulation:
         """Return the simulation of so many steps."""
@@ -354,10 +426,7 @@ class _Builder:
     def _step(self) -> None:
         stored: list[tuple[str, StreamedOp, int]] = []
         for number in range(self.schedule.micro_batches):
-            after = [] if self.compute is None else [(self.compute, -math.inf)]
-            size, rate = self.schedule.input_bytes, self.cluster.io_bytes_per_s
-            read = self._add(WORKERS, "batch", size, rate, after=after)
-            self.before.append((self._add(INGRESS, "batch", size, rate, along=[(read, 0.0)]), 0.0))
+            self.before.append((self._batch(number), 0.0))
             for ops, _ in self.layers:
                 for name, op in ops:
                     self._op(name, "forward", op.forward_s, op.weight_bytes)
@@ -377,6 +446,25 @@ class _Builder:
             if op.weights:
                 waits = [(self._update(name, op, after=waits), 0.0)]
 
+    def _batch(self, number: int) -> int:
+        """Bring in the samples of a micro-batch; return the task that does."""
+        after = [] if self.compute is None else [(self.compute, -math.inf)]
+        size, rate, feed = self.schedule.input_bytes, self.cluster.io_bytes_per_s, self.schedule.feed
+        if feed is None:
+            read = self._add(WORKERS, "batch", size, rate, after=after)
+            return self._add(INGRESS, "batch", size, rate, along=[(read, 0.0)])
+        # Buffers hold a step, and the micro-batch that is on its way.
+        ahead, micro_batches = self.schedule.micro_batches + 1, self.schedule.micro_batches
+        room = [(self.entered[-ahead], 0.0)] if len(self.entered) >= ahead else []
+        ready = self.simulation.add(WORKERS, feed.workers_s, "batch", after=room)
+        held = self.simulation.add(SERVERS, feed.servers_s, "batch", after=[(ready, 0.0)])
+        self.moved[ready] = self.moved[held] = size
+        if number == 0:
+            begun = [(self.entered[-micro_batches], -math.inf)] if self.entered else []
+            after.append((self.simulation.add(COORDINATOR, feed.step_s, "step", after=begun), 0.0))
+        self.entered.append(self._add(INGRESS, "batch", size, rate, after=after, along=[(held, 0.0)]))
+        return self.entered[-1]
+
     def _op(self, name: str, phase: str, seconds: float, weight_bytes: int) -> None:
         along = []
         if weight_bytes:
@@ -393,7 +481,8 @@ class _Builder:
 
     def _compute(self, name: str, seconds: float, along: list[tuple[int, float]]) -> int:
         after = self.before if self.compute is None else [*self.before, (self.compute, 0.0)]
-        task = self.simulation.add(COMPUTE, seconds, name, after=after, along=along)
+        slowest_s = seconds * (1 + self.cluster.straggle)
+        task = self.simulation.add(COMPUTE, slowest_s, name, after=after, along=along)
         self.ahead, self.compute, self.before = self.compute, task, []
         return task
 
@@ -407,7 +496,7 @@ class _Builder:
         # It is not kept on the wafer: the next op may begin when it is out, but for what buffers hold.
         self.before.append((leave, -cluster.prefetch_s))
         hops = [(leave, cluster.hops_s)]
-        reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.link_bytes_per_s, along=hops)
+        reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.reduce_rate, along=hops)
         is_last = number == self.schedule.micro_batches - 1
         is_updated = is_last and op.weights > 0 and not cluster.waits_for_norm
         # Each sum is written, each but the first read before; the last goes into the update.

@@ -8,13 +8,17 @@ from cstool.models.statistics import count_statistics
 from cstool.perf.cluster import (
     BROADCAST,
     COMPUTE,
+    COORDINATOR,
     EGRESS,
     FILLING,
+    HOSTS,
     INGRESS,
     LATENCY,
     NUMBER_BYTES,
     REDUCE,
     RESOURCES,
+    SERVERS,
+    STRAGGLERS,
     UPDATING,
     WORKERS,
     Cluster,
@@ -22,9 +26,12 @@ from cstool.perf.cluster import (
     Section,
     Step,
     StreamedOp,
+    held_up,
     step_of,
 )
+from cstool.perf.hosts import Feed, feed_of
 from cstool.perf.pe import input_bytes
+from cstool.perf.stragglers import slowest_of
 from cstool.system import System
 
 
@@ -63,6 +70,8 @@ def schedule_of(artifact: Artifact, update_ops: int) -> Schedule:
         prefetch_bytes=plan.prefetch_bytes,
         optimizer_states=need.optimizer_bytes / need.gradient_bytes if need.gradient_bytes else 0.0,
         waits_for_norm=artifact.waits_for_norm,
+        straggle=_straggle(system, artifact.num_csx),
+        reduce_bytes_per_s=None if swarmx is None or artifact.num_csx == 1 else swarmx.reduce_bytes_per_s,
     )
     sections = tuple(
         Section(
@@ -76,8 +85,22 @@ def schedule_of(artifact: Artifact, update_ops: int) -> Schedule:
         )
         for segment, kernels, planned in zip(artifact.graph.segments, artifact.kernels, plan.kernels, strict=True)
     )
-    sample_bytes = input_bytes(artifact.graph.inputs, artifact.operand_bits)
-    return Schedule(sections, cluster, plan.micro_batches, artifact.micro_batch_size * sample_bytes)
+    size = artifact.micro_batch_size * input_bytes(artifact.graph.inputs, artifact.operand_bits)
+    return Schedule(sections, cluster, plan.micro_batches, size, _feed(artifact, artifact.micro_batch_size))
+
+
+def _straggle(system: System, num_csx: int) -> float:
+    """How much longer than the mean the slowest of so many systems computes, over the mean."""
+    return 0.0 if system.swarmx is None else slowest_of(num_csx, system.swarmx.straggler_share)
+
+
+def _feed(artifact: Artifact, samples: int) -> Feed | None:
+    """What the hosts of a system take for so many samples; None if they take no time."""
+    software = artifact.system.software
+    if software is None:
+        return None
+    tokens = artifact.tokens if artifact.tokens > 1 else 0
+    return feed_of(software, samples * tokens, samples * input_bytes(artifact.graph.inputs, artifact.operand_bits))
 
 
 def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: StreamedKernel) -> StreamedOp:
@@ -116,7 +139,8 @@ def _pipelined_step(artifact: Artifact) -> Step:
     """Time of a pipelined step: that of one system, and of the sums of gradients over all of them.
 
     Weights and their updates are on the wafers. Where there are several, gradients leave every system after its last
-    sample, are reduced by SwarmX, and the sums come back; each system then makes the same update.
+    sample, are reduced by SwarmX, and the sums come back; each system then makes the same update. They wait for the
+    slowest before.
     """
     plan, system = artifact.pipelined, artifact.system
     assert plan is not None
@@ -124,16 +148,20 @@ def _pipelined_step(artifact: Artifact) -> Step:
     per_replica = -(-samples // (plan.replicas[0] * plan.replicas[1]))
     beat_s = plan.stages[plan.bottleneck].cycles.total / clock_hz
     inputs_s = samples * input_bytes(artifact.graph.inputs, artifact.operand_bits) / system.io_bytes_per_s
+    straggle, feed = _straggle(system, artifact.num_csx), _feed(artifact, samples)
     work_s, filling_s = per_replica * beat_s, artifact.filling_beats * beat_s
     update_s = plan.update_cycles / clock_hz
     exchange_s, hops_s = exchange(system, artifact.graph.trained_count, artifact.num_csx)
-    busy = dict.fromkeys(RESOURCES, 0.0)
+    busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
     busy[COMPUTE] = work_s
     busy[WORKERS] = inputs_s
+    if feed is not None:
+        busy[WORKERS], busy[SERVERS], busy[COORDINATOR] = feed.workers_s, feed.servers_s, feed.step_s
     busy[INGRESS] = inputs_s + exchange_s
     busy[EGRESS] = busy[REDUCE] = busy[BROADCAST] = exchange_s
     spent = {
         COMPUTE: work_s,
+        STRAGGLERS: straggle * work_s,
         FILLING: filling_s,
         # Where samples come slower than the stages take them, the rest of the time is the links'.
         INGRESS: max(0.0, inputs_s - work_s - filling_s),
@@ -141,9 +169,11 @@ def _pipelined_step(artifact: Artifact) -> Step:
         EGRESS: exchange_s,
         LATENCY: hops_s,
     }
-    one_by_one = samples * sum(stage.cycles.total for stage in plan.stages) / clock_hz
-    serial_s = one_by_one + update_s + 2 * inputs_s + 4 * exchange_s + hops_s
-    return Step({name: seconds for name, seconds in spent.items() if seconds > 0}, busy, serial_s)
+    one_by_one = (1 + straggle) * samples * sum(stage.cycles.total for stage in plan.stages) / clock_hz
+    hosts_s = 0.0 if feed is None else feed.workers_s + feed.servers_s + feed.step_s
+    serial_s = one_by_one + update_s + 2 * inputs_s + 4 * exchange_s + hops_s + hosts_s
+    spent = {name: seconds for name, seconds in spent.items() if seconds > 0}
+    return Step(held_up(spent, feed, 1), busy, serial_s)
 
 
 def exchange(system: System, weights: int, num_csx: int) -> tuple[float, float]:
