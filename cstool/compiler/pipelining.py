@@ -6,7 +6,7 @@ stage are computed again where nothing fits otherwise, or where that is faster.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -44,6 +44,10 @@ SLACK = 1.05
 """by which an estimate may be above the best plan so far, to be worth a placement"""
 
 
+_Choice = tuple[tuple[int, int], bool]
+"""replicas, and whether activations are computed again"""
+
+
 @dataclass(frozen=True)
 class _Candidate:
     """Replicas, and what a step would take with them."""
@@ -52,9 +56,18 @@ class _Candidate:
     replicas: tuple[int, int]
     is_recomputed: bool
 
+    @property
+    def choice(self) -> _Choice:
+        """What is chosen."""
+        return self.replicas, self.is_recomputed
 
-def place_stages(program: Program) -> Program:
-    """Choose replicas and give every stage its region; or say what does not fit."""
+
+def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program:
+    """Choose replicas and give every stage its region; or say what does not fit.
+
+    Args:
+        without: choices that are known to have no routes
+    """
     if not program.request.considers(PIPELINED):
         return program
     if (barrier := program.graph.barrier) is not None:
@@ -70,7 +83,7 @@ def place_stages(program: Program) -> Program:
     streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
     choices = {"none": (False,), "all": (True,)}.get(program.request.recompute, (False, True))
     for is_recomputed in choices:
-        found = _candidates(chain, is_recomputed)
+        found = [each for each in _candidates(chain, is_recomputed) if each.choice not in without]
         if streaming_cycles is not None and found and found[0].estimate_cycles > HOPELESS * streaming_cycles:
             if best is None and (is_recomputed == choices[-1] or program.request.recompute == "needed"):
                 return _not_placed(program, found[0].estimate_cycles, streaming_cycles)
@@ -107,10 +120,25 @@ class _Placed:
 
 
 def route_edges(program: Program) -> Program:
-    """Connect the regions: routes, and their colors; without a plan if the colors do not suffice."""
-    plan = program.pipelined
-    if plan is None:
+    """Connect the regions: routes, and their colors; where these do not suffice, regions of the next best choice.
+
+    Without a plan if no choice has routes.
+    """
+    unrouted: Misfit | None = None
+    placed, without = program, set[_Choice]()
+    while (plan := placed.pipelined) is not None:
+        found = _routed(placed, plan)
+        if isinstance(found, Program):
+            return found
+        unrouted = unrouted or found
+        without.add((plan.replicas, placed.recompute[PIPELINED].levels > 0))
+        placed = place_stages(replace(program, pipelined=None), without)
+    if unrouted is None:
         return program
+    return replace(program, pipelined=None).with_known(PIPELINED, misfits=unrouted)
+
+
+def _routed(program: Program, plan: PipelinedPlan) -> Program | Misfit:
     links, chain = program.request.system.links, Chain(program)
     edges = list(chain.edges(chain.samples(plan.replicas)))
     colors = range(len(KERNEL_COLORS), links.colors - links.io_colors)
@@ -119,8 +147,7 @@ def route_edges(program: Program) -> Program:
         routes = route(regions, edges, plan.stages[plan.bottleneck].cycles.total, colors)
     except NoColors as error:
         rule = f"must have colors of their own where they meet, of {len(colors)}"
-        misfit = Misfit(f"{len(edges)} routes", rule, str(error))
-        return replace(program, pipelined=None).with_known(PIPELINED, misfits=misfit)
+        return Misfit(f"{len(edges)} routes", rule, str(error))
     return with_step(replace(program, pipelined=replace(plan, routes=routes)), PIPELINED)
 
 
