@@ -112,6 +112,14 @@ def estimate(
         float,
         option("--expert_imbalance", "F", "Tokens of the busiest expert of each layer, as a multiple of the mean."),
     ] = 1.0,
+    software: Annotated[
+        str | None,
+        option("--software", "RELEASE", "Whose hosts feed the systems, such as 2.0.", show_default="hosts keep up"),
+    ] = None,
+    num_workers_per_csx: Annotated[
+        int | None,
+        option("--num_workers_per_csx", "N", "With --software: input workers of each system.", min=1, show_default="1"),
+    ] = None,
     trace: Annotated[
         Path | None, option("--trace", "FILE", "Write a step as a timeline in Chrome's trace format, .json.")
     ] = None,
@@ -193,6 +201,8 @@ def estimate(
         execution_mode=execution_mode,
         recompute=recompute,
         expert_imbalance=expert_imbalance,
+        software=software,
+        workers=num_workers_per_csx,
     )
     if trace is not None:
         write_timeline(found.estimate, trace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,8 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     yield "throughput", f"{rate}, {number_text(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
     yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
     yield "SwarmX", _tree_text(found)
+    if system.software is not None:
+        yield "hosts", _hosts_text(found)
     yield "MemoryX", _memoryx_text(found)
     yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
     if found.days is not None:
@@ -98,6 +101,15 @@ def _tree_text(found: Estimate) -> str:
     if swarmx is None or not found.stages:
         return "no stage: one system"
     return f"{counted(found.stages, 'stage')} of fan-out {swarmx.fan_out}"
+
+
+def _hosts_text(found: Estimate) -> str:
+    software = found.artifact.system.software
+    assert software is not None
+    rate = software.worker_tokens_per_s
+    said = "taken to keep up" if rate is None else f"of {number_text(rate)} tokens/s"
+    workers, servers = counted(software.workers, "input worker"), counted(software.servers, "activation server")
+    return f"release {software.release}: {workers} {said} and {servers} to a system"
 
 
 def _memoryx_text(found: Estimate) -> str:
@@ -197,6 +209,7 @@ def estimate_document(estimates: Estimates) -> dict[str, Any]:
             "smallest_compute_bound_samples_per_csx": estimates.smallest,
             "resources": {name: {"work_s": s, "busy": found.busy[name]} for name, s in found.step.busy_s.items()},
             "spent_s": found.step.spent_s,
+            "software": None if artifact.system.software is None else asdict(artifact.system.software),
             "limits": found.limits,
             "longest_resource_s": found.step.longest_s,
             "serial_s": found.step.serial_s,

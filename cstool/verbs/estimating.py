@@ -87,6 +87,8 @@ def estimate(
     execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
     recompute: Literal["needed", "fastest"] = "fastest",
     expert_imbalance: float = 1.0,
+    software: str | None = None,
+    num_workers_per_csx: int | None = None,
 ) -> Estimate:
     """Predict a training step on the modelled cluster; nothing runs, and no data is needed.
 
@@ -101,6 +103,8 @@ def estimate(
         execution_mode: how the model uses the wafer; "auto" takes what is faster
         recompute: compute activations again where that is faster, or where it is needed
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
+        software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
+        num_workers_per_csx: input workers of each system; None for as many as a run has unless it asks for others
 
     Returns:
         Time of a step [s], what bounds it, tokens/s, power [W], the artifact; all of it modelled
@@ -111,7 +115,17 @@ def estimate(
         ParamsError: the file breaks rules, or there is no such system
     """
     found = _estimator(
-        params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance
+        params,
+        overrides,
+        system,
+        batch_per_csx,
+        memoryx,
+        tokens,
+        execution_mode,
+        recompute,
+        expert_imbalance,
+        software=software,
+        workers=num_workers_per_csx,
     )
     return found.at(found.request.params.num_csx if num_csx is None else num_csx)
 
@@ -128,6 +142,8 @@ def estimate_scaling(
     execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
     recompute: Literal["needed", "fastest"] = "fastest",
     expert_imbalance: float = 1.0,
+    software: str | None = None,
+    num_workers_per_csx: int | None = None,
 ) -> list[Row]:
     """Predict a training step on several numbers of systems, side by side.
 
@@ -136,6 +152,7 @@ def estimate_scaling(
         num_csx: numbers of systems
         overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance: as for
             `estimate`
+        software, num_workers_per_csx: likewise
 
     Returns:
         For each number the estimate, or why there is none, with its speedup over the first
@@ -147,7 +164,17 @@ def estimate_scaling(
     from cstool.estimation import scale
 
     found = _estimator(
-        params, overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance
+        params,
+        overrides,
+        system,
+        batch_per_csx,
+        memoryx,
+        tokens,
+        execution_mode,
+        recompute,
+        expert_imbalance,
+        software=software,
+        workers=num_workers_per_csx,
     )
     return scale(found, num_csx)
 
@@ -321,6 +348,7 @@ def _estimator(
     execution_mode: str,
     recompute: str,
     expert_imbalance: float = 1.0,
+    **more: Any,
 ) -> Estimator:
     check_choice("execution_mode", execution_mode, EXECUTION_MODES)
     check_choice("recompute", recompute, RECOMPUTE)
@@ -335,6 +363,7 @@ def _estimator(
         execution_mode=execution_mode,
         recompute=recompute,
         expert_imbalance=expert_imbalance,
+        **more,
     )
     return Estimator(request)
 
