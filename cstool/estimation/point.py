@@ -185,10 +185,11 @@ class Estimator:
                     recompute=self.request.recompute,
                     micro_batch_size=micro_batch_size,
                     expert_imbalance=self.request.expert_imbalance,
+                    variant=self.request.variants,
                 )
             except CompileError:
                 # That MemoryX is too small says more than what else does not fit.
-                _check_memoryx(params, system, compiler.count_memoryx(params, system))
+                _check_memoryx(params, system, compiler.count_memoryx(params, system, variant=self.request.variants))
                 raise
             self._compiled[key] = artifact
         return self._compiled[key]
@@ -205,6 +206,7 @@ class Estimator:
                 self.request.system,
                 micro_batch_size=micro_batch_size,
                 expert_imbalance=self.request.expert_imbalance,
+                variant=self.request.variants,
             )
         )
         return shares["ingress"] + shares["egress"]
