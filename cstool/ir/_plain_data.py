@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from cstool.system import System
 
 LEFT_OUT: Mapping[tuple[type, str], Any] = MappingProxyType(
-    {(System, "sources"): MappingProxyType({}), (System, "hosts"): None}
+    {(System, "sources"): MappingProxyType({}), (System, "hosts"): None, (System, "servers"): None}
 )
 """fields that are not written -> what they are after reading"""
 IF_UNUSUAL = "written if unusual"

@@ -18,6 +18,7 @@ from cstool.system.system import (
     MemoryXUnit,
     ProcessingElement,
     Release,
+    ServersUnit,
     SwarmXUnit,
     System,
 )
@@ -74,7 +75,7 @@ _KINDS: dict[str, Any] = {
     **dict.fromkeys(("code_bytes", "stack_bytes", "accumulator_cache_bytes"), _PeBytes),
     **dict.fromkeys(("vector_op_cycles", "ramp_cycles", "io_colors"), _Whole),
     "efficiency": _Share,
-    "capacity_bytes": _Bytes,
+    **dict.fromkeys(("capacity_bytes", "memoryx_node_bytes"), _Bytes),
     "units_bytes": _Counts,
     "straggler_share": _Sourced[Annotated[float, Field(ge=0, le=1)]],
 }
@@ -86,6 +87,7 @@ _PARTS = {
     "memoryx": MemoryXUnit,
     "swarmx": SwarmXUnit,
     "hosts": HostsUnit,
+    "servers": ServersUnit,
 }
 _RELEASE_NAME = re.compile(r"[0-9]+\.[0-9]+")
 
@@ -113,7 +115,7 @@ def _section_of(part: type) -> type[Section]:
 
 
 class _Cluster(Section):
-    null_counts: ClassVar[frozenset[str]] = frozenset({"memoryx", "swarmx", "hosts"})
+    null_counts: ClassVar[frozenset[str]] = frozenset({"memoryx", "swarmx", "hosts", "servers"})
 
 
 _SystemSection = _section(
@@ -128,7 +130,7 @@ _SystemSection = _section(
         },
     },
     _Cluster,
-    optional=("hosts",),
+    optional=("hosts", "servers"),
 )
 
 

@@ -162,6 +162,23 @@ class HostsUnit:
 
 
 @dataclass(frozen=True)
+class ServersUnit:
+    """The servers around the systems of a cluster: those of MemoryX and SwarmX, and the hosts.
+
+    Args:
+        power_w: of a server [W]
+        memoryx_nodes: servers of the MemoryX of a job, at the least
+        memoryx_node_bytes: memory of each of them
+        swarmx_nodes_per_csx: servers of SwarmX for each system
+    """
+
+    power_w: float
+    memoryx_nodes: int
+    memoryx_node_bytes: int
+    swarmx_nodes_per_csx: int
+
+
+@dataclass(frozen=True)
 class Software:
     """The release of the software that drives a run, and the hosts that it has for each system.
 
@@ -202,6 +219,7 @@ class System:
         sources: dotted key of the file -> (status, source) of the number there
         hosts: None where nothing is known of them
         software: that drives them; None for hosts that take no time
+        servers: around the systems, and what they draw; None where nothing is known of them
     """
 
     name: str
@@ -218,6 +236,7 @@ class System:
     swarmx: SwarmXUnit | None
     sources: Mapping[str, tuple[str, str]] = field(compare=False, repr=False)
     hosts: HostsUnit | None = field(default=None, compare=False, repr=False)
+    servers: ServersUnit | None = field(default=None, compare=False, repr=False)
     software: Software | None = field(default=None, metadata=_IF_UNUSUAL)
 
     def peak_flops(self, operand_bits: int) -> float:
