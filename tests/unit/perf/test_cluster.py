@@ -11,11 +11,16 @@ from cstool.perf import cluster as module
 from cstool.perf.cluster import (
     BROADCAST,
     COMPUTE,
+    COORDINATOR,
     EGRESS,
+    HOSTS,
     INGRESS,
     MEMORY,
     PROCESSORS,
     REDUCE,
+    SERVERS,
+    STRAGGLERS,
+    WORKERS,
     Cluster,
     Schedule,
     Section,
@@ -24,6 +29,7 @@ from cstool.perf.cluster import (
     simulate,
     step_of,
 )
+from cstool.perf.hosts import Feed
 
 A = StreamedOp("a", forward_s=4.0, delta_s=3.0, gradient_s=2.0, weight_bytes=2, gradient_bytes=2, weights=1)
 B = StreamedOp("b", forward_s=1.0, delta_s=1.0, gradient_s=0.0)
@@ -131,7 +137,73 @@ def test_buffers_let_the_next_stream_begin_earlier():
     assert [found[1][0] for found in starts] == [7.0, 6.0]
 
 
+FED = replace(AB, feed=Feed(workers_s=20.0, servers_s=2.0, step_s=3.0), input_bytes=1)
+
+
+def test_a_step_that_waits_for_its_input_worker_by_hand():
+    """The step of a and b takes 13 s; their batch takes a worker 20 s, a server 2 s, and a link 1 s.
+
+    The link carries what the server passes on, so the first batch is there at 22, and a computes from then on. The
+    worker goes on meanwhile, and has the second one ready at 40, the third one at 60: from then on a step takes 20 s.
+    """
+    found = simulate(FED, steps=3)
+    assert spans(found, "batch", WORKERS) == [(0.0, 20.0), (20.0, 40.0), (40.0, 60.0)]
+    assert spans(found, "batch", SERVERS) == [(20.0, 22.0), (40.0, 42.0), (60.0, 62.0)]
+    assert spans(found, "batch", INGRESS) == [(20.0, 22.0), (40.0, 42.0), (60.0, 62.0)]
+    # It starts every step, the next one as soon as the batch of this one comes in.
+    assert spans(found, "step", COORDINATOR) == [(0.0, 3.0), (20.0, 23.0), (40.0, 43.0)]
+    assert [start for start, _ in spans(found, "a forward", COMPUTE)] == [22.0, 42.0, 62.0]
+    assert found.step_s == 20.0
+    step = step_of(FED)
+    assert (step.seconds, step.bound) == (20.0, WORKERS)
+    unfed = step_of(replace(FED, feed=None))
+    assert step.spent_s == {**unfed.spent_s, WORKERS: 20.0 - unfed.seconds}
+
+
+def test_a_step_that_waits_for_the_coordinator_by_hand():
+    found = simulate(replace(FED, feed=Feed(1.0, 1.0, 30.0)), steps=3)
+    assert spans(found, "step", COORDINATOR) == [(0.0, 30.0), (30.0, 60.0), (60.0, 90.0)]
+    assert found.step_s == 30.0
+    assert step_of(replace(FED, feed=Feed(1.0, 1.0, 30.0))).bound == COORDINATOR
+
+
+def test_hosts_that_keep_up_cost_nothing_and_are_shown_at_work():
+    step, unfed = step_of(replace(FED, feed=Feed(6.0, 2.0, 3.0))), step_of(replace(FED, feed=None))
+    assert step.seconds == unfed.seconds > 6.0
+    assert step.spent_s == unfed.spent_s
+    assert (step.busy_s[WORKERS], step.busy_s[SERVERS], step.busy_s[COORDINATOR]) == (6.0, 2.0, 3.0)
+    assert not set(HOSTS) & set(unfed.busy_s)
+
+
+def test_the_slowest_system_computes_longer_by_hand():
+    """Compute takes a tenth more: a's 4 s forward are 4.4, and so on; the links are as fast as ever.
+
+    a ends forward at 5.4, b's three take 2.2, a's delta and gradient 5.5: 13.1 instead of 12, and the sum is a second
+    behind. Of that the mean system would have computed 11 s.
+    """
+    slow = replace(AB, cluster=replace(CLUSTER, straggle=0.1))
+    found = simulate(slow, steps=2)
+    assert spans(found, "a forward", COMPUTE)[0] == pytest.approx((1.0, 5.4))
+    assert spans(found, "a gradient", COMPUTE)[0] == pytest.approx((10.9, 13.1))
+    assert found.step_s == pytest.approx(14.1)
+    step = step_of(slow)
+    assert step.seconds == pytest.approx(14.1)
+    assert step.busy_s[COMPUTE] == 11.0
+    assert step.spent_s[STRAGGLERS] == pytest.approx(0.1 * step.spent_s[COMPUTE])
+
+
+def test_sums_are_made_no_faster_than_a_node_adds():
+    """a's gradient of 2 bytes is reduced from 11 to 13 at a byte a second; at half of that it is through at 15."""
+    found = simulate(replace(AB, cluster=replace(CLUSTER, reduce_bytes_per_s=0.5)), steps=1)
+    assert spans(found, "a gradient", REDUCE) == [(11.0, 15.0)]
+    found = simulate(replace(AB, cluster=replace(CLUSTER, reduce_bytes_per_s=9.0)), steps=1)
+    assert spans(found, "a gradient", REDUCE) == [(11.0, 13.0)]
+
+
 SECONDS = st.floats(0.01, 5.0)
+
+
+FEEDS = st.builds(Feed, st.floats(0, 40), st.floats(0, 20), st.floats(0, 60))
 
 
 @st.composite
@@ -165,8 +237,10 @@ def steps(draw: st.DrawFn) -> Schedule:
         draw(st.integers(0, 5)),
         draw(st.integers(0, 2)),
         draw(st.booleans()),
+        straggle=draw(st.sampled_from([0.0, 0.05])),
+        reduce_bytes_per_s=draw(st.sampled_from([None, 1.0])),
     )
-    return Schedule(sections, cluster, draw(st.integers(1, 3)), draw(st.integers(0, 10)))
+    return Schedule(sections, cluster, draw(st.integers(1, 3)), draw(st.integers(0, 10)), draw(st.none() | FEEDS))
 
 
 @given(steps())
@@ -183,7 +257,24 @@ def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_oth
 def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
     found = simulate(schedule, steps=1).simulation.busy_s()
     for resource, seconds in busy_of(schedule).items():
-        assert found.get(resource, 0.0) == pytest.approx(seconds, rel=1e-9, abs=1e-9)
+        # A simulation is of the slowest system.
+        longer = 1 + schedule.cluster.straggle * (resource == COMPUTE)
+        assert found.get(resource, 0.0) == pytest.approx(longer * seconds, rel=1e-9, abs=1e-9)
+
+
+@given(steps(), FEEDS)
+@settings(max_examples=60, deadline=None)
+def test_what_hosts_hold_up_is_what_many_simulated_steps_say(schedule, feed):
+    """The closed form takes the longer of the step and its hosts, each of which starts once, and then keeps its beat."""
+    fed, steps = replace(schedule, feed=feed), 16
+    found, unfed = step_of(fed), step_of(replace(schedule, feed=None))
+    hosts_s = [schedule.micro_batches * feed.workers_s, schedule.micro_batches * feed.servers_s, feed.step_s]
+    assert found.seconds == pytest.approx(max(unfed.seconds, *hosts_s))
+    assert found.seconds >= unfed.seconds
+    run = simulate(fed, steps)
+    ends = [run.timeline.ends[task] for task in run.last]
+    starting_s = unfed.serial_s + sum(hosts_s)
+    assert abs((ends[-1] - ends[0]) - (steps - 1) * found.seconds) <= starting_s
 
 
 @given(steps(), st.sampled_from(["forward_s", "delta_s", "weight_bytes"]))
