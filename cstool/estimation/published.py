@@ -3,8 +3,10 @@
 Each result of `perf/published.yaml` names its conditions; every kind of quantity has a function here that predicts it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -13,6 +15,7 @@ import yaml
 
 import cstool.perf
 from cstool.errors import CompileError, EstimateError
+from cstool.estimation.bands import Band, Case, Known, band_from, case_of, without
 from cstool.estimation.point import Estimate, Estimator
 from cstool.estimation.request import make_request
 from cstool.params import parse_params
@@ -22,7 +25,7 @@ from cstool.perf.wafer import schedule_of
 from cstool.system import load_system
 
 FILE = Path(cstool.perf.__file__).parent / "published.yaml"
-USES = ("fitted", "chosen", "held out", "headline")
+USES = ("fitted", "chosen", "held out", "host-bound", "headline")
 HIDDEN_STEP = 12_800
 """widths that are tried for a layer that fits: whole heads, over all of them"""
 
@@ -36,7 +39,7 @@ class Published:
         says: what is claimed or was measured
         source: where it stands
         status: "R1" read in the primary text or a raw log, "R2" second-hand
-        use: "fitted", "chosen", "held out" or "headline"
+        use: "fitted", "chosen", "held out", "host-bound" or "headline"
         quantity: what is compared
         published: its value
         system: name
@@ -48,8 +51,14 @@ class Published:
         sparsity: share of zeros
         tokens: to train with
         size: of a matrix on one PE
+        micro_batch_size: of a system, where the source states it; None for the fastest
+        software: release whose hosts feed the systems, of those that the system file has; None for hosts that take no
+            time
+        workers: input workers of each system; None for as many as a run has unless it asks for others
+        fits: the number of a system file that comes from it; "" for none
         relative_to: model and batch_per_csx of what a utilization is over
         assumed: conditions that the source does not state
+        reason: why the model is far off, where that is known
     """
 
     name: str
@@ -68,8 +77,18 @@ class Published:
     sparsity: float = 0.0
     tokens: int | None = None
     size: int | None = None
+    micro_batch_size: int | None = None
+    software: str | None = None
+    workers: int | None = None
+    fits: str = ""
     relative_to: Mapping[str, Any] | None = None
     assumed: Sequence[str] = ()
+    reason: str = ""
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the quantity grows with the time that something takes; else it is a rate, or as good as one."""
+        return self.quantity.endswith(("cycles", "days", "_s")) and not self.quantity.endswith("_per_s")
 
 
 @dataclass(frozen=True)
@@ -80,16 +99,33 @@ class Prediction:
         result: as published
         predicted: by the model; None if the model does not fit
         note: in words, what else the model says of it
+        case: what it is like; None for claims
+        band: four fifths of results like it, by the held-out ones but for itself; None for claims
     """
 
     result: Published
     predicted: float | None
     note: str = ""
+    case: Case | None = None
+    band: Band | None = None
 
     @property
     def error(self) -> float | None:
         """Predicted over published, less one."""
         return None if self.predicted is None else self.predicted / self.result.published - 1
+
+    @property
+    def log_time(self) -> float | None:
+        """Logarithm of published over predicted time; None if nothing is predicted."""
+        if self.predicted is None:
+            return None
+        log = math.log(self.predicted / self.result.published)
+        return -log if self.result.is_time else log
+
+    @property
+    def is_within(self) -> bool:
+        """Whether what is published is in the range that the other held-out results give."""
+        return self.band is not None and self.log_time is not None and self.band.holds(self.log_time)
 
 
 @dataclass(frozen=True)
@@ -130,9 +166,19 @@ def predict(result: Published) -> Prediction:
     """The modelled counterpart of a result."""
     try:
         predicted, note = QUANTITIES[result.quantity](result)
+        case = _case(result)
     except (CompileError, EstimateError) as error:
         return Prediction(result, None, error.message)
-    return Prediction(result, predicted, note)
+    return Prediction(result, predicted, note, case)
+
+
+def _case(result: Published) -> Case | None:
+    """What a result is like, by which the range of an estimate is chosen; None for claims."""
+    if result.use == "headline":
+        return None
+    if result.model is None:
+        return Case("one PE", system=result.system)
+    return case_of(_estimate(result))
 
 
 @dataclass(frozen=True)
@@ -149,9 +195,23 @@ class Comparison:
 
 
 def compare() -> Comparison:
-    """Predict all published results."""
-    predictions = tuple(map(predict, load_published()))
+    """Predict all published results, each with the range that the held-out ones give, but for itself."""
+    found = tuple(map(predict, load_published()))
+    known = known_of(found)
+    predictions = tuple(
+        each if each.case is None else replace(each, band=band_from(each.case, without(known, each.result.name)))
+        for each in found
+    )
     return Comparison(predictions, {use: errors_of(predictions, use) for use in USES if use != "headline"})
+
+
+def known_of(predictions: Iterable[Prediction]) -> list[Known]:
+    """What the held-out ones say of how far others are off."""
+    return [
+        Known(each.result.name, each.case, each.log_time)
+        for each in predictions
+        if each.result.use == "held out" and each.case is not None and each.log_time is not None
+    ]
 
 
 def errors_of(predictions: Sequence[Prediction], use: str) -> Errors | None:
@@ -176,16 +236,52 @@ def _estimator(result: Published) -> Estimator:
         init["sparsity"] = result.sparsity
     batch = result.batch_per_csx or result.batch_size
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch}
+    if result.micro_batch_size is not None:
+        loader["micro_batch_size"] = result.micro_batch_size
     trainer = {"init": init, "fit": {"train_dataloader": loader}}
     params = parse_params(yaml.safe_dump({"trainer": trainer}), result.name)
     request = make_request(
-        params, result.system, batch_per_csx=result.batch_per_csx, execution_mode=result.execution_mode
+        params,
+        result.system,
+        batch_per_csx=result.batch_per_csx,
+        execution_mode=result.execution_mode,
+        software=result.software,
+        workers=result.workers,
     )
     return Estimator(replace(request, tokens=result.tokens))
 
 
 def _estimate(result: Published) -> Estimate:
-    return _estimator(result).at(result.num_csx)
+    """The estimate of a result; several of its quantities, and several results, ask for the same."""
+    plain = replace(
+        result,
+        name="",
+        says="",
+        source="",
+        status="",
+        use="",
+        quantity="",
+        published=1.0,
+        assumed=(),
+        fits="",
+        reason="",
+    )
+    return _estimate_once(_Conditions(replace(plain, relative_to=None)))
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """A result of which conditions alone count; equal ones have equal words."""
+
+    result: Published
+
+    def __hash__(self) -> int:
+        return hash(repr(self.result))
+
+
+@lru_cache(maxsize=256)
+def _estimate_once(conditions: _Conditions) -> Estimate:
+    return _estimator(conditions.result).at(conditions.result.num_csx)
 
 
 def _samples_per_s(result: Published) -> tuple[float, str]:
