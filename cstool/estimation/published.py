@@ -253,19 +253,8 @@ def _estimator(result: Published) -> Estimator:
 
 def _estimate(result: Published) -> Estimate:
     """The estimate of a result; several of its quantities, and several results, ask for the same."""
-    plain = replace(
-        result,
-        name="",
-        says="",
-        source="",
-        status="",
-        use="",
-        quantity="",
-        published=1.0,
-        assumed=(),
-        fits="",
-        reason="",
-    )
+    words = {"name": "", "says": "", "source": "", "status": "", "use": "", "quantity": "", "fits": "", "reason": ""}
+    plain = replace(result, **words, published=1.0, assumed=())  # type: ignore[arg-type]
     return _estimate_once(_Conditions(replace(plain, relative_to=None)))
 
 
