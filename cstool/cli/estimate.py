@@ -15,6 +15,7 @@ from cstool.cli.estimate_gpu import GpuFlags
 from cstool.cli.estimate_host import estimate_host
 from cstool.cli.estimate_infer import InferFlags, estimate_infer
 from cstool.cli.estimate_optimize import optimize
+from cstool.cli.estimate_variants import VariantFlags
 from cstool.cli.options import (
     ExecutionModeOption,
     JsonOption,
@@ -106,7 +107,8 @@ def estimate(
     ] = None,
     execution_mode: ExecutionModeOption = "auto",
     recompute: Annotated[
-        Recompute, flag("--recompute", "Compute activations again where that is faster, or where it is needed.")
+        Recompute,
+        flag("--recompute", "Compute activations again where that is faster, where it is needed, never, or always."),
     ] = "fastest",
     expert_imbalance: Annotated[
         float,
@@ -146,6 +148,7 @@ def estimate(
         ),
     ] = None,
     costs: CostFlags,
+    variants: VariantFlags,
     gpus: GpuFlags,
     infers: InferFlags,
     set_: SetOption = None,
@@ -158,8 +161,12 @@ def estimate(
     """
     if ctx.invoked_subcommand is not None:
         return
+    from cstool.cli.estimate_cost import print_cost, print_cost_scaling
     from cstool.cli.estimate_report import estimate_document, print_estimate, print_scaling, print_sparsities, write_csv
+    from cstool.cli.estimate_variants import print_choices, print_estimate_only
     from cstool.cli.published_report import print_published, published_document
+    from cstool.verbs.estimate_cost import check_cost, job_costs
+    from cstool.verbs.estimate_variants import recompute_choices
     from cstool.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
 
     names = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
@@ -187,23 +194,29 @@ def estimate(
         estimate_infer(params, set_ or (), infers, system=system, num_csx=num_csx, as_json=as_json)
         return
     _check_files(plot or (), trace, csv)
+    inputs = check_cost(tokens, **vars(costs))
     shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
     counts = () if num_csx is None else tuple(parse_counts(num_csx))
-    found = estimate_all(
-        params,
-        set_ or (),
-        system=system,
-        num_csx=counts,
-        sparsities=shares,
-        batch_per_csx=batch_per_csx,
-        memoryx=memoryx,
-        tokens=tokens,
-        execution_mode=execution_mode,
-        recompute=recompute,
-        expert_imbalance=expert_imbalance,
-        software=software,
-        workers=num_workers_per_csx,
-    )
+    asked: dict[str, Any] = {
+        "system": system,
+        "batch_per_csx": batch_per_csx,
+        "memoryx": memoryx,
+        "tokens": tokens,
+        "execution_mode": execution_mode,
+        "recompute": recompute,
+        "expert_imbalance": expert_imbalance,
+        "software": software,
+        "workers": num_workers_per_csx,
+        "frozen": variants.frozen,
+        "adapters": variants.adapters,
+    }
+    found = estimate_all(params, set_ or (), num_csx=counts, sparsities=shares, **asked)
+    priced = job_costs(found, params, inputs, overrides=set_ or ())
+    again: list[Any] = []
+    if variants.recompute_table:
+        again = recompute_choices(
+            params, set_ or (), num_csx=found.estimate.num_csx, sparsity=shares[0] if shares else None, **asked
+        )
     if trace is not None:
         write_timeline(found.estimate, trace)
     if csv is not None:
@@ -212,11 +225,19 @@ def estimate(
     if plot:
         draw_estimates(found, plot, theme)
     if as_json:
-        print_json(estimate_document(found))
+        print_json(estimate_document(found, priced, again))
         return
     print_estimate(found)
+    if variants.frozen or variants.adapters:
+        print_estimate_only()
+    if priced:
+        print_cost(priced[0])
+    if again:
+        print_choices(again)
     if found.scaling:
         print_scaling(found.scaling)
+    if len(priced) > 1:
+        print_cost_scaling(priced)
     if found.sparsities:
         print_sparsities(found.sparsities)
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.cli.compile_report import number_text, phases_document, print_summary
+from cstool.cli.estimate_cost import cost_document
+from cstool.cli.estimate_variants import choices_document, trained_text
 from cstool.cli.render import print_line, print_table
 from cstool.errors import EstimateError
 from cstool.words import bytes_text, counted, micro_batches_text, time_text
 
 if TYPE_CHECKING:
     from cstool.verbs.estimating import Estimates
-    from cstool.verbs.results import Artifact, Estimate, Row
+    from cstool.verbs.results import Artifact, Estimate, JobCost, RecomputeChoice, Row
 
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
@@ -65,6 +67,8 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     artifact = found.artifact
     system = artifact.system
     yield "mode", _mode_text(artifact)
+    if (trained := trained_text(found)) is not None:
+        yield "trained", trained
     if zeros := found.zero_weights:
         share = zeros / artifact.graph.parameter_count
         yield "zeros", f"{zeros:,} of all weights, {share:.1%}, are not stored, streamed or multiplied"
@@ -196,8 +200,15 @@ def print_sparsities(rows: Sequence[Row]) -> None:
     print("of ideal: the speedup over what the products that are left would allow")
 
 
-def estimate_document(estimates: Estimates) -> dict[str, Any]:
-    """Return the facts ready for JSON; everything that is modelled is under that name."""
+def estimate_document(
+    estimates: Estimates, costs: Sequence[JobCost] = (), choices: Sequence[RecomputeChoice] = ()
+) -> dict[str, Any]:
+    """Return the facts ready for JSON; everything that is modelled is under that name.
+
+    Args:
+        costs: of the job, for each number of systems; none where nobody asks
+        choices: of what is computed again
+    """
     found, artifact = estimates.estimate, estimates.estimate.artifact
     return {
         "model": artifact.graph.name,
@@ -214,6 +225,10 @@ def estimate_document(estimates: Estimates) -> dict[str, Any]:
             "longest_resource_s": found.step.longest_s,
             "serial_s": found.step.serial_s,
             "kernels": _kernels(artifact),
+            "trained_parameters": artifact.graph.trained_count,
+            "cost": cost_document(costs[0]) if costs else None,
+            "costs": [cost_document(cost) for cost in costs[1:]],
+            "recompute": choices_document(choices),
             "scaling": [_row_document(row) for row in estimates.scaling],
             "sparsities": [_row_document(row) | {"sparsity": row.label} for row in estimates.sparsities],
         },

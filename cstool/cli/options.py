@@ -10,7 +10,7 @@ from cstool.cli.completion import complete_checkpoint, complete_params, complete
 
 ExecutionMode = Literal["auto", "pipelined", "weight_streaming"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-Recompute = Literal["needed", "fastest"]
+Recompute = Literal["needed", "fastest", "none", "all"]
 Theme = Literal["light", "dark"]
 
 
@@ -63,7 +63,7 @@ RecomputeOption = Annotated[
     Recompute,
     flag(
         "--recompute",
-        "Modelled wafer: compute activations again where nothing fits otherwise, or wherever that is faster.",
+        "Modelled wafer: compute activations again where nothing fits otherwise, where that is faster, never, always.",
     ),
 ]
 SeedOption = Annotated[int | None, option("--seed", "N", "Seed of all random numbers.")]

@@ -8,6 +8,7 @@ from cstool.system.system import (
     MemoryXUnit,
     ProcessingElement,
     Release,
+    ServersUnit,
     Software,
     SwarmXUnit,
     System,

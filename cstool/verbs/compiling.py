@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cstool.system import System
 
 EXECUTION_MODES = ("auto", "pipelined", "weight_streaming")
-RECOMPUTE = ("needed", "fastest")
+RECOMPUTE = ("needed", "fastest", "none", "all")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from cstool.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality
 from cstool.compiler.difference import Change
 from cstool.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 from cstool.estimation import Estimate, Row
+from cstool.estimation.cost import JobCost
 from cstool.estimation.published import Comparison as PublishedComparison
 from cstool.estimation.published import Prediction
 from cstool.fabric.stats import FabricStats
@@ -21,3 +22,4 @@ from cstool.models.statistics import Part
 from cstool.params import Params
 from cstool.perf.host import HostRates
 from cstool.store import CheckpointDiff, CheckpointInfo, TensorComparison, TensorForm, TensorInfo
+from cstool.verbs.estimate_variants import RecomputeChoice

@@ -1,0 +1,57 @@
+"""What a training job costs, of estimates that were made; the verb behind the costs of `cstool estimate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cstool.verbs.asked import asked_params
+from cstool.verbs.estimating import Estimates
+
+if TYPE_CHECKING:
+    from cstool.estimation.cost import CostInputs, JobCost
+    from cstool.params import Params
+
+
+def check_cost(tokens: str | int | None, **asked: Any) -> CostInputs:
+    """Return what is asked of the cost of a job, checked before anything takes time.
+
+    Args:
+        tokens: of the job, such as "300B"; None for no job
+        asked: the arguments of `cstool.estimation.cost.make_cost_inputs`
+
+    Raises:
+        EstimateError: a number is not one, or is too small; or there is no job
+    """
+    from cstool.estimation.cost import make_cost_inputs
+
+    return make_cost_inputs(tokens=tokens, **asked)
+
+
+def job_costs(
+    found: Estimates,
+    params: str | Path | Params,
+    inputs: CostInputs,
+    *,
+    overrides: Mapping[str, Any] | Sequence[str] | None = None,
+) -> list[JobCost]:
+    """Return what a job costs, for each number of systems with an estimate, that of `found.estimate` first.
+
+    Args:
+        found: with the tokens of the job; without them it costs nothing that can be told
+        params: the file that was estimated, or its params
+        inputs: see `check_cost`
+        overrides: of values of the file
+
+    Raises:
+        EstimateError: with such failures the job does not end, or nothing is known of the time of a checkpoint
+    """
+    from cstool.estimation.cost import job_cost
+
+    if found.estimate.tokens is None:
+        return []
+    steps = asked_params(params, overrides).checkpoint.steps
+    others = [row.estimate for row in found.scaling if row.estimate is not None and row.label != found.first.label]
+    costs = (job_cost(each, inputs, steps) for each in (found.estimate, *others))
+    return [cost for cost in costs if cost is not None]

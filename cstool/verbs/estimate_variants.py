@@ -1,0 +1,66 @@
+"""Choices of what is computed again, side by side; the verb behind `cstool estimate --recompute_table`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cstool.errors import CompileError, EstimateError
+from cstool.verbs.estimating import SPARSITY_KEY, _estimator, _one_trainer
+
+if TYPE_CHECKING:
+    from cstool.estimation import Estimate
+
+
+CHOICES = ("none", "all", "needed", "fastest")
+"""of what is computed again; the first two are what the others choose between, or beyond"""
+
+
+class RecomputeChoice(NamedTuple):
+    """A choice of what is computed again, and what comes of it.
+
+    Args:
+        name: of the choice
+        estimate: None where it does not fit
+        why: it does not
+    """
+
+    name: str
+    estimate: Estimate | None
+    why: str
+
+
+def recompute_choices(
+    file: Path,
+    overrides: Sequence[str] = (),
+    *,
+    num_csx: int | None = None,
+    sparsity: float | None = None,
+    **asked: Any,
+) -> list[RecomputeChoice]:
+    """Return the estimates of all choices of what is computed again, those that compute least again first.
+
+    Args:
+        file: of params
+        overrides: of its values
+        num_csx: systems; None for those of the params
+        sparsity: share of zeros; None for that of the params
+        asked: the other arguments of `cstool.verbs.estimating.estimate`
+
+    Raises:
+        EstimateError, ParamsError: as of `estimate`
+    """
+    from cstool.estimation import Estimator
+
+    typed = {} if sparsity is None else {SPARSITY_KEY: ("--sparsity", sparsity)}
+    request = _estimator(_one_trainer(file, overrides, typed), None, **asked).request
+    count = request.params.num_csx if num_csx is None else num_csx
+    found = []
+    for name in CHOICES:
+        try:
+            found.append(RecomputeChoice(name, Estimator(replace(request, recompute=name)).at(count), ""))
+        except (CompileError, EstimateError) as error:
+            found.append(RecomputeChoice(name, None, error.message))
+    return found
