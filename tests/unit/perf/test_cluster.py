@@ -265,7 +265,7 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
 @given(steps(), FEEDS)
 @settings(max_examples=60, deadline=None)
 def test_what_hosts_hold_up_is_what_many_simulated_steps_say(schedule, feed):
-    """The closed form takes the longer of the step and its hosts, each of which starts once, and then keeps its beat."""
+    """The closed form takes the longer of the step and its hosts: each starts once, and then keeps its beat."""
     fed, steps = replace(schedule, feed=feed), 16
     found, unfed = step_of(fed), step_of(replace(schedule, feed=None))
     hosts_s = [schedule.micro_batches * feed.workers_s, schedule.micro_batches * feed.servers_s, feed.step_s]

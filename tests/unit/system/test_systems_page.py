@@ -28,6 +28,10 @@ DOCUMENTS = {
     "public SpMM benchmark on the SDK": "raw data files of timed kernels, on GitHub",
     "pedronahum/cerebras-csl-skills": "on GitHub: notes on programming with the SDK",
     "argonne-lcf/ai-science-training-series": "on GitHub: logs of training runs on a CS-2 of Argonne",
+    "argonne-lcf/user-guides": "on GitHub: how Argonne's CS-2 and CS-3 are used, with logs of runs",
+    "documentation of Cerebras/modelzoo": "of the vendor, on GitHub: parameters of runs",
+    "press on Andromeda (2022)": "what magazines were told of a cluster of 16 CS-2",
+    "'Wafer-Scale Innovation for Next-Gen AI Acceleration' (2025)": "slides of the vendor",
     "EPCC's CS-3 workshop": "logs of training runs on a CS-3 of EPCC, 2026",
 }
 """as sources name them -> what they are"""
@@ -40,6 +44,12 @@ def rows(system: System) -> dict[str, str]:
         capacity = f"{', '.join(f'{unit / 1e12:,.4g}' for unit in memoryx.units_bytes)} TB"
         passing = stream_of(system, 16)
         stream = f"{passing.weight_bytes}, {passing.nonzero_bytes}, {passing.gradient_bytes} B"
+    spread = "none" if system.swarmx is None else f"{system.swarmx.straggler_share:.1%}"
+    workers = delivered = "none"
+    if system.hosts is not None:
+        workers = f"{system.hosts.workers_per_csx}"
+        rates = {name: release.tokens_per_s for name, release in system.hosts.releases.items()}
+        delivered = ", ".join(f"{name}: {rate / 1e6:.2f}M/s" for name, rate in rates.items() if rate)
     return {
         "wafer": system.wafer,
         "PEs that programs can use": f"{system.fabric.width} x {system.fabric.height} = {system.fabric.pes:,}",
@@ -58,6 +68,9 @@ def rows(system: System) -> dict[str, str]:
         "MemoryX": capacity,
         "a weight, a non-zero, a gradient on the links": stream,
         "systems of a cluster at most": f"{system.max_systems:,}",
+        "spread of their times": spread,
+        "input workers of a system": workers,
+        "tokens that one delivers, by release": delivered,
         "power at work, and idle": f"{system.power_w / 1e3:g} kW, {system.idle_power_w / 1e3:g} kW",
     }
 
@@ -92,26 +105,33 @@ def test_sources_name_documents_of_the_list_or_say_what_a_number_comes_from():
                 case "D":
                     assert found or source.startswith("as WSE-2: "), f"{name}, {key}: {source}"
                 case "X":
-                    assert re.search("CS-2|WSE-2", source), f"{name}, {key}: {source}"
+                    assert re.search("CS-[23]|WSE-2", source), f"{name}, {key}: {source}"
                 case _:
                     assert (status, source[:6]) == ("C", "chosen"), f"{name}, {key}: {source}"
     assert named == set(DOCUMENTS)
 
 
-def test_one_number_is_fitted():
+def test_few_numbers_are_fitted():
     fitted = [
         (name, key)
         for name in system_names()
         for key, (status, _) in load_system(name).sources.items()
         if status == "F"
     ]
-    assert fitted == [("cs2", "pe.efficiency")]
+    assert [found for found in fitted if not found[1].startswith("hosts.")] == [
+        ("cs2", "pe.efficiency"),
+        ("cs3", "swarmx.straggler_share"),
+    ]
+    # What hosts do is known from logs of runs alone: each number is what one log says, and says which.
+    hosts = [(name, key) for name, key in fitted if key.startswith("hosts.")]
+    assert all("log of 20" in load_system(name).sources[key][1] for name, key in hosts)
+    assert len(hosts) == 7
     assert {load_system(name).pe.efficiency for name in system_names()} == {load_system("cs2").pe.efficiency}
 
 
 def test_the_example_is_a_system(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _, example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    *_, example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     Path("mine.yaml").write_text(example)
     system, cs3 = load_system("mine.yaml"), load_system("cs3")
     assert system.clock_hz == 1.1e9
