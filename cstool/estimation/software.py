@@ -39,6 +39,7 @@ def choose_software(system: System, release: str | None, workers: int | None, da
         server_bytes_per_s=hosts.server_bytes_per_s,
         worker_tokens_per_s=made.tokens_per_s if "HDF5" in data_processor else made.text_tokens_per_s,
         step_s=made.step_s or 0.0,
+        norm_s=made.norm_s or 0.0,
     )
 
 

@@ -20,7 +20,8 @@ the way back.
 - An update reads weight, optimizer state and (where it waited) gradient, and writes weight and state. Without a global
   norm it runs along the arriving sum. With one, it waits for the last gradient of all, and runs in the order of the
   next forward pass, which waits for each weight alone.
-- Hosts run ahead, and matter where they take longer than all else (`cstool/perf/hosts.py`). Unless a release of the
+- Where updates wait for a norm, the coordinator has it some time after the last gradient. Else hosts run ahead, and
+  matter where they take longer than all else (`cstool/perf/hosts.py`). Unless a release of the
   software is given, they take no time: input workers send as fast as a system's links take.
 - The slowest of several systems holds the others up (`cstool/perf/stragglers.py`).
 
@@ -131,6 +132,7 @@ class Cluster:
         updates_on: resource that updates weights
         straggle: how much longer than the mean the slowest system computes, over the mean
         reduce_bytes_per_s: of sums that a node of SwarmX makes; None where it adds as fast as its links carry
+        norm_s: of the coordinator, from the last gradient to the norm of all, where updates wait for it [s]
     """
 
     memory_bytes_per_s: float
@@ -144,6 +146,7 @@ class Cluster:
     updates_on: str = PROCESSORS
     straggle: float = 0.0
     reduce_bytes_per_s: float | None = None
+    norm_s: float = 0.0
 
     @property
     def reduce_rate(self) -> float:
@@ -192,6 +195,12 @@ class Schedule:
         """Whether sums of gradients are in the memory of MemoryX before the update."""
         in_parts = any(op.parts > 1 for section in self.sections for op in section.ops)
         return self.cluster.waits_for_norm or self.micro_batches > 1 or in_parts
+
+    @property
+    def norm_s(self) -> float:
+        """Of the coordinator, for the norm of a step's gradients [s]."""
+        has_gradients = any(op.gradient_bytes for section in self.sections for op in section.ops)
+        return self.cluster.norm_s if self.cluster.waits_for_norm and has_gradients else 0.0
 
 
 @dataclass(frozen=True)
@@ -285,9 +294,8 @@ def step_of(schedule: Schedule) -> Step:
     busy = busy_of(schedule)
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
     serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + cluster.straggle * busy[COMPUTE]
-    return Step(
-        held_up(with_stragglers(_in_order(spent), cluster.straggle), schedule.feed, micro_batches), busy, serial_s
-    )
+    spent = with_stragglers(_in_order(spent), cluster.straggle)
+    return Step(held_up(spent, schedule.feed, micro_batches, schedule.norm_s), busy, serial_s)
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
@@ -304,15 +312,23 @@ def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float
     return {**spent, COMPUTE: mean, STRAGGLERS: spent[COMPUTE] - mean}
 
 
-def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int) -> dict[str, float]:
+def held_up(
+    spent: dict[str, float], feed: Feed | None, micro_batches: int = 1, norm_s: float = 0.0
+) -> dict[str, float]:
     """Time spent, with what hosts add where they take longer than all else.
+
+    Args:
+        spent: see `Step.spent_s`
+        feed: what hosts take; None where they take no time
+        micro_batches: of a step
+        norm_s: of the coordinator, for a norm that the step has waited for already [s]
 
     Example: a step of 140 ms, whose samples take the workers 226 ms, waits 86 ms for them. One of 300 ms does not.
 
     >>> feed = Feed(workers_s=0.226, servers_s=0.001, step_s=0.005)
-    >>> {name: round(1e3 * seconds) for name, seconds in held_up({COMPUTE: 0.140}, feed, 1).items()}
+    >>> {name: round(1e3 * seconds) for name, seconds in held_up({COMPUTE: 0.140}, feed).items()}
     {'CSX compute': 140, 'input workers': 86}
-    >>> held_up({COMPUTE: 0.3}, feed, 1)
+    >>> held_up({COMPUTE: 0.3}, feed)
     {'CSX compute': 0.3}
     """
     if feed is None:
@@ -320,7 +336,7 @@ def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int) -> d
     work = {
         WORKERS: micro_batches * feed.workers_s,
         SERVERS: micro_batches * feed.servers_s,
-        COORDINATOR: feed.step_s,
+        COORDINATOR: feed.step_s + norm_s,
     }
     slowest = max(work, key=lambda name: work[name])
     missing = work[slowest] - math.fsum(spent.values())
@@ -375,6 +391,8 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
     """
     cluster, micro_batches, feed = schedule.cluster, schedule.micro_batches, schedule.feed
     busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
+    if schedule.norm_s:
+        busy[COORDINATOR] = schedule.norm_s
     into = out = weights = 0
     for section in schedule.sections:
         for op in section.ops:
@@ -391,7 +409,7 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
     busy[WORKERS] = inputs_s = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
     if feed is not None:
         busy[WORKERS], busy[SERVERS] = micro_batches * feed.workers_s, micro_batches * feed.servers_s
-        busy[COORDINATOR] = feed.step_s
+        busy[COORDINATOR] = feed.step_s + schedule.norm_s
     busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.reduce_rate
     busy[INGRESS] = inputs_s + into / cluster.io_bytes_per_s
     busy[EGRESS] = out / cluster.io_bytes_per_s
@@ -453,6 +471,8 @@ class _Builder:
         # What waits for the norm is updated in the order of the stream, one weight after the other, so that what the
         # next forward pass reads comes between them.
         waits = [(sums, 0.0) for _, _, sums in stored]
+        if stored and self.cluster.norm_s:
+            waits = [(self.simulation.add(COORDINATOR, self.cluster.norm_s, "norm", after=waits), 0.0)]
         for name, op, _ in reversed(stored):
             if op.weights:
                 waits = [(self._update(name, op, after=waits), 0.0)]

@@ -5,11 +5,14 @@
 
 - An input worker reads samples, makes tensors of them, and sends them to an activation server, which holds them until
   the system takes them. Workers of a system take turns, so together they deliver that many times the samples of one.
-- The coordinator starts every step, and takes what comes back from it: losses, norms, counts. It does so beside the
-  systems, one step after the other.
+- The coordinator starts every step, and takes what comes back from it: losses, counts. It does so beside the systems,
+  one step after the other.
+- Where updates wait for the norm of all gradients, they wait for the coordinator: it has the norm only after the last
+  of them, and says then whether and how weights are updated. Nothing runs beside that. Weights that are updated on the
+  wafer (pipelined) do not go through it.
 
-All of that runs ahead of the systems or beside them: buffers hold more than a step. So it costs nothing until it is
-what all else waits for, and then it is all that counts. That is why one batch is slowed down, and another one of the
+All but the norm runs ahead of the systems or beside them: buffers hold more than a step. So it costs nothing until it
+is what all else waits for, and then it is all that counts. That is why one batch is slowed down, and another one of the
 same model, which computes for longer, is not.
 
 Sources: the vendor's documentation of its runs (`num_workers_per_csx`, `max_act_per_csx`: workers stream to activation
@@ -24,7 +27,7 @@ from cstool.system import Software
 
 @dataclass(frozen=True)
 class Feed:
-    """What the hosts of one system take.
+    """What the hosts of one system take beside it.
 
     Args:
         workers_s: all its input workers, for a micro-batch [s]
@@ -48,7 +51,7 @@ def feed_of(software: Software, tokens: int, size: int) -> Feed:
     Example: 112 samples of 2,048 tokens are 229,376 tokens. One worker that delivers a million a second takes 0.23 s
     for them, two of them half as long; 4 bytes each over 12.5 GB/s take no time.
 
-    >>> one = Software("2.0", workers=1, servers=1, server_bytes_per_s=12.5e9, worker_tokens_per_s=1e6, step_s=0.005)
+    >>> one = Software("2.0", 1, 1, server_bytes_per_s=12.5e9, worker_tokens_per_s=1e6, step_s=0.005, norm_s=0.1)
     >>> feed = feed_of(one, 112 * 2048, 4 * 112 * 2048)
     >>> f"{1e3 * feed.workers_s:.1f} ms, {1e6 * feed.servers_s:.1f} us, {1e3 * feed.step_s:.0f} ms"
     '229.4 ms, 73.4 us, 5 ms'

@@ -72,6 +72,7 @@ def schedule_of(artifact: Artifact, update_ops: int) -> Schedule:
         waits_for_norm=artifact.waits_for_norm,
         straggle=_straggle(system, artifact.num_csx),
         reduce_bytes_per_s=None if swarmx is None or artifact.num_csx == 1 else swarmx.reduce_bytes_per_s,
+        norm_s=0.0 if system.software is None else system.software.norm_s,
     )
     sections = tuple(
         Section(
@@ -173,7 +174,7 @@ def _pipelined_step(artifact: Artifact) -> Step:
     hosts_s = 0.0 if feed is None else feed.workers_s + feed.servers_s + feed.step_s
     serial_s = one_by_one + update_s + 2 * inputs_s + 4 * exchange_s + hops_s + hosts_s
     spent = {name: seconds for name, seconds in spent.items() if seconds > 0}
-    return Step(held_up(spent, feed, 1), busy, serial_s)
+    return Step(held_up(spent, feed), busy, serial_s)
 
 
 def exchange(system: System, weights: int, num_csx: int) -> tuple[float, float]:

@@ -133,6 +133,7 @@ class Release:
         tokens_per_s: that an input worker delivers of samples that are kept as tokens
         text_tokens_per_s: the same, of samples that are kept as text, and parsed each time
         step_s: of the coordinator, for each step [s]
+        norm_s: of the coordinator, from the last gradient of a step to its norm, where updates wait for it [s]
         evaluation_s: from the last batch of an evaluation to its metrics [s]
         checkpoint_bytes_per_s: of a checkpoint on its way to its file
     """
@@ -140,6 +141,7 @@ class Release:
     tokens_per_s: float | None = None
     text_tokens_per_s: float | None = None
     step_s: float | None = None
+    norm_s: float | None = None
     evaluation_s: float | None = None
     checkpoint_bytes_per_s: float | None = None
 
@@ -189,6 +191,7 @@ class Software:
         server_bytes_per_s: that each of them passes on
         worker_tokens_per_s: that each input worker delivers of this run's samples; None if they always keep up
         step_s: of the coordinator, for each step [s]
+        norm_s: of the coordinator, from the last gradient of a step to its norm, where updates wait for it [s]
     """
 
     release: str
@@ -197,6 +200,7 @@ class Software:
     server_bytes_per_s: float
     worker_tokens_per_s: float | None
     step_s: float
+    norm_s: float
 
 
 @dataclass(frozen=True)

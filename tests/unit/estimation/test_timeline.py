@@ -11,6 +11,7 @@ import pytest
 from cstool.estimation import Estimate
 from cstool.estimation import timeline as module
 from cstool.estimation.timeline import draw_timeline
+from cstool.perf.cluster import STRAGGLERS
 from tests.unit.estimation.requests import estimator, gpt
 
 
@@ -37,7 +38,7 @@ def test_a_step_on_systems_that_share_a_tree(tmp_path):
     other, spans = events(found, tmp_path)
     assert other["title"] == "gpt3 on 16 x cs2, weight streaming"
     assert other["kind"] == "modelled"
-    system = "CSX 1 of 16, all alike (modelled)"
+    system = "the slowest CSX of 16 (modelled)"
     lanes = [f"SwarmX (modelled): {way}, stage {n}" for way in ("broadcast", "reduce") for n in (1, 2)]
     lanes += [f"MemoryX (modelled): {what}" for what in ("memory", "processors")]
     counters = ("CSX ingress [GB/s]", "CSX egress [GB/s]", "SRAM of the fullest PE [bytes]")
@@ -99,7 +100,9 @@ def test_pipelined_samples_meet_in_every_stage(tmp_path):
     four = estimator(gpt(num_hidden_layers=2, hidden_size=256), execution_mode="pipelined", batch_per_csx=64).at(4)
     _, others = events(four, tmp_path)
     (exchange,) = others["SwarmX (modelled): gradients of all systems"]
-    assert exchange["dur"] == pytest.approx(1e6 * (four.step_s - found.step_s), rel=1e-3)
+    (waiting,) = others["CSX, one replica (modelled): waiting"]
+    assert waiting["dur"] == pytest.approx(1e6 * four.step.spent_s[STRAGGLERS], abs=1e-3)
+    assert waiting["dur"] + exchange["dur"] == pytest.approx(1e6 * (four.step_s - found.step_s), rel=1e-3)
     first = spans[f"CSX, one replica (modelled): {plan.stages[0].name}"]
     last = spans[f"CSX, one replica (modelled): {plan.stages[-1].name}"]
     assert first[0]["name"] == "sample 0 forward"

@@ -167,6 +167,23 @@ def test_a_step_that_waits_for_the_coordinator_by_hand():
     assert step_of(replace(FED, feed=Feed(1.0, 1.0, 30.0))).bound == COORDINATOR
 
 
+def test_updates_that_wait_for_a_norm_wait_for_the_coordinator_by_hand():
+    """The norm is there 7 s after the last sum is stored; the first update waits for it, the next forward for that."""
+    two = Schedule((Section((A, replace(A, name="c"))),), replace(CLUSTER, waits_for_norm=True))
+    slow = replace(two, cluster=replace(two.cluster, norm_s=7.0))
+    found = simulate(slow, steps=2)
+    stored = max(spans(found, f"{name} gradient", MEMORY)[0][1] for name in "ac")
+    assert spans(found, "norm", COORDINATOR)[0] == (stored, stored + 7.0)
+    assert spans(found, "a update", MEMORY)[0][0] == stored + 7.0
+    assert step_of(slow).seconds == step_of(two).seconds + 7.0
+    assert step_of(slow).spent_s[COORDINATOR] == step_of(slow).busy_s[COORDINATOR] == 7.0
+    # Updates that wait for no norm do not wait for the coordinator.
+    assert (
+        step_of(replace(slow, cluster=replace(slow.cluster, waits_for_norm=False))).seconds
+        == step_of(replace(two, cluster=CLUSTER)).seconds
+    )
+
+
 def test_hosts_that_keep_up_cost_nothing_and_are_shown_at_work():
     step, unfed = step_of(replace(FED, feed=Feed(6.0, 2.0, 3.0))), step_of(replace(FED, feed=None))
     assert step.seconds == unfed.seconds > 6.0
@@ -239,6 +256,7 @@ def steps(draw: st.DrawFn) -> Schedule:
         draw(st.booleans()),
         straggle=draw(st.sampled_from([0.0, 0.05])),
         reduce_bytes_per_s=draw(st.sampled_from([None, 1.0])),
+        norm_s=draw(st.sampled_from([0.0, 2.0])),
     )
     return Schedule(sections, cluster, draw(st.integers(1, 3)), draw(st.integers(0, 10)), draw(st.none() | FEEDS))
 
@@ -268,7 +286,8 @@ def test_what_hosts_hold_up_is_what_many_simulated_steps_say(schedule, feed):
     """The closed form takes the longer of the step and its hosts: each starts once, and then keeps its beat."""
     fed, steps = replace(schedule, feed=feed), 16
     found, unfed = step_of(fed), step_of(replace(schedule, feed=None))
-    hosts_s = [schedule.micro_batches * feed.workers_s, schedule.micro_batches * feed.servers_s, feed.step_s]
+    hosts_s = [schedule.micro_batches * feed.workers_s, schedule.micro_batches * feed.servers_s]
+    hosts_s.append(feed.step_s + schedule.norm_s)
     assert found.seconds == pytest.approx(max(unfed.seconds, *hosts_s))
     assert found.seconds >= unfed.seconds
     run = simulate(fed, steps)
