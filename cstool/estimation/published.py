@@ -56,7 +56,8 @@ class Published:
             time
         workers: input workers of each system; None for as many as a run has unless it asks for others
         fits: the number of a system file that comes from it; "" for none
-        relative_to: model and batch_per_csx of what a utilization is over
+        flops_per_token: of training, as the source counts them, where it counts others than products that are useful
+        relative_to: model, batch_per_csx, micro_batch_size and flops_per_token of what a utilization is over
         assumed: conditions that the source does not state
         reason: why the model is far off, where that is known
     """
@@ -81,6 +82,7 @@ class Published:
     software: str | None = None
     workers: int | None = None
     fits: str = ""
+    flops_per_token: float | None = None
     relative_to: Mapping[str, Any] | None = None
     assumed: Sequence[str] = ()
     reason: str = ""
@@ -236,6 +238,10 @@ def _estimator(result: Published) -> Estimator:
         init["sparsity"] = result.sparsity
     batch = result.batch_per_csx or result.batch_size
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch}
+    if (predictions := shape.pop("max_predictions_per_seq", None)) is not None:
+        length = shape["max_position_embeddings"]
+        loader |= {"data_processor": "BertCSVDataProcessor", "max_predictions_per_seq": predictions}
+        loader["max_sequence_length"] = length
     if result.micro_batch_size is not None:
         loader["micro_batch_size"] = result.micro_batch_size
     trainer = {"init": init, "fit": {"train_dataloader": loader}}
@@ -299,10 +305,16 @@ def _forward_samples_per_s(result: Published) -> tuple[float, str]:
 def _relative_utilization(result: Published) -> tuple[float, str]:
     assert result.relative_to is not None
     base = replace(result, num_csx=1, relative_to=None, **result.relative_to)
+    assert result.flops_per_token is not None
+    assert base.flops_per_token is not None
     ours, theirs = _estimate(result), _estimate(base)
+    counted = [
+        found.tokens_per_s / found.num_csx * per_token
+        for found, per_token in ((ours, result.flops_per_token), (theirs, base.flops_per_token))
+    ]
     return (
-        ours.share_of_peak / theirs.share_of_peak,
-        f"{ours.share_of_peak:.0%} over {theirs.share_of_peak:.0%} of the peak",
+        counted[0] / counted[1],
+        f"{ours.share_of_peak:.0%} over {theirs.share_of_peak:.0%} of the peak by useful products",
     )
 
 
