@@ -28,7 +28,7 @@ class KernelWork:
     Args:
         kernel: which
         work: of its ops, in order; products of the same activations as one
-        needs_delta: whether a delta flows on to what it reads
+        needs_delta: whether a delta flows on to what it reads, or to weights before its product
         matrix_elements: of all its matrices and tables
         vectors: elements of each of its other weights: biases, weights of norms
         is_frozen: whether it runs forward alone
@@ -167,7 +167,10 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
     vectors = tuple(weights[name].size for name in kernel.weights if name not in streamed)
     is_frozen = all(segment.name_of(name) in program.graph.frozen_ops for name in kernel.ops)
     without_delta = inputs | program.graph.frozen_tensors
-    needs_delta = not is_frozen and any(segment.name_of(name) not in without_delta for name in kernel.reads)
+    # A norm that is trained wants the delta of the product after it, also where it passes none on.
+    multiplied = (op.inputs[0] for op in (op_of(segment, name) for name in kernel.ops) if matrices_of(op))
+    wanted = any(segment.name_of(name) not in without_delta for name in (*kernel.reads, *multiplied))
+    needs_delta = not is_frozen and wanted
     frozen_vectors = sum(weights[name].size for name in frozen - streamed)
     return KernelWork(kernel, tuple(work), needs_delta, elements, vectors, is_frozen, frozen_vectors)
 

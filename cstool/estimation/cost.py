@@ -277,7 +277,7 @@ def _failures(found: Estimate, asked: CostInputs, saved: Checkpoints, work_s: fl
         if saved.best_s is not None and job_s(work_s, saved.best_s, saved.each_s, restart_s, mtbf_s) < expected_s:
             hint = f"--checkpoint_hours {saved.best_s / HOUR_S:.2g} is best"
         raise EstimateError(
-            f"--mtbf: must let the job end: {found.num_csx} systems fail every {mtbf_s / HOUR_S:.3g} hours, and from "
+            f"--mtbf: must let the job end: a failure comes every {mtbf_s / HOUR_S:.3g} hours, and from "
             f"checkpoint to checkpoint there are {(saved.interval_s + saved.each_s) / HOUR_S:.3g}, "
             f"got {asked.mtbf_hours:g}",
             hint,

@@ -1,0 +1,187 @@
+"""What a job costs: cases worked by hand, and what must hold whatever the numbers."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cstool.errors import EstimateError
+from cstool.estimation import Estimate
+from cstool.estimation.cost import CostInputs, JobCost, job_cost, make_cost_inputs
+from cstool.system import load_system
+from tests.unit.estimation.requests import estimator, gpt
+
+NOTHING = CostInputs()
+
+
+def at(num_csx: int = 1, tokens: str = "1B", system: str = "cs2", **asked: Any) -> Estimate:
+    """Return an estimate of a small GPT with a job."""
+    return estimator(gpt(), system, tokens=tokens, **asked).at(num_csx)
+
+
+def cost(found: Estimate, inputs: CostInputs = NOTHING, steps: int | None = None) -> JobCost:
+    """Return what the job of an estimate costs."""
+    made = job_cost(found, inputs, steps)
+    assert made is not None
+    return made
+
+
+def test_energy_by_hand():
+    """Two systems, no failures, one checkpoint: watts times seconds, the systems idle while it is written.
+
+    Around two CS-2 stand 12 servers of MemoryX, 2 x 2 of SwarmX, 2 input workers and 2 activation servers.
+    """
+    found = at(2)
+    inputs = CostInputs(checkpoint_bytes_per_s=1e9, worker_tokens_per_s=1e12)
+    made = cost(found, inputs)
+    work_s = 1e9 / found.tokens_per_s
+    need = found.artifact.memoryx
+    wait_s = (need.weights_bytes + need.optimizer_bytes) / 1e9
+    assert made.servers == {"MemoryX": 12, "SwarmX": 4, "input workers": 2, "activation servers": 2}
+    assert made.expected_s == pytest.approx(work_s + wait_s)
+    systems = found.power_w * work_s + 2 * 16_100 * wait_s
+    servers = 476.0 * 20 * (work_s + wait_s)
+    assert made.mwh == pytest.approx((systems + servers) / 3.6e9)
+    assert made.power_w["MemoryX"] == 12 * 476.0
+    assert sum(made.energy_j.values()) == pytest.approx(systems + servers)
+
+
+def test_andromeda_draws_what_the_number_was_derived_from():
+    """500 kW in all: 16 systems at work and 284 servers."""
+    system = load_system("cs2")
+    assert 16 * system.power_w + 284 * system.servers.power_w == pytest.approx(500e3, rel=1e-4)
+
+
+def test_price_by_hand():
+    """3 for an hour of each of 4 systems."""
+    found = at(4)
+    made = cost(found, CostInputs(price=3.0, checkpoint_bytes_per_s=1e12))
+    assert made.price == pytest.approx(3 * 4 * made.expected_s / 3600)
+    assert cost(found).price is None
+    assert cost(found, CostInputs(price=0.0)).price == 0
+
+
+def test_memoryx_of_more_memory_has_more_nodes():
+    found = at()
+    node = load_system("cs2").servers.memoryx_node_bytes
+    need = replace(found.artifact.memoryx, weights_bytes=20 * node, optimizer_bytes=0, gradient_bytes=0)
+    large = replace(found, artifact=replace(found.artifact, memoryx=need))
+    assert cost(large, CostInputs(checkpoint_bytes_per_s=1e12)).servers["MemoryX"] == 20
+
+
+def test_a_pipelined_job_of_one_system_has_neither_memoryx_nor_swarmx():
+    made = cost(at(execution_mode="pipelined"), CostInputs(worker_tokens_per_s=1e12))
+    assert made.servers == {"input workers": 1, "activation servers": 1}
+    assert "SwarmX" in cost(at(2, execution_mode="pipelined")).servers
+
+
+@pytest.mark.parametrize(
+    ("inputs", "steps", "interval", "source"),
+    [
+        (CostInputs(), None, None, "end"),
+        (CostInputs(), 100, 100, "params"),
+        (CostInputs(checkpoint_hours=0.05), 100, None, "asked"),
+        (CostInputs(mtbf_hours=300.0), None, None, "best"),
+        (CostInputs(mtbf_hours=300.0), 100, 100, "params"),
+    ],
+)
+def test_how_often_checkpoints_are_written(inputs, steps, interval, source):
+    found = at(tokens="100B")
+    saved = cost(found, inputs, steps).checkpoints
+    assert saved.interval_from == source
+    if interval is not None:
+        assert saved.interval_s == pytest.approx(interval * found.step_s)
+    work_s = 1e11 / found.tokens_per_s
+    expected = {"end": work_s, "asked": 180.0, "best": saved.best_s}.get(source, saved.interval_s)
+    assert saved.interval_s == pytest.approx(expected)
+    assert saved.count == math.ceil(work_s / saved.interval_s - 1e-9)
+    assert (saved.best_s is None) == (inputs.mtbf_hours is None)
+
+
+def test_the_parts_of_the_time_add_up_and_more_systems_fail_more_often():
+    inputs = CostInputs(mtbf_hours=300.0)
+    one, four = (cost(at(n, tokens="100B"), inputs) for n in (1, 4))
+    for made in (one, four):
+        assert made.failures is not None
+        stops = made.checkpoints.count * made.checkpoints.each_s + made.failures.lost_s + made.failures.restarting_s
+        assert made.expected_s == pytest.approx(made.work_s + stops)
+        assert made.failures.count == pytest.approx(made.expected_s / made.failures.mtbf_s)
+        assert made.expected_s > made.work_s
+    assert four.failures.mtbf_s == one.failures.mtbf_s / 4
+
+
+def test_no_interval_is_better_than_the_best_for_the_whole_job():
+    found = at(tokens="10T")
+    best = cost(found, CostInputs(mtbf_hours=300.0))
+    for hours in (0.3, 0.6, 1.5, 3.0):
+        other = CostInputs(mtbf_hours=300.0, checkpoint_hours=hours * best.checkpoints.interval_s / 3600)
+        assert cost(found, other).expected_s >= best.expected_s * (1 - 1e-6)
+
+
+def test_input_workers_by_hand():
+    found = at(tokens="1B")
+    for rate, needed in ((found.tokens_per_s, 1), (found.tokens_per_s / 2.5, 3), (found.tokens_per_s * 9, 1)):
+        workers = cost(found, CostInputs(worker_tokens_per_s=rate)).workers
+        assert (workers.needed_per_csx, workers.rate_from) == (needed, "as --worker_rate says")
+    assert cost(found, CostInputs(worker_tokens_per_s=found.tokens_per_s / 2.5)).servers["input workers"] == 3
+
+
+def test_what_is_not_known_of_a_system_is_left_out():
+    system = replace(load_system("cs2"), servers=None, hosts=None)
+    found = at()
+    bare = replace(found, artifact=replace(found.artifact, system=system))
+    made = cost(bare)
+    assert (made.servers, made.checkpoints.each_s, made.workers.needed_per_csx) == ({}, 0.0, None)
+    assert made.power_w == {"systems": found.power_w}
+    assert made.workers.rate_from == "nothing is known of it on cs2"
+    with pytest.raises(EstimateError) as raised:
+        cost(bare, CostInputs(mtbf_hours=10.0))
+    rule = "how fast cs2 writes checkpoints is not known"
+    assert raised.value.message == f"--mtbf: must stand beside --checkpoint_rate: {rule}, got 10"
+
+
+def test_without_tokens_there_is_no_job():
+    assert job_cost(estimator(gpt()).at(1), NOTHING, None) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"price": -3.0}, "--price: must be a price of a system for an hour, at least 0, got -3"),
+        ({"price": math.nan}, "--price: must be a price of a system for an hour, at least 0, got nan"),
+        ({"mtbf": 0.0}, "--mtbf: must be hours between failures of one system, more than 0, got 0"),
+        ({"mtbf": -1.0}, "--mtbf: must be hours between failures of one system, more than 0, got -1"),
+        ({"mtbf": 9.0, "restart_minutes": -1.0}, "--restart_minutes: must be minutes, at least 0, got -1"),
+        ({"restart_minutes": 1.0}, "--restart_minutes: must stand beside --mtbf, got 1"),
+        (
+            {"checkpoint_hours": 0.0},
+            "--checkpoint_hours: must be hours of work between checkpoints, more than 0, got 0",
+        ),
+        ({"checkpoint_rate": "fast"}, "--checkpoint_rate: must be bytes a second, such as 2GB, got fast"),
+        ({"checkpoint_rate": "0GB"}, "--checkpoint_rate: must be bytes a second, such as 2GB, got 0GB"),
+        ({"worker_rate": math.inf}, "--worker_rate: must be tokens/s of an input worker, more than 0, got inf"),
+    ],
+)
+def test_what_is_asked_for_is_checked(asked, message):
+    with pytest.raises(EstimateError) as raised:
+        make_cost_inputs(tokens="1B", **asked)
+    assert raised.value.message == message
+
+
+@pytest.mark.parametrize("name", ["price", "mtbf", "checkpoint_hours", "worker_rate", "checkpoint_rate"])
+def test_nothing_costs_anything_without_a_job(name):
+    value = "2GB" if name == "checkpoint_rate" else 2.0
+    with pytest.raises(EstimateError) as raised:
+        make_cost_inputs(**{name: value})
+    assert raised.value.message == f"--{name}: must stand beside --tokens, which say how long the job is, got {value}"
+
+
+def test_a_job_that_does_not_end_says_so_with_the_interval_that_is_best():
+    found = at(tokens="100B")
+    with pytest.raises(EstimateError) as raised:
+        cost(found, CostInputs(mtbf_hours=0.01, checkpoint_hours=1.0, checkpoint_bytes_per_s=1e12))
+    rule = "a failure comes every 0.01 hours, and from checkpoint to checkpoint there are 1"
+    message, _, hint = str(raised.value).partition("\nhint: ")
+    assert message == f"--mtbf: must let the job end: {rule}, got 0.01"
+    assert hint.endswith(" is best")
