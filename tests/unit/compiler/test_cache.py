@@ -29,7 +29,7 @@ from cstool.models import build_graph
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW
 from cstool.params.sections.optimizers import Lion
-from cstool.system import System
+from cstool.system import Software, System
 from tests.models import FAMILIES, decoder_params
 from tests.unit.ir.artifacts import SYSTEM, streaming_artifact
 
@@ -82,7 +82,10 @@ def numbers_of(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """Paths of all numbers and strings of a system."""
     if hasattr(value, "__dataclass_fields__"):
         return [
-            p for f in fields(value) if f.name != "sources" for p in numbers_of(getattr(value, f.name), (*path, f.name))
+            p
+            for f in fields(value)
+            if f.name not in ("sources", "hosts", "servers")
+            for p in numbers_of(getattr(value, f.name), (*path, f.name))
         ]
     return [(*path, key) for key in value] if isinstance(value, Mapping) else [path]
 
@@ -96,9 +99,13 @@ def changed(value: Any, path: tuple[str, ...]) -> Any:
     return replace(value, **{path[0]: changed(getattr(value, path[0]), path[1:])})
 
 
-@pytest.mark.parametrize("path", numbers_of(SYSTEM), ids=".".join)
+DRIVEN = replace(SYSTEM, software=Software("2.0", 1, 1, 25e9, 1e6, 0.005, 0.1))
+
+
+@pytest.mark.parametrize("path", numbers_of(DRIVEN), ids=".".join)
 def test_all_numbers_of_a_system_count(path):
-    assert inputs_of(replace(REQUEST, system=changed(SYSTEM, path))) != inputs_of()
+    driven = inputs_of(replace(REQUEST, system=DRIVEN))
+    assert inputs_of(replace(REQUEST, system=changed(DRIVEN, path))) != driven != inputs_of()
 
 
 def test_what_a_cluster_lacks_and_the_length_of_samples_count():

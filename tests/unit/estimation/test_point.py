@@ -17,12 +17,15 @@ from cstool.perf.cluster import (
     COMPUTE,
     EGRESS,
     FILLING,
+    HOSTS,
     INGRESS,
     LATENCY,
     REDUCE,
     RESOURCES,
+    STRAGGLERS,
     UPDATING,
 )
+from cstool.perf.stragglers import slowest_of
 from cstool.perf.wafer import limit_shares
 from cstool.system import load_system
 from cstool.words import size_text
@@ -40,7 +43,7 @@ def at(num_csx: int = 1, system: str = "cs2", asked: dict[str, Any] | None = Non
 @pytest.mark.parametrize("num_csx", [1, 4, 16])
 def test_no_resource_is_busy_more_than_all_the_time_and_what_a_step_is_spent_on_adds_up_to_it(mode, num_csx):
     found = at(num_csx, asked={"execution_mode": mode})
-    assert set(found.busy) == set(RESOURCES)
+    assert set(found.busy) == set(RESOURCES) - set(HOSTS)
     assert all(0 <= share <= 1 for share in found.busy.values())
     assert found.step.longest_s <= found.step_s <= found.step.serial_s
     assert sum(found.limits.values()) == pytest.approx(1)
@@ -50,7 +53,8 @@ def test_no_resource_is_busy_more_than_all_the_time_and_what_a_step_is_spent_on_
     # Nobody is waited for longer than it works; what is not work has a row of its own.
     for name, seconds in spent.items():
         assert 0 < seconds <= found.step.busy_s.get(name, found.step_s) * (1 + 1e-9)
-    assert set(spent) - set(found.step.busy_s) <= {FILLING, LATENCY, UPDATING}
+    assert set(spent) - set(found.step.busy_s) <= {FILLING, LATENCY, UPDATING, STRAGGLERS}
+    assert (STRAGGLERS in spent) == (num_csx > 1)
     assert found.bound == max(spent, key=spent.__getitem__)
 
 
@@ -79,12 +83,22 @@ def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_a
     for each in found:
         assert each.step.busy_s == found[0].step.busy_s
         assert each.artifact.streaming == found[0].artifact.streaming
-    assert found[1].step_s == found[2].step_s
-    # All that comes on top is latency: of the ways that something waits for.
-    swarmx = load_system("cs2").swarmx
+    # All that comes on top is latency, of the ways that something waits for, and what the slowest computes longer.
+    swarmx, compute_s = load_system("cs2").swarmx, found[0].step.busy_s[COMPUTE]
     for before, after in pairwise(found):
         more = after.step_s - before.step_s
-        assert 0 <= more <= 8 * 2 * swarmx.hop_s * (after.stages - before.stages)
+        slower = [slowest_of(each.num_csx, swarmx.straggler_share) for each in (before, after)]
+        longer = compute_s * (slower[1] - slower[0])
+        assert 0 <= more <= 8 * 2 * swarmx.hop_s * (after.stages - before.stages) + longer
+        assert before.samples_per_s < after.samples_per_s
+
+
+def test_systems_that_take_the_same_time_differ_by_latency_alone():
+    request = make_request(gpt(), "cs2", execution_mode="weight_streaming", batch_per_csx=16)
+    alike = replace(request.system, swarmx=replace(request.system.swarmx, straggler_share=0.0))
+    two, four = (Estimator(replace(request, system=alike)).at(n) for n in (2, 4))
+    assert two.step_s == four.step_s
+    assert STRAGGLERS not in four.step.spent_s
 
 
 def test_a_density_cuts_compute_to_no_less_than_that_density():
@@ -164,7 +178,9 @@ def test_pipelined_systems_exchange_gradients_once_a_step():
     assert one.step.busy_s[REDUCE] == 0.0
     exchange = 4 * four.artifact.graph.parameter_count / 150e9
     assert four.step.busy_s[REDUCE] == four.step.busy_s[BROADCAST] == pytest.approx(exchange)
-    assert four.step_s == pytest.approx(one.step_s + exchange + 2 * 2 * 5e-6)
+    waiting = one.step.busy_s[COMPUTE] * slowest_of(4, load_system("cs2").swarmx.straggler_share)
+    assert four.step.spent_s[STRAGGLERS] == pytest.approx(waiting)
+    assert four.step_s == pytest.approx(one.step_s + waiting + exchange + 2 * 2 * 5e-6)
 
 
 def test_rows_without_an_estimate_say_why_and_a_table_without_any_is_an_error():
