@@ -210,6 +210,13 @@ def rewrite(path: Path, change: Any) -> None:
     path.write_text(json.dumps({**plain, "digest": plain_digest(plain)}))
 
 
+def test_a_file_from_before_stragglers_were_known_is_read_as_it_was(tmp_path):
+    artifact, path = streaming_artifact(), tmp_path / "a.json"
+    write_artifact(artifact, path)
+    rewrite(path, lambda plain: plain["system"]["swarmx"].pop("straggler_share"))
+    assert read_artifact(path).system.swarmx == replace(artifact.system.swarmx, straggler_share=0.0)
+
+
 CUT = "it is cut short or damaged: compile again"
 WRITES = "`cstool compile` writes artifacts"
 
