@@ -7,6 +7,7 @@ from functools import cached_property
 from cstool.compiler.program import Program, op_of, segment_weights, shapes_of
 from cstool.ir import (
     FusedKernel,
+    KernelKind,
     Lookup,
     MatMul,
     Op,
@@ -16,6 +17,7 @@ from cstool.ir import (
     Segment,
     VectorOps,
     matrices_of,
+    rules_of,
     work_of,
 )
 from cstool.perf.streaming import Stream
@@ -168,7 +170,8 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
     is_frozen = all(segment.name_of(name) in program.graph.frozen_ops for name in kernel.ops)
     without_delta = inputs | program.graph.frozen_tensors
     # A norm that is trained wants the delta of the product after it, also where it passes none on.
-    multiplied = (op.inputs[0] for op in (op_of(segment, name) for name in kernel.ops) if matrices_of(op))
+    ops = (op_of(segment, name) for name in kernel.ops)
+    multiplied = (op.inputs[0] for op in ops if rules_of(op).anchor in (KernelKind.MATMUL, KernelKind.LOSS))
     wanted = any(segment.name_of(name) not in without_delta for name in (*kernel.reads, *multiplied))
     needs_delta = not is_frozen and wanted
     frozen_vectors = sum(weights[name].size for name in frozen - streamed)

@@ -28,7 +28,7 @@ def at(**asked: Any) -> Estimate:
 
 
 def kernels_of(graph: Graph, **changes: Any) -> dict[str, Any]:
-    """Return the kernels of a graph as they are planned for weight streaming: name of the first repetition -> kernel."""
+    """Return the kernels of a graph as planned for weight streaming: name of the first repetition -> kernel."""
     program = compiled(graph, PASSES, a_request(small_system(40, 60), **changes))
     assert program.streaming is not None
     return {
@@ -153,7 +153,7 @@ def test_frozen_products_do_not_keep_what_they_multiply():
 MODULES = ("*embedding*", "*norm*", "*proj_q*", "*proj_v*", "*proj_output*", "*ffn.0*", "*ffn.1*")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(order=st.permutations(MODULES), layers=st.integers(1, 4))
 def test_freezing_more_is_never_slower_and_never_needs_more(order, layers):
     found = []
@@ -234,8 +234,8 @@ def test_the_fastest_choice_is_the_fastest():
     [
         (
             {"frozen": "first:"},
-            "--frozen: must be patterns of weights, or first:N, got first:\nhint: such as first:16 for embeddings and 16 "
-            "layers, or '*ffn*,*embedding*' for names of weights",
+            "--frozen: must be patterns of weights, or first:N, got first:\nhint: such as first:16 for embeddings and "
+            "16 layers, or '*ffn*,*embedding*' for names of weights",
         ),
         (
             {"frozen": "a,,b"},
@@ -248,7 +248,8 @@ def test_the_fastest_choice_is_the_fastest():
         ),
         (
             {"adapters": "rank=16"},
-            "--adapters: must have rank and layers, once each, got rank=16\nhint: such as --adapters rank=16,layers=q,v",
+            "--adapters: must have rank and layers, once each, got rank=16\n"
+            "hint: such as --adapters rank=16,layers=q,v",
         ),
         (
             {"adapters": "rank=16,layers=q,alpha=3"},
@@ -286,7 +287,8 @@ def test_what_is_not_written_as_it_should_be(asked, message):
         ({"frozen": "*"}, "--frozen: must leave weights of gpt3 to train, got *"),
         (
             {"frozen": "encoder.*"},
-            "--frozen: must be of weights of gpt3, got encoder.*\nhint: they are embedding_layer.word_embeddings.weight, "
+            "--frozen: must be of weights of gpt3, got encoder.*\n"
+            "hint: they are embedding_layer.word_embeddings.weight, "
             "embedding_layer.position_embeddings.embed.weight, transformer_decoder.layers.0.norm1.weight, ..., "
             "transformer_decoder.norm.weight, transformer_decoder.norm.bias",
         ),
