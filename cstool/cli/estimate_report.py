@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from cstool.verbs.estimating import Estimates
     from cstool.verbs.results import Artifact, Estimate, JobCost, RecomputeChoice, Row
 
+BAND_SHARE = 0.8
+"""of results like an estimate that its range holds"""
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
-SCALE_COLUMNS = ("num_csx", "batch", "step", "samples/s", "tokens/s", "speedup", "efficiency", "PFLOP/s", "of peak")
+SCALE_COLUMNS = (
+    *("num_csx", "batch", "step", "80%", "samples/s", "tokens/s"),
+    *("speedup", "efficiency", "PFLOP/s", "of peak"),
+)
 SPARSE_COLUMNS = ("sparsity", "step", "tokens/s", "speedup", "of ideal", "streamed", "MemoryX", "bound by")
 _CSV_COLUMNS = (
     *("kind", "model", "system", "num_csx", "sparsity", "batch_size", "samples_per_csx", "micro_batch_size", "mode"),
     *("step_s", "samples_per_s", "tokens_per_s", "speedup", "efficiency", "flops_per_s", "share_of_peak", "bound_by"),
-    *("memoryx_bytes", "power_w", "joules_per_token", "days", "why"),
+    *("memoryx_bytes", "power_w", "joules_per_token", "days", "step_low_s", "step_high_s", "why"),
 )
 
 
@@ -75,6 +80,7 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     yield "step", f"{time_text(found.step_s)}, bound by {found.bound}"
     rate = f"{number_text(found.samples_per_s)} samples/s"
     yield "throughput", f"{rate}, {number_text(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
+    yield from _range_facts(found)
     yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
     yield "SwarmX", _tree_text(found)
     if system.software is not None:
@@ -86,6 +92,29 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     if artifact.streaming is not None:
         yield "smallest batch", _smallest_text(found, smallest)
     yield "efficiency", f"{system.pe.efficiency:g} of a PE's rate is taken to be sustained"
+
+
+def _range_facts(found: Estimate) -> Iterator[tuple[str, str]]:
+    """Yield in which range 80% of results like it are, and which these are."""
+    band = found.band
+    low, high = band.of_rate(found.tokens_per_s)
+    unit = "tokens/s" if found.artifact.tokens > 1 else "samples/s"
+    parts = [f"{_step_range(found)} a step", f"{float(f'{low:.3g}'):,.10g} to {float(f'{high:.3g}'):,.10g} {unit}"]
+    if found.days is not None:
+        parts.append(_range(*(_days(days) for days in band.of_time(found.days))))
+    yield f"{BAND_SHARE:.0%} of such", ", ".join(parts)
+    yield "by errors of", f"{counted(band.count, 'held-out result')}: {band.of}"
+
+
+def _step_range(found: Estimate) -> str:
+    """Return in which range 80% of steps like it are."""
+    return _range(*(time_text(float(f"{s:.3g}")).partition(" (")[0] for s in found.band.of_time(found.step_s)))
+
+
+def _range(low: str, high: str) -> str:
+    """Return a range, its unit once where both have the same."""
+    number, _, unit = low.partition(" ")
+    return f"{number if unit == high.partition(' ')[2] else low} to {high}"
 
 
 def _mode_text(artifact: Artifact) -> str:
@@ -148,6 +177,7 @@ def print_scaling(rows: Sequence[Row]) -> None:
         yield f"{found.num_csx:,}"
         yield f"{found.batch_size:,}"
         yield time_text(found.step_s).partition(" (")[0]
+        yield _step_range(found)
         yield number_text(found.samples_per_s)
         yield number_text(found.tokens_per_s)
         yield f"{row.speedup:,.2f}x"
@@ -253,6 +283,7 @@ def _row_document(row: Row) -> dict[str, Any]:
     found = row.estimate
     if found is None:
         return {"num_csx": row.label, "fits": False, "why": row.why}
+    low_s, high_s = found.band.of_time(found.step_s)
     return {
         "fits": True,
         "kind": "modelled",
@@ -280,6 +311,25 @@ def _row_document(row: Row) -> dict[str, Any]:
         "power_w": found.power_w,
         "joules_per_token": found.joules_per_token,
         "days": found.days,
+        "step_low_s": low_s,
+        "step_high_s": high_s,
+        "band": band_document(found),
+    }
+
+
+def band_document(found: Estimate) -> dict[str, Any]:
+    """Return the range in which 80% of results like an estimate are, ready for JSON."""
+    band = found.band
+    return {
+        "share": BAND_SHARE,
+        "low": band.low,
+        "high": band.high,
+        "step_s": band.of_time(found.step_s),
+        "samples_per_s": band.of_rate(found.samples_per_s),
+        "tokens_per_s": band.of_rate(found.tokens_per_s),
+        "days": None if found.days is None else band.of_time(found.days),
+        "results": band.count,
+        "of": band.of,
     }
 
 

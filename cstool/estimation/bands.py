@@ -16,16 +16,22 @@ estimate runs none. The range covers what errors of published results come from:
 software. It says nothing of conditions that nobody published: beyond the sizes that were, it is that of the others.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 import cstool.perf
-from cstool.estimation.point import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cstool.estimation.point import Estimate
 
 FILE = Path(cstool.perf.__file__).parent / "errors.yaml"
 SHARE = 0.8
@@ -105,6 +111,15 @@ class Band:
     def of_rate(self, per_s: float) -> tuple[float, float]:
         """Range of a rate, of whatever falls with time."""
         return per_s / self.high, per_s / self.low
+
+    def text(self, seconds: float) -> str:
+        """Range of a time in words.
+
+        >>> Band(0.9, 1.1, 4, "toys").text(100.0)
+        '80%: 90 to 110 s'
+        """
+        low, high = self.of_time(seconds)
+        return f"{SHARE:.0%}: {low:.3g} to {high:.3g} s"
 
     def holds(self, error: float) -> bool:
         """Whether a result with this logarithm of published over predicted time is within."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from cstool import compiler
 from cstool.brief import Brief
 from cstool.errors import CompileError, EstimateError
+from cstool.estimation.bands import Band, band_for
 from cstool.estimation.request import Request, loader_of, samples_per_csx
 from cstool.ir import Artifact, MemoryXNeed
 from cstool.optimizers import costed_optimizer
@@ -115,6 +116,11 @@ class Estimate(Brief):
         """To train with the tokens that were asked for."""
         return None if self.tokens is None else self.tokens / self.tokens_per_s / DAY_S
 
+    @property
+    def band(self) -> Band:
+        """Range of the time of a step, by the held-out results that are like it."""
+        return band_for(self)
+
     def facts(self) -> dict[str, str]:
         """See `Brief.facts`."""
         unit = "samples" if self.artifact.tokens == 1 else "tokens"
@@ -122,7 +128,7 @@ class Estimate(Brief):
             "model": self.artifact.graph.name,
             "systems": f"{self.num_csx} x {self.artifact.system.name}",
             "batch": f"{self.batch_size:,} samples",
-            "step": f"{self.step_s:.3g} s modelled",
+            "step": f"{self.step_s:.3g} s modelled, {self.band.text(self.step_s)}",
             "throughput": f"{self.tokens_per_s:,.0f} {unit}/s",
             "of peak": f"{self.share_of_peak:.1%}",
             "bound by": self.bound,

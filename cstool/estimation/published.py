@@ -4,8 +4,9 @@ Each result of `perf/published.yaml` names its conditions; every kind of quantit
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean, median
@@ -18,11 +19,12 @@ from cstool.errors import CompileError, EstimateError
 from cstool.estimation.bands import Band, Case, Known, band_from, case_of, without
 from cstool.estimation.point import Estimate, Estimator
 from cstool.estimation.request import make_request
+from cstool.estimation.software import choose_software
 from cstool.params import parse_params
 from cstool.perf.cluster import step_of
 from cstool.perf.pe import Pe
 from cstool.perf.wafer import schedule_of
-from cstool.system import load_system
+from cstool.system import System, load_system
 
 FILE = Path(cstool.perf.__file__).parent / "published.yaml"
 USES = ("fitted", "chosen", "held out", "host-bound", "headline")
@@ -55,7 +57,8 @@ class Published:
         software: release whose hosts feed the systems, of those that the system file has; None for hosts that take no
             time
         workers: input workers of each system; None for as many as a run has unless it asks for others
-        fits: the number of a system file that comes from it; "" for none
+        fits: dotted key of the number of its system file that comes from it; "" for none
+        numbers: dotted key of its system file -> a number other than that of the file
         flops_per_token: of training, as the source counts them, where it counts others than products that are useful
         relative_to: model, batch_per_csx, micro_batch_size and flops_per_token of what a utilization is over
         assumed: conditions that the source does not state
@@ -82,6 +85,7 @@ class Published:
     software: str | None = None
     workers: int | None = None
     fits: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
     flops_per_token: float | None = None
     relative_to: Mapping[str, Any] | None = None
     assumed: Sequence[str] = ()
@@ -251,10 +255,35 @@ def _estimator(result: Published) -> Estimator:
         result.system,
         batch_per_csx=result.batch_per_csx,
         execution_mode=result.execution_mode,
-        software=result.software,
-        workers=result.workers,
     )
-    return Estimator(replace(request, tokens=result.tokens))
+    system = load_system(result.system)
+    for key, number in result.numbers.items():
+        system = _with_number(system, _names(key), number)
+    software = choose_software(system, result.software, result.workers, loader["data_processor"])
+    return Estimator(replace(request, system=replace(system, software=software), tokens=result.tokens))
+
+
+def number_of(system: System, key: str) -> float:
+    """Return the number of a system file that has this dotted key."""
+    value: Any = system
+    for name in _names(key):
+        value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+    return float(value)
+
+
+def _names(key: str) -> list[str]:
+    """Names of a dotted key; that of a release has a dot of its own."""
+    return re.sub(r"releases\.(\d+)\.(\d+)", r"releases.\1:\2", key).replace(".", "/").replace(":", ".").split("/")
+
+
+def _with_number(part: Any, names: Sequence[str], number: float) -> Any:
+    """Return a part of a system of which one number is another."""
+    if not names:
+        return number
+    name, *rest = names
+    if isinstance(part, Mapping):
+        return {**part, name: _with_number(part[name], rest, number)}
+    return replace(part, **{name: _with_number(getattr(part, name), rest, number)})
 
 
 def _estimate(result: Published) -> Estimate:
