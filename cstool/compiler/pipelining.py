@@ -5,6 +5,8 @@ estimated from areas alone; the best few are placed in earnest, and the fastest 
 stage are computed again where nothing fits otherwise, or where that is faster.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,8 +46,11 @@ SLACK = 1.05
 """by which an estimate may be above the best plan so far, to be worth a placement"""
 
 
-_Choice = tuple[tuple[int, int], bool]
-"""replicas, and whether activations are computed again"""
+SHARES = 1.0, 0.75, 0.5, 0.35
+"""of the shorter side of a replica's rectangle, that are tried where a larger one has no routes: the faster stages are,
+the more lanes a route takes (chosen)"""
+_Choice = tuple[tuple[int, int], bool, int, int]
+"""replicas, whether activations are computed again, and the rectangle of a replica"""
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,20 @@ class _Candidate:
     estimate_cycles: int
     replicas: tuple[int, int]
     is_recomputed: bool
+    width: int
+    height: int
 
-    @property
-    def choice(self) -> _Choice:
-        """What is chosen."""
-        return self.replicas, self.is_recomputed
+    def beside(self, without: Collection[_Choice]) -> _Candidate | None:
+        """Return this candidate, or in the largest part of its rectangle that is not known to have no routes."""
+        for share in SHARES:
+            width, height = self.width, self.height
+            if width <= height:
+                width = max(1, int(share * width))
+            else:
+                height = max(1, int(share * height))
+            if (self.replicas, self.is_recomputed, width, height) not in without:
+                return replace(self, estimate_cycles=int(self.estimate_cycles / share), width=width, height=height)
+        return None
 
 
 def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program:
@@ -83,7 +97,8 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
     streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
     choices = {"none": (False,), "all": (True,)}.get(program.request.recompute, (False, True))
     for is_recomputed in choices:
-        found = [each for each in _candidates(chain, is_recomputed) if each.choice not in without]
+        found = [each for one in _candidates(chain, is_recomputed) if (each := one.beside(without)) is not None]
+        found.sort(key=lambda candidate: candidate.estimate_cycles)
         if streaming_cycles is not None and found and found[0].estimate_cycles > HOPELESS * streaming_cycles:
             if best is None and (is_recomputed == choices[-1] or program.request.recompute == "needed"):
                 return _not_placed(program, found[0].estimate_cycles, streaming_cycles)
@@ -131,7 +146,8 @@ def route_edges(program: Program) -> Program:
         if isinstance(found, Program):
             return found
         unrouted = unrouted or found
-        without.add((plan.replicas, placed.recompute[PIPELINED].levels > 0))
+        is_recomputed = placed.recompute[PIPELINED].levels > 0
+        without.add((plan.replicas, is_recomputed, plan.replica_width, plan.replica_height))
         placed = place_stages(replace(program, pipelined=None), without)
     if unrouted is None:
         return program
@@ -242,7 +258,7 @@ def _candidates(chain: Chain, is_recomputed: bool) -> list[_Candidate]:
         bottleneck = estimate_bottleneck(stages, width, height)
         if bottleneck is not None:
             estimate = chain.step_cycles((columns, rows), bottleneck)
-            found.append(_Candidate(estimate, (columns, rows), is_recomputed))
+            found.append(_Candidate(estimate, (columns, rows), is_recomputed, width, height))
     return sorted(found, key=lambda candidate: (candidate.estimate_cycles, math.prod(candidate.replicas)))
 
 
@@ -259,8 +275,7 @@ def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
 
 def _place(chain: Chain, candidate: _Candidate) -> _Placed | None:
     """Return a plan without routes; None if the stages cannot be placed."""
-    fabric, replicas = chain.request.system.fabric, candidate.replicas
-    width, height = fabric.width // replicas[0], fabric.height // replicas[1]
+    replicas, width, height = candidate.replicas, candidate.width, candidate.height
     stages = chain.stages(chain.samples(replicas), candidate.is_recomputed)
     try:
         placement = place(stages, width, height)
