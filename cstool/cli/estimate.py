@@ -166,18 +166,18 @@ def estimate(
     from cstool.cli.estimate_variants import print_choices, print_estimate_only
     from cstool.cli.published_report import print_published, published_document
     from cstool.verbs.estimate_cost import check_cost, job_costs
-    from cstool.verbs.estimate_variants import recompute_choices
+    from cstool.verbs.estimate_variants import recompute_choices, without_lora
     from cstool.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
 
     names = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
     typed = [names[name] for name in ctx.params if is_typed(ctx, name)]
     if validate:
         _refuse(typed, "--validate", ("--validate", "--json", "--debug"))
-        compared = compare_published()
+        compared, left_out = compare_published()
         if as_json:
-            print_json(published_document(compared))
+            print_json(published_document(compared, left_out))
         else:
-            print_published(compared)
+            print_published(compared, left_out)
         return
     if system.lower() == HOST:
         _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
@@ -195,6 +195,7 @@ def estimate(
         return
     _check_files(plot or (), trace, csv)
     inputs = check_cost(tokens, **vars(costs))
+    overrides, of_file = without_lora(params, set_ or ())
     shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
     counts = () if num_csx is None else tuple(parse_counts(num_csx))
     asked: dict[str, Any] = {
@@ -208,14 +209,14 @@ def estimate(
         "software": software,
         "workers": num_workers_per_csx,
         "frozen": variants.frozen,
-        "adapters": variants.adapters,
+        "adapters": variants.adapters or of_file,
     }
-    found = estimate_all(params, set_ or (), num_csx=counts, sparsities=shares, **asked)
-    priced = job_costs(found, params, inputs, overrides=set_ or ())
+    found = estimate_all(params, overrides, num_csx=counts, sparsities=shares, **asked)
+    priced = job_costs(found, params, inputs, overrides=overrides)
     again: list[Any] = []
     if variants.recompute_table:
         again = recompute_choices(
-            params, set_ or (), num_csx=found.estimate.num_csx, sparsity=shares[0] if shares else None, **asked
+            params, overrides, num_csx=found.estimate.num_csx, sparsity=shares[0] if shares else None, **asked
         )
     if trace is not None:
         write_timeline(found.estimate, trace)
@@ -228,8 +229,8 @@ def estimate(
         print_json(estimate_document(found, priced, again))
         return
     print_estimate(found)
-    if variants.frozen or variants.adapters:
-        print_estimate_only()
+    if variants.frozen or asked["adapters"]:
+        print_estimate_only(None if variants.adapters else of_file)
     if priced:
         print_cost(priced[0])
     if again:

@@ -140,6 +140,7 @@ def _scaling(rows: Sequence[Row], sparse: Sequence[Row]) -> Scaling:
             row.estimate.num_csx,
             row.estimate.tokens_per_s if has_tokens else row.estimate.samples_per_s,
             row.efficiency,
+            row.estimate.band.of_rate(row.estimate.tokens_per_s if has_tokens else row.estimate.samples_per_s),
         )
         for row in found
         if row.estimate is not None and row.efficiency is not None

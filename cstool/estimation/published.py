@@ -129,6 +129,14 @@ class Prediction:
         return -log if self.result.is_time else log
 
     @property
+    def range(self) -> tuple[float, float] | None:
+        """The lowest and the highest value of four fifths of results like it; None without a band."""
+        if self.predicted is None or self.band is None:
+            return None
+        of = self.band.of_time if self.result.is_time else self.band.of_rate
+        return of(self.predicted)
+
+    @property
     def is_within(self) -> bool:
         """Whether what is published is in the range that the other held-out results give."""
         return self.band is not None and self.log_time is not None and self.band.holds(self.log_time)
@@ -194,10 +202,12 @@ class Comparison:
     Args:
         predictions: in the order of the file
         errors: of the results of each use that stands for how good the model is; None where none is predicted
+        within: held-out results that are in the range that the others give
     """
 
     predictions: tuple[Prediction, ...]
     errors: dict[str, Errors | None]
+    within: int
 
 
 def compare() -> Comparison:
@@ -208,7 +218,9 @@ def compare() -> Comparison:
         each if each.case is None else replace(each, band=band_from(each.case, without(known, each.result.name)))
         for each in found
     )
-    return Comparison(predictions, {use: errors_of(predictions, use) for use in USES if use != "headline"})
+    within = sum(each.is_within for each in predictions if each.result.use == "held out")
+    errors = {use: errors_of(predictions, use) for use in USES if use != "headline"}
+    return Comparison(predictions, errors, within)
 
 
 def known_of(predictions: Iterable[Prediction]) -> list[Known]:

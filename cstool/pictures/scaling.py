@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from cstool.pictures.labels import path_boxes, point_box
 from cstool.pictures.lettering import text_width
 from cstool.pictures.page import SMALL_PT, TEXT_PT, Block
-from cstool.pictures.palette import BLUE, FAINT, ORANGE
+from cstool.pictures.palette import BLUE, FAINT, ORANGE, SKY
 from cstool.pictures.plot import (
     PLOT_HEIGHT_PT,
     PLOT_WIDTH_PT,
@@ -33,11 +33,13 @@ class ScalingPoint:
         num_csx: systems
         per_s: throughput of all of them
         efficiency: throughput of a system over that of a system of the first point
+        range_per_s: throughput of 80% of results like it, the lowest and the highest; None where nothing is known
     """
 
     num_csx: int
     per_s: float
     efficiency: float
+    range_per_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,16 @@ def scaling(picture: Scaling) -> Block:
         unit, name = (_MILLION, f"million {picture.unit}") if is_large else (1.0, picture.unit)
         rates = [point.per_s / unit for point in picture.points]
         ideal = [rates[0] * count / first.num_csx for count in counts]
-        low, high = min(rates), max(*rates, *ideal)
+        ranges = [tuple(end / unit for end in point.range_per_s) for point in picture.points if point.range_per_s]
+        ends = [end for both in ranges for end in both]
+        low, high = min(*rates, *ends, rates[0]), max(*rates, *ideal, *ends)
         margin = 1.2 * (high / low) ** 0.06
         levels = log_ticks(low / margin, high * margin)
         words = list(map(digits_text, levels))
         axes = plot_axes(block, picture.heading, words)
+        if len(ranges) == len(counts):
+            lows, highs = zip(*ranges, strict=True)
+            axes.fill_between(counts, lows, highs, color=SKY, alpha=0.25, linewidth=0, label="80% of results like it")
         axes.plot(counts, ideal, color=FAINT, linewidth=1.0, linestyle=(0, (4, 2)), label="ideal: in proportion")
         axes.plot(counts, rates, color=BLUE, marker="o", markersize=4, linewidth=1.3, label="modelled; % of ideal")
         sides = counts[0] / 1.25, counts[-1] * (counts[-1] / counts[0]) ** 0.09 * 1.25

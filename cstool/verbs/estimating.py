@@ -12,7 +12,7 @@ from cstool.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 
 if TYPE_CHECKING:
     from cstool.estimation import Estimate, Estimator, Row
-    from cstool.estimation.published import Comparison
+    from cstool.estimation.published import Comparison, Prediction
     from cstool.params import Params
     from cstool.perf.host import HostRates, HostSetup, HostStep
     from cstool.perf.ranks import Link, RankedStep, RanksSetup
@@ -241,11 +241,12 @@ def write_timeline(found: Estimate, path: Path) -> None:
     draw_timeline(found).write(path)
 
 
-def compare_published() -> Comparison:
-    """Set the model beside what is published."""
-    from cstool.estimation.published import compare
+def compare_published() -> tuple[Comparison, dict[str, Prediction]]:
+    """Set the model beside what is published; and what fitted results would be with their numbers fitted to others."""
+    from cstool.estimation.fit import left_out
+    from cstool.estimation.published import compare, load_published
 
-    return compare()
+    return compare(), left_out(load_published())
 
 
 def estimate_on_host(
