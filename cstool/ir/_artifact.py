@@ -1,13 +1,12 @@
 """The artifact: all that the compiler hands on. Plain data; every cost that decides anything is an integer."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from cstool.brief import Brief
 from cstool.ir._graph import Graph, Segment
 from cstool.ir._op_kinds import KernelKind
-from cstool.ir._plain_data import IF_UNUSUAL
 from cstool.system import System
 
 SCHEMA = 4
@@ -236,7 +235,6 @@ class StreamedKernel:
         cycles: per micro-batch
         sram_bytes: of the fullest PE while it runs, all phases
         parts: of the tokens that it takes one after the other; its weights come, and gradients leave, once for each
-        spilled_bytes: of activations that wait on activation servers, from after its forward to before its backward
     """
 
     name: str
@@ -249,7 +247,6 @@ class StreamedKernel:
     cycles: KernelCycles
     sram_bytes: int
     parts: int = 1
-    spilled_bytes: int = field(default=0, metadata={IF_UNUSUAL: True})
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ the way back.
 - An update reads weight, optimizer state and (where it waited) gradient, and writes weight and state. Without a global
   norm it runs along the arriving sum. With one, it waits for the last gradient of all, and runs in the order of the
   next forward pass, which waits for each weight alone.
-- Activations that wait on activation servers leave along the forward pass of their op. Those of a layer come back
-  before its backward pass, while what is before that is computed.
 - Where updates wait for a norm, the coordinator has it some time after the last gradient. Else hosts run ahead, and
   matter where they take longer than all else (`cstool/perf/hosts.py`). Unless a release of the
   software is given, they take no time: input workers send as fast as a system's links take.
@@ -82,7 +80,6 @@ class StreamedOp:
         weights: that MemoryX updates after this op's last gradient
         streams_for_delta: whether the delta needs the weights once more
         parts: in which the op takes its tokens one after the other; its gradient leaves in as many
-        spilled_bytes: of activations that leave each system after its forward, and come back before its backward
     """
 
     name: str
@@ -94,7 +91,6 @@ class StreamedOp:
     weights: int = 0
     streams_for_delta: bool = True
     parts: int = 1
-    spilled_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -397,7 +393,7 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
     busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
     if schedule.norm_s:
         busy[COORDINATOR] = schedule.norm_s
-    into = out = weights = spilled = 0
+    into = out = weights = 0
     for section in schedule.sections:
         for op in section.ops:
             passes = section.count * micro_batches
@@ -405,7 +401,6 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
             busy[COMPUTE] += passes * (forwards * op.forward_s + op.delta_s + op.gradient_s)
             into += passes * op.weight_bytes * (forwards + op.streams_for_delta)
             out += passes * op.gradient_bytes
-            spilled += passes * op.spilled_bytes
             weights += section.count * op.weights
             # Each sum of gradients is written; each but the first read before.
             sums = micro_batches * op.parts - (op.weights > 0 and not cluster.waits_for_norm)
@@ -416,8 +411,8 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
         busy[WORKERS], busy[SERVERS] = micro_batches * feed.workers_s, micro_batches * feed.servers_s
         busy[COORDINATOR] = feed.step_s + schedule.norm_s
     busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.reduce_rate
-    busy[INGRESS] = inputs_s + (into + spilled) / cluster.io_bytes_per_s
-    busy[EGRESS] = (out + spilled) / cluster.io_bytes_per_s
+    busy[INGRESS] = inputs_s + into / cluster.io_bytes_per_s
+    busy[EGRESS] = out / cluster.io_bytes_per_s
     update_s = cluster.update_memory_s(weights, gradient_waited=schedule.gradients_wait)
     busy[MEMORY] += into / cluster.memory_bytes_per_s + update_s
     busy[cluster.updates_on] += weights * cluster.update_s_per_weight
@@ -464,9 +459,7 @@ class _Builder:
             for ops, _ in self.layers:
                 for name, op in ops:
                     self._op(name, "forward", op.forward_s, op.weight_bytes)
-                    self._spill(name, op)
             for ops, recomputes in reversed(self.layers):
-                self._fetch(ops)
                 for _ in range(recomputes):
                     for name, op in ops:
                         self._op(name, "again", op.forward_s, op.weight_bytes)
@@ -516,21 +509,6 @@ class _Builder:
             hops = [(sent, cluster.hops_s)]
             along = [(self._add(INGRESS, label, weight_bytes, cluster.io_bytes_per_s, after=room, along=hops), 0.0)]
         self._compute(f"{name} {phase}", seconds, along)
-
-    def _spill(self, name: str, op: StreamedOp) -> None:
-        """Send what an op keeps to the activation servers: the next op waits for it but for what buffers hold."""
-        if op.spilled_bytes:
-            assert self.compute is not None
-            rate, along = self.cluster.io_bytes_per_s, [(self.compute, 0.0)]
-            leave = self._add(EGRESS, f"{name} kept", op.spilled_bytes, rate, along=along)
-            self.before.append((leave, -self.cluster.prefetch_s))
-
-    def _fetch(self, ops: list[tuple[str, StreamedOp]]) -> None:
-        """Bring back what the ops of a repetition kept, while the systems do what comes before."""
-        if size := sum(op.spilled_bytes for _, op in ops):
-            assert self.compute is not None
-            name, rate = ops[0][0], self.cluster.io_bytes_per_s
-            self.before.append((self._add(INGRESS, f"{name} kept", size, rate, after=[(self.compute, -math.inf)]), 0.0))
 
     def _compute(self, name: str, seconds: float, along: list[tuple[int, float]]) -> int:
         after = self.before if self.compute is None else [*self.before, (self.compute, 0.0)]

@@ -122,7 +122,6 @@ def _op(clock_hz: float, segment: Segment, kernel: FusedKernel, streamed: Stream
         weights=min(own, streamed.weight_count),
         streams_for_delta=cycles.delta.ingress > 0,
         parts=streamed.parts,
-        spilled_bytes=streamed.spilled_bytes,
     )
 
 
