@@ -50,8 +50,14 @@ def trained_text(found: Estimate) -> str | None:
     return f"{of_all}{kind}; the others are frozen: no gradient, no update, no optimizer state"
 
 
-def print_estimate_only() -> None:
-    """Say that a run does no such thing."""
+def print_estimate_only(of_file: str | None = None) -> None:
+    """Say that a run does no such thing.
+
+    Args:
+        of_file: the adapters, where they are those of the file
+    """
+    if of_file is not None:
+        print_line(f"adapters as the callback Lora of the file has them: --adapters {of_file}")
     print_line("--frozen and --adapters are of estimates alone: cstool run trains all weights")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,3 +65,26 @@ def recompute_choices(
         except (CompileError, EstimateError) as error:
             found.append(RecomputeChoice(name, None, error.message))
     return found
+
+
+def without_lora(file: Path, overrides: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """Return the overrides of a params file that take the vendor's callback `Lora` out of it, and its adapters.
+
+    Args:
+        file: of params, or the name of a stock one
+        overrides: of its values, which stay
+
+    Returns:
+        With the adapters as `--adapters` has them; None where the file has none
+
+    Raises:
+        EstimateError: the adapters are none that can be estimated
+        ParamsError: the file cannot be read
+    """
+    from cstool.estimation.lora_callback import KEY, take_lora
+
+    found = take_lora(file)
+    if found is None:
+        return tuple(overrides), None
+    rest, adapters = found
+    return (f"{KEY}={json.dumps(rest) if rest else 'null'}", *overrides), adapters
