@@ -5,7 +5,7 @@ stage of SwarmX. Its stages pass data on at the same rate, each a hop after the 
 broadcast takes its bytes at the rate of a link, and arrives as many hops later as there are stages. The same holds on
 the way back.
 
-    coordinator
+    coordinator, norm of all gradients
     input workers -> activation servers --.
     MemoryX memory -> SwarmX broadcast -> CSX ingress -> CSX compute -> CSX egress -> SwarmX reduce -> MemoryX memory
                                                                                                       MemoryX processors
@@ -46,9 +46,11 @@ EGRESS = "CSX egress"
 WORKERS = "input workers"
 SERVERS = "activation servers"
 COORDINATOR = "coordinator"
-RESOURCES = (WORKERS, SERVERS, COORDINATOR, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
+NORM = "norm of all gradients"
+"""which the coordinator has: it does nothing else then that would wait for it"""
+RESOURCES = (WORKERS, SERVERS, COORDINATOR, NORM, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
 """of a cluster"""
-HOSTS = (SERVERS, COORDINATOR)
+HOSTS = (SERVERS, COORDINATOR, NORM)
 """of these, what works only where a release of the software is given"""
 STRAGGLERS = "waiting for the slowest system"
 """what else the time of a step is spent on: what the slowest of several systems computes longer than the mean"""
@@ -295,7 +297,7 @@ def step_of(schedule: Schedule) -> Step:
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
     serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + cluster.straggle * busy[COMPUTE]
     spent = with_stragglers(_in_order(spent), cluster.straggle)
-    return Step(held_up(spent, schedule.feed, micro_batches, schedule.norm_s), busy, serial_s)
+    return Step(held_up(spent, schedule.feed, micro_batches), busy, serial_s)
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
@@ -312,16 +314,13 @@ def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float
     return {**spent, COMPUTE: mean, STRAGGLERS: spent[COMPUTE] - mean}
 
 
-def held_up(
-    spent: dict[str, float], feed: Feed | None, micro_batches: int = 1, norm_s: float = 0.0
-) -> dict[str, float]:
+def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) -> dict[str, float]:
     """Time spent, with what hosts add where they take longer than all else.
 
     Args:
         spent: see `Step.spent_s`
         feed: what hosts take; None where they take no time
         micro_batches: of a step
-        norm_s: of the coordinator, for a norm that the step has waited for already [s]
 
     Example: a step of 140 ms, whose samples take the workers 226 ms, waits 86 ms for them. One of 300 ms does not.
 
@@ -336,7 +335,7 @@ def held_up(
     work = {
         WORKERS: micro_batches * feed.workers_s,
         SERVERS: micro_batches * feed.servers_s,
-        COORDINATOR: feed.step_s + norm_s,
+        COORDINATOR: feed.step_s,
     }
     slowest = max(work, key=lambda name: work[name])
     missing = work[slowest] - math.fsum(spent.values())
@@ -392,7 +391,7 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
     cluster, micro_batches, feed = schedule.cluster, schedule.micro_batches, schedule.feed
     busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
     if schedule.norm_s:
-        busy[COORDINATOR] = schedule.norm_s
+        busy[NORM] = schedule.norm_s
     into = out = weights = 0
     for section in schedule.sections:
         for op in section.ops:
@@ -409,7 +408,7 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
     busy[WORKERS] = inputs_s = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
     if feed is not None:
         busy[WORKERS], busy[SERVERS] = micro_batches * feed.workers_s, micro_batches * feed.servers_s
-        busy[COORDINATOR] = feed.step_s + schedule.norm_s
+        busy[COORDINATOR] = feed.step_s
     busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.reduce_rate
     busy[INGRESS] = inputs_s + into / cluster.io_bytes_per_s
     busy[EGRESS] = out / cluster.io_bytes_per_s
@@ -472,7 +471,7 @@ class _Builder:
         # next forward pass reads comes between them.
         waits = [(sums, 0.0) for _, _, sums in stored]
         if stored and self.cluster.norm_s:
-            waits = [(self.simulation.add(COORDINATOR, self.cluster.norm_s, "norm", after=waits), 0.0)]
+            waits = [(self.simulation.add(NORM, self.cluster.norm_s, "norm", after=waits), 0.0)]
         for name, op, _ in reversed(stored):
             if op.weights:
                 waits = [(self._update(name, op, after=waits), 0.0)]

@@ -16,6 +16,7 @@ from cstool.perf.cluster import (
     HOSTS,
     INGRESS,
     MEMORY,
+    NORM,
     PROCESSORS,
     REDUCE,
     SERVERS,
@@ -173,10 +174,10 @@ def test_updates_that_wait_for_a_norm_wait_for_the_coordinator_by_hand():
     slow = replace(two, cluster=replace(two.cluster, norm_s=7.0))
     found = simulate(slow, steps=2)
     stored = max(spans(found, f"{name} gradient", MEMORY)[0][1] for name in "ac")
-    assert spans(found, "norm", COORDINATOR)[0] == (stored, stored + 7.0)
+    assert spans(found, "norm", NORM)[0] == (stored, stored + 7.0)
     assert spans(found, "a update", MEMORY)[0][0] == stored + 7.0
     assert step_of(slow).seconds == step_of(two).seconds + 7.0
-    assert step_of(slow).spent_s[COORDINATOR] == step_of(slow).busy_s[COORDINATOR] == 7.0
+    assert step_of(slow).spent_s[NORM] == step_of(slow).busy_s[NORM] == 7.0
     # Updates that wait for no norm do not wait for the coordinator.
     assert (
         step_of(replace(slow, cluster=replace(slow.cluster, waits_for_norm=False))).seconds
@@ -286,8 +287,7 @@ def test_what_hosts_hold_up_is_what_many_simulated_steps_say(schedule, feed):
     """The closed form takes the longer of the step and its hosts: each starts once, and then keeps its beat."""
     fed, steps = replace(schedule, feed=feed), 16
     found, unfed = step_of(fed), step_of(replace(schedule, feed=None))
-    hosts_s = [schedule.micro_batches * feed.workers_s, schedule.micro_batches * feed.servers_s]
-    hosts_s.append(feed.step_s + schedule.norm_s)
+    hosts_s = [schedule.micro_batches * feed.workers_s, schedule.micro_batches * feed.servers_s, feed.step_s]
     assert found.seconds == pytest.approx(max(unfed.seconds, *hosts_s))
     assert found.seconds >= unfed.seconds
     run = simulate(fed, steps)
