@@ -106,9 +106,9 @@ def _checkpoints_text(cost: JobCost) -> str:
     if saved.interval_from == "end":
         return f"{taken}; one, after the last step"
     why = {"asked": "as asked", "params": "as the file says", "best": "which is best"}[saved.interval_from]
-    best = f"; best were {_days(saved.best_s)}" if saved.best_s and saved.interval_from != "best" else ""
-    total = f", {_days(saved.count * saved.each_s)} of all" if saved.bytes_per_s is not None else ""
-    return f"{taken}; {saved.count:,}, after {_days(saved.interval_s)} of work each, {why}{best}{total}"
+    best = f" (best: {_days(saved.best_s)})" if saved.best_s and saved.interval_from != "best" else ""
+    total = f": {_days(saved.count * saved.each_s)} in all" if saved.bytes_per_s is not None else ""
+    return f"{taken}; {saved.count:,} of them, one every {_days(saved.interval_s)} of work, {why}{best}{total}"
 
 
 def _workers_text(cost: JobCost) -> str:

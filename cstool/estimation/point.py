@@ -101,7 +101,7 @@ class Estimate(Brief):
 
     @property
     def power_w(self) -> float:
-        """Of all systems, without MemoryX, SwarmX and input workers, of which nothing is published [W]."""
+        """Of all systems [W]; what the servers around them draw is among the costs of a job."""
         system = self.artifact.system
         busy = self.busy[COMPUTE]
         return self.num_csx * (system.idle_power_w + (system.power_w - system.idle_power_w) * min(1.0, busy))
