@@ -96,6 +96,25 @@ def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], .
     )
 
 
+def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
+    """Return all that `plan_streaming` would choose from for a micro-batch of exactly `micro_batch_size` samples.
+
+    What is in there does not depend on the number of systems, nor on that of micro-batches: layouts are chosen by the
+    kernels of one micro-batch. That of them which is fastest does.
+
+    Args:
+        program: memory planned, for one micro-batch: as many samples to a system as `micro_batch_size`
+
+    Returns:
+        For each choice the cycles in which PEs are at work in a micro-batch, and the program with its plan, without a
+        step; none where it does not fit
+    """
+    costs = _Costs(program, kernel_works(program))
+    return tuple(
+        (costs.fabric(choice), _without_step(program, costs, choice)) for choice in _Search(program, costs).of_one_size()
+    )
+
+
 def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
     planned = _with_plan(program, costs, chosen)
     if (fastest := chosen.fastest) is not None:
@@ -122,8 +141,12 @@ def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
 
 
 def _with_plan(program: Program, costs: _Costs, choice: _Choice) -> Program:
+    return with_step(_without_step(program, costs, choice), STREAMING)
+
+
+def _without_step(program: Program, costs: _Costs, choice: _Choice) -> Program:
     planned = program.with_known(STREAMING, recompute=choice.memory.recompute, micro_batches=choice.micro_batch_size)
-    return with_step(replace(planned, streaming=_plan(program, costs, choice)), STREAMING)
+    return replace(planned, streaming=_plan(program, costs, choice))
 
 
 @dataclass(frozen=True)
@@ -165,6 +188,14 @@ class _Search:
         """Return the choice that computes least again; None if nothing fits."""
         found = (self._with(again, sizes) for sizes in self.tries for again in self._options())
         return next((choice for choice in found if choice is not None), None)
+
+    def of_one_size(self) -> list[_Choice]:
+        """Return the choices that may be fastest with the only size there is."""
+        sizes = self.tries[0]
+        choices = [choice for again in self._options() if (choice := self._with(again, sizes)) is not None]
+        if sizes[-1] == 1:
+            choices += [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
+        return self._rivals(choices)
 
     def run(self) -> _Choice | Misfit:
         """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one."""

@@ -156,21 +156,7 @@ class Estimator:
         """
         request = self.request
         samples = samples_per_csx(request, num_csx)
-        artifact = self.compiled(samples, request.execution_mode, num_csx=num_csx)
-        system, update_ops = artifact.system, costed_optimizer(request.params.optimizer).update_ops
-        sizes = () if system.memoryx is None else system.memoryx.units_bytes
-        units = [unit for unit in sizes if unit >= artifact.memoryx.total_bytes]
-        return Estimate(
-            artifact=artifact,
-            step=cluster_step(artifact, update_ops),
-            update_ops=update_ops,
-            limits=limit_shares(artifact),
-            flops=useful_flops(artifact),
-            peak_flops=num_csx * system.peak_flops(artifact.operand_bits),
-            memoryx_unit_bytes=None if artifact.streaming is None else min(units, default=None),
-            stages=0 if system.swarmx is None else tree_stages(num_csx, system.swarmx.fan_out),
-            tokens=request.tokens,
-        )
+        return estimate_of(request, self.compiled(samples, request.execution_mode, num_csx=num_csx))
 
     def compiled(
         self, samples: int, execution_mode: str, micro_batch_size: int | None = None, *, num_csx: int = 1
@@ -221,6 +207,24 @@ class Estimator:
         params = self.request.params
         loader = loader_of(params).model_copy(update={"batch_size": samples * num_csx})
         return replace(params, train_dataloader=loader, num_csx=num_csx)
+
+
+def estimate_of(request: Request, artifact: Artifact) -> Estimate:
+    """The estimate of an artifact that is made for a request, for so many systems and samples as it has."""
+    system, update_ops = artifact.system, costed_optimizer(request.params.optimizer).update_ops
+    sizes = () if system.memoryx is None else system.memoryx.units_bytes
+    units = [unit for unit in sizes if unit >= artifact.memoryx.total_bytes]
+    return Estimate(
+        artifact=artifact,
+        step=cluster_step(artifact, update_ops),
+        update_ops=update_ops,
+        limits=limit_shares(artifact),
+        flops=useful_flops(artifact),
+        peak_flops=artifact.num_csx * system.peak_flops(artifact.operand_bits),
+        memoryx_unit_bytes=None if artifact.streaming is None else min(units, default=None),
+        stages=0 if system.swarmx is None else tree_stages(artifact.num_csx, system.swarmx.fan_out),
+        tokens=request.tokens,
+    )
 
 
 def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:
