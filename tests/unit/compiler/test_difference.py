@@ -119,7 +119,7 @@ def test_what_has_no_words_is_named_by_its_path():
     assert differences(STREAMING, odd) == [Change("system.links.hop_cycles", "1", "3")]
     none = replace(STREAMING, system=replace(SYSTEM, swarmx=None))
     assert differences(STREAMING, none) == [
-        Change("system.swarmx", '{"fan_out": 4, "hop_s": 5e-06}', "null"),
+        Change("system.swarmx", '{"fan_out": 4, "hop_s": 5e-06, "straggler_share": 0.0259}', "null"),
     ]
     simd = MappingProxyType({**SYSTEM.pe.simd, "other": 1})
     more = replace(STREAMING, system=replace(SYSTEM, pe=replace(SYSTEM.pe, simd=simd)))
