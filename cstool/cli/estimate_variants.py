@@ -13,6 +13,8 @@ from cstool.words import bytes_text, time_text
 if TYPE_CHECKING:
     from cstool.verbs.results import Estimate, RecomputeChoice
 
+ADAPTERS = (".lora_A", ".lora_B")
+"""what names of weights of adapters end with"""
 CHOICE_COLUMNS = ("--recompute", "layers again", "micro-batch", "step", "speed", "SRAM of a PE", "mode")
 
 
@@ -43,7 +45,7 @@ def trained_text(found: Estimate) -> str | None:
         segment.count * weight.size
         for segment in graph.segments
         for weight in segment.weights
-        if weight.name.endswith((".lora_A", ".lora_B"))
+        if weight.name.endswith(ADAPTERS)
     )
     of_all = f"{graph.trained_count:,} of {graph.parameter_count:,} weights, {share:.3%}"
     kind = ", all of them of adapters" if adapters == graph.trained_count else ""

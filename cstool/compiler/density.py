@@ -9,6 +9,9 @@ from cstool.params.sections.sparsity import ConstantShare, SparsityParams
 from cstool.perf.pe import ceil_div
 from cstool.sparsity import assign_groups, most_kept, starts_sparse
 
+ADAPTERS = (".lora_A", ".lora_B")
+"""what names of weights end with that are low-rank adapters: these are dense, whatever a filter says"""
+
 
 def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...]:
     """Return, per segment, its sparse weights with the elements that they keep at the most over a run.
@@ -36,7 +39,9 @@ def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...
             {
                 weight.name: count
                 for weight in segment.weights
-                if len(weight.shape) == 2 and (count := kept(segment, weight.name, weight.shape)) < weight.size
+                if len(weight.shape) == 2
+                and not weight.name.endswith(ADAPTERS)
+                and (count := kept(segment, weight.name, weight.shape)) < weight.size
             }
         )
         for segment in graph.segments

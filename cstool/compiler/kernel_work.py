@@ -160,8 +160,14 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
                 nonzeros = first.weights + item.weights if is_sparse else None
                 rows = [w.outputs if w.trained is None else w.trained for w in (first, item)]
                 outputs = first.outputs + item.outputs
-                trained = None if sum(rows) == outputs else sum(rows)
-                work[products[0]] = replace(first, outputs=outputs, nonzeros=nonzeros, trained=trained)
+                trained, kept = None, None
+                if sum(rows) < outputs:
+                    parts = [w.trained_part for w in (first, item)]
+                    trained = sum(rows)
+                    kept = sum(part.weights for part in parts if part is not None) if is_sparse else None
+                work[products[0]] = replace(
+                    first, outputs=outputs, nonzeros=nonzeros, trained=trained, trained_nonzeros=kept
+                )
             else:
                 work.append(item)
     streamed = {matrix for name in kernel.ops for matrix in matrices_of(op_of(segment, name))}

@@ -309,12 +309,18 @@ def memoryx_need(program: Program) -> MemoryXNeed:
         for segment, found in zip(program.graph.segments, kept, strict=True)
         for weight in segment.weights
     )
+    trained = sum(
+        segment.count * found.get(weight.name, weight.size)
+        for segment, found in zip(program.graph.segments, kept, strict=True)
+        for weight in segment.weights
+        if not weight.frozen
+    )
     nonzeros = sum(
         segment.count * sum(found.values()) for segment, found in zip(program.graph.segments, kept, strict=True)
     )
     return MemoryXNeed(
         weights_bytes=kept_bytes + PLACE_BYTES * nonzeros,
         optimizer_bytes=FLOAT32_BYTES * state,
-        gradient_bytes=FLOAT32_BYTES * (program.graph.trained_count - program.zeros),
+        gradient_bytes=FLOAT32_BYTES * trained,
         capacity_bytes=None if memoryx is None else memoryx.capacity_bytes,
     )

@@ -249,12 +249,11 @@ class StreamMemory:
         graph = self.program.graph
         if not first:
             return 0  # as for most models, whose ops need not be gone through for every layout that is tried
-        read = {name for op in graph.ops if op.name not in graph.frozen_ops for name in op.inputs}
         carried = (
             life
             for segment, lives in zip(graph.segments[:first], self.program.lives, strict=False)
             for life in lives
-            if life.is_output and segment.name_of(life.name, segment.count - 1) in read
+            if life.is_output and segment.name_of(life.name, segment.count - 1) in graph.read_behind
         )
         return sum(map(self.tile_bytes, carried))
 

@@ -308,6 +308,11 @@ class Graph:
         return frozenset(output for op in self.ops if op.name in frozen for output in op.outputs) if frozen else frozen
 
     @cached_property
+    def read_behind(self) -> frozenset[str]:
+        """Names of what ops read that do not run forward alone."""
+        return frozenset(name for op in self.ops if op.name not in self.frozen_ops for name in op.inputs)
+
+    @cached_property
     def trained_weights(self) -> Mapping[str, Weight]:
         """The weights that are not frozen, by name."""
         return MappingProxyType({name: weight for name, weight in self.weights.items() if not weight.frozen})

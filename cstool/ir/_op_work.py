@@ -11,7 +11,8 @@ class MatMul:
     elements of a sparse W, wherever they are; None for a dense one. Of experts W is all matrices below each other, and
     `tokens` those that an element is multiplied with on average, out of `all_tokens`; else that is None. Of these
     `experts` the busiest has `busiest` times as many as one has on average, all others have as many as each other.
-    `trained` counts the rows of W that get a gradient, where others are frozen; None for all.
+    `trained` counts the rows of W that get a gradient, where others are frozen, `trained_nonzeros` what they have of
+    a sparse W, None for their share; None for all.
     """
 
     tokens: int
@@ -23,6 +24,7 @@ class MatMul:
     experts: int = 1
     busiest: float = 1.0
     trained: int | None = None
+    trained_nonzeros: int | None = None
 
     @property
     def shares(self) -> tuple[tuple[int, float], ...]:
@@ -44,16 +46,16 @@ class MatMul:
     def trained_part(self) -> "MatMul | None":
         """The product with the rows of W that get a gradient; None where none does.
 
-        Of a sparse W they have their share of the non-zeros.
-
-        >>> MatMul(tokens=3, inputs=4, outputs=10, trained=2).trained_part
-        MatMul(tokens=3, inputs=4, outputs=2, is_repeated=False, nonzeros=None, all_tokens=None, experts=1, \
-busiest=1.0, trained=None)
+        >>> part = MatMul(tokens=3, inputs=4, outputs=10, nonzeros=20, trained=2).trained_part
+        >>> part.outputs, part.nonzeros
+        (2, 4)
         """
         if self.trained is None or not self.trained:
             return self if self.trained is None else None
-        nonzeros = None if self.nonzeros is None else -(-self.nonzeros * self.trained // self.outputs)
-        return replace(self, outputs=self.trained, nonzeros=nonzeros, trained=None)
+        nonzeros = self.trained_nonzeros
+        if nonzeros is None and self.nonzeros is not None:
+            nonzeros = -(-self.nonzeros * self.trained // self.outputs)
+        return replace(self, outputs=self.trained, nonzeros=nonzeros, trained=None, trained_nonzeros=None)
 
     @property
     def flops(self) -> int:

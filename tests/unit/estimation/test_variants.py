@@ -304,3 +304,20 @@ def test_what_is_written_is_read():
     assert parse_frozen("first:2,*ffn*") == ("first:2", "*ffn*")
     assert parse_adapters("layers=q,*ffn*,rank=4") == Adapters(4, ("q", "*ffn*"))
     assert make_variants(None, None) is None
+
+
+# Sparse
+
+
+@pytest.mark.parametrize("sparsity", [0.5, 0.9])
+def test_of_sparse_weights_the_frozen_ones_have_no_gradient_and_adapters_are_dense(sparsity):
+    """All gradients are those of the adapters, r (d_in + d_out) of each matrix, whatever else is zero."""
+    found = estimator(gpt(sparsity=sparsity), adapters="rank=16,layers=q,v").at(1)
+    count = 4 * 2 * 16 * (1024 + 1024)
+    assert found.artifact.memoryx.gradient_bytes == 4 * count
+    streamed = [(segment.count, kernel) for segment, _, kernel in found.artifact.streamed()]
+    assert sum(times * kernel.gradient_bytes for times, kernel in streamed) == 4 * count
+    frozen = estimator(gpt(sparsity=sparsity), frozen="*layers*").at(1).artifact.memoryx
+    whole = estimator(gpt(sparsity=sparsity)).at(1).artifact.memoryx
+    assert 0 < frozen.gradient_bytes < whole.gradient_bytes
+    assert frozen.weights_bytes == whole.weights_bytes
