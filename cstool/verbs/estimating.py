@@ -85,10 +85,12 @@ def estimate(
     memoryx: str | None = None,
     tokens: str | int | None = None,
     execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
-    recompute: Literal["needed", "fastest"] = "fastest",
+    recompute: Literal["needed", "fastest", "none", "all"] = "fastest",
     expert_imbalance: float = 1.0,
     software: str | None = None,
     num_workers_per_csx: int | None = None,
+    frozen: str | None = None,
+    adapters: str | None = None,
 ) -> Estimate:
     """Predict a training step on the modelled cluster; nothing runs, and no data is needed.
 
@@ -101,10 +103,12 @@ def estimate(
         memoryx: capacity of MemoryX, such as "12TB"; None for the largest there is
         tokens: to train with, such as "300B"; `days` of the result is how long that takes
         execution_mode: how the model uses the wafer; "auto" takes what is faster
-        recompute: compute activations again where that is faster, or where it is needed
+        recompute: compute activations again where that is faster, where it is needed, never, or always
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
         software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
         num_workers_per_csx: input workers of each system; None for as many as a run has unless it asks for others
+        frozen: weights that stay as they are, such as "first:16", by patterns of names or numbers of layers
+        adapters: low-rank ones beside frozen layers, such as "rank=16,layers=q,v"
 
     Returns:
         Time of a step [s], what bounds it, tokens/s, power [W], the artifact; all of it modelled
@@ -126,6 +130,8 @@ def estimate(
         expert_imbalance,
         software=software,
         workers=num_workers_per_csx,
+        frozen=frozen,
+        adapters=adapters,
     )
     return found.at(found.request.params.num_csx if num_csx is None else num_csx)
 
@@ -140,10 +146,12 @@ def estimate_scaling(
     memoryx: str | None = None,
     tokens: str | int | None = None,
     execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
-    recompute: Literal["needed", "fastest"] = "fastest",
+    recompute: Literal["needed", "fastest", "none", "all"] = "fastest",
     expert_imbalance: float = 1.0,
     software: str | None = None,
     num_workers_per_csx: int | None = None,
+    frozen: str | None = None,
+    adapters: str | None = None,
 ) -> list[Row]:
     """Predict a training step on several numbers of systems, side by side.
 
@@ -152,7 +160,7 @@ def estimate_scaling(
         num_csx: numbers of systems
         overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance: as for
             `estimate`
-        software, num_workers_per_csx: likewise
+        software, num_workers_per_csx, frozen, adapters: likewise
 
     Returns:
         For each number the estimate, or why there is none, with its speedup over the first
@@ -175,6 +183,8 @@ def estimate_scaling(
         expert_imbalance,
         software=software,
         workers=num_workers_per_csx,
+        frozen=frozen,
+        adapters=adapters,
     )
     return scale(found, num_csx)
 
