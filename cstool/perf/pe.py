@@ -51,17 +51,23 @@ class Pe:
         system: its numbers
         operand_bits: 16 or 32
 
-    Example, WSE-2: an AXPY of 16 operands of 16 bits takes 16 / 4 cycles and 6 to start and stop.
+    Example, WSE-2: an AXPY of 16 operands of 16 bits takes 16 / 4 cycles and 1 to start and stop.
 
     >>> from cstool.system import load_system
     >>> Pe(load_system("cs2"), 16).axpy_cycles(16)
-    10
+    5
 
-    The accumulator cache takes 256 / 4 sums. 72 elements are done in two parts, 2 x 6 + 72 / 4 cycles; in one, with 6
-    bytes read and 4 written of each, they would take 6 + 36.
+    The accumulator cache takes 256 / 4 sums. 72 elements are done in two parts, 2 x 1 + 72 / 4 cycles; in one, with 6
+    bytes read and 4 written of each, they would take 1 + 36.
 
     >>> Pe(load_system("cs2"), 16).axpy_cycles(72)
-    30
+    20
+
+    Operands of 32 bits go one a cycle, in whole rows of 4, if what they are added to is in other banks; if not, both
+    reads take a cycle.
+
+    >>> [Pe(load_system("cs2"), 32).axpy_cycles(18, is_apart=is_apart) for is_apart in (True, False)]
+    [21, 41]
     """
 
     def __init__(self, system: System, operand_bits: int) -> None:
@@ -70,25 +76,40 @@ class Pe:
         self.operand_bytes = operand_bits // 8
         self.wavelet_bytes = system.links.wavelet_bytes
         self.efficiency = round(1000 * pe.efficiency)
-        self._simd = pe.simd["fmach" if operand_bits == 16 else "fmacs"]
+        self._is_wide = operand_bits == 32
+        self._simd = pe.simd["fmacs" if self._is_wide else "fmach"]
         self._vector_simd = pe.simd["fadds"]
         self._start = pe.vector_op_cycles
+        self._pad = pe.vector_pad
         self._read, self._write = pe.read_bytes_per_cycle, pe.write_bytes_per_cycle
         self._fabric = pe.fabric_elements_per_cycle
         self._cached = max(1, pe.accumulator_cache_bytes // SUM_BYTES)
         self._bank_row_bytes = pe.banks * pe.bank_word_bytes
         self._conflict = pe.bank_conflict_factor
 
-    def axpy_cycles(self, length: Any) -> Any:
+    def axpy_cycles(self, length: Any, *, is_apart: bool = False) -> Any:
         """Return the cycles of y += a x over `length` elements of x in memory, one of many into the same y.
 
-        The datapath takes `simd` elements per cycle, and the ports must read x at that rate. The accumulators y have 32
-        bits. As many as the accumulator cache takes need no port: longer vectors are done in parts, for all a that are
-        there, or with y in memory, read and written along. Then vectors whose length is not a whole row of banks begin
-        in any bank, and the two reads meet.
+        Of 16 bits, the datapath takes `simd` elements per cycle, and the ports must read x at that rate. The
+        accumulators y have 32 bits. As many as the accumulator cache takes need no port: longer vectors are done in
+        parts, for all a that are there, or with y in memory, read and written along. Then vectors whose length is not a
+        whole row of banks begin in any bank, and the two reads meet. This is the rate of fmach, the vendor's peak; the
+        SDK's builtin with sums of 32 bits (fmachs) has half of it.
 
-        This is the rate of fmach, the vendor's peak; the SDK's builtin with sums of 32 bits (fmachs) has half of it.
+        Of 32 bits, nothing is cached: x and y are read and y is written, 32 bits each, which two read ports and a write
+        port of 32 bits do once a cycle where the reads are in different banks, and in two where they meet. Vectors are
+        padded to whole rows of banks. Programs whose arrays lie anywhere take 2.2 to 2.6 cycles per element.
+
+        Args:
+            length: of the vectors
+            is_apart: of 32 bits: x and y begin in banks that never meet
+
+        Source: Cerebras SDK 2.10 documentation, appendix, for ports and banks of 32-bit operands; GEMM_benchmark.csv
+        and CSC_benchmark.csv of pr0f3ss/SpMM_Cerebras for programs whose arrays lie anywhere.
         """
+        if self._is_wide:
+            padded = self._pad * ceil_div(length, self._pad)
+            return self._start + ceil_div(padded, self._simd) * (1 if is_apart else self._conflict)
         datapath = ceil_div(length, self._simd)
         cached = maximum(datapath, ceil_div(self.operand_bytes * length, self._read))
         parts = ceil_div(length, self._cached)
@@ -99,6 +120,17 @@ class Pe:
         )
         return minimum(parts * self._start + cached, self._start + uncached)
 
+    def matvec_cycles(self, rows: int, columns: int) -> int:
+        """Return the cycles of a function that multiplies a matrix of 32 bits with a vector, both in memory of the PE.
+
+        A column after the other is added to the sums, whose banks are other ones; and there is the call.
+
+        >>> from cstool.system import load_system
+        >>> Pe(load_system("cs2"), 32).matvec_cycles(10, 10)  # 10 x (1 + 12) + 39
+        169
+        """
+        return int(columns * self.axpy_cycles(rows, is_apart=True)) + self.system.pe.call_cycles
+
     def axpy_in_place_cycles(self, length: Any) -> Any:
         """Return the cycles of y += a x where each y is another one in memory, in operands, and x the same for many.
 
@@ -106,8 +138,12 @@ class Pe:
 
         >>> from cstool.system import load_system
         >>> Pe(load_system("cs3"), 16).axpy_in_place_cycles(16)
-        10
+        5
+
+        Of 32 bits, in place or not is the same: y is in memory.
         """
+        if self._is_wide:
+            return self.axpy_cycles(length)
         is_cached = length * self.operand_bytes <= self._cached * SUM_BYTES
         moved = self.operand_bytes * length
         reads = ceil_div(moved * (2 - is_cached), self._read)

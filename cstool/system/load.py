@@ -73,7 +73,7 @@ _KINDS: dict[str, Any] = {
     "height": _Side,
     "sram_bytes": _Sram,
     **dict.fromkeys(("code_bytes", "stack_bytes", "accumulator_cache_bytes"), _PeBytes),
-    **dict.fromkeys(("vector_op_cycles", "ramp_cycles", "io_colors"), _Whole),
+    **dict.fromkeys(("vector_op_cycles", "call_cycles", "ramp_cycles", "io_colors"), _Whole),
     "efficiency": _Share,
     **dict.fromkeys(("capacity_bytes", "memoryx_node_bytes"), _Bytes),
     "units_bytes": _Counts,

@@ -43,6 +43,8 @@ class ProcessingElement:
         simd: vector instruction -> elements per cycle: "fmach" (16-bit multiply-add), "fmachs" (16-bit operands, 32-bit
             sum), "fmacs" (32-bit multiply-add), "fadds" (32-bit add), "faddh" (16-bit add)
         vector_op_cycles: to start and stop one vector instruction
+        vector_pad: vectors of 32-bit elements in memory are padded to a multiple of so many
+        call_cycles: of a function that is called, beside its vector instructions
         fabric_elements_per_cycle: rate of a vector instruction with a fabric operand of 32 bits
         division_cycles: of one 32-bit division in software
     """
@@ -59,6 +61,8 @@ class ProcessingElement:
     efficiency: float
     simd: Mapping[str, int]
     vector_op_cycles: int
+    vector_pad: int
+    call_cycles: int
     fabric_elements_per_cycle: int
     division_cycles: int
 
