@@ -55,7 +55,7 @@ def compile_model(
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
     num_csx: int | None = None,
     execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
-    recompute: Literal["needed", "fastest"] = "fastest",
+    recompute: Literal["needed", "fastest", "none", "all"] = "fastest",
     micro_batch_size: int | None = None,
 ) -> Artifact:
     """Compile the model of a params file for a system; nothing runs, and no data is needed.
@@ -66,7 +66,8 @@ def compile_model(
         overrides: values by dotted key
         num_csx: number of CSX systems
         execution_mode: how the model uses the wafer; "auto" takes what is faster
-        recompute: compute activations again where nothing fits otherwise ("needed"), or wherever that is faster
+        recompute: compute activations again where nothing fits otherwise ("needed"), wherever that is faster, never
+            ("none"), or those of every layer ("all")
         micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
 
     Returns:

@@ -54,7 +54,7 @@ class RunRequest:
         load_checkpoint_states: which parts of it, such as "model"; None for what the params say
         system: name of a system, or a system file
         execution_mode: "auto", "pipelined" or "weight_streaming", on the modelled wafer
-        recompute: "needed" or "fastest", on the modelled wafer
+        recompute: "needed", "fastest", "none" or "all", on the modelled wafer
         artifact: run what was compiled before; None compiles, or takes what is kept
         lanes: host threads; None to choose. Results do not depend on it
         sparse_kernels: "auto", "always", "never" or "measure": which kernels compute with sparse weights
