@@ -84,14 +84,9 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
     """
     if not program.request.considers(PIPELINED):
         return program
-    if (barrier := program.graph.barrier) is not None:
-        where = barrier.beyond.ops[0].name
-        rule = "must follow from one sample alone, since samples go through a pipeline one after the other"
-        got = "a loss over all samples of the batch, which all would have to be held for"
-        return program.with_known(PIPELINED, misfits=Misfit(where, rule, got))
-    chain = Chain(program)
-    if (misfit := _certain_misfit(chain)) is not None:
+    if (misfit := certainly_fits_not(program)) is not None:
         return program.with_known(PIPELINED, misfits=misfit)
+    chain = Chain(program)
     best: _Placed | None = None
     # Where there is a choice between the two.
     streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
@@ -118,6 +113,16 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
     recompute = Recompute(int(best.is_recomputed))
     placed = program.with_known(PIPELINED, notes=tuple(_notes(best)), recompute=recompute, micro_batches=1)
     return replace(placed, pipelined=best.plan)
+
+
+def certainly_fits_not(program: Program) -> Misfit | None:
+    """Return why no choice has room, if it needs no search to tell, whatever the samples; None if one may fit."""
+    if (barrier := program.graph.barrier) is not None:
+        where = barrier.beyond.ops[0].name
+        rule = "must follow from one sample alone, since samples go through a pipeline one after the other"
+        got = "a loss over all samples of the batch, which all would have to be held for"
+        return Misfit(where, rule, got)
+    return _certain_misfit(Chain(program))
 
 
 @dataclass(frozen=True)

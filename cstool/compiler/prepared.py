@@ -13,11 +13,12 @@ from functools import cache
 
 from cstool.compiler.artifact import make_artifact, with_step
 from cstool.compiler.compile import MEMORY_PASSES, make_program, run_passes
-from cstool.compiler.pipelining import place_stages, route_edges
+from cstool.compiler.pipelining import certainly_fits_not, place_stages, route_edges
 from cstool.compiler.program import Program, Request, Variant, memoryx_need
 from cstool.compiler.streaming import choices_of_micro_batch
 from cstool.errors import CompileError
 from cstool.ir import Artifact, ExecutionMode
+from cstool.models.statistics import count_statistics
 from cstool.params import Params
 from cstool.perf.micro_batches import even_sizes
 from cstool.perf.pe import ceil_div
@@ -47,7 +48,7 @@ class Prepared:
     Args:
         params: of one trainer; their batch and number of systems do not count, their micro-batch is the largest
         system: what each CSX is
-        modes: of execution that are allowed
+        modes: of execution that are allowed; `may_pipeline` says whether stages may fit
         expert_imbalance, variant: see `compile.Options`
 
     Raises:
@@ -63,7 +64,6 @@ class Prepared:
         expert_imbalance: float = 1.0,
         variant: Variant | None = None,
     ) -> None:
-        self.modes = modes
         self._most = params.micro_batch_size
         if (loader := params.compiled_dataloader) is not None:
             loader = loader.model_copy(update={"batch_size": 1})
@@ -74,7 +74,18 @@ class Prepared:
         self._streams = STREAMING in modes and memoryx is not None
         if memoryx is not None and memoryx_need(self._program).total_bytes > memoryx.capacity_bytes:
             self._streams = False
+        self.may_pipeline = PIPELINED in modes and certainly_fits_not(self._program) is None
         self._of_size = cache(self._choices)
+
+    @property
+    def tokens(self) -> int:
+        """Of a sample; 1 where there is no sequence."""
+        return self._program.tokens
+
+    @property
+    def sample_flops(self) -> int:
+        """Floating-point operations of the products of a sample, forward and backward, zeros of weights among them."""
+        return count_statistics(self._program.graph).sample_flops.total
 
     def streamed(self, samples: int) -> list[Streamed]:
         """How the samples of a system may be streamed, of every size of micro-batch that is worth a try.
@@ -125,7 +136,7 @@ class Prepared:
             samples: of a step, of each
             rival: with weights streamed, where there is that choice: what is twice as slow by estimate is not placed
         """
-        if PIPELINED not in self.modes:
+        if not self.may_pipeline:
             return None
         program = replace(self._program, request=self._request(num_csx, samples, PIPELINED))
         if rival is not None:

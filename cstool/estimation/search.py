@@ -1,0 +1,350 @@
+"""Search: the fewest systems on which a job keeps within its limits, and what can be had instead.
+
+A candidate is a share of zeros, a number of systems, a batch that they share out, and a way to run it: pipelined, or
+weights streamed in micro-batches of some size, laid out and recomputed in some way. Of each number of systems all batches
+and ways are considered; those that cannot be the answer are left out by bounds, which hold for every candidate:
+
+- A streamed step takes no less than its PEs are at work in it, which is known of each way before anything is simulated:
+  a number of micro-batches times the cycles of one. A pipelined step takes no less than its products do at the peak.
+- Systems draw no less than when they are idle.
+- A job takes no less than its steps, and costs no less than the hours of those.
+
+Time does not fall with every system: batches are whole, and so are micro-batches. So nothing is taken to fall or rise
+with the number of systems, nor with that of zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from cstool.compiler.prepared import Prepared
+from cstool.errors import EstimateError
+from cstool.estimation.cost import HOUR_S, CostInputs, JobCost, job_cost
+from cstool.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, counts_of, samples_of
+from cstool.estimation.pareto import front
+from cstool.estimation.point import DAY_S, Estimate, Estimator, estimate_of
+from cstool.estimation.request import Request
+from cstool.ir import Artifact, ExecutionMode
+
+MODES = {
+    "auto": (ExecutionMode.WEIGHT_STREAMING, ExecutionMode.PIPELINED),
+    "weight_streaming": (ExecutionMode.WEIGHT_STREAMING,),
+    "pipelined": (ExecutionMode.PIPELINED,),
+}
+MOST_ROWS = 24
+"""numbers of systems up to which the front has all of them; beyond, doublings, the last, and those at the answer"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job on so many systems. All of it is modelled.
+
+    Args:
+        sparsity: share of zeros that was asked for; None for that of the file
+        estimate: of a step
+        cost: of the job
+    """
+
+    sparsity: float | None
+    estimate: Estimate
+    cost: JobCost
+
+    @property
+    def systems(self) -> int:
+        """Of the job."""
+        return self.estimate.num_csx
+
+    @property
+    def days(self) -> float:
+        """With all that takes time."""
+        return self.cost.days
+
+    @property
+    def slow_days(self) -> float:
+        """At the slow end of the range of the estimate; what takes time beside steps is taken to grow with them."""
+        return self.days * self.estimate.band.high
+
+    @property
+    def power_w(self) -> float:
+        """Of systems at work and servers [W]."""
+        return math.fsum(self.cost.power_w.values())
+
+    @property
+    def price(self) -> float | None:
+        """Of all hours of all systems; None if nobody asked."""
+        return self.cost.price
+
+    def amounts(self, *, is_confident: bool = False) -> dict[str, float]:
+        """Limit, by its flag -> what there is of it [days, W, currency]."""
+        slow = self.estimate.band.high if is_confident else 1.0
+        return {DAYS: self.days * slow, POWER: self.power_w, BUDGET: (self.price or 0.0) * slow}
+
+    def breaks(self, limits: Limits) -> list[str]:
+        """Return the limits that it does not keep, by their flags."""
+        amounts = self.amounts(is_confident=limits.is_confident)
+        return [flag for flag, most in limits.values().items() if amounts[flag] > most]
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Better ones come first: fewer systems, then less time, then fewer zeros, then smaller batches."""
+        return self.systems, self.days, self.sparsity or 0.0, self.estimate.batch_size
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search comes to.
+
+    Args:
+        best: plan
+        of_shares: the best plan of each share of zeros; None where there is none
+        fewer: the fastest plan on the next fewer systems; None where there are none, or nothing fits on them
+        broken: limits that `fewer` does not keep
+        front: plans that no other one beats in systems, days, power, price and zeros
+        plans: the fastest of each number of systems and share of zeros that the front was taken from
+        limits: see there
+        simulated: ways to run a step that were simulated
+    """
+
+    best: Plan
+    of_shares: Mapping[float | None, Plan | None]
+    fewer: Plan | None
+    broken: tuple[str, ...]
+    front: tuple[Plan, ...]
+    plans: tuple[Plan, ...]
+    limits: Limits
+    simulated: int
+
+
+class Model:
+    """Estimates of a model with one share of zeros, each made once.
+
+    Args:
+        sparsity: share of zeros; None for that of the file
+        request: what is estimated
+        inputs: of the cost
+        checkpoint_steps: between checkpoints, as the params have it
+    """
+
+    def __init__(
+        self, sparsity: float | None, request: Request, inputs: CostInputs, checkpoint_steps: int | None
+    ) -> None:
+        self.sparsity, self.request = sparsity, request
+        self._inputs, self._steps = inputs, checkpoint_steps
+        self.simulated = 0
+        self._fastest: dict[tuple[int, int], Plan | None] = {}
+        self._all: dict[tuple[int, int], list[Plan]] = {}
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """What all numbers of systems share."""
+        request = self.request
+        return Prepared(
+            request.params,
+            request.system,
+            modes=MODES[request.execution_mode],
+            expert_imbalance=request.expert_imbalance,
+            variant=request.variants,
+        )
+
+    @cached_property
+    def _flops_s(self) -> float:
+        """A sample at the peak of one system [s]."""
+        peak = self.request.system.peak_flops(self.request.params.operand_bits)
+        return self.prepared.sample_flops / peak
+
+    def least_step_s(self, samples: int) -> float:
+        """Lower bound of a step on systems with so many samples each, however many there are; infinite if none fits."""
+        prepared, clock_hz = self.prepared, self.request.system.clock_hz
+        ways = prepared.streamed(samples)
+        bound = prepared.busy_cycles(ways[0], samples) / clock_hz if ways else math.inf
+        return min(bound, samples * self._flops_s) if prepared.may_pipeline else bound
+
+    def least(self, count: int, samples: int) -> dict[str, float]:
+        """Lower bounds of a job on so many systems with so many samples each: limit, by its flag -> amount."""
+        tokens = self.request.tokens
+        assert tokens is not None
+        job_s = tokens / (count * samples * self.prepared.tokens) * self.least_step_s(samples)
+        price = (self._inputs.price or 0.0) * count * job_s / HOUR_S
+        # A step is rounded to whole cycles.
+        slack = 1 - 1e-6
+        power_w = count * min(self.request.system.idle_power_w, self.request.system.power_w)
+        return {DAYS: slack * job_s / DAY_S, POWER: slack * power_w, BUDGET: slack * price}
+
+    def fastest(self, count: int, samples: int) -> Plan | None:
+        """The plan on so many systems with so many samples each that takes least time; None where nothing fits."""
+        key = count, samples
+        if key not in self._fastest:
+            best: Artifact | None = None
+            for way in self.prepared.streamed(samples):
+                bound = self.prepared.busy_cycles(way, samples)
+                if best is not None and bound >= best.step_cycles:
+                    break
+                made = self._streamed(way, count, samples)
+                best = made if best is None or made.step_cycles < best.step_cycles else best
+            placed = self.prepared.pipelined(count, samples, best)
+            if placed is not None and (best is None or placed.step_cycles <= best.step_cycles):
+                best = placed
+            self._fastest[key] = None if best is None else self._plan(best)
+        return self._fastest[key]
+
+    def every(self, count: int, samples: int) -> list[Plan]:
+        """All plans on so many systems with so many samples each, the fastest first."""
+        key = count, samples
+        if key not in self._all:
+            made = [self._streamed(way, count, samples) for way in self.prepared.streamed(samples)]
+            placed = self.prepared.pipelined(count, samples, min(made, key=lambda each: each.step_cycles, default=None))
+            made += [] if placed is None else [placed]
+            plans = [self._plan(each) for each in sorted(made, key=lambda each: each.step_cycles)]
+            self._all[key] = [plan for plan in plans if plan is not None]
+        return self._all[key]
+
+    def _streamed(self, way, count: int, samples: int) -> Artifact:  # type: ignore[no-untyped-def]
+        self.simulated += 1
+        return self.prepared.artifact(way, count, samples)
+
+    def _plan(self, artifact: Artifact) -> Plan | None:
+        estimate = estimate_of(self.request, artifact)
+        try:
+            cost = job_cost(estimate, self._inputs, self._steps)
+        except EstimateError:
+            # It never ends, so often something fails.
+            return None
+        assert cost is not None
+        return Plan(self.sparsity, estimate, cost)
+
+
+class Search:
+    """Plans of a job, among some clusters and batches.
+
+    Args:
+        models: by their shares of zeros, one or more
+        space: among what is chosen
+        limits: what must be kept
+
+    Raises:
+        EstimateError: more systems are asked for than a cluster has
+    """
+
+    def __init__(self, models: list[Model], space: Space, limits: Limits) -> None:
+        self.models, self.space, self.limits = models, space, limits
+        system = models[0].request.system
+        most = 1 if system.swarmx is None else system.max_systems
+        if space.most is not None and space.most > most:
+            raise EstimateError(
+                f"--num_csx: must be at most {most:,}, the systems of a cluster of {system.name}, got {space.most:,}"
+            )
+        self.counts = counts_of(space, most)
+
+    def run(self) -> Found | None:
+        """Return what is found; None where the limits cannot be kept."""
+        of_shares = {model.sparsity: self._best_of(model) for model in self.models}
+        best = min((plan for plan in of_shares.values() if plan is not None), key=lambda plan: plan.order, default=None)
+        if best is None:
+            return None
+        below = [count for count in self.counts if count < best.systems]
+        fewer = None if not below else min(self.fastest_on(below[-1]), key=lambda plan: plan.days, default=None)
+        plans = [plan for count in self._rows(best.systems) for plan in self.fastest_on(count)]
+        plans += [plan for plan in of_shares.values() if plan is not None and plan not in plans]
+        plans.sort(key=lambda plan: (plan.sparsity or 0.0, plan.systems, plan.days))
+
+        def amounts(plan: Plan) -> tuple[float, ...]:
+            return plan.systems, plan.days, plan.power_w, plan.price or 0.0, plan.sparsity or 0.0
+
+        return Found(
+            best=best,
+            of_shares=of_shares,
+            fewer=fewer,
+            broken=() if fewer is None else tuple(fewer.breaks(self.limits)),
+            front=tuple(front(plans, amounts)),
+            plans=tuple(plans),
+            limits=self.limits,
+            simulated=sum(model.simulated for model in self.models),
+        )
+
+    def _best_of(self, model: Model) -> Plan | None:
+        for count in self.counts:
+            if found := [plan for samples in samples_of(self.space, count) if (plan := self._meets(model, count, samples))]:
+                return min(found, key=lambda plan: plan.order)
+        return None
+
+    def _meets(self, model: Model, count: int, samples: int) -> Plan | None:
+        """Return the fastest plan on so many systems that keeps all limits."""
+        return next(self._meeting(model, count, samples, self.limits), None)
+
+    def _meeting(self, model: Model, count: int, samples: int, limits: Limits) -> Iterator[Plan]:
+        """Yield plans that keep limits, the fastest first; of those that only draw less no more than are needed."""
+        bounds = model.least(count, samples)
+        if any(bounds[flag] > most for flag, most in limits.values().items()):
+            return
+        plan = model.fastest(count, samples)
+        if plan is None:
+            return
+        broken = plan.breaks(limits)
+        if not broken:
+            yield plan
+        elif broken == [POWER]:
+            # What is slower has systems work for less of the time, so that they draw less.
+            yield from (each for each in model.every(count, samples) if not each.breaks(limits))
+
+    def fastest_on(self, count: int) -> list[Plan]:
+        """Return the fastest plan on so many systems, over all batches, of each share of zeros with which it fits."""
+        found = []
+        for model in self.models:
+            plans = [plan for each in samples_of(self.space, count) if (plan := model.fastest(count, each)) is not None]
+            found += [min(plans, key=lambda plan: plan.order)] if plans else []
+        return found
+
+    def least(self, flag: str) -> Plan | None:
+        """Return the plan with the least days, power or price that keeps the other limits; None where there is none."""
+        rest = Limits(
+            None if flag == DAYS else self.limits.days,
+            None if flag == POWER else self.limits.power_w,
+            None if flag == BUDGET else self.limits.budget,
+            self.limits.is_confident,
+        )
+        return self.least_within(flag, rest)
+
+    def least_within(self, flag: str, limits: Limits) -> Plan | None:
+        """Return the plan with the least days, power or price that keeps limits; None where there is none."""
+        best: Plan | None = None
+
+        def amount(plan: Plan) -> float:
+            return plan.amounts(is_confident=limits.is_confident)[flag]
+
+        # Those that may have least come first, so that bounds leave most of the others out.
+        points = sorted(
+            (model.least(count, samples)[flag], count, samples, number)
+            for number, model in enumerate(self.models)
+            for count in self.counts
+            for samples in samples_of(self.space, count)
+        )
+        for bound, count, samples, number in points:
+            if best is not None and bound > amount(best):
+                break
+            model = self.models[number]
+            plans = list(self._meeting(model, count, samples, limits))
+            if flag == POWER and plans:
+                plans = [plan for plan in model.every(count, samples) if not plan.breaks(limits)]
+            for plan in plans:
+                if best is None or (amount(plan), plan.order) < (amount(best), best.order):
+                    best = plan
+        return best
+
+    def _rows(self, answer: int) -> list[int]:
+        """Numbers of systems of the front."""
+        counts = self.counts
+        if len(counts) <= MOST_ROWS:
+            return list(counts)
+        place = counts.index(answer)
+        kept = {*counts[max(0, place - 1) : place + 2], counts[-1]}
+        kept |= {count for count in counts if count & (count - 1) == 0}
+        return sorted(kept)
+
+    def raise_misfit(self) -> None:
+        """Raise why nothing fits on any number of systems, as an estimate of the first of them would."""
+        request = self.models[0].request
+        samples = samples_of(self.space, 1) or samples_of(self.space, self.counts[0])
+        Estimator(request).compiled(min(samples), request.execution_mode, num_csx=1)
