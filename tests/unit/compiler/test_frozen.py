@@ -1,0 +1,116 @@
+"""Weights that are frozen anywhere: deltas and gradients beside those of a walk through all ops, layer by layer."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cstool.compiler.compile import PASSES
+from cstool.errors import EstimateError
+from cstool.estimation.variants import Variants
+from cstool.ir import Graph, OpKind, matrices_of, verify
+from tests.models import FAMILIES, decoder, encoder_decoder, vision
+from tests.unit.compiler.programs import a_request, compiled, small_system
+
+MODULES = (
+    *("*word_embeddings*", "*position_embeddings*", "*norm*", "*proj_q*", "*proj_k*", "*proj_v*", "*proj_output*"),
+    *("*ffn.0*", "*ffn.1*", "*bias", "lm_head*", "*layers.0.*", "*layers.1.*", "*layers.2.*", "first:1", "first:2"),
+)
+
+
+def varied(graph: Graph, chosen: set[str]) -> Graph | None:
+    """Return the graph with what is frozen of it; None where nothing is, or nothing is left."""
+    found = set()
+    for choice in chosen:
+        try:
+            Variants((choice,))(graph)
+        except EstimateError:
+            continue
+        found.add(choice)
+    try:
+        return Variants(tuple(sorted(found)))(graph) if found else None
+    except EstimateError:
+        return None
+
+
+class Walk:
+    """What runs backward, found by going through all ops with their numbers written out: the slow obvious twin."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        # Tensors that anything trained lies before.
+        self.behind: set[str] = set()
+        for op in graph.ops:
+            trains = any(not graph.weights[name].frozen for name in op.weights)
+            if trains or self.behind.intersection(op.inputs):
+                self.behind.update(op.outputs)
+
+    def passes_delta(self, name: str) -> bool:
+        """Say whether a product wants the delta of what it multiplies."""
+        (op,) = (op for op in self.graph.ops if op.name == name)
+        return op.inputs[0] in self.behind
+
+    def gradient_elements(self, ops: list[str], samples: int) -> int:
+        """Return the size of the gradients of ops."""
+        found = 0
+        for op in (op for op in self.graph.ops if op.name in ops):
+            for name in op.weights:
+                weight = self.graph.weights[name]
+                rows = weight.shape[0]
+                if op.kind in (OpKind.EMBEDDING, OpKind.POSITION_EMBEDDING) and name in matrices_of(op):
+                    tokens = self.graph.tensors[op.outputs[0]].tokens
+                    rows = min(rows, tokens * samples) if op.kind is OpKind.EMBEDDING else tokens
+                    rows = min(rows, weight.shape[0], tokens * samples)
+                found += 0 if weight.frozen else rows * (weight.size // weight.shape[0])
+        return found
+
+
+def check(graph: Graph) -> None:
+    """Compare what is planned for weight streaming with the walk."""
+    verify(graph, runs=False)
+    walk = Walk(graph)
+    program = compiled(graph, PASSES, a_request(small_system(60, 50), 2))
+    assert program.streaming is not None
+    samples = program.micro_batches[next(iter(program.micro_batches))]
+    for segment, kernels, planned in zip(graph.segments, program.kernels, program.streaming.kernels, strict=True):
+        for kernel, streamed in zip(kernels, planned, strict=True):
+            for repetition in {0, segment.count - 1}:
+                ops = [segment.name_of(name, repetition) for name in kernel.ops]
+                if kernel.kind == "matmul":
+                    anchor = segment.name_of(kernel.name, repetition)
+                    assert (streamed.cycles.delta.ingress > 0) == walk.passes_delta(anchor), anchor
+                elements = walk.gradient_elements(ops, samples)
+                assert streamed.gradient_bytes == streamed.parts * 4 * elements, ops
+                runs_back = any(
+                    walk.behind.intersection(op.outputs) for op in graph.ops if op.name in ops and op.outputs
+                )
+                if not runs_back:
+                    assert streamed.cycles.delta.cycles == streamed.cycles.gradient.cycles == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    family=st.sampled_from(["gpt2", "llama", "falcon, two norms", "gptj", "gemma2", "starcoder"]),
+    layers=st.integers(1, 4),
+    chosen=st.sets(st.sampled_from(MODULES), min_size=1, max_size=5),
+)
+def test_what_runs_backward_is_what_something_trained_lies_before(family, layers, chosen):
+    graph = varied(decoder(layers=layers, **FAMILIES[family]), chosen)
+    if graph is not None:
+        check(graph)
+
+
+@pytest.mark.parametrize("choice", ["*word_embeddings*", "*norm*", "*layers.0.*", "first:1", "*ffn*"])
+@pytest.mark.parametrize("model", [encoder_decoder, vision])
+def test_also_of_other_models(model, choice):
+    graph = varied(model(layers=2), {choice})
+    if graph is not None:
+        verify(graph, runs=False)
+        assert compiled(graph, PASSES, a_request(small_system(60, 50), 2)).streaming is not None
+
+
+def test_a_run_knows_no_frozen_weights_between_others():
+    graph = varied(decoder(layers=2), {"*ffn*"})
+    assert graph is not None
+    verify(graph, runs=False)
+    with pytest.raises(ValueError, match="is frozen, and "):
+        verify(graph)
