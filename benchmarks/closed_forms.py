@@ -32,7 +32,8 @@ from cstool.fabric.dsd import Mem1d
 from cstool.fabric.host import Host, Rectangle
 from cstool.fabric.program import FabricProgram
 from cstool.fabric.simulation import Simulation
-from cstool.ir import Layout, MatMul, RowSums
+from cstool.ir import Layout, MatMul
+from cstool.perf.collectives import broadcast_cycles, chain_cycles, tree_cycles
 from cstool.perf.pe import Pe
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 from cstool.system import load_system
@@ -155,13 +156,12 @@ def _tasks_at_ends(ran: Ran) -> dict[str, int]:
 
 
 def row_reduce(arch: str, width: int, height: int, n: int) -> Row:
-    """Sums of n elements over each row, at its west end; the form: half of what `RowSums` takes there and back."""
+    """Sums of n elements over each row, at its west end; the form is that of a chain."""
     program = compiled("row_reduce", arch, {"width": width, "height": height, "n": n})
     ran = launch(program, "reduce", {"values": np.ones((height, width, n), np.float32)})
-    limits = _row_sums(arch, width, n)
-    form = limits.compute + limits.latency // 2
+    form = chain_cycles(load_system(SYSTEMS[arch]).links, width, n)
     terms = {
-        "chain through PEs": chain(width) - limits.latency // 2,
+        "chain through PEs": chain(width) + n - form,
         "operation starts": vector.START,
         **_tasks_at_ends(ran),
     }
@@ -169,51 +169,42 @@ def row_reduce(arch: str, width: int, height: int, n: int) -> Row:
 
 
 def allreduce_two_phase(arch: str, width: int, height: int, n: int) -> Row:
-    """Sums of n elements over the grid, at every PE: `RowSums` there and back along a row, then along a column."""
+    """Sums of n elements over the grid, at every PE: chains and broadcasts along a row, then along a column."""
     program = compiled("allreduce_two_phase", arch, {"width": width, "height": height, "n": n})
     ran = launch(program, "allreduce", {"values": np.ones((height, width, n), np.float32)})
-    sides = [_row_sums(arch, side, n) for side in (width, height)]
-    latency = sum(limits.latency for limits in sides)
-    form = sum(max(limits.compute, limits.link) for limits in sides) + latency
+    links = load_system(SYSTEMS[arch]).links
+    chains = sum(chain_cycles(links, side, n) for side in (width, height))
+    broadcasts = sum(broadcast_cycles(links, side, n) for side in (width, height))
     ends = _tasks_at_ends(ran)
     terms = {
-        "chain through PEs": chain(width) + chain(height) - latency // 2,
-        "broadcasts": broadcast(width) + broadcast(height) - latency // 2,
+        "chain through PEs": chain(width) + chain(height) + 2 * n - chains,
+        "broadcasts": broadcast(width) + broadcast(height) + 2 * n - broadcasts,
         "operation starts": 4 * vector.START,
         **ends,
         "task starts": ends["task starts"] + 3 * scheduler.SWITCH,
     }
-    return Row("allreduce_two_phase", arch, width, height, f"n {n}", ran.cycles, form, terms)
+    return Row("allreduce_two_phase", arch, width, height, f"n {n}", ran.cycles, chains + broadcasts, terms)
 
 
 def allreduce_tree(arch: str, width: int, height: int, n: int) -> Row:
-    """Sums over a row of a power of 2 by a tree. There is no form of a tree; it stands beside that of a chain."""
+    """Sums over a row of a power of 2 by a tree, and their broadcast."""
     levels = width.bit_length() - 1
     program = compiled("allreduce_tree", arch, {"levels": levels, "n": n})
     ran = launch(program, "allreduce", {"values": np.ones((height, width, n), np.float32)})
-    limits = _row_sums(arch, width, n)
-    form = max(limits.compute, limits.link) + limits.latency
+    links = load_system(SYSTEMS[arch]).links
+    form = tree_cycles(links, width, n) + broadcast_cycles(links, width, n)
     # A level is a message over 2**level hops, after which all begins anew.
     path = sum(broadcast(2**level + 1) for level in range(levels)) + broadcast(width)
     ends = _tasks_at_ends(ran)
     first = ran.tasks[0][0]
     terms = {
-        "tree and broadcast": path - limits.latency,
-        "levels wait for whole vectors": (levels - 1) * n,
+        "tree and broadcast": path + (levels + 1) * n - form,
         "operation starts": (levels + 1) * vector.START,
         **ends,
         "task starts": ends["task starts"] + scheduler.SWITCH,
         "scalar code": first[2] - first[1],
     }
     return Row("allreduce_tree", arch, width, height, f"n {n}", ran.cycles, form, terms)
-
-
-def _row_sums(arch: str, width: int, n: int) -> Any:
-    """The forward limits of sums of n values over rows of so many PEs."""
-    system = load_system(SYSTEMS[arch])
-    work = [RowSums(tokens=n, forward=1, backward=0)]
-    layout = Layout(groups=1, columns=width, rows=1, tokens_per_pe=n)
-    return streamed_phases(Pe(system, 32), work, layout, 1, stream_of(system, 32)).forward
 
 
 def sparse_axpy(arch: str, width: int, height: int, tokens: int, folder: Path = EXAMPLES / "sparse_axpy") -> Row:
@@ -240,7 +231,8 @@ def sparse_axpy(arch: str, width: int, height: int, tokens: int, folder: Path = 
     work = [MatMul(tokens=height * tokens, inputs=width * inputs, outputs=outputs)]
     layout = Layout(groups=1, columns=width, rows=height, tokens_per_pe=tokens)
     phases = streamed_phases(pe, work, layout, 1, stream_of(system, 32))
-    latency = hop_latency_cycles(pe, layout)
+    sums = outputs * tokens
+    latency = hop_latency_cycles(pe, layout) + chain_cycles(system.links, width, sums) - sums
 
     # The top row's east PE begins the sums: what it did before.
     before = list(_before(ran.tasks[width - 1], "sum"))
@@ -260,11 +252,11 @@ def sparse_axpy(arch: str, width: int, height: int, tokens: int, folder: Path = 
         "sending, on the top row": busy - spent["row_ended"] - products - meets - scalar
         + switches - scheduler.SWITCH * (inputs * outputs + outputs),
         "waiting for the first weights": begins - busy - switches,
-        "chain through PEs": chain(width) - latency,
+        "chain through PEs, less the form's call": chain(width) - latency,
         "operation starts": vector.START,
         "task starts": scheduler.SWITCH,
         "unblocking the host": ends["unblocking the host"],
-        "form's own AXPY": products - inputs * outputs * pe.axpy_cycles(tokens),
+        "less the reads that meet in the form": products - inputs * outputs * pe.axpy_cycles(tokens),
     }  # fmt: skip
     form = int(phases.forward.compute) + latency
     return Row("sparse_axpy", arch, width, height, f"t {tokens}", ran.cycles, form, terms)

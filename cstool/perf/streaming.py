@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cstool.ir import Layout, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
+from cstool.perf.collectives import READ_CYCLES, allreduce_cycles, chain_cycles, reduce_cycles
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.phases import Limits, Phases
 from cstool.perf.region import query_cycles
@@ -179,17 +180,22 @@ def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
 
 
 def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
-    """Return the cycles from the edge past all groups to the farthest PE, and through the sums of a row.
+    """Return the cycles until a phase of a kernel runs on the farthest PE: it is called, and hears past all groups.
 
-    Once per phase of a kernel. It has one hop for each PE that partial sums pass; on the simulated fabric they go down
-    and up its ramp, too, 5 cycles more each (docs/fabric_cycles.md, with what that would change).
+    What sums over PEs take longer than their elements is latency, too; each op adds its own.
 
     >>> from cstool.system import load_system
     >>> hop_latency_cycles(Pe(load_system("cs2"), 16), Layout(groups=2, columns=3, rows=5, tokens_per_pe=1))
-    15
+    55
     """
     links = pe.system.links
-    return (layout.groups * layout.columns + layout.rows) * links.hop_cycles + 2 * links.ramp_cycles
+    hops = (layout.groups * layout.columns + layout.rows) * links.hop_cycles
+    return pe.system.pe.call_cycles + hops + 2 * links.ramp_cycles + READ_CYCLES
+
+
+def _sum_latency(pe: Pe, pes: int, elements: int) -> int:
+    """Return the cycles that sums over a line of PEs take beside those of their elements, the cheapest way."""
+    return max(0, reduce_cycles(pe.system.links, pes, elements) - elements) if pes > 1 and elements else 0
 
 
 def edge_cycles(pe: Pe, count_bytes: int) -> int:
@@ -222,14 +228,15 @@ def _add_matmul(
     edge = edge_cycles(pe, stream.matrix_bytes(item))
     partial = item.outputs * (t if layout.columns > 1 else 0)
     compute = products + item.outputs * pe.partial_sum_cycles(t, layout.columns)
-    phases.forward.add(compute=compute, link=max(partial, arriving), ingress=edge)
+    latency = _sum_latency(pe, layout.columns, item.outputs * t)
+    phases.forward.add(compute=compute, link=max(partial, arriving), ingress=edge, latency=latency)
     deltas = item.outputs * pe.wavelets(t)
     if needs_delta:
         in_place = arriving * pe.axpy_in_place_cycles(t)
         phases.delta.add(compute=in_place, link=max(deltas, arriving), ingress=edge)
     if item.is_repeated:
         # The row of W that arrives for the delta serves both products; its weights pass along the column once.
-        phases.delta.add(compute=compute, link=partial)
+        phases.delta.add(compute=compute, link=partial, latency=latency)
         if not needs_delta:
             phases.delta.add(link=arriving, ingress=edge)
     part = item.trained_part
@@ -239,7 +246,11 @@ def _add_matmul(
     leaving, deltas = busiest_axpys(part, layout.columns, part.outputs), part.outputs * pe.wavelets(t)
     sums = pe.partial_sum_cycles(leaving, layout.rows) + pe.partial_sum_cycles(leaving, layout.groups)
     out = edge_cycles(pe, part.weights * stream.gradient_bytes)
-    phases.gradient.add(compute=leaving * pe.axpy_cycles(t) + sums, link=max(leaving, deltas), egress=out)
+    # The groups' sums are as far apart as a group is wide.
+    beyond = chain_cycles(pe.system.links, layout.groups, leaving, apart=layout.columns) - leaving
+    latency = _sum_latency(pe, layout.rows, leaving) + max(0, beyond)
+    compute = leaving * pe.axpy_cycles(t) + sums
+    phases.gradient.add(compute=compute, link=max(leaving, deltas), egress=out, latency=latency)
 
 
 def _add_experts(
@@ -276,8 +287,9 @@ def _add_experts(
 def _add_row_sums(phases: Phases, pe: Pe, item: RowSums, layout: Layout) -> None:
     """Each PE adds its own as they pass; the totals come back. What follows waits for the way there and back."""
     is_shared = layout.columns > 1
-    latency = 2 * (layout.columns * pe.system.links.hop_cycles + pe.system.links.ramp_cycles) * is_shared
     for limits, values in ((phases.forward, item.forward), (phases.delta, item.backward)):
         elements = values * layout.tokens_per_pe
         compute = pe.partial_sum_cycles(elements, layout.columns)
-        limits.add(compute=compute, link=2 * elements * is_shared, latency=latency * (values > 0))
+        there_and_back = allreduce_cycles(pe.system.links, layout.columns, elements) if elements else 0
+        latency = max(0, there_and_back - 2 * elements)
+        limits.add(compute=compute, link=2 * elements * is_shared, latency=latency)

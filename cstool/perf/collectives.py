@@ -1,0 +1,98 @@
+"""Sums and broadcasts over a line of PEs, in closed form; the cheapest way to add up is taken.
+
+A wavelet that is added up on its way does not pass a PE in a hop: it goes down the ramp, can be read a cycle later, is
+added to the PE's own, goes up the ramp and takes the hop. With ramps of T_R cycles that are 2 T_R + 2 for each PE. A
+multicast has one ramp at each end.
+
+- *chain*: each PE adds its own to what comes from its neighbour. The elements follow one another.
+- *two phases*: chains of about the square root of the PEs, then a chain of their last PEs, each as many hops apart. The
+  second begins when the first has ended.
+- *tree*: in each round half of those that are left send all that they have to the other half.
+
+Starts of operations and of tasks are left out: docs/fabric_cycles.md has them beside the simulated fabric.
+
+Source: Luczynski et al., "Near-Optimal Wafer-Scale Reduce", HPDC '24, arXiv 2404.15888, for these patterns, 2 T_R + 2
+and what each costs; rounded to whole groups here.
+"""
+
+import math
+
+from cstool.system import Links
+
+READ_CYCLES = 1
+"""from when a wavelet is down the ramp until it can be read (HPDC '24: the other one of the 2 is the hop)"""
+
+
+def chain_cycles(links: Links, pes: int, elements: int, apart: int = 1) -> int:
+    """Return the cycles to add up so many elements of each PE, from neighbour to neighbour.
+
+    Args:
+        links: of the fabric
+        pes: that add up
+        elements: of each, one to a wavelet
+        apart: hops from one PE to the next
+
+    Example, WSE-2, ramps of 2 cycles: 16 elements over 8 PEs are behind one another, after 7 x 6 cycles.
+
+    >>> from cstool.system import load_system
+    >>> chain_cycles(load_system("cs2").links, 8, 16)
+    58
+    """
+    step = 2 * links.ramp_cycles + READ_CYCLES + apart * links.hop_cycles
+    return elements + (pes - 1) * step if pes > 1 else 0
+
+
+def two_phase_cycles(links: Links, pes: int, elements: int) -> int:
+    """Return the cycles to add up over chains of about the square root of the PEs, then over their last PEs.
+
+    Example: 16 PEs are 4 chains of 4, 4 + 3 x 6 cycles, and a chain of 4 that are 4 hops apart, 4 + 3 x 9.
+
+    >>> from cstool.system import load_system
+    >>> two_phase_cycles(load_system("cs2").links, 16, 4)
+    53
+    """
+    size = math.isqrt(pes - 1) + 1 if pes > 1 else 1
+    groups = -(-pes // size)
+    return chain_cycles(links, size, elements) + chain_cycles(links, groups, elements, apart=size)
+
+
+def tree_cycles(links: Links, pes: int, elements: int) -> int:
+    """Return the cycles to add up in rounds, over 1, 2, 4 ... hops.
+
+    Example: 8 PEs, 3 rounds of 16 elements, two ramps and a cycle to read, and 1 + 2 + 4 hops.
+
+    >>> from cstool.system import load_system
+    >>> tree_cycles(load_system("cs2").links, 8, 16)
+    70
+    """
+    rounds = (pes - 1).bit_length()
+    return rounds * (elements + 2 * links.ramp_cycles + READ_CYCLES) + (pes - 1) * links.hop_cycles
+
+
+def reduce_cycles(links: Links, pes: int, elements: int) -> int:
+    """Return the cycles of the cheapest way to add up so many elements of each PE; none over one PE.
+
+    Of many elements a chain is cheapest, of few a tree; two phases lie between.
+
+    >>> from cstool.system import load_system
+    >>> [reduce_cycles(load_system("cs2").links, 750, n) for n in (1, 64, 100_000)]  # tree, two phases, chain
+    [809, 1148, 104494]
+    """
+    return min(way(links, pes, elements) for way in (chain_cycles, two_phase_cycles, tree_cycles))
+
+
+def broadcast_cycles(links: Links, pes: int, elements: int) -> int:
+    """Return the cycles until the last of so many PEs has read all elements; none for one PE.
+
+    >>> from cstool.system import load_system
+    >>> broadcast_cycles(load_system("cs2").links, 8, 16)  # 16 + 7 hops + 2 x 2 + 1
+    28
+    """
+    if pes == 1:
+        return 0
+    return elements + (pes - 1) * links.hop_cycles + 2 * links.ramp_cycles + READ_CYCLES
+
+
+def allreduce_cycles(links: Links, pes: int, elements: int) -> int:
+    """Return the cycles until each PE of a line has the sums: added up, then sent back."""
+    return reduce_cycles(links, pes, elements) + broadcast_cycles(links, pes, elements)
