@@ -266,7 +266,9 @@ class Search:
 
     def _best_of(self, model: Model) -> Plan | None:
         for count in self.counts:
-            if found := [plan for samples in samples_of(self.space, count) if (plan := self._meets(model, count, samples))]:
+            if found := [
+                plan for samples in samples_of(self.space, count) if (plan := self._meets(model, count, samples))
+            ]:
                 return min(found, key=lambda plan: plan.order)
         return None
 

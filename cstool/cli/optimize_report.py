@@ -1,0 +1,223 @@
+"""What `cstool estimate optimize` tells: the answer in sentences, what else there is as a table, a document, rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cstool.cli.compile_report import number_text
+from cstool.cli.estimate_cost import cost_document
+from cstool.cli.estimate_report import BAND_SHARE, band_document
+from cstool.cli.render import print_line, print_table
+from cstool.errors import EstimateError
+from cstool.words import counted, digits_text, micro_batches_text
+
+if TYPE_CHECKING:
+    from cstool.verbs.results import Found, Plan
+
+DAYS, POWER, BUDGET = "--days", "--power", "--budget"
+LIMITS = (DAYS, POWER, BUDGET)
+COLUMNS = ("num_csx", "batch", "micro-batch", "mode", "days", "80%", "power", "energy")
+CSV_COLUMNS = (
+    *("kind", "model", "system", "num_csx", "sparsity", "batch_size", "samples_per_csx", "micro_batch_size", "mode"),
+    *("recomputed", "step_s", "days", "days_low", "days_high", "days_of_steps", "power_w", "mwh", "price"),
+    *("is_answer", "is_on_front", "broken"),
+)
+
+
+def print_found(found: Found) -> None:
+    """Print the answer, why it is that, and the front."""
+    best = found.best
+    artifact = best.estimate.artifact
+    print_line(f"{artifact.graph.name}: {artifact.graph.parameter_count:,} parameters, {best.cost.tokens:,} tokens")
+    print("Everything is modelled; nothing is measured.\n")
+    for sentence in sentences(found):
+        print_line(sentence)
+    if len(found.of_shares) > 1:
+        _print_shares(found)
+    _print_front(found)
+
+
+def sentences(found: Found) -> Iterator[str]:
+    """Yield the answer in sentences."""
+    best, limits = found.best, found.limits.values()
+    artifact = best.estimate.artifact
+    kept = " and ".join(amount_text(flag, most) for flag, most in limits.items())
+    systems = f"{best.systems:,} x {artifact.system.name}"
+    fewest = f"{systems} {'is' if best.systems == 1 else 'are'} the fewest that keep within {kept}"
+    yield f"{fewest}{', at the slow end of the range' if found.limits.is_confident else ''}."
+    rest = best.days - best.cost.work_s / 86_400
+    why = f", {digits_text(rest)} of which go into checkpoints{' and failures' if best.cost.failures else ''}"
+    again = why if rest > 0.005 * best.days else ""
+    yield f"The job takes {_days(best)}{again}; {BAND_SHARE:.0%} of such results: {_range(best)} days."
+    zeros = "" if best.sparsity is None else f" at sparsity {best.sparsity:.4g}"
+    yield f"Batches of {counted(best.estimate.batch_size, 'sample')}{zeros}: {_way(best)}."
+    drawn = ", ".join(f"{name} {number_text(watts / 1e3)}" for name, watts in best.cost.power_w.items())
+    yield f"It draws {amount_text(POWER, best.power_w)} ({drawn}) and takes {number_text(best.cost.mwh)} MWh."
+    if best.price is not None:
+        hours = best.systems * best.cost.expected_s / 3600
+        yield f"It costs {best.price:,.0f}, for {hours:,.0f} hours of a system."
+    yield _why(found)
+
+
+def _why(found: Found) -> str:
+    """Why there are no fewer systems."""
+    if found.best.systems == 1:
+        return "One system is enough: nothing binds."
+    if found.fewer is None:
+        return "On fewer systems the model does not fit, or the job does not end."
+    fewer = found.fewer
+    amounts = fewer.amounts(is_confident=found.limits.is_confident)
+    said = " and ".join(f"{amount_text(flag, amounts[flag])}" for flag in found.broken)
+    if not found.broken:
+        return "Fewer systems keep the limits with other batches alone."
+    end = " at the slow end" if found.limits.is_confident and found.broken != (POWER,) else ""
+    binds = " and ".join(found.broken) + (" binds" if len(found.broken) == 1 else " bind")
+    where = f"On {counted(fewer.systems, 'system')}, the next fewer that share out a batch, it is {said}{end}"
+    return f"{where}: {binds}."
+
+
+def _way(plan: Plan) -> str:
+    """How a plan runs, in words."""
+    artifact = plan.estimate.artifact
+    each = f"{plan.estimate.samples_per_csx:,} to a system"
+    again = ", layers computed again" if artifact.recompute.levels else ", nothing computed again"
+    if artifact.pipelined is not None:
+        columns, rows = artifact.pipelined.replicas
+        return f"{each}, pipelined in {counted(columns * rows, 'replica')}{again}"
+    batches = micro_batches_text(plan.estimate.samples_per_csx, artifact.micro_batch_size)
+    return f"{each}, weights streamed in {batches}{again}"
+
+
+def amount_text(flag: str, amount: float) -> str:
+    """An amount of a limit in words."""
+    if flag == DAYS:
+        return "1 day" if amount == 1 else f"{digits_text(amount)} days"
+    return f"{digits_text(amount / 1e3)} kW" if flag == POWER else f"{amount:,.0f}"
+
+
+def _days(plan: Plan) -> str:
+    return amount_text(DAYS, plan.days)
+
+
+def _range(plan: Plan) -> str:
+    low, high = plan.estimate.band.of_time(plan.days)
+    return f"{digits_text(low)} to {digits_text(high)}"
+
+
+def _print_shares(found: Found) -> None:
+    print("\nfewest systems for each share of zeros, modelled; the tokens are the same")
+    rows = []
+    for share, plan in found.of_shares.items():
+        label = f"{share:.0%}" if share is not None and round(100 * share, 6).is_integer() else f"{share:.4%}"
+        if plan is None:
+            rows.append((label, "-", "-", "-", "cannot keep the limits"))
+        else:
+            rows.append((label, f"{plan.systems:,}", _days(plan), amount_text(POWER, plan.power_w), _way(plan)))
+    print_table(("sparsity", "num_csx", "days", "power", "way"), rows, right=("sparsity", "num_csx", "days", "power"))
+
+
+def _print_front(found: Found) -> None:
+    """Print the plans that no other one beats."""
+    has_shares = len(found.of_shares) > 1
+    has_price = found.best.price is not None
+    what = "systems, days, power" + (", price" if has_price else "") + (" and zeros" if has_shares else "")
+    print(f"\nwhat else there is: plans that no other one beats in {what}, modelled")
+    columns = (
+        *(("sparsity",) if has_shares else ()),
+        *COLUMNS,
+        *(("price",) if has_price else ()),
+        "limits",
+    )
+    rows = []
+    for plan in found.front:
+        artifact = plan.estimate.artifact
+        cells = [f"{plan.sparsity:.4g}"] if has_shares else []
+        size = "-" if artifact.pipelined is not None else f"{artifact.micro_batch_size:,}"
+        cells += [f"{plan.systems:,}", f"{plan.estimate.batch_size:,}", size, str(artifact.mode.value)]
+        cells += [digits_text(plan.days), _range(plan), amount_text(POWER, plan.power_w)]
+        cells += [f"{number_text(plan.cost.mwh)} MWh"]
+        cells += [f"{plan.price:,.0f}"] if has_price else []
+        broken = plan.breaks(found.limits)
+        cells.append("the answer" if plan == found.best else f"breaks {', '.join(broken)}" if broken else "kept")
+        rows.append(tuple(cells))
+    print_table(columns, rows, right=[name for name in columns if name not in ("mode", "limits")])
+
+
+def front_document(found: Found) -> dict[str, Any]:
+    """Return what was found ready for JSON; everything that is modelled is under that name."""
+    artifact = found.best.estimate.artifact
+    return {
+        "model": artifact.graph.name,
+        "parameters": artifact.graph.parameter_count,
+        "system": artifact.system.name,
+        "limits": {
+            **{flag: found.limits.values().get(flag) for flag in LIMITS},
+            "confident": found.limits.is_confident,
+        },
+        "modelled": {
+            "answer": _row(found, found.best) | {"cost": cost_document(found.best.cost)},
+            "sentences": list(sentences(found)),
+            "next_fewer": None if found.fewer is None else _row(found, found.fewer),
+            "binding": list(found.broken),
+            "by_sparsity": [
+                {"sparsity": share, "answer": None if plan is None else _row(found, plan)}
+                for share, plan in found.of_shares.items()
+            ],
+            "front": [_row(found, plan) for plan in found.front],
+            "simulated": found.simulated,
+        },
+    }
+
+
+def _row(found: Found, plan: Plan) -> dict[str, Any]:
+    estimate = plan.estimate
+    artifact = estimate.artifact
+    low, high = estimate.band.of_time(plan.days)
+    return {
+        "kind": "modelled",
+        "model": artifact.graph.name,
+        "system": artifact.system.name,
+        "num_csx": plan.systems,
+        "sparsity": plan.sparsity,
+        "batch_size": estimate.batch_size,
+        "samples_per_csx": estimate.samples_per_csx,
+        "micro_batch_size": artifact.micro_batch_size,
+        "mode": artifact.mode,
+        "recomputed": artifact.recompute.levels,
+        "step_s": estimate.step_s,
+        "days": plan.days,
+        "days_low": low,
+        "days_high": high,
+        "days_of_steps": plan.cost.work_s / 86_400,
+        "power_w": plan.power_w,
+        "mwh": plan.cost.mwh,
+        "price": plan.price,
+        "is_answer": plan == found.best,
+        "is_on_front": plan in found.front,
+        "broken": plan.breaks(found.limits),
+        "band": band_document(estimate),
+    }
+
+
+def write_front(path: Path, found: Found) -> None:
+    """Write all plans, those that others beat among them, as comma-separated values, whole or not at all.
+
+    Raises:
+        EstimateError: it cannot be written
+    """
+    from cstool.atomic_file import write_replacing
+
+    out = io.StringIO()
+    writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for plan in found.plans:
+        row = _row(found, plan)
+        writer.writerow(row | {"broken": " ".join(row["broken"])})
+    try:
+        write_replacing(path, out.getvalue())
+    except OSError as error:
+        raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
