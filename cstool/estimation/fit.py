@@ -15,7 +15,7 @@ from statistics import mean
 from typing import Any
 
 from cstool.errors import EstimateError
-from cstool.estimation.published import Prediction, Published, number_of, predict
+from cstool.estimation.published import Prediction, Published, load_published, number_of, predict
 from cstool.system import load_system
 
 DIGITS = 3
@@ -99,3 +99,9 @@ def _with(result: Published, numbers: Mapping[str, Any]) -> Published:
 def _error(key: str, value: float, results: Sequence[Published]) -> float:
     logs = [predict(_with(result, {key: value})).log_time for result in results]
     return mean(log for log in logs if log is not None)
+
+
+if __name__ == "__main__":
+    for each in fitted_numbers(load_published()):
+        names = ", ".join(result.name for result in each.results)
+        print(f"{each.system} {each.key}: {each.value:g}, fitted anew {refit(each, each.results):g}, to {names}")
