@@ -53,7 +53,9 @@ RESOURCES = (WORKERS, SERVERS, COORDINATOR, NORM, MEMORY, PROCESSORS, BROADCAST,
 HOSTS = (SERVERS, COORDINATOR, NORM)
 """of these, what works only where a release of the software is given"""
 STRAGGLERS = "waiting for the slowest system"
-"""what else the time of a step is spent on: what the slowest of several systems computes longer than the mean"""
+"""what else the time of a step is spent on: what the slowest of several systems takes longer than the mean"""
+OF_SYSTEMS = (INGRESS, COMPUTE, EGRESS)
+"""resources that every system has for itself"""
 LATENCY = "latency of SwarmX"
 """what else the time of a step is spent on: the way over the stages of SwarmX"""
 FILLING = "filling and draining"
@@ -132,7 +134,7 @@ class Cluster:
         optimizer_states: numbers of its state per weight
         waits_for_norm: whether updates need the norm of all gradients
         updates_on: resource that updates weights
-        straggle: how much longer than the mean the slowest system computes, over the mean
+        straggle: how much longer than the mean the slowest system takes for what it does, over the mean
         reduce_bytes_per_s: of sums that a node of SwarmX makes; None where it adds as fast as its links carry
         norm_s: of the coordinator, from the last gradient to the norm of all, where updates wait for it [s]
     """
@@ -295,23 +297,24 @@ def step_of(schedule: Schedule) -> Step:
         spent = _grown(spent, spent, fewer, micro_batches - few)
     busy = busy_of(schedule)
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
-    serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + cluster.straggle * busy[COMPUTE]
+    slower_s = cluster.straggle * sum(busy[name] for name in OF_SYSTEMS)
+    serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + slower_s
     spent = with_stragglers(_in_order(spent), cluster.straggle)
     return Step(held_up(spent, schedule.feed, micro_batches), busy, serial_s)
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
-    """Time spent, with what the slowest system computes longer than the mean apart.
+    """Time spent, with what the slowest system takes longer than the mean apart.
 
-    Example: of 1.03 s that the slowest system computes, the mean of all takes 1 s.
+    Example: what the slowest system computes in 1.03 s takes the mean of all 1 s.
 
     >>> {name: round(s, 6) for name, s in with_stragglers({COMPUTE: 1.03, LATENCY: 0.01}, 0.03).items()}
     {'CSX compute': 1.0, 'latency of SwarmX': 0.01, 'waiting for the slowest system': 0.03}
     """
-    if not straggle or COMPUTE not in spent:
+    if not straggle:
         return spent
-    mean = spent[COMPUTE] / (1 + straggle)
-    return {**spent, COMPUTE: mean, STRAGGLERS: spent[COMPUTE] - mean}
+    means = {name: spent[name] / (1 + straggle) for name in OF_SYSTEMS if name in spent}
+    return {**spent, **means, STRAGGLERS: math.fsum(spent[name] - mean for name, mean in means.items())}
 
 
 def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) -> dict[str, float]:
@@ -386,7 +389,7 @@ def simulate(schedule: Schedule, steps: int = STEPS) -> StepSimulation:
 def busy_of(schedule: Schedule) -> dict[str, float]:
     """Return the work of each resource in a step [s]: closed form, what the tasks of a simulation add up to.
 
-    Of several systems it is that of the mean; a simulation is of the slowest, which computes `straggle` longer.
+    Of several systems it is that of the mean; a simulation is of the slowest, which takes `straggle` longer.
     """
     cluster, micro_batches, feed = schedule.cluster, schedule.micro_batches, schedule.feed
     busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
@@ -549,6 +552,7 @@ class _Builder:
         return memory
 
     def _add(self, resource: str, name: str, count_bytes: int, bytes_per_s: float, **waits: Edges) -> int:
-        task = self.simulation.add(resource, count_bytes / bytes_per_s, name, **waits)
+        longer = 1 + self.cluster.straggle * (resource in OF_SYSTEMS)
+        task = self.simulation.add(resource, longer * count_bytes / bytes_per_s, name, **waits)
         self.moved[task] = count_bytes
         return task

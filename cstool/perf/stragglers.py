@@ -2,10 +2,11 @@
 
 
 def slowest_of(systems: int, share: float) -> float:
-    """How much longer than the mean the slowest of so many systems computes, over the mean.
+    """How much longer than the mean the slowest of so many systems takes, over the mean.
 
-    What a system computes in a step is many kernels one after the other, so its time is taken to be normal, and that
-    of one system independent of another's. SwarmX adds up what all of them send: what leaves last counts. The largest
+    What a system does in a step is many kernels one after the other, so its time is taken to be normal, and that of one
+    system independent of another's. SwarmX broadcasts to all of them as fast as the slowest takes it, and adds up what
+    all of them send: what comes and leaves last counts, be it computed, or on the links of the system. The largest
     of n is expected at the quantile (n - 3/8) / (n + 1/4); of one that is the mean, so one system never waits.
 
     Source: Blom, *Statistical Estimates and Transformed Beta-Variables* (1958), for the largest of n normal variables:

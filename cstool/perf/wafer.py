@@ -91,7 +91,7 @@ def schedule_of(artifact: Artifact, update_ops: int) -> Schedule:
 
 
 def _straggle(system: System, num_csx: int) -> float:
-    """How much longer than the mean the slowest of so many systems computes, over the mean."""
+    """How much longer than the mean the slowest of so many systems takes, over the mean."""
     return 0.0 if system.swarmx is None else slowest_of(num_csx, system.swarmx.straggler_share)
 
 
@@ -162,7 +162,7 @@ def _pipelined_step(artifact: Artifact) -> Step:
     busy[EGRESS] = busy[REDUCE] = busy[BROADCAST] = exchange_s
     spent = {
         COMPUTE: work_s,
-        STRAGGLERS: straggle * work_s,
+        STRAGGLERS: straggle * (work_s + filling_s + update_s + exchange_s),
         FILLING: filling_s,
         # Where samples come slower than the stages take them, the rest of the time is the links'.
         INGRESS: max(0.0, inputs_s - work_s - filling_s),
@@ -170,9 +170,9 @@ def _pipelined_step(artifact: Artifact) -> Step:
         EGRESS: exchange_s,
         LATENCY: hops_s,
     }
-    one_by_one = (1 + straggle) * samples * sum(stage.cycles.total for stage in plan.stages) / clock_hz
+    one_by_one = samples * sum(stage.cycles.total for stage in plan.stages) / clock_hz
     hosts_s = 0.0 if feed is None else feed.workers_s + feed.servers_s + feed.step_s
-    serial_s = one_by_one + update_s + 2 * inputs_s + 4 * exchange_s + hops_s + hosts_s
+    serial_s = (1 + straggle) * (one_by_one + update_s + 2 * inputs_s + 4 * exchange_s) + hops_s + hosts_s
     spent = {name: seconds for name, seconds in spent.items() if seconds > 0}
     return Step(held_up(spent, feed), busy, serial_s)
 

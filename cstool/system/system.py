@@ -120,7 +120,7 @@ class SwarmXUnit:
         fan_out: systems or nodes that a node broadcasts to, and reduces from
         hop_s: from a node to the next [s]
         reduce_bytes_per_s: of sums that a node makes; None where it adds as fast as its links carry
-        straggler_share: standard deviation of the time that a system computes in a step, over its mean
+        straggler_share: standard deviation of the time that a system takes for what it does in a step, over its mean
     """
 
     fan_out: int

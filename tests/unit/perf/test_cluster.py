@@ -17,6 +17,7 @@ from cstool.perf.cluster import (
     INGRESS,
     MEMORY,
     NORM,
+    OF_SYSTEMS,
     PROCESSORS,
     REDUCE,
     SERVERS,
@@ -194,15 +195,16 @@ def test_hosts_that_keep_up_cost_nothing_and_are_shown_at_work():
 
 
 def test_the_slowest_system_computes_longer_by_hand():
-    """Compute takes a tenth more: a's 4 s forward are 4.4, and so on; the links are as fast as ever.
+    """All that a system does takes a tenth more: a's 4 s forward are 4.4, its 2 bytes are 2.2 s on their way in.
 
-    a ends forward at 5.4, b's three take 2.2, a's delta and gradient 5.5: 13.1 instead of 12, and the sum is a second
-    behind. Of that the mean system would have computed 11 s.
+    SwarmX and MemoryX are as fast as ever. a ends forward at 5.4, b's three take 2.2, a's delta and gradient 5.5: 13.1
+    instead of 12, and the sum is a second behind. Of that the mean system would have computed 11 s.
     """
     slow = replace(AB, cluster=replace(CLUSTER, straggle=0.1))
     found = simulate(slow, steps=2)
     assert spans(found, "a forward", COMPUTE)[0] == pytest.approx((1.0, 5.4))
     assert spans(found, "a gradient", COMPUTE)[0] == pytest.approx((10.9, 13.1))
+    assert spans(found, "a weights", INGRESS)[:2] == [pytest.approx((1.0, 3.2)), pytest.approx((7.6, 9.8))]
     assert found.step_s == pytest.approx(14.1)
     step = step_of(slow)
     assert step.seconds == pytest.approx(14.1)
@@ -277,7 +279,7 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
     found = simulate(schedule, steps=1).simulation.busy_s()
     for resource, seconds in busy_of(schedule).items():
         # A simulation is of the slowest system.
-        longer = 1 + schedule.cluster.straggle * (resource == COMPUTE)
+        longer = 1 + schedule.cluster.straggle * (resource in OF_SYSTEMS)
         assert found.get(resource, 0.0) == pytest.approx(longer * seconds, rel=1e-9, abs=1e-9)
 
 
