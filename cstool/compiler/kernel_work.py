@@ -160,13 +160,14 @@ def _kernel_work(program: Program, number: int, segment: Segment, kernel: FusedK
                 nonzeros = first.weights + item.weights if is_sparse else None
                 rows = [w.outputs if w.trained is None else w.trained for w in (first, item)]
                 outputs = first.outputs + item.outputs
-                trained, kept = None, None
-                if sum(rows) < outputs:
-                    parts = [w.trained_part for w in (first, item)]
-                    trained = sum(rows)
-                    kept = sum(part.weights for part in parts if part is not None) if is_sparse else None
+                parts = [part for part in (first.trained_part, item.trained_part) if part is not None]
+                is_frozen = sum(rows) < outputs
                 work[products[0]] = replace(
-                    first, outputs=outputs, nonzeros=nonzeros, trained=trained, trained_nonzeros=kept
+                    first,
+                    outputs=outputs,
+                    nonzeros=nonzeros,
+                    trained=sum(rows) if is_frozen else None,
+                    trained_nonzeros=sum(part.weights for part in parts) if is_frozen and is_sparse else None,
                 )
             else:
                 work.append(item)
