@@ -47,13 +47,13 @@ def region_phases(pe: Pe, work: Sequence[OpWork], width: Any, height: Any, needs
         width, height: of the region [PEs]; numbers or arrays
         needs_delta: whether something before the kernel wants its delta; if not, products need none
 
-    Example: 8 inputs and 12 outputs on 2 x 3 PEs are tiles of 4 x 4. For each of 5 tokens, 4 AXPYs of 4 elements at 6 +
+    Example: 8 inputs and 12 outputs on 2 x 3 PEs are tiles of 4 x 4. For each of 5 tokens, 4 AXPYs of 4 elements at 1 +
     1 cycles, and 4 partial sums on their way.
 
     >>> from cstool.system import load_system
     >>> work = [MatMul(tokens=5, inputs=8, outputs=12)]
     >>> region_phases(Pe(load_system("cs2"), 16), work, 2, 3).forward.compute
-    160
+    60
     """
     phases = Phases(pe.efficiency)
     for item in work:
@@ -108,12 +108,12 @@ def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
 
     The vectors run over the keys of a block, or over the `d` elements of each key, whichever is shorter work.
 
-    Example: 100 keys of 4 elements, 64 to a block, are 2 x 4 AXPYs of at most 64 keys, 6 + 16 cycles each; over the
-    elements they would be 100 AXPYs of 4, 7 cycles each.
+    Example: 100 keys of 4 elements, 64 to a block, are 2 x 4 AXPYs of at most 64 keys, 1 + 16 cycles each; over the
+    elements they would be 100 AXPYs of 4, 2 cycles each.
 
     >>> from cstool.system import load_system
     >>> pair_cycles(Pe(load_system("cs2"), 16), keys=100, d=4, block=64)
-    176
+    136
     """
     over_keys = ceil_div(keys, block) * d * pe.axpy_cycles(minimum(keys, block))
     return minimum(over_keys, keys * pe.axpy_cycles(d))

@@ -98,13 +98,13 @@ def streamed_phases(
         outputs_in_flight: accumulators per token; by so many rows of a sparse W may columns be apart
         tokens: of a sample, that are laid out; a kernel may work on fewer of them, which are spread as evenly
 
-    Example: 4 tokens on each PE, 8 inputs over 2 columns, 12 outputs. For each output 4 AXPYs of 4 elements at 6 + 1
+    Example: 4 tokens on each PE, 8 inputs over 2 columns, 12 outputs. For each output 4 AXPYs of 4 elements at 1 + 1
     cycles, and 4 partial sums.
 
     >>> from cstool.system import load_system
     >>> work, layout = [MatMul(tokens=5, inputs=8, outputs=12)], Layout(groups=1, columns=2, rows=3, tokens_per_pe=4)
     >>> streamed_phases(Pe(load_system("cs2"), 16), work, layout, 2, Stream(2, 2, 4)).forward.compute
-    384
+    144
     """
     phases, whole = Phases(pe.efficiency), layout
     for item in work:
