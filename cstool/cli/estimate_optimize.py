@@ -30,9 +30,7 @@ def optimize(
     power: Annotated[
         str | None, option("--power", "P", "Systems and servers draw at most so much, such as 500kW.")
     ] = None,
-    budget: Annotated[
-        str | None, option("--budget", "B", "With --price: it costs at most so much, such as 2M.")
-    ] = None,
+    budget: Annotated[str | None, option("--budget", "B", "With --price: it costs at most this, such as 2M.")] = None,
     confident: Annotated[
         bool, flag("--confident", "Days and budget must hold at the slow end of the range of the estimate.")
     ] = False,

@@ -50,7 +50,7 @@ def sentences(found: Found) -> Iterator[str]:
     fewest = f"{systems} {'is' if best.systems == 1 else 'are'} the fewest that keep within {kept}"
     yield f"{fewest}{', at the slow end of the range' if found.limits.is_confident else ''}."
     rest = best.days - best.cost.work_s / 86_400
-    why = f", {digits_text(rest)} of which go into checkpoints{' and failures' if best.cost.failures else ''}"
+    why = f", {amount_text(DAYS, rest)} of them for checkpoints{' and failures' if best.cost.failures else ''}"
     again = why if rest > 0.005 * best.days else ""
     yield f"The job takes {_days(best)}{again}; {BAND_SHARE:.0%} of such results: {_range(best)} days."
     zeros = "" if best.sparsity is None else f" at sparsity {best.sparsity:.4g}"
@@ -71,9 +71,8 @@ def _why(found: Found) -> str:
         return "On fewer systems the model does not fit, or the job does not end."
     fewer = found.fewer
     amounts = fewer.amounts(is_confident=found.limits.is_confident)
-    said = " and ".join(f"{amount_text(flag, amounts[flag])}" for flag in found.broken)
-    if not found.broken:
-        return "Fewer systems keep the limits with other batches alone."
+    limits = found.limits.values()
+    said = " and ".join(_beside(flag, amounts[flag], limits[flag]) for flag in found.broken)
     end = " at the slow end" if found.limits.is_confident and found.broken != (POWER,) else ""
     binds = " and ".join(found.broken) + (" binds" if len(found.broken) == 1 else " bind")
     where = f"On {counted(fewer.systems, 'system')}, the next fewer that share out a batch, it is {said}{end}"
@@ -95,8 +94,16 @@ def _way(plan: Plan) -> str:
 def amount_text(flag: str, amount: float) -> str:
     """An amount of a limit in words."""
     if flag == DAYS:
+        if amount < 1:
+            return f"{digits_text(24 * amount)} hours" if amount >= 1 / 24 else f"{digits_text(1440 * amount)} minutes"
         return "1 day" if amount == 1 else f"{digits_text(amount)} days"
     return f"{digits_text(amount / 1e3)} kW" if flag == POWER else f"{amount:,.0f}"
+
+
+def _beside(flag: str, amount: float, limit: float) -> str:
+    """An amount in words, which may not read like the limit that it is above."""
+    text = amount_text(flag, amount)
+    return f"just over {text}" if text == amount_text(flag, limit) else text
 
 
 def _days(plan: Plan) -> str:

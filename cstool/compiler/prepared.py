@@ -1,8 +1,8 @@
 """A model that is compiled for many numbers of systems, batches and choices: what they share is done once.
 
 Nothing up to the plan of memory depends on systems, samples or choices. Nor does what a micro-batch of so many samples
-may be laid out like, so that is found once for each size; how many such micro-batches a system has, and how many systems
-there are, only scales it.
+may be laid out like, so that is found once for each size; how many of them a system has, and how many systems there
+are, only scales it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Search: the fewest systems on which a job keeps within its limits, and what can be had instead.
 
 A candidate is a share of zeros, a number of systems, a batch that they share out, and a way to run it: pipelined, or
-weights streamed in micro-batches of some size, laid out and recomputed in some way. Of each number of systems all batches
-and ways are considered; those that cannot be the answer are left out by bounds, which hold for every candidate:
+weights streamed in micro-batches of some size, laid out and recomputed in some way. Of each number of systems all
+batches and ways are considered; those that cannot be the answer are left out by bounds that hold for every candidate:
 
 - A streamed step takes no less than its PEs are at work in it, which is known of each way before anything is simulated:
   a number of micro-batches times the cycles of one. A pipelined step takes no less than its products do at the peak.
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from cstool.compiler.prepared import Prepared
+from cstool.compiler.prepared import Prepared, Streamed
 from cstool.errors import EstimateError
 from cstool.estimation.cost import HOUR_S, CostInputs, JobCost, job_cost
 from cstool.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, counts_of, samples_of
@@ -160,7 +160,9 @@ class Model:
         prepared, clock_hz = self.prepared, self.request.system.clock_hz
         ways = prepared.streamed(samples)
         bound = prepared.busy_cycles(ways[0], samples) / clock_hz if ways else math.inf
-        return min(bound, samples * self._flops_s) if prepared.may_pipeline else bound
+        bound = min(bound, samples * self._flops_s) if prepared.may_pipeline else bound
+        # A step is rounded to whole cycles.
+        return max(0.0, bound - 1 / clock_hz)
 
     def least(self, count: int, samples: int) -> dict[str, float]:
         """Lower bounds of a job on so many systems with so many samples each: limit, by its flag -> amount."""
@@ -168,9 +170,9 @@ class Model:
         assert tokens is not None
         job_s = tokens / (count * samples * self.prepared.tokens) * self.least_step_s(samples)
         price = (self._inputs.price or 0.0) * count * job_s / HOUR_S
-        # A step is rounded to whole cycles.
-        slack = 1 - 1e-6
         power_w = count * min(self.request.system.idle_power_w, self.request.system.power_w)
+        # Sums of the same numbers in another order differ in their last digits.
+        slack = 1 - 1e-9
         return {DAYS: slack * job_s / DAY_S, POWER: slack * power_w, BUDGET: slack * price}
 
     def fastest(self, count: int, samples: int) -> Plan | None:
@@ -180,7 +182,7 @@ class Model:
             best: Artifact | None = None
             for way in self.prepared.streamed(samples):
                 bound = self.prepared.busy_cycles(way, samples)
-                if best is not None and bound >= best.step_cycles:
+                if best is not None and bound > best.step_cycles:
                     break
                 made = self._streamed(way, count, samples)
                 best = made if best is None or made.step_cycles < best.step_cycles else best
@@ -201,7 +203,7 @@ class Model:
             self._all[key] = [plan for plan in plans if plan is not None]
         return self._all[key]
 
-    def _streamed(self, way, count: int, samples: int) -> Artifact:  # type: ignore[no-untyped-def]
+    def _streamed(self, way: Streamed, count: int, samples: int) -> Artifact:
         self.simulated += 1
         return self.prepared.artifact(way, count, samples)
 
@@ -266,18 +268,19 @@ class Search:
 
     def _best_of(self, model: Model) -> Plan | None:
         for count in self.counts:
-            if found := [
-                plan for samples in samples_of(self.space, count) if (plan := self._meets(model, count, samples))
-            ]:
+            firsts = (
+                next(self._meeting(model, count, samples, self.limits), None)
+                for samples in samples_of(self.space, count)
+            )
+            if found := [plan for plan in firsts if plan is not None]:
                 return min(found, key=lambda plan: plan.order)
         return None
 
-    def _meets(self, model: Model, count: int, samples: int) -> Plan | None:
-        """Return the fastest plan on so many systems that keeps all limits."""
-        return next(self._meeting(model, count, samples, self.limits), None)
-
     def _meeting(self, model: Model, count: int, samples: int, limits: Limits) -> Iterator[Plan]:
-        """Yield plans that keep limits, the fastest first; of those that only draw less no more than are needed."""
+        """Yield plans that keep limits, the fastest first: one alone, unless slower ones draw less and so keep them.
+
+        Days and price grow with the time of a step, so where the fastest plan has too many of them, all have.
+        """
         bounds = model.least(count, samples)
         if any(bounds[flag] > most for flag, most in limits.values().items()):
             return

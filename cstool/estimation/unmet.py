@@ -36,9 +36,7 @@ def enough_text(flag: str, amount: float) -> str:
     if flag == POWER:
         unit, name = 1e3, "kW"
     elif flag == BUDGET:
-        unit, name = next(
-            ((size, unit) for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")) if amount >= size), (1.0, "")
-        )
+        unit, name = next((each for each in ((1e9, "B"), (1e6, "M"), (1e3, "K")) if amount >= each[0]), (1.0, ""))
     value = amount / unit
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{flag} {math.ceil(value / step - 1e-9) * step:.10g}{name}"

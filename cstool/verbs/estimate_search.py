@@ -37,7 +37,7 @@ def optimize(
     num_workers_per_csx: int | None = None,
     **costs: Any,
 ) -> Found:
-    """Find the fewest systems on which a job keeps within its limits; of plans on as many, the one that takes least time.
+    """Find the fewest systems on which a job keeps within its limits; of plans on as many, that of the least time.
 
     Args:
         params: a params file of one trainer, or params that are loaded
