@@ -21,6 +21,11 @@ from cstool.system import Links
 
 READ_CYCLES = 1
 """from when a wavelet is down the ramp until it can be read (HPDC '24: the other one of the 2 is the hop)"""
+RECONFIGURE_CYCLES = 96
+"""to set the routes of one axis anew, at each call of an all-reduce in software, however many PEs there are
+
+Source: 95 to 97 cycles in public measurements of the all-reduce library of the SDK's benchmarks, over rows of PEs.
+"""
 
 
 def chain_cycles(links: Links, pes: int, elements: int, apart: int = 1) -> int:
@@ -96,3 +101,52 @@ def broadcast_cycles(links: Links, pes: int, elements: int) -> int:
 def allreduce_cycles(links: Links, pes: int, elements: int) -> int:
     """Return the cycles until each PE of a line has the sums: added up, then sent back."""
     return reduce_cycles(links, pes, elements) + broadcast_cycles(links, pes, elements)
+
+
+def wafer_allreduce_cycles(links: Links, width: int, height: int, elements: int) -> int:
+    """Return the cycles until each PE of a rectangle has the sums, which meet in its middle.
+
+    Both halves of a row add up towards its middle at once, then both halves of the middle column; there the second
+    half's elements come down the same ramp after those of the first. Sums go back the same way. What it takes for one
+    element is little more than the diameter of the rectangle.
+
+    Args:
+        links: of the fabric
+        width, height: of the rectangle [PEs]
+        elements: of each PE, one to a wavelet
+
+    Example, WSE-2, 15 x 1 PEs and one element: 8 PEs on either side with the middle, 3 rounds of 6 and 7 hops, 1 for
+    the other side; back 1, 7 hops, two ramps and 1 to read.
+
+    >>> from cstool.system import load_system
+    >>> wafer_allreduce_cycles(load_system("cs2").links, 15, 1, 1)
+    39
+    """
+    halves = [pes // 2 + 1 for pes in (width, height) if pes > 1]
+    second = [elements * (pes > 2) for pes in (width, height) if pes > 1]
+    return sum(allreduce_cycles(links, half, elements) for half in halves) + sum(second)
+
+
+def corner_allreduce_cycles(links: Links, width: int, height: int, elements: int) -> int:
+    """Return the cycles of an all-reduce whose sums meet in a corner: along rows, down a column, and back.
+
+    >>> from cstool.system import load_system
+    >>> corner_allreduce_cycles(load_system("cs2").links, 8, 4, 16)  # 58 + 28 over a row, 34 + 24 over a column
+    144
+    """
+    return sum(allreduce_cycles(links, pes, elements) for pes in (width, height))
+
+
+def software_allreduce_cycles(links: Links, width: int, height: int, elements: int) -> int:
+    """Return the cycles of an all-reduce as the SDK's library has it: chains to a corner, routes set anew each call.
+
+    Its layout is one column after the other from west to east, the last column from north to south, and both
+    broadcasts back: benchmark-libs/allreduce of Cerebras/csl-examples. Each axis sets its routes anew.
+
+    >>> from cstool.system import load_system
+    >>> software_allreduce_cycles(load_system("cs2").links, 8, 4, 16)  # 2 x 96 + 58 + 28 + 34 + 24
+    336
+    """
+    axes = [pes for pes in (width, height) if pes > 1]
+    chains = sum(chain_cycles(links, pes, elements) + broadcast_cycles(links, pes, elements) for pes in axes)
+    return chains + RECONFIGURE_CYCLES * len(axes)
