@@ -273,20 +273,27 @@ def _failures(found: Estimate, asked: CostInputs, saved: Checkpoints, work_s: fl
     restart_s = 60.0 * minutes + saved.each_s
     expected_s = job_s(work_s, saved.interval_s, saved.each_s, restart_s, mtbf_s)
     if expected_s > MOST_STRETCH * work_s:
-        hint = None
-        if saved.best_s is not None and job_s(work_s, saved.best_s, saved.each_s, restart_s, mtbf_s) < expected_s:
-            hint = f"--checkpoint_hours {saved.best_s / HOUR_S:.2g} is best"
+        assert saved.best_s is not None
+        ends = job_s(work_s, saved.best_s, saved.each_s, restart_s, mtbf_s) <= MOST_STRETCH * work_s
+        best = (
+            f"--checkpoint_hours {_hours(saved.best_s)} is best" if ends else "it does not with other intervals, either"
+        )
+        every, each = _hours(mtbf_s), _hours(saved.interval_s + saved.each_s)
         raise EstimateError(
-            f"--mtbf: must let the job end: a failure comes every {mtbf_s / HOUR_S:.3g} hours, and from "
-            f"checkpoint to checkpoint there are {(saved.interval_s + saved.each_s) / HOUR_S:.3g}, "
-            f"got {asked.mtbf_hours:g}",
-            hint,
+            f"--mtbf: must let the job end: a failure comes every {every} hours, and from checkpoint to checkpoint "
+            f"there are {each}, got {asked.mtbf_hours:g}",
+            best,
         )
     count = expected_s / mtbf_s
     # A restart may be cut short by the next failure.
     restarting_s = count * mtbf_s * -math.expm1(-restart_s / mtbf_s)
     lost_s = max(0.0, expected_s - work_s - saved.count * saved.each_s - restarting_s)
     return Failures(mtbf_s, restart_s, count, lost_s, restarting_s), expected_s
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / HOUR_S
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.2g}"
 
 
 def _workers(found: Estimate, asked: CostInputs) -> InputWorkers:

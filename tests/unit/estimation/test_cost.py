@@ -177,11 +177,18 @@ def test_nothing_costs_anything_without_a_job(name):
     assert raised.value.message == f"--{name}: must stand beside --tokens, which say how long the job is, got {value}"
 
 
-def test_a_job_that_does_not_end_says_so_with_the_interval_that_is_best():
+@pytest.mark.parametrize(
+    ("restart_minutes", "hint"),
+    [(0.0, "--checkpoint_hours 0.00056 is best"), (10.0, "it does not with other intervals, either")],
+)
+def test_a_job_that_does_not_end_says_whether_other_checkpoints_would_help(restart_minutes, hint):
+    """A failure every 36 s: checkpoints of 0.06 s are best 2 s apart; with restarts of 10 minutes nothing helps."""
     found = at(tokens="100B")
+    state = found.artifact.memoryx.weights_bytes + found.artifact.memoryx.optimizer_bytes
+    inputs = CostInputs(
+        mtbf_hours=0.01, checkpoint_hours=1.0, restart_minutes=restart_minutes, checkpoint_bytes_per_s=state / 0.0576
+    )
     with pytest.raises(EstimateError) as raised:
-        cost(found, CostInputs(mtbf_hours=0.01, checkpoint_hours=1.0, checkpoint_bytes_per_s=1e12))
+        cost(found, inputs)
     rule = "a failure comes every 0.01 hours, and from checkpoint to checkpoint there are 1"
-    message, _, hint = str(raised.value).partition("\nhint: ")
-    assert message == f"--mtbf: must let the job end: {rule}, got 0.01"
-    assert hint.endswith(" is best")
+    assert str(raised.value) == f"--mtbf: must let the job end: {rule}, got 0.01\nhint: {hint}"
