@@ -42,7 +42,7 @@ STATUSES: Mapping[str, str] = {
     "D": "derived from other numbers",
     "X": "recalled, nothing better is known",
     "C": "chosen by this project, nothing is published",
-    "F": "fitted to one published result",
+    "F": "fitted to published results, one or two",
 }
 """how sure a number is"""
 Status = Literal["R1", "R2", "D", "X", "C", "F"]
