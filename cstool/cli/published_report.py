@@ -12,7 +12,7 @@ from cstool.cli.render import print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cstool.verbs.results import Prediction, PublishedComparison
+    from cstool.verbs.results import Errors, Prediction, PublishedComparison
 
 _UNITS = {
     "samples_per_s": "samples/s",
@@ -53,16 +53,21 @@ def print_published(compared: PublishedComparison, left_out: Mapping[str, Predic
         rows = [_row(prediction, left_out, use) for prediction in found]
         print_table(columns, rows, right=(*_COLUMNS[1:], "left out", "80%"))
         if (errors := compared.errors.get(use)) is not None:
-            print(
-                f"\n{errors.count} of {len(found)} predicted: off by {errors.median:.1%} in the median, by "
-                f"{errors.average:.1%} on average, by {errors.largest:.1%} at most ({errors.name})"
-            )
+            print(f"\n{errors.count} of {len(found)} predicted: {_off(errors)} ({errors.name})")
             if use == "held out":
-                print(f"{compared.within} of them, {compared.within / errors.count:.0%}, are in their 80% range")
+                for kind, part in compared.kinds.items():
+                    print(f"{part.count} of kind {kind}: {_off(part)} ({part.name})")
+                print(f"{compared.within} of all, {compared.within / errors.count:.0%}, are in their 80% range")
     _print_reasons(compared)
     print("\nsays, and under which conditions\n")
     for prediction in compared.predictions:
         _print_conditions(prediction)
+
+
+def _off(errors: Errors) -> str:
+    return (
+        f"off by {errors.median:.1%} in the median, by {errors.average:.1%} on average, by {errors.largest:.1%} at most"
+    )
 
 
 def _row(prediction: Prediction, left_out: Mapping[str, Prediction], use: str) -> tuple[str, ...]:
@@ -148,6 +153,7 @@ def published_document(compared: PublishedComparison, left_out: Mapping[str, Pre
             | {"left_out": None if (other := left_out.get(prediction.result.name)) is None else other.predicted}
             for prediction in compared.predictions
         ],
+        "held_out": {kind: asdict(errors) for kind, errors in compared.kinds.items()},
         "held_out_within_range": compared.within,
         "errors": {use: None if errors is None else asdict(errors) for use, errors in compared.errors.items()},
     }

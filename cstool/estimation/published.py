@@ -18,6 +18,7 @@ import cstool.perf
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.bands import Band, Case, Known, band_from, case_of, without
 from cstool.estimation.point import Estimate, Estimator
+from cstool.estimation.published_reduce import REDUCE_QUANTITIES
 from cstool.estimation.request import make_request
 from cstool.estimation.software import choose_software
 from cstool.params import parse_params
@@ -191,7 +192,7 @@ def _case(result: Published) -> Case | None:
     if result.use == "headline":
         return None
     if result.model is None:
-        return Case("one PE", system=result.system)
+        return Case("sums over PEs" if result.quantity in REDUCE_QUANTITIES else "one PE", system=result.system)
     return case_of(_estimate(result))
 
 
@@ -202,11 +203,13 @@ class Comparison:
     Args:
         predictions: in the order of the file
         errors: of the results of each use that stands for how good the model is; None where none is predicted
+        kinds: of the held-out results of each kind
         within: held-out results that are in the range that the others give
     """
 
     predictions: tuple[Prediction, ...]
     errors: dict[str, Errors | None]
+    kinds: dict[str, Errors]
     within: int
 
 
@@ -221,7 +224,12 @@ def compare() -> Comparison:
     )
     within = sum(each.is_within for each in predictions if each.result.use == "held out")
     errors = {use: errors_of(predictions, use) for use in USES if use != "headline"}
-    return Comparison(predictions, errors, within)
+    kinds = {
+        kind: found
+        for kind in dict.fromkeys(each.case.kind for each in predictions if each.case is not None)
+        if (found := errors_of([each for each in predictions if each.case and each.case.kind == kind], "held out"))
+    }
+    return Comparison(predictions, errors, kinds, within)
 
 
 def known_of(predictions: Iterable[Prediction]) -> list[Known]:
@@ -431,4 +439,5 @@ QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
     "hidden_size": _hidden_size,
     "peak_flops": _peak_flops,
     "matvec_cycles": _matvec_cycles,
+    **REDUCE_QUANTITIES,
 }

@@ -6,7 +6,7 @@ from cstool.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 from cstool.estimation import Estimate, Row
 from cstool.estimation.cost import JobCost
 from cstool.estimation.published import Comparison as PublishedComparison
-from cstool.estimation.published import Prediction
+from cstool.estimation.published import Errors, Prediction
 from cstool.estimation.search import Found, Plan
 from cstool.fabric.stats import FabricStats
 from cstool.fabric.trace_view import Hop as FabricHop

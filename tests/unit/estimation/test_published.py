@@ -53,26 +53,21 @@ def test_every_headline_of_the_seeds_is_there():
     for name, words in HEADLINES.items():
         result = BY_NAME[name]
         said = f"{result.says} {result.num_csx} {result.system}"
-        assert result.use == "headline"
+        assert result.use == "headline" or result.fits
         assert words in said or words == "192 CS-2" and "192 cs2" in said
 
 
-def test_one_result_is_fitted_and_the_system_file_names_it():
-    fitted = [result for result in RESULTS if result.use == "fitted"]
-    assert [result.name for result in fitted] == ["llama_7b_cs2"]
-    found = {
-        (name, key): source
-        for name in system_names()
-        for key, (status, source) in load_system(name).sources.items()
-        if status == "F"
-    }
-    assert list(found) == [("cs2", "pe.efficiency")]
-    assert f"{fitted[0].name} of perf/published.yaml" in found["cs2", "pe.efficiency"]
-    # One more is no held-out result: how wide weights are on their way was settled by it.
+def test_one_result_was_chosen_by_and_the_system_file_says_so():
+    """How wide weights are on their way was settled by it."""
     assert [result.name for result in RESULTS if result.use == "chosen"] == ["llama_7b_cs3_8_forward"]
     assert "0.136 s per batch of 8" in load_system("cs2").sources["memoryx.gradient_bytes"][1]
-    error = predict(fitted[0]).error
-    assert abs(error) < 0.01
+
+
+def test_of_each_model_and_system_only_a_few_results_are_fitted():
+    fitted = {result.name for result in RESULTS if result.use == "fitted" and result.quantity == "samples_per_s"}
+    assert fitted == {"llama_7b_cs2", "gptj_6b_2_cs2", "gpt2_small_cs2", "llama_7b_cs3_32", "llama_7b_cs3_128"}
+    held_out = [result for result in RESULTS if result.use == "held out"]
+    assert len(held_out) > 3 * len(fitted)
 
 
 def test_models_are_named_once_and_all_are_used():
