@@ -25,6 +25,7 @@ _UNITS = {
     "hidden_size": "wide",
     "peak_flops": "FLOP/s",
     "matvec_cycles": "cycles",
+    "allreduce_diameters_cycles": "x the hops across",
 }
 _TITLES = {
     "fitted": "fitted: a number of a system file comes from it; left out: off by so much, fitted to the others",
