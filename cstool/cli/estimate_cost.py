@@ -12,7 +12,7 @@ from cstool.cli.render import print_line, print_table
 from cstool.words import bytes_text, counted, time_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import JobCost
+    from cstool.verbs.results import CostBand, JobCost
 
 COST_COLUMNS = ("num_csx", "training", "with stops", "failures", "servers", "power", "energy")
 HOUR_S, DAY_S, MWH_J = 3600.0, 86_400.0, 3.6e9
@@ -89,11 +89,14 @@ def _facts(cost: JobCost) -> Iterator[tuple[str, str]]:
         yield "servers", "nothing is known of them on this system: they are left out"
     drawn = ", ".join(f"{name} {number_text(watts / 1e3)}" for name, watts in cost.power_w.items())
     yield "power", f"{number_text(sum(cost.power_w.values()) / 1e3)} kW: {drawn}"
-    used = ", ".join(f"{name} {number_text(joules / MWH_J)}" for name, joules in cost.energy_j.items())
-    yield "energy", f"{number_text(cost.mwh)} MWh: {used}"
+    unit, size = ("MWh", MWH_J) if cost.mwh >= 1 else ("kWh", MWH_J / 1e3)
+    used = ", ".join(f"{name} {number_text(joules / size)}" for name, joules in cost.energy_j.items())
+    yield "energy", f"{number_text(sum(cost.energy_j.values()) / size)} {unit}: {used}"
     if cost.price is not None:
         hours = cost.systems * cost.expected_s / HOUR_S
         yield "price", f"{cost.price:,.0f} for {number_text(hours)} hours of a system"
+    if cost.band is not None:
+        yield "80% of such", _band_text(cost.band)
     yield "input workers", _workers_text(cost)
 
 
@@ -109,6 +112,19 @@ def _checkpoints_text(cost: JobCost) -> str:
     best = f" (best: {_days(saved.best_s)})" if saved.best_s and saved.interval_from != "best" else ""
     total = f": {_days(saved.count * saved.each_s)} in all" if saved.bytes_per_s is not None else ""
     return f"{taken}; {saved.count:,} of them, one every {_days(saved.interval_s)} of work, {why}{best}{total}"
+
+
+def _band_text(band: CostBand) -> str:
+    parts = [
+        (band.days, " days"),
+        (band.mwh, " MWh"),
+        *([(band.price, " to pay")] if band.price[0] is not None else []),
+    ]
+    return ", ".join(f"{_number(low)} to {_number(high)}{unit}" for (low, high), unit in parts)
+
+
+def _number(value: float | None) -> str:
+    return "no end" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _workers_text(cost: JobCost) -> str:
@@ -164,6 +180,7 @@ def cost_document(cost: JobCost) -> dict[str, Any]:
         "energy_j": dict(cost.energy_j),
         "mwh": cost.mwh,
         "price": cost.price,
+        "band": None if cost.band is None else asdict(cost.band),
     }
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from cstool.errors import EstimateError
 from cstool.estimation.failures import best_interval_s, checkpoints, job_s
 from cstool.estimation.point import DAY_S, Estimate
-from cstool.ir import Artifact
-from cstool.system import ServersUnit, System
+from cstool.estimation.servers import InputWorkers, input_workers, of_release, servers_of
 from cstool.words import BYTE_UNITS, parse_quantity
 
 HOUR_S = 3600.0
@@ -143,18 +142,12 @@ class Failures:
 
 
 @dataclass(frozen=True)
-class InputWorkers:
-    """Input workers of a job.
+class CostBand:
+    """Between what four fifths of jobs like this cost: low and high; None where that has no end, or nobody asked."""
 
-    Args:
-        tokens_per_s: that each delivers; None where nothing is known of it
-        rate_from: where that is from
-        needed_per_csx: so that no system waits; None without a rate
-    """
-
-    tokens_per_s: float | None
-    rate_from: str
-    needed_per_csx: int | None
+    days: tuple[float, float | None]
+    mwh: tuple[float, float | None]
+    price: tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -171,6 +164,7 @@ class JobCost:
         power_w: what draws it, systems at work and all servers -> power [W]
         energy_j: the same -> energy [J]
         price: of all hours of all systems; None if nobody asked
+        band: between what it is, for a step that takes as long as results like it; None if nobody asked
     """
 
     tokens: int
@@ -184,6 +178,7 @@ class JobCost:
     power_w: Mapping[str, float]
     energy_j: Mapping[str, float]
     price: float | None
+    band: CostBand | None = None
 
     @property
     def days(self) -> float:
@@ -214,8 +209,8 @@ def job_cost(found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -
     failures, expected_s = None, work_s + saved.count * saved.each_s
     if asked.mtbf_hours is not None:
         failures, expected_s = _failures(found, asked, saved, work_s)
-    workers = _workers(found, asked)
-    servers = {} if system.servers is None else _servers(artifact, system.servers, workers)
+    workers = input_workers(found, asked.worker_tokens_per_s)
+    servers = {} if system.servers is None else servers_of(artifact, system.servers, workers)
     each_w = 0.0 if system.servers is None else system.servers.power_w
     power = {"systems": found.power_w, **{name: count * each_w for name, count in servers.items()}}
     # While a checkpoint is written or read, systems wait.
@@ -244,7 +239,7 @@ def _checkpoints(found: Estimate, asked: CostInputs, steps: int | None, work_s: 
     state_bytes = need.weights_bytes + need.optimizer_bytes
     rate, rate_from = asked.checkpoint_bytes_per_s, "as --checkpoint_rate says"
     if rate is None:
-        rate, rate_from = _of_release(system, "checkpoint_bytes_per_s")
+        rate, rate_from = of_release(system, "checkpoint_bytes_per_s")
     best = None
     if asked.mtbf_hours is not None:
         if rate is None:
@@ -294,48 +289,3 @@ def _failures(found: Estimate, asked: CostInputs, saved: Checkpoints, work_s: fl
 def _hours(seconds: float) -> str:
     hours = seconds / HOUR_S
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.2g}"
-
-
-def _workers(found: Estimate, asked: CostInputs) -> InputWorkers:
-    system = found.artifact.system
-    if asked.worker_tokens_per_s is not None:
-        rate, rate_from = asked.worker_tokens_per_s, "as --worker_rate says"
-    else:
-        known, rate_from = _of_release(system, "tokens_per_s")
-        if known is None:
-            return InputWorkers(None, rate_from, None)
-        rate = known
-    of_system = found.tokens_per_s / found.num_csx
-    return InputWorkers(rate, rate_from, max(1, math.ceil(of_system / rate - 1e-9)))
-
-
-def _of_release(system: System, name: str) -> tuple[float | None, str]:
-    """Return a number of the release that drives the systems, or else of the newest of which it is known, and which."""
-    releases = {} if system.hosts is None else system.hosts.releases
-    newest = sorted(releases, key=lambda release: [int(part) for part in release.split(".")], reverse=True)
-    if system.software is not None:
-        newest = [system.software.release, *newest]
-    for release in newest:
-        value: float | None = getattr(releases[release], name)
-        if value is not None:
-            return value, f"as release {release} does"
-    return None, f"nothing is known of it on {system.name}"
-
-
-def _servers(artifact: Artifact, unit: ServersUnit, workers: InputWorkers) -> dict[str, int]:
-    """Return the servers of a job: what they do -> how many there are."""
-    system, systems = artifact.system, artifact.num_csx
-    found: dict[str, int] = {}
-    if artifact.streaming is not None:
-        held = -(-artifact.memoryx.total_bytes // unit.memoryx_node_bytes)
-        found["MemoryX"] = max(unit.memoryx_nodes, held)
-    if artifact.streaming is not None or systems > 1:
-        found["SwarmX"] = systems * unit.swarmx_nodes_per_csx
-    usual = 1 if system.hosts is None else system.hosts.workers_per_csx
-    own = usual if system.software is None else system.software.workers
-    # Those that are asked for; without a release, as many as are needed.
-    count = own if system.software is not None else max(own, workers.needed_per_csx or 0)
-    found["input workers"] = systems * count
-    per_server = 1 if system.hosts is None else system.hosts.workers_per_server
-    found["activation servers"] = systems * -(-count // per_server)
-    return found

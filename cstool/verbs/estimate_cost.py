@@ -36,7 +36,7 @@ def job_costs(
     *,
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
 ) -> list[JobCost]:
-    """Return what a job costs, for each number of systems with an estimate, that of `found.estimate` first.
+    """Return what a job costs, with its range, for each number of systems with an estimate, that of `found.estimate` first.
 
     Args:
         found: with the tokens of the job; without them it costs nothing that can be told
@@ -48,10 +48,11 @@ def job_costs(
         EstimateError: with such failures the job does not end, or nothing is known of the time of a checkpoint
     """
     from cstool.estimation.cost import job_cost
+    from cstool.estimation.cost_band import with_band
 
     if found.estimate.tokens is None:
         return []
     steps = asked_params(params, overrides).checkpoint.steps
     others = [row.estimate for row in found.scaling if row.estimate is not None and row.label != found.first.label]
-    costs = (job_cost(each, inputs, steps) for each in (found.estimate, *others))
-    return [cost for cost in costs if cost is not None]
+    costs = ((job_cost(each, inputs, steps), each) for each in (found.estimate, *others))
+    return [with_band(cost, each, inputs, steps) for cost, each in costs if cost is not None]

@@ -4,7 +4,8 @@ from cstool.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality
 from cstool.compiler.difference import Change
 from cstool.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 from cstool.estimation import Estimate, Row
-from cstool.estimation.cost import JobCost
+from cstool.estimation.cost import CostBand, JobCost
+from cstool.estimation.mask_updates import MaskUpdates
 from cstool.estimation.published import Comparison as PublishedComparison
 from cstool.estimation.published import Errors, Prediction
 from cstool.estimation.search import Found, Plan

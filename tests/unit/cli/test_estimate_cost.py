@@ -28,7 +28,8 @@ def test_what_a_job_costs(cstool):
     asked = ("--tokens", "300B", "--price", "100", "--mtbf", "2000", "--checkpoint_rate", "1GB")
     said = section(cstool(*FLAGS, *asked).stdout, "what a job costs, modelled")
     assert list(said) == [
-        *("training", "checkpoints", "failures", "expected", "servers", "power", "energy", "price", "input workers")
+        *("training", "checkpoints", "failures", "expected", "servers", "power", "energy", "price", "80% of such"),
+        "input workers",
     ]
     assert "at 1 GB/s, as --checkpoint_rate says" in said["checkpoints"]
     assert said["failures"].startswith("one every 83.3 days, ")

@@ -9,6 +9,8 @@ import pytest
 from cstool.errors import EstimateError
 from cstool.estimation import Estimate
 from cstool.estimation.cost import CostInputs, JobCost, job_cost, make_cost_inputs
+from cstool.estimation.cost_band import stretched, with_band
+from cstool.perf.cluster import COMPUTE, WORKERS
 from cstool.system import load_system
 from tests.unit.estimation.requests import estimator, gpt
 
@@ -127,6 +129,16 @@ def test_input_workers_by_hand():
     assert cost(found, CostInputs(worker_tokens_per_s=found.tokens_per_s / 2.5)).servers["input workers"] == 3
 
 
+def test_a_step_that_waits_for_its_workers_needs_as_many_as_let_it_not_wait():
+    """A step of which systems compute a quarter, and wait for input workers for the rest: four times as many."""
+    found = at(tokens="1B")
+    busy = {name: 0.25 * found.step_s if name == COMPUTE else 0.0 for name in found.step.busy_s}
+    step = replace(found.step, busy_s=busy, spent_s={WORKERS: found.step_s})
+    waiting = replace(found, step=step)
+    workers = cost(waiting, CostInputs(worker_tokens_per_s=found.tokens_per_s)).workers
+    assert workers.needed_per_csx == 4
+
+
 def test_what_is_not_known_of_a_system_is_left_out():
     system = replace(load_system("cs2"), servers=None, hosts=None)
     found = at()
@@ -192,3 +204,30 @@ def test_a_job_that_does_not_end_says_whether_other_checkpoints_would_help(resta
         cost(found, inputs)
     rule = "a failure comes every 0.01 hours, and from checkpoint to checkpoint there are 1"
     assert str(raised.value) == f"--mtbf: must let the job end: {rule}, got 0.01\nhint: {hint}"
+
+
+def test_the_range_is_that_of_the_step():
+    """No failures and no checkpoint that takes time: all of it is as wide as the time of a step."""
+    found = at(2)
+    inputs = CostInputs(price=2.0, checkpoint_bytes_per_s=1e18, worker_tokens_per_s=1e12)
+    made = cost(found, inputs)
+    band = with_band(made, found, inputs, None).band
+    assert band is not None
+    assert made.band is None
+    for (low, high), value in ((band.days, made.days), (band.mwh, made.mwh), (band.price, made.price)):
+        assert low == pytest.approx(value * found.band.low, rel=1e-5)
+        assert high == pytest.approx(value * found.band.high, rel=1e-5)
+    longer = stretched(found, 2.0)
+    assert longer.step_s == pytest.approx(2 * found.step_s, rel=1e-5)
+    assert longer.power_w == pytest.approx(found.power_w, rel=1e-5)
+
+
+def test_a_range_may_have_no_end():
+    """Checkpoints by steps: what takes half as long again between two of them may never come from one to the next."""
+    found = at(tokens="1T")
+    steps = round(7.5 * 3600 / found.step_s)
+    inputs = CostInputs(mtbf_hours=1.0, checkpoint_bytes_per_s=1e12)
+    band = with_band(cost(found, inputs, steps), found, inputs, steps).band
+    assert band is not None
+    assert band.days[1] is band.mwh[1] is None
+    assert band.days[0] < cost(found, inputs, steps).days
