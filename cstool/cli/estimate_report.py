@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.cli.compile_report import number_text, phases_document, print_summary
 from cstool.cli.estimate_cost import cost_document
+from cstool.cli.estimate_updates import update_facts, updates_document
 from cstool.cli.estimate_variants import choices_document, trained_text
 from cstool.cli.render import print_line, print_table
 from cstool.errors import EstimateError
@@ -18,7 +19,7 @@ from cstool.words import bytes_text, counted, micro_batches_text, time_text
 
 if TYPE_CHECKING:
     from cstool.verbs.estimating import Estimates
-    from cstool.verbs.results import Artifact, Estimate, JobCost, RecomputeChoice, Row
+    from cstool.verbs.results import Artifact, Estimate, JobCost, MaskUpdates, RecomputeChoice, Row
 
 BAND_SHARE = 0.8
 """of results like an estimate that its range holds"""
@@ -38,7 +39,7 @@ _CSV_COLUMNS = (
 def print_estimate(estimates: Estimates) -> None:
     """Print the first estimate in full."""
     found = estimates.estimate
-    facts = dict(_facts(found, estimates.smallest))
+    facts = dict(_facts(found, estimates.smallest, estimates.updates))
     said = "Everything is modelled; nothing is measured."
     print_summary(found.artifact, f"{found.num_csx:,}", said, facts, estimates.notes)
     _print_step(found)
@@ -68,7 +69,7 @@ def _print_step(found: Estimate) -> None:
     print_table(RESOURCE_COLUMNS, rows, right=RESOURCE_COLUMNS[1:])
 
 
-def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
+def _facts(found: Estimate, smallest: int | None, updates: Sequence[MaskUpdates]) -> Iterator[tuple[str, str]]:
     artifact = found.artifact
     system = artifact.system
     yield "mode", _mode_text(artifact)
@@ -81,6 +82,7 @@ def _facts(found: Estimate, smallest: int | None) -> Iterator[tuple[str, str]]:
     rate = f"{number_text(found.samples_per_s)} samples/s"
     yield "throughput", f"{rate}, {number_text(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
     yield from _range_facts(found)
+    yield from update_facts(updates)
     yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
     yield "SwarmX", _tree_text(found)
     if system.software is not None:
@@ -259,6 +261,7 @@ def estimate_document(
             "cost": cost_document(costs[0]) if costs else None,
             "costs": [cost_document(cost) for cost in costs[1:]],
             "recompute": choices_document(choices),
+            "mask_updates": updates_document(estimates.updates),
             "scaling": [_row_document(row) for row in estimates.scaling],
             "sparsities": [_row_document(row) | {"sparsity": row.label} for row in estimates.sparsities],
         },

@@ -270,8 +270,11 @@ def _add_experts(
         t = math.ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
         nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
         trained = None if item.trained is None else item.trained * experts // item.experts
+        kept = None if item.trained_nonzeros is None else int(ceil_div(item.trained_nonzeros * experts, item.experts))
         outputs = item.outputs // item.experts * experts
-        part = replace(item, outputs=outputs, nonzeros=nonzeros, all_tokens=None, trained=trained)
+        part = replace(
+            item, outputs=outputs, nonzeros=nonzeros, all_tokens=None, trained=trained, trained_nonzeros=kept
+        )
         alone = Phases(pe.efficiency)
         _add_matmul(alone, pe, part, replace(layout, tokens_per_pe=t), stream, outputs_in_flight, needs_delta)
         groups.append(alone)

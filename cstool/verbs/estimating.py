@@ -12,6 +12,7 @@ from cstool.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 
 if TYPE_CHECKING:
     from cstool.estimation import Estimate, Estimator, Row
+    from cstool.estimation.mask_updates import MaskUpdates
     from cstool.estimation.published import Comparison, Prediction
     from cstool.params import Params
     from cstool.perf.host import HostRates, HostSetup, HostStep
@@ -31,6 +32,7 @@ class Estimates(NamedTuple):
         scaling: over numbers of systems; empty for one
         sparsities: over shares of zeros; empty for one
         notes: on the sparsity of `first`
+        updates: of masks that change in the run of `first`
     """
 
     first: Row
@@ -39,6 +41,7 @@ class Estimates(NamedTuple):
     scaling: tuple[Row, ...]
     sparsities: tuple[Row, ...]
     notes: tuple[str, ...]
+    updates: tuple[MaskUpdates, ...] = ()
 
 
 class RanksPrediction(NamedTuple):
@@ -211,6 +214,7 @@ def estimate_all(
     """
     from cstool.compiler.density import sparsity_notes
     from cstool.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
+    from cstool.estimation.mask_updates import mask_updates
     from cstool.estimation.request import samples_per_csx
 
     def estimator(share: float | None) -> Estimator:
@@ -226,7 +230,8 @@ def estimate_all(
     sparse = sweep_sparsity(estimators, counts[0]) if len(sparsities) > 1 else ()
     notes = tuple(sparsity_notes(base.request.params, found.artifact))
     smallest = smallest_compute_bound(base, found)
-    return Estimates(Row(counts[0], found), found, smallest, tuple(scaling), tuple(sparse), notes)
+    updates = mask_updates(base.request, found)
+    return Estimates(Row(counts[0], found), found, smallest, tuple(scaling), tuple(sparse), notes, updates)
 
 
 def draw_estimates(found: Estimates, paths: Sequence[Path], theme: str) -> None:
