@@ -100,7 +100,7 @@ def test_every_step_may_be_one():
 def test_two_groups_have_a_line_each_and_only_their_own_gradients():
     groups = (
         "[{algorithm: rigl, sparsity: 0.75, param_filter: '*ffn*', update: {freq: 100}},"
-        " {algorithm: rigl, sparsity: 0.75, param_filter: '*self_attn*', update: {steps: [10, 20]}}]"
+        " {algorithm: rigl, sparsity: 0.75, param_filter: '*self_attn*', update: {steps: [0, 10, 20]}}]"
     )
     request, found = estimated(groups)
     ffn, attention = mask_updates(request, found)
