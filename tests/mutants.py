@@ -46,6 +46,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "inference/sampling": ("tests/unit/inference",),
     "params/rewrite": ("tests/unit/params",),
     "perf/cluster": ("tests/unit/perf",),
+    "perf/step_simulation": ("tests/unit/perf",),
     "perf/events": ("tests/unit/perf",),
     "run/checkpoints": ("tests/unit/run/test_checkpoints.py", "tests/end_to_end/test_model_dir.py"),
     "machine/grains": ("tests/unit/machine/test_grains.py", "tests/unit/machine/test_appliance.py"),

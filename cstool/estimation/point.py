@@ -10,7 +10,8 @@ from cstool.estimation.request import Request, loader_of, samples_per_csx
 from cstool.ir import Artifact, MemoryXNeed
 from cstool.optimizers import costed_optimizer
 from cstool.params import Params
-from cstool.perf.cluster import COMPUTE, Step
+from cstool.perf.cluster import Step
+from cstool.perf.schedule import COMPUTE
 from cstool.perf.wafer import cluster_step, limit_shares, shares_of, tree_stages, useful_flops, zero_weights
 from cstool.system import System, load_system, system_names
 from cstool.words import bytes_text, size_text

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cstool.estimation.point import Estimate
 from cstool.ir import Artifact
-from cstool.perf.cluster import SERVERS, WORKERS
+from cstool.perf.schedule import SERVERS, WORKERS
 from cstool.system import ServersUnit, System
 
 HOSTS = (WORKERS, SERVERS)

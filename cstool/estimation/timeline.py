@@ -7,7 +7,7 @@ from typing import Any
 from cstool.chrome_trace import Trace
 from cstool.estimation.point import Estimate
 from cstool.ir import Artifact
-from cstool.perf.cluster import (
+from cstool.perf.schedule import (
     BROADCAST,
     COMPUTE,
     COORDINATOR,
@@ -23,9 +23,8 @@ from cstool.perf.cluster import (
     STRAGGLERS,
     UPDATING,
     WORKERS,
-    StepSimulation,
-    simulate,
 )
+from cstool.perf.step_simulation import StepSimulation, simulate
 from cstool.perf.wafer import schedule_of
 
 MOST_TASKS = 12_000

@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.ir import Graph, Lookup, MatMul, Op, OpKind, Pairs, VectorOps, matrices_of, panels_of, rules_of, work_of
-from cstool.perf.cluster import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Schedule, Section, StreamedOp, simulate
 from cstool.perf.pe import ceil_div
+from cstool.perf.schedule import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Schedule, Section, StreamedOp
+from cstool.perf.step_simulation import simulate
 
 PASSES = ("forward", "backward")
 SPARSE = "sparse"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cstool.ir import Artifact, KernelKind, Pairs, work_of
-from cstool.perf.cluster import NUMBER_BYTES
 from cstool.perf.pe import input_bytes
+from cstool.perf.schedule import NUMBER_BYTES
 from cstool.perf.wafer import kernel_share_met, useful_flops
 
 WHOLE_STEP = "step"

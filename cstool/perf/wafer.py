@@ -5,7 +5,10 @@ from fractions import Fraction
 
 from cstool.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel, share_met
 from cstool.models.statistics import count_statistics
-from cstool.perf.cluster import (
+from cstool.perf.cluster import Step, held_up, step_of
+from cstool.perf.hosts import Feed, feed_of
+from cstool.perf.pe import input_bytes
+from cstool.perf.schedule import (
     BROADCAST,
     COMPUTE,
     COORDINATOR,
@@ -24,13 +27,8 @@ from cstool.perf.cluster import (
     Cluster,
     Schedule,
     Section,
-    Step,
     StreamedOp,
-    held_up,
-    step_of,
 )
-from cstool.perf.hosts import Feed, feed_of
-from cstool.perf.pe import input_bytes
 from cstool.perf.stragglers import slowest_of
 from cstool.system import System
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.perf.cluster import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
+from cstool.perf.schedule import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
 from tests.unit.cli.test_estimate import GPT
 
 SMALL: dict[str, Any] = {

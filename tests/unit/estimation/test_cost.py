@@ -10,7 +10,7 @@ from cstool.errors import EstimateError
 from cstool.estimation import Estimate
 from cstool.estimation.cost import CostInputs, JobCost, job_cost, make_cost_inputs
 from cstool.estimation.cost_band import stretched, with_band
-from cstool.perf.cluster import COMPUTE, WORKERS
+from cstool.perf.schedule import COMPUTE, WORKERS
 from cstool.system import load_system
 from tests.unit.estimation.requests import estimator, gpt
 

@@ -12,7 +12,7 @@ from cstool.errors import CompileError, EstimateError
 from cstool.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
-from cstool.perf.cluster import (
+from cstool.perf.schedule import (
     BROADCAST,
     COMPUTE,
     EGRESS,

@@ -10,7 +10,7 @@ from cstool.errors import EstimateError
 from cstool.estimation import Estimator, make_request
 from cstool.estimation.software import choose_software
 from cstool.ir import read_artifact, write_artifact
-from cstool.perf.cluster import COORDINATOR, HOSTS, SERVERS, WORKERS
+from cstool.perf.schedule import COORDINATOR, HOSTS, SERVERS, WORKERS
 from cstool.system import HostsUnit, Release, load_system
 from tests.unit.estimation.requests import estimator, gpt
 

@@ -11,7 +11,7 @@ import pytest
 from cstool.estimation import Estimate
 from cstool.estimation import timeline as module
 from cstool.estimation.timeline import draw_timeline
-from cstool.perf.cluster import STRAGGLERS
+from cstool.perf.schedule import STRAGGLERS
 from tests.unit.estimation.requests import estimator, gpt
 
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cstool.perf import cluster as module
-from cstool.perf.cluster import (
+from cstool.perf.cluster import busy_of, step_of
+from cstool.perf.hosts import Feed
+from cstool.perf.schedule import (
     BROADCAST,
     COMPUTE,
     COORDINATOR,
@@ -27,11 +29,8 @@ from cstool.perf.cluster import (
     Schedule,
     Section,
     StreamedOp,
-    busy_of,
-    simulate,
-    step_of,
 )
-from cstool.perf.hosts import Feed
+from cstool.perf.step_simulation import StepSimulation, simulate
 
 A = StreamedOp("a", forward_s=4.0, delta_s=3.0, gradient_s=2.0, weight_bytes=2, gradient_bytes=2, weights=1)
 B = StreamedOp("b", forward_s=1.0, delta_s=1.0, gradient_s=0.0)
@@ -48,7 +47,7 @@ CLUSTER = Cluster(
 AB = Schedule((Section((A, B)),), CLUSTER)
 
 
-def spans(found: module.StepSimulation, name: str, resource: str) -> list[tuple[float, float]]:
+def spans(found: StepSimulation, name: str, resource: str) -> list[tuple[float, float]]:
     """Return when the tasks of a name ran on a resource."""
     tasks = zip(found.simulation.names, found.simulation.resources, strict=True)
     return [found.timeline.span(task) for task, each in enumerate(tasks) if each == (name, resource)]
@@ -114,12 +113,12 @@ def test_sums_of_parts_of_a_sample_are_added_in_memoryx_and_updated_once():
     assert moved == [10, 8]
 
 
-def _tasks(found: module.StepSimulation, name: str, resource: str) -> list[int]:
+def _tasks(found: StepSimulation, name: str, resource: str) -> list[int]:
     tasks = zip(found.simulation.names, found.simulation.resources, strict=True)
     return [task for task, each in enumerate(tasks) if each == (name, resource)]
 
 
-def _task(found: module.StepSimulation, name: str, resource: str) -> int:
+def _task(found: StepSimulation, name: str, resource: str) -> int:
     (task,) = _tasks(found, name, resource)
     return task
 
