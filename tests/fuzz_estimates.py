@@ -23,7 +23,7 @@ from cstool.errors import CompileError, EstimateError
 from cstool.estimation import Estimate, Estimator
 from cstool.estimation.request import Request
 from cstool.params import parse_params
-from cstool.perf.cluster import BROADCAST, COMPUTE, EGRESS, INGRESS, LATENCY, REDUCE
+from cstool.perf.schedule import BROADCAST, COMPUTE, EGRESS, INGRESS, LATENCY, REDUCE
 from cstool.system import System, load_system
 
 ROUNDING = 1e-6
