@@ -52,11 +52,11 @@ def front_picture(found: Found) -> FrontPicture:
         budget = limits.get(BUDGET)
         panels.append(_panel(found, "Days against price", "price", lambda plan: plan.price or 0.0, budget))
     job = f"{graph.parameter_count:,} parameters, {best.cost.tokens:,} tokens"
+    fewest = f"{counted(best.systems, 'system')} {'is' if best.systems == 1 else 'are'} the fewest that keep within"
     return FrontPicture(
         title=f"{graph.name}, {job}, on {system.name} (modelled)",
         subtitle=(
-            f"{counted(best.systems, 'system')} {'is' if best.systems == 1 else 'are'} the fewest that keep within {kept}{end}: "
-            f"{amount_text(DAYS, best.days)}. Numbers beside points are those of systems. Everything is modelled; "
+            f"{fewest} {kept}{end}: {amount_text(DAYS, best.days)}. Numbers beside points are those of systems. Everything is modelled; "
             "nothing is measured."
         ),
         panels=tuple(panels),

@@ -279,7 +279,8 @@ class Search:
     def _meeting(self, model: Model, count: int, samples: int, limits: Limits) -> Iterator[Plan]:
         """Yield plans that keep limits, the fastest first: one alone, unless slower ones draw less and so keep them.
 
-        Days and price grow with the time of a step, so where the fastest plan has too many of them, all have.
+        Days and price grow with the time of a step, so where the fastest plan has too many of them, all have, unless
+        it is the slow end of a range that counts.
         """
         bounds = model.least(count, samples)
         if any(bounds[flag] > most for flag, most in limits.values().items()):
@@ -290,8 +291,9 @@ class Search:
         broken = plan.breaks(limits)
         if not broken:
             yield plan
-        elif broken == [POWER]:
-            # What is slower has systems work for less of the time, so that they draw less.
+        elif broken == [POWER] or limits.is_confident:
+            # What is slower has systems work for less of the time, so that they draw less; and the range of one mode
+            # may be narrower than that of the faster one.
             yield from (each for each in model.every(count, samples) if not each.breaks(limits))
 
     def fastest_on(self, count: int) -> list[Plan]:
@@ -331,7 +333,7 @@ class Search:
                 break
             model = self.models[number]
             plans = list(self._meeting(model, count, samples, limits))
-            if flag == POWER and plans:
+            if flag == POWER or limits.is_confident:
                 plans = [plan for plan in model.every(count, samples) if not plan.breaks(limits)]
             for plan in plans:
                 if best is None or (amount(plan), plan.order) < (amount(best), best.order):
