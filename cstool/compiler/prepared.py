@@ -128,17 +128,21 @@ class Prepared:
         program = replace(choice.program, streaming=scaled, request=self._request(num_csx, samples, STREAMING))
         return make_artifact(with_step(program, STREAMING), STREAMING)
 
-    def pipelined(self, num_csx: int, samples: int, rival: Artifact | None) -> Artifact | None:
+    def pipelined(
+        self, num_csx: int, samples: int, rival: Artifact | None, recompute: str = "fastest"
+    ) -> Artifact | None:
         """The artifact for pipelined mode; None where it does not fit, or is not worth a placement.
 
         Args:
             num_csx: systems
             samples: of a step, of each
             rival: with weights streamed, where there is that choice: what is twice as slow by estimate is not placed
+            recompute: see `compile.Options`
         """
         if not self.may_pipeline:
             return None
-        program = replace(self._program, request=self._request(num_csx, samples, PIPELINED))
+        request = replace(self._request(num_csx, samples, PIPELINED), recompute=recompute)
+        program = replace(self._program, request=request)
         if rival is not None:
             known = {"step_cycles": rival.step_cycles, "micro_batches": rival.micro_batch_size}
             program = program.with_known(STREAMING, **known)

@@ -56,8 +56,8 @@ def front_picture(found: Found) -> FrontPicture:
     return FrontPicture(
         title=f"{graph.name}, {job}, on {system.name} (modelled)",
         subtitle=(
-            f"{fewest} {kept}{end}: {amount_text(DAYS, best.days)}. Numbers beside points are those of systems. Everything is modelled; "
-            "nothing is measured."
+            f"{fewest} {kept}{end}: {amount_text(DAYS, best.days)}. Numbers beside points are those of systems. "
+            "Everything is modelled; nothing is measured."
         ),
         panels=tuple(panels),
     )

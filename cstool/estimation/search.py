@@ -197,8 +197,8 @@ class Model:
         key = count, samples
         if key not in self._all:
             made = [self._streamed(way, count, samples) for way in self.prepared.streamed(samples)]
-            placed = self.prepared.pipelined(count, samples, min(made, key=lambda each: each.step_cycles, default=None))
-            made += [] if placed is None else [placed]
+            placed = (self.prepared.pipelined(count, samples, None, choice) for choice in ("fastest", "none", "all"))
+            made += [each for each in placed if each is not None]
             plans = [self._plan(each) for each in sorted(made, key=lambda each: each.step_cycles)]
             self._all[key] = [plan for plan in plans if plan is not None]
         return self._all[key]

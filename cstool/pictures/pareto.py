@@ -128,17 +128,8 @@ def front_panel(panel: FrontPanel) -> Block:
             _draw_series(axes, series, *STYLES[number % len(STYLES)], has_band=len(panel.series) == 1)
         answer = next((point for point in every if point.is_answer), None)
         if answer is not None:
-            axes.scatter(
-                [answer.amount],
-                [answer.days],
-                120,
-                VERMILION,
-                "*",
-                edgecolor=INK,
-                linewidth=0.5,
-                zorder=5,
-                label="answer",
-            )
+            place = [answer.amount], [answer.days]
+            axes.scatter(*place, 120, VERMILION, marker="*", edgecolor=INK, linewidth=0.5, zorder=5, label="answer")
         # Above lines of limits.
         legend = axes.legend(fontsize=TEXT_PT, loc="upper right", framealpha=1.0, facecolor="white", edgecolor="white")
         legend.set_zorder(6)

@@ -138,7 +138,7 @@ def test_no_plan_is_below_its_bounds(shape, count, samples, system):
 @few
 @given(shape=shapes, count=st.sampled_from([1, 3, 16]), samples=st.integers(1, 40))
 def test_what_is_prepared_is_what_the_compiler_makes(shape, count, samples):
-    """Of each size of micro-batch the fastest way is the compiler's; and that of all is no slower than its own choice."""
+    """Of each size of micro-batch the fastest way is the compiler's; of all none is slower than its choice."""
     params = params_of(None, **shape)
     request = make_request(params, "cs2", tokens=TOKENS, execution_mode="weight_streaming")
     prepared, alone = Prepared(params, request.system), Estimator(request)
