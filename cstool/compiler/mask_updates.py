@@ -8,7 +8,7 @@ Source: Evci et al., "Rigging the Lottery", arXiv 1911.11134, section 3: dense g
 the wafer computes them in the step before an update, and in no other, is this project's reading.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Unpack
 
@@ -52,7 +52,7 @@ def with_dense_gradients(
     return replace(artifact, streaming=replace(plan, kernels=tuple(kernels), gradient_bytes=gradient_bytes))
 
 
-def _zeros(segment: Segment, work: KernelWork, kept: dict[str, int], names: Collection[str]) -> int:
+def _zeros(segment: Segment, work: KernelWork, kept: Mapping[str, int], names: Collection[str]) -> int:
     """Number of weights of a kernel that are zero and get a gradient; of repetitions that differ, the mean."""
     found = 0
     for weight in segment.weights:
