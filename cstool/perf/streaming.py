@@ -14,7 +14,8 @@ elements, and all PEs of the column see them. For each output,
 The loss keeps no logits: for each output its delta begins with the forward product again, of the same row of W.
 
 Weights come in, and gradients leave, at the rate of the links off the wafer. Of a sparse W only the non-zeros come,
-each with its place, and each is one AXPY; of its gradient only they leave (`busiest_axpys`).
+each with its place, or all of it where that is less; each non-zero is one AXPY, and of its gradient only they leave
+(`busiest_axpys`).
 
 Of experts all weights come, and each is multiplied with the tokens of a PE that chose its expert: as many on each PE
 and with each expert, as if the router balanced them; of sparse experts each has as many non-zeros as another. Where one
@@ -58,8 +59,16 @@ class Stream:
     gradient_bytes: int
 
     def matrix_bytes(self, item: MatMul) -> int:
-        """Size of the weights of a product on their way in [bytes]."""
-        return item.weights * (self.weight_bytes if item.nonzeros is None else self.nonzero_bytes)
+        """Size of the weights of a product on their way in [bytes]: whole where zeros are fewer than places would take.
+
+        PEs leave out zeros that come.
+
+        >>> stream = Stream(weight_bytes=2, nonzero_bytes=4, gradient_bytes=4)
+        >>> [stream.matrix_bytes(MatMul(5, inputs=8, outputs=12, nonzeros=n)) for n in (None, 95, 48, 40)]
+        [192, 192, 192, 160]
+        """
+        whole = item.inputs * item.outputs * self.weight_bytes
+        return whole if item.nonzeros is None else min(whole, item.nonzeros * self.nonzero_bytes)
 
 
 def stream_of(system: System, operand_bits: int) -> Stream:

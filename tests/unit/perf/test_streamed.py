@@ -37,8 +37,8 @@ def test_a_weight_comes_as_an_operand_a_non_zero_with_its_place_and_a_gradient_l
     assert stream_of(CS2, 32) == Stream(weight_bytes=4, nonzero_bytes=4 + 2, gradient_bytes=4)
     assert STREAM.matrix_bytes(PRODUCT) == 96 * 2
     assert STREAM.matrix_bytes(replace(PRODUCT, nonzeros=40)) == 40 * 4
-    # With an index each, more than half of a matrix is better sent whole, which is not done.
-    assert STREAM.matrix_bytes(replace(PRODUCT, nonzeros=96)) == 2 * STREAM.matrix_bytes(PRODUCT)
+    # With an index each, more than half of a matrix is better sent whole.
+    assert STREAM.matrix_bytes(replace(PRODUCT, nonzeros=49)) == STREAM.matrix_bytes(PRODUCT) == 96 * 2
     with pytest.raises(ValueError, match="^cs1 has no MemoryX$"):
         stream_of(load_system("cs1"), 16)
 
@@ -248,6 +248,28 @@ def test_the_busiest_column_has_no_fewer_than_the_density_says_and_no_more_than_
     assert found <= all_of_them
     assert busiest_axpys(replace(dense, nonzeros=dense.weights), columns, outputs_in_flight) == all_of_them
     assert busiest_axpys(replace(dense, nonzeros=0), columns, outputs_in_flight) == 0
+
+
+@given(PRODUCTS, st.integers(1, 60), st.integers(1, 60), st.integers(0, 12), st.integers(2, 50), st.floats(0, 1))
+def test_a_sparse_product_never_takes_longer_than_a_dense_one(dense, columns, rows, tokens_per_pe, in_flight, density):
+    """Neither on PEs nor on links, those off the wafer among them."""
+    layout = Layout(1, columns, rows, tokens_per_pe)
+    sparse = replace(dense, nonzeros=round(density * dense.weights))
+    whole, part = (
+        streamed_phases(PE, [item], layout, 2, STREAM, outputs_in_flight=in_flight) for item in (dense, sparse)
+    )
+    for all_of_it, some in zip(whole.all, part.all, strict=True):
+        for limit in ("compute", "link", "ingress", "egress"):
+            assert getattr(some, limit) <= getattr(all_of_it, limit)
+
+
+@given(PRODUCTS, st.integers(2, 60), st.integers(2, 60), st.integers(1, 12))
+def test_no_product_is_faster_than_its_sums_have_hops_and_ramps(dense, columns, rows, tokens_per_pe):
+    phases = streamed_phases(PE, [dense], Layout(1, columns, rows, tokens_per_pe), 2, STREAM)
+    ramps = 2 * CS2.links.ramp_cycles + 1
+    assert phases.forward.cycles >= dense.outputs * tokens_per_pe + (columns - 1) + ramps
+    weights = dense.outputs * -(-dense.inputs // columns)
+    assert phases.gradient.cycles >= weights + (rows - 1) + ramps
 
 
 @given(PRODUCTS, st.integers(1, 60), st.integers(1, 60), st.integers(1, 90), st.integers(2, 50), st.floats(0, 1))
