@@ -89,7 +89,7 @@ def optimize(
     """Find the fewest systems on which a job keeps within its limits, the best batch for them, and what else there is.
 
     Of plans on as many systems, that which takes least time is taken: its batch, its micro-batches, its mode, what it
-    computes again. All that is printed is modelled.
+    computes again. Without --days it is the plan that takes least time of all. All that is printed is modelled.
     """
     from cstool.cli.estimate import parse_sparsities
     from cstool.cli.optimize_report import front_document, print_found, write_front

@@ -47,8 +47,10 @@ def sentences(found: Found) -> Iterator[str]:
     artifact = best.estimate.artifact
     kept = " and ".join(amount_text(flag, most) for flag, most in limits.items())
     systems = f"{best.systems:,} x {artifact.system.name}"
-    fewest = f"{systems} {'is' if best.systems == 1 else 'are'} the fewest that keep within {kept}"
-    yield f"{fewest}{', at the slow end of the range' if found.limits.is_confident else ''}."
+    verb = "is the fewest that keep" if best.systems == 1 else "are the fewest that keep"
+    if DAYS not in limits:
+        verb = "is what is fastest" if best.systems == 1 else "are what is fastest"
+    yield f"{systems} {verb} within {kept}{', at the slow end of the range' if found.limits.is_confident else ''}."
     rest = best.days - best.cost.work_s / 86_400
     why = f", {amount_text(DAYS, rest)} of them for checkpoints{' and failures' if best.cost.failures else ''}"
     again = why if rest > 0.005 * best.days else ""
@@ -64,18 +66,23 @@ def sentences(found: Found) -> Iterator[str]:
 
 
 def _why(found: Found) -> str:
-    """Why there are no fewer systems."""
-    if found.best.systems == 1:
+    """Why there are no fewer systems, or no more where these would be faster."""
+    has_days = DAYS in found.limits.values()
+    if has_days and found.best.systems == 1:
         return "One system is enough: nothing binds."
-    if found.fewer is None:
-        return "On fewer systems the model does not fit, or the job does not end."
-    fewer = found.fewer
-    amounts = fewer.amounts(is_confident=found.limits.is_confident)
+    if found.beside is None:
+        return f"There are no {'fewer' if has_days else 'more'} systems on which the job could run."
+    beside = found.beside
+    if not found.broken:
+        # Without days: more systems keep the limits, and take longer.
+        return f"On {counted(beside.systems, 'system')}, the next more, it takes {_days(beside)}: nothing binds."
+    amounts = beside.amounts(is_confident=found.limits.is_confident)
     limits = found.limits.values()
     said = " and ".join(_beside(flag, amounts[flag], limits[flag]) for flag in found.broken)
     end = " at the slow end" if found.limits.is_confident and found.broken != (POWER,) else ""
     binds = " and ".join(found.broken) + (" binds" if len(found.broken) == 1 else " bind")
-    where = f"On {counted(fewer.systems, 'system')}, the next fewer that share out a batch, it is {said}{end}"
+    next_to = f"the next {'fewer' if has_days else 'more'} that share out a batch"
+    where = f"On {counted(beside.systems, 'system')}, {next_to}, it is {said}{end}"
     return f"{where}: {binds}."
 
 
@@ -116,7 +123,8 @@ def _range(plan: Plan) -> str:
 
 
 def _print_shares(found: Found) -> None:
-    print("\nfewest systems for each share of zeros, modelled; the tokens are the same")
+    what = "fewest systems" if DAYS in found.limits.values() else "fastest plan"
+    print(f"\n{what} for each share of zeros, modelled; the tokens are the same")
     rows = []
     for share, plan in found.of_shares.items():
         label = f"{share:.0%}" if share is not None and round(100 * share, 6).is_integer() else f"{share:.4%}"
@@ -156,19 +164,20 @@ def _print_front(found: Found) -> None:
 
 def front_document(found: Found) -> dict[str, Any]:
     """Return what was found ready for JSON; everything that is modelled is under that name."""
-    artifact = found.best.estimate.artifact
+    artifact, limits = found.best.estimate.artifact, found.limits.values()
+    beside = "next_fewer" if DAYS in limits else "next_more"
     return {
         "model": artifact.graph.name,
         "parameters": artifact.graph.parameter_count,
         "system": artifact.system.name,
         "limits": {
-            **{flag: found.limits.values().get(flag) for flag in LIMITS},
+            **{flag: limits.get(flag) for flag in LIMITS},
             "confident": found.limits.is_confident,
         },
         "modelled": {
             "answer": _row(found, found.best) | {"cost": cost_document(found.best.cost)},
             "sentences": list(sentences(found)),
-            "next_fewer": None if found.fewer is None else _row(found, found.fewer),
+            beside: None if found.beside is None else _row(found, found.beside),
             "binding": list(found.broken),
             "by_sparsity": [
                 {"sparsity": share, "answer": None if plan is None else _row(found, plan)}

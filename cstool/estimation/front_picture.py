@@ -6,7 +6,7 @@ from pathlib import Path
 from cstool.errors import EstimateError
 from cstool.estimation.limits import BUDGET, DAYS, POWER
 from cstool.estimation.pareto import front
-from cstool.estimation.search import Found, Plan
+from cstool.estimation.plan import Found, Plan
 from cstool.estimation.unmet import amount_text
 from cstool.pictures.pareto import FrontPanel, FrontPicture, FrontPoint, FrontSeries, draw_front
 from cstool.words import counted
@@ -52,7 +52,9 @@ def front_picture(found: Found) -> FrontPicture:
         budget = limits.get(BUDGET)
         panels.append(_panel(found, "Days against price", "price", lambda plan: plan.price or 0.0, budget))
     job = f"{graph.parameter_count:,} parameters, {best.cost.tokens:,} tokens"
-    fewest = f"{counted(best.systems, 'system')} {'is' if best.systems == 1 else 'are'} the fewest that keep within"
+    verb = "is" if best.systems == 1 else "are"
+    what = "the fewest that keep" if DAYS in limits else "what is fastest"
+    fewest = f"{counted(best.systems, 'system')} {verb} {what} within"
     return FrontPicture(
         title=f"{graph.name}, {job}, on {system.name} (modelled)",
         subtitle=(

@@ -78,7 +78,7 @@ def make_limits(
         raise EstimateError("--tokens is missing: a job is so many tokens", "such as --tokens 300B")
     if days is None and power is None and budget is None:
         raise EstimateError(
-            "--days, --power or --budget is missing: without a limit one system is enough", "such as --days 30"
+            "--days, --power or --budget is missing: without a limit there is nothing to search", "such as --days 30"
         )
     if days is not None and not (math.isfinite(days) and days > 0):
         raise EstimateError(f"--days: must be days, more than 0, got {days:g}")

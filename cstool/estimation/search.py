@@ -1,4 +1,7 @@
-"""Search: the fewest systems on which a job keeps within its limits, and what can be had instead.
+"""Search: the fewest systems on which a job keeps within its limits, or what is fastest within them; and what else.
+
+Where days are limited, the fewest systems are the answer, and of plans on as many the fastest. Where they are not, one
+system would always do, so the fastest plan is.
 
 A candidate is a share of zeros, a number of systems, a batch that they share out, and a way to run it: pipelined, or
 weights streamed in micro-batches of some size, laid out and recomputed in some way. Of each number of systems all
@@ -16,16 +19,16 @@ with the number of systems, nor with that of zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
 
 from cstool.compiler.prepared import Prepared, Streamed
 from cstool.errors import EstimateError
-from cstool.estimation.cost import HOUR_S, CostInputs, JobCost, job_cost
+from cstool.estimation.cost import HOUR_S, CostInputs, job_cost
 from cstool.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, counts_of, samples_of
 from cstool.estimation.pareto import front
-from cstool.estimation.point import DAY_S, Estimate, Estimator, estimate_of
+from cstool.estimation.plan import Found, Plan
+from cstool.estimation.point import DAY_S, Estimator, estimate_of
 from cstool.estimation.request import Request
 from cstool.ir import Artifact, ExecutionMode
 
@@ -36,86 +39,6 @@ MODES = {
 }
 MOST_ROWS = 24
 """numbers of systems up to which the front has all of them; beyond, doublings, the last, and those at the answer"""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A job on so many systems. All of it is modelled.
-
-    Args:
-        sparsity: share of zeros that was asked for; None for that of the file
-        estimate: of a step
-        cost: of the job
-    """
-
-    sparsity: float | None
-    estimate: Estimate
-    cost: JobCost
-
-    @property
-    def systems(self) -> int:
-        """Of the job."""
-        return self.estimate.num_csx
-
-    @property
-    def days(self) -> float:
-        """With all that takes time."""
-        return self.cost.days
-
-    @property
-    def slow_days(self) -> float:
-        """At the slow end of the range of the estimate; what takes time beside steps is taken to grow with them."""
-        return self.days * self.estimate.band.high
-
-    @property
-    def power_w(self) -> float:
-        """Of systems at work and servers [W]."""
-        return math.fsum(self.cost.power_w.values())
-
-    @property
-    def price(self) -> float | None:
-        """Of all hours of all systems; None if nobody asked."""
-        return self.cost.price
-
-    def amounts(self, *, is_confident: bool = False) -> dict[str, float]:
-        """Limit, by its flag -> what there is of it [days, W, currency]."""
-        slow = self.estimate.band.high if is_confident else 1.0
-        return {DAYS: self.days * slow, POWER: self.power_w, BUDGET: (self.price or 0.0) * slow}
-
-    def breaks(self, limits: Limits) -> list[str]:
-        """Return the limits that it does not keep, by their flags."""
-        amounts = self.amounts(is_confident=limits.is_confident)
-        return [flag for flag, most in limits.values().items() if amounts[flag] > most]
-
-    @property
-    def order(self) -> tuple[float, ...]:
-        """Better ones come first: fewer systems, then less time, then fewer zeros, then smaller batches."""
-        return self.systems, self.days, self.sparsity or 0.0, self.estimate.batch_size
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a search comes to.
-
-    Args:
-        best: plan
-        of_shares: the best plan of each share of zeros; None where there is none
-        fewer: the fastest plan on the next fewer systems; None where there are none, or nothing fits on them
-        broken: limits that `fewer` does not keep
-        front: plans that no other one beats in systems, days, power, price and zeros
-        plans: the fastest of each number of systems and share of zeros that the front was taken from
-        limits: see there
-        simulated: ways to run a step that were simulated
-    """
-
-    best: Plan
-    of_shares: Mapping[float | None, Plan | None]
-    fewer: Plan | None
-    broken: tuple[str, ...]
-    front: tuple[Plan, ...]
-    plans: tuple[Plan, ...]
-    limits: Limits
-    simulated: int
 
 
 class Model:
@@ -243,11 +166,18 @@ class Search:
     def run(self) -> Found | None:
         """Return what is found; None where the limits cannot be kept."""
         of_shares = {model.sparsity: self._best_of(model) for model in self.models}
-        best = min((plan for plan in of_shares.values() if plan is not None), key=lambda plan: plan.order, default=None)
+        has_days = self.limits.days is not None
+
+        def order(plan: Plan) -> tuple[float, ...]:
+            return plan.order if has_days else (plan.days, *plan.order)
+
+        best = min((plan for plan in of_shares.values() if plan is not None), key=order, default=None)
         if best is None:
             return None
-        below = [count for count in self.counts if count < best.systems]
-        fewer = None if not below else min(self.fastest_on(below[-1]), key=lambda plan: plan.days, default=None)
+        beside: Plan | None = None
+        if next_to := [count for count in self.counts if (count < best.systems if has_days else count > best.systems)]:
+            nearest = next_to[-1] if has_days else next_to[0]
+            beside = min(self.fastest_on(nearest), key=lambda plan: plan.days, default=None)
         plans = [plan for count in self._rows(best.systems) for plan in self.fastest_on(count)]
         plans += [plan for plan in of_shares.values() if plan is not None and plan not in plans]
         plans.sort(key=lambda plan: (plan.sparsity or 0.0, plan.systems, plan.days))
@@ -258,8 +188,8 @@ class Search:
         return Found(
             best=best,
             of_shares=of_shares,
-            fewer=fewer,
-            broken=() if fewer is None else tuple(fewer.breaks(self.limits)),
+            beside=beside,
+            broken=() if beside is None else tuple(beside.breaks(self.limits)),
             front=tuple(front(plans, amounts)),
             plans=tuple(plans),
             limits=self.limits,
@@ -267,6 +197,8 @@ class Search:
         )
 
     def _best_of(self, model: Model) -> Plan | None:
+        if self.limits.days is None:
+            return self._least(DAYS, self.limits, [model])
         for count in self.counts:
             firsts = (
                 next(self._meeting(model, count, samples, self.limits), None)
@@ -316,6 +248,9 @@ class Search:
 
     def least_within(self, flag: str, limits: Limits) -> Plan | None:
         """Return the plan with the least days, power or price that keeps limits; None where there is none."""
+        return self._least(flag, limits, self.models)
+
+    def _least(self, flag: str, limits: Limits, models: list[Model]) -> Plan | None:
         best: Plan | None = None
 
         def amount(plan: Plan) -> float:
@@ -324,14 +259,14 @@ class Search:
         # Those that may have least come first, so that bounds leave most of the others out.
         points = sorted(
             (model.least(count, samples)[flag], count, samples, number)
-            for number, model in enumerate(self.models)
+            for number, model in enumerate(models)
             for count in self.counts
             for samples in samples_of(self.space, count)
         )
         for bound, count, samples, number in points:
             if best is not None and bound > amount(best):
                 break
-            model = self.models[number]
+            model = models[number]
             plans = list(self._meeting(model, count, samples, limits))
             if flag == POWER or limits.is_confident:
                 plans = [plan for plan in model.every(count, samples) if not plan.breaks(limits)]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from cstool.errors import EstimateError
 from cstool.estimation.limits import BUDGET, DAYS, POWER, Limits
-from cstool.estimation.search import Plan, Search
+from cstool.estimation.plan import Plan
+from cstool.estimation.search import Search
 from cstool.words import counted, digits_text
 
 Elsewhere = Callable[[str], "Search | None"]

@@ -12,7 +12,7 @@ from cstool.verbs.compiling import EXECUTION_MODES
 from cstool.verbs.estimating import SPARSITY_KEY
 
 if TYPE_CHECKING:
-    from cstool.estimation.search import Found
+    from cstool.estimation.plan import Found
     from cstool.params import Params
 
 
@@ -38,6 +38,8 @@ def optimize(
     **costs: Any,
 ) -> Found:
     """Find the fewest systems on which a job keeps within its limits; of plans on as many, that of the least time.
+
+    Without a limit of days one system would always do: then the plan of the least time is found.
 
     Args:
         params: a params file of one trainer, or params that are loaded
@@ -81,7 +83,8 @@ def optimize(
         batch_per_csx=None if batch_per_csx is None else str(batch_per_csx),
         num_csx=num_csx,
     )
-    shares = {share: asked_params(params, _with(overrides, share)) for share in sparsities} or {None: base}
+    shares: dict[float | None, Params] = {share: asked_params(params, _with(overrides, share)) for share in sparsities}
+    shares = shares or {None: base}
 
     def search(name: str, memory: str | None) -> Search:
         models = []

@@ -6,9 +6,9 @@ from cstool.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 from cstool.estimation import Estimate, Row
 from cstool.estimation.cost import CostBand, JobCost
 from cstool.estimation.mask_updates import MaskUpdates
+from cstool.estimation.plan import Found, Plan
 from cstool.estimation.published import Comparison as PublishedComparison
 from cstool.estimation.published import Errors, Prediction
-from cstool.estimation.search import Found, Plan
 from cstool.fabric.stats import FabricStats
 from cstool.fabric.trace_view import Hop as FabricHop
 from cstool.fabric.trace_view import Run as FabricWavelets

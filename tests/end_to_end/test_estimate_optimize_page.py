@@ -19,12 +19,13 @@ def _in_a_folder_with_params(tmp_path, monkeypatch):
 
 
 def test_answers(cstool):
-    first, second, _ = blocks("estimate_optimize", "console", "console", "text")
+    first, within_power, several, _ = blocks("estimate_optimize", "console", "console", "console", "text")
     began = time.monotonic()
     check_console(cstool, first)
     # What a planner waits for at most; it takes a second or two.
     assert time.monotonic() - began < 10
-    check_console(cstool, second)
+    check_console(cstool, within_power)
+    check_console(cstool, several)
     assert Path("front.png").stat().st_size > 10_000
 
 

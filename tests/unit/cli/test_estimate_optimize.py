@@ -106,7 +106,7 @@ NO_JOB = ("estimate", "optimize", "-p", "gpt.yaml")
 REFUSED = [
     (("estimate", "optimize", "--days", "3"), "--params is missing", "cstool estimate optimize --params FILE"),
     ((*NO_JOB, "--days", "3"), "--tokens is missing: a job is so many tokens", "such as --tokens 300B"),
-    (FLAGS, "--days, --power or --budget is missing: without a limit one system is enough", "such as --days 30"),
+    (FLAGS, "--days, --power or --budget is missing: without a limit there is nothing to search", "such as --days 30"),
     ((*FLAGS, "--days", "0"), "--days: must be days, more than 0, got 0", None),
     ((*FLAGS, "--days", "-2"), "--days: must be days, more than 0, got -2", None),
     ((*FLAGS, "--days", "nan"), "--days: must be days, more than 0, got nan", None),

@@ -14,8 +14,9 @@ from cstool.estimation import Estimator, make_request
 from cstool.estimation.cost import CostInputs, job_cost
 from cstool.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, samples_of
 from cstool.estimation.pareto import front
+from cstool.estimation.plan import Plan
 from cstool.estimation.point import estimate_of
-from cstool.estimation.search import MODES, Model, Plan, Search
+from cstool.estimation.search import MODES, Model, Search
 from cstool.params import Params
 from cstool.perf.micro_batches import even_sizes
 from tests.unit.estimation.requests import gpt
@@ -113,11 +114,16 @@ def test_the_search_finds_what_trying_everything_finds(shape, space, shares, mod
     meeting = [plan for plan in every if not plan.breaks(asked)]
     assert (found is None) == (not meeting)
     if found is not None:
-        best = min(meeting, key=lambda plan: plan.order)
-        assert found.best.systems == best.systems
-        assert found.best.days <= best.days * (1 + 1e-9)
         assert not found.best.breaks(asked)
-        assert all(plan.systems < found.best.systems for plan in [found.fewer] if plan is not None)
+        if DAYS in kinds:
+            best = min(meeting, key=lambda plan: plan.order)
+            assert found.best.systems == best.systems
+            assert found.best.days <= best.days * (1 + 1e-9)
+            assert found.beside is None or found.beside.systems < best.systems
+            assert found.beside is None or found.broken
+        else:
+            slow = min(plan.slow_days if confident else plan.days for plan in meeting)
+            assert (found.best.slow_days if confident else found.best.days) <= slow * (1 + 1e-9)
     for flag in (DAYS, POWER, BUDGET):
         least = search.least_within(flag, Limits(is_confident=confident))
         assert least is not None
