@@ -92,7 +92,7 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
     streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
     choices = {"none": (False,), "all": (True,)}.get(program.request.recompute, (False, True))
     for is_recomputed in choices:
-        found = [each for one in _candidates(chain, is_recomputed) if (each := one.beside(without)) is not None]
+        found = [kept for one in _candidates(chain, is_recomputed) if (kept := one.beside(without)) is not None]
         found.sort(key=lambda candidate: candidate.estimate_cycles)
         if streaming_cycles is not None and found and found[0].estimate_cycles > HOPELESS * streaming_cycles:
             if best is None and (is_recomputed == choices[-1] or program.request.recompute == "needed"):
