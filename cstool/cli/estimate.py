@@ -13,7 +13,7 @@ from cstool.cli.completion import complete_system
 from cstool.cli.estimate_cost import CostFlags
 from cstool.cli.estimate_gpu import GpuFlags
 from cstool.cli.estimate_host import estimate_host
-from cstool.cli.estimate_infer import InferFlags, estimate_infer
+from cstool.cli.estimate_infer import ALLOWED, INFER_FLAGS, InferFlags, estimate_infer
 from cstool.cli.estimate_optimize import optimize
 from cstool.cli.estimate_variants import VariantFlags
 from cstool.cli.options import (
@@ -191,8 +191,12 @@ def estimate(
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
     if mode == "infer":
+        _refuse(typed, "--mode infer", ALLOWED)
         estimate_infer(params, set_ or (), infers, system=system, num_csx=num_csx, as_json=as_json)
         return
+    for name in INFER_FLAGS:
+        if name in typed:
+            raise EstimateError(f"{name}: must stand beside --mode infer")
     _check_files(plot or (), trace, csv)
     inputs = check_cost(tokens, **vars(costs))
     overrides, of_file = without_lora(params, set_ or ())
