@@ -25,11 +25,12 @@ _UNITS = {
     "hidden_size": "wide",
     "peak_flops": "FLOP/s",
     "matvec_cycles": "cycles",
+    "user_tokens_per_s": "tokens/s",
     "allreduce_diameters_cycles": "x the hops across",
 }
 _TITLES = {
     "fitted": "fitted: a number of a system file comes from it; left out: off by so much, fitted to the others",
-    "chosen": "chosen: that weights of 16 bits are streamed in each pass, not of 32, was settled by it",
+    "chosen": "chosen: a reading of the sources, or a whole number of a system file, was settled by it",
     "held out": "held out: nothing was fitted to these; in 80% says whether the range holds what was published",
     "host-bound": "host-bound: hosts decide how long these take, so they are set apart",
     "headline": "headlines: what the model says of each",
@@ -137,6 +138,8 @@ def _conditions(prediction: Prediction) -> str:
         parts.append(f"{result.sparsity:.0%} of the linear layers zero")
     if result.tokens is not None:
         parts.append(f"{result.tokens:,} tokens")
+    if result.prompt_tokens:
+        parts.append(f"one user, {result.prompt_tokens:,} tokens in, {result.new_tokens:,} out")
     if result.software is not None:
         parts.append(f"hosts as of release {result.software}")
     if result.fits:

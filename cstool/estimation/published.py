@@ -18,6 +18,7 @@ import cstool.perf
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.bands import Band, Case, Known, band_from, case_of, without
 from cstool.estimation.point import Estimate, Estimator
+from cstool.estimation.published_inference import user_tokens_per_s
 from cstool.estimation.published_reduce import REDUCE_QUANTITIES
 from cstool.estimation.request import make_request
 from cstool.estimation.software import choose_software
@@ -54,6 +55,7 @@ class Published:
         sparsity: share of zeros
         tokens: to train with
         size: of a matrix on one PE
+        prompt_tokens, new_tokens: of a user who is answered
         micro_batch_size: of a system, where the source states it; None for the fastest
         software: release whose hosts feed the systems, of those that the system file has; None for hosts that take no
             time
@@ -82,6 +84,8 @@ class Published:
     sparsity: float = 0.0
     tokens: int | None = None
     size: int | None = None
+    prompt_tokens: int = 0
+    new_tokens: int = 0
     micro_batch_size: int | None = None
     software: str | None = None
     workers: int | None = None
@@ -191,6 +195,8 @@ def _case(result: Published) -> Case | None:
     """What a result is like, by which the range of an estimate is chosen; None for claims."""
     if result.use == "headline":
         return None
+    if result.quantity == "user_tokens_per_s":
+        return Case("inference", system=result.system)
     if result.model is None:
         return Case("sums over PEs" if result.quantity in REDUCE_QUANTITIES else "one PE", system=result.system)
     return case_of(_estimate(result))
@@ -428,6 +434,11 @@ def _matvec_cycles(result: Published) -> tuple[float, str]:
     return float(cycles), "columns one after the other, efficiency left out"
 
 
+def _user_tokens_per_s(result: Published) -> tuple[float, str]:
+    assert result.model is not None
+    return user_tokens_per_s(result.model, result.system, result.prompt_tokens, result.new_tokens)
+
+
 QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
     "samples_per_s": _samples_per_s,
     "forward_samples_per_s": _forward_samples_per_s,
@@ -439,5 +450,6 @@ QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
     "hidden_size": _hidden_size,
     "peak_flops": _peak_flops,
     "matvec_cycles": _matvec_cycles,
+    "user_tokens_per_s": _user_tokens_per_s,
     **REDUCE_QUANTITIES,
 }
