@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cstool.cli.compile_report import number_text
+from cstool.cli.estimate_report import joules_text
 from cstool.cli.options import option
 from cstool.cli.render import print_json, print_line, print_table
 from cstool.errors import EstimateError
@@ -125,7 +126,7 @@ def _facts(found: InferEstimate) -> Iterator[tuple[str, str]]:
     held = f"{bytes_text(found.weights_bytes)} of weights, {bytes_text(found.cache_bytes)} of keys and values"
     yield "SRAM", f"{found.sram_bytes:,} of {found.system.pe.sram_bytes:,} bytes of the fullest PE: {held}"
     yield "room", f"for {counted(found.most_users, 'user')} at a time with as many tokens, laid out so"
-    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {_joules(found)} per token"
+    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {joules_text(found.joules_per_token)} per token"
 
 
 def _cells(found: InferEstimate) -> Iterator[str]:
@@ -134,7 +135,7 @@ def _cells(found: InferEstimate) -> Iterator[str]:
     yield _time(found.token_s)
     yield number_text(found.user_tokens_per_s)
     yield number_text(found.tokens_per_s)
-    yield _joules(found)
+    yield joules_text(found.joules_per_token)
     yield f"{number_text(found.power_w / 1e3)} kW"
     yield found.bound
 
@@ -180,7 +181,3 @@ def _row_document(row: InferRow) -> dict[str, Any]:
 
 def _time(seconds: float) -> str:
     return time_text(seconds).partition(" (")[0]
-
-
-def _joules(found: InferEstimate) -> str:
-    return f"{number_text(found.joules_per_token)} J"

@@ -88,7 +88,7 @@ def _facts(found: Estimate, smallest: int | None, updates: Sequence[MaskUpdates]
     if system.software is not None:
         yield "hosts", _hosts_text(found)
     yield "MemoryX", _memoryx_text(found)
-    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {_joules(found.joules_per_token)} per token"
+    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {joules_text(found.joules_per_token)} per token"
     if found.days is not None:
         yield "training", f"{_days(found.days)} for {found.tokens:,} tokens"
     if artifact.streaming is not None:
@@ -368,7 +368,8 @@ def write_csv(path: Path, rows: Sequence[Row], sparse: Sequence[Row], sparsity: 
         raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _joules(value: float) -> str:
+def joules_text(value: float) -> str:
+    """Energy in a unit that fits."""
     rounded = float(f"{value:.3g}")
     for unit, size in (("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3)):
         if rounded >= size:

@@ -207,9 +207,10 @@ class _Model:
 def _wafers(model: _Model) -> tuple[int, bool]:
     """Return how many wafers there are, and whether weights stay on them."""
     request, system = model.request, model.system
-    counts = range(1, system.max_systems + 1) if request.wafers is None else (request.wafers,)
-    # More wafers than it takes to give each layer one have nothing to do.
-    counts = [n for n in counts if n <= len(model.layers)]
+    # Fewer have no room for the weights; more than there are layers have nothing to do.
+    least = -(-model.whole_bytes // (system.fabric.pes * system.pe.free_bytes))
+    asked = range(least, system.max_systems + 1) if request.wafers is None else (request.wafers,)
+    counts = [n for n in asked if least <= n <= len(model.layers)]
     for users in sorted(request.batches, reverse=True):
         for n in counts:
             if any(_Stages(model, n, grid).fits(users) for grid in GRIDS):
