@@ -126,7 +126,8 @@ def _facts(found: InferEstimate) -> Iterator[tuple[str, str]]:
     held = f"{bytes_text(found.weights_bytes)} of weights, {bytes_text(found.cache_bytes)} of keys and values"
     yield "SRAM", f"{found.sram_bytes:,} of {found.system.pe.sram_bytes:,} bytes of the fullest PE: {held}"
     yield "room", f"for {counted(found.most_users, 'user')} at a time with as many tokens, laid out so"
-    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {joules_text(found.joules_per_token)} per token"
+    each = joules_text(found.joules_per_token)
+    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {each} per token"
 
 
 def _cells(found: InferEstimate) -> Iterator[str]:

@@ -88,7 +88,8 @@ def _facts(found: Estimate, smallest: int | None, updates: Sequence[MaskUpdates]
     if system.software is not None:
         yield "hosts", _hosts_text(found)
     yield "MemoryX", _memoryx_text(found)
-    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {joules_text(found.joules_per_token)} per token"
+    each = joules_text(found.joules_per_token)
+    yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {each} per token"
     if found.days is not None:
         yield "training", f"{_days(found.days)} for {found.tokens:,} tokens"
     if artifact.streaming is not None:
