@@ -315,7 +315,7 @@ def _with_number(part: Any, names: Sequence[str], number: float) -> Any:
 
 def _estimate(result: Published) -> Estimate:
     """The estimate of a result; several of its quantities, and several results, ask for the same."""
-    words = {"name": "", "says": "", "source": "", "status": "", "use": "", "quantity": "", "fits": "", "reason": ""}
+    words = {"says": "", "source": "", "status": "", "use": "", "quantity": "", "fits": "", "reason": ""}
     plain = replace(result, **words, published=1.0, assumed=())  # type: ignore[arg-type]
     return _estimate_once(_Conditions(replace(plain, relative_to=None)))
 
