@@ -231,9 +231,9 @@ def compare() -> Comparison:
     within = sum(each.is_within for each in predictions if each.result.use == "held out")
     errors = {use: errors_of(predictions, use) for use in USES if use != "headline"}
     kinds = {
-        kind: found
+        kind: off
         for kind in dict.fromkeys(each.case.kind for each in predictions if each.case is not None)
-        if (found := errors_of([each for each in predictions if each.case and each.case.kind == kind], "held out"))
+        if (off := errors_of([each for each in predictions if each.case and each.case.kind == kind], "held out"))
     }
     return Comparison(predictions, errors, kinds, within)
 
@@ -268,7 +268,7 @@ def _estimator(result: Published) -> Estimator:
     if result.sparsity:
         init["sparsity"] = result.sparsity
     batch = result.batch_per_csx or result.batch_size
-    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch}
+    loader: dict[str, Any] = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch}
     if (predictions := shape.pop("max_predictions_per_seq", None)) is not None:
         length = shape["max_position_embeddings"]
         loader |= {"data_processor": "BertCSVDataProcessor", "max_predictions_per_seq": predictions}
