@@ -69,9 +69,11 @@ def predicted_once(_predictions: dict[str, Prediction], monkeypatch: pytest.Monk
     """Have what the model says of each published result computed when it is first asked for, once for all tests."""
 
     def predict_once(result: Published) -> Prediction:
-        if result.name not in _predictions:
-            _predictions[result.name] = predict(result)
-        return _predictions[result.name]
+        # Not the name alone: a fit asks for the same result with other numbers of its system.
+        key = repr(result)
+        if key not in _predictions:
+            _predictions[key] = predict(result)
+        return _predictions[key]
 
     monkeypatch.setattr("cstool.estimation.published.predict", predict_once)
 

@@ -123,8 +123,13 @@ def test_published_results(cstool, golden):
 @pytest.mark.usefixtures("predicted_once")
 def test_published_results_for_scripts(cstool):
     found = cstool("estimate", "--validate", "--json").document
-    assert found["errors"]["fitted"]["count"] == 1
-    assert found["errors"]["held out"]["count"] >= 19
+    assert found["errors"]["fitted"]["count"] == 6
+    assert found["errors"]["held out"]["count"] >= 30
+    assert found["held_out_within_range"] >= 0.8 * found["errors"]["held out"]["count"]
+    assert found["held_out"]["training"]["median"] < 0.1
+    assert found["held_out"]["training"]["average"] < 0.15
+    left_out = {result["name"] for result in found["results"] if result["left_out"] is not None}
+    assert left_out == {"llama_7b_cs2", "gptj_6b_2_cs2"}
     assert all(result["modelled"] > 0 for result in found["results"])
 
 
