@@ -77,7 +77,8 @@ def test_what_a_picture_over_systems_shows():
 
 def test_what_a_picture_over_sparsities_shows():
     shares = (0.5, 0.9)
-    estimators = {share: estimator(TINY, f"trainer.init.sparsity={share}", batch_per_csx=24) for share in shares}
+    asked = {"batch_per_csx": 24, "execution_mode": "weight_streaming"}
+    estimators = {share: estimator(TINY, f"trainer.init.sparsity={share}", **asked) for share in shares}
     rows, sparse = scale(estimators[0.5], [2, 4]), sweep_sparsity(estimators, 2)
     shown = picture_of(estimators[0.5].at(2), rows, sparse)
     assert [(point.sparsity, point.speedup) for point in shown.sparsities] == [(0.5, 1.0), (0.9, sparse[1].speedup)]

@@ -8,14 +8,14 @@ import pytest
 
 import cstool.perf
 from cstool import short_names, words
-from cstool.estimation import adapters, failures, limits, pareto, ranks, segments, unmet, variants
+from cstool.estimation import adapters, bands, failures, limits, pareto, ranks, segments, unmet, variants
 from cstool.kernels.sparse import pattern
 from cstool.machine import swarmx
 
 MODULES = [
     importlib.import_module(f"{cstool.perf.__name__}.{found.name}")
     for found in pkgutil.iter_modules(cstool.perf.__path__)
-] + [short_names, words, adapters, failures, limits, pareto, ranks, segments, unmet, variants, pattern, swarmx]
+] + [short_names, words, adapters, bands, failures, limits, pareto, ranks, segments, unmet, variants, pattern, swarmx]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
