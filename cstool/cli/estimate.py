@@ -162,10 +162,12 @@ def estimate(
     if ctx.invoked_subcommand is not None:
         return
     from cstool.cli.estimate_cost import print_cost, print_cost_scaling
+    from cstool.cli.estimate_gpu import gpu_validation_document, gpus_document, print_gpu_validation, print_gpus
     from cstool.cli.estimate_report import estimate_document, print_estimate, print_scaling, print_sparsities, write_csv
     from cstool.cli.estimate_variants import print_choices, print_estimate_only
     from cstool.cli.published_report import print_published, published_document
     from cstool.verbs.estimate_cost import check_cost, job_costs
+    from cstool.verbs.estimate_gpu import beside_gpus, validate_gpus
     from cstool.verbs.estimate_variants import recompute_choices, without_lora
     from cstool.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
 
@@ -174,10 +176,12 @@ def estimate(
     if validate:
         _refuse(typed, "--validate", ("--validate", "--json", "--debug"))
         compared, left_out = compare_published()
+        on_gpus = validate_gpus()
         if as_json:
-            print_json(published_document(compared, left_out))
+            print_json(published_document(compared, left_out) | {"gpus": gpu_validation_document(on_gpus)})
         else:
             print_published(compared, left_out)
+            print_gpu_validation(on_gpus)
         return
     if system.lower() == HOST:
         _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
@@ -197,11 +201,14 @@ def estimate(
     for name in INFER_FLAGS:
         if name in typed:
             raise EstimateError(f"{name}: must stand beside --mode infer")
+    if gpus.gpu is not None and gpus.gpus is None:
+        raise EstimateError(f"--gpu: must stand beside --gpus, the number of them, got {gpus.gpu} alone")
     _check_files(plot or (), trace, csv)
     inputs = check_cost(tokens, **vars(costs))
     overrides, of_file = without_lora(params, set_ or ())
     shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
     counts = () if num_csx is None else tuple(parse_counts(num_csx))
+    gpu_counts = () if gpus.gpus is None else parse_counts(gpus.gpus, "--gpus", "GPUs")
     asked: dict[str, Any] = {
         "system": system,
         "batch_per_csx": batch_per_csx,
@@ -217,6 +224,9 @@ def estimate(
     }
     found = estimate_all(params, overrides, num_csx=counts, sparsities=shares, **asked)
     priced = job_costs(found, params, inputs, overrides=overrides)
+    beside = None
+    if gpu_counts:
+        beside = beside_gpus(found, params, gpu_counts, gpu=gpus.gpu or "a100", overrides=overrides)
     again: list[Any] = []
     if variants.recompute_table:
         again = recompute_choices(
@@ -230,7 +240,8 @@ def estimate(
     if plot:
         draw_estimates(found, plot, theme)
     if as_json:
-        print_json(estimate_document(found, priced, again))
+        document = estimate_document(found, priced, again)
+        print_json(document if beside is None else document | {"gpus": gpus_document(beside)})
         return
     print_estimate(found)
     if variants.frozen or asked["adapters"]:
@@ -245,6 +256,8 @@ def estimate(
         print_cost_scaling(priced)
     if found.sparsities:
         print_sparsities(found.sparsities)
+    if beside is not None:
+        print_gpus(beside)
 
 
 def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
@@ -254,7 +267,7 @@ def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
             raise EstimateError(f"{name}: must be left out beside {beside}, where it has no effect")
 
 
-def parse_counts(text: str) -> list[int]:
+def parse_counts(text: str, flag: str = "--num_csx", of: str = "systems") -> list[int]:
     """Return the numbers of systems of `1,2,4..192`: listed ones, and from `a..b` a, doubled until b, and b.
 
     >>> parse_counts("1,2,4..192")
@@ -262,6 +275,8 @@ def parse_counts(text: str) -> list[int]:
 
     Args:
         text: as typed
+        flag: behind which
+        of: what is counted
 
     Raises:
         EstimateError: it is nothing of the kind
@@ -270,10 +285,10 @@ def parse_counts(text: str) -> list[int]:
     for part in text.split(","):
         ends = part.strip().split("..")
         if len(ends) > 2 or not all(end.isdecimal() and int(end) for end in ends):
-            raise EstimateError(f"--num_csx: must be numbers of systems, got {text}", EXAMPLE_COUNTS)
+            raise EstimateError(f"{flag}: must be numbers of {of}, got {text}", EXAMPLE_COUNTS)
         first, last = int(ends[0]), int(ends[-1])
         if first > last:
-            raise EstimateError(f"--num_csx: must go up in {part.strip()}, got {text}", EXAMPLE_COUNTS)
+            raise EstimateError(f"{flag}: must go up in {part.strip()}, got {text}", EXAMPLE_COUNTS)
         while first < last:
             found.append(first)
             first *= 2

@@ -51,21 +51,23 @@ Status = Literal["R1", "R2", "D", "X", "C", "F"]
 T = TypeVar("T")
 
 
-class _Sourced(Section, Generic[T]):
+class Sourced(Section, Generic[T]):
+    """A number with where it comes from."""
+
     value: T
     status: Status
     source: Annotated[str, Field(min_length=1)]
 
 
-_Count = _Sourced[Annotated[int, Field(ge=1, le=MOST)]]
-_Sram = _Sourced[Annotated[int, Field(ge=1, le=MOST_PE_BYTES)]]
-_PeBytes = _Sourced[Annotated[int, Field(ge=0, le=MOST_PE_BYTES)]]
-_Bytes = _Sourced[Annotated[int, Field(ge=1, le=MOST_BYTES)]]
-_Side = _Sourced[Annotated[int, Field(ge=1, le=MOST_PES)]]
-_Whole = _Sourced[Annotated[int, Field(ge=0, le=MOST)]]
-_Positive = _Sourced[Annotated[float, Field(gt=0, le=LARGEST)]]
-_Share = _Sourced[Annotated[float, Field(ge=0.001, le=1)]]
-_Counts = _Sourced[Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_BYTES)], ...], List, Field(min_length=1)]]
+_Count = Sourced[Annotated[int, Field(ge=1, le=MOST)]]
+_Sram = Sourced[Annotated[int, Field(ge=1, le=MOST_PE_BYTES)]]
+_PeBytes = Sourced[Annotated[int, Field(ge=0, le=MOST_PE_BYTES)]]
+_Bytes = Sourced[Annotated[int, Field(ge=1, le=MOST_BYTES)]]
+_Side = Sourced[Annotated[int, Field(ge=1, le=MOST_PES)]]
+_Whole = Sourced[Annotated[int, Field(ge=0, le=MOST)]]
+_Positive = Sourced[Annotated[float, Field(gt=0, le=LARGEST)]]
+_Share = Sourced[Annotated[float, Field(ge=0.001, le=1)]]
+_Counts = Sourced[Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_BYTES)], ...], List, Field(min_length=1)]]
 
 
 _KINDS: dict[str, Any] = {
@@ -77,7 +79,7 @@ _KINDS: dict[str, Any] = {
     "efficiency": _Share,
     **dict.fromkeys(("capacity_bytes", "memoryx_node_bytes"), _Bytes),
     "units_bytes": _Counts,
-    "straggler_share": _Sourced[Annotated[float, Field(ge=0, le=1)]],
+    "straggler_share": Sourced[Annotated[float, Field(ge=0, le=1)]],
 }
 """number of a part -> its kind; the others are counts if they are whole, and positive if not"""
 _PARTS = {
@@ -197,14 +199,14 @@ def _extended(document: Document, problems: Problems) -> Any:
     if name not in system_names():
         problems.add(("extends",), f"must be one of {', '.join(system_names())}", base)
         return own
-    return _over(read_document(FOLDER / f"{name}.yaml").data, own)
+    return over(read_document(FOLDER / f"{name}.yaml").data, own)
 
 
-def _over(base: Any, own: Any) -> Any:
+def over(base: Any, own: Any) -> Any:
     """Return `own` with what it leaves out from `base`; a number is taken whole, with its source."""
     if not isinstance(base, dict) or not isinstance(own, dict) or "value" in base:
         return own
-    return {**base, **{key: _over(base.get(key), value) for key, value in own.items()}}
+    return {**base, **{key: over(base.get(key), value) for key, value in own.items()}}
 
 
 def _check_rooms(system: System, problems: Problems) -> None:
@@ -234,7 +236,7 @@ def _values(section: Section) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in type(section).model_fields:
         part = getattr(section, name)
-        if isinstance(part, _Sourced):
+        if isinstance(part, Sourced):
             part = part.value
         elif isinstance(part, dict):
             part = {key: _values(each) for key, each in part.items()}
@@ -245,7 +247,7 @@ def _values(section: Section) -> dict[str, Any]:
 def _sources(section: Section, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
     for name in type(section).model_fields:
         part = getattr(section, name)
-        if isinstance(part, _Sourced):
+        if isinstance(part, Sourced):
             yield f"{prefix}{name}", (part.status, part.source)
         elif isinstance(part, Section):
             yield from _sources(part, f"{prefix}{name}.")

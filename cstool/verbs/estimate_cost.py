@@ -36,7 +36,7 @@ def job_costs(
     *,
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
 ) -> list[JobCost]:
-    """Return what a job costs, with its range, for each number of systems with an estimate, that of `found.estimate` first.
+    """Return what a job costs, with its range, for each number of systems, that of `found.estimate` first.
 
     Args:
         found: with the tokens of the job; without them it costs nothing that can be told

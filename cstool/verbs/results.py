@@ -5,6 +5,7 @@ from cstool.compiler.difference import Change
 from cstool.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 from cstool.estimation import Estimate, Row
 from cstool.estimation.cost import CostBand, JobCost
+from cstool.estimation.gpu import Beside, GpuEstimate, GpuValidation
 from cstool.estimation.inference import InferEstimate, InferRow
 from cstool.estimation.mask_updates import MaskUpdates
 from cstool.estimation.plan import Found, Plan
