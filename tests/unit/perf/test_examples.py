@@ -13,8 +13,9 @@ from cstool.kernels.sparse import pattern
 from cstool.machine import swarmx
 
 MODULES = [
-    importlib.import_module(f"{cstool.perf.__name__}.{found.name}")
-    for found in pkgutil.iter_modules(cstool.perf.__path__)
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(cstool.perf.__path__, f"{cstool.perf.__name__}.")
+    if not found.ispkg and not found.name.endswith("gpu.step")
 ] + [short_names, words, adapters, bands, failures, limits, pareto, ranks, segments, unmet, variants, pattern, swarmx]
 
 
