@@ -98,7 +98,7 @@ def gpu_model(params: Params, found: Estimate) -> GpuModel:
         raise EstimateError(
             f"--gpus: must be left out: its closed forms are of decoders, got {model.name} of {params.path}"
         )
-    if model.moe is not None and model.moe.is_mixture:
+    if model.moe.is_mixture:
         raise EstimateError(f"--gpus: must be left out: its closed forms know no experts, {params.path} has a mixture")
     return GpuModel(
         hidden=model.hidden_size,

@@ -153,7 +153,7 @@ def make_infer_request(
         )
     loader_of(params)
     context, most = prompt_tokens + new_tokens, model.max_position_embeddings
-    if most is not None and context > most:
+    if context > most:
         raise EstimateError(
             f"--prompt_tokens and --new_tokens: must be at most {most:,} together, the context of {model.name}, got "
             f"{prompt_tokens:,} and {new_tokens:,}",
