@@ -118,10 +118,11 @@ def _print_line(line: str) -> None:
 
 def _other_words(error: typer.TyperException, context: Any) -> str | None:
     """Return the hint for who types a command that is not here, or a params file without its flag."""
-    if found := re.match(r"No such command '(.*?)'", error.message):
-        return OTHER_COMMANDS.get(found[1].replace("-", "_"))
-    extra = re.match(r"Got unexpected extra argument\S* \((\S+)\)", error.message)
     flags = [] if context is None else [name for param in context.command.params for name in param.opts]
+    if found := re.match(r"No such command '(.*?)'", error.message):
+        is_file = found[1].endswith((".yaml", ".yml")) and "--params" in flags
+        return f"did you mean --params {found[1]}?" if is_file else OTHER_COMMANDS.get(found[1].replace("-", "_"))
+    extra = re.match(r"Got unexpected extra argument\S* \((\S+)\)", error.message)
     return f"did you mean --params {extra[1]}?" if extra and "--params" in flags else None
 
 

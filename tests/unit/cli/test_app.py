@@ -96,8 +96,8 @@ LOOK = "hint: `cstool run --help` lists what there is"
         ("checkpoint move a b", "cstool checkpoint: no such command 'move'\n"
          "hint: `cstool checkpoint copy`, then `cstool checkpoint delete`"),
         ("run x.yaml", "cstool run: got unexpected extra argument(s) (x.yaml)\nhint: did you mean --params x.yaml?"),
-        ("estimate x.yaml",
-         "cstool estimate: got unexpected extra argument(s) (x.yaml)\nhint: did you mean --params x.yaml?"),
+        ("estimate x.yaml", "cstool estimate: no such command 'x.yaml'\nhint: did you mean --params x.yaml?"),
+        ("compile x.yaml", "cstool compile: no such command 'x.yaml'\nhint: did you mean --params x.yaml?"),
         ("run x.yaml y.yaml", f"cstool run: got unexpected extra argument(s) (x.yaml y.yaml)\n{LOOK}"),
         ("system list x", "cstool system list: got unexpected extra argument(s) (x)\n"
          "hint: `cstool system list --help` lists what there is"),

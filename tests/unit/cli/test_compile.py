@@ -201,7 +201,7 @@ def test_differences(cstool):
     assert cstool("compile", "diff", "a.json", "a.json", "--json").document == {"equal": True, "differences": []}
     outcome = cstool("compile", "diff", "a.json", "b.json")
     assert (outcome.code, outcome.stderr) == (1, "")
-    assert outcome.stdout.startswith("step, modelled: ")
+    assert "\nstep, modelled: " in f"\n{outcome.stdout}"
     found = cstool("compile", "diff", "a.json", "b.json", "--json")
     assert found.code == 1
     assert len(json.loads(found.stdout)["differences"]) >= 2

@@ -240,7 +240,7 @@ def test_every_group_of_a_roofline_has_a_label():
     """Of GPT-3 XL: labels that find no room near their points go farther away, or are shorter."""
     params = load_params(ROOT / "params" / "gpt3_xl.yaml")
     system = load_system("cs2")
-    artifact = compile_model(params, system, execution_mode="weight_streaming", micro_batch_size=74)
+    artifact = compile_model(params, system, execution_mode="weight_streaming", micro_batch_size=72)
     loads = (*kernel_loads(artifact), step_load(artifact))
     shown = Roofline(system.io_bytes_per_s, system.peak_flops(16), system.pe.efficiency, loads, "Roofline")
     phases = [text.partition(":")[0] for text in said(picture(roofline=shown)) if ": " in text]
