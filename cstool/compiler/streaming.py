@@ -111,7 +111,8 @@ def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
     """
     costs = _Costs(program, kernel_works(program))
     return tuple(
-        (costs.fabric(choice), _without_step(program, costs, choice)) for choice in _Search(program, costs).of_one_size()
+        (costs.fabric(choice), _without_step(program, costs, choice))
+        for choice in _Search(program, costs).of_one_size()
     )
 
 
