@@ -54,7 +54,7 @@ def sentences(found: Found) -> Iterator[str]:
     rest = best.days - best.cost.work_s / 86_400
     why = f", {amount_text(DAYS, rest)} of them for checkpoints{' and failures' if best.cost.failures else ''}"
     again = why if rest > 0.005 * best.days else ""
-    yield f"The job takes {_days(best)}{again}; {BAND_SHARE:.0%} of such results: {_range(best)} days."
+    yield f"The job takes {_days(best)}{again}; {BAND_SHARE:.0%} of such results: {_range_text(best)}."
     zeros = "" if best.sparsity is None else f" at sparsity {best.sparsity:.4g}"
     yield f"Batches of {counted(best.estimate.batch_size, 'sample')}{zeros}: {_way(best)}."
     drawn = ", ".join(f"{name} {number_text(watts / 1e3)}" for name, watts in best.cost.power_w.items())
@@ -115,6 +115,13 @@ def _beside(flag: str, amount: float, limit: float) -> str:
 
 def _days(plan: Plan) -> str:
     return amount_text(DAYS, plan.days)
+
+
+def _range_text(plan: Plan) -> str:
+    """The range of days in words, its unit once where both ends have the same."""
+    low, high = (amount_text(DAYS, days) for days in plan.estimate.band.of_time(plan.days))
+    number, _, unit = low.partition(" ")
+    return f"{number if unit == high.partition(' ')[2] else low} to {high}"
 
 
 def _range(plan: Plan) -> str:
