@@ -8,6 +8,6 @@ FOUND = [(1, 32), (1, 41), (2, 1), (2, 22)]
 """seed and number of cases that once broke a property"""
 
 
-@pytest.mark.parametrize(("seed", "number"), [*FOUND, *((0, number) for number in range(12))])
+@pytest.mark.parametrize(("seed", "number"), [*FOUND, *((0, number) for number in range(4))])
 def test_estimates_keep_to_physics_and_more_is_never_worse(seed, number):
     assert broken_by(make_case(seed, number)) == []
