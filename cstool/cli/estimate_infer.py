@@ -78,7 +78,7 @@ def estimate_infer(
         params,
         prompt_tokens=prompt_tokens,
         new_tokens=new_tokens,
-        batches=parse_users(flags.batch or "1"),
+        batches=parse_users("1" if flags.batch is None else flags.batch),
         overrides=overrides,
         system=system,
         num_csx=wafers,
@@ -92,7 +92,9 @@ def estimate_infer(
 def print_answers(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int) -> None:
     """Print the first estimate in full, then all of them in a table."""
     first = next(row.estimate for row in rows if row.estimate is not None)
-    print_line(f"{first.model}: {first.parameters:,} parameters, {prompt_tokens:,} tokens in, {new_tokens:,} out")
+    print_line(
+        f"{first.model}: {first.parameters:,} parameters, {counted(prompt_tokens, 'token')} in, {new_tokens:,} out"
+    )
     fabric = first.system.fabric
     where = f"{first.wafers:,} x {first.system.name} ({first.system.wafer}, {fabric.width} x {fabric.height} PEs)"
     print_line(f"{where}. Everything is modelled; nothing is measured.")

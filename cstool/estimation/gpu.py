@@ -136,8 +136,12 @@ def beside_gpus(params: Params, found: Estimate, gpu_name: str, counts: Sequence
 def _estimate(gpu: GpuSystem, model: GpuModel, found: Estimate, gpus: int) -> GpuEstimate:
     step = best_split(gpu, model, found.batch_size, gpus)
     if step is None:
-        fewest = next((n for n in _doubled(gpu) if best_split(gpu, model, found.batch_size, n) is not None), None)
-        hint = "no number of them holds it with this batch" if fewest is None else f"{fewest:,} hold it"
+        hold = [n for n in _doubled(gpu) if best_split(gpu, model, found.batch_size, n) is not None]
+        hint = "no number of them holds it with this batch"
+        if more := [n for n in hold if n > gpus]:
+            hint = f"{more[0]:,} hold it"
+        elif hold:
+            hint = f"{hold[-1]:,} are the most, of powers of two, that have layers and samples to share"
         raise EstimateError(
             f"--gpus: no split of the model and of batches of {found.batch_size:,} fits {gpus:,} x {gpu.name}", hint
         )

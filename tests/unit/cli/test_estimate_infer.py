@@ -39,6 +39,10 @@ def test_as_a_document(cstool):
             "--batch: must be numbers of users, from 1 to 1,000,000, got 1,x\nhint: such as 1,8,64",
         ),
         (
+            (*FLAGS, "--batch", ""),
+            "--batch: must be numbers of users, from 1 to 1,000,000, got \nhint: such as 1,8,64",
+        ),
+        (
             (*FLAGS, "--batch", "0"),
             "--batch: must be numbers of users, from 1 to 1,000,000, got 0\nhint: such as 1,8,64",
         ),

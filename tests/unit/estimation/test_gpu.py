@@ -45,6 +45,10 @@ def test_what_does_not_fit_says_how_many_hold_it():
         beside_gpus(params, found, "a100", [8])
     assert caught.value.message == "--gpus: no split of the model and of batches of 1,536 fits 8 x a100"
     assert caught.value.hint == "64 hold it"
+    with pytest.raises(EstimateError) as caught:
+        beside_gpus(params, found, "a100", [999_999_999])
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("are the most, of powers of two, that have layers and samples to share")
     rows = beside_gpus(params, found, "a100", [8, 64]).rows
     assert [row.estimate is None for row in rows] == [True, False]
 

@@ -292,6 +292,10 @@ def test_what_is_not_written_as_it_should_be(asked, message):
     ("asked", "message"),
     [
         (
+            {"frozen": "first:99"},
+            "--frozen: must be of at most the 4 layers of gpt3, got first:99",
+        ),
+        (
             {"adapters": "rank=2,layers=q,qkv"},
             "--adapters: layers must be linear layers of gpt3, got qkv\nhint: they are q, k, v, o, up, down; or all",
         ),
