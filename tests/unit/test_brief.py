@@ -37,7 +37,7 @@ def test_an_artifact_says_what_was_compiled_for_what(make) -> None:
 def test_an_estimate_says_what_a_step_comes_to() -> None:
     found = estimator(gpt(), "cs2", tokens="1B").at(2)
     batch = f"batch {found.batch_size:,} samples, step {found.step_s:.3g} s modelled"
-    begin = f"<Estimate: model {found.artifact.graph.name}, systems 2 x cs2, {batch}"
+    begin = f"<Estimate: model {found.artifact.graph.name}, systems 2 x cs2, {batch}, {found.band.text(found.step_s)}"
     rates = f"throughput {found.tokens_per_s:,.0f} tokens/s, of peak {found.share_of_peak:.1%}, bound by {found.bound}"
     assert repr(found) == f"{begin}, {rates}, for 1,000,000,000 tokens {found.days:,.3g} days>"
 
