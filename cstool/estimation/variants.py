@@ -104,7 +104,7 @@ def with_frozen(graph: Graph, choices: Sequence[str]) -> Graph:
             names = [name for name in graph.weights if not _LAYER.search(name) or ".layers.0." in name]
             shown = ", ".join(names[:3] + ["..."] + names[-2:] if len(names) > 6 else names)
             raise EstimateError(f"--frozen: must be of weights of {graph.name}, got {choice}", f"they are {shown}")
-        layers = 1 + max((int(found[1]) for name in graph.weights if (found := _LAYER.search(name))), default=-1)
+        layers = 1 + max((int(each[1]) for name in graph.weights if (each := _LAYER.search(name))), default=-1)
         if choice.startswith(FIRST) and int(choice.removeprefix(FIRST)) > layers:
             raise EstimateError(f"--frozen: must be of at most the {layers:,} layers of {graph.name}, got {choice}")
 
