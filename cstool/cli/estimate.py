@@ -18,11 +18,15 @@ from cstool.cli.estimate_optimize import optimize
 from cstool.cli.estimate_variants import VariantFlags
 from cstool.cli.options import (
     ExecutionModeOption,
+    ExpertImbalanceOption,
     JsonOption,
+    MemoryXSizeOption,
     ModelParamsOption,
     PlotOption,
     Recompute,
     SetOption,
+    SoftwareOption,
+    SoftwareWorkersOption,
     ThemeOption,
     flag,
     is_typed,
@@ -101,27 +105,15 @@ def estimate(
         str | None, option("--sparsity", "S,S,...", "Shares of zeros of the linear layers, side by side.")
     ] = None,
     tokens: Annotated[str | None, option("--tokens", "N", "Tokens to train with, such as 300B: how many days?")] = None,
-    memoryx: Annotated[
-        str | None,
-        option("--memoryx", "SIZE", "Capacity of MemoryX, such as 12TB.", show_default="the largest there is"),
-    ] = None,
+    memoryx: MemoryXSizeOption = None,
     execution_mode: ExecutionModeOption = "auto",
     recompute: Annotated[
         Recompute,
         flag("--recompute", "Compute activations again where that is faster, where it is needed, never, or always."),
     ] = "fastest",
-    expert_imbalance: Annotated[
-        float,
-        option("--expert_imbalance", "F", "Tokens of the busiest expert of each layer, as a multiple of the mean."),
-    ] = 1.0,
-    software: Annotated[
-        str | None,
-        option("--software", "RELEASE", "Whose hosts feed the systems, such as 2.0.", show_default="hosts keep up"),
-    ] = None,
-    num_workers_per_csx: Annotated[
-        int | None,
-        option("--num_workers_per_csx", "N", "With --software: input workers of each system.", min=1, show_default="1"),
-    ] = None,
+    expert_imbalance: ExpertImbalanceOption = 1.0,
+    software: SoftwareOption = None,
+    num_workers_per_csx: SoftwareWorkersOption = None,
     trace: Annotated[
         Path | None, option("--trace", "FILE", "Write a step as a timeline in Chrome's trace format, .json.")
     ] = None,

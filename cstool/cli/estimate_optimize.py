@@ -10,10 +10,14 @@ from cstool.cli.completion import complete_system
 from cstool.cli.estimate_cost import CostFlags
 from cstool.cli.options import (
     ExecutionModeOption,
+    ExpertImbalanceOption,
     JsonOption,
+    MemoryXSizeOption,
     ModelParamsOption,
     PlotOption,
     SetOption,
+    SoftwareOption,
+    SoftwareWorkersOption,
     ThemeOption,
     flag,
     option,
@@ -63,23 +67,11 @@ def optimize(
             show_default="that of the file",
         ),
     ] = None,
-    memoryx: Annotated[
-        str | None,
-        option("--memoryx", "SIZE", "Capacity of MemoryX, such as 12TB.", show_default="the largest there is"),
-    ] = None,
+    memoryx: MemoryXSizeOption = None,
     execution_mode: ExecutionModeOption = "auto",
-    expert_imbalance: Annotated[
-        float,
-        option("--expert_imbalance", "F", "Tokens of the busiest expert of each layer, as a multiple of the mean."),
-    ] = 1.0,
-    software: Annotated[
-        str | None,
-        option("--software", "RELEASE", "Whose hosts feed the systems, such as 2.0.", show_default="hosts keep up"),
-    ] = None,
-    num_workers_per_csx: Annotated[
-        int | None,
-        option("--num_workers_per_csx", "N", "With --software: input workers of each system.", min=1, show_default="1"),
-    ] = None,
+    expert_imbalance: ExpertImbalanceOption = 1.0,
+    software: SoftwareOption = None,
+    num_workers_per_csx: SoftwareWorkersOption = None,
     plot: PlotOption = None,
     theme: ThemeOption = "light",
     csv: Annotated[Path | None, option("--csv", "FILE", "Write the rows of the table into a file.")] = None,

@@ -53,7 +53,15 @@ CompileDirOption = Annotated[
     Path | None, option("--compile_dir -c", "DIR", "Folder of artifacts.", show_default="MODEL_DIR/cached_compile")
 ]
 ExecutionModeOption = Annotated[ExecutionMode, flag("--execution_mode", "How the model uses the modelled wafer.")]
+ExpertImbalanceOption = Annotated[
+    float,
+    option("--expert_imbalance", "F", "Tokens of the busiest expert of each layer, as a multiple of the mean."),
+]
 JsonOption = Annotated[bool, flag("--json", "Print one JSON document on stdout.")]
+MemoryXSizeOption = Annotated[
+    str | None,
+    option("--memoryx", "SIZE", "Capacity of MemoryX, such as 12TB.", show_default="the largest there is"),
+]
 ModelParamsOption = Annotated[Path | None, params_option(MODEL_FILE)]
 NumCsxOption = Annotated[int | None, option("--num_csx", "N", "Number of CSX systems.")]
 PlotOption = Annotated[
@@ -69,6 +77,14 @@ RecomputeOption = Annotated[
 SeedOption = Annotated[int | None, option("--seed", "N", "Seed of all random numbers.")]
 SetOption = Annotated[
     list[str] | None, option("--set", "KEY=VALUE", "Override any key of the params file, by its dotted path.")
+]
+SoftwareOption = Annotated[
+    str | None,
+    option("--software", "RELEASE", "Whose hosts feed the systems, such as 2.0.", show_default="hosts keep up"),
+]
+SoftwareWorkersOption = Annotated[
+    int | None,
+    option("--num_workers_per_csx", "N", "With --software: input workers of each system.", min=1, show_default="1"),
 ]
 SystemOption = Annotated[
     str, option("--system", "NAME|FILE", "What each CSX is: cs1, cs2, cs3, or a system file.", complete_system)

@@ -13,6 +13,7 @@ import yaml
 import cstool.perf.gpu
 from cstool.errors import EstimateError
 from cstool.estimation.point import DAY_S, Estimate
+from cstool.estimation.sweep import each_or_why
 from cstool.params import DecoderParams, Params
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES
 from cstool.perf.gpu import GpuModel, GpuStep, GpuSystem, Split, best_split, load_gpu, split_step
@@ -121,15 +122,7 @@ def beside_gpus(params: Params, found: Estimate, gpu_name: str, counts: Sequence
         ParamsError: there is no such GPU
     """
     gpu, model = load_gpu(gpu_name), gpu_model(params, found)
-    rows, errors = [], []
-    for gpus in counts:
-        try:
-            rows.append(GpuRow(gpus, _estimate(gpu, model, found, gpus)))
-        except EstimateError as error:
-            errors.append(error)
-            rows.append(GpuRow(gpus, None, error.message))
-    if len(errors) == len(rows):
-        raise errors[0]
+    rows = (GpuRow(*row) for row in each_or_why(counts, lambda gpus: _estimate(gpu, model, found, gpus)))
     return Beside(gpu, tuple(rows), _match(gpu, model, found), found.tokens_per_s, found.num_csx)
 
 
@@ -145,10 +138,14 @@ def _estimate(gpu: GpuSystem, model: GpuModel, found: Estimate, gpus: int) -> Gp
         raise EstimateError(
             f"--gpus: no split of the model and of batches of {found.batch_size:,} fits {gpus:,} x {gpu.name}", hint
         )
+    return _of_step(gpu, model, found, step)
+
+
+def _of_step(gpu: GpuSystem, model: GpuModel, found: Estimate, step: GpuStep) -> GpuEstimate:
     rate = found.batch_size * model.tokens / step.step_s
     days = None if found.tokens is None else found.tokens / rate / DAY_S
     flops = found.batch_size * model.sample_flops()
-    return GpuEstimate(gpu, gpus, step, found.batch_size, flops, rate, days)
+    return GpuEstimate(gpu, step.split.gpus, step, found.batch_size, flops, rate, days)
 
 
 def _doubled(gpu: GpuSystem) -> list[int]:
@@ -162,7 +159,7 @@ def _match(gpu: GpuSystem, model: GpuModel, found: Estimate) -> GpuEstimate | No
     for gpus in _doubled(gpu):
         step = best_split(gpu, model, found.batch_size, gpus)
         if step is not None and found.batch_size * model.tokens / step.step_s >= found.tokens_per_s:
-            return _estimate(gpu, model, found, gpus)
+            return _of_step(gpu, model, found, step)
     return None
 
 

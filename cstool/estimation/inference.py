@@ -9,6 +9,7 @@ from cstool.compiler.compile import KERNEL_PASSES, make_program, run_passes
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.errors import EstimateError
 from cstool.estimation.request import loader_of
+from cstool.estimation.sweep import each_or_why
 from cstool.ir import OpWork
 from cstool.models import declared_form
 from cstool.params import DecoderParams, Params
@@ -176,16 +177,8 @@ def infer_rows(request: InferRequest) -> list[InferRow]:
     """
     model = _Model(request)
     wafers, is_resident = _wafers(model)
-    rows, errors = [], []
-    for users in request.batches:
-        try:
-            rows.append(InferRow(users, _answers(model, users, wafers, is_resident)))
-        except EstimateError as error:
-            errors.append(error)
-            rows.append(InferRow(users, None, error.message))
-    if len(errors) == len(rows):
-        raise errors[0]
-    return rows
+    found = each_or_why(request.batches, lambda users: _answers(model, users, wafers, is_resident))
+    return [InferRow(*row) for row in found]
 
 
 class _Model:

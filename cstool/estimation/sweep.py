@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.point import Estimate, Estimator
 from cstool.ir import ExecutionMode
+
+Label = TypeVar("Label")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -52,21 +56,34 @@ def _rows(
 ) -> list[Row]:
     """Rows, whose efficiency is the speedup times a ratio of theirs and the first estimate's."""
     rows: list[Row] = []
-    errors: list[CompileError | EstimateError] = []
     base: Estimate | None = None
-    for label in labels:
-        try:
-            found = at(label)
-        except (CompileError, EstimateError) as error:
-            errors.append(error)
-            rows.append(Row(label, None, error.message))
+    for label, found, why in each_or_why(labels, at):
+        if found is None:
+            rows.append(Row(label, None, why))
             continue
         base = base or found
         speedup, (times, over) = found.samples_per_s / base.samples_per_s, ratio(found, base)
         rows.append(Row(label, found, "", speedup, speedup * times / over))
-    if base is None:
-        raise errors[0]
     return rows
+
+
+def each_or_why(labels: Sequence[Label], at: Callable[[Label], Found]) -> list[tuple[Label, Found | None, str]]:
+    """Return what there is at each label, or None and why there is nothing.
+
+    Raises:
+        EstimateError, CompileError: there is nothing at all; the error is that of the first
+    """
+    found: list[tuple[Label, Found | None, str]] = []
+    errors: list[CompileError | EstimateError] = []
+    for label in labels:
+        try:
+            found.append((label, at(label), ""))
+        except (CompileError, EstimateError) as error:
+            errors.append(error)
+            found.append((label, None, error.message))
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    return found
 
 
 def first_of(rows: Sequence[Row]) -> Row:
