@@ -188,7 +188,7 @@ class GpuResult:
 
 @dataclass(frozen=True)
 class GpuValidation:
-    """Published steps beside the closed forms; nothing is fitted to any."""
+    """Published steps beside the closed forms; this project fitted nothing to any."""
 
     results: tuple[GpuResult, ...]
 
