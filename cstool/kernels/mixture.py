@@ -243,8 +243,11 @@ def combine_back(delta_y, rows, weights, choices, experts, delta_rows, delta_wei
             places[choices[t, k]] += 1
             weight = weights[t, k]
             along = weights.dtype.type(0)
+            # The sum in a loop of its own: one that writes as well is compiled twice, and which of the two runs, with
+            # its order of the sum, would depend on whether the deltas lie where the rows were.
             for j in range(delta_y.shape[1]):
                 along += delta_y[t, j] * widen(rows[place, j])
+            for j in range(delta_y.shape[1]):
                 delta_rows[place, j] = narrow(weight * delta_y[t, j], delta_rows)
             delta_weights[t, k] = along
 

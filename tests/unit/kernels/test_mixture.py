@@ -124,3 +124,18 @@ def test_no_rows_and_a_gradient_are_that_gradient():
     nothing, gradient = Rows(np.empty(0, np.int32), np.empty((0, 3), np.float32)), numbers(2, 3)
     assert add_payloads(nothing, gradient) is gradient
     assert add_payloads(gradient, nothing) is gradient
+
+
+@pytest.mark.parametrize("width", [8, 16, 40, 100])
+def test_deltas_have_the_same_bits_where_they_lie_where_the_rows_were(width):
+    """A plan may give the rows' memory to their deltas, and gives them other memory where rows are made again."""
+    rows, delta_y = numbers(TOKENS * CHOSEN, width), numbers(TOKENS, width, seed=2)
+    weights = numbers(TOKENS, CHOSEN, seed=3)
+
+    def deltas(delta_rows: Array, of: Array) -> tuple[bytes, bytes]:
+        delta_weights = np.empty_like(weights)
+        mixture.combine_back(delta_y, of, weights, CHOICES, EXPERTS, delta_rows, delta_weights)
+        return delta_rows.tobytes(), delta_weights.tobytes()
+
+    over = rows.copy()
+    assert deltas(np.empty_like(rows), rows) == deltas(over, over)
