@@ -98,7 +98,7 @@ def gpus_document(found: Beside) -> dict[str, Any]:
 
 def print_gpu_validation(found: GpuValidation) -> None:
     """Print published steps on A100s beside the closed forms of GPUs."""
-    print("\nGPUs: published steps on A100s; nothing was fitted to these\n")
+    print("\nGPUs: published steps on A100s; not held out\n")
     rows = [
         (each.name, number_text(each.published), number_text(each.predicted), f"{each.error:+.1%}", each.unit)
         for each in found.results
