@@ -203,12 +203,12 @@ def estimate_bottleneck(stages: Sequence[PipelineStage], width: int, height: int
     """
     widths = np.unique(np.geomspace(1, width, _GRID).astype(np.int64))
     heights = np.unique(np.geomspace(1, height, _GRID).astype(np.int64))
-    w, h = (side.ravel() for side in np.meshgrid(widths, heights))
-    order = np.argsort(w * h, kind="stable")
-    w, h = w[order], h[order]
-    areas = w * h
+    areas = np.outer(widths, heights).ravel()
+    order = np.argsort(areas, kind="stable")
+    areas = areas[order]
     # The fewest cycles that any shape of at most this area takes.
-    least = np.minimum.accumulate(all_cycles(stages, w, h), axis=1)
+    tables = all_cycles(stages, widths, heights).reshape(len(stages), -1)
+    least = np.minimum.accumulate(tables[:, order], axis=1)
     if (least[:, -1] >= NEVER).any():
         return None
 

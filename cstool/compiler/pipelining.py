@@ -16,7 +16,7 @@ from cstool.batch_split import divisors
 from cstool.compiler.artifact import with_step
 from cstool.compiler.chain import Chain, estimate_bottleneck
 from cstool.compiler.placement import NoPlacement, place, wire_length
-from cstool.compiler.program import Misfit, Program
+from cstool.compiler.program import Misfit, Program, Replicas
 from cstool.compiler.routing import NoColors, route
 from cstool.compiler.stage import ORIENTATIONS
 from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Stage
@@ -49,31 +49,22 @@ SLACK = 1.05
 SHARES = 1.0, 0.75, 0.5, 0.35
 """of the shorter side of a replica's rectangle, that are tried where a larger one has no routes: the faster stages are,
 the more lanes a route takes (chosen)"""
-_Choice = tuple[tuple[int, int], bool, int, int]
-"""replicas, whether activations are computed again, and the rectangle of a replica"""
+_Choice = tuple[int, int, bool, int, int]
+"""columns and rows of replicas, whether activations are computed again, and the rectangle of a replica"""
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """Replicas, and what a step would take with them."""
-
-    estimate_cycles: int
-    replicas: tuple[int, int]
-    is_recomputed: bool
-    width: int
-    height: int
-
-    def beside(self, without: Collection[_Choice]) -> _Candidate | None:
-        """Return this candidate, or in the largest part of its rectangle that is not known to have no routes."""
-        for share in SHARES:
-            width, height = self.width, self.height
-            if width <= height:
-                width = max(1, int(share * width))
-            else:
-                height = max(1, int(share * height))
-            if (self.replicas, self.is_recomputed, width, height) not in without:
-                return replace(self, estimate_cycles=int(self.estimate_cycles / share), width=width, height=height)
-        return None
+def _beside(candidate: Replicas, without: Collection[_Choice]) -> Replicas | None:
+    """Return the candidate, or it in the largest part of its rectangle that is not known to have no routes."""
+    for share in SHARES:
+        width, height = candidate.width, candidate.height
+        if width <= height:
+            width = max(1, int(share * width))
+        else:
+            height = max(1, int(share * height))
+        if (candidate.columns, candidate.rows, candidate.is_recomputed, width, height) not in without:
+            cycles = int(candidate.estimate_cycles / share)
+            return replace(candidate, estimate_cycles=cycles, width=width, height=height)
+    return None
 
 
 def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program:
@@ -91,8 +82,11 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
     # Where there is a choice between the two.
     streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
     choices = {"none": (False,), "all": (True,)}.get(program.request.recompute, (False, True))
+    if not program.replicas:
+        program = replace(program, replicas=tuple(_candidates(chain, choices)))
     for is_recomputed in choices:
-        found = [kept for one in _candidates(chain, is_recomputed) if (kept := one.beside(without)) is not None]
+        alike = [each for each in program.replicas if each.is_recomputed is is_recomputed]
+        found = [kept for each in alike if (kept := _beside(each, without)) is not None]
         found.sort(key=lambda candidate: candidate.estimate_cycles)
         if streaming_cycles is not None and found and found[0].estimate_cycles > HOPELESS * streaming_cycles:
             if best is None and (is_recomputed == choices[-1] or program.request.recompute == "needed"):
@@ -135,7 +129,7 @@ class _Placed:
     plan: PipelinedPlan
     step_cycles: int
     is_recomputed: bool
-    estimates: Sequence[_Candidate] = ()
+    estimates: Sequence[Replicas] = ()
     is_choice: bool = False
 
 
@@ -152,7 +146,7 @@ def route_edges(program: Program) -> Program:
             return found
         unrouted = unrouted or found
         is_recomputed = placed.recompute[PIPELINED].levels > 0
-        without.add((plan.replicas, is_recomputed, plan.replica_width, plan.replica_height))
+        without.add((*plan.replicas, is_recomputed, plan.replica_width, plan.replica_height))
         placed = place_stages(replace(program, pipelined=None), without)
     if unrouted is None:
         return program
@@ -186,7 +180,7 @@ def _notes(placed: _Placed) -> Iterator[str]:
     """Say why so many replicas, and what is in flight."""
     plan = placed.plan
     count = math.prod(plan.replicas)
-    estimates = {math.prod(candidate.replicas): candidate.estimate_cycles for candidate in placed.estimates}
+    estimates = {candidate.count: candidate.estimate_cycles for candidate in placed.estimates}
     if count > 1 and 1 in estimates:
         ratio = estimates[1] / estimates[count]
         yield f"{count} replicas side by side: by estimate, a step with one takes {ratio:.1f}x the time"
@@ -247,24 +241,26 @@ def _sram_rule(system: System, what: str) -> str:
     return f"{what} must fit the SRAM of {system.name} that code and stack leave, {_room_bytes(system):,} bytes"
 
 
-def _candidates(chain: Chain, is_recomputed: bool) -> list[_Candidate]:
-    """Return the numbers of replicas that seem to fit, best first."""
+def _candidates(chain: Chain, choices: Collection[bool]) -> Iterator[Replicas]:
+    """Yield the numbers of replicas that seem to fit, with activations computed again or not, best first for each."""
     request, fabric = chain.request, chain.request.system.fabric
-    found = []
-    for samples in even_sizes(request.samples_per_csx, request.samples_per_csx):
-        replicas = int(ceil_div(request.samples_per_csx, samples))
-        if replicas > fabric.pes:
-            break
-        stages = chain.stages(samples, is_recomputed)
-        columns, rows = _grid(replicas, fabric.width, fabric.height)
-        width, height = fabric.width // columns, fabric.height // rows
-        if replicas * sum(stage.smallest_bytes for stage in stages) > _room_bytes(request.system) or not width * height:
-            continue
-        bottleneck = estimate_bottleneck(stages, width, height)
-        if bottleneck is not None:
-            estimate = chain.step_cycles((columns, rows), bottleneck)
-            found.append(_Candidate(estimate, (columns, rows), is_recomputed, width, height))
-    return sorted(found, key=lambda candidate: (candidate.estimate_cycles, math.prod(candidate.replicas)))
+    for is_recomputed in choices:
+        found = []
+        for samples in even_sizes(request.samples_per_csx, request.samples_per_csx):
+            count = int(ceil_div(request.samples_per_csx, samples))
+            if count > fabric.pes:
+                break
+            stages = chain.stages(samples, is_recomputed)
+            columns, rows = _grid(count, fabric.width, fabric.height)
+            width, height = fabric.width // columns, fabric.height // rows
+            needed_bytes = count * sum(stage.smallest_bytes for stage in stages)
+            if needed_bytes > _room_bytes(request.system) or not width * height:
+                continue
+            bottleneck = estimate_bottleneck(stages, width, height)
+            if bottleneck is not None:
+                estimate = chain.step_cycles((columns, rows), bottleneck)
+                found.append(Replicas(estimate, columns, rows, is_recomputed, width, height))
+        yield from sorted(found, key=lambda candidate: (candidate.estimate_cycles, candidate.count))
 
 
 def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
@@ -278,9 +274,9 @@ def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
     return columns, replicas // columns
 
 
-def _place(chain: Chain, candidate: _Candidate) -> _Placed | None:
+def _place(chain: Chain, candidate: Replicas) -> _Placed | None:
     """Return a plan without routes; None if the stages cannot be placed."""
-    replicas, width, height = candidate.replicas, candidate.width, candidate.height
+    replicas, width, height = (candidate.columns, candidate.rows), candidate.width, candidate.height
     stages = chain.stages(chain.samples(replicas), candidate.is_recomputed)
     try:
         placement = place(stages, width, height)

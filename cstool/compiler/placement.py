@@ -77,7 +77,7 @@ def place(stages: Sequence[PipelineStage], width: int, height: int) -> Placement
     step = next((ratio for most, ratio in _STEP.items() if len(stages) <= most), max(_STEP.values()))
     widths, heights = _grid_sizes(width, step), _grid_sizes(height, step)
     # More rows never take longer.
-    cycles = all_cycles(stages, *np.meshgrid(widths, heights, indexing="ij"))
+    cycles = all_cycles(stages, widths, heights)
     for number, table in enumerate(cycles):
         if table.min() >= NEVER:
             raise NoPlacement(number)

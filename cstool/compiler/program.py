@@ -125,6 +125,30 @@ class Misfit:
 
 
 @dataclass(frozen=True)
+class Replicas:
+    """A number of replicas for pipelined mode, and what a step would take with it.
+
+    Args:
+        estimate_cycles: modelled, of a step, from areas alone
+        columns, rows: of replicas
+        is_recomputed: whether activations are computed again
+        width, height: of the rectangle of a replica [PEs]
+    """
+
+    estimate_cycles: int
+    columns: int
+    rows: int
+    is_recomputed: bool
+    width: int
+    height: int
+
+    @property
+    def count(self) -> int:
+        """Replicas on a wafer."""
+        return self.columns * self.rows
+
+
+@dataclass(frozen=True)
 class Program:
     """A model on its way to an artifact.
 
@@ -139,6 +163,7 @@ class Program:
         step_cycles: per mode that fits, modelled, of one step of all systems
         streaming: the plan, if there is one
         pipelined: the plan, if there is one
+        replicas: numbers of replicas that seem to fit, best first, once estimated
         misfits: per mode, why there is no plan
         others: plans that could be had for the asking
         notes: per mode, why its plan is as it is, in words
@@ -156,6 +181,7 @@ class Program:
     step_cycles: Mapping[ExecutionMode, int] = field(default_factory=lambda: MappingProxyType({}))
     streaming: StreamingPlan | None = None
     pipelined: PipelinedPlan | None = None
+    replicas: tuple[Replicas, ...] = ()
     misfits: Mapping[ExecutionMode, Misfit] = field(default_factory=lambda: MappingProxyType({}))
     others: tuple[Alternative, ...] = ()
     notes: Mapping[ExecutionMode, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,5 +1,6 @@
 """Pipelined: what a kernel costs and needs in a region of any size, for the placement to ask."""
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +106,15 @@ class PipelineStage:
 
     def held_bytes(self, pes: Any) -> Any:
         """Memory of each of so many PEs for the samples in flight."""
-        return sum(ceil_div(held.elements, pes) * (held.element_bytes * held.samples) for held in self.held)
+        return sum(ceil_div(elements, pes) * size for elements, size in self._held_sizes.items())
+
+    @cached_property
+    def _held_sizes(self) -> dict[int, int]:
+        """Elements -> bytes of one of each of the activations that have as many."""
+        sizes: Counter[int] = Counter()
+        for held in self.held:
+            sizes[held.elements] += held.element_bytes * held.samples
+        return sizes
 
     def orientation(self, width: int, height: int) -> int:
         """Return the better way round."""
@@ -231,10 +240,12 @@ def stage_cycles(stage: PipelineStage, width: Any, height: Any) -> Any:
     return fitting_cycles(stage, either_way(stage, width, height), width * height)
 
 
-def all_cycles(stages: Sequence[PipelineStage], width: IntArray, height: IntArray) -> IntArray:
-    """Return the cycles of (stage, *sizes), as `stage_cycles` does; what is alike is computed once."""
+def all_cycles(stages: Sequence[PipelineStage], widths: IntArray, heights: IntArray) -> IntArray:
+    """Return the cycles of (stage, width, height), as `stage_cycles` does; what is alike is computed once."""
     known: Known = {}
-    tables = np.empty((len(stages), *width.shape), np.int64)
+    tables = np.empty((len(stages), len(widths), len(heights)), np.int64)
+    # Of tiles, one side follows from the width and one from the height: most of the work is on those alone.
+    width, height = widths[:, None], heights[None, :]
     for number, stage in enumerate(stages):
         if stage.alike not in known:
             known[stage.alike] = either_way(stage, width, height)

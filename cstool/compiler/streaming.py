@@ -356,11 +356,13 @@ class _Costs:
     def step(self, choice: _Choice) -> int:
         """Return the cycles of the kernels of a step on one CSX: what layouts are chosen by."""
         if choice not in self._steps:
-            per_micro_batch = sum(
-                count * self.kernel(choice, segment, number).total
-                for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True))
-                for number in range(len(kernels))
-            )
+            per_micro_batch = 0
+            for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
+                times = count * choice.memory.parts_in(segment, choice.layout)
+                again = self._levels(choice, segment)
+                for number in range(len(kernels)):
+                    cycles = self._of_part(choice, segment, number)
+                    per_micro_batch += times * (cycles.total + again * cycles.forward.cycles)
             micro_batches = int(ceil_div(self.request.samples_per_csx, choice.micro_batch_size))
             self._steps[choice] = micro_batches * per_micro_batch
         return self._steps[choice]
@@ -377,12 +379,20 @@ class _Costs:
 
     def kernel(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
         """Return the cycles of a kernel of a segment for one micro-batch."""
-        work, layout, samples = self.works[segment][number], choice.layout, choice.micro_batch_size
-        in_flight, parts = (
-            choice.memory.outputs_in_flight(segment, work, layout),
-            choice.memory.parts_in(segment, layout),
-        )
-        layout = choice.memory.layout_in(segment, layout)
+        cycles, parts = self._of_part(choice, segment, number), choice.memory.parts_in(segment, choice.layout)
+        forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
+        return KernelCycles(forward, delta, gradient, self._levels(choice, segment))
+
+    def _levels(self, choice: _Choice, segment: int) -> int:
+        """How often kernels of a segment run forward once more."""
+        is_inner = self.first_block <= segment < len(self.works) - 1
+        return choice.memory.recompute.levels if is_inner else 0
+
+    def _of_part(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
+        """Return the cycles of a kernel for the tokens that it takes at a time, nothing computed again."""
+        work, samples = self.works[segment][number], choice.micro_batch_size
+        in_flight = choice.memory.outputs_in_flight(segment, work, choice.layout)
+        layout = choice.memory.layout_in(segment, choice.layout)
         key = segment, number, layout, samples, in_flight
         if key not in self._kernels:
             phases = streamed_phases(
@@ -397,11 +407,7 @@ class _Costs:
             )
             phases = phases.forward_alone() if work.is_frozen else phases
             self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
-        cycles = self._kernels[key]
-        is_inner = self.first_block <= segment < len(self.works) - 1
-        levels = choice.memory.recompute.levels if is_inner else 0
-        forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
-        return KernelCycles(forward, delta, gradient, levels)
+        return self._kernels[key]
 
 
 def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:

@@ -153,6 +153,8 @@ class PhaseCycles:
 
     def times(self, count: int) -> "PhaseCycles":
         """The phase so many times, one after the other."""
+        if count == 1:
+            return self
         return PhaseCycles(*(count * getattr(self, each.name) for each in fields(self)))
 
 

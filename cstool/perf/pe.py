@@ -26,12 +26,16 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 def maximum(*values: Any) -> Any:
     """Return the largest, element by element."""
-    return reduce(lambda a, b: max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b), values)
+    return reduce(np.maximum, values) if _has_array(values) else max(values)
 
 
 def minimum(*values: Any) -> Any:
     """Return the smallest, element by element."""
-    return reduce(lambda a, b: min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b), values)
+    return reduce(np.minimum, values) if _has_array(values) else min(values)
+
+
+def _has_array(values: Iterable[Any]) -> bool:
+    return any(isinstance(value, np.ndarray) for value in values)
 
 
 def input_element_bytes(tensor: Tensor, operand_bits: int) -> int:
@@ -86,6 +90,7 @@ class Pe:
         self._cached = max(1, pe.accumulator_cache_bytes // SUM_BYTES)
         self._bank_row_bytes = pe.banks * pe.bank_word_bytes
         self._conflict = pe.bank_conflict_factor
+        self._known: dict[tuple[int, bool], int] = {}
 
     def axpy_cycles(self, length: Any, *, is_apart: bool = False) -> Any:
         """Return the cycles of y += a x over `length` elements of x in memory, one of many into the same y.
@@ -107,6 +112,14 @@ class Pe:
         Source: Cerebras SDK 2.10 documentation, appendix, for ports and banks of 32-bit operands; GEMM_benchmark.csv
         and CSC_benchmark.csv of pr0f3ss/SpMM_Cerebras for programs whose arrays lie anywhere.
         """
+        if isinstance(length, np.ndarray):
+            return self._axpy_cycles(length, is_apart)
+        # A search for a layout asks for few lengths, each very often.
+        if (key := (length, is_apart)) not in self._known:
+            self._known[key] = self._axpy_cycles(length, is_apart)
+        return self._known[key]
+
+    def _axpy_cycles(self, length: Any, is_apart: bool) -> Any:
         if self._is_wide:
             padded = self._pad * ceil_div(length, self._pad)
             return self._start + ceil_div(padded, self._simd) * (1 if is_apart else self._conflict)
