@@ -9,6 +9,8 @@ its weights, after the replicas have added up their gradients.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -37,29 +39,52 @@ class _Link:
         self.weights = written(work.kernel.weights)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Elements of a sample that a stage holds: while the sample is in flight, or for so many beats."""
+
+    name: str
+    elements: int
+    element_bytes: int
+    beats: int | None = None
+
+
 class Chain:
     """The kernels of a program, repetitions written out, as stages of a pipeline."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.request = program.request
-        works = kernel_works(program)
-        self.links = [
+        self._works = kernel_works(program)
+        self._counts = [segment.count for segment in program.graph.segments]
+        self._parts: dict[tuple[int, bool], tuple[_Part, ...]] = {}
+
+    @cached_property
+    def links(self) -> list[_Link]:
+        """The kernels, one after the other."""
+        return [
             _Link(segment, work, repetition)
-            for segment, kernels in zip(program.graph.segments, works, strict=True)
+            for segment, kernels in zip(self.program.graph.segments, self._works, strict=True)
             for repetition in range(segment.count)
             for work in kernels
         ]
-        self._maker = {name: number for number, link in enumerate(self.links) for name in link.makes}
-        self._readers: dict[str, list[int]] = {}
+
+    @cached_property
+    def _maker(self) -> dict[str, int]:
+        return {name: number for number, link in enumerate(self.links) for name in link.makes}
+
+    @cached_property
+    def _readers(self) -> dict[str, list[int]]:
+        readers: dict[str, list[int]] = {}
         for number, link in enumerate(self.links):
             for name in dict.fromkeys(link.reads):
-                self._readers.setdefault(name, []).append(number)
+                readers.setdefault(name, []).append(number)
+        return readers
 
     @property
     def length(self) -> int:
         """Number of stages."""
-        return len(self.links)
+        return sum(count * len(kernels) for count, kernels in zip(self._counts, self._works, strict=True))
 
     @property
     def filling_beats(self) -> int:
@@ -70,7 +95,11 @@ class Chain:
     def weight_bytes(self) -> int:
         """Of all weights, of trained ones with master copies, optimizer state and gradients."""
         bits, states = self.request.operand_bits, self.request.optimizer_states
-        return sum(weights_bytes(link.work, bits, states) for link in self.links)
+        return sum(
+            count * weights_bytes(work, bits, states)
+            for count, kernels in zip(self._counts, self._works, strict=True)
+            for work in kernels
+        )
 
     def samples(self, replicas: tuple[int, int]) -> int:
         """Of a step, for each of (columns, rows) of replicas; some have one less."""
@@ -146,35 +175,42 @@ class Chain:
 
     def _held(self, number: int, samples: int, is_recomputed: bool) -> Iterator[Held]:
         """Memory of a stage for the samples between their forward and backward pass."""
+        if (number, is_recomputed) not in self._parts:
+            self._parts[number, is_recomputed] = tuple(self._parts_of(number, is_recomputed))
+        in_flight = self._in_flight(number, samples)
+        for part in self._parts[number, is_recomputed]:
+            held = in_flight if part.beats is None else min(part.beats, samples)
+            yield Held(part.name, part.elements, part.element_bytes, held)
+
+    def _parts_of(self, number: int, is_recomputed: bool) -> Iterator[_Part]:
         link = self.links[number]
         kernel, operand_bytes = link.work.kernel, self.request.operand_bits // 8
         tensors = segment_tensors(self.program.graph, link.segment)
         inputs = {tensor.name for tensor in self.program.graph.inputs}
-        in_flight = self._in_flight(number, samples)
         kept = self._kept(link, is_recomputed)
         for name in kept:
-            yield Held(name, math.prod(tensors[name].shape), operand_bytes, in_flight)
+            yield _Part(name, math.prod(tensors[name].shape), operand_bytes)
         if not is_recomputed and not link.work.is_frozen:
             for name in kernel.ops:
                 if width := statistics_width(op_of(link.segment, name)):
-                    yield Held(f"statistics {name}", width * self.program.tokens, SUM_BYTES, in_flight)
+                    yield _Part(f"statistics {name}", width * self.program.tokens, SUM_BYTES)
         for name, written in zip(kernel.reads, link.reads, strict=True):
             # What comes from further back waits until what came the long way is here; deltas wait on the way back.
             if name in inputs:
                 element_bytes = input_element_bytes(tensors[name], self.request.operand_bits)
-                yield Held(name, math.prod(tensors[name].shape), element_bytes, in_flight)
+                yield _Part(name, math.prod(tensors[name].shape), element_bytes)
                 continue
             waits = number - self._maker[written]
             if name not in kept or (is_recomputed and name not in kernel.keeps):
-                yield Held(name, math.prod(tensors[name].shape), operand_bytes, min(waits, samples))
+                yield _Part(name, math.prod(tensors[name].shape), operand_bytes, waits)
         for name, written in zip(kernel.makes, (link.segment.name_of(n) for n in kernel.makes), strict=True):
             readers = self._readers.get(written, [])
             if len(readers) > 1 and not link.work.is_frozen:
                 elements = math.prod(tensors[name].shape)
-                yield Held(f"delta {name}", elements, operand_bytes, min(samples, readers[-1] - readers[0]))
+                yield _Part(f"delta {name}", elements, operand_bytes, readers[-1] - readers[0])
         if (pairs := link.work.pairs) is not None and not link.work.is_frozen:
             elements = pairs.tokens * pairs.width + 2 * pairs.key_tokens * pairs.kv_width
-            yield Held("deltas of queries, keys and values", elements, SUM_BYTES, 1)
+            yield _Part("deltas of queries, keys and values", elements, SUM_BYTES, 1)
 
     def _kept(self, link: _Link, is_recomputed: bool) -> tuple[str, ...]:
         """Tensors that backward needs of each sample: all that ops keep, or the inputs to make them again from."""

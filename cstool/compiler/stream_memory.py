@@ -10,19 +10,25 @@ part at a time.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
 
 from cstool.compiler.kernel_work import KernelWork
 from cstool.compiler.memory import goes_in_parts, keys_and_values, live_at
 from cstool.compiler.program import Life, Program, first_block, frozen_segments, width_per_token
 from cstool.ir import Layout, Pairs, Recompute, Segment, SramEntry
-from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes
+from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes, maximum, minimum
 from cstool.perf.region import key_block
-from cstool.perf.streaming import LEAST_OUTPUTS
+from cstool.perf.streaming import LEAST_OUTPUTS, Layouts
 from cstool.system import System
+
+Entry = tuple[Any, Callable[[], str]]
+"""bytes, and the arithmetic behind them: written when somebody asks, for a search asks for many that nobody reads"""
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,13 @@ class Moment:
 
     whole: tuple[Life, ...]
     passing: tuple[Life, ...]
-    whole_bytes: int
-    passing_bytes: int
+    whole_bytes: Any
+    passing_bytes: Any
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one kernel needs of a PE.
+    """What one kernel needs of a PE; bytes are numbers, or arrays where columns are.
 
     Args:
         segment: number of its segment
@@ -57,27 +63,27 @@ class Need:
 
     segment: int
     work: KernelWork
-    fixed: dict[str, tuple[int, str]]
-    whole: dict[str, tuple[int, str]]
-    passing: dict[str, tuple[int, str]]
+    fixed: dict[str, Entry]
+    whole: dict[str, Entry]
+    passing: dict[str, Entry]
     moments: tuple[Moment, ...]
 
     @cached_property
-    def sizes(self) -> tuple[tuple[int, int, int], ...]:
+    def sizes(self) -> tuple[tuple[Any, Any, Any], ...]:
         """Bytes at each moment: whatever the tokens, per token, and per token of a part."""
         fixed, whole, passing = (
             sum(size for size, _ in held.values()) for held in (self.fixed, self.whole, self.passing)
         )
         return tuple((fixed, whole + each.whole_bytes, passing + each.passing_bytes) for each in self.moments)
 
-    def total_bytes(self, layout: Layout) -> int:
+    def total_bytes(self, layout: Layout | Layouts) -> Any:
         """Of a PE with the tokens of a layout."""
         tokens, part = layout.tokens_per_pe, layout.part.tokens_per_pe
-        return max(fixed + tokens * whole + part * passing for fixed, whole, passing in self.sizes)
+        return maximum(*(fixed + tokens * whole + part * passing for fixed, whole, passing in self.sizes))
 
-    def most_tokens(self, sram_bytes: int) -> int:
+    def most_tokens(self, sram_bytes: int) -> Any:
         """Number of tokens that a PE can hold, none of them in parts; negative or 0 if none."""
-        return min((sram_bytes - fixed) // (whole + passing) for fixed, whole, passing in self.sizes)
+        return minimum(*((sram_bytes - fixed) // (whole + passing) for fixed, whole, passing in self.sizes))
 
     def fewest_parts(self, sram_bytes: int, tokens: int) -> int | None:
         """Number of parts in which so many tokens on a PE fit it; None if they do not, one by one."""
@@ -134,6 +140,7 @@ class StreamMemory:
     """The needs of all kernels with activations over so many columns.
 
     Args:
+        columns: of PEs; a number, or an array of many
         alive: at the moments of the kernels; None to find out
         in_parts: whether tokens go through layers in parts, where they can
     """
@@ -142,13 +149,15 @@ class StreamMemory:
         self,
         program: Program,
         works: tuple[tuple[KernelWork, ...], ...],
-        columns: int,
+        columns: Any,
         recompute: Recompute,
         alive: Alive | None = None,
         in_parts: bool = False,
     ) -> None:
         alive = alive or alive_at_kernels(program, works, is_again=recompute.levels > 0)
         self.program, self.columns, self.recompute = program, columns, recompute
+        self._tiles: dict[int, Any] = {}
+        self._pe = Pe(program.request.system, program.request.operand_bits)
         self.operand_bytes = program.request.operand_bits // 8
         self.system: System = program.request.system
         kept = [self._kept_bytes(number) for number in range(len(works))]
@@ -162,50 +171,47 @@ class StreamMemory:
         }
         """segments through which tokens go in parts, each with what there is of all tokens"""
         carried = self._carried_bytes(first)
-        block_bytes = max(outputs[first:last], default=0)
+        block_bytes = maximum(0, *outputs[first:last])
         blocks = sum(counts[block:last])
         self.needs: list[Need] = []
         for number, kernels in enumerate(works):
             if number < first:
-                others = max(outputs[:first])
-                text = "the input of a block that runs forward alone"
+                others: Entry = maximum(*outputs[:first]), lambda: "the input of a block that runs forward alone"
             elif recompute.levels and number >= block:
                 # What follows the blocks is held as one more where the inputs of all blocks are.
                 held = recompute.kept_blocks + (number == last and recompute.kept_blocks == blocks)
                 # Where the first block follows what runs forward alone, what that leaves is the input of the block.
-                before = kept[first] - outputs[first] + carried if block > first else max(0, carried - block_bytes)
-                others = held * block_bytes + before
-                text = f"inputs of {held:,} blocks x {block_bytes} B"
-                # The first segment does not run again: what it keeps for itself stays.
-                text = f"({text} + {before} B), what backward needs" if before else text
+                before = kept[first] - outputs[first] + carried
+                if block <= first:
+                    before = maximum(0, carried - block_bytes)
+                others = held * block_bytes + before, partial(_inputs_text, held, block_bytes, before)
             else:
                 left = [
                     *((counts[i], kept[i]) for i in range(first, number)),
                     (counts[number] - 1, kept[number]),
                     (1, carried),
                 ]
-                others = sum(count * size for count, size in left)
-                layers = " + ".join(f"{count} x {size} B" for count, size in left if count * size)
-                text = f"({layers or '0 B'}), what backward needs"
+                others = sum(count * size for count, size in left), partial(_kept_text, left)
             for work, moments in zip(kernels, alive[number], strict=True):
-                self.needs.append(self._need(number, work, moments, others, text))
+                self.needs.append(self._need(number, work, moments, others))
 
-    def most_tokens(self) -> int:
+    def most_tokens(self) -> Any:
         """Upper bound of the tokens that a PE can hold."""
-        return min(need.most_tokens(self.system.pe.sram_bytes) for need in self.needs)
+        return minimum(*(need.most_tokens(self.system.pe.sram_bytes) for need in self.needs))
 
     def fewest_parts(self, tokens: int) -> int | None:
         """Number of parts in which so many tokens on a PE go through layers; None where that does not make them fit."""
         parts = [need.fewest_parts(self.system.pe.sram_bytes, tokens) for need in self.needs]
         return None if None in parts else max(found for found in parts if found is not None)
 
-    def outputs_in_flight(self, segment: int, work: KernelWork, layout: Layout) -> int:
+    def outputs_in_flight(self, segment: int, work: KernelWork, layout: Layout | Layouts) -> Any:
         """Accumulators per token of a kernel; where weights are sparse, all that fit."""
         if not work.is_sparse:
             return LEAST_OUTPUTS
         (need,) = (need for need in self.needs if need.segment == segment and need.work is work)
         free = self.system.pe.sram_bytes - need.total_bytes(layout)
-        return LEAST_OUTPUTS + max(0, free) // (SUM_BYTES * self.layout_in(segment, layout).tokens_per_pe)
+        tokens = (layout.part if segment in self.parted else layout).tokens_per_pe
+        return LEAST_OUTPUTS + maximum(0, free) // (SUM_BYTES * tokens)
 
     def layout_in(self, segment: int, layout: Layout) -> Layout:
         """Layout of the tokens that kernels of a segment take at a time."""
@@ -232,19 +238,32 @@ class StreamMemory:
             *((tokens, all_of, life.name, self._entry(life)) for life in moment.whole),
             *((part, some_of, life.name, self._entry(life)) for life in moment.passing),
         ]
-        fixed = [SramEntry(name, *entry) for name, entry in need.fixed.items()]
-        return (*fixed, *(SramEntry(name, n * size, f"{of} x {text}") for n, of, name, (size, text) in held))
+        fixed = [SramEntry(name, size, text()) for name, (size, text) in need.fixed.items()]
+        return (*fixed, *(SramEntry(name, n * size, f"{of} x {text()}") for n, of, name, (size, text) in held))
 
-    def _entry(self, life: Life) -> tuple[int, str]:
+    def _entry(self, life: Life) -> Entry:
         element = self.operand_bytes if life.is_operand else SUM_BYTES
-        return self.tile_bytes(life), f"ceil({life.width:,} / {self.columns}) x {element} B"
+        return self.tile_bytes(life), partial(self._text, life.width, element)
 
-    def tile_bytes(self, life: Life) -> int:
+    def _text(self, elements: int, element_bytes: int) -> str:
+        return f"{self._spread(elements)} x {element_bytes} B"
+
+    def _spread(self, elements: int) -> str:
+        """Return in words what the fullest PE has of so many elements."""
+        return f"ceil({elements:,} / {self.columns})"
+
+    def tile_bytes(self, life: Life) -> Any:
         """Memory of a PE for a token of an activation."""
         size = self.operand_bytes if life.is_operand else SUM_BYTES
-        return size * int(ceil_div(life.width, self.columns))
+        return size * self._tile(life.width)
 
-    def _carried_bytes(self, first: int) -> int:
+    def _tile(self, elements: int) -> Any:
+        """Return what the fullest PE has of so many elements."""
+        if elements not in self._tiles:
+            self._tiles[elements] = ceil_div(elements, self.columns)
+        return self._tiles[elements]
+
+    def _carried_bytes(self, first: int) -> Any:
         """Memory per token of what segments that run forward alone leave for the others, to the end."""
         graph = self.program.graph
         if not first:
@@ -257,42 +276,41 @@ class StreamMemory:
         )
         return sum(map(self.tile_bytes, carried))
 
-    def _kept_bytes(self, segment: int) -> int:
+    def _kept_bytes(self, segment: int) -> Any:
         """Memory that a repetition of a segment keeps for backward, per token."""
         middle = len(self.program.graph.segments[segment].ops)
         lives = self.program.lives[segment]
         return sum(self.tile_bytes(life) for life in lives if life.start < middle <= life.stop)
 
-    def _need(self, segment: int, work: KernelWork, moments: list[list[Life]], others: int, others_text: str) -> Need:
-        pe, columns = self.system.pe, self.columns
-        i = int(ceil_div(work.inputs, columns))
-        fixed = {
-            "code": (pe.code_bytes, "as the system file says"),
-            "stack": (pe.stack_bytes, "as the system file says"),
+    def _need(self, segment: int, work: KernelWork, moments: list[list[Life]], others: Entry) -> Need:
+        pe, graph = self.system.pe, self.program.graph
+        fixed: dict[str, Entry] = {
+            "code": (pe.code_bytes, lambda: "as the system file says"),
+            "stack": (pe.stack_bytes, lambda: "as the system file says"),
         }
-        spread = f"ceil({work.inputs:,} / {columns})"
-        whole: dict[str, tuple[int, str]] = {}
-        passing: dict[str, tuple[int, str]] = {}
-        if i:
+        whole: dict[str, Entry] = {}
+        passing: dict[str, Entry] = {}
+        if work.inputs:
             # Weights on their way in, or sums of gradients on their way out: never both.
-            fixed["weights or gradients in flight"] = (2 * i * SUM_BYTES, f"2 rows x {spread} x {SUM_BYTES} B")
+            size = 2 * self._tile(work.inputs) * SUM_BYTES
+            fixed["weights or gradients in flight"] = (
+                size,
+                lambda: f"2 rows x {self._spread(work.inputs)} x {SUM_BYTES} B",
+            )
             held = passing if segment in self.parted else whole
-            held["accumulators"] = (LEAST_OUTPUTS * SUM_BYTES, f"{LEAST_OUTPUTS} outputs x {SUM_BYTES} B")
+            held["accumulators"] = (LEAST_OUTPUTS * SUM_BYTES, lambda: f"{LEAST_OUTPUTS} outputs x {SUM_BYTES} B")
         if work.vectors:
-            size_bytes = SUM_BYTES * sum(int(ceil_div(size, columns)) for size in work.vectors)
-            sizes = " + ".join(f"ceil({size:,} / {columns})" for size in work.vectors)
-            fixed["biases and norms"] = (size_bytes, f"({sizes}) x {SUM_BYTES} B")
+            size = SUM_BYTES * sum(self._tile(elements) for elements in work.vectors)
+            fixed["biases and norms"] = size, lambda: f"({' + '.join(map(self._spread, work.vectors))}) x {SUM_BYTES} B"
         if (pairs := work.pairs) is not None:
             fixed.update(self._attention_buffers(pairs))
-        graph = self.program.graph
         # The model's inputs stay for the whole micro-batch.
         for tensor in graph.inputs:
             width = width_per_token(tensor, graph.tokens)
             element = input_element_bytes(tensor, self.program.request.operand_bits)
-            text = f"ceil({width:,} / {columns}) x {element} B"
-            whole[tensor.name] = int(ceil_div(width, columns)) * element, text
-        if others:
-            whole["kept of other layers"] = (others, others_text)
+            whole[tensor.name] = self._tile(width) * element, partial(self._text, width, element)
+        if np.any(others[0]):
+            whole["kept of other layers"] = others
         return Need(segment, work, fixed, whole, passing, tuple(self._moment(segment, alive) for alive in moments))
 
     def _moment(self, segment: int, alive: list[Life]) -> Moment:
@@ -303,13 +321,30 @@ class StreamMemory:
             passing = tuple(life for life in alive if life.place not in places)
         return Moment(whole, passing, *(sum(map(self.tile_bytes, lives)) for lives in (whole, passing)))
 
-    def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, tuple[int, str]]]:
-        d, operand = int(ceil_div(pairs.kv_width, self.columns)), self.operand_bytes
-        keys = int(key_block(Pe(self.system, self.program.request.operand_bits), pairs.key_tokens, d))
-        tile = f"{keys} keys x ceil({pairs.kv_width:,} / {self.columns})"
-        yield "keys and values passing by", (2 * 2 * keys * d * operand, f"2 blocks x 2 x {tile} x {operand} B")
-        yield "their deltas", (2 * keys * d * SUM_BYTES, f"2 x {tile} x {SUM_BYTES} B")
-        yield "scores", (2 * keys * SUM_BYTES, f"2 x {keys} keys x {SUM_BYTES} B")
+    def _attention_buffers(self, pairs: Pairs) -> Iterator[tuple[str, Entry]]:
+        d, operand = self._tile(pairs.kv_width), self.operand_bytes
+        keys = key_block(self._pe, pairs.key_tokens, d)
+
+        def tile() -> str:
+            return f"{keys} keys x {self._spread(pairs.kv_width)}"
+
+        yield (
+            "keys and values passing by",
+            (2 * 2 * keys * d * operand, lambda: f"2 blocks x 2 x {tile()} x {operand} B"),
+        )
+        yield "their deltas", (2 * keys * d * SUM_BYTES, lambda: f"2 x {tile()} x {SUM_BYTES} B")
+        yield "scores", (2 * keys * SUM_BYTES, lambda: f"2 x {keys} keys x {SUM_BYTES} B")
+
+
+def _inputs_text(held: int, block_bytes: int, before: int) -> str:
+    text = f"inputs of {held:,} blocks x {block_bytes} B"
+    # The first segment does not run again: what it keeps for itself stays.
+    return f"({text} + {before} B), what backward needs" if before else text
+
+
+def _kept_text(left: list[tuple[int, int]]) -> str:
+    layers = " + ".join(f"{count} x {size} B" for count, size in left if count * size)
+    return f"({layers or '0 B'}), what backward needs"
 
 
 def _of_all_tokens(segment: Segment, lives: tuple[Life, ...]) -> list[Life]:

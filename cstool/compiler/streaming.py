@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from cstool.compiler.artifact import with_step
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program, first_block, memoryx_need
+from cstool.compiler.stage import NEVER, IntArray
 from cstool.compiler.stream_memory import Need, StreamMemory, alive_at_kernels
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
 from cstool.perf.micro_batches import even_size, even_sizes
 from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
+from cstool.perf.phases import Phases
+from cstool.perf.streaming import Layouts, hop_latency_cycles, stream_of, streamed_phases
 
 COLORS = (
     "weights",
@@ -168,6 +173,8 @@ class _Search:
         self.program, self.works, self.costs, self.request = program, costs.works, costs, program.request
         self.alive = [alive_at_kernels(program, self.works, is_again) for is_again in (False, True)]
         self.fabric = program.request.system.fabric
+        self._over_groups: dict[int, Layouts] = {}
+        self._on_fewer: dict[Layout, Layouts] = {}
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
         sizes = list(even_sizes(samples, asked or samples))
@@ -221,66 +228,79 @@ class _Search:
         return replace(chosen, fastest=None if fastest is chosen else fastest, why_again=why)
 
     def _with(self, recompute: Recompute, sizes: Sequence[int]) -> _Choice | None:
-        groups = self._groups(sizes[0])
-        memories = [self._memory(self.fabric.width // count, recompute) for count in groups]
-        most = [memory.most_tokens() for memory in memories]
-        found: list[list[_Choice]] = []
+        groups = self._groups(sizes[0])[:, None]
+        memory = self._memory(self.fabric.width // groups, recompute)
+        most = memory.most_tokens()
+        best: tuple[int, IntArray, int, Layouts] | None = None
+        tried = 0
         for size in sizes:
-            fitting = [
-                _Choice(layout, memory, size)
-                for count, memory, tokens in zip(groups, memories, most, strict=True)
-                # Each group has whole samples.
-                if count <= size
-                for layout in self.layouts(count, size)
-                if layout.tokens_per_pe <= tokens
-            ]
-            if fitting:
-                found.append(fitting)
-            if len(found) == SIZES:
+            # For all choices of what is computed again.
+            layouts = self._over_groups.setdefault(size, self.layouts(groups, size))
+            # Each group has whole samples. A whole number of bank rows may be what there is anyway.
+            fits = (groups <= size) & (layouts.tokens_per_pe <= most)
+            fits[:, 1] &= layouts.tokens_per_pe[:, 0] < layouts.tokens_per_pe[:, 1]
+            if not fits.any():
+                continue
+            steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER)
+            if best is None or steps.min() < best[0]:
+                best = int(steps.min()), steps.ravel(), size, layouts
+            tried += 1
+            if tried == SIZES:
                 break
-        if not found:
+        if best is None:
             return None
-        best = sorted(min(found, key=lambda fitting: min(map(self.costs.step, fitting))), key=self.costs.step)
-        return min((self._narrowed(choice, recompute) for choice in best[:NARROWED]), key=self.costs.step)
+        _, steps, size, layouts = best
+        first = [int(n) for n in steps.argsort(kind="stable")[:NARROWED] if steps[n] < NEVER]
+        fields = [np.broadcast_to(each, fits.shape).ravel()[first] for each in layouts.fields]
+        widest = [Layout(*map(int, each)) for each in zip(*fields, strict=True)]
+        return min((self._narrowed(layout, size, recompute) for layout in widest), key=self.costs.step)
 
-    def _narrowed(self, widest: _Choice, recompute: Recompute) -> _Choice:
+    def _narrowed(self, widest: Layout, size: int, recompute: Recompute) -> _Choice:
         """Return the choice on fewer columns, where that is faster: sums of a token have a shorter way.
 
         Of the columns that are enough for some number of inputs to a PE, the fewest count. With ever fewer columns PEs
         have ever more to do, so the search ends where a few in a row are no gain.
         """
-        best, lost = widest, 0
-        for columns in self._fewer(widest.layout.columns):
-            memory = self._memory(columns, recompute)
-            choice = _Choice(replace(widest.layout, columns=columns), memory, widest.micro_batch_size)
-            fits = choice.layout.tokens_per_pe <= memory.most_tokens()
-            if fits and self.costs.step(choice) < self.costs.step(best):
-                best, lost = choice, 0
+        layouts = self._fewer(widest)
+        columns = layouts.columns
+        memory = self._memory(columns, recompute)
+        fits = widest.tokens_per_pe <= memory.most_tokens()
+        steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER).tolist()
+        best = lost = 0
+        for number in range(1, len(columns)):
+            if steps[number] < steps[best]:
+                best, lost = number, 0
             else:
                 lost += 1
             if lost == NO_GAIN:
                 break
-        return best
+        layout = replace(widest, columns=int(columns[best]))
+        return _Choice(layout, self._memory(layout.columns, recompute), size)
 
-    def _fewer(self, widest: int) -> list[int]:
-        """Return the numbers of columns below the widest that are worth a try, in descending order."""
-        found = set()
-        for inputs in {work.inputs for works in self.works for work in works} - {0}:
-            least = int(ceil_div(inputs, widest))
-            found |= {int(ceil_div(inputs, each)) for each in (*range(least, least + 4), *(least * n for n in FOLDS))}
-        return sorted((columns for columns in found if columns < widest), reverse=True)
+    def _fewer(self, widest: Layout) -> Layouts:
+        """Return a layout, and it with the numbers of columns below that are worth a try, in descending order."""
+        if widest not in self._on_fewer:
+            found = set()
+            for inputs in {work.inputs for works in self.works for work in works} - {0}:
+                least = int(ceil_div(inputs, widest.columns))
+                for each in (*range(least, least + 4), *(least * n for n in FOLDS)):
+                    found.add(int(ceil_div(inputs, each)))
+            fewer = sorted((columns for columns in found if columns < widest.columns), reverse=True)
+            columns = np.array([widest.columns, *fewer])
+            self._on_fewer[widest] = Layouts(widest.groups, columns, widest.rows, widest.tokens_per_pe)
+        return self._on_fewer[widest]
 
     def _in_parts(self, recompute: Recompute) -> _Choice | None:
         """Return the best layout of one sample whose tokens go through layers in as few parts as fit, more than one."""
         memory = self._memory(self.fabric.width, recompute, in_parts=True)
         fitting = [
             _Choice(replace(layout, parts=parts), memory, 1)
-            for layout in self.layouts(1, 1)
+            for layout in self._of_groups(1, 1)
             if (parts := memory.fewest_parts(layout.tokens_per_pe) or 1) > 1
         ]
         return min(fitting, key=self.costs.step, default=None)
 
-    def _memory(self, columns: int, recompute: Recompute, in_parts: bool = False) -> StreamMemory:
+    def _memory(self, columns: Any, recompute: Recompute, in_parts: bool = False) -> StreamMemory:
         alive = self.alive[recompute.levels > 0]
         return StreamMemory(self.program, self.works, columns, recompute, alive, in_parts)
 
@@ -309,14 +329,14 @@ class _Search:
         size = self.tries[-1][-1]
 
         def fullest(groups: int) -> tuple[int, Need]:
-            layout = self.layouts(groups, size)[0]
+            layout = self._of_groups(groups, size)[0]
             if size == 1:
                 layout = replace(layout, parts=layout.tokens_per_pe)
             need = self._memory(layout.columns, recompute, in_parts=size == 1).fullest(layout)
             return need.total_bytes(layout), need
 
         # In the layout that comes closest.
-        need_bytes, need = min(map(fullest, self._groups(size)), key=lambda found: found[0])
+        need_bytes, need = min(map(fullest, self._groups(size).tolist()), key=lambda found: found[0])
         system = self.request.system
         samples = "one sample" if size == 1 else f"a micro-batch of {size} samples"
         again = ", even if every layer is computed again" if recompute.levels else ""
@@ -327,17 +347,26 @@ class _Search:
             f"{need_bytes:,} bytes",
         )
 
-    def _groups(self, size: int) -> range:
+    def _groups(self, size: int) -> IntArray:
         """Numbers of column groups to try for micro-batches of at most a size: each has whole samples."""
-        return range(1, min(size, self.fabric.width, MOST_GROUPS) + 1)
+        return np.arange(1, min(size, self.fabric.width, MOST_GROUPS) + 1)
 
-    def layouts(self, groups: int, micro_batch_size: int) -> list[Layout]:
-        """Return the layouts of a micro-batch over so many groups: over all rows, or fewer with whole bank rows."""
-        tokens = int(ceil_div(micro_batch_size, groups)) * self.program.tokens
-        rows, columns = self.fabric.height, self.fabric.width // groups
-        even = int(ceil_div(tokens, rows))
-        aligned = Pe(self.request.system, self.request.operand_bits).whole_bank_rows(even)
-        return [Layout(groups, columns, int(ceil_div(tokens, per_pe)), per_pe) for per_pe in sorted({even, aligned})]
+    def layouts(self, groups: IntArray, micro_batch_size: int) -> Layouts:
+        """Return layouts of a micro-batch, (groups, 2): over all rows, and over fewer with whole rows of banks.
+
+        Args:
+            groups: numbers of groups of columns, one in each row
+        """
+        tokens = ceil_div(micro_batch_size, groups) * self.program.tokens
+        even = ceil_div(tokens, self.fabric.height)
+        per_pe = np.hstack([even, self.costs.pe.whole_bank_rows(even)])
+        return Layouts(groups, self.fabric.width // groups, ceil_div(tokens, per_pe), per_pe)
+
+    def _of_groups(self, groups: int, micro_batch_size: int) -> list[Layout]:
+        """Return the layouts over so many groups, each once."""
+        fields = self.layouts(np.array([[groups]]), micro_batch_size).fields
+        found = zip(*(np.broadcast_to(each, (1, 2)).ravel().tolist() for each in fields), strict=True)
+        return list(dict.fromkeys(Layout(*each) for each in found))
 
 
 class _Costs:
@@ -351,21 +380,57 @@ class _Costs:
         self.pe = Pe(program.request.system, program.request.operand_bits)
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
+        self._totals: dict[tuple[Layouts, int, int, int], tuple[Any, Any]] = {}
         self._steps: dict[_Choice, int] = {}
 
     def step(self, choice: _Choice) -> int:
         """Return the cycles of the kernels of a step on one CSX: what layouts are chosen by."""
         if choice not in self._steps:
-            per_micro_batch = 0
-            for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
-                times = count * choice.memory.parts_in(segment, choice.layout)
-                again = self._levels(choice, segment)
-                for number in range(len(kernels)):
-                    cycles = self._of_part(choice, segment, number)
-                    per_micro_batch += times * (cycles.total + again * cycles.forward.cycles)
-            micro_batches = int(ceil_div(self.request.samples_per_csx, choice.micro_batch_size))
-            self._steps[choice] = micro_batches * per_micro_batch
+            per_micro_batch = sum(
+                count * self.kernel(choice, segment, number).total
+                for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True))
+                for number in range(len(kernels))
+            )
+            self._steps[choice] = self._micro_batches(choice.micro_batch_size) * per_micro_batch
         return self._steps[choice]
+
+    def steps(self, layouts: Layouts, memory: StreamMemory, samples: int) -> IntArray:
+        """Return what `step` has for many layouts, with micro-batches of so many samples."""
+        per_micro_batch = np.zeros(1, np.int64)
+        for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
+            levels = self._levels(memory, segment)
+            for number, work in enumerate(kernels):
+                key = layouts, samples, segment, number
+                # What is in flight of a sparse kernel depends on the memory that is left.
+                if (found := self._totals.get(key)) is None or work.is_sparse:
+                    phases = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
+                    latency = hop_latency_cycles(self.pe, layouts)
+                    forward, delta, gradient = (limits.total(latency) for limits in phases.all)
+                    found = self._totals[key] = forward, forward + delta + gradient
+                forward, once = found
+                per_micro_batch = per_micro_batch + count * (once + levels * forward)
+        return per_micro_batch * self._micro_batches(samples)
+
+    def _micro_batches(self, samples: int) -> int:
+        return int(ceil_div(self.request.samples_per_csx, samples))
+
+    def _levels(self, memory: StreamMemory, segment: int) -> int:
+        """How often kernels of a segment run forward once more."""
+        is_inner = self.first_block <= segment < len(self.works) - 1
+        return memory.recompute.levels if is_inner else 0
+
+    def _phases(self, layout: Layout | Layouts, samples: int, work: KernelWork, in_flight: Any) -> Phases:
+        phases = streamed_phases(
+            self.pe,
+            work.work,
+            layout,
+            samples,
+            self.stream,
+            needs_delta=work.needs_delta,
+            outputs_in_flight=in_flight,
+            tokens=self.tokens,
+        )
+        return phases.forward_alone() if work.is_frozen else phases
 
     def fabric(self, choice: _Choice) -> int:
         """Return the cycles in which the PEs of a CSX are at work in a step, which takes no less."""
@@ -379,35 +444,19 @@ class _Costs:
 
     def kernel(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
         """Return the cycles of a kernel of a segment for one micro-batch."""
-        cycles, parts = self._of_part(choice, segment, number), choice.memory.parts_in(segment, choice.layout)
-        forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
-        return KernelCycles(forward, delta, gradient, self._levels(choice, segment))
-
-    def _levels(self, choice: _Choice, segment: int) -> int:
-        """How often kernels of a segment run forward once more."""
-        is_inner = self.first_block <= segment < len(self.works) - 1
-        return choice.memory.recompute.levels if is_inner else 0
-
-    def _of_part(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
-        """Return the cycles of a kernel for the tokens that it takes at a time, nothing computed again."""
-        work, samples = self.works[segment][number], choice.micro_batch_size
-        in_flight = choice.memory.outputs_in_flight(segment, work, choice.layout)
-        layout = choice.memory.layout_in(segment, choice.layout)
+        work, memory, samples = self.works[segment][number], choice.memory, choice.micro_batch_size
+        in_flight, parts = (
+            memory.outputs_in_flight(segment, work, choice.layout),
+            memory.parts_in(segment, choice.layout),
+        )
+        layout = memory.layout_in(segment, choice.layout)
         key = segment, number, layout, samples, in_flight
         if key not in self._kernels:
-            phases = streamed_phases(
-                self.pe,
-                work.work,
-                layout,
-                samples,
-                self.stream,
-                needs_delta=work.needs_delta,
-                outputs_in_flight=in_flight,
-                tokens=self.tokens,
-            )
-            phases = phases.forward_alone() if work.is_frozen else phases
+            phases = self._phases(layout, samples, work, in_flight)
             self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
-        return self._kernels[key]
+        cycles = self._kernels[key]
+        forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
+        return KernelCycles(forward, delta, gradient, self._levels(memory, segment))
 
 
 def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:

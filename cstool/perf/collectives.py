@@ -9,14 +9,19 @@ multicast has one ramp at each end.
   second begins when the first has ended.
 - *tree*: in each round half of those that are left send all that they have to the other half.
 
-Starts of operations and of tasks are left out: docs/fabric_cycles.md has them beside the simulated fabric.
+Starts of operations and of tasks are left out: docs/fabric_cycles.md has them beside the simulated fabric. Numbers of
+PEs and elements are integers or integer arrays.
 
 Source: Luczynski et al., "Near-Optimal Wafer-Scale Reduce", HPDC '24, arXiv 2404.15888, for these patterns, 2 T_R + 2
 and what each costs; rounded to whole groups here.
 """
 
 import math
+from typing import Any
 
+import numpy as np
+
+from cstool.perf.pe import ceil_div, minimum
 from cstool.system import Links
 
 READ_CYCLES = 1
@@ -28,7 +33,7 @@ Source: 95 to 97 cycles in public measurements of the all-reduce library of the 
 """
 
 
-def chain_cycles(links: Links, pes: int, elements: int, apart: int = 1) -> int:
+def chain_cycles(links: Links, pes: Any, elements: Any, apart: Any = 1) -> Any:
     """Return the cycles to add up so many elements of each PE, from neighbour to neighbour.
 
     Args:
@@ -44,10 +49,10 @@ def chain_cycles(links: Links, pes: int, elements: int, apart: int = 1) -> int:
     58
     """
     step = 2 * links.ramp_cycles + READ_CYCLES + apart * links.hop_cycles
-    return elements + (pes - 1) * step if pes > 1 else 0
+    return (elements + (pes - 1) * step) * (pes > 1)
 
 
-def two_phase_cycles(links: Links, pes: int, elements: int) -> int:
+def two_phase_cycles(links: Links, pes: Any, elements: Any) -> Any:
     """Return the cycles to add up over chains of about the square root of the PEs, then over their last PEs.
 
     Example: 16 PEs are 4 chains of 4, 4 + 3 x 6 cycles, and a chain of 4 that are 4 hops apart, 4 + 3 x 9.
@@ -56,12 +61,12 @@ def two_phase_cycles(links: Links, pes: int, elements: int) -> int:
     >>> two_phase_cycles(load_system("cs2").links, 16, 4)
     53
     """
-    size = math.isqrt(pes - 1) + 1 if pes > 1 else 1
-    groups = -(-pes // size)
+    size = _square_root(pes - 1) + 1
+    groups = ceil_div(pes, size)
     return chain_cycles(links, size, elements) + chain_cycles(links, groups, elements, apart=size)
 
 
-def tree_cycles(links: Links, pes: int, elements: int) -> int:
+def tree_cycles(links: Links, pes: Any, elements: Any) -> Any:
     """Return the cycles to add up in rounds, over 1, 2, 4 ... hops.
 
     Example: 8 PEs, 3 rounds of 16 elements, two ramps and a cycle to read, and 1 + 2 + 4 hops.
@@ -70,11 +75,11 @@ def tree_cycles(links: Links, pes: int, elements: int) -> int:
     >>> tree_cycles(load_system("cs2").links, 8, 16)
     70
     """
-    rounds = (pes - 1).bit_length()
+    rounds = _bits(pes - 1)
     return rounds * (elements + 2 * links.ramp_cycles + READ_CYCLES) + (pes - 1) * links.hop_cycles
 
 
-def reduce_cycles(links: Links, pes: int, elements: int) -> int:
+def reduce_cycles(links: Links, pes: Any, elements: Any) -> Any:
     """Return the cycles of the cheapest way to add up so many elements of each PE; none over one PE.
 
     Of many elements a chain is cheapest, of few a tree; two phases lie between.
@@ -83,22 +88,20 @@ def reduce_cycles(links: Links, pes: int, elements: int) -> int:
     >>> [reduce_cycles(load_system("cs2").links, 750, n) for n in (1, 64, 100_000)]  # tree, two phases, chain
     [809, 1148, 104494]
     """
-    return min(way(links, pes, elements) for way in (chain_cycles, two_phase_cycles, tree_cycles))
+    return minimum(*(way(links, pes, elements) for way in (chain_cycles, two_phase_cycles, tree_cycles)))
 
 
-def broadcast_cycles(links: Links, pes: int, elements: int) -> int:
+def broadcast_cycles(links: Links, pes: Any, elements: Any) -> Any:
     """Return the cycles until the last of so many PEs has read all elements; none for one PE.
 
     >>> from cstool.system import load_system
     >>> broadcast_cycles(load_system("cs2").links, 8, 16)  # 16 + 7 hops + 2 x 2 + 1
     28
     """
-    if pes == 1:
-        return 0
-    return elements + (pes - 1) * links.hop_cycles + 2 * links.ramp_cycles + READ_CYCLES
+    return (elements + (pes - 1) * links.hop_cycles + 2 * links.ramp_cycles + READ_CYCLES) * (pes > 1)
 
 
-def allreduce_cycles(links: Links, pes: int, elements: int) -> int:
+def allreduce_cycles(links: Links, pes: Any, elements: Any) -> Any:
     """Return the cycles until each PE of a line has the sums: added up, then sent back."""
     return reduce_cycles(links, pes, elements) + broadcast_cycles(links, pes, elements)
 
@@ -124,7 +127,7 @@ def wafer_allreduce_cycles(links: Links, width: int, height: int, elements: int)
     """
     halves = [pes // 2 + 1 for pes in (width, height) if pes > 1]
     second = [elements * (pes > 2) for pes in (width, height) if pes > 1]
-    return sum(allreduce_cycles(links, half, elements) for half in halves) + sum(second)
+    return int(sum(allreduce_cycles(links, half, elements) for half in halves) + sum(second))
 
 
 def corner_allreduce_cycles(links: Links, width: int, height: int, elements: int) -> int:
@@ -149,4 +152,14 @@ def software_allreduce_cycles(links: Links, width: int, height: int, elements: i
     """
     axes = [pes for pes in (width, height) if pes > 1]
     chains = sum(chain_cycles(links, pes, elements) + broadcast_cycles(links, pes, elements) for pes in axes)
-    return chains + RECONFIGURE_CYCLES * len(axes)
+    return int(chains) + RECONFIGURE_CYCLES * len(axes)
+
+
+def _square_root(values: Any) -> Any:
+    """Return square roots, rounded down."""
+    return np.sqrt(values).astype(np.int64) if isinstance(values, np.ndarray) else math.isqrt(values)
+
+
+def _bits(values: Any) -> Any:
+    """Return the number of bits of each."""
+    return np.frexp(values)[1].astype(np.int64) if isinstance(values, np.ndarray) else values.bit_length()

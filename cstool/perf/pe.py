@@ -162,15 +162,15 @@ class Pe:
         reads = ceil_div(moved * (2 - is_cached), self._read)
         return self._start + maximum(ceil_div(length, self._simd), reads, ceil_div(moved, self._write))
 
-    def whole_bank_rows(self, length: int) -> int:
-        """Return the shortest vector that is no shorter and whose reads do not meet: a whole number of bank rows.
+    def whole_bank_rows(self, length: Any) -> Any:
+        """Return the length of the shortest vector, no shorter, whose reads do not meet: a whole number of bank rows.
 
         >>> from cstool.system import load_system
         >>> Pe(load_system("cs2"), 16).whole_bank_rows(13)
         16
         """
         elements = max(1, self._bank_row_bytes // self.operand_bytes)
-        return int(elements * ceil_div(length, elements))
+        return elements * ceil_div(length, elements)
 
     def vector_cycles(self, elements: Any, ops: int) -> Any:
         """Return the cycles of `ops` vector instructions of 32 bits over so many elements, start-up left out.

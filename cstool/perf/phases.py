@@ -45,6 +45,10 @@ class Limits:
         """The four run beside each other: the largest counts; latencies come on top."""
         return maximum(self.compute_cycles, self.link, self.ingress, self.egress) + self.latency
 
+    def total(self, latency_cycles: Any) -> Any:
+        """Return the cycles, `latency_cycles` more where there is work at all."""
+        return self.cycles + latency_cycles * ((self.compute + self.link + self.ingress + self.egress) > 0)
+
     def phase(self, latency_cycles: int = 0) -> PhaseCycles:
         """Return plain numbers; `latency_cycles` more where there is work at all."""
         compute, link, ingress, egress = map(int, (self.compute_cycles, self.link, self.ingress, self.egress))

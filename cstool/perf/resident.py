@@ -107,7 +107,7 @@ def _sums(pe: Pe, pes: int, elements: int) -> int:
     """Cycles to add up so many elements along a line of PEs, and to send the sums back."""
     if not elements:
         return 0
-    return pe.system.pe.call_cycles + allreduce_cycles(pe.system.links, pes, elements)
+    return pe.system.pe.call_cycles + int(allreduce_cycles(pe.system.links, pes, elements))
 
 
 def tile(pe: Pe, item: MatMul) -> tuple[int, int, int]:

@@ -32,16 +32,39 @@ and the order within a row of W, are this project's reading; the vendor has publ
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from cstool.ir import Layout, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.perf.collectives import READ_CYCLES, allreduce_cycles, chain_cycles, reduce_cycles
-from cstool.perf.pe import Pe, ceil_div
+from cstool.perf.pe import Pe, ceil_div, maximum
 from cstool.perf.phases import Limits, Phases
 from cstool.perf.region import query_cycles
 from cstool.system import System
 
 LEAST_OUTPUTS = 2
 """accumulators per token that a PE has: one at work, one whose partial sum is passed on"""
+
+
+@dataclass(frozen=True, eq=False)
+class Layouts:
+    """Many layouts at once, samples whole: fields as those of `Layout`, in arrays of integers that broadcast."""
+
+    groups: Any
+    columns: Any
+    rows: Any
+    tokens_per_pe: Any
+
+    @property
+    def fields(self) -> tuple[Any, Any, Any, Any]:
+        """In the order of those of `Layout`."""
+        return self.groups, self.columns, self.rows, self.tokens_per_pe
+
+    @property
+    def part(self) -> "Layouts":
+        """See `Layout.part`."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -90,18 +113,18 @@ def stream_of(system: System, operand_bits: int) -> Stream:
 def streamed_phases(
     pe: Pe,
     work: Sequence[OpWork],
-    layout: Layout,
+    layout: Layout | Layouts,
     samples: int,
     stream: Stream,
     *,
     needs_delta: bool = True,
-    outputs_in_flight: int = LEAST_OUTPUTS,
+    outputs_in_flight: Any = LEAST_OUTPUTS,
     tokens: int | None = None,
 ) -> Phases:
     """Return the limits of a kernel for one micro-batch.
 
     Args:
-        layout: of the activations of the micro-batch
+        layout: of the activations of the micro-batch, or many; limits are arrays then
         stream: what weights take on their way in, gradients on their way out
         needs_delta: whether something before the kernel wants its delta; if not, products need none
         outputs_in_flight: accumulators per token; by so many rows of a sparse W may columns be apart
@@ -146,15 +169,15 @@ def streamed_phases(
     return phases
 
 
-def _part_of(layout: Layout, item: OpWork, tokens: int | None) -> Layout:
+def _part_of(layout: Layout | Layouts, item: OpWork, tokens: int | None) -> Layout | Layouts:
     """Return the layout of what an op works on, where that is fewer of the tokens of a sample."""
     own = (item.all_tokens if isinstance(item, MatMul) else None) or item.tokens
     if tokens is None or own >= tokens:
         return layout
-    return replace(layout, tokens_per_pe=int(ceil_div(layout.tokens_per_pe * own, tokens)))
+    return replace(layout, tokens_per_pe=ceil_div(layout.tokens_per_pe * own, tokens))
 
 
-def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
+def busiest_axpys(item: MatMul, columns: Any, outputs_in_flight: Any) -> Any:
     """Number of weights that the column of PEs with most of them gets, over all outputs.
 
     Of a dense W that is outputs x ceil(inputs / columns). The non-zeros of a sparse one, at density d, are where they
@@ -174,10 +197,14 @@ def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
     >>> busiest_axpys(MatMul(1, 15_000, 12_000, nonzeros=18_000_000), 750, 64)
     31323
     """
-    of_output = int(ceil_div(item.inputs, columns))
+    of_output = ceil_div(item.inputs, columns)
     dense = item.outputs * of_output
     if item.nonzeros is None:
         return dense
+    if isinstance(columns, np.ndarray) or isinstance(outputs_in_flight, np.ndarray):
+        # One after the other: a logarithm of an array may be another one in its last bit.
+        each = np.broadcast(columns, outputs_in_flight)
+        return np.array([busiest_axpys(item, int(c), int(n)) for c, n in each], np.int64).reshape(each.shape)
     density = item.nonzeros / (item.inputs * item.outputs)
     apart = min(outputs_in_flight, item.outputs)
     elements = apart * of_output
@@ -188,7 +215,7 @@ def busiest_axpys(item: MatMul, columns: int, outputs_in_flight: int) -> int:
     return min(dense, math.ceil(mean + item.outputs / apart * spread))
 
 
-def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
+def hop_latency_cycles(pe: Pe, layout: Layout | Layouts) -> Any:
     """Return the cycles until a phase of a kernel runs on the farthest PE: it is called, and hears past all groups.
 
     What sums over PEs take longer than their elements is latency, too; each op adds its own.
@@ -202,9 +229,9 @@ def hop_latency_cycles(pe: Pe, layout: Layout) -> int:
     return pe.system.pe.call_cycles + hops + 2 * links.ramp_cycles + READ_CYCLES
 
 
-def _sum_latency(pe: Pe, pes: int, elements: int) -> int:
+def _sum_latency(pe: Pe, pes: Any, elements: Any) -> Any:
     """Return the cycles that sums over a line of PEs take beside those of their elements, the cheapest way."""
-    return max(0, reduce_cycles(pe.system.links, pes, elements) - elements) if pes > 1 and elements else 0
+    return maximum(0, reduce_cycles(pe.system.links, pes, elements) - elements) * ((pes > 1) & (elements > 0))
 
 
 def edge_cycles(pe: Pe, count_bytes: int) -> int:
@@ -223,9 +250,9 @@ def _add_matmul(
     phases: Phases,
     pe: Pe,
     item: MatMul,
-    layout: Layout,
+    layout: Layout | Layouts,
     stream: Stream,
-    outputs_in_flight: int,
+    outputs_in_flight: Any,
     needs_delta: bool,
 ) -> None:
     if item.all_tokens is not None:
@@ -235,14 +262,14 @@ def _add_matmul(
     arriving = busiest_axpys(item, layout.columns, outputs_in_flight)
     products = arriving * pe.axpy_cycles(t)
     edge = edge_cycles(pe, stream.matrix_bytes(item))
-    partial = item.outputs * (t if layout.columns > 1 else 0)
+    partial = item.outputs * t * (layout.columns > 1)
     compute = products + item.outputs * pe.partial_sum_cycles(t, layout.columns)
     latency = _sum_latency(pe, layout.columns, item.outputs * t)
-    phases.forward.add(compute=compute, link=max(partial, arriving), ingress=edge, latency=latency)
+    phases.forward.add(compute=compute, link=maximum(partial, arriving), ingress=edge, latency=latency)
     deltas = item.outputs * pe.wavelets(t)
     if needs_delta:
         in_place = arriving * pe.axpy_in_place_cycles(t)
-        phases.delta.add(compute=in_place, link=max(deltas, arriving), ingress=edge)
+        phases.delta.add(compute=in_place, link=maximum(deltas, arriving), ingress=edge)
     if item.is_repeated:
         # The row of W that arrives for the delta serves both products; its weights pass along the column once.
         phases.delta.add(compute=compute, link=partial, latency=latency)
@@ -257,18 +284,18 @@ def _add_matmul(
     out = edge_cycles(pe, part.weights * stream.gradient_bytes)
     # The groups' sums are as far apart as a group is wide.
     beyond = chain_cycles(pe.system.links, layout.groups, leaving, apart=layout.columns) - leaving
-    latency = _sum_latency(pe, layout.rows, leaving) + max(0, beyond)
+    latency = _sum_latency(pe, layout.rows, leaving) + maximum(0, beyond)
     compute = leaving * pe.axpy_cycles(t) + sums
-    phases.gradient.add(compute=compute, link=max(leaving, deltas), egress=out, latency=latency)
+    phases.gradient.add(compute=compute, link=maximum(leaving, deltas), egress=out, latency=latency)
 
 
 def _add_experts(
     phases: Phases,
     pe: Pe,
     item: MatMul,
-    layout: Layout,
+    layout: Layout | Layouts,
     stream: Stream,
-    outputs_in_flight: int,
+    outputs_in_flight: Any,
     needs_delta: bool,
 ) -> None:
     """Add the products of experts, those that are alike together; what they wait for one another is latency."""
@@ -276,7 +303,7 @@ def _add_experts(
     groups = []
     for experts, share in item.shares:
         # A PE multiplies a weight with those of its tokens that chose the expert.
-        t = math.ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
+        t = _ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
         nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
         trained = None if item.trained is None else item.trained * experts // item.experts
         kept = None if item.trained_nonzeros is None else int(ceil_div(item.trained_nonzeros * experts, item.experts))
@@ -296,12 +323,16 @@ def _add_experts(
         limits.add(together.compute, together.link, together.ingress, together.egress, together.latency + waiting)
 
 
-def _add_row_sums(phases: Phases, pe: Pe, item: RowSums, layout: Layout) -> None:
+def _ceil(values: Any) -> Any:
+    return np.ceil(values).astype(np.int64) if isinstance(values, np.ndarray) else math.ceil(values)
+
+
+def _add_row_sums(phases: Phases, pe: Pe, item: RowSums, layout: Layout | Layouts) -> None:
     """Each PE adds its own as they pass; the totals come back. What follows waits for the way there and back."""
     is_shared = layout.columns > 1
     for limits, values in ((phases.forward, item.forward), (phases.delta, item.backward)):
         elements = values * layout.tokens_per_pe
         compute = pe.partial_sum_cycles(elements, layout.columns)
-        there_and_back = allreduce_cycles(pe.system.links, layout.columns, elements) if elements else 0
-        latency = max(0, there_and_back - 2 * elements)
+        there_and_back = allreduce_cycles(pe.system.links, layout.columns, elements)
+        latency = maximum(0, there_and_back - 2 * elements) * (elements > 0)
         limits.add(compute=compute, link=2 * elements * is_shared, latency=latency)
