@@ -2,11 +2,16 @@
 
 import heapq
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from cstool.compiler.columns import Column
 from cstool.compiler.stage import NEVER, WAYS, IntArray, Known, PipelineStage, either_way, fitting_cycles
+
+
+BLOCK = 8
+"""widths that are computed at a time: when a width is asked for, those beside it often are"""
 
 
 class Dealer:
@@ -21,11 +26,14 @@ class Dealer:
         """Return the cycles of a stage by its rows, from 1 up; more rows never take longer."""
         if (stage, width) not in self._known:
             each = self.stages[stage]
-            alike = each.alike, width, len(self._rows)
+            block, place = divmod(width, BLOCK)
+            alike = each.alike, block, len(self._rows)
             if alike not in self._columns:
-                self._columns[alike] = either_way(each, width, self._rows)
-            table = fitting_cycles(each, self._columns[alike], width * self._rows)
-            self._known[stage, width] = np.minimum.accumulate(table)
+                widths = np.arange(max(1, block * BLOCK), (block + 1) * BLOCK)
+                self._columns[alike] = either_way(each, widths[:, None], self._rows)
+            place -= block == 0
+            ways = [tuple(_row(size, place) for size in way) for way in self._columns[alike]]
+            self._known[stage, width] = np.minimum.accumulate(fitting_cycles(each, ways, width * self._rows))
         return self._known[stage, width]
 
     def least_rows(self, stage: int, width: int, bound: int) -> int:
@@ -65,6 +73,11 @@ class Dealer:
         if rows is None:
             return NEVER
         return max(int(self.cycles(column.first + n, column.width)[count - 1]) for n, count in enumerate(rows))
+
+
+def _row(table: Any, number: int) -> Any:
+    """Return one row of what may be the same in all rows, or a number."""
+    return table[min(number, len(table) - 1)] if isinstance(table, np.ndarray) and table.ndim == 2 else table
 
 
 def widen(dealer: Dealer, columns: Sequence[Column], free: int) -> list[Column]:

@@ -191,7 +191,9 @@ _Named = TypeVar("_Named", Tensor, Weight)
 
 
 def _numbered(name: str, n: int) -> str:
-    return name.replace("{n+2}", str(n + 2)).replace("{n+1}", str(n + 1)).replace("{n}", str(n))
+    if "{n+" in name:
+        name = name.replace("{n+2}", str(n + 2)).replace("{n+1}", str(n + 1))
+    return name.replace("{n}", str(n))
 
 
 @dataclass(frozen=True)
