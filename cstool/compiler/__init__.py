@@ -2,7 +2,6 @@
 
 from cstool.compiler.cache import keep_artifact
 from cstool.compiler.compile import (
-    compile_micro_batch,
     compile_model,
     compile_or_load,
     compile_to_kernels,

@@ -34,7 +34,8 @@ class _Link:
         def written(names: Sequence[str]) -> list[str]:
             return [segment.name_of(name, repetition) for name in names]
 
-        self.segment, self.work, self.name = segment, work, segment.name_of(work.kernel.name, repetition)
+        self.segment, self.work, self.repetition = segment, work, repetition
+        self.name = segment.name_of(work.kernel.name, repetition)
         self.reads, self.makes = written(work.kernel.reads), written(work.kernel.makes)
         self.weights = written(work.kernel.weights)
 
@@ -127,8 +128,8 @@ class Chain:
         update = self.update_cycles(replicas) + round(exchange_s * system.clock_hz)
         return max(bottleneck_cycles * (self.samples(replicas) + self.filling_beats), int(ingress)) + update
 
-    def stages(self, samples: int, is_recomputed: bool) -> list[PipelineStage]:
-        """Return the stages for so many samples per replica and step."""
+    def stages(self, samples: int, is_recomputed: bool, most_repetitions: int | None = None) -> list[PipelineStage]:
+        """Return the stages for so many samples per replica and step, of the first few repetitions of blocks or all."""
         return [
             PipelineStage(
                 name=link.name,
@@ -141,6 +142,7 @@ class Chain:
                 optimizer_states=self.request.optimizer_states,
             )
             for number, link in enumerate(self.links)
+            if most_repetitions is None or link.repetition < most_repetitions
         ]
 
     def edges(self, samples: int) -> Iterator[Edge]:

@@ -16,9 +16,9 @@ from cstool.compiler.memory import add_backward, plan_memory
 from cstool.compiler.modes import NothingFits, choose_mode
 from cstool.compiler.pipelining import place_stages, route_edges
 from cstool.compiler.program import Pass, Program, Request, Variant, memoryx_need, shapes_of, unbalanced
-from cstool.compiler.streaming import cycles_of_micro_batch, plan_streaming
+from cstool.compiler.streaming import plan_streaming
 from cstool.errors import ArtifactError, CompileError
-from cstool.ir import Artifact, KernelCycles, MemoryXNeed, read_artifact, rules_of, verify_artifact
+from cstool.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify, verify_plans
 from cstool.models import SampleForm, build_graph, declared_form
 from cstool.optimizers import costed_optimizer
 from cstool.params import Params
@@ -125,7 +125,7 @@ def _compile(params: Params, program: Program, inputs: Mapping[str, str], after_
         raise CompileError(f"{params.path}: {error.message}", hint + "; ".join(changes) if changes else None) from None
     assert program.mode is not None
     artifact = replace(make_artifact(program, program.mode), inputs=MappingProxyType(dict(inputs)))
-    verify_artifact(artifact)
+    verify_plans(artifact)  # the graph was verified when it was built
     return artifact
 
 
@@ -154,20 +154,6 @@ def count_memoryx(params: Params, system: System, **options: Unpack[Options]) ->
         CompileError: there is no batch, or the systems do not divide it
     """
     return memoryx_need(make_program(params, system, **options))
-
-
-def compile_micro_batch(
-    params: Params, system: System, **options: Unpack[Options]
-) -> tuple[tuple[int, KernelCycles], ...]:
-    """Cycles of the kernels for a micro-batch of exactly `micro_batch_size`, weights streamed; see `Options`.
-
-    Returns:
-        For each kernel its repetitions and cycles; none where the micro-batch does not fit
-
-    Raises:
-        CompileError: there is no batch, or the systems do not divide it
-    """
-    return cycles_of_micro_batch(run_passes(make_program(params, system, **options), MEMORY_PASSES))
 
 
 def compile_to_kernels(params: Params) -> Program:
@@ -226,7 +212,9 @@ def make_program(
 
 def _program(params: Params, request: Request, form: SampleForm) -> Program:
     graph = unbalanced(build_graph(params.model, form), request.expert_imbalance)
-    graph = graph if request.variant is None else request.variant(graph)
+    if request.variant is not None:
+        graph = request.variant(graph)
+        verify(graph, runs=False)
     return Program(graph, request, count_nonzeros(params, graph))
 
 

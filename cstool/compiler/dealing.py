@@ -9,7 +9,6 @@ import numpy as np
 from cstool.compiler.columns import Column
 from cstool.compiler.stage import NEVER, WAYS, IntArray, Known, PipelineStage, either_way, fitting_cycles
 
-
 BLOCK = 8
 """widths that are computed at a time: when a width is asked for, those beside it often are"""
 

@@ -228,7 +228,9 @@ def _misfit(chain: Chain) -> Misfit:
 
 def _stages_text(chain: Chain, samples: int) -> str:
     """Return the stages in words, with the one that takes most memory."""
-    largest = max(chain.stages(samples, True), key=lambda stage: stage.smallest_bytes)
+    # With one sample in flight, later repetitions of a block hold what the second does.
+    repetitions = 2 if samples == 1 else None
+    largest = max(chain.stages(samples, True, repetitions), key=lambda stage: stage.smallest_bytes)
     others = f" and {chain.length - 1:,} other stages" if chain.length > 1 else ""
     return f"{largest.name} {largest.work.shape_text}{others}"
 

@@ -15,9 +15,9 @@ from cstool.compiler.artifact import make_artifact, with_step
 from cstool.compiler.compile import MEMORY_PASSES, make_program, run_passes
 from cstool.compiler.pipelining import certainly_fits_not, place_stages, route_edges
 from cstool.compiler.program import Program, Request, Variant, memoryx_need
-from cstool.compiler.streaming import choices_of_micro_batch
+from cstool.compiler.streaming import choices_of_micro_batch, cycles_of_micro_batch
 from cstool.errors import CompileError
-from cstool.ir import Artifact, ExecutionMode
+from cstool.ir import Artifact, ExecutionMode, KernelCycles
 from cstool.models.statistics import count_statistics
 from cstool.params import Params
 from cstool.perf.micro_batches import even_sizes
@@ -109,10 +109,12 @@ class Prepared:
         return int(ceil_div(samples, choice.samples)) * choice.busy_cycles
 
     def _choices(self, size: int) -> tuple[Streamed, ...]:
-        request = self._request(1, size, STREAMING)
-        request = replace(request, micro_batch_size=size, is_micro_batch_exact=True)
-        found = choices_of_micro_batch(replace(self._program, request=request))
+        found = choices_of_micro_batch(replace(self._program, request=self._of_one(size)))
         return tuple(Streamed(size, cycles, program) for cycles, program in found)
+
+    def kernel_cycles(self, size: int) -> tuple[tuple[int, KernelCycles], ...]:
+        """Repetitions and cycles of the kernels for a micro-batch of so many samples; none where it does not fit."""
+        return cycles_of_micro_batch(replace(self._program, request=self._of_one(size)))
 
     def artifact(self, choice: Streamed, num_csx: int, samples: int) -> Artifact:
         """The artifact of a choice, for systems with so many samples of a step each; without inputs or reasons."""
@@ -151,6 +153,10 @@ class Prepared:
         except CompileError:
             return None
         return None if program.pipelined is None else make_artifact(program, PIPELINED)
+
+    def _of_one(self, size: int) -> Request:
+        """Return the request for one micro-batch of exactly so many samples."""
+        return replace(self._request(1, size, STREAMING), micro_batch_size=size, is_micro_batch_exact=True)
 
     def _request(self, num_csx: int, samples: int, mode: ExecutionMode) -> Request:
         return replace(

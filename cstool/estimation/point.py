@@ -1,9 +1,11 @@
 """One estimate: a model on so many systems."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cstool import compiler
 from cstool.brief import Brief
+from cstool.compiler.prepared import Prepared
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.bands import Band, band_for
 from cstool.estimation.request import Request, loader_of, samples_per_csx
@@ -193,16 +195,18 @@ class Estimator:
         Raises:
             CompileError: such a micro-batch does not fit
         """
-        shares = shares_of(
-            compiler.compile_micro_batch(
-                self._params_of(micro_batch_size, 1),
-                self.request.system,
-                micro_batch_size=micro_batch_size,
-                expert_imbalance=self.request.expert_imbalance,
-                variant=self.request.variants,
-            )
-        )
+        shares = shares_of(self._prepared.kernel_cycles(micro_batch_size))
         return shares["ingress"] + shares["egress"]
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        request = self.request
+        return Prepared(
+            request.params,
+            request.system,
+            expert_imbalance=request.expert_imbalance,
+            variant=request.variants,
+        )
 
     def _params_of(self, samples: int, num_csx: int) -> Params:
         params = self.request.params

@@ -54,4 +54,4 @@ from cstool.ir._op_kinds import (
 from cstool.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, column_keys, visible_pairs
 from cstool.ir._plain_data import plain_data, plain_digest
 from cstool.ir._require_model import require_model
-from cstool.ir._verify_artifact import verify, verify_artifact
+from cstool.ir._verify_artifact import verify, verify_artifact, verify_plans

@@ -80,6 +80,11 @@ def verify_artifact(artifact: Artifact) -> None:
             micro-batches that are not the batch, a plan that is not that of the mode
     """
     verify(artifact.graph, runs=False)
+    verify_plans(artifact)
+
+
+def verify_plans(artifact: Artifact) -> None:
+    """Check that all of an artifact but its graph is legal; see `verify_artifact`."""
     _verify_batch(artifact)
     _verify_kernels(artifact)
     plans = {
