@@ -36,6 +36,11 @@ MOST_LOST = 0.05
 """of the rate, by one sample more; where PEs have few tokens, as much as one token more takes"""
 
 
+KEPT = 4
+"""estimators, of the cases and modes that were asked for first"""
+_ESTIMATORS: dict[tuple[str, str], Estimator] = {}
+
+
 @dataclass(frozen=True)
 class Case:
     """What is estimated.
@@ -58,23 +63,33 @@ class Case:
         self, num_csx: int = 1, execution_mode: str = "auto", *, system: System | None = None, **changed: Any
     ) -> Estimate | None:
         """Return the estimate of this case, or of one with something changed; None where it does not fit."""
-        case = replace(self, **changed)
-        init: dict[str, Any] = {
-            "model": case.model,
-            "optimizer": {"AdamW": {"learning_rate": 1e-4}},
-            "loop": {"max_steps": 1},
-            "precision": {"max_gradient_norm": case.norm},
-        }
-        if case.sparsity:
-            init["sparsity"] = case.sparsity
-        loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": case.batch_size}
-        text = yaml.safe_dump({"trainer": {"init": init, "fit": {"train_dataloader": loader}}})
-        params = parse_params(text, "case.yaml")
-        request = Request(params, system or case.system, case.batch_size, execution_mode)
+        case = replace(self, system=system or self.system, **changed)
         try:
-            return Estimator(request).at(num_csx)
+            return case.estimator(execution_mode).at(num_csx)
         except (CompileError, EstimateError):
             return None
+
+    def estimator(self, execution_mode: str) -> Estimator:
+        """Return what estimates the case, on whatever number of systems; the last few are kept."""
+        key = repr(self), execution_mode
+        if key not in _ESTIMATORS:
+            _ESTIMATORS[key] = Estimator(self._request(execution_mode))
+            if len(_ESTIMATORS) > KEPT:
+                del _ESTIMATORS[next(iter(_ESTIMATORS))]
+        return _ESTIMATORS[key]
+
+    def _request(self, execution_mode: str) -> Request:
+        init: dict[str, Any] = {
+            "model": self.model,
+            "optimizer": {"AdamW": {"learning_rate": 1e-4}},
+            "loop": {"max_steps": 1},
+            "precision": {"max_gradient_norm": self.norm},
+        }
+        if self.sparsity:
+            init["sparsity"] = self.sparsity
+        loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": self.batch_size}
+        text = yaml.safe_dump({"trainer": {"init": init, "fit": {"train_dataloader": loader}}})
+        return Request(parse_params(text, "case.yaml"), self.system, self.batch_size, execution_mode)
 
 
 def make_case(seed: int, number: int) -> Case:

@@ -7,4 +7,5 @@ from cstool.compiler.compile import (
     compile_to_kernels,
     count_memoryx,
     load_compiled,
+    make_program,
 )

@@ -119,12 +119,12 @@ class Chain:
             cycles += 2 * (tile + hops * request.system.links.hop_cycles)
         return cycles
 
-    def step_cycles(self, replicas: tuple[int, int], bottleneck_cycles: int) -> int:
-        """Modelled cycles of a step of all systems, where the slowest stage takes so many per sample."""
+    def step_cycles(self, num_csx: int, replicas: tuple[int, int], bottleneck_cycles: int) -> int:
+        """Modelled cycles of a step of so many systems, where the slowest stage takes so many per sample."""
         request, system, graph = self.request, self.request.system, self.program.graph
         of_batch = request.samples_per_csx * input_bytes(graph.inputs, request.operand_bits)
         ingress = ceil_div(of_batch * int(system.clock_hz), int(system.io_bytes_per_s))
-        exchange_s = sum(exchange(system, graph.trained_count, request.num_csx))
+        exchange_s = sum(exchange(system, graph.trained_count, num_csx))
         update = self.update_cycles(replicas) + round(exchange_s * system.clock_hz)
         return max(bottleneck_cycles * (self.samples(replicas) + self.filling_beats), int(ingress)) + update
 

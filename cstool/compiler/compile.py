@@ -63,8 +63,11 @@ class Options(TypedDict, total=False):
         form: of samples; None for what the params say
         expert_imbalance: tokens of the busiest expert, as a multiple of the mean
         variant: makes another graph of that of the params, for estimates; what is compiled so does not run
+        like: the program of the same model and options but for batch and number of systems: what was built and found
+            for it is taken over
     """
 
+    like: Program | None
     variant: Variant | None
     expert_imbalance: float
     execution_mode: str
@@ -171,6 +174,7 @@ def make_program(
     form: SampleForm | None = None,
     expert_imbalance: float = 1.0,
     variant: Variant | None = None,
+    like: Program | None = None,
 ) -> Program:
     """The model of a params file, and what it is compiled for, before all passes; `Options` has the arguments.
 
@@ -207,6 +211,8 @@ def make_program(
         expert_imbalance=expert_imbalance,
         variant=variant,
     )
+    if like is not None:
+        return replace(like, request=replace(request, optimizer=like.request.optimizer))
     return _program(params, request, form or declared_form(params))
 
 

@@ -7,19 +7,19 @@ stage are computed again where nothing fits otherwise, or where that is faster.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
 from cstool.batch_split import divisors
 from cstool.compiler.artifact import with_step
 from cstool.compiler.chain import Chain, estimate_bottleneck
 from cstool.compiler.placement import NoPlacement, place, wire_length
-from cstool.compiler.program import Misfit, Program, Replicas
+from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, route
 from cstool.compiler.stage import ORIENTATIONS
-from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Stage
+from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Route, Stage
 from cstool.perf.micro_batches import even_sizes
 from cstool.perf.pe import ceil_div
 from cstool.system import System
@@ -49,22 +49,83 @@ SLACK = 1.05
 SHARES = 1.0, 0.75, 0.5, 0.35
 """of the shorter side of a replica's rectangle, that are tried where a larger one has no routes: the faster stages are,
 the more lanes a route takes (chosen)"""
-_Choice = tuple[int, int, bool, int, int]
-"""columns and rows of replicas, whether activations are computed again, and the rectangle of a replica"""
 
 
-def _beside(candidate: Replicas, without: Collection[_Choice]) -> Replicas | None:
-    """Return the candidate, or it in the largest part of its rectangle that is not known to have no routes."""
-    for share in SHARES:
-        width, height = candidate.width, candidate.height
-        if width <= height:
-            width = max(1, int(share * width))
-        else:
-            height = max(1, int(share * height))
-        if (candidate.columns, candidate.rows, candidate.is_recomputed, width, height) not in without:
-            cycles = int(candidate.estimate_cycles / share)
-            return replace(candidate, estimate_cycles=cycles, width=width, height=height)
-    return None
+@dataclass(frozen=True)
+class _Choice:
+    """Replicas.
+
+    Args:
+        columns, rows: of replicas
+        is_recomputed: whether activations are computed again
+        width, height: of the rectangle of each [PEs]
+    """
+
+    columns: int
+    rows: int
+    is_recomputed: bool
+    width: int
+    height: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.columns * self.rows
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Replicas, and what a step would take with them."""
+
+    estimate_cycles: int
+    choice: _Choice
+
+    def beside(self, without: Collection[_Choice]) -> _Candidate | None:
+        """Return this candidate, or in the largest part of its rectangle that is not known to have no routes."""
+        for share in SHARES:
+            width, height = self.choice.width, self.choice.height
+            if width <= height:
+                width = max(1, int(share * width))
+            else:
+                height = max(1, int(share * height))
+            if (choice := replace(self.choice, width=width, height=height)) not in without:
+                return _Candidate(int(self.estimate_cycles / share), choice)
+        return None
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A plan without routes, its choice, and the modelled cycles of its slowest stage per sample."""
+
+    plan: PipelinedPlan
+    choice: _Choice
+    bottleneck_cycles: int
+
+
+class _Search:
+    """What pipelined mode may be, each part found once: none of it depends on the number of systems."""
+
+    def __init__(self, program: Program) -> None:
+        self.chain = Chain(program)
+        self.placed = cache(self._place)
+        self.routed = cache(self._route)
+        self.bottlenecks = cache(self._bottlenecks)
+
+    def _bottlenecks(self, is_recomputed: bool) -> list[tuple[_Choice, int]]:
+        """Return the numbers of replicas that seem to fit, with about what their slowest stage takes."""
+        return list(_bottlenecks(self.chain, is_recomputed))
+
+    def _place(self, choice: _Choice) -> _Placed | None:
+        return _place(self.chain, choice)
+
+    def _route(self, choice: _Choice) -> tuple[Route, ...] | Misfit:
+        placed = self.placed(choice)
+        assert placed is not None
+        return _route(self.chain, placed.plan)
+
+
+def _search_of(program: Program) -> _Search:
+    return program.kept.once(program, "pipelined", lambda: _Search(program))
 
 
 def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program:
@@ -77,35 +138,41 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
         return program
     if (misfit := certainly_fits_not(program)) is not None:
         return program.with_known(PIPELINED, misfits=misfit)
-    chain = Chain(program)
+    search, num_csx = _search_of(program), program.request.num_csx
+    chain = search.chain
     best: _Placed | None = None
+    best_cycles, estimates, is_choice = 0, list[_Candidate](), False
     # Where there is a choice between the two.
     streaming_cycles = program.step_cycles.get(ExecutionMode.WEIGHT_STREAMING)
     choices = {"none": (False,), "all": (True,)}.get(program.request.recompute, (False, True))
-    if not program.replicas:
-        program = replace(program, replicas=tuple(_candidates(chain, choices)))
     for is_recomputed in choices:
-        alike = [each for each in program.replicas if each.is_recomputed is is_recomputed]
-        found = [kept for each in alike if (kept := _beside(each, without)) is not None]
-        found.sort(key=lambda candidate: candidate.estimate_cycles)
+        found = []
+        for choice, bottleneck in search.bottlenecks(is_recomputed):
+            estimate = chain.step_cycles(num_csx, (choice.columns, choice.rows), bottleneck)
+            if (kept := _Candidate(estimate, choice).beside(without)) is not None:
+                found.append(kept)
+        found.sort(key=lambda candidate: (candidate.estimate_cycles, candidate.choice.count))
         if streaming_cycles is not None and found and found[0].estimate_cycles > HOPELESS * streaming_cycles:
             if best is None and (is_recomputed == choices[-1] or program.request.recompute == "needed"):
                 return _not_placed(program, found[0].estimate_cycles, streaming_cycles)
             continue
-        is_choice = best is not None
+        had_one = best is not None
         for candidate in found[:PLACED]:
             # They come by their estimates, which hardly ever err on the slow side by more.
-            if best is not None and SLACK * best.step_cycles <= candidate.estimate_cycles:
+            if best is not None and SLACK * best_cycles <= candidate.estimate_cycles:
                 break
-            each = _place(chain, candidate)
-            if each is not None and (best is None or each.step_cycles < best.step_cycles):
-                best = replace(each, estimates=found, is_choice=is_choice)
+            if (each := search.placed(candidate.choice)) is None:
+                continue
+            cycles = chain.step_cycles(num_csx, each.plan.replicas, each.bottleneck_cycles)
+            if best is None or cycles < best_cycles:
+                best, best_cycles, estimates, is_choice = each, cycles, found, had_one
         if best is not None and program.request.recompute == "needed":
             break
     if best is None:
         return program.with_known(PIPELINED, misfits=_misfit(chain))
-    recompute = Recompute(int(best.is_recomputed))
-    placed = program.with_known(PIPELINED, notes=tuple(_notes(best)), recompute=recompute, micro_batches=1)
+    notes = tuple(_notes(best, estimates, is_choice))
+    recompute = Recompute(int(best.choice.is_recomputed))
+    placed = program.with_known(PIPELINED, notes=notes, recompute=recompute, micro_batches=1)
     return replace(placed, pipelined=best.plan)
 
 
@@ -119,20 +186,6 @@ def certainly_fits_not(program: Program) -> Misfit | None:
     return _certain_misfit(Chain(program))
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """A plan without routes, the modelled cycles of its step, and what it was chosen from.
-
-    `is_choice` says that the stages would fit without recomputation as well.
-    """
-
-    plan: PipelinedPlan
-    step_cycles: int
-    is_recomputed: bool
-    estimates: Sequence[Replicas] = ()
-    is_choice: bool = False
-
-
 def route_edges(program: Program) -> Program:
     """Connect the regions: routes, and their colors; where these do not suffice, regions of the next best choice.
 
@@ -141,29 +194,28 @@ def route_edges(program: Program) -> Program:
     unrouted: Misfit | None = None
     placed, without = program, set[_Choice]()
     while (plan := placed.pipelined) is not None:
-        found = _routed(placed, plan)
-        if isinstance(found, Program):
-            return found
-        unrouted = unrouted or found
         is_recomputed = placed.recompute[PIPELINED].levels > 0
-        without.add((*plan.replicas, is_recomputed, plan.replica_width, plan.replica_height))
+        choice = _Choice(*plan.replicas, is_recomputed, plan.replica_width, plan.replica_height)
+        routes = _search_of(program).routed(choice)
+        if not isinstance(routes, Misfit):
+            return with_step(replace(placed, pipelined=replace(plan, routes=routes)), PIPELINED)
+        unrouted = unrouted or routes
+        without.add(choice)
         placed = place_stages(replace(program, pipelined=None), without)
     if unrouted is None:
         return program
     return replace(program, pipelined=None).with_known(PIPELINED, misfits=unrouted)
 
 
-def _routed(program: Program, plan: PipelinedPlan) -> Program | Misfit:
-    links, chain = program.request.system.links, Chain(program)
-    edges = list(chain.edges(chain.samples(plan.replicas)))
+def _route(chain: Chain, plan: PipelinedPlan) -> tuple[Route, ...] | Misfit:
+    links, edges = chain.request.system.links, list(chain.edges(chain.samples(plan.replicas)))
     colors = range(len(KERNEL_COLORS), links.colors - links.io_colors)
     regions = [stage.region for stage in plan.stages]
     try:
-        routes = route(regions, edges, plan.stages[plan.bottleneck].cycles.total, colors)
+        return tuple(route(regions, edges, plan.stages[plan.bottleneck].cycles.total, colors))
     except NoColors as error:
         rule = f"must have colors of their own where they meet, of {len(colors)}"
         return Misfit(f"{len(edges)} routes", rule, str(error))
-    return with_step(replace(program, pipelined=replace(plan, routes=routes)), PIPELINED)
 
 
 def _not_placed(program: Program, estimate_cycles: int, streaming_cycles: int) -> Program:
@@ -176,11 +228,15 @@ def _not_placed(program: Program, estimate_cycles: int, streaming_cycles: int) -
     return replace(noted, others=(*program.others, other))
 
 
-def _notes(placed: _Placed) -> Iterator[str]:
-    """Say why so many replicas, and what is in flight."""
-    plan = placed.plan
-    count = math.prod(plan.replicas)
-    estimates = {candidate.count: candidate.estimate_cycles for candidate in placed.estimates}
+def _notes(placed: _Placed, found: Sequence[_Candidate], is_choice: bool) -> Iterator[str]:
+    """Say why so many replicas, and what is in flight.
+
+    Args:
+        found: what it was chosen from
+        is_choice: whether the stages would fit without recomputation as well
+    """
+    plan, count, is_recomputed = placed.plan, placed.choice.count, placed.choice.is_recomputed
+    estimates = {candidate.choice.count: candidate.estimate_cycles for candidate in found}
     if count > 1 and 1 in estimates:
         ratio = estimates[1] / estimates[count]
         yield f"{count} replicas side by side: by estimate, a step with one takes {ratio:.1f}x the time"
@@ -189,13 +245,11 @@ def _notes(placed: _Placed) -> Iterator[str]:
     else:
         more = min((other for other in estimates if other > 1), default=None)
         yield "one replica: " + ("no second one fits" if more is None else "by estimate, a step takes longer with more")
-    kept = (
-        "of these it keeps what it reads, and makes the rest again" if placed.is_recomputed else "nothing is made again"
-    )
+    kept = "of these it keeps what it reads, and makes the rest again" if is_recomputed else "nothing is made again"
     first, last = plan.stages[0].in_flight, plan.stages[-1].in_flight
     yield f"between forward and backward, the first stage holds up to {first} samples, the last {last}; {kept}"
-    if placed.is_recomputed:
-        why = "a step takes less time so" if placed.is_choice else "nothing fits otherwise"
+    if is_recomputed:
+        why = "a step takes less time so" if is_choice else "nothing fits otherwise"
         yield f"activations are computed again in the backward pass: {why}"
 
 
@@ -243,26 +297,22 @@ def _sram_rule(system: System, what: str) -> str:
     return f"{what} must fit the SRAM of {system.name} that code and stack leave, {_room_bytes(system):,} bytes"
 
 
-def _candidates(chain: Chain, choices: Collection[bool]) -> Iterator[Replicas]:
-    """Yield the numbers of replicas that seem to fit, with activations computed again or not, best first for each."""
+def _bottlenecks(chain: Chain, is_recomputed: bool) -> Iterator[tuple[_Choice, int]]:
+    """Yield the numbers of replicas that seem to fit, with about how many cycles their slowest stage takes."""
     request, fabric = chain.request, chain.request.system.fabric
-    for is_recomputed in choices:
-        found = []
-        for samples in even_sizes(request.samples_per_csx, request.samples_per_csx):
-            count = int(ceil_div(request.samples_per_csx, samples))
-            if count > fabric.pes:
-                break
-            stages = chain.stages(samples, is_recomputed)
-            columns, rows = _grid(count, fabric.width, fabric.height)
-            width, height = fabric.width // columns, fabric.height // rows
-            needed_bytes = count * sum(stage.smallest_bytes for stage in stages)
-            if needed_bytes > _room_bytes(request.system) or not width * height:
-                continue
-            bottleneck = estimate_bottleneck(stages, width, height)
-            if bottleneck is not None:
-                estimate = chain.step_cycles((columns, rows), bottleneck)
-                found.append(Replicas(estimate, columns, rows, is_recomputed, width, height))
-        yield from sorted(found, key=lambda candidate: (candidate.estimate_cycles, candidate.count))
+    for samples in even_sizes(request.samples_per_csx, request.samples_per_csx):
+        count = int(ceil_div(request.samples_per_csx, samples))
+        if count > fabric.pes:
+            break
+        stages = chain.stages(samples, is_recomputed)
+        columns, rows = _grid(count, fabric.width, fabric.height)
+        width, height = fabric.width // columns, fabric.height // rows
+        needed_bytes = count * sum(stage.smallest_bytes for stage in stages)
+        if needed_bytes > _room_bytes(request.system) or not width * height:
+            continue
+        bottleneck = estimate_bottleneck(stages, width, height)
+        if bottleneck is not None:
+            yield _Choice(columns, rows, is_recomputed, width, height), bottleneck
 
 
 def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
@@ -276,10 +326,10 @@ def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
     return columns, replicas // columns
 
 
-def _place(chain: Chain, candidate: Replicas) -> _Placed | None:
+def _place(chain: Chain, choice: _Choice) -> _Placed | None:
     """Return a plan without routes; None if the stages cannot be placed."""
-    replicas, width, height = (candidate.columns, candidate.rows), candidate.width, candidate.height
-    stages = chain.stages(chain.samples(replicas), candidate.is_recomputed)
+    replicas, width, height = (choice.columns, choice.rows), choice.width, choice.height
+    stages = chain.stages(chain.samples(replicas), choice.is_recomputed)
     try:
         placement = place(stages, width, height)
     except NoPlacement:
@@ -310,4 +360,4 @@ def _place(chain: Chain, candidate: Replicas) -> _Placed | None:
         update_cycles=chain.update_cycles(replicas),
         wire_pes=wire_length(placement.regions),
     )
-    return _Placed(plan, chain.step_cycles(replicas, placement.bottleneck_cycles), candidate.is_recomputed)
+    return _Placed(plan, choice, placement.bottleneck_cycles)

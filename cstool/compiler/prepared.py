@@ -49,7 +49,7 @@ class Prepared:
         params: of one trainer; their batch and number of systems do not count, their micro-batch is the largest
         system: what each CSX is
         modes: of execution that are allowed; `may_pipeline` says whether stages may fit
-        expert_imbalance, variant: see `compile.Options`
+        expert_imbalance, variant, like: see `compile.Options`
 
     Raises:
         CompileError: there is no batch at all
@@ -63,12 +63,13 @@ class Prepared:
         modes: Collection[ExecutionMode] = (STREAMING, PIPELINED),
         expert_imbalance: float = 1.0,
         variant: Variant | None = None,
+        like: Program | None = None,
     ) -> None:
         self._most = params.micro_batch_size
         if (loader := params.compiled_dataloader) is not None:
             loader = loader.model_copy(update={"batch_size": 1})
             params = replace(params, train_dataloader=loader, num_csx=1)
-        program = make_program(params, system, expert_imbalance=expert_imbalance, variant=variant)
+        program = make_program(params, system, expert_imbalance=expert_imbalance, variant=variant, like=like)
         self._program = run_passes(program, MEMORY_PASSES)
         memoryx = system.memoryx
         self._streams = STREAMING in modes and memoryx is not None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from cstool.ir import (
     Alternative,
@@ -29,6 +29,7 @@ from cstool.models.statistics import FLOAT32_BYTES
 from cstool.optimizers import Optimizer, state_numbers, updates, whole_arrays
 from cstool.system import System
 
+T = TypeVar("T")
 Variant = Callable[[Graph], Graph]
 """makes another graph of one, such as one with frozen weights"""
 
@@ -124,28 +125,27 @@ class Misfit:
         return f"{self.what}: {self.rule}, got {self.got}"
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """A number of replicas for pipelined mode, and what a step would take with it.
+class Kept:
+    """What searches found, each once for all programs that differ in nothing but the number of systems and the mode."""
 
-    Args:
-        estimate_cycles: modelled, of a step, from areas alone
-        columns, rows: of replicas
-        is_recomputed: whether activations are computed again
-        width, height: of the rectangle of a replica [PEs]
-    """
+    def __init__(self) -> None:
+        self._found: list[tuple[Graph, Any, Request, str, Any]] = []
 
-    estimate_cycles: int
-    columns: int
-    rows: int
-    is_recomputed: bool
-    width: int
-    height: int
+    def once(self, program: "Program", what: str, make: Callable[[], T]) -> T:
+        """Return what `make` returns, or what it returned for a program like this one.
 
-    @property
-    def count(self) -> int:
-        """Replicas on a wafer."""
-        return self.columns * self.rows
+        Args:
+            program: which it is for
+            what: is made, by a name
+            make: it
+        """
+        request = replace(program.request, num_csx=1, batch_size=program.request.samples_per_csx, execution_mode="auto")
+        for graph, nonzeros, known, name, found in self._found:
+            if name == what and graph is program.graph and nonzeros is program.nonzeros and known == request:
+                return cast(T, found)
+        made = make()
+        self._found.append((program.graph, program.nonzeros, request, what, made))
+        return made
 
 
 @dataclass(frozen=True)
@@ -163,12 +163,12 @@ class Program:
         step_cycles: per mode that fits, modelled, of one step of all systems
         streaming: the plan, if there is one
         pipelined: the plan, if there is one
-        replicas: numbers of replicas that seem to fit, best first, once estimated
         misfits: per mode, why there is no plan
         others: plans that could be had for the asking
         notes: per mode, why its plan is as it is, in words
         reasons: why the mode was chosen, and its notes
         mode: of execution, once chosen
+        kept: what searches found
     """
 
     graph: Graph
@@ -181,12 +181,12 @@ class Program:
     step_cycles: Mapping[ExecutionMode, int] = field(default_factory=lambda: MappingProxyType({}))
     streaming: StreamingPlan | None = None
     pipelined: PipelinedPlan | None = None
-    replicas: tuple[Replicas, ...] = ()
     misfits: Mapping[ExecutionMode, Misfit] = field(default_factory=lambda: MappingProxyType({}))
     others: tuple[Alternative, ...] = ()
     notes: Mapping[ExecutionMode, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     reasons: tuple[str, ...] = ()
     mode: ExecutionMode | None = None
+    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
 
     @property
     def tokens(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -73,10 +74,10 @@ def plan_streaming(program: Program) -> Program:
         rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
         misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
     else:
-        costs = _Costs(program, kernel_works(program))
-        found = _Search(program, costs).run()
+        search = program.kept.once(program, "streaming", lambda: _Search(program))
+        found = search.run(program)
         if isinstance(found, _Choice):
-            return _planned(program, costs, found)
+            return _planned(program, search.costs, found)
         misfit = found
     return program.with_known(STREAMING, misfits=misfit)
 
@@ -89,8 +90,8 @@ def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], .
     Returns:
         For each kernel its repetitions and cycles; none where the micro-batch does not fit
     """
-    costs = _Costs(program, kernel_works(program))
-    choice = _Search(program, costs).first_that_fits()
+    search = _Search(program)
+    costs, choice = search.costs, search.first_that_fits()
     if choice is None:
         return ()
     works = enumerate(zip(costs.counts, costs.works, strict=True))
@@ -114,11 +115,9 @@ def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
         For each choice the cycles in which PEs are at work in a micro-batch, and the program with its plan, without a
         step; none where it does not fit
     """
-    costs = _Costs(program, kernel_works(program))
-    return tuple(
-        (costs.fabric(choice), _without_step(program, costs, choice))
-        for choice in _Search(program, costs).of_one_size()
-    )
+    search = _Search(program)
+    costs = search.costs
+    return tuple((costs.fabric(choice), _without_step(program, costs, choice)) for choice in search.of_one_size())
 
 
 def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
@@ -167,10 +166,14 @@ class _Choice:
 
 
 class _Search:
-    """Finds micro-batch, layout and recomputation."""
+    """Finds micro-batch, layout and recomputation.
 
-    def __init__(self, program: Program, costs: _Costs) -> None:
-        self.program, self.works, self.costs, self.request = program, costs.works, costs, program.request
+    Only which of a few choices is fastest depends on the number of systems.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.works, self.request = program, kernel_works(program), program.request
+        self.costs = _Costs(program, self.works)
         self.alive = [alive_at_kernels(program, self.works, is_again) for is_again in (False, True)]
         self.fabric = program.request.system.fabric
         self._over_groups: dict[int, Layouts] = {}
@@ -205,20 +208,16 @@ class _Search:
             choices += [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
         return self._rivals(choices)
 
-    def run(self) -> _Choice | Misfit:
-        """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one."""
-        options = self._options()
-        choices: list[_Choice] = []
-        for sizes in self.tries:
-            choices = choices or [choice for again in options if (choice := self._with(again, sizes)) is not None]
-        in_parts: list[_Choice] = []
-        if self.tries[-1][-1] == 1 and all(choice.micro_batch_size == 1 for choice in choices):
-            in_parts = [choice for again in options if (choice := self._in_parts(again)) is not None]
-        if not (choices or in_parts):
-            return self._misfit(options[-1])
-        rivals = self._rivals([*choices, *in_parts])
-        choices = choices or in_parts
-        fastest = self._fastest(rivals) if len(rivals) > 1 else choices[0]
+    def run(self, program: Program) -> _Choice | Misfit:
+        """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one.
+
+        Args:
+            program: like that of the search, for its number of systems
+        """
+        if not (self._whole or self._in_rounds):
+            return self._misfit(self._options()[-1])
+        choices = self._whole or self._in_rounds
+        fastest = self._fastest(program, self._worth) if len(self._worth) > 1 else choices[0]
         chosen = choices[0] if self.request.recompute == "needed" else fastest
         why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
         if self.request.recompute == "all":
@@ -226,6 +225,27 @@ class _Search:
         elif chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
             why = f"micro-batches of {chosen.micro_batch_size} do not fit otherwise"
         return replace(chosen, fastest=None if fastest is chosen else fastest, why_again=why)
+
+    @cached_property
+    def _whole(self) -> list[_Choice]:
+        """The choices with whole samples, least computed again first."""
+        choices: list[_Choice] = []
+        for sizes in self.tries:
+            choices = choices or [
+                choice for again in self._options() if (choice := self._with(again, sizes)) is not None
+            ]
+        return choices
+
+    @cached_property
+    def _in_rounds(self) -> list[_Choice]:
+        """The choices with samples in parts, where whole ones hardly fit."""
+        if self.tries[-1][-1] > 1 or any(choice.micro_batch_size > 1 for choice in self._whole):
+            return []
+        return [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
+
+    @cached_property
+    def _worth(self) -> list[_Choice]:
+        return self._rivals([*self._whole, *self._in_rounds])
 
     def _with(self, recompute: Recompute, sizes: Sequence[int]) -> _Choice | None:
         groups = self._groups(sizes[0])[:, None]
@@ -313,13 +333,13 @@ class _Search:
                 found[choice.layout, choice.micro_batch_size] = choice
         return list(found.values())
 
-    def _fastest(self, rivals: Sequence[_Choice]) -> _Choice:
+    def _fastest(self, program: Program, rivals: Sequence[_Choice]) -> _Choice:
         """Return the choice whose step is shortest, the first of those; steps that cannot be are not simulated."""
         best: tuple[int, int] | None = None
         at_least = {number: self.costs.fabric(choice) for number, choice in enumerate(rivals)}
         for number in sorted(at_least, key=lambda number: at_least[number]):
             if best is None or at_least[number] <= best[0]:
-                step = _with_plan(self.program, self.costs, rivals[number]).step_cycles[STREAMING]
+                step = _with_plan(program, self.costs, rivals[number]).step_cycles[STREAMING]
                 best = min(best or (step, number), (step, number))
         assert best is not None
         return rivals[best[1]]

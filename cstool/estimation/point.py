@@ -6,6 +6,7 @@ from functools import cached_property
 from cstool import compiler
 from cstool.brief import Brief
 from cstool.compiler.prepared import Prepared
+from cstool.compiler.program import Program
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.bands import Band, band_for
 from cstool.estimation.request import Request, loader_of, samples_per_csx
@@ -181,6 +182,7 @@ class Estimator:
                     micro_batch_size=micro_batch_size,
                     expert_imbalance=self.request.expert_imbalance,
                     variant=self.request.variants,
+                    like=self._program,
                 )
             except CompileError:
                 # That MemoryX is too small says more than what else does not fit.
@@ -199,14 +201,21 @@ class Estimator:
         return shares["ingress"] + shares["egress"]
 
     @cached_property
-    def _prepared(self) -> Prepared:
+    def _program(self) -> Program:
+        """The model, with what searches found: neither batch nor number of systems count."""
         request = self.request
-        return Prepared(
-            request.params,
+        return compiler.make_program(
+            self._params_of(1, 1),
             request.system,
+            micro_batch_size=1,
             expert_imbalance=request.expert_imbalance,
             variant=request.variants,
         )
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        request = self.request
+        return Prepared(request.params, request.system, like=self._program)
 
     def _params_of(self, samples: int, num_csx: int) -> Params:
         params = self.request.params
