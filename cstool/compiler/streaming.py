@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cstool.compiler.artifact import with_step
 from cstool.compiler.kernel_work import KernelWork, kernel_works
@@ -44,13 +45,16 @@ SIZES = 8
 """of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
 MOST_GROUPS = 64
 """of columns that are tried"""
-NARROWED = 4
-"""of the best layouts of a size, that are tried on fewer columns"""
+PARTS = 4, 16
+"""one part in so many of the columns is tried for every layout: what spreads a vocabulary wants many"""
+FINER = tuple(1.2**-n for n in range(1, 17))
+"""parts of them that are tried for the best"""
+SIZES_NARROWED, NARROWED = 3, 32
+"""sizes, and of the best layouts of each so many, that are tried on fewer columns"""
 FOLDS = 2, 3, 4, 6, 8, 12, 16
-"""times as many inputs to a PE as there must be, with fewer columns, that are tried"""
-NO_GAIN = 3
-"""numbers of columns in a row without gain, after which fewer are not tried"""
+"""times as many inputs to a PE as there must be, with fewer columns, or tokens, with fewer rows, that are tried"""
 STREAMING = ExecutionMode.WEIGHT_STREAMING
+BoolArray = npt.NDArray[np.bool_]
 Works = tuple[tuple[KernelWork, ...], ...]
 """of the kernels, per segment"""
 
@@ -177,7 +181,7 @@ class _Search:
         self.alive = [alive_at_kernels(program, self.works, is_again) for is_again in (False, True)]
         self.fabric = program.request.system.fabric
         self._over_groups: dict[int, Layouts] = {}
-        self._on_fewer: dict[Layout, Layouts] = {}
+        self._inputs = sorted({work.inputs for works in self.works for work in works} - {0})
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
         sizes = list(even_sizes(samples, asked or samples))
@@ -248,67 +252,59 @@ class _Search:
         return self._rivals([*self._whole, *self._in_rounds])
 
     def _with(self, recompute: Recompute, sizes: Sequence[int]) -> _Choice | None:
-        groups = self._groups(sizes[0])[:, None]
-        memory = self._memory(self.fabric.width // groups, recompute)
+        groups = self._groups(sizes[0])[:, None, None]
+        # More columns than a kernel has inputs are of use to others alone.
+        most_columns = self.fabric.width // groups
+        columns = [most_columns // np.array([1, *PARTS]), np.minimum(most_columns, np.array(self._inputs))]
+        columns = np.maximum(1, np.concatenate(columns, axis=2))
+        memory = self._memory(columns, recompute)
         most = memory.most_tokens()
-        best: tuple[int, IntArray, int, Layouts] | None = None
-        tried = 0
+        found: list[tuple[int, int, Layouts, IntArray]] = []
         for size in sizes:
             # For all choices of what is computed again.
-            layouts = self._over_groups.setdefault(size, self.layouts(groups, size))
-            # Each group has whole samples. A whole number of bank rows may be what there is anyway.
+            layouts = self._over_groups.setdefault(size, self.layouts(groups, columns, size))
+            # Each group has whole samples. What comes twice counts once.
             fits = (groups <= size) & (layouts.tokens_per_pe <= most)
-            fits[:, 1] &= layouts.tokens_per_pe[:, 0] < layouts.tokens_per_pe[:, 1]
-            if not fits.any():
-                continue
-            steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER)
-            if best is None or steps.min() < best[0]:
-                best = int(steps.min()), steps.ravel(), size, layouts
-            tried += 1
-            if tried == SIZES:
+            fits[:, 1:] &= layouts.tokens_per_pe[:, :-1] < layouts.tokens_per_pe[:, 1:]
+            if fits.any():
+                steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER).ravel()
+                found.append((int(steps.min()), size, layouts, steps))
+            if len(found) == SIZES:
                 break
-        if best is None:
-            return None
-        _, steps, size, layouts = best
-        first = [int(n) for n in steps.argsort(kind="stable")[:NARROWED] if steps[n] < NEVER]
-        fields = [np.broadcast_to(each, fits.shape).ravel()[first] for each in layouts.fields]
-        widest = [Layout(*map(int, each)) for each in zip(*fields, strict=True)]
-        return min((self._narrowed(layout, size, recompute) for layout in widest), key=self.costs.step)
+        found.sort(key=lambda each: each[0])
+        choices = []
+        for _, size, layouts, steps in found[:SIZES_NARROWED]:
+            best = steps.argsort(kind="stable")[:NARROWED]
+            kept = Layouts(*(each.ravel()[best][:, None] for each in np.broadcast_arrays(*layouts.fields)))
+            choices.append(self._narrowed(kept, steps[best] < NEVER, size, recompute))
+        return min(choices, key=self.costs.step, default=None)
 
-    def _narrowed(self, widest: Layout, size: int, recompute: Recompute) -> _Choice:
-        """Return the choice on fewer columns, where that is faster: sums of a token have a shorter way.
+    def _narrowed(self, widest: Layouts, fits: BoolArray, size: int, recompute: Recompute) -> _Choice:
+        """Return the best choice with as many columns or fewer: sums of a token have a shorter way over fewer.
 
-        Of the columns that are enough for some number of inputs to a PE, the fewest count. With ever fewer columns PEs
-        have ever more to do, so the search ends where a few in a row are no gain.
+        Of the columns that are enough for some number of inputs to a PE, the fewest count.
+
+        Args:
+            widest: layouts to begin with, (n, 1)
+            fits: which of them do, (n,)
         """
-        layouts = self._fewer(widest)
-        columns = layouts.columns
+        columns = self._fewer(widest.columns)
         memory = self._memory(columns, recompute)
-        fits = widest.tokens_per_pe <= memory.most_tokens()
-        steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER).tolist()
-        best = lost = 0
-        for number in range(1, len(columns)):
-            if steps[number] < steps[best]:
-                best, lost = number, 0
-            else:
-                lost += 1
-            if lost == NO_GAIN:
-                break
-        layout = replace(widest, columns=int(columns[best]))
+        layouts = replace(widest, columns=columns)
+        fits = fits[:, None] & (widest.tokens_per_pe <= memory.most_tokens())
+        steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER)
+        best = np.unravel_index(int(steps.argmin()), steps.shape)
+        layout = Layout(*(int(each[best]) for each in np.broadcast_arrays(*layouts.fields)))
         return _Choice(layout, self._memory(layout.columns, recompute), size)
 
-    def _fewer(self, widest: Layout) -> Layouts:
-        """Return a layout, and it with the numbers of columns below that are worth a try, in descending order."""
-        if widest not in self._on_fewer:
-            found = set()
-            for inputs in {work.inputs for works in self.works for work in works} - {0}:
-                least = int(ceil_div(inputs, widest.columns))
-                for each in (*range(least, least + 4), *(least * n for n in FOLDS)):
-                    found.add(int(ceil_div(inputs, each)))
-            fewer = sorted((columns for columns in found if columns < widest.columns), reverse=True)
-            columns = np.array([widest.columns, *fewer])
-            self._on_fewer[widest] = Layouts(widest.groups, columns, widest.rows, widest.tokens_per_pe)
-        return self._on_fewer[widest]
+    def _fewer(self, widest: IntArray) -> IntArray:
+        """Return numbers of columns, (n, numbers), that are worth a try where there are as many as `widest`, (n, 1)."""
+        inputs = np.array(self._inputs)
+        least = ceil_div(inputs, widest)[:, :, None]
+        each = np.concatenate([least + np.arange(4), least * np.array(FOLDS)], axis=2)
+        fewer = ceil_div(inputs[:, None], each).reshape(len(widest), -1)
+        finer = np.maximum(1, (widest * np.array(FINER)).astype(np.int64))
+        return np.concatenate([widest, np.minimum(fewer, widest), finer], axis=1)
 
     def _in_parts(self, recompute: Recompute) -> _Choice | None:
         """Return the best layout of one sample whose tokens go through layers in as few parts as fit, more than one."""
@@ -371,21 +367,26 @@ class _Search:
         """Numbers of column groups to try for micro-batches of at most a size: each has whole samples."""
         return np.arange(1, min(size, self.fabric.width, MOST_GROUPS) + 1)
 
-    def layouts(self, groups: IntArray, micro_batch_size: int) -> Layouts:
-        """Return layouts of a micro-batch, (groups, 2): over all rows, and over fewer with whole rows of banks.
+    def layouts(self, groups: IntArray, columns: IntArray, micro_batch_size: int) -> Layouts:
+        """Return layouts of a micro-batch, (groups, tokens per PE, columns).
+
+        They are over all rows, and over fewer, as tokens come and in whole rows of banks. Fewer rows have more tokens
+        on each PE, but a shorter way for sums of gradients.
 
         Args:
-            groups: numbers of groups of columns, one in each row
+            groups: numbers of groups of columns, (groups, 1, 1)
+            columns: of each group, (groups, 1, columns)
         """
         tokens = ceil_div(micro_batch_size, groups) * self.program.tokens
-        even = ceil_div(tokens, self.fabric.height)
-        per_pe = np.hstack([even, self.costs.pe.whole_bank_rows(even)])
-        return Layouts(groups, self.fabric.width // groups, ceil_div(tokens, per_pe), per_pe)
+        folded = ceil_div(tokens, self.fabric.height) * np.array([1, *FOLDS])[:, None]
+        per_pe = np.sort(np.concatenate([folded, self.costs.pe.whole_bank_rows(folded)], axis=1), axis=1)
+        return Layouts(groups, columns, ceil_div(tokens, per_pe), per_pe)
 
     def _of_groups(self, groups: int, micro_batch_size: int) -> list[Layout]:
-        """Return the layouts over so many groups, each once."""
-        fields = self.layouts(np.array([[groups]]), micro_batch_size).fields
-        found = zip(*(np.broadcast_to(each, (1, 2)).ravel().tolist() for each in fields), strict=True)
+        """Return the layouts over so many groups, as wide as they can be, each once."""
+        one = np.array([[[groups]]])
+        fields = self.layouts(one, self.fabric.width // one, micro_batch_size).fields
+        found = zip(*(each.ravel().tolist() for each in np.broadcast_arrays(*fields)), strict=True)
         return list(dict.fromkeys(Layout(*each) for each in found))
 
 

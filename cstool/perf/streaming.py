@@ -38,7 +38,7 @@ import numpy as np
 
 from cstool.ir import Layout, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
 from cstool.perf.collectives import READ_CYCLES, allreduce_cycles, chain_cycles, reduce_cycles
-from cstool.perf.pe import Pe, ceil_div, maximum
+from cstool.perf.pe import Pe, ceil_div, maximum, minimum
 from cstool.perf.phases import Limits, Phases
 from cstool.perf.region import query_cycles
 from cstool.system import System
@@ -201,18 +201,14 @@ def busiest_axpys(item: MatMul, columns: Any, outputs_in_flight: Any) -> Any:
     dense = item.outputs * of_output
     if item.nonzeros is None:
         return dense
-    if isinstance(columns, np.ndarray) or isinstance(outputs_in_flight, np.ndarray):
-        # One after the other: a logarithm of an array may be another one in its last bit.
-        each = np.broadcast(columns, outputs_in_flight)
-        return np.array([busiest_axpys(item, int(c), int(n)) for c, n in each], np.int64).reshape(each.shape)
     density = item.nonzeros / (item.inputs * item.outputs)
-    apart = min(outputs_in_flight, item.outputs)
+    apart = minimum(outputs_in_flight, item.outputs)
     elements = apart * of_output
     # Of all outputs together, so that integers which divide give one.
     mean = item.nonzeros * of_output / item.inputs
-    busy = math.ceil(item.inputs / of_output)
-    spread = math.sqrt(2 * math.log(busy) * elements * density * (1 - density))
-    return min(dense, math.ceil(mean + item.outputs / apart * spread))
+    busy = ceil_div(item.inputs, of_output)
+    spread = (2 * _logarithm(busy) * elements * density * (1 - density)) ** 0.5
+    return minimum(dense, _ceil(mean + item.outputs / apart * spread))
 
 
 def hop_latency_cycles(pe: Pe, layout: Layout | Layouts) -> Any:
@@ -321,6 +317,14 @@ def _add_experts(
             together.add(each.compute, each.link, each.ingress, each.egress, each.latency)
         waiting = sum(each.cycles for each in alike) - together.cycles if len(alike) > 1 else 0
         limits.add(together.compute, together.link, together.ingress, together.egress, together.latency + waiting)
+
+
+def _logarithm(numbers: Any) -> Any:
+    """Return natural logarithms, of arrays to the last bit those of their elements."""
+    if not isinstance(numbers, np.ndarray):
+        return math.log(numbers)
+    distinct, places = np.unique(numbers, return_inverse=True)
+    return np.array([math.log(each) for each in distinct.tolist()])[places].reshape(numbers.shape)
 
 
 def _ceil(values: Any) -> Any:
