@@ -1,8 +1,9 @@
 """A layer of a decoder on the GPUs that share it: products, what lies between them, and what they tell each other.
 
-Tensor parallel: each of t GPUs has a t-th of the heads and of what is inside of the feed-forward part. Where t is more
-than one, sequences are parallel, too: norms, dropout and residual sums have a t-th of the tokens on each GPU, so a
-product is preceded by an all-gather and followed by a reduce-scatter of the activations.
+Tensor parallel: each of t GPUs has a t-th of the heads and of what is inside of the feed-forward part. Sequences may be
+shared, too: norms, dropout and residual sums have a t-th of the tokens on each GPU then, so a product is preceded by an
+all-gather and followed by a reduce-scatter of the activations. If not, each GPU has all tokens there, and sums of two
+products a layer are all-reduced.
 
 Bytes of what is no product, of 16 bits, in and out for each element: a norm 4, dropout with its mask 5, a residual sum
 6, an activation 4, a softmax 4 and the dropout of its scores 5; backward they are 8, 5, 4, 6, 6 and 5.
@@ -19,6 +20,8 @@ from cstool.perf.gpu.system import GpuSystem
 OPERAND_BYTES = 2
 MAIN_GRADIENT_BYTES = 4
 """of a sum of gradients over micro-batches; each is read and written"""
+BETWEEN_BYTES = 10
+"""of an element that a layer keeps outside of what the GPUs share of it anyway (Korthikanti et al., equation 2)"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,9 @@ class LayerTimes:
     talk_again: float
 
 
-def layer_times(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int) -> LayerTimes:
+def layer_times(
+    gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int, shares_sequences: bool = True
+) -> LayerTimes:
     """Return what a layer takes on `tensor` GPUs for so many samples."""
     tokens, hidden = micro_batch * model.tokens, model.hidden
     inside, kv = model.inside / tensor, model.kv_width / tensor
@@ -103,38 +108,42 @@ def layer_times(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int) 
         + (1 + model.gated) * product(tokens, hidden, inside)
         + product(tokens, inside, hidden)
     )
-    shared, acts = tokens * hidden / tensor, tokens * inside
+    shared, acts = tokens * hidden / (tensor if shares_sequences else 1), tokens * inside
     softmax = between(pairs, 4, 5) + between(pairs, 5)
     softmax_back = between(pairs, 6, 8) + between(pairs, 5)
     rest = 2 * (between(shared, 4, 9) + between(shared, 5) + between(shared, 6)) + between(acts, 4, 8)
     rest_back = 2 * (between(shared, 8, 14) + between(shared, 5) + between(shared, 4)) + between(acts, 6, 13)
     # The products of gradients add to a sum of 32 bits, and do not write one of 16.
     sums = gpu.moved_s((2 * MAIN_GRADIENT_BYTES - OPERAND_BYTES) * model.layer_weights / tensor)
-    gather = gpu.near.gather_s(OPERAND_BYTES * tokens * hidden, tensor)
+    told_bytes = OPERAND_BYTES * tokens * hidden
+    gather, allreduce = gpu.near.gather_s(told_bytes, tensor), gpu.near.allreduce_s(told_bytes, tensor)
     return LayerTimes(
         forward=matrices + scores + softmax + rest,
         backward=2 * (matrices + scores) + softmax_back + rest_back + sums,
         attention=scores + softmax,
-        talk=4 * gather,
-        talk_again=2 * gather,
+        talk=4 * gather if shares_sequences else 2 * allreduce,
+        talk_again=2 * gather if shares_sequences else 0.0,
     )
 
 
-def head_s(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int) -> float:
+def head_s(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int, shares_sequences: bool = True) -> float:
     """Time of the product with the vocabulary, its loss and its gradients, for so many samples [s]."""
     tokens, words = micro_batch * model.tokens, model.vocabulary / tensor
     moved = OPERAND_BYTES * (tokens * model.hidden + model.hidden * words + tokens * words)
     product = gpu.product_s(2 * tokens * model.hidden * words, moved)
-    gather = gpu.near.gather_s(OPERAND_BYTES * tokens * model.hidden, tensor)
+    told_bytes = OPERAND_BYTES * tokens * model.hidden
+    told_s = 2 * gpu.near.gather_s(told_bytes, tensor)
+    if not shares_sequences:
+        told_s = gpu.near.allreduce_s(told_bytes, tensor)
     sums = gpu.moved_s((2 * MAIN_GRADIENT_BYTES - OPERAND_BYTES) * model.hidden * words)
-    return 3 * product + gpu.vector_s(10 * tokens * words, 20 * tokens * words) + 2 * gather + sums
+    return 3 * product + gpu.vector_s(10 * tokens * words, 20 * tokens * words) + told_s + sums
 
 
-def kept_bytes(model: GpuModel, micro_batch: int, tensor: int, recompute: str) -> float:
+def kept_bytes(model: GpuModel, micro_batch: int, tensor: int, recompute: str, shares_sequences: bool = True) -> float:
     """Activations that a layer keeps on each GPU for its backward pass [bytes].
 
     s b h (34 + 5 a s / h) / t for everything, without the second term where attention is computed again, and its input
-    alone, 2 s b h / t, where all of it is.
+    alone, 2 s b h / t, where all of it is. Where sequences are not shared, 10 of the 34 and the 2 are not divided by t.
 
     >>> gpt3 = GpuModel(12288, 96, 96, 12288, 49152, False, 51200, 2048, 0)
     >>> [round(kept_bytes(gpt3, 1, 8, how) / 1e6) for how in ("none", "attention", "all")]
@@ -143,11 +152,12 @@ def kept_bytes(model: GpuModel, micro_batch: int, tensor: int, recompute: str) -
     Source: Korthikanti et al., arXiv 2205.05198, equations 1 to 6 and table 2; of other widths inside and of keys in
     proportion.
     """
-    elements = model.tokens * micro_batch * model.hidden / tensor
+    each = model.tokens * micro_batch * model.hidden
+    elements, between = each / tensor, each / (tensor if shares_sequences else 1)
     if recompute == "all":
-        return 2 * elements
+        return 2 * between
     # Of 34: 11 of attention, 4 of them keys and values; 19 of the feed-forward part, 16 of them inside; norms 4.
     kv, inside = model.kv_width / model.hidden, model.inside / model.hidden
     parts = 7 + 4 * kv + 3 + 4 * inside * (1.5 if model.gated else 1) + 4
     scores = 5 * model.heads * model.tokens / model.hidden if recompute == "none" else 0
-    return elements * (parts + scores)
+    return BETWEEN_BYTES * between + elements * (parts - BETWEEN_BYTES + scores)

@@ -36,6 +36,7 @@ class Split:
         micro_batch: samples of a copy at a time
         parts: of a stage, that take turns
         recompute: what is computed again backward: "none", "attention" or "all"
+        shares_sequences: whether GPUs that share layers share the tokens between products, too
     """
 
     tensor: int
@@ -44,6 +45,7 @@ class Split:
     micro_batch: int
     parts: int = 1
     recompute: str = "attention"
+    shares_sequences: bool = True
 
     @property
     def gpus(self) -> int:
@@ -71,12 +73,12 @@ class GpuStep:
 def split_step(gpu: GpuSystem, model: GpuModel, batch_size: int, split: Split) -> GpuStep:
     """Return what a step takes on the GPUs of a split, whether or not it fits their memory."""
     micro_batches = batch_size // split.data // split.micro_batch
-    times = _layer_times(gpu, model, split.micro_batch, split.tensor)
+    times = _layer_times(gpu, model, split.micro_batch, split.tensor, split.shares_sequences)
     again = {"none": 0.0, "attention": times.attention, "all": times.forward + times.talk}[split.recompute]
     of_layer = times.forward + times.backward + again + 2 * times.talk + times.talk_again
     layers = -(-model.layers // split.stages)
     # The last stage has the vocabulary, too, and holds the others up.
-    stage_s = layers * of_layer + head_s(gpu, model, split.micro_batch, split.tensor)
+    stage_s = layers * of_layer + head_s(gpu, model, split.micro_batch, split.tensor, split.shares_sequences)
     sent_s = 0.0
     if split.stages > 1:
         link = gpu.near if split.tensor * split.stages <= gpu.near.gpus else gpu.far
@@ -86,14 +88,15 @@ def split_step(gpu: GpuSystem, model: GpuModel, batch_size: int, split: Split) -
     pipeline_s = (micro_batches + bubble) * (stage_s + sent_s)
     weights = model.parameters / (split.tensor * split.stages)
     between = gpu.near if split.gpus <= gpu.near.gpus else gpu.far
-    exchange_s = between.allreduce_s(OPERAND_BYTES * weights, split.data)
+    # Each copy updates a share of the weights: gradients are scattered, and weights gathered again.
+    exchange_s = 2 * between.gather_s(OPERAND_BYTES * weights, split.data)
     step_s = pipeline_s + exchange_s + gpu.moved_s(UPDATE_BYTES * weights / split.data)
     return GpuStep(split, step_s, memory_bytes(model, batch_size, split), bubble / (micro_batches + bubble))
 
 
 @lru_cache(maxsize=1024)
-def _layer_times(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int) -> LayerTimes:
-    return layer_times(gpu, model, micro_batch, tensor)
+def _layer_times(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int, shares_sequences: bool) -> LayerTimes:
+    return layer_times(gpu, model, micro_batch, tensor, shares_sequences)
 
 
 def memory_bytes(model: GpuModel, batch_size: int, split: Split) -> float:
@@ -107,8 +110,9 @@ def memory_bytes(model: GpuModel, batch_size: int, split: Split) -> float:
     layers = -(-model.layers // split.stages)
     in_flight = min(micro_batches, split.stages)
     more = 1 + (split.stages - 1) / (split.stages * split.parts) if split.parts > 1 else 1
-    kept = kept_bytes(model, split.micro_batch, split.tensor, split.recompute)
-    working = kept_bytes(model, split.micro_batch, split.tensor, "none") if split.recompute != "none" else 0
+    each = model, split.micro_batch, split.tensor
+    kept = kept_bytes(*each, split.recompute, split.shares_sequences)
+    working = kept_bytes(*each, "none", split.shares_sequences) if split.recompute != "none" else 0
     return state + layers * in_flight * more * kept + working
 
 

