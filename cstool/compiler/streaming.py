@@ -43,8 +43,9 @@ COLORS = (
 """what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
 SIZES = 8
 """of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
-MOST_GROUPS = 64
-"""of columns that are tried"""
+SIMULATED, WORTH = 4, 0.05
+"""layouts beside the best that are simulated, by what kernels take and by what PEs do; the part of a step that they
+must be able to save"""
 PARTS = 4, 16
 """one part in so many of the columns is tried for every layout: what spreads a vocabulary wants many"""
 FINER = tuple(1.2**-n for n in range(1, 17))
@@ -180,7 +181,7 @@ class _Search:
         self.costs = _Costs(program, self.works)
         self.alive = [alive_at_kernels(program, self.works, is_again) for is_again in (False, True)]
         self.fabric = program.request.system.fabric
-        self._over_groups: dict[int, Layouts] = {}
+        self._of_size: dict[int, Layouts] = {}
         self._inputs = sorted({work.inputs for works in self.works for work in works} - {0})
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
@@ -202,12 +203,12 @@ class _Search:
     def first_that_fits(self) -> _Choice | None:
         """Return the choice that computes least again; None if nothing fits."""
         found = (self._with(again, sizes) for sizes in self.tries for again in self._options())
-        return next((choice for choice in found if choice is not None), None)
+        return next((choices[0] for choices in found if choices), None)
 
     def of_one_size(self) -> list[_Choice]:
         """Return the choices that may be fastest with the only size there is."""
         sizes = self.tries[0]
-        choices = [choice for again in self._options() if (choice := self._with(again, sizes)) is not None]
+        choices = [choice for again in self._options() for choice in self._with(again, sizes)]
         if sizes[-1] == 1:
             choices += [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
         return self._rivals(choices)
@@ -218,53 +219,50 @@ class _Search:
         Args:
             program: like that of the search, for its number of systems
         """
-        if not (self._whole or self._in_rounds):
+        least_again = self._whole[0] if self._whole else self._in_rounds[:1]
+        if not least_again:
             return self._misfit(self._options()[-1])
-        choices = self._whole or self._in_rounds
-        fastest = self._fastest(program, self._worth) if len(self._worth) > 1 else choices[0]
-        chosen = choices[0] if self.request.recompute == "needed" else fastest
-        why = "a step takes less time so" if chosen is not choices[0] else "nothing fits otherwise"
+        fastest = chosen = self._fastest(program, self._worth)
+        if self.request.recompute == "needed" and chosen.memory.recompute != least_again[0].memory.recompute:
+            chosen = self._fastest(program, least_again)
+        is_least = chosen.memory.recompute == least_again[0].memory.recompute
+        why = "nothing fits otherwise" if is_least else "a step takes less time so"
         if self.request.recompute == "all":
             why = "all of them are to be"
-        elif chosen is choices[0] and [chosen.micro_batch_size] == self.tries[0]:
+        elif is_least and [chosen.micro_batch_size] == self.tries[0]:
             why = f"micro-batches of {chosen.micro_batch_size} do not fit otherwise"
         return replace(chosen, fastest=None if fastest is chosen else fastest, why_again=why)
 
     @cached_property
-    def _whole(self) -> list[_Choice]:
-        """The choices with whole samples, least computed again first."""
-        choices: list[_Choice] = []
+    def _whole(self) -> list[list[_Choice]]:
+        """The choices with whole samples, least computed again first; of each the best, then others."""
         for sizes in self.tries:
-            choices = choices or [
-                choice for again in self._options() if (choice := self._with(again, sizes)) is not None
-            ]
-        return choices
+            if found := [choices for again in self._options() if (choices := self._with(again, sizes))]:
+                return found
+        return []
 
     @cached_property
     def _in_rounds(self) -> list[_Choice]:
         """The choices with samples in parts, where whole ones hardly fit."""
-        if self.tries[-1][-1] > 1 or any(choice.micro_batch_size > 1 for choice in self._whole):
+        if self.tries[-1][-1] > 1 or any(choices[0].micro_batch_size > 1 for choices in self._whole):
             return []
         return [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
 
     @cached_property
     def _worth(self) -> list[_Choice]:
-        return self._rivals([*self._whole, *self._in_rounds])
+        return self._rivals([*(choice for choices in self._whole for choice in choices), *self._in_rounds])
 
-    def _with(self, recompute: Recompute, sizes: Sequence[int]) -> _Choice | None:
-        groups = self._groups(sizes[0])[:, None, None]
-        # More columns than a kernel has inputs are of use to others alone.
-        most_columns = self.fabric.width // groups
-        columns = [most_columns // np.array([1, *PARTS]), np.minimum(most_columns, np.array(self._inputs))]
-        columns = np.maximum(1, np.concatenate(columns, axis=2))
-        memory = self._memory(columns, recompute)
-        most = memory.most_tokens()
+    def _with(self, recompute: Recompute, sizes: Sequence[int]) -> list[_Choice]:
+        """Return the best choice, then others that may be better in a step; none where nothing fits."""
         found: list[tuple[int, int, Layouts, IntArray]] = []
         for size in sizes:
-            # For all choices of what is computed again.
-            layouts = self._over_groups.setdefault(size, self.layouts(groups, columns, size))
-            # Each group has whole samples. What comes twice counts once.
-            fits = (groups <= size) & (layouts.tokens_per_pe <= most)
+            # The same for all choices of what is computed again.
+            if size not in self._of_size:
+                self._of_size[size] = self._layouts(size)
+            layouts = self._of_size[size]
+            memory = self._memory(layouts.columns, recompute)
+            fits = layouts.tokens_per_pe <= memory.most_tokens()
+            # What comes twice counts once.
             fits[:, 1:] &= layouts.tokens_per_pe[:, :-1] < layouts.tokens_per_pe[:, 1:]
             if fits.any():
                 steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER).ravel()
@@ -272,15 +270,16 @@ class _Search:
             if len(found) == SIZES:
                 break
         found.sort(key=lambda each: each[0])
-        choices = []
+        choices: list[_Choice] = []
         for _, size, layouts, steps in found[:SIZES_NARROWED]:
             best = steps.argsort(kind="stable")[:NARROWED]
             kept = Layouts(*(each.ravel()[best][:, None] for each in np.broadcast_arrays(*layouts.fields)))
-            choices.append(self._narrowed(kept, steps[best] < NEVER, size, recompute))
-        return min(choices, key=self.costs.step, default=None)
+            choices += self._narrowed(kept, steps[best] < NEVER, size, recompute)
+        choices.sort(key=self.costs.step)
+        return choices
 
-    def _narrowed(self, widest: Layouts, fits: BoolArray, size: int, recompute: Recompute) -> _Choice:
-        """Return the best choice with as many columns or fewer: sums of a token have a shorter way over fewer.
+    def _narrowed(self, widest: Layouts, fits: BoolArray, size: int, recompute: Recompute) -> list[_Choice]:
+        """Return the best choices with as many columns or fewer: sums of a token have a shorter way over fewer.
 
         Of the columns that are enough for some number of inputs to a PE, the fewest count.
 
@@ -292,10 +291,13 @@ class _Search:
         memory = self._memory(columns, recompute)
         layouts = replace(widest, columns=columns)
         fits = fits[:, None] & (widest.tokens_per_pe <= memory.most_tokens())
-        steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER)
-        best = np.unravel_index(int(steps.argmin()), steps.shape)
-        layout = Layout(*(int(each[best]) for each in np.broadcast_arrays(*layouts.fields)))
-        return _Choice(layout, self._memory(layout.columns, recompute), size)
+        steps, busy = (
+            np.where(fits, cycles, NEVER).ravel() for cycles in self.costs.steps_and_busy(layouts, memory, size)
+        )
+        fields = [each.ravel() for each in np.broadcast_arrays(*layouts.fields)]
+        first = [n for order in (steps, busy) for n in order.argsort(kind="stable")[:SIMULATED] if steps[n] < NEVER]
+        found = dict.fromkeys(Layout(*(int(each[n]) for each in fields)) for n in first)
+        return [_Choice(layout, self._memory(layout.columns, recompute), size) for layout in found]
 
     def _fewer(self, widest: IntArray) -> IntArray:
         """Return numbers of columns, (n, numbers), that are worth a try where there are as many as `widest`, (n, 1)."""
@@ -330,11 +332,13 @@ class _Search:
         return list(found.values())
 
     def _fastest(self, program: Program, rivals: Sequence[_Choice]) -> _Choice:
-        """Return the choice whose step is shortest, the first of those; steps that cannot be are not simulated."""
+        """Return the choice whose step is shortest, the first of those; what cannot gain much is not simulated."""
+        if len(rivals) == 1:
+            return rivals[0]
         best: tuple[int, int] | None = None
         at_least = {number: self.costs.fabric(choice) for number, choice in enumerate(rivals)}
-        for number in sorted(at_least, key=lambda number: at_least[number]):
-            if best is None or at_least[number] <= best[0]:
+        for number in sorted(at_least, key=lambda number: self.costs.step(rivals[number])):
+            if best is None or at_least[number] < (1 - WORTH) * best[0]:
                 step = _with_plan(program, self.costs, rivals[number]).step_cycles[STREAMING]
                 best = min(best or (step, number), (step, number))
         assert best is not None
@@ -364,20 +368,29 @@ class _Search:
         )
 
     def _groups(self, size: int) -> IntArray:
-        """Numbers of column groups to try for micro-batches of at most a size: each has whole samples."""
-        return np.arange(1, min(size, self.fabric.width, MOST_GROUPS) + 1)
+        """Numbers of groups of columns to try: the fewest that have as many samples each, whole ones."""
+        found = {int(ceil_div(size, samples)) for samples in range(1, size + 1)}
+        return np.array(sorted(count for count in found if count <= self.fabric.width))
 
-    def layouts(self, groups: IntArray, columns: IntArray, micro_batch_size: int) -> Layouts:
-        """Return layouts of a micro-batch, (groups, tokens per PE, columns).
+    def _layouts(self, size: int) -> Layouts:
+        """Return layouts of a micro-batch, (groups, tokens per PE, columns)."""
+        groups = self._groups(size)[:, None, None]
+        most = self.fabric.width // groups
+        # More columns than a kernel has inputs are of use to others alone.
+        columns = np.concatenate([most // np.array([1, *PARTS]), np.minimum(most, np.array(self._inputs))], axis=2)
+        return self._over_rows(groups, np.maximum(1, columns), size)
 
-        They are over all rows, and over fewer, as tokens come and in whole rows of banks. Fewer rows have more tokens
-        on each PE, but a shorter way for sums of gradients.
+    def _over_rows(self, groups: IntArray, columns: IntArray, size: int) -> Layouts:
+        """Return layouts over all rows, and over fewer, with tokens as they come and in whole rows of banks.
+
+        Fewer rows have more tokens on each PE, but a shorter way for sums of gradients.
 
         Args:
             groups: numbers of groups of columns, (groups, 1, 1)
             columns: of each group, (groups, 1, columns)
+            size: of the micro-batch
         """
-        tokens = ceil_div(micro_batch_size, groups) * self.program.tokens
+        tokens = ceil_div(size, groups) * self.program.tokens
         folded = ceil_div(tokens, self.fabric.height) * np.array([1, *FOLDS])[:, None]
         per_pe = np.sort(np.concatenate([folded, self.costs.pe.whole_bank_rows(folded)], axis=1), axis=1)
         return Layouts(groups, columns, ceil_div(tokens, per_pe), per_pe)
@@ -385,7 +398,7 @@ class _Search:
     def _of_groups(self, groups: int, micro_batch_size: int) -> list[Layout]:
         """Return the layouts over so many groups, as wide as they can be, each once."""
         one = np.array([[[groups]]])
-        fields = self.layouts(one, self.fabric.width // one, micro_batch_size).fields
+        fields = self._over_rows(one, self.fabric.width // one, micro_batch_size).fields
         found = zip(*(each.ravel().tolist() for each in np.broadcast_arrays(*fields)), strict=True)
         return list(dict.fromkeys(Layout(*each) for each in found))
 
@@ -401,7 +414,7 @@ class _Costs:
         self.pe = Pe(program.request.system, program.request.operand_bits)
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
-        self._totals: dict[tuple[Layouts, int, int, int], tuple[Any, Any]] = {}
+        self._totals: dict[tuple[Layouts, int, int, int], tuple[Any, Any, Any, Any]] = {}
         self._steps: dict[_Choice, int] = {}
 
     def step(self, choice: _Choice) -> int:
@@ -417,7 +430,11 @@ class _Costs:
 
     def steps(self, layouts: Layouts, memory: StreamMemory, samples: int) -> IntArray:
         """Return what `step` has for many layouts, with micro-batches of so many samples."""
-        per_micro_batch = np.zeros(1, np.int64)
+        return self.steps_and_busy(layouts, memory, samples)[0]
+
+    def steps_and_busy(self, layouts: Layouts, memory: StreamMemory, samples: int) -> tuple[IntArray, IntArray]:
+        """Return what `step` and `fabric` have for many layouts, with micro-batches of so many samples."""
+        per_micro_batch = busy = np.zeros(1, np.int64)
         for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
             levels = self._levels(memory, segment)
             for number, work in enumerate(kernels):
@@ -427,10 +444,13 @@ class _Costs:
                     phases = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
                     latency = hop_latency_cycles(self.pe, layouts)
                     forward, delta, gradient = (limits.total(latency) for limits in phases.all)
-                    found = self._totals[key] = forward, forward + delta + gradient
-                forward, once = found
+                    on_fabric = [limits.total(latency, on_fabric=True) for limits in phases.all]
+                    found = forward, forward + delta + gradient, on_fabric[0], sum(on_fabric)
+                    self._totals[key] = found
+                forward, once, fabric_forward, fabric_once = found
                 per_micro_batch = per_micro_batch + count * (once + levels * forward)
-        return per_micro_batch * self._micro_batches(samples)
+                busy = busy + count * (fabric_once + levels * fabric_forward)
+        return per_micro_batch * self._micro_batches(samples), busy * self._micro_batches(samples)
 
     def _micro_batches(self, samples: int) -> int:
         return int(ceil_div(self.request.samples_per_csx, samples))

@@ -45,9 +45,16 @@ class Limits:
         """The four run beside each other: the largest counts; latencies come on top."""
         return maximum(self.compute_cycles, self.link, self.ingress, self.egress) + self.latency
 
-    def total(self, latency_cycles: Any) -> Any:
-        """Return the cycles, `latency_cycles` more where there is work at all."""
-        return self.cycles + latency_cycles * ((self.compute + self.link + self.ingress + self.egress) > 0)
+    def total(self, latency_cycles: Any, on_fabric: bool = False) -> Any:
+        """Return the cycles, `latency_cycles` more where there is work at all.
+
+        Args:
+            latency_cycles: of a phase
+            on_fabric: whether the links onto and off the wafer count as without limit
+        """
+        there = (self.compute + self.link + self.ingress + self.egress) > 0
+        cycles = maximum(self.compute_cycles, self.link) + self.latency if on_fabric else self.cycles
+        return cycles + latency_cycles * there
 
     def phase(self, latency_cycles: int = 0) -> PhaseCycles:
         """Return plain numbers; `latency_cycles` more where there is work at all."""
