@@ -20,7 +20,7 @@ from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, route
 from cstool.compiler.stage import ORIENTATIONS
 from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Route, Stage
-from cstool.perf.micro_batches import even_sizes
+from cstool.perf.micro_batches import shares
 from cstool.perf.pe import ceil_div
 from cstool.system import System
 
@@ -300,7 +300,7 @@ def _sram_rule(system: System, what: str) -> str:
 def _bottlenecks(chain: Chain, is_recomputed: bool) -> Iterator[tuple[_Choice, int]]:
     """Yield the numbers of replicas that seem to fit, with about how many cycles their slowest stage takes."""
     request, fabric = chain.request, chain.request.system.fabric
-    for samples in even_sizes(request.samples_per_csx, request.samples_per_csx):
+    for samples in shares(request.samples_per_csx):
         count = int(ceil_div(request.samples_per_csx, samples))
         if count > fabric.pes:
             break

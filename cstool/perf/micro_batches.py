@@ -52,3 +52,19 @@ def even_sizes(samples: int, most: int) -> Iterator[int]:
         if size == 1:
             return
         size = even_size(samples, size - 1)
+
+
+def shares(samples: int) -> Iterator[int]:
+    """Yield the largest shares of samples that are worth a try where each has one or one less, the largest first.
+
+    >>> list(shares(64))
+    [64, 32, 22, 16, 13, 11, 10, 8, 7, 6, 5, 4, 3, 2, 1]
+    """
+    size, last = samples, math.inf
+    while True:
+        if last >= APART * size or size == 1:
+            yield size
+            last = size
+        if size == 1:
+            return
+        size = even_size(samples, size - 1)
