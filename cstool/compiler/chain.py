@@ -18,12 +18,13 @@ from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.memory import statistics_width
 from cstool.compiler.program import Program, op_of, segment_tensors
 from cstool.compiler.routing import Edge
-from cstool.compiler.stage import NEVER, Held, PipelineStage, all_cycles, weights_bytes
+from cstool.compiler.stage import NEVER, Held, Known, PipelineStage, all_cycles, weights_bytes
 from cstool.ir import FusedKernel, Segment, read_backward
 from cstool.perf.pe import SUM_BYTES, Pe, ceil_div, input_bytes, input_element_bytes
 from cstool.perf.wafer import exchange
+from cstool.system import Fabric
 
-_GRID = 20
+_GRID = 26
 """widths and heights that an estimate tries"""
 
 
@@ -234,33 +235,46 @@ def _needed_again(kernel: FusedKernel, segment: Segment) -> set[str]:
     return needed
 
 
-def estimate_bottleneck(stages: Sequence[PipelineStage], width: int, height: int) -> int | None:
-    """Return about how many cycles the slowest stage takes in a rectangle; None if the stages do not fit.
+class Bottlenecks:
+    """Estimates of the slowest stage, in any rectangle of a wafer.
 
-    A stage may have any of some sizes, of whatever shape; the areas must go into the rectangle.
+    Args:
+        fabric: of the wafer
     """
-    widths = np.unique(np.geomspace(1, width, _GRID).astype(np.int64))
-    heights = np.unique(np.geomspace(1, height, _GRID).astype(np.int64))
-    areas = np.outer(widths, heights).ravel()
-    order = np.argsort(areas, kind="stable")
-    areas = areas[order]
-    # The fewest cycles that any shape of at most this area takes.
-    tables = all_cycles(stages, widths, heights).reshape(len(stages), -1)
-    least = np.minimum.accumulate(tables[:, order], axis=1)
-    if (least[:, -1] >= NEVER).any():
-        return None
 
-    def has_room(bound: int) -> bool:
-        fitting = least <= bound
-        return bool(fitting.any(axis=1).all() and areas[fitting.argmax(axis=1)].sum() <= width * height)
+    def __init__(self, fabric: Fabric) -> None:
+        self._widths, self._heights = (
+            np.unique(np.geomspace(1, side, _GRID).astype(np.int64)) for side in (fabric.width, fabric.height)
+        )
+        self._known: Known = {}
 
-    low, high = 0, int(least[least < NEVER].max())
-    for _ in range(64):
-        if high - low <= max(1, low // 200):
-            break
-        middle = (low + high) // 2
-        if has_room(middle):
-            high = middle
-        else:
-            low = middle
-    return high if has_room(high) else None
+    def estimate(self, stages: Sequence[PipelineStage], width: int, height: int) -> int | None:
+        """Return about how many cycles the slowest stage takes in a rectangle; None if the stages do not fit.
+
+        A stage may have any of some sizes, of whatever shape; the areas must go into the rectangle.
+        """
+        tables = all_cycles(stages, self._widths, self._heights, self._known)
+        within = int((self._widths <= width).sum()), int((self._heights <= height).sum())
+        areas = np.outer(self._widths[: within[0]], self._heights[: within[1]]).ravel()
+        order = np.argsort(areas, kind="stable")
+        areas = areas[order]
+        # The fewest cycles that any shape of at most this area takes.
+        inside = tables[:, : within[0], : within[1]].reshape(len(stages), -1)
+        least = np.minimum.accumulate(inside[:, order], axis=1)
+        if (least[:, -1] >= NEVER).any():
+            return None
+
+        def has_room(bound: int) -> bool:
+            fitting = least <= bound
+            return bool(fitting.any(axis=1).all() and areas[fitting.argmax(axis=1)].sum() <= width * height)
+
+        low, high = 0, int(least[least < NEVER].max())
+        for _ in range(64):
+            if high - low <= max(1, low // 200):
+                break
+            middle = (low + high) // 2
+            if has_room(middle):
+                high = middle
+            else:
+                low = middle
+        return high if has_room(high) else None

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from cstool.batch_split import divisors
 from cstool.compiler.artifact import with_step
-from cstool.compiler.chain import Chain, estimate_bottleneck
+from cstool.compiler.chain import Bottlenecks, Chain
 from cstool.compiler.placement import NoPlacement, place, wire_length
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, route
@@ -300,6 +300,7 @@ def _sram_rule(system: System, what: str) -> str:
 def _bottlenecks(chain: Chain, is_recomputed: bool) -> Iterator[tuple[_Choice, int]]:
     """Yield the numbers of replicas that seem to fit, with about how many cycles their slowest stage takes."""
     request, fabric = chain.request, chain.request.system.fabric
+    bottlenecks = Bottlenecks(fabric)
     for samples in shares(request.samples_per_csx):
         count = int(ceil_div(request.samples_per_csx, samples))
         if count > fabric.pes:
@@ -310,7 +311,7 @@ def _bottlenecks(chain: Chain, is_recomputed: bool) -> Iterator[tuple[_Choice, i
         needed_bytes = count * sum(stage.smallest_bytes for stage in stages)
         if needed_bytes > _room_bytes(request.system) or not width * height:
             continue
-        bottleneck = estimate_bottleneck(stages, width, height)
+        bottleneck = bottlenecks.estimate(stages, width, height)
         if bottleneck is not None:
             yield _Choice(columns, rows, is_recomputed, width, height), bottleneck
 

@@ -240,9 +240,15 @@ def stage_cycles(stage: PipelineStage, width: Any, height: Any) -> Any:
     return fitting_cycles(stage, either_way(stage, width, height), width * height)
 
 
-def all_cycles(stages: Sequence[PipelineStage], widths: IntArray, heights: IntArray) -> IntArray:
-    """Return the cycles of (stage, width, height), as `stage_cycles` does; what is alike is computed once."""
-    known: Known = {}
+def all_cycles(
+    stages: Sequence[PipelineStage], widths: IntArray, heights: IntArray, known: Known | None = None
+) -> IntArray:
+    """Return the cycles of (stage, width, height), as `stage_cycles` does; what is alike is computed once.
+
+    Args:
+        known: of these widths and heights; None for nothing, yet
+    """
+    known = {} if known is None else known
     tables = np.empty((len(stages), len(widths), len(heights)), np.int64)
     # Of tiles, one side follows from the width and one from the height: most of the work is on those alone.
     width, height = widths[:, None], heights[None, :]
