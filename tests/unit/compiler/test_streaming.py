@@ -208,8 +208,8 @@ def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece():
     assert (plan.micro_batches, plan.layout.groups) == (1, 1)
     columns, tokens = plan.layout.columns, plan.layout.tokens_per_pe
     i = -(-100_000 // columns)
-    # Links off the wafer limit it, also where each PE has 193 inputs; sums over 520 of the 750 columns end sooner.
-    assert (columns, tokens, i, square.inputs_per_pe) == (520, 1, 193, 193)
+    # Links off the wafer limit it, also where each PE has 134 inputs; sums over 747 of the 750 columns end sooner.
+    assert (columns, tokens, i, square.inputs_per_pe) == (747, 1, 134, 134)
     # Every row of PEs uses each weight once; two rows of the matrix, 2 bytes each, are under way.
     assert square.axpys_per_weight == plan.layout.rows == 900
     assert plan.prefetch_bytes == 2 * columns * i * 2
