@@ -79,9 +79,9 @@ def plan_streaming(program: Program) -> Program:
         rule = f"must fit MemoryX of {system.name}, {system.memoryx.capacity_bytes:,} bytes"
         misfit = Misfit(what, rule, f"{need.total_bytes:,} bytes")
     else:
-        search = program.kept.once(program, "streaming", lambda: _Search(program))
+        search = program.kept.once(program, "streaming", lambda: Search(program))
         found = search.run(program)
-        if isinstance(found, _Choice):
+        if isinstance(found, Choice):
             return _planned(program, search.costs, found)
         misfit = found
     return program.with_known(STREAMING, misfits=misfit)
@@ -95,7 +95,7 @@ def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], .
     Returns:
         For each kernel its repetitions and cycles; none where the micro-batch does not fit
     """
-    search = _Search(program)
+    search = Search(program)
     costs, choice = search.costs, search.first_that_fits()
     if choice is None:
         return ()
@@ -120,12 +120,12 @@ def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
         For each choice the cycles in which PEs are at work in a micro-batch, and the program with its plan, without a
         step; none where it does not fit
     """
-    search = _Search(program)
+    search = Search(program)
     costs = search.costs
     return tuple((costs.fabric(choice), _without_step(program, costs, choice)) for choice in search.of_one_size())
 
 
-def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
+def _planned(program: Program, costs: _Costs, chosen: Choice) -> Program:
     planned = _with_plan(program, costs, chosen)
     if (fastest := chosen.fastest) is not None:
         again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
@@ -150,30 +150,41 @@ def _planned(program: Program, costs: _Costs, chosen: _Choice) -> Program:
     return planned.with_known(STREAMING, notes=notes)
 
 
-def _with_plan(program: Program, costs: _Costs, choice: _Choice) -> Program:
+def _with_plan(program: Program, costs: _Costs, choice: Choice) -> Program:
     return with_step(_without_step(program, costs, choice), STREAMING)
 
 
-def _without_step(program: Program, costs: _Costs, choice: _Choice) -> Program:
+def _without_step(program: Program, costs: _Costs, choice: Choice) -> Program:
     planned = program.with_known(STREAMING, recompute=choice.memory.recompute, micro_batches=choice.micro_batch_size)
     return replace(planned, streaming=_plan(program, costs, choice))
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """A layout, and the choice that would be faster, were more computed again."""
+class Choice:
+    """How weights may be streamed.
+
+    Args:
+        layout: of the activations of a micro-batch
+        memory: of a PE
+        micro_batch_size: samples
+        fastest: the choice that would be faster, were more computed again
+        why_again: why layers are computed again, where they are
+    """
 
     layout: Layout
     memory: StreamMemory
     micro_batch_size: int
-    fastest: _Choice | None = None
+    fastest: Choice | None = None
     why_again: str = ""
 
 
-class _Search:
+class Search:
     """Finds micro-batch, layout and recomputation.
 
     Only which of a few choices is fastest depends on the number of systems.
+
+    Args:
+        program: memory planned
     """
 
     def __init__(self, program: Program) -> None:
@@ -200,12 +211,12 @@ class _Search:
         # All: each layer once, from its input.
         return options[1:2] or options if self.request.recompute == "all" else options
 
-    def first_that_fits(self) -> _Choice | None:
+    def first_that_fits(self) -> Choice | None:
         """Return the choice that computes least again; None if nothing fits."""
         found = (self._with(again, sizes) for sizes in self.tries for again in self._options())
         return next((choices[0] for choices in found if choices), None)
 
-    def of_one_size(self) -> list[_Choice]:
+    def of_one_size(self) -> list[Choice]:
         """Return the choices that may be fastest with the only size there is."""
         sizes = self.tries[0]
         choices = [choice for again in self._options() for choice in self._with(again, sizes)]
@@ -213,7 +224,7 @@ class _Search:
             choices += [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
         return self._rivals(choices)
 
-    def run(self, program: Program) -> _Choice | Misfit:
+    def run(self, program: Program) -> Choice | Misfit:
         """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one.
 
         Args:
@@ -222,7 +233,7 @@ class _Search:
         least_again = self._whole[0] if self._whole else self._in_rounds[:1]
         if not least_again:
             return self._misfit(self._options()[-1])
-        fastest = chosen = self._fastest(program, self._worth)
+        fastest = chosen = self._fastest(program, self.choices)
         if self.request.recompute == "needed" and chosen.memory.recompute != least_again[0].memory.recompute:
             chosen = self._fastest(program, least_again)
         is_least = chosen.memory.recompute == least_again[0].memory.recompute
@@ -234,7 +245,7 @@ class _Search:
         return replace(chosen, fastest=None if fastest is chosen else fastest, why_again=why)
 
     @cached_property
-    def _whole(self) -> list[list[_Choice]]:
+    def _whole(self) -> list[list[Choice]]:
         """The choices with whole samples, least computed again first; of each the best, then others."""
         for sizes in self.tries:
             if found := [choices for again in self._options() if (choices := self._with(again, sizes))]:
@@ -242,17 +253,18 @@ class _Search:
         return []
 
     @cached_property
-    def _in_rounds(self) -> list[_Choice]:
+    def _in_rounds(self) -> list[Choice]:
         """The choices with samples in parts, where whole ones hardly fit."""
         if self.tries[-1][-1] > 1 or any(choices[0].micro_batch_size > 1 for choices in self._whole):
             return []
         return [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
 
     @cached_property
-    def _worth(self) -> list[_Choice]:
+    def choices(self) -> list[Choice]:
+        """All that may be fastest."""
         return self._rivals([*(choice for choices in self._whole for choice in choices), *self._in_rounds])
 
-    def _with(self, recompute: Recompute, sizes: Sequence[int]) -> list[_Choice]:
+    def _with(self, recompute: Recompute, sizes: Sequence[int]) -> list[Choice]:
         """Return the best choice, then others that may be better in a step; none where nothing fits."""
         found: list[tuple[int, int, Layouts, IntArray]] = []
         for size in sizes:
@@ -270,7 +282,7 @@ class _Search:
             if len(found) == SIZES:
                 break
         found.sort(key=lambda each: each[0])
-        choices: list[_Choice] = []
+        choices: list[Choice] = []
         for _, size, layouts, steps in found[:SIZES_NARROWED]:
             best = steps.argsort(kind="stable")[:NARROWED]
             kept = Layouts(*(each.ravel()[best][:, None] for each in np.broadcast_arrays(*layouts.fields)))
@@ -278,7 +290,7 @@ class _Search:
         choices.sort(key=self.costs.step)
         return choices
 
-    def _narrowed(self, widest: Layouts, fits: BoolArray, size: int, recompute: Recompute) -> list[_Choice]:
+    def _narrowed(self, widest: Layouts, fits: BoolArray, size: int, recompute: Recompute) -> list[Choice]:
         """Return the best choices with as many columns or fewer: sums of a token have a shorter way over fewer.
 
         Of the columns that are enough for some number of inputs to a PE, the fewest count.
@@ -297,7 +309,7 @@ class _Search:
         fields = [each.ravel() for each in np.broadcast_arrays(*layouts.fields)]
         first = [n for order in (steps, busy) for n in order.argsort(kind="stable")[:SIMULATED] if steps[n] < NEVER]
         found = dict.fromkeys(Layout(*(int(each[n]) for each in fields)) for n in first)
-        return [_Choice(layout, self._memory(layout.columns, recompute), size) for layout in found]
+        return [Choice(layout, self._memory(layout.columns, recompute), size) for layout in found]
 
     def _fewer(self, widest: IntArray) -> IntArray:
         """Return numbers of columns, (n, numbers), that are worth a try where there are as many as `widest`, (n, 1)."""
@@ -308,11 +320,11 @@ class _Search:
         finer = np.maximum(1, (widest * np.array(FINER)).astype(np.int64))
         return np.concatenate([widest, np.minimum(fewer, widest), finer], axis=1)
 
-    def _in_parts(self, recompute: Recompute) -> _Choice | None:
+    def _in_parts(self, recompute: Recompute) -> Choice | None:
         """Return the best layout of one sample whose tokens go through layers in as few parts as fit, more than one."""
         memory = self._memory(self.fabric.width, recompute, in_parts=True)
         fitting = [
-            _Choice(replace(layout, parts=parts), memory, 1)
+            Choice(replace(layout, parts=parts), memory, 1)
             for layout in self._of_groups(1, 1)
             if (parts := memory.fewest_parts(layout.tokens_per_pe) or 1) > 1
         ]
@@ -322,16 +334,16 @@ class _Search:
         alive = self.alive[recompute.levels > 0]
         return StreamMemory(self.program, self.works, columns, recompute, alive, in_parts)
 
-    def _rivals(self, choices: Sequence[_Choice]) -> list[_Choice]:
+    def _rivals(self, choices: Sequence[Choice]) -> list[Choice]:
         """Return the choices that may be fastest: more recomputation alone is no gain."""
-        found: dict[tuple[Layout, int], _Choice] = {}
+        found: dict[tuple[Layout, int], Choice] = {}
         for choice in choices:
             other = found.setdefault((choice.layout, choice.micro_batch_size), choice)
             if self.costs.step(choice) < self.costs.step(other):
                 found[choice.layout, choice.micro_batch_size] = choice
         return list(found.values())
 
-    def _fastest(self, program: Program, rivals: Sequence[_Choice]) -> _Choice:
+    def _fastest(self, program: Program, rivals: Sequence[Choice]) -> Choice:
         """Return the choice whose step is shortest, the first of those; what cannot gain much is not simulated."""
         if len(rivals) == 1:
             return rivals[0]
@@ -339,10 +351,14 @@ class _Search:
         at_least = {number: self.costs.fabric(choice) for number, choice in enumerate(rivals)}
         for number in sorted(at_least, key=lambda number: self.costs.step(rivals[number])):
             if best is None or at_least[number] < (1 - WORTH) * best[0]:
-                step = _with_plan(program, self.costs, rivals[number]).step_cycles[STREAMING]
+                step = self.step_cycles(program, rivals[number])
                 best = min(best or (step, number), (step, number))
         assert best is not None
         return rivals[best[1]]
+
+    def step_cycles(self, program: Program, choice: Choice) -> int:
+        """Return the modelled cycles of a step with a choice, simulated."""
+        return _with_plan(program, self.costs, choice).step_cycles[STREAMING]
 
     def _misfit(self, recompute: Recompute) -> Misfit:
         """Say what does not fit, with all the recomputation there is."""
@@ -415,9 +431,9 @@ class _Costs:
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
         self._totals: dict[tuple[Layouts, int, int, int], tuple[Any, Any, Any, Any]] = {}
-        self._steps: dict[_Choice, int] = {}
+        self._steps: dict[Choice, int] = {}
 
-    def step(self, choice: _Choice) -> int:
+    def step(self, choice: Choice) -> int:
         """Return the cycles of the kernels of a step on one CSX: what layouts are chosen by."""
         if choice not in self._steps:
             per_micro_batch = sum(
@@ -473,7 +489,7 @@ class _Costs:
         )
         return phases.forward_alone() if work.is_frozen else phases
 
-    def fabric(self, choice: _Choice) -> int:
+    def fabric(self, choice: Choice) -> int:
         """Return the cycles in which the PEs of a CSX are at work in a step, which takes no less."""
         found = 0
         for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
@@ -483,7 +499,7 @@ class _Costs:
                 found += count * (forward + cycles.delta.fabric_cycles + cycles.gradient.fabric_cycles)
         return found * int(ceil_div(self.request.samples_per_csx, choice.micro_batch_size))
 
-    def kernel(self, choice: _Choice, segment: int, number: int) -> KernelCycles:
+    def kernel(self, choice: Choice, segment: int, number: int) -> KernelCycles:
         """Return the cycles of a kernel of a segment for one micro-batch."""
         work, memory, samples = self.works[segment][number], choice.memory, choice.micro_batch_size
         in_flight, parts = (
@@ -500,7 +516,7 @@ class _Costs:
         return KernelCycles(forward, delta, gradient, self._levels(memory, segment))
 
 
-def _plan(program: Program, costs: _Costs, choice: _Choice) -> StreamingPlan:
+def _plan(program: Program, costs: _Costs, choice: Choice) -> StreamingPlan:
     request, system, stream = program.request, program.request.system, costs.stream
     if len(COLORS) > system.links.colors - system.links.io_colors:
         raise CompileError(
