@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from cstool.compiler.kernel_work import kernel_works
@@ -398,3 +399,19 @@ def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family, parts)
 
 def _residual(program: Program) -> Life:
     return next(life for life in program.lives[1] if life.is_output)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES])
+def test_many_numbers_of_columns_at_once_are_what_each_is(family):
+    program = compiled(decoder(layers=5, **FAMILIES[family]), MEMORY_PASSES)
+    works, columns = kernel_works(program), [1, 2, 3, 7, 40]
+    blocks = sum(segment.count for segment in program.graph.segments[1:-1])
+    for recompute in recompute_options(blocks):
+        many = StreamMemory(program, works, np.array(columns), recompute)
+        most = np.broadcast_to(many.most_tokens(), len(columns))
+        for number, count in enumerate(columns):
+            alone = StreamMemory(program, works, count, recompute)
+            assert most[number] == alone.most_tokens()
+            layout = Layout(2, count, 3, 4)
+            for need, expected in zip(many.needs, alone.needs, strict=True):
+                assert np.broadcast_to(need.total_bytes(layout), len(columns))[number] == expected.total_bytes(layout)

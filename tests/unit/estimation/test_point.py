@@ -195,3 +195,16 @@ def test_rows_without_an_estimate_say_why_and_a_table_without_any_is_an_error():
 
 def test_capacities_are_told_in_decimal_units():
     assert [size_text(n) for n in (24 * 10**12, 1_200 * 10**12, 2_400 * 10**12)] == ["24TB", "1200TB", "2400TB"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "weight_streaming", "pipelined"])
+def test_what_one_estimator_kept_is_what_another_finds(mode):
+    """Searches are made once for a number of samples; systems come in any order."""
+    one = estimator(gpt(), batch_per_csx=6, execution_mode=mode)
+    kept = {num_csx: one.at(num_csx) for num_csx in (16, 1, 4)}
+    for num_csx, found in kept.items():
+        alone = estimator(gpt(), batch_per_csx=6, execution_mode=mode).at(num_csx)
+        assert found.artifact == alone.artifact
+        assert found.step == alone.step
+    # Other samples are another search.
+    assert one.compiled(7, mode) == estimator(gpt(), batch_per_csx=7, execution_mode=mode).at(1).artifact

@@ -12,9 +12,11 @@ from cstool.ir import Layout, Lookup, MatMul, Pairs, RowSums, VectorOps
 from cstool.perf.pe import Pe
 from cstool.perf.phases import Phases
 from cstool.perf.streaming import (
+    Layouts,
     Stream,
     busiest_axpys,
     edge_cycles,
+    hop_latency_cycles,
     stream_of,
     streamed_phases,
 )
@@ -312,3 +314,45 @@ def test_what_pes_do_of_use_is_the_product_of_all_samples_and_none_is_faster_tha
     assert flops.max() <= 2 * layout.tokens_per_pe * busiest_axpys(dense, columns, 2)
     for phase in streamed_phases(PE, [dense], layout, samples, STREAM).all:
         assert phase.compute * 2 * CS2.pe.simd["fmach"] >= flops.max()
+
+
+WORKS = [
+    PRODUCT,
+    replace(PRODUCT, nonzeros=40, is_repeated=True),
+    MatMul(tokens=6, inputs=40, outputs=96, nonzeros=1500, trained=50),
+    MatMul(tokens=3, inputs=24, outputs=96, experts=4, all_tokens=12, busiest=1.5),
+    Pairs(tokens=5, pairs=15, width=24, head_width=8, key_tokens=5, kv_width=8),
+    Lookup(tokens=5, rows=100, width=24),
+    VectorOps(tokens=5, width=24, forward=3, backward=4),
+    RowSums(tokens=5, forward=2, backward=1),
+]
+
+
+@given(
+    layouts=st.lists(
+        st.tuples(st.integers(1, 40), st.integers(1, 60), st.integers(1, 900), st.integers(1, 70)), min_size=1
+    ),
+    in_flight=st.integers(2, 90),
+    bits=st.sampled_from([16, 32]),
+    system=st.sampled_from(["cs2", "cs3"]),
+    needs_delta=st.booleans(),
+)
+def test_many_layouts_at_once_are_what_each_is(layouts, in_flight, bits, system, needs_delta):
+    pe = Pe(load_system(system), bits)
+    many = Layouts(*(np.array(each) for each in zip(*layouts, strict=True)))
+    apart = np.arange(len(layouts)) % 3 + in_flight
+    at_once = streamed_phases(pe, WORKS, many, 7, STREAM, needs_delta=needs_delta, outputs_in_flight=apart, tokens=6)
+    latencies = np.broadcast_to(hop_latency_cycles(pe, many), len(layouts))
+    for number, (layout, n) in enumerate(zip(layouts, apart.tolist(), strict=True)):
+        alone = streamed_phases(
+            pe, WORKS, Layout(*layout), 7, STREAM, needs_delta=needs_delta, outputs_in_flight=n, tokens=6
+        )
+        assert latencies[number] == hop_latency_cycles(pe, Layout(*layout))
+        for found, expected in zip(at_once.all, alone.all, strict=True):
+            for name in ("compute", "link", "ingress", "egress", "latency"):
+                assert np.broadcast_to(getattr(found, name), len(layouts))[number] == getattr(expected, name)
+            for on_fabric in (False, True):
+                total = np.broadcast_to(found.total(5, on_fabric), len(layouts))[number]
+                assert total == expected.total(5, on_fabric)
+                phase = expected.phase(5)
+                assert total == (phase.fabric_cycles if on_fabric else phase.cycles)
