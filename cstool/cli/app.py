@@ -5,27 +5,17 @@ import gc
 import os
 import sys
 import traceback
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from cstool import __version__
-from cstool.cli.appliance import appliance_app
-from cstool.cli.checkpoint import checkpoint_app
 from cstool.cli.command import Group, command
-from cstool.cli.compile import compile_app
 from cstool.cli.completion import VARIABLE, normalize_typed_flags
-from cstool.cli.config import config_app
-from cstool.cli.data import data_app
-from cstool.cli.estimate import estimate_app
-from cstool.cli.fabric import fabric_app
-from cstool.cli.job import job_app
-from cstool.cli.model import model_app
 from cstool.cli.report import print_error, print_usage_error
-from cstool.cli.run import run
 from cstool.cli.surroundings import drop_output, harmless_streams, lack_of_room, open_streams
-from cstool.cli.system import system_app
-from cstool.cli.validate import validate
 from cstool.errors import fault_of
 from cstool.verbs.ranks import speaks
 
@@ -38,6 +28,23 @@ Example: cstool run --params gpt_tiny --mode infer --prompt "def "
 
 These three make a data set, train a small GPT on it, and let it write. `cstool COMMAND --help` tells more, with
 examples. Flags may be typed with hyphens as well: --num-csx is --num_csx."""
+
+
+EXAMPLES = {
+    "run": (
+        "cstool run --params gpt_tiny --num_steps 100",
+        "cstool run --params gpt_tiny --mode eval --num_csx 2",
+        'cstool run --params gpt_tiny --mode infer --prompt "def " --max_tokens 100',
+    ),
+    "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
+}
+"""of the functions `NAME` of the modules `cstool.cli.NAME`; all other names are groups, `NAME_app`"""
+SHORT_HELP = {
+    "validate": "Compare sparse training with dense training.",
+    "estimate": "Predict a training step on the modelled cluster.",
+    "compile": "Map a model onto the wafer, and report on it.",
+}
+"""where that is not the first paragraph"""
 
 
 class RootGroup(Group):
@@ -53,42 +60,30 @@ class RootGroup(Group):
         return sorted(self.commands, key=self.order.index)
 
 
-app = typer.Typer(
-    name="cstool",
-    cls=RootGroup,
-    epilog=EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "max_content_width": 100,
-        "token_normalize_func": lambda token: token.replace("-", "_"),
-    },
-)
-app.add_typer(data_app, name="data")
-app.add_typer(model_app, name="model")
-app.add_typer(config_app, name="config")
-command(
-    app,
-    "run",
-    "cstool run --params gpt_tiny --num_steps 100",
-    "cstool run --params gpt_tiny --mode eval --num_csx 2",
-    'cstool run --params gpt_tiny --mode infer --prompt "def " --max_tokens 100',
-)(run)
-app.add_typer(job_app, name="job")
-app.add_typer(appliance_app, name="appliance")
-app.add_typer(checkpoint_app, name="checkpoint")
-command(
-    app,
-    "validate",
-    "cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",
-    short_help="Compare sparse training with dense training.",
-)(validate)
-app.add_typer(estimate_app, name="estimate", short_help="Predict a training step on the modelled cluster.")
-app.add_typer(compile_app, name="compile", short_help="Map a model onto the wafer, and report on it.")
-app.add_typer(system_app, name="system")
-app.add_typer(fabric_app, name="fabric")
+def new_app(names: Collection[str] = RootGroup.order) -> typer.Typer:
+    """The program, with the commands of these names: modules of others are not imported."""
+    app = typer.Typer(
+        name="cstool",
+        cls=RootGroup,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "max_content_width": 100,
+            "token_normalize_func": lambda token: token.replace("-", "_"),
+        },
+    )
+    for name in names:
+        module = import_module(f"cstool.cli.{name}")
+        more: dict[str, Any] = {"short_help": SHORT_HELP[name]} if name in SHORT_HELP else {}
+        if name in EXAMPLES:
+            command(app, name, *EXAMPLES[name], **more)(getattr(module, name))
+        else:
+            app.add_typer(getattr(module, f"{name}_app"), name=name, **more)
+    app.callback()(_root)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -97,13 +92,18 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[  # noqa: ARG001 - the callback answers
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """A wafer-scale cluster in software: train models by weight streaming, from a YAML file."""
+
+
+def _app_for(words: Sequence[str]) -> typer.Typer:
+    """Return the program for what was typed: where that begins with a command, with nothing else."""
+    is_command = bool(words) and words[0] in RootGroup.order and VARIABLE not in os.environ
+    return new_app(words[:1]) if is_command else new_app()
 
 
 def main() -> int:
@@ -126,7 +126,9 @@ def _main() -> int:
     try:
         if VARIABLE in os.environ:
             normalize_typed_flags(os.environ)
-        code = typer.main.get_command(app).main(sys.argv[1:], prog_name="cstool", standalone_mode=False)
+        code = typer.main.get_command(_app_for(sys.argv[1:])).main(
+            sys.argv[1:], prog_name="cstool", standalone_mode=False
+        )
         sys.stdout.flush()
     except typer.TyperException as error:
         if speaks() or sys.argv[1:2] != ["run"]:

@@ -11,7 +11,7 @@ import pytest
 import typer
 import yaml
 
-from cstool.cli.app import app
+from cstool.cli.app import new_app
 from cstool.cli.help_text import examples_of
 from cstool.jobs.job import FAILED, SUCCEEDED
 from cstool.sdk.artifact import write_program
@@ -31,7 +31,7 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from commands(below, f"{name} {word}")
 
 
-COMMANDS = dict(commands(typer.main.get_command(app), "cstool"))
+COMMANDS = dict(commands(typer.main.get_command(new_app()), "cstool"))
 EXAMPLES = dict.fromkeys(example for command in COMMANDS.values() for example in examples_of(command.epilog))
 
 

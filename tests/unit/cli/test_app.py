@@ -8,7 +8,7 @@ import pytest
 import typer
 
 import cstool as package
-from cstool.cli.app import app
+from cstool.cli.app import new_app
 from cstool.cli.report import OTHER_COMMANDS
 
 
@@ -19,7 +19,7 @@ def commands(command, words=()):
         yield from commands(below, (*words, word))
 
 
-@pytest.mark.parametrize("command", list(commands(typer.main.get_command(app))))
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(new_app()))))
 def test_every_command_explains_itself(cstool, golden, command):
     golden(f"cli/help/{command.replace(' ', '_') or 'cstool'}.txt", cstool(*command.split(), "--help").said)
 
@@ -40,7 +40,7 @@ def test_help_fits_the_terminal_and_cuts_no_word(monkeypatch):
         for name, below in getattr(command, "commands", {}).items():
             check(below, below.make_context(name, [], parent=context, resilient_parsing=True))
 
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(new_app())
     check(root, root.make_context("cstool", [], resilient_parsing=True))
 
 
