@@ -18,7 +18,7 @@ from cstool.compiler.chain import Bottlenecks, Chain
 from cstool.compiler.placement import NoPlacement, place, wire_length
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.routing import NoColors, route
-from cstool.compiler.stage import ORIENTATIONS
+from cstool.compiler.stage import ORIENTATIONS, Known
 from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Route, Stage
 from cstool.perf.micro_batches import shares
 from cstool.perf.pe import ceil_div
@@ -107,6 +107,7 @@ class _Search:
 
     def __init__(self, program: Program) -> None:
         self.chain = Chain(program)
+        self._known: Known = {}
         self.placed = cache(self._place)
         self.routed = cache(self._route)
         self.bottlenecks = cache(self._bottlenecks)
@@ -116,7 +117,7 @@ class _Search:
         return list(_bottlenecks(self.chain, is_recomputed))
 
     def _place(self, choice: _Choice) -> _Placed | None:
-        return _place(self.chain, choice)
+        return _place(self.chain, choice, self._known)
 
     def _route(self, choice: _Choice) -> tuple[Route, ...] | Misfit:
         placed = self.placed(choice)
@@ -327,12 +328,12 @@ def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
     return columns, replicas // columns
 
 
-def _place(chain: Chain, choice: _Choice) -> _Placed | None:
+def _place(chain: Chain, choice: _Choice, known: Known) -> _Placed | None:
     """Return a plan without routes; None if the stages cannot be placed."""
     replicas, width, height = (choice.columns, choice.rows), choice.width, choice.height
     stages = chain.stages(chain.samples(replicas), choice.is_recomputed)
     try:
-        placement = place(stages, width, height)
+        placement = place(stages, width, height, known)
     except NoPlacement:
         return None
     planned = tuple(

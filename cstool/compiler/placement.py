@@ -68,8 +68,13 @@ def wire_length(regions: Sequence[Region]) -> int:
     return sum(abs(a[0] - b[0]) + abs(a[1] - b[1]) for a, b in pairs) // 2
 
 
-def place(stages: Sequence[PipelineStage], width: int, height: int) -> Placement:
+def place(stages: Sequence[PipelineStage], width: int, height: int, known: Known | None = None) -> Placement:
     """Give every stage of a chain its region on so many PEs.
+
+    Args:
+        stages: of the chain
+        width, height: of the rectangle [PEs]
+        known: what was computed for other rectangles, to which is added; None for nothing
 
     Raises:
         NoPlacement: they do not fit
@@ -89,7 +94,7 @@ def place(stages: Sequence[PipelineStage], width: int, height: int) -> Placement
     if (fastest := min((bound for bound in bounds if bound is not None), default=None)) is None:
         raise NoPlacement(None)
     best: Placement | None = None
-    known: Known = {}
+    known = {} if known is None else known
     for part, shorter in SLOWER:
         bound = fastest + fastest // part
         found: list[tuple[int, int, Cut, Floor, bool]] = []
