@@ -106,7 +106,7 @@ def test_with_what_is_estimated_a_run_is_laid_out_as_without_a_budget(file, free
     ("share", "words", "says"),
     [
         (0.72, (), "Recomputing the activations"),
-        (0.58, (), "2 lanes, 2 waves"),
+        (0.61, (), "2 lanes, 2 waves"),
         (0.65, ("--memoryx", "file"), "MemoryX is in"),
     ],
     ids=["recomputed", "waves", "file"],
