@@ -107,17 +107,10 @@ class _Search:
 
     def __init__(self, program: Program) -> None:
         self.chain = Chain(program)
-        self._known: Known = {}
-        self.placed = cache(self._place)
+        known: Known = {}
+        self.placed = cache(lambda choice: _place(self.chain, choice, known))
+        self.bottlenecks = cache(lambda is_recomputed: list(_bottlenecks(self.chain, is_recomputed)))
         self.routed = cache(self._route)
-        self.bottlenecks = cache(self._bottlenecks)
-
-    def _bottlenecks(self, is_recomputed: bool) -> list[tuple[_Choice, int]]:
-        """Return the numbers of replicas that seem to fit, with about what their slowest stage takes."""
-        return list(_bottlenecks(self.chain, is_recomputed))
-
-    def _place(self, choice: _Choice) -> _Placed | None:
-        return _place(self.chain, choice, self._known)
 
     def _route(self, choice: _Choice) -> tuple[Route, ...] | Misfit:
         placed = self.placed(choice)

@@ -8,7 +8,7 @@ layers in parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cstool.compiler.artifact import with_step
-from cstool.compiler.kernel_work import KernelWork, kernel_works
+from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import recompute_options
-from cstool.compiler.program import Misfit, Program, first_block, memoryx_need
+from cstool.compiler.program import Misfit, Program, memoryx_need
 from cstool.compiler.stage import NEVER, IntArray
+from cstool.compiler.stream_costs import Choice, Costs
 from cstool.compiler.stream_memory import Need, StreamMemory, alive_at_kernels
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
-from cstool.perf.micro_batches import even_size, even_sizes
-from cstool.perf.pe import Pe, ceil_div
-from cstool.perf.phases import Phases
-from cstool.perf.streaming import Layouts, hop_latency_cycles, stream_of, streamed_phases
+from cstool.perf.micro_batches import all_shares, even_size, even_sizes
+from cstool.perf.pe import ceil_div
+from cstool.perf.streaming import Layouts
 
 COLORS = (
     "weights",
@@ -56,8 +56,6 @@ FOLDS = 2, 3, 4, 6, 8, 12, 16
 """times as many inputs to a PE as there must be, with fewer columns, or tokens, with fewer rows, that are tried"""
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 BoolArray = npt.NDArray[np.bool_]
-Works = tuple[tuple[KernelWork, ...], ...]
-"""of the kernels, per segment"""
 
 
 def plan_streaming(program: Program) -> Program:
@@ -125,7 +123,7 @@ def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
     return tuple((costs.fabric(choice), _without_step(program, costs, choice)) for choice in search.of_one_size())
 
 
-def _planned(program: Program, costs: _Costs, chosen: Choice) -> Program:
+def _planned(program: Program, costs: Costs, chosen: Choice) -> Program:
     planned = _with_plan(program, costs, chosen)
     if (fastest := chosen.fastest) is not None:
         again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
@@ -150,32 +148,13 @@ def _planned(program: Program, costs: _Costs, chosen: Choice) -> Program:
     return planned.with_known(STREAMING, notes=notes)
 
 
-def _with_plan(program: Program, costs: _Costs, choice: Choice) -> Program:
+def _with_plan(program: Program, costs: Costs, choice: Choice) -> Program:
     return with_step(_without_step(program, costs, choice), STREAMING)
 
 
-def _without_step(program: Program, costs: _Costs, choice: Choice) -> Program:
+def _without_step(program: Program, costs: Costs, choice: Choice) -> Program:
     planned = program.with_known(STREAMING, recompute=choice.memory.recompute, micro_batches=choice.micro_batch_size)
     return replace(planned, streaming=_plan(program, costs, choice))
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How weights may be streamed.
-
-    Args:
-        layout: of the activations of a micro-batch
-        memory: of a PE
-        micro_batch_size: samples
-        fastest: the choice that would be faster, were more computed again
-        why_again: why layers are computed again, where they are
-    """
-
-    layout: Layout
-    memory: StreamMemory
-    micro_batch_size: int
-    fastest: Choice | None = None
-    why_again: str = ""
 
 
 class Search:
@@ -189,7 +168,7 @@ class Search:
 
     def __init__(self, program: Program) -> None:
         self.program, self.works, self.request = program, kernel_works(program), program.request
-        self.costs = _Costs(program, self.works)
+        self.costs = Costs(program, self.works)
         self.alive = [alive_at_kernels(program, self.works, is_again) for is_again in (False, True)]
         self.fabric = program.request.system.fabric
         self._of_size: dict[int, Layouts] = {}
@@ -230,7 +209,7 @@ class Search:
         Args:
             program: like that of the search, for its number of systems
         """
-        least_again = self._whole[0] if self._whole else self._in_rounds[:1]
+        least_again = self._whole[0] if self._whole else self._parted[:1]
         if not least_again:
             return self._misfit(self._options()[-1])
         fastest = chosen = self._fastest(program, self.choices)
@@ -253,7 +232,7 @@ class Search:
         return []
 
     @cached_property
-    def _in_rounds(self) -> list[Choice]:
+    def _parted(self) -> list[Choice]:
         """The choices with samples in parts, where whole ones hardly fit."""
         if self.tries[-1][-1] > 1 or any(choices[0].micro_batch_size > 1 for choices in self._whole):
             return []
@@ -262,7 +241,7 @@ class Search:
     @cached_property
     def choices(self) -> list[Choice]:
         """All that may be fastest."""
-        return self._rivals([*(choice for choices in self._whole for choice in choices), *self._in_rounds])
+        return self._rivals([*(choice for choices in self._whole for choice in choices), *self._parted])
 
     def _with(self, recompute: Recompute, sizes: Sequence[int]) -> list[Choice]:
         """Return the best choice, then others that may be better in a step; none where nothing fits."""
@@ -385,8 +364,7 @@ class Search:
 
     def _groups(self, size: int) -> IntArray:
         """Numbers of groups of columns to try: the fewest that have as many samples each, whole ones."""
-        found = {int(ceil_div(size, samples)) for samples in range(1, size + 1)}
-        return np.array(sorted(count for count in found if count <= self.fabric.width))
+        return np.array([count for count in all_shares(size, size) if count <= self.fabric.width][::-1])
 
     def _layouts(self, size: int) -> Layouts:
         """Return layouts of a micro-batch, (groups, tokens per PE, columns)."""
@@ -419,105 +397,8 @@ class Search:
         return list(dict.fromkeys(Layout(*each) for each in found))
 
 
-class _Costs:
-    """The modelled cycles of kernels, each computed once for a layout."""
-
-    def __init__(self, program: Program, works: Works) -> None:
-        self.works, self.request = works, program.request
-        self.counts = [segment.count for segment in program.graph.segments]
-        self.tokens = program.tokens
-        self.first_block = first_block(program.graph)
-        self.pe = Pe(program.request.system, program.request.operand_bits)
-        self.stream = stream_of(program.request.system, program.request.operand_bits)
-        self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
-        self._totals: dict[tuple[Layouts, int, int, int], tuple[Any, Any, Any, Any]] = {}
-        self._steps: dict[Choice, int] = {}
-
-    def step(self, choice: Choice) -> int:
-        """Return the cycles of the kernels of a step on one CSX: what layouts are chosen by."""
-        if choice not in self._steps:
-            per_micro_batch = sum(
-                count * self.kernel(choice, segment, number).total
-                for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True))
-                for number in range(len(kernels))
-            )
-            self._steps[choice] = self._micro_batches(choice.micro_batch_size) * per_micro_batch
-        return self._steps[choice]
-
-    def steps(self, layouts: Layouts, memory: StreamMemory, samples: int) -> IntArray:
-        """Return what `step` has for many layouts, with micro-batches of so many samples."""
-        return self.steps_and_busy(layouts, memory, samples)[0]
-
-    def steps_and_busy(self, layouts: Layouts, memory: StreamMemory, samples: int) -> tuple[IntArray, IntArray]:
-        """Return what `step` and `fabric` have for many layouts, with micro-batches of so many samples."""
-        per_micro_batch = busy = np.zeros(1, np.int64)
-        for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
-            levels = self._levels(memory, segment)
-            for number, work in enumerate(kernels):
-                key = layouts, samples, segment, number
-                # What is in flight of a sparse kernel depends on the memory that is left.
-                if (found := self._totals.get(key)) is None or work.is_sparse:
-                    phases = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
-                    latency = hop_latency_cycles(self.pe, layouts)
-                    forward, delta, gradient = (limits.total(latency) for limits in phases.all)
-                    on_fabric = [limits.total(latency, on_fabric=True) for limits in phases.all]
-                    found = forward, forward + delta + gradient, on_fabric[0], sum(on_fabric)
-                    self._totals[key] = found
-                forward, once, fabric_forward, fabric_once = found
-                per_micro_batch = per_micro_batch + count * (once + levels * forward)
-                busy = busy + count * (fabric_once + levels * fabric_forward)
-        return per_micro_batch * self._micro_batches(samples), busy * self._micro_batches(samples)
-
-    def _micro_batches(self, samples: int) -> int:
-        return int(ceil_div(self.request.samples_per_csx, samples))
-
-    def _levels(self, memory: StreamMemory, segment: int) -> int:
-        """How often kernels of a segment run forward once more."""
-        is_inner = self.first_block <= segment < len(self.works) - 1
-        return memory.recompute.levels if is_inner else 0
-
-    def _phases(self, layout: Layout | Layouts, samples: int, work: KernelWork, in_flight: Any) -> Phases:
-        phases = streamed_phases(
-            self.pe,
-            work.work,
-            layout,
-            samples,
-            self.stream,
-            needs_delta=work.needs_delta,
-            outputs_in_flight=in_flight,
-            tokens=self.tokens,
-        )
-        return phases.forward_alone() if work.is_frozen else phases
-
-    def fabric(self, choice: Choice) -> int:
-        """Return the cycles in which the PEs of a CSX are at work in a step, which takes no less."""
-        found = 0
-        for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
-            for number in range(len(kernels)):
-                cycles = self.kernel(choice, segment, number)
-                forward = (1 + cycles.recomputes) * cycles.forward.fabric_cycles
-                found += count * (forward + cycles.delta.fabric_cycles + cycles.gradient.fabric_cycles)
-        return found * int(ceil_div(self.request.samples_per_csx, choice.micro_batch_size))
-
-    def kernel(self, choice: Choice, segment: int, number: int) -> KernelCycles:
-        """Return the cycles of a kernel of a segment for one micro-batch."""
-        work, memory, samples = self.works[segment][number], choice.memory, choice.micro_batch_size
-        in_flight, parts = (
-            memory.outputs_in_flight(segment, work, choice.layout),
-            memory.parts_in(segment, choice.layout),
-        )
-        layout = memory.layout_in(segment, choice.layout)
-        key = segment, number, layout, samples, in_flight
-        if key not in self._kernels:
-            phases = self._phases(layout, samples, work, in_flight)
-            self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
-        cycles = self._kernels[key]
-        forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
-        return KernelCycles(forward, delta, gradient, self._levels(memory, segment))
-
-
-def _plan(program: Program, costs: _Costs, choice: Choice) -> StreamingPlan:
-    request, system, stream = program.request, program.request.system, costs.stream
+def _plan(program: Program, costs: Costs, choice: Choice) -> StreamingPlan:
+    system, stream = program.request.system, costs.stream
     if len(COLORS) > system.links.colors - system.links.io_colors:
         raise CompileError(
             f"{system.name}: links.colors must leave {len(COLORS)} colors for weight streaming beside those of input "
@@ -550,7 +431,7 @@ def _plan(program: Program, costs: _Costs, choice: Choice) -> StreamingPlan:
             streamed_bytes += segment.count * kernel.stream_bytes * passes
             gradient_bytes += segment.count * kernel.gradient_bytes
         kernels.append(planned)
-    micro_batches = int(ceil_div(request.samples_per_csx, choice.micro_batch_size))
+    micro_batches = costs.micro_batches(choice.micro_batch_size)
     fullest = memory.fullest(layout)
     widest = max(kernel.inputs_per_pe for planned in kernels for kernel in planned)
     return StreamingPlan(

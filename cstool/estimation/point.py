@@ -214,8 +214,7 @@ class Estimator:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        request = self.request
-        return Prepared(request.params, request.system, like=self._program)
+        return Prepared(self.request.params, self.request.system, like=self._program)
 
     def _params_of(self, samples: int, num_csx: int) -> Params:
         params = self.request.params

@@ -41,17 +41,13 @@ def even_sizes(samples: int, most: int) -> Iterator[int]:
     [20, 16, 12, 8, 6, 4, 3, 2, 1]
     """
     equal, last = divisors(samples), math.inf
-    size = even_size(samples, min(most, samples))
-    while True:
+    for size in all_shares(samples, most):
         place = bisect_left(equal, size)
         is_gap = place > 0 and equal[place] > GAP * equal[place - 1]
         # What is asked for comes first, whatever lies beside it.
         if equal[place] == size or last == math.inf or (is_gap and last >= APART * size):
             yield size
             last = size
-        if size == 1:
-            return
-        size = even_size(samples, size - 1)
 
 
 def shares(samples: int) -> Iterator[int]:
@@ -60,11 +56,21 @@ def shares(samples: int) -> Iterator[int]:
     >>> list(shares(64))
     [64, 32, 22, 16, 13, 11, 10, 8, 7, 6, 5, 4, 3, 2, 1]
     """
-    size, last = samples, math.inf
-    while True:
+    last = math.inf
+    for size in all_shares(samples, samples):
         if last >= APART * size or size == 1:
             yield size
             last = size
-        if size == 1:
-            return
+
+
+def all_shares(samples: int, most: int) -> Iterator[int]:
+    """Yield the largest share of each number of shares that are alike or differ by one, the largest first.
+
+    >>> list(all_shares(12, most=12)), list(all_shares(13, most=6))
+    ([12, 6, 4, 3, 2, 1], [5, 4, 3, 2, 1])
+    """
+    size = even_size(samples, min(most, samples))
+    yield size
+    while size > 1:
         size = even_size(samples, size - 1)
+        yield size

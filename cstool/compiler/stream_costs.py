@@ -1,0 +1,140 @@
+"""Weight streaming: what kernels take over a layout, or over many at once; the search of layouts asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from cstool.compiler.kernel_work import KernelWork
+from cstool.compiler.program import Program, first_block
+from cstool.compiler.stage import IntArray
+from cstool.compiler.stream_memory import StreamMemory
+from cstool.ir import KernelCycles, Layout
+from cstool.perf.pe import Pe, ceil_div
+from cstool.perf.phases import Phases
+from cstool.perf.streaming import Layouts, hop_latency_cycles, stream_of, streamed_phases
+
+Works = tuple[tuple[KernelWork, ...], ...]
+"""of the kernels, per segment"""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How weights may be streamed.
+
+    Args:
+        layout: of the activations of a micro-batch
+        memory: of a PE
+        micro_batch_size: samples
+        fastest: the choice that would be faster, were more computed again
+        why_again: why layers are computed again, where they are
+    """
+
+    layout: Layout
+    memory: StreamMemory
+    micro_batch_size: int
+    fastest: Choice | None = None
+    why_again: str = ""
+
+
+class Costs:
+    """The modelled cycles of kernels, each computed once for a layout."""
+
+    def __init__(self, program: Program, works: Works) -> None:
+        self.works, self.request = works, program.request
+        self.counts = [segment.count for segment in program.graph.segments]
+        self.tokens = program.tokens
+        self.first_block = first_block(program.graph)
+        self.pe = Pe(program.request.system, program.request.operand_bits)
+        self.stream = stream_of(program.request.system, program.request.operand_bits)
+        self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
+        self._totals: WeakKeyDictionary[Layouts, dict[tuple[int, int, int], tuple[Any, Any, Any, Any]]]
+        self._totals = WeakKeyDictionary()
+        self._steps: dict[Choice, int] = {}
+
+    def step(self, choice: Choice) -> int:
+        """Return the cycles of the kernels of a step on one CSX: what layouts are chosen by."""
+        if choice not in self._steps:
+            per_micro_batch = sum(
+                count * self.kernel(choice, segment, number).total
+                for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True))
+                for number in range(len(kernels))
+            )
+            self._steps[choice] = self.micro_batches(choice.micro_batch_size) * per_micro_batch
+        return self._steps[choice]
+
+    def steps(self, layouts: Layouts, memory: StreamMemory, samples: int) -> IntArray:
+        """Return what `step` has for many layouts, with micro-batches of so many samples."""
+        return self.steps_and_busy(layouts, memory, samples)[0]
+
+    def steps_and_busy(self, layouts: Layouts, memory: StreamMemory, samples: int) -> tuple[IntArray, IntArray]:
+        """Return what `step` and `fabric` have for many layouts, with micro-batches of so many samples."""
+        per_micro_batch = busy = np.zeros(1, np.int64)
+        totals = self._totals.setdefault(layouts, {})
+        for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
+            levels = self._levels(memory, segment)
+            for number, work in enumerate(kernels):
+                key = samples, segment, number
+                # What is in flight of a sparse kernel depends on the memory that is left.
+                if (found := totals.get(key)) is None or work.is_sparse:
+                    phases = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
+                    latency = hop_latency_cycles(self.pe, layouts)
+                    forward, delta, gradient = (limits.total(latency) for limits in phases.all)
+                    on_fabric = [limits.total(latency, on_fabric=True) for limits in phases.all]
+                    found = forward, forward + delta + gradient, on_fabric[0], sum(on_fabric)
+                    totals[key] = found
+                forward, once, fabric_forward, fabric_once = found
+                per_micro_batch = per_micro_batch + count * (once + levels * forward)
+                busy = busy + count * (fabric_once + levels * fabric_forward)
+        return per_micro_batch * self.micro_batches(samples), busy * self.micro_batches(samples)
+
+    def micro_batches(self, samples: int) -> int:
+        """Number of micro-batches of so many samples in a step."""
+        return int(ceil_div(self.request.samples_per_csx, samples))
+
+    def _levels(self, memory: StreamMemory, segment: int) -> int:
+        """How often kernels of a segment run forward once more."""
+        is_inner = self.first_block <= segment < len(self.works) - 1
+        return memory.recompute.levels if is_inner else 0
+
+    def _phases(self, layout: Layout | Layouts, samples: int, work: KernelWork, in_flight: Any) -> Phases:
+        phases = streamed_phases(
+            self.pe,
+            work.work,
+            layout,
+            samples,
+            self.stream,
+            needs_delta=work.needs_delta,
+            outputs_in_flight=in_flight,
+            tokens=self.tokens,
+        )
+        return phases.forward_alone() if work.is_frozen else phases
+
+    def fabric(self, choice: Choice) -> int:
+        """Return the cycles in which the PEs of a CSX are at work in a step, which takes no less."""
+        found = 0
+        for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
+            for number in range(len(kernels)):
+                cycles = self.kernel(choice, segment, number)
+                forward = (1 + cycles.recomputes) * cycles.forward.fabric_cycles
+                found += count * (forward + cycles.delta.fabric_cycles + cycles.gradient.fabric_cycles)
+        return found * self.micro_batches(choice.micro_batch_size)
+
+    def kernel(self, choice: Choice, segment: int, number: int) -> KernelCycles:
+        """Return the cycles of a kernel of a segment for one micro-batch."""
+        work, memory, samples = self.works[segment][number], choice.memory, choice.micro_batch_size
+        in_flight, parts = (
+            memory.outputs_in_flight(segment, work, choice.layout),
+            memory.parts_in(segment, choice.layout),
+        )
+        layout = memory.layout_in(segment, choice.layout)
+        key = segment, number, layout, samples, in_flight
+        if key not in self._kernels:
+            phases = self._phases(layout, samples, work, in_flight)
+            self._kernels[key] = phases.kernel_cycles(latency_cycles=hop_latency_cycles(self.pe, layout))
+        cycles = self._kernels[key]
+        forward, delta, gradient = (phase.times(parts) for phase in (cycles.forward, cycles.delta, cycles.gradient))
+        return KernelCycles(forward, delta, gradient, self._levels(memory, segment))
