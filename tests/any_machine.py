@@ -57,7 +57,10 @@ SETTINGS = {
     "skylakex": Setting("products of OpenBLAS for AVX-512", {"OPENBLAS_CORETYPE": "SkylakeX"}),
     "zen": Setting("products of OpenBLAS for AVX2, of AMD's", {"OPENBLAS_CORETYPE": "Zen"}),
     # A name alone would leave the compiler the features of this CPU.
-    "avx2": Setting("kernels compiled for AVX2", {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": AVX2}),
+    "avx2": Setting(
+        "kernels compiled for AVX2, oneDNN held to it",
+        {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": AVX2, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+    ),
     "signals": Setting("SIGINT and SIGPIPE are ignored, as in the background of a script", shell="trap '' INT PIPE; "),
     "umask": Setting("new files are for their owner alone", shell="umask 077; "),
     "locale": Setting("another time zone, no UTF-8", {"TZ": "Pacific/Chatham", "LC_ALL": "C"}),

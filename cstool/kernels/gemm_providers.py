@@ -13,7 +13,7 @@ from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY, Gemm
 from cstool.kernels.one_thread import one_blas_thread
-from cstool.kernels.onednn import FAST, WHEEL, OneDnnGemm, library_path
+from cstool.kernels.onednn import FAST, WHEEL, OneDnnGemm, UnimplementedError, library_path
 from cstool.kernels.vdpbf16ps import VdpGemm, missing_instructions
 
 FLOAT32, BFLOAT16_NAME = "float32", "bfloat16"
@@ -44,6 +44,8 @@ def find_onednn() -> Found:
         implementation = gemm.implementation(a, b, out)
     except OSError as error:
         return Found("onednn", None, f"cannot be loaded: {error}")
+    except UnimplementedError:
+        implementation = "nothing"
     except ClusterError as error:
         return Found("onednn", None, error.message)
     if not implementation.startswith(FAST):

@@ -30,6 +30,9 @@ VERSION = (3, 2)
 FAST = ("brg:", "gemm:jit:bf16")
 """what the names of implementations begin with that use the instructions for bfloat16"""
 
+_UNIMPLEMENTED = 3
+"""status of what oneDNN has no implementation of, on this CPU or at all"""
+
 _Handle = ctypes.c_void_p
 _MOST_DIMENSIONS = 12
 _DTYPES = {np.dtype(np.float32): 3, BFLOAT16: 2}
@@ -47,6 +50,10 @@ class _Argument(ctypes.Structure):
 
 class _Version(ctypes.Structure):
     _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int)]  # noqa: RUF012  (the first two of its fields)
+
+
+class UnimplementedError(ClusterError):
+    """oneDNN has no implementation of it on this CPU."""
 
 
 class Library:
@@ -87,7 +94,8 @@ class Library:
         """
         status = getattr(self.dnnl, name)(*arguments)
         if status:
-            raise ClusterError(f"oneDNN: {name} must succeed, got status {status}", None)
+            kind = UnimplementedError if status == _UNIMPLEMENTED else ClusterError
+            raise kind(f"oneDNN: {name} must succeed, got status {status}", None)
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:

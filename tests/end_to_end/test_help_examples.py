@@ -16,6 +16,7 @@ from cstool.cli.help_text import examples_of
 from cstool.jobs.job import FAILED, SUCCEEDED
 from cstool.sdk.artifact import write_program
 from tests.appliances import end_processes_of
+from tests.end_to_end.machine_warnings import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 from tests.shown_jobs import Shown
 from tests.unit.fabric.waits import sender_and_receiver
@@ -136,6 +137,6 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
         outcome = cstool(*shlex.split(command)[1:])
     assert outcome.code == 0, outcome.stderr
     # Of jobs it is said, too, that nobody is there who would start them.
-    said = [line for line in outcome.stderr.splitlines() if " INFO:   " not in line]
+    said = [line for line in without_machine_warnings(outcome.stderr) if " INFO:   " not in line]
     assert [line for line in said if not line.startswith("job wsjob-")] == []
     assert Path(target or "printed").stat().st_size

@@ -223,6 +223,7 @@ def test_after_compilation_an_answer_compiles_nothing_more(precision):
     script = f"""
 import sys
 from cstool.kernels.compile import compile_kernels
+from cstool.kernels.gemm_providers import choose_gemm
 from cstool.models import build_graph
 from tests.models import FAMILIES, decoder_params
 from tests.unit.inference.machines import made, walking
@@ -234,6 +235,7 @@ def compiled():
     return sum(len(kernel.signatures) for kernel in kernels)
 
 compile_kernels(lambda name, done, total: None, needs=["answering", "mixture", "{precision}"])
+choose_gemm("{precision}")
 before = compiled()
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes

@@ -15,6 +15,7 @@ from cstool.kernels.bfloat16 import BFLOAT16
 from cstool.kernels.gemm_providers import Found, find_onednn
 
 IS_INSTALLED = onednn.library_path() is not None
+multiplies = pytest.mark.skipif(find_onednn().gemm is None, reason=find_onednn().reason)
 installed = pytest.mark.skipif(not IS_INSTALLED, reason=f"{onednn.WHEEL} is not installed")
 
 
@@ -57,6 +58,16 @@ def test_what_multiplies_without_instructions_is_none(monkeypatch):
 
 
 @installed
+def test_a_cpu_without_instructions_is_told_apart_from_a_failure(monkeypatch):
+    def multiplies_none(*_: object) -> str:
+        raise onednn.UnimplementedError("oneDNN: made up", None)
+
+    monkeypatch.setattr(onednn.OneDnnGemm, "implementation", multiplies_none)
+    reason = "this CPU has no instructions for bfloat16 (oneDNN takes nothing)"
+    assert found_now() == Found("onednn", None, reason)
+
+
+@multiplies
 def test_the_threads_of_openmp_are_as_before():
     path = onednn.library_path()
     assert path is not None
