@@ -9,6 +9,7 @@ from cstool.compiler.prepared import Prepared
 from cstool.compiler.program import Program
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation.bands import Band, band_for
+from cstool.estimation.kept import KeptResults, kept_results
 from cstool.estimation.request import Request, loader_of, samples_per_csx
 from cstool.ir import Artifact, MemoryXNeed
 from cstool.optimizers import costed_optimizer
@@ -145,10 +146,13 @@ class Estimator:
 
     Args:
         request: what is asked for
+        keeps: whether what is compiled is kept in the user's cache, for estimates to come
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, keeps: bool = False) -> None:
         self.request = request
+        asked = f"{request.recompute} {request.expert_imbalance} {request.variants!r}"
+        self._kept = kept_results(request.params, request.system, asked) if keeps else KeptResults(None, ())
         self._compiled: dict[tuple[int, str, int | None, int], Artifact] = {}
 
     def at(self, num_csx: int) -> Estimate:
@@ -172,24 +176,28 @@ class Estimator:
         """
         key = samples, execution_mode, micro_batch_size, num_csx
         if key not in self._compiled:
-            params, system = self._params_of(samples, num_csx), self.request.system
-            try:
-                artifact = compiler.compile_model(
-                    params,
-                    system,
-                    execution_mode=execution_mode,
-                    recompute=self.request.recompute,
-                    micro_batch_size=micro_batch_size,
-                    expert_imbalance=self.request.expert_imbalance,
-                    variant=self.request.variants,
-                    like=self._program,
-                )
-            except CompileError:
-                # That MemoryX is too small says more than what else does not fit.
-                _check_memoryx(params, system, compiler.count_memoryx(params, system, variant=self.request.variants))
-                raise
-            self._compiled[key] = artifact
+            self._compiled[key] = self._kept.artifact(
+                f"artifact {key}", lambda: self._compile(samples, execution_mode, micro_batch_size, num_csx)
+            )
         return self._compiled[key]
+
+    def _compile(self, samples: int, execution_mode: str, micro_batch_size: int | None, num_csx: int) -> Artifact:
+        params, system = self._params_of(samples, num_csx), self.request.system
+        try:
+            return compiler.compile_model(
+                params,
+                system,
+                execution_mode=execution_mode,
+                recompute=self.request.recompute,
+                micro_batch_size=micro_batch_size,
+                expert_imbalance=self.request.expert_imbalance,
+                variant=self.request.variants,
+                like=self._program,
+            )
+        except CompileError:
+            # That MemoryX is too small says more than what else does not fit.
+            _check_memoryx(params, system, compiler.count_memoryx(params, system, variant=self.request.variants))
+            raise
 
     def edge_share(self, micro_batch_size: int) -> float:
         """Share of the kernels' time for which the links off the wafer count, weights streamed.
@@ -197,8 +205,12 @@ class Estimator:
         Raises:
             CompileError: such a micro-batch does not fit
         """
-        shares = shares_of(self._prepared.kernel_cycles(micro_batch_size))
-        return shares["ingress"] + shares["egress"]
+
+        def compute() -> float:
+            shares = shares_of(self._prepared.kernel_cycles(micro_batch_size))
+            return shares["ingress"] + shares["egress"]
+
+        return self._kept.number(f"edge_share {micro_batch_size}", compute)
 
     @cached_property
     def _program(self) -> Program:

@@ -13,4 +13,4 @@ Rules of the package, on which the "same bits" promise rests:
 
 """
 
-from cstool.kernels._cache import cache_root, kernel_folder
+from cstool.kernels._cache import kernel_folder

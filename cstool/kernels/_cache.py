@@ -1,31 +1,18 @@
 """Where compiled kernels are kept: one folder per state of the sources, the compiler and the CPU."""
 
-import contextlib
 import functools
 import hashlib
 import os
-import shutil
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from cstool.private_folder import make_private_folder
+from cstool.cache_folder import cache_root, make_cache_folder
 
-STALE_AFTER_S = 30 * 24 * 3600
-"""age at which the kernels of another state of the sources are removed [s]"""
-
-
-def cache_root() -> Path:
-    """Return the folder of everything that cstool caches, which the user may choose."""
-    chosen = os.environ.get("CSTOOL_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser()
-    xdg = os.environ.get("XDG_CACHE_HOME")
-    return (Path(xdg) if xdg else Path.home() / ".cache") / "cstool"
+_KIND = "kernels"
 
 
 def sources_digest() -> str:
@@ -50,7 +37,7 @@ def sources_digest() -> str:
 
 def cache_folder() -> Path:
     """Return the folder of the kernels of these sources on this CPU."""
-    return cache_root() / f"kernels-{sources_digest()}"
+    return cache_root() / f"{_KIND}-{sources_digest()}"
 
 
 class KernelFolder(NamedTuple):
@@ -68,23 +55,7 @@ class KernelFolder(NamedTuple):
 @functools.cache
 def kernel_folder() -> KernelFolder:
     """Make the folder of kernels; what lies in it is run, so it must be this user's alone."""
-    folder = cache_folder()
     try:
-        make_private_folder(folder)
+        return KernelFolder(make_cache_folder(_KIND, sources_digest()))
     except OSError as error:
-        return KernelFolder(None, f"{error.filename or folder}: {error.strerror}")
-    with contextlib.suppress(OSError):  # of a file system that cannot be written, with kernels all the same
-        os.utime(folder)
-    remove_stale(folder)
-    return KernelFolder(folder)
-
-
-def remove_stale(folder: Path) -> None:
-    """Remove the siblings of a folder of kernels that nobody has used for `STALE_AFTER_S`."""
-    oldest_s = time.time() - STALE_AFTER_S
-    for sibling in folder.parent.glob("kernels-*"):
-        try:
-            if sibling != folder and sibling.stat().st_mtime < oldest_s:
-                shutil.rmtree(sibling, ignore_errors=True)
-        except OSError:
-            continue
+        return KernelFolder(None, f"{error.filename or cache_folder()}: {error.strerror}")

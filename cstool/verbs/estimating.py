@@ -381,7 +381,7 @@ def _estimator(
         expert_imbalance=expert_imbalance,
         **more,
     )
-    return Estimator(request)
+    return Estimator(request, keeps=True)
 
 
 def _one_trainer(file: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]] | None = None) -> Params:

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from cstool.atomic_file import write_replacing
+from cstool.cache_folder import cache_root
 from cstool.errors import EstimateError
-from cstool.kernels import cache_root
 from cstool.machine.grains import available_cores
 from cstool.machine.state import environment
 from cstool.optimizers import forms

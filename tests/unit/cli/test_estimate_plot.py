@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cstool.cache_folder import cache_root
 from cstool.estimation import Estimator, make_request, scale, sweep_sparsity
 from cstool.estimation.picture import estimate_picture as picture_of
-from cstool.kernels._cache import cache_root
 from cstool.params import load_all_params
 
 ROOT = Path(__file__).parents[3]

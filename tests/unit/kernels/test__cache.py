@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.kernels._cache import STALE_AFTER_S, KernelFolder, cache_folder, cache_root, kernel_folder, sources_digest
+from cstool.cache_folder import STALE_AFTER_S, cache_root
+from cstool.kernels._cache import KernelFolder, cache_folder, kernel_folder, sources_digest
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,240 @@
+"""What is compiled for an estimate is kept, and found again by all that it follows from."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cstool.cache_folder import cache_root
+from cstool.errors import CompileError
+from cstool.estimation import Estimator, kept, make_request, smallest_compute_bound
+from cstool.ir import Artifact
+from cstool.params import load_params
+
+PROJECT = Path(__file__).parents[3]
+SMALL = PROJECT / "params" / "fc_mnist.yaml"
+STREAMED = PROJECT / "params" / "gpt2_small.yaml"
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch, tmp_path) -> Path:
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def compiled(monkeypatch) -> list[int]:
+    """Numbers of systems of what is compiled, as it is."""
+    found: list[int] = []
+    compile_model = kept.cstool.compiler.compile_model
+
+    def counting(params, system, **more):
+        found.append(params.num_csx)
+        return compile_model(params, system, **more)
+
+    monkeypatch.setattr("cstool.compiler.compile_model", counting)
+    return found
+
+
+def estimator(file: Path = SMALL, system: str = "cs2", **asked) -> Estimator:
+    return Estimator(make_request(load_params(file), system, **asked), keeps=True)
+
+
+def files() -> list[Path]:
+    (folder,) = cache_root().glob("estimates-*")
+    return sorted(folder.iterdir())
+
+
+def test_the_same_estimate_compiles_once(compiled):
+    first, again = estimator().at(1), estimator().at(1)
+    assert compiled == [1]
+    assert again.artifact == first.artifact
+    assert (again.step_s, again.limits, again.step) == (first.step_s, first.limits, first.step)
+
+
+def test_the_folder_is_for_this_user_alone(root):
+    estimator().at(1)
+    (file,) = files()
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_one_that_is_not_asked_to_keeps_nothing(root, compiled):
+    for _ in range(2):
+        Estimator(make_request(load_params(SMALL), "cs2")).at(1)
+    assert compiled == [1, 1]
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"system": "cs3"},
+        {"recompute": "none"},
+        {"execution_mode": "weight_streaming"},
+        {"batch_per_csx": 64},
+        {"frozen": "first:1"},
+        {"software": "2.0"},
+    ],
+)
+def test_what_is_asked_otherwise_is_compiled(compiled, other):
+    estimator(STREAMED).at(1)
+    estimator(STREAMED, **other).at(1)
+    assert len(compiled) == 2
+
+
+def test_uneven_experts_count(compiled):
+    for imbalance in (1.0, 1.5):
+        estimator(PROJECT / "params" / "moe_tiny.yaml", expert_imbalance=imbalance).at(1)
+    assert len(compiled) == 2
+
+
+def test_other_systems_are_compiled_and_other_folders_are_not(compiled):
+    found = estimator()
+    found.at(1)
+    found.at(2)
+    moved = replace(found.request, params=replace(found.request.params, model_dir=Path("/elsewhere")))
+    Estimator(moved, keeps=True).at(2)
+    assert compiled == [1, 2]
+
+
+def test_values_of_the_params_count(compiled):
+    for learning_rate in (0.1, 0.2):
+        typed = {"trainer.init.optimizer.SGD.learning_rate": ("--set", learning_rate)}
+        request = make_request(load_params(SMALL, flags=typed), "cs2")
+        Estimator(request, keeps=True).at(1)
+    assert len(compiled) == 2
+
+
+def test_other_sources_have_another_folder(root, monkeypatch, compiled):
+    estimator().at(1)
+    monkeypatch.setattr(kept, "sources_digest", lambda: "of tomorrow")
+    estimator().at(1)
+    assert len(compiled) == 2
+    assert len(list(root.glob("estimates-*"))) == 2
+
+
+def test_the_digest_is_of_every_source_that_decides(monkeypatch, tmp_path):
+    package = tmp_path / "cstool"
+    (package / "perf").mkdir(parents=True)
+    (package / "run").mkdir()
+    for name in ("__init__.py", "perf/pe.py", "run/run.py"):
+        (package / name).write_text("")
+    monkeypatch.setattr(kept.cstool, "__file__", str(package / "__init__.py"))
+
+    def digest() -> str:
+        kept.sources_digest.cache_clear()
+        return kept.sources_digest()
+
+    try:
+        found = [digest()]
+        for name in ("perf/pe.py", "__init__.py", "perf/new.py", "run/run.py"):
+            (package / name).write_text("changed = True\n")
+            found.append(digest())
+        monkeypatch.setattr(kept.cstool, "__version__", "9.9")
+        found.append(digest())
+    finally:
+        kept.sources_digest.cache_clear()
+    # What runs is no source of an estimate.
+    assert found[4] == found[3]
+    assert len(set(found)) == 5
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b'{"schema": 0}'])
+def test_a_damaged_file_is_made_again(compiled, content):
+    expected = estimator().at(1).artifact
+    (file,) = files()
+    whole = file.read_bytes()
+    file.write_bytes(content)
+    assert estimator().at(1).artifact == expected
+    assert file.read_bytes() == whole
+    assert len(compiled) == 2
+
+
+def test_an_edited_file_is_made_again(compiled):
+    expected = estimator().at(1).artifact
+    (file,) = files()
+    file.write_text(file.read_text().replace('"batch_size": ', '"batch_size": 1'))
+    assert estimator().at(1).artifact == expected
+    assert len(compiled) == 2
+
+
+def test_the_smallest_batch_that_the_links_do_not_limit_is_kept(monkeypatch):
+    def smallest() -> int | None:
+        found = estimator(STREAMED, execution_mode="weight_streaming")
+        return smallest_compute_bound(found, found.at(1))
+
+    expected = smallest()
+    with monkeypatch.context() as patched:
+        patched.setattr("cstool.compiler.prepared.Prepared.kernel_cycles", None)
+        assert smallest() == expected
+    for file in files():
+        if file.stat().st_size < 100:
+            file.write_text("none")
+    assert smallest() == expected
+
+
+def test_what_fails_is_not_kept(compiled):
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            estimator(PROJECT / "params" / "llama3_8b.yaml", execution_mode="pipelined").at(1)
+    assert len(compiled) == 2
+
+
+def test_where_no_folder_can_be_made_estimates_are_as_ever(monkeypatch, tmp_path, compiled):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path / "file"))
+    assert estimator().at(1).artifact == estimator().at(1).artifact
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("writes", ["estimation.kept.write_artifact", "ir._artifact_file.write_replacing"])
+def test_a_full_disk_is_left_alone(monkeypatch, compiled, writes):
+    def full(*_: object) -> None:
+        raise kept.ArtifactError("no space left") if writes.endswith("artifact") else OSError(28, "No space left")
+
+    monkeypatch.setattr(f"cstool.{writes}", full)
+    estimator().at(1)
+    assert len(compiled) == 1
+    assert files() == []
+
+
+def test_the_files_used_last_stay(monkeypatch, root):
+    monkeypatch.setattr(kept, "MOST_FILES", 3)
+    made: Callable[[], float] = iter(range(10)).__next__
+    results = estimator()._kept
+    for number in range(3):
+        results.number(str(number), made)
+        os.utime(max(files(), key=lambda path: path.stat().st_mtime), (number, number))
+    # The oldest is used once more.
+    assert results.number("0", made) == 0.0
+    results.number("3", made)
+    assert [results.number(each, made) for each in ("0", "2", "3")] == [0.0, 2.0, 3.0]
+    assert results.number("1", made) == 4.0
+
+
+def test_another_process_finds_it():
+    """What sets have in them is in another order there."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(PROJECT)!r})
+from tests.unit.estimation.test_kept import estimator
+estimator().at(1)
+"""
+    names = set()
+    for seed in ("1", "2", "3"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+        names |= {path.name for path in files()}
+    assert len(names) == 1
+
+
+def test_kept_artifacts_are_artifacts():
+    artifact = estimator().at(1).artifact
+    (file,) = files()
+    assert isinstance(artifact, Artifact)
+    assert kept.read_artifact(file) == artifact
