@@ -14,7 +14,7 @@ from cstool.machine.ranks.calls import Answer, Answering, Function
 from cstool.machine.ranks.link import Link
 from cstool.machine.ranks.nodes import CALLS, COMMITS
 from cstool.machine.ranks.shard_elsewhere import OpenShards
-from cstool.machine.ranks.sparse_elsewhere import size_of
+from cstool.machine.ranks.sparse_elsewhere import SparseSize, size_of
 from cstool.machine.state import adopt_state
 from cstool.store import drop_shard
 
@@ -29,7 +29,6 @@ class Node:
         calls: dict[str, Function] = {
             "initialize": self._initialize,
             "reserve": self._reserve,
-            "drain": self._drain,
             "adopt": self._adopt,
             "read": lambda piece: Answer(arrays=[self._arrays.read_piece(piece)]),
             "write": self._write,
@@ -52,7 +51,7 @@ class Node:
         link.on_failure(memoryx.commits.end)
 
     def _sizes(self) -> Answer:
-        return Answer({sparse.weight.name: size_of(sparse) for sparse in self._arrays.own_sparse()})
+        return Answer(sparse_sizes(self._memoryx))
 
     def _initialize(self, seed: int) -> Answer:
         self._memoryx.initialize(seed)
@@ -61,10 +60,6 @@ class Node:
     def _reserve(self) -> Answer:
         self._memoryx.reserve()
         return Answer()
-
-    def _drain(self) -> Answer:
-        self._memoryx.drain()
-        return self._sizes()
 
     def _adopt(self) -> Answer:
         file = self._arrays.file
@@ -105,6 +100,11 @@ class Node:
         """Answer no more."""
         for each in (*self._answering, *self._shards):
             each.close()
+
+
+def sparse_sizes(memoryx: MemoryX) -> dict[str, SparseSize]:
+    """Sizes of the sparse weights that a node keeps, by their names."""
+    return {sparse.weight.name: size_of(sparse) for sparse in memoryx.arrays.own_sparse()}
 
 
 def _drop(path: Path, name: str) -> Answer:

@@ -31,6 +31,13 @@ class ExpectCommit(NamedTuple):
     """Know that the step which was just finished will be committed."""
 
 
+class Drain(NamedTuple):
+    """Say of the own sparse weights how large they are, once all updates of the steps so far have been applied.
+
+    An order and no call: a node may still be in the step that rank 0 has finished, and wait for sums of others.
+    """
+
+
 class OtherNodes(Elsewhere):
     """See `Elsewhere`.
 
@@ -64,7 +71,9 @@ class OtherNodes(Elsewhere):
 
     def drain(self) -> None:
         """See `Elsewhere.drain`."""
-        self._see(self._all(self._calls, "drain"))
+        for node in self._nodes:
+            self._link.send(node, "order", Drain())
+        self._see([self._link.receive(node, "drained") for node in self._nodes])
 
     def adopt(self) -> None:
         """See `Elsewhere.adopt`."""

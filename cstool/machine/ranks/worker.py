@@ -24,8 +24,8 @@ from cstool.machine.memoryx.shards import Shards
 from cstool.machine.prepare import prepare_kernels
 from cstool.machine.ranks.exchange import Exchange
 from cstool.machine.ranks.link import Link
-from cstool.machine.ranks.node import Node
-from cstool.machine.ranks.nodes import AnotherNode, ExpectCommit
+from cstool.machine.ranks.node import Node, sparse_sizes
+from cstool.machine.ranks.nodes import AnotherNode, Drain, ExpectCommit
 from cstool.machine.ranks.orders import (
     Begin,
     BeginPasses,
@@ -114,6 +114,7 @@ class Worker:
             LookForShards: self._look_for_shards,
             TellRows: self._tell_rows,
             ExpectCommit: lambda _: self._memoryx.expect_commit(),
+            Drain: self._drain,
         }
         while True:
             order = self._link.receive(0, "order")
@@ -244,6 +245,10 @@ class Worker:
                 memoryx.finish_step()
             if go.wants_to_see:
                 self._link.send(0, "seen", memoryx.statistics.seen())
+
+    def _drain(self, _: Drain) -> None:
+        self._memoryx.drain()
+        self._link.send(0, "drained", sparse_sizes(self._memoryx))
 
     def _begin_passes(self, passes: BeginPasses) -> None:
         self._passes = passes

@@ -1,6 +1,7 @@
 """Several ranks train as one: the same bits, wherever the systems are. Here ranks are threads of this process."""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.plan import make_plan
 from cstool.machine.ranks import sending
 from cstool.machine.ranks.orders import Identify
-from cstool.machine.ranks.sending import Broadcast
+from cstool.machine.ranks.sending import ArrivingSums, Broadcast
 from cstool.machine.ranks.traffic import count_traffic, present_bytes
 from cstool.machine.ranks.worker import Opened, Worker
 from cstool.machine.recorder import OFF, LaneTape
@@ -161,11 +162,12 @@ def train(
                 came.losses.append(trained.loss)
                 came.norms.append(trained.gradient_norm)
                 came.tokens.append(batch.tokens)
+            # As for a checkpoint, while batches are read: to end that would wait for the others, too.
+            came.weights = arrays_of(appliance, "model.")
         if evaluates:
             with appliance.reading(WHERE, samples[0], sampler, 0, 2, trains=False) as worker:
                 came.evaluated = [tuple(appliance.evaluate(worker.next(), steps)[0]) for _ in range(2)]
         came.waves = appliance.training_cluster.waves
-        came.weights = arrays_of(appliance, "model.")
         layout = appliance.training_cluster.layout
         came.traffic = count_traffic(layout, present_bytes(appliance.memoryx), usual["shards"])
     return came, samples, links
@@ -230,6 +232,23 @@ def test_a_panel_that_is_thought_to_be_on_its_way_still_is_not_lent_again_as_it_
     sparsity = SparsityRules({LINEAR: group(0.5, **algorithm)}, 3)
     expected, _, _ = train(GRAPH, 1, sparsity=sparsity)
     found, _, _ = within_patience(lambda: train(GRAPH, 2, sparsity=sparsity, late_s=0.3))
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("more", [{}, {"max_gradient_norm": 0.5}, {"sparsity": SparsityRules({LINEAR: group(0.5)}, 3)}])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_node_that_is_still_in_the_step_is_waited_for_before_its_arrays_are_read(monkeypatch, ranks, more):
+    """Rank 0 is through with a step once its own sums have come; a checkpoint takes the arrays of all nodes."""
+    take = ArrivingSums._take
+
+    def take_late(self: ArrivingSums, *sum_of: Any) -> None:
+        if self._memoryx.arrays.node:
+            time.sleep(0.002)
+        take(self, *sum_of)
+
+    expected, _, _ = train(GRAPH, 1, evaluates=False, **more)
+    monkeypatch.setattr(ArrivingSums, "_take", take_late)
+    found, _, _ = within_patience(lambda: train(GRAPH, ranks, evaluates=False, **more))
     assert_same(found, expected)
 
 
