@@ -57,6 +57,16 @@ def test_the_same_estimate_compiles_once(compiled):
     assert (again.step_s, again.limits, again.step) == (first.step_s, first.limits, first.step)
 
 
+def test_what_is_found_again_has_the_hosts_and_servers_of_its_system(compiled):
+    for _ in range(2):
+        found = estimator()
+        system, asked_of = found.at(1).artifact.system, found.request.system
+        assert asked_of.hosts is not None
+        assert asked_of.servers is not None
+        assert (system.hosts, system.servers, system.sources) == (asked_of.hosts, asked_of.servers, asked_of.sources)
+    assert compiled == [1]
+
+
 def test_the_folder_is_for_this_user_alone(root):
     estimator().at(1)
     (file,) = files()
