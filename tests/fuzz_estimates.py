@@ -159,22 +159,16 @@ def bears_one_sample_more(case: Case) -> Broken:
 
     Pipelined, by no more than 8 %.
 
-    Groups of columns have whole samples: 13 samples in 4 groups leave 3 of 16 places empty. Where the SRAM holds 6
-    samples, 12 are two micro-batches and 13 are three, of which none takes longer than one of 6. A pipeline has as many
-    samples on the wafer as its stages, or all of a step if these are fewer: with one more it may not fit any more.
+    Groups of columns have whole samples: 13 samples in 4 groups leave 3 of 16 places empty.
     """
     one, more = case.at(), case.at(batch_size=case.batch_size + 1)
     if one is None or more is None:
-        return
-    if more.artifact.mode is not one.artifact.mode and case.at(1, "pipelined", batch_size=more.batch_size) is None:
         return
     plan = more.artifact.streaming
     most = MOST_LOST_PIPELINED if plan is None else MOST_LOST
     if plan is not None:
         size, groups = more.artifact.micro_batch_size, plan.layout.groups
         most = max(most, 1 / plan.layout.tokens_per_pe, 1 - size / (groups * -(-size // groups)))
-        if (before := one.artifact.streaming) is not None and plan.micro_batches > before.micro_batches:
-            most = max(most, 1 - before.micro_batches / plan.micro_batches * more.batch_size / one.batch_size)
     lost = 1 - more.samples_per_s / one.samples_per_s
     if lost > most:
         yield f"{case.batch_size} + 1 samples: {lost:.1%} of the rate are lost"
@@ -215,8 +209,6 @@ def gains_from_a_larger_wafer(case: Case) -> Broken:
 def gains_from_systems(case: Case) -> Broken:
     """More systems, each with its own batch, are never slower overall, unless it is SwarmX that a step waits for.
 
-    But for what the search of layouts leaves: with another number of systems another layout may be chosen.
-
     Where a step takes microseconds, one system has nobody to wait for; two wait for its hops, and 17 for one more than
     16. A model that stays on one wafer has its gradients there; on two they are exchanged, and weights may better be
     streamed: so numbers of systems in different modes are not compared. The table over systems shows all of it.
@@ -225,7 +217,7 @@ def gains_from_systems(case: Case) -> Broken:
     for (fewer, few), (more, many) in pairwise(found):
         if few.artifact.mode is not many.artifact.mode or _waits(many):
             continue
-        if many.samples_per_s * (1 + SEARCHED) < few.samples_per_s:
+        if many.samples_per_s < few.samples_per_s * (1 - ROUNDING):
             yield f"{more} systems have {many.samples_per_s / few.samples_per_s:.4f} of the rate of {fewer}"
 
 

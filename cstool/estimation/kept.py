@@ -6,36 +6,36 @@ that cannot be read, or is not as it was written, is made again; where nothing c
 """
 
 import contextlib
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import cstool
 from cstool.atomic_file import write_replacing
-from cstool.cache_folder import make_cache_folder
+from cstool.cache_folder import cache_root, digest_of_sources, make_cache_folder
 from cstool.errors import ArtifactError
 from cstool.ir import Artifact, plain_data, plain_digest, read_artifact, write_artifact
 from cstool.params import Params
 from cstool.system import System
 
+T = TypeVar("T")
+
 MOST_FILES = 400
 """of a state of the sources: of more than these, those go that were not used for longest"""
 _ROOMS = ("compiler", "estimation", "ir", "models", "optimizers", "params", "perf", "sparsity", "system")
+_UNUSABLE = ArtifactError, OSError, ValueError
+"""what a file is that cannot be read or written, or is not as it was written"""
 
 
 @cache
 def sources_digest() -> str:
     """Return a digest of the sources that decide what a model is compiled to."""
     package = Path(cstool.__file__).parent
-    digest = hashlib.blake2b(cstool.__version__.encode(), digest_size=8)
-    rooms = (path for room in _ROOMS for path in sorted((package / room).rglob("*.py")))
-    for path in (*sorted(package.glob("*.py")), *rooms):
-        digest.update(f"{path.relative_to(package).as_posix()}\0".encode())
-        digest.update(path.read_bytes())
+    digest = digest_of_sources(package, _ROOMS, sorted(package.glob("*.py")))
+    digest.update(cstool.__version__.encode())
     return digest.hexdigest()
 
 
@@ -51,54 +51,54 @@ class KeptResults:
         self._folder = folder
         self._inputs = tuple(inputs)
 
-    def artifact(self, asked: str, make: Callable[[], Artifact]) -> Artifact:
+    def artifact(self, asked: str, system: System, make: Callable[[], Artifact]) -> Artifact:
         """Return the artifact that was kept, else the one that `make` returns, which is kept.
 
         Args:
             asked: what it is compiled with
+            system: what it is compiled for
             make: compiles; what it raises is raised, and not kept
         """
-        path = self._path(asked)
-        if path is not None and os.path.lexists(path):
-            with contextlib.suppress(ArtifactError):
-                found = read_artifact(path)
-                _mark_used(path)
-                return found
-        made = make()
-        if path is not None:
-            with contextlib.suppress(ArtifactError):
-                write_artifact(made, path)
-                self._limit()
-        return made
+
+        def read(path: Path) -> Artifact:
+            # A file leaves out what no step depends on, the hosts and servers that a job pays for.
+            found = read_artifact(path)
+            return replace(found, system=replace(found.system, hosts=system.hosts, servers=system.servers))
+
+        return self._once(asked, read, make, write_artifact)
 
     def number(self, asked: str, make: Callable[[], float]) -> float:
         """Return the number that was kept, else the one that `make` returns, which is kept."""
-        path = self._path(asked)
-        if path is not None:
-            with contextlib.suppress(OSError, ValueError):
-                found = json.loads(path.read_bytes())
-                if isinstance(found, float):
-                    _mark_used(path)
-                    return found
-        made = float(make())
-        if path is not None:
+
+        def write(value: float, path: Path) -> None:
+            write_replacing(path, repr(value))
+
+        return self._once(asked, lambda path: float(path.read_text()), make, write)
+
+    def _once(
+        self, asked: str, read: Callable[[Path], T], make: Callable[[], T], write: Callable[[T, Path], None]
+    ) -> T:
+        if self._folder is None:
+            return make()
+        digest = plain_digest({"inputs": self._inputs, "asked": asked})
+        path = self._folder / f"{digest[:32]}.json"
+        with contextlib.suppress(*_UNUSABLE):
+            found = read(path)
             with contextlib.suppress(OSError):
-                write_replacing(path, json.dumps(made))
-                self._limit()
+                os.utime(path)
+            return found
+        made = make()
+        with contextlib.suppress(*_UNUSABLE):
+            write(made, path)
+            self._limit(self._folder)
         return made
 
-    def _path(self, asked: str) -> Path | None:
-        if self._folder is None:
-            return None
-        digest = plain_digest({"inputs": self._inputs, "asked": asked})
-        return self._folder / f"{digest[:32]}.json"
-
-    def _limit(self) -> None:
+    @staticmethod
+    def _limit(folder: Path) -> None:
         """Remove the files that were not used for longest, of too many. Others may do so at the same time."""
-        assert self._folder is not None
         ages: list[tuple[float, str]] = []
         with contextlib.suppress(OSError):
-            for entry in os.scandir(self._folder):
+            for entry in os.scandir(folder):
                 with contextlib.suppress(OSError):
                     ages.append((entry.stat().st_mtime, entry.path))
         for _, path in sorted(ages)[: max(0, len(ages) - MOST_FILES)]:
@@ -114,8 +114,9 @@ def kept_results(params: Params, system: System, asked: str) -> KeptResults:
         system: as the estimate takes it
         asked: what else an estimate is asked for, in words that are the same for the same
     """
+    folder = cache_root() / f"estimates-{sources_digest()}"
     try:
-        folder = make_cache_folder("estimates", sources_digest())
+        make_cache_folder(folder)
     except OSError:
         return KeptResults(None, ())
     compared = {field.name: getattr(params, field.name) for field in fields(params) if field.compare}
@@ -126,8 +127,3 @@ def kept_results(params: Params, system: System, asked: str) -> KeptResults:
         if name not in ("model_dir", "compile_dir", "events_dir")
     )
     return KeptResults(folder, (*texts, plain_digest(plain_data(system)), asked))
-
-
-def _mark_used(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        os.utime(path)

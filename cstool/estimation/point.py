@@ -176,11 +176,11 @@ class Estimator:
         """
         key = samples, execution_mode, micro_batch_size, num_csx
         if key not in self._compiled:
-            found = self._kept.artifact(
-                f"artifact {key}", lambda: self._compile(samples, execution_mode, micro_batch_size, num_csx)
+            self._compiled[key] = self._kept.artifact(
+                f"artifact {key}",
+                self.request.system,
+                lambda: self._compile(samples, execution_mode, micro_batch_size, num_csx),
             )
-            # A file leaves out what no step depends on: sources, and the hosts and servers that a job pays for.
-            self._compiled[key] = replace(found, system=self.request.system)
         return self._compiled[key]
 
     def _compile(self, samples: int, execution_mode: str, micro_batch_size: int | None, num_csx: int) -> Artifact:

@@ -1,7 +1,6 @@
 """Where compiled kernels are kept: one folder per state of the sources, the compiler and the CPU."""
 
 import functools
-import hashlib
 import os
 import sys
 from importlib.metadata import version
@@ -10,9 +9,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from cstool.cache_folder import cache_root, make_cache_folder
-
-_KIND = "kernels"
+from cstool.cache_folder import cache_root, digest_of_sources, make_cache_folder
 
 
 def sources_digest() -> str:
@@ -20,12 +17,9 @@ def sources_digest() -> str:
 
     A kernel has compiled into it what it imports, so the source of the kernel alone would not do.
     """
-    digest = hashlib.blake2b(digest_size=8)
-    rooms = Path(__file__).parents[1]
-    sources = [path for room in ("kernels", "optimizers") for path in sorted((rooms / room).rglob("*.py"))]
-    for path in (*sources, rooms / "activations.py", rooms / "random_keys.py"):
-        digest.update(f"{path.relative_to(rooms).as_posix()}\0".encode())
-        digest.update(path.read_bytes())
+    package_folder = Path(__file__).parents[1]
+    modules = (package_folder / name for name in ("activations.py", "random_keys.py"))
+    digest = digest_of_sources(package_folder, ("kernels", "optimizers"), modules)
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package} {version(package)}\n".encode())
     digest.update(f"{sys.version_info[:2]} {llvm.get_host_cpu_name()}\n".encode())
@@ -37,7 +31,7 @@ def sources_digest() -> str:
 
 def cache_folder() -> Path:
     """Return the folder of the kernels of these sources on this CPU."""
-    return cache_root() / f"{_KIND}-{sources_digest()}"
+    return cache_root() / f"kernels-{sources_digest()}"
 
 
 class KernelFolder(NamedTuple):
@@ -55,7 +49,9 @@ class KernelFolder(NamedTuple):
 @functools.cache
 def kernel_folder() -> KernelFolder:
     """Make the folder of kernels; what lies in it is run, so it must be this user's alone."""
+    folder = cache_folder()
     try:
-        return KernelFolder(make_cache_folder(_KIND, sources_digest()))
+        make_cache_folder(folder)
     except OSError as error:
-        return KernelFolder(None, f"{error.filename or cache_folder()}: {error.strerror}")
+        return KernelFolder(None, f"{error.filename or folder}: {error.strerror}")
+    return KernelFolder(folder)

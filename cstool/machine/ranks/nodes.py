@@ -55,6 +55,10 @@ class OtherNodes(Elsewhere):
         called = [caller.call(node, function, *arguments) for node in self._nodes]
         return [each.result().result for each in called]
 
+    def _order(self, order: ExpectCommit | Drain) -> None:
+        for node in self._nodes:
+            self._link.send(node, "order", order)
+
     def _see(self, sizes: Sequence[Mapping[str, SparseSize]]) -> None:
         for node in sizes:
             for name, size in node.items():
@@ -71,8 +75,7 @@ class OtherNodes(Elsewhere):
 
     def drain(self) -> None:
         """See `Elsewhere.drain`."""
-        for node in self._nodes:
-            self._link.send(node, "order", Drain())
+        self._order(Drain())
         self._see([self._link.receive(node, "drained") for node in self._nodes])
 
     def adopt(self) -> None:
@@ -116,8 +119,7 @@ class OtherNodes(Elsewhere):
 
     def begin_commit(self) -> None:
         """See `Elsewhere.begin_commit`."""
-        for node in self._nodes:
-            self._link.send(node, "order", ExpectCommit())
+        self._order(ExpectCommit())
 
     def await_updates(self) -> None:
         """See `Elsewhere.await_updates`."""
