@@ -29,6 +29,7 @@ class Choice:
         layout: of the activations of a micro-batch
         memory: of a PE
         micro_batch_size: samples
+        seconds: what a step of one system takes, as the search estimates it
         fastest: the choice that would be faster, were more computed again
         why_again: why layers are computed again, where they are
     """
@@ -36,8 +37,25 @@ class Choice:
     layout: Layout
     memory: StreamMemory
     micro_batch_size: int
+    seconds: float
     fastest: Choice | None = None
     why_again: str = ""
+
+
+@dataclass(frozen=True)
+class LayoutCosts:
+    """The modelled cycles of many layouts, in arrays of the shape of their fields.
+
+    Args:
+        steps: of the kernels of a step on one CSX, one after the other: see `Costs.step`
+        least: that a step takes at least: its PEs are at work, its links busy
+        phases: per segment and kernel forward, delta and gradient of one micro-batch, as if links onto and off the
+            wafer had no limit
+    """
+
+    steps: IntArray
+    least: IntArray
+    phases: list[list[tuple[Any, ...]]]
 
 
 class Costs:
@@ -51,7 +69,7 @@ class Costs:
         self.pe = Pe(program.request.system, program.request.operand_bits)
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
-        self._totals: WeakKeyDictionary[Layouts, dict[tuple[int, int, int], tuple[Any, Any, Any, Any]]]
+        self._totals: WeakKeyDictionary[Layouts, dict[tuple[int, int, int], tuple[Any, ...]]]
         self._totals = WeakKeyDictionary()
         self._steps: dict[Choice, int] = {}
 
@@ -66,30 +84,34 @@ class Costs:
             self._steps[choice] = self.micro_batches(choice.micro_batch_size) * per_micro_batch
         return self._steps[choice]
 
-    def steps(self, layouts: Layouts, memory: StreamMemory, samples: int) -> IntArray:
-        """Return what `step` has for many layouts, with micro-batches of so many samples."""
-        return self.steps_and_busy(layouts, memory, samples)[0]
-
-    def steps_and_busy(self, layouts: Layouts, memory: StreamMemory, samples: int) -> tuple[IntArray, IntArray]:
-        """Return what `step` and `fabric` have for many layouts, with micro-batches of so many samples."""
+    def of_layouts(self, layouts: Layouts, memory: StreamMemory, samples: int) -> LayoutCosts:
+        """Return what many layouts take, with micro-batches of so many samples."""
         per_micro_batch = busy = np.zeros(1, np.int64)
+        into = out = 0
+        phases: list[list[tuple[Any, ...]]] = []
+        shape = np.broadcast_shapes(*(field.shape for field in layouts.fields))
         totals = self._totals.setdefault(layouts, {})
         for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
             levels = self._levels(memory, segment)
+            phases.append([])
             for number, work in enumerate(kernels):
                 key = samples, segment, number
                 # What is in flight of a sparse kernel depends on the memory that is left.
                 if (found := totals.get(key)) is None or work.is_sparse:
-                    phases = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
+                    limits = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
                     latency = hop_latency_cycles(self.pe, layouts)
-                    forward, delta, gradient = (limits.total(latency) for limits in phases.all)
-                    on_fabric = [limits.total(latency, on_fabric=True) for limits in phases.all]
-                    found = forward, forward + delta + gradient, on_fabric[0], sum(on_fabric)
-                    totals[key] = found
-                forward, once, fabric_forward, fabric_once = found
+                    whole = [phase.total(latency) for phase in limits.all]
+                    on_fabric = tuple(phase.total(latency, on_fabric=True) for phase in limits.all)
+                    totals[key] = found = limits, whole[0], sum(whole), on_fabric
+                limits, forward, once, on_fabric = found
                 per_micro_batch = per_micro_batch + count * (once + levels * forward)
-                busy = busy + count * (fabric_once + levels * fabric_forward)
-        return per_micro_batch * self.micro_batches(samples), busy * self.micro_batches(samples)
+                busy = busy + count * (sum(on_fabric) + levels * on_fabric[0])
+                into += count * ((1 + levels) * limits.forward.ingress + limits.delta.ingress)
+                out += count * limits.gradient.egress
+                phases[-1].append(tuple(np.broadcast_to(each, shape) for each in on_fabric))
+        times = self.micro_batches(samples)
+        least = times * np.maximum(busy, max(into, out))
+        return LayoutCosts(times * per_micro_batch, least, phases)
 
     def micro_batches(self, samples: int) -> int:
         """Number of micro-batches of so many samples in a step."""

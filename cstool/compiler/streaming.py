@@ -7,27 +7,30 @@ layers in parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cstool.compiler.artifact import with_step
+from cstool.compiler.artifact import make_artifact, with_step
 from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import recompute_options
 from cstool.compiler.program import Misfit, Program, memoryx_need
-from cstool.compiler.stage import NEVER, IntArray
-from cstool.compiler.stream_costs import Choice, Costs
+from cstool.compiler.stage import IntArray
+from cstool.compiler.stream_costs import Choice, Costs, LayoutCosts
 from cstool.compiler.stream_memory import Need, StreamMemory, alive_at_kernels
 from cstool.errors import CompileError
 from cstool.ir import Alternative, ExecutionMode, KernelCycles, Layout, Recompute, StreamedKernel, StreamingPlan
+from cstool.perf.cluster import seconds_of_lanes
 from cstool.perf.micro_batches import all_shares, even_size, even_sizes
 from cstool.perf.pe import ceil_div
 from cstool.perf.streaming import Layouts
+from cstool.perf.wafer import schedule_of
 
 COLORS = (
     "weights",
@@ -43,19 +46,24 @@ COLORS = (
 """what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
 SIZES = 8
 """of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
-SIMULATED, WORTH = 4, 0.05
-"""layouts beside the best that are simulated, by what kernels take and by what PEs do; the part of a step that they
-must be able to save"""
+LANES, SIMULATED = 400, 2
+"""layouts of a size whose steps are estimated: so many by what kernels take, so many by what a step takes at least; of
+these, the best that are simulated"""
+FAR, WORTH = 1.25, 0.01
+"""times the best estimate, from which on nothing is simulated; the part of a step that must be to be saved"""
+MANY = 2
+"""micro-batches: layouts that are best for so many are for more"""
 PARTS = 4, 16
 """one part in so many of the columns is tried for every layout: what spreads a vocabulary wants many"""
 FINER = tuple(1.2**-n for n in range(1, 17))
 """parts of them that are tried for the best"""
 SIZES_NARROWED, NARROWED = 3, 32
-"""sizes, and of the best layouts of each so many, that are tried on fewer columns"""
+"""sizes, and of the best groups and rows of each so many, that are tried on all numbers of columns"""
 FOLDS = 2, 3, 4, 6, 8, 12, 16
 """times as many inputs to a PE as there must be, with fewer columns, or tokens, with fewer rows, that are tried"""
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 
 def plan_streaming(program: Program) -> Program:
@@ -171,7 +179,8 @@ class Search:
         self.costs = Costs(program, self.works)
         self.alive = [alive_at_kernels(program, self.works, is_again) for is_again in (False, True)]
         self.fabric = program.request.system.fabric
-        self._of_size: dict[int, Layouts] = {}
+        self.clock_hz = program.request.system.clock_hz
+        self._layouts = cache(self._layouts_of)
         self._inputs = sorted({work.inputs for works in self.works for work in works} - {0})
         samples = self.request.samples_per_csx
         asked = self.request.micro_batch_size
@@ -192,13 +201,15 @@ class Search:
 
     def first_that_fits(self) -> Choice | None:
         """Return the choice that computes least again; None if nothing fits."""
-        found = (self._with(again, sizes) for sizes in self.tries for again in self._options())
-        return next((choices[0] for choices in found if choices), None)
+        found = (choices for sizes in self.tries for choices in self._with_whole_samples(sizes))
+        return next((choices[0] for choices in found), None)
 
     def of_one_size(self) -> list[Choice]:
-        """Return the choices that may be fastest with the only size there is."""
+        """Return the choices that may be fastest with the only size there is, for one micro-batch or many."""
         sizes = self.tries[0]
-        choices = [choice for again in self._options() for choice in self._with(again, sizes)]
+        choices = [
+            choice for count in (1, MANY) for found in self._with_whole_samples(sizes, count) for choice in found
+        ]
         if sizes[-1] == 1:
             choices += [choice for again in self._options() if (choice := self._in_parts(again)) is not None]
         return self._rivals(choices)
@@ -226,10 +237,7 @@ class Search:
     @cached_property
     def _whole(self) -> list[list[Choice]]:
         """The choices with whole samples, least computed again first; of each the best, then others."""
-        for sizes in self.tries:
-            if found := [choices for again in self._options() if (choices := self._with(again, sizes))]:
-                return found
-        return []
+        return next((found for sizes in self.tries if (found := list(self._with_whole_samples(sizes)))), [])
 
     @cached_property
     def _parted(self) -> list[Choice]:
@@ -243,58 +251,95 @@ class Search:
         """All that may be fastest."""
         return self._rivals([*(choice for choices in self._whole for choice in choices), *self._parted])
 
-    def _with(self, recompute: Recompute, sizes: Sequence[int]) -> list[Choice]:
-        """Return the best choice, then others that may be better in a step; none where nothing fits."""
-        found: list[tuple[int, int, Layouts, IntArray]] = []
-        for size in sizes:
-            # The same for all choices of what is computed again.
-            if size not in self._of_size:
-                self._of_size[size] = self._layouts(size)
-            layouts = self._of_size[size]
-            memory = self._memory(layouts.columns, recompute)
-            fits = layouts.tokens_per_pe <= memory.most_tokens()
-            # What comes twice counts once.
-            fits[:, 1:] &= layouts.tokens_per_pe[:, :-1] < layouts.tokens_per_pe[:, 1:]
-            if fits.any():
-                steps = np.where(fits, self.costs.steps(layouts, memory, size), NEVER).ravel()
-                found.append((int(steps.min()), size, layouts, steps))
-            if len(found) == SIZES:
-                break
-        found.sort(key=lambda each: each[0])
-        choices: list[Choice] = []
-        for _, size, layouts, steps in found[:SIZES_NARROWED]:
-            best = steps.argsort(kind="stable")[:NARROWED]
-            kept = Layouts(*(each.ravel()[best][:, None] for each in np.broadcast_arrays(*layouts.fields)))
-            choices += self._narrowed(kept, steps[best] < NEVER, size, recompute)
-        choices.sort(key=self.costs.step)
-        return choices
+    def _with_whole_samples(self, sizes: Sequence[int], count: int | None = None) -> Iterator[list[Choice]]:
+        """Yield the best choices of what is computed again, where there are any, least again first.
 
-    def _narrowed(self, widest: Layouts, fits: BoolArray, size: int, recompute: Recompute) -> list[Choice]:
-        """Return the best choices with as many columns or fewer: sums of a token have a shorter way over fewer.
-
-        Of the columns that are enough for some number of inputs to a PE, the fewest count.
+        A layout that fits with less computed again is no choice with more.
 
         Args:
-            widest: layouts to begin with, (n, 1)
-            fits: which of them do, (n,)
+            sizes: of micro-batches
+            count: of micro-batches that choices are compared for; None for as many as there are
         """
-        columns = self._fewer(widest.columns)
-        memory = self._memory(columns, recompute)
-        layouts = replace(widest, columns=columns)
-        fits = fits[:, None] & (widest.tokens_per_pe <= memory.most_tokens())
-        steps, busy = (
-            np.where(fits, cycles, NEVER).ravel() for cycles in self.costs.steps_and_busy(layouts, memory, size)
-        )
-        fields = [each.ravel() for each in np.broadcast_arrays(*layouts.fields)]
-        first = [n for order in (steps, busy) for n in order.argsort(kind="stable")[:SIMULATED] if steps[n] < NEVER]
-        found = dict.fromkeys(Layout(*(int(each[n]) for each in fields)) for n in first)
-        return [Choice(layout, self._memory(layout.columns, recompute), size) for layout in found]
+        fitted: dict[int, BoolArray] = {}
+        best_s = math.inf
+        for recompute in self._options():
+            found: list[tuple[int, int, Layouts]] = []
+            fitting = 0
+            for size in sizes:
+                layouts = self._layouts(size)
+                fits = layouts.tokens_per_pe <= self._memory(layouts.columns, recompute).most_tokens()
+                fitting += bool(fits.any())
+                new = fits & ~fitted.get(size, np.zeros(1, np.bool_))
+                if new.any():
+                    fitted[size] = fits
+                    some = layouts.some(np.flatnonzero(new)).distinct()
+                    costs = self._costs_of(some, recompute, size)
+                    if costs.least.min() / self.clock_hz < best_s:
+                        found.append((int(costs.steps.min()), size, some))
+                if fitting == SIZES:
+                    break
+            found.sort(key=lambda each: each[0])
+            choices: list[Choice] = []
+            for _, size, layouts in found[:SIZES_NARROWED]:
+                layouts, seconds = self._fastest_of(layouts, recompute, size, count)
+                choices += [
+                    Choice(each, self._memory(each.columns, recompute), size, takes_s)
+                    for each, takes_s in zip(layouts.each(), seconds.tolist(), strict=True)
+                ]
+                best_s = min(best_s, seconds[0])
+            if choices:
+                yield choices
+
+    def _fastest_of(
+        self, layouts: Layouts, recompute: Recompute, size: int, count: int | None
+    ) -> tuple[Layouts, FloatArray]:
+        """Return the layouts with which a step is fastest, and what it takes [s], the fastest first.
+
+        Over as many columns, or fewer: sums of a token have a shorter way over fewer. Of the columns that are enough
+        for some number of inputs to a PE, the fewest count.
+        """
+        ordered, _ = self._in_order(layouts, recompute, size, count)
+        # Of those that differ in columns alone the first.
+        apart = Layouts(ordered.groups, np.ones_like(ordered.columns), ordered.rows, ordered.tokens_per_pe).distinct()
+        groups, _, rows, tokens_per_pe = (field[:NARROWED, None] for field in apart.fields)
+        columns = self._fewer(self.fabric.width // groups)
+        layouts = Layouts(groups, columns, rows, tokens_per_pe)
+        fits = tokens_per_pe <= self._memory(columns, recompute).most_tokens()
+        ordered, seconds = self._in_order(layouts.some(np.flatnonzero(fits)).distinct(), recompute, size, count)
+        return ordered.some(np.arange(min(SIMULATED, len(seconds)))), seconds[:SIMULATED]
+
+    def _in_order(
+        self, layouts: Layouts, recompute: Recompute, size: int, count: int | None
+    ) -> tuple[Layouts, FloatArray]:
+        """Return the layouts with which a step is fastest by an estimate, and the estimates [s].
+
+        The estimate is that of one system. Where a step waits for the stream, kernels that take longer may do as well.
+        """
+        costs = self._costs_of(layouts, recompute, size)
+        best = _least_of(LANES, costs.steps, costs.least)
+        layouts = layouts.some(best)
+        lanes = [
+            [tuple(cycles[best] / self.clock_hz for cycles in phases) for phases in kernels] for kernels in costs.phases
+        ]
+        first = layouts.each()[0]
+        micro_batches = self.costs.micro_batches(size)
+        count = min(micro_batches, count or MANY)
+        request = replace(self.request, num_csx=1, batch_size=count * size)
+        choice = Choice(first, self._memory(first.columns, recompute), size, 0.0)
+        planned = _without_step(replace(self.program, request=request), self.costs, choice)
+        schedule = schedule_of(make_artifact(planned, STREAMING), request.optimizer.update_ops)
+        seconds = seconds_of_lanes(replace(schedule, micro_batches=count), lanes) * (micro_batches / count)
+        order = seconds.argsort(kind="stable")
+        return layouts.some(order), seconds[order]
+
+    def _costs_of(self, layouts: Layouts, recompute: Recompute, size: int) -> LayoutCosts:
+        return self.costs.of_layouts(layouts, self._memory(layouts.columns, recompute), size)
 
     def _fewer(self, widest: IntArray) -> IntArray:
         """Return numbers of columns, (n, numbers), that are worth a try where there are as many as `widest`, (n, 1)."""
         inputs = np.array(self._inputs)
         least = ceil_div(inputs, widest)[:, :, None]
-        each = np.concatenate([least + np.arange(4), least * np.array(FOLDS)], axis=2)
+        each = np.concatenate([least + np.arange(8), least * np.array(FOLDS)], axis=2)
         fewer = ceil_div(inputs[:, None], each).reshape(len(widest), -1)
         finer = np.maximum(1, (widest * np.array(FINER)).astype(np.int64))
         return np.concatenate([widest, np.minimum(fewer, widest), finer], axis=1)
@@ -303,11 +348,12 @@ class Search:
         """Return the best layout of one sample whose tokens go through layers in as few parts as fit, more than one."""
         memory = self._memory(self.fabric.width, recompute, in_parts=True)
         fitting = [
-            Choice(replace(layout, parts=parts), memory, 1)
+            Choice(replace(layout, parts=parts), memory, 1, math.inf)
             for layout in self._of_groups(1, 1)
             if (parts := memory.fewest_parts(layout.tokens_per_pe) or 1) > 1
         ]
-        return min(fitting, key=self.costs.step, default=None)
+        best = min(fitting, key=self.costs.step, default=None)
+        return None if best is None else replace(best, seconds=self.costs.step(best) / self.clock_hz)
 
     def _memory(self, columns: Any, recompute: Recompute, in_parts: bool = False) -> StreamMemory:
         alive = self.alive[recompute.levels > 0]
@@ -326,14 +372,13 @@ class Search:
         """Return the choice whose step is shortest, the first of those; what cannot gain much is not simulated."""
         if len(rivals) == 1:
             return rivals[0]
-        best: tuple[int, int] | None = None
-        at_least = {number: self.costs.fabric(choice) for number, choice in enumerate(rivals)}
-        for number in sorted(at_least, key=lambda number: self.costs.step(rivals[number])):
-            if best is None or at_least[number] < (1 - WORTH) * best[0]:
-                step = self.step_cycles(program, rivals[number])
-                best = min(best or (step, number), (step, number))
-        assert best is not None
-        return rivals[best[1]]
+        rivals = sorted(rivals, key=lambda choice: choice.seconds)
+        best, step = rivals[0], self.step_cycles(program, rivals[0])
+        for choice in rivals[1:]:
+            if choice.seconds < FAR * rivals[0].seconds and self.costs.fabric(choice) < (1 - WORTH) * step:
+                cycles = self.step_cycles(program, choice)
+                best, step = (choice, cycles) if cycles < step else (best, step)
+        return best
 
     def step_cycles(self, program: Program, choice: Choice) -> int:
         """Return the modelled cycles of a step with a choice, simulated."""
@@ -366,7 +411,7 @@ class Search:
         """Numbers of groups of columns to try: the fewest that have as many samples each, whole ones."""
         return np.array([count for count in all_shares(size, size) if count <= self.fabric.width][::-1])
 
-    def _layouts(self, size: int) -> Layouts:
+    def _layouts_of(self, size: int) -> Layouts:
         """Return layouts of a micro-batch, (groups, tokens per PE, columns)."""
         groups = self._groups(size)[:, None, None]
         most = self.fabric.width // groups
@@ -395,6 +440,12 @@ class Search:
         fields = self._over_rows(one, self.fabric.width // one, micro_batch_size).fields
         found = zip(*(each.ravel().tolist() for each in np.broadcast_arrays(*fields)), strict=True)
         return list(dict.fromkeys(Layout(*each) for each in found))
+
+
+def _least_of(count: int, *orders: IntArray) -> IntArray:
+    """Return which are the least by each of several orders, so many of each; that by the first order comes first."""
+    found = np.concatenate([order.argsort(kind="stable")[:count] for order in orders])
+    return np.array(list(dict.fromkeys(found.tolist())))
 
 
 def _plan(program: Program, costs: Costs, choice: Choice) -> StreamingPlan:
@@ -433,14 +484,15 @@ def _plan(program: Program, costs: Costs, choice: Choice) -> StreamingPlan:
         kernels.append(planned)
     micro_batches = costs.micro_batches(choice.micro_batch_size)
     fullest = memory.fullest(layout)
-    widest = max(kernel.inputs_per_pe for planned in kernels for kernel in planned)
+    # Two rows of W lie over all columns, whatever the layout.
+    widest = max(work.inputs for works in costs.works for work in works)
     return StreamingPlan(
         layout=layout,
         kernels=tuple(kernels),
         sram=memory.account(fullest, layout),
         fullest_kernel=fullest.work.kernel.name,
         colors=MappingProxyType({name: color for color, name in enumerate(COLORS)}),
-        prefetch_bytes=2 * stream.weight_bytes * layout.columns * widest,
+        prefetch_bytes=2 * stream.weight_bytes * widest,
         micro_batches=micro_batches,
         streamed_bytes=micro_batches * streamed_bytes,
         gradient_bytes=micro_batches * gradient_bytes,

@@ -30,8 +30,10 @@ of forward, delta and gradient, fine-grained overlap of update and next forward,
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from cstool.perf.hosts import Feed
 from cstool.perf.schedule import (
@@ -52,10 +54,12 @@ from cstool.perf.schedule import (
     WORKERS,
     Schedule,
 )
-from cstool.perf.step_simulation import simulate
+from cstool.perf.step_simulation import Lanes, simulate, simulate_lanes
 
 EXACT_LAYERS, EXACT_MICRO_BATCHES = 4, 3
 """simulated one by one; of more, each takes as long as the last of these"""
+STEP = "step"
+"""what all of the time of many steps at once is spent on"""
 
 
 @dataclass(frozen=True)
@@ -107,19 +111,22 @@ def step_of(schedule: Schedule) -> Step:
     Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds.
     """
     micro_batches, cluster = schedule.micro_batches, schedule.cluster
-    few = min(micro_batches, EXACT_MICRO_BATCHES)
     # Hosts are left out: they run ahead, and what they hold up does not grow with layers.
-    unfed = replace(schedule, feed=None)
-    spent = _with_all_layers(replace(unfed, micro_batches=few))
-    if micro_batches > few:
-        fewer = _with_all_layers(replace(unfed, micro_batches=few - 1))
-        spent = _grown(spent, spent, fewer, micro_batches - few)
+    spent = _grown_from_few(replace(schedule, feed=None), lambda few: simulate(few).spent_s)
     busy = busy_of(schedule)
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
     slower_s = cluster.straggle * sum(busy[name] for name in OF_SYSTEMS)
     serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + slower_s
     spent = with_stragglers(_in_order(spent), cluster.straggle)
     return Step(held_up(spent, schedule.feed, micro_batches), busy, serial_s)
+
+
+def seconds_of_lanes(schedule: Schedule, lanes: Lanes) -> Any:
+    """Return what steps take, (lanes,), that differ in what systems compute alone; see `simulate_lanes` [s].
+
+    An estimate, which leaves out hosts.
+    """
+    return _grown_from_few(replace(schedule, feed=None), lambda few: {STEP: simulate_lanes(few, lanes)})[STEP]
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
@@ -164,18 +171,29 @@ def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) 
     return {**spent, slowest: spent.get(slowest, 0.0) + missing} if missing > 0 else spent
 
 
-_Spent = dict[str, float]
-"""see `Step.spent_s`"""
+_Spent = dict[str, Any]
+"""see `Step.spent_s`; of many steps at once, in arrays"""
+_Simulate = Callable[[Schedule], _Spent]
 
 
-def _with_all_layers(schedule: Schedule) -> _Spent:
+def _grown_from_few(schedule: Schedule, spent_of: _Simulate) -> _Spent:
+    """Time spent on a step, of which few layers and micro-batches are simulated."""
+    few = min(schedule.micro_batches, EXACT_MICRO_BATCHES)
+    spent = _with_all_layers(replace(schedule, micro_batches=few), spent_of)
+    if schedule.micro_batches > few:
+        fewer = _with_all_layers(replace(schedule, micro_batches=few - 1), spent_of)
+        spent = _grown(spent, spent, fewer, schedule.micro_batches - few)
+    return spent
+
+
+def _with_all_layers(schedule: Schedule, spent_of: _Simulate) -> _Spent:
     few = tuple(replace(section, count=min(section.count, EXACT_LAYERS)) for section in schedule.sections)
-    base = simulate(replace(schedule, sections=few)).spent_s
+    base = spent_of(replace(schedule, sections=few))
     spent = base
     for number, section in enumerate(schedule.sections):
         if section.count > EXACT_LAYERS:
             fewer = (*few[:number], replace(section, count=EXACT_LAYERS - 1), *few[number + 1 :])
-            without = simulate(replace(schedule, sections=fewer)).spent_s
+            without = spent_of(replace(schedule, sections=fewer))
             spent = _grown(spent, base, without, section.count - EXACT_LAYERS)
     return spent
 

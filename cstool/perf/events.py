@@ -32,9 +32,12 @@ The link ends 1 s after the reader, so of the 8 s it is the reader that 7 were s
 """
 
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 Edges = Iterable[tuple[int, float]]
 """(task, lag [s])"""
@@ -70,22 +73,25 @@ class Timeline:
 
 @dataclass
 class Simulation:
-    """Tasks that are added in any order that names only earlier ones, then run once."""
+    """Tasks that are added in any order that names only earlier ones, then run once.
+
+    Durations may be arrays, of many simulations that differ in nothing else: see `ends_of_lanes`.
+    """
 
     resources: list[str] = field(default_factory=list)
     """of the tasks, by their numbers"""
-    durations: list[float] = field(default_factory=list)
+    durations: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     _after: list[list[tuple[int, float]]] = field(default_factory=list, repr=False)
     _along: list[list[tuple[int, float]]] = field(default_factory=list, repr=False)
     _missing: list[int] = field(default_factory=list, repr=False)
 
-    def add(self, resource: str, seconds: float, name: str = "", *, after: Edges = (), along: Edges = ()) -> int:
+    def add(self, resource: str, seconds: Any, name: str = "", *, after: Edges = (), along: Edges = ()) -> int:
         """Add a task, and return its number.
 
         Args:
             resource: that does it, and nothing else meanwhile
-            seconds: of work
+            seconds: of work; a number, or an array (lanes,)
             name: for whoever draws it
             after: tasks that must have ended, with lags
             along: tasks that data flows from, with lags
@@ -94,7 +100,7 @@ class Simulation:
             ValueError: a duration or a flow's lag is negative
         """
         number, edges = len(self.durations), 0
-        if seconds < 0:
+        if isinstance(seconds, float) and seconds < 0:
             raise ValueError(f"a task of {seconds} s")
         for other, lag in after:
             self._after[other].append((number, lag))
@@ -156,6 +162,48 @@ class Simulation:
                 arrived(other)
         return Timeline(starts, ends, ready_for, least_end_for)
 
+    def ends_of_lanes(self) -> list[Any]:
+        """Return when every task ended, for many simulations at once, which differ in durations alone.
+
+        A resource serves the tasks of all lanes in the order that the first lane has. Another lane may have another
+        one, if it were run alone.
+
+        Returns:
+            By the numbers of tasks, numbers or arrays (lanes,) [s]
+        """
+        count = len(self.durations)
+        missing = self._missing.copy()
+        ready: list[Any] = [0.0] * count
+        least_end: list[Any] = [0.0] * count
+        ends: list[Any] = [0.0] * count
+        free: dict[str, Any] = dict.fromkeys(self.resources, 0.0)
+        heap = [(0.0, number) for number in range(count) if not missing[number]]
+
+        def arrived(other: int) -> None:
+            missing[other] -= 1
+            if not missing[other]:
+                when = ready[other]
+                heapq.heappush(heap, (when if isinstance(when, float) else float(when[0]), other))
+
+        while heap:
+            _, number = heapq.heappop(heap)
+            resource = self.resources[number]
+            when = _later(ready[number], free[resource])
+            end = _later(when + self.durations[number], least_end[number])
+            ends[number] = free[resource] = end
+            for other, lag in self._after[number]:
+                if lag < 0:
+                    moment = when if lag == -math.inf else _later(end + lag, when)
+                else:
+                    moment = end + lag if lag else end
+                ready[other] = _later(ready[other], moment)
+                arrived(other)
+            for other, lag in self._along[number]:
+                least_end[other] = _later(least_end[other], end + lag if lag else end)
+                ready[other] = _later(ready[other], when + lag if lag else when)
+                arrived(other)
+        return ends
+
     def spent(self, timeline: Timeline, last: int, since: float = 0.0) -> dict[str, float]:
         """Time up to the end of a task by what it was spent on: resource, or `LAG` -> seconds; they add up.
 
@@ -189,3 +237,12 @@ class Simulation:
         for resource, seconds in zip(self.resources, self.durations, strict=True):
             found[resource] = found.get(resource, 0.0) + seconds
         return found
+
+
+def _later(one: Any, other: Any) -> Any:
+    """Return the later of two moments, numbers or arrays, none before 0."""
+    if isinstance(one, float):
+        if isinstance(other, float):
+            return max(one, other)
+        return np.maximum(one, other) if one else other
+    return np.maximum(one, other) if not isinstance(other, float) or other else one

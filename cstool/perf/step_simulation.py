@@ -11,7 +11,9 @@ second ends 6 s after the first:
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cstool.perf.events import LAG, Edges, Simulation, Timeline
 from cstool.perf.schedule import (
@@ -67,22 +69,44 @@ class StepSimulation:
         return self.timeline.ends[self.last[-2]] if len(self.last) > 1 else 0.0
 
 
+Lanes = Sequence[Sequence[tuple[Any, ...]]]
+"""per section and op what its forward pass, delta and gradient take, each (lanes,) [s]"""
+
+
 def simulate(schedule: Schedule, steps: int = STEPS) -> StepSimulation:
     """Simulate steps task by task, every layer and micro-batch of them."""
-    return _Builder(schedule).run(steps)
+    builder = _Builder(schedule)
+    last = builder.add(steps)
+    return StepSimulation(builder.simulation, builder.simulation.run(), last, builder.moved)
+
+
+def simulate_lanes(schedule: Schedule, lanes: Lanes, steps: int = STEPS) -> Any:
+    """Return what `StepSimulation.step_s` is for many schedules that differ in what systems compute alone, (lanes,).
+
+    Resources serve in the order of the first lane, see `Simulation.ends_of_lanes`: so others are estimates.
+    """
+    builder = _Builder(schedule, lanes)
+    before, last = builder.add(steps)[-2:]
+    ends = builder.simulation.ends_of_lanes()
+    return ends[last] - ends[before]
 
 
 class _Builder:
     """Adds the tasks of steps to a simulation."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, lanes: Lanes | None = None) -> None:
         self.schedule, self.cluster = schedule, schedule.cluster
         self.simulation = Simulation()
         self.moved: dict[int, int] = {}
-        # Every repetition in the order of the stream: (name, op, recomputes).
+        if lanes is None:
+            lanes = [[(op.forward_s, op.delta_s, op.gradient_s) for op in section.ops] for section in schedule.sections]
+        # Every repetition in the order of the stream: (name, op, what it computes) of its ops, recomputes.
         self.layers = [
-            ([(section.name_of(number, k), op) for k, op in enumerate(section.ops)], section.recomputes)
-            for section in schedule.sections
+            (
+                [(section.name_of(number, k), op, each[k]) for k, op in enumerate(section.ops)],
+                section.recomputes,
+            )
+            for section, each in zip(schedule.sections, lanes, strict=True)
             for number in range(section.count)
         ]
         self.updated: dict[str, int] = {}
@@ -96,31 +120,31 @@ class _Builder:
         self.entered: list[int] = []
         """tasks that brought micro-batches in"""
 
-    def run(self, steps: int) -> StepSimulation:
-        """Return the simulation of so many steps."""
+    def add(self, steps: int) -> tuple[int, ...]:
+        """Add so many steps; return the task that ends each."""
         last = []
         for _ in range(steps):
             self._step()
             assert self.compute is not None
             last.append(self.compute)
-        return StepSimulation(self.simulation, self.simulation.run(), tuple(last), self.moved)
+        return tuple(last)
 
     def _step(self) -> None:
         stored: list[tuple[str, StreamedOp, int]] = []
         for number in range(self.schedule.micro_batches):
             self.before.append((self._batch(number), 0.0))
             for ops, _ in self.layers:
-                for name, op in ops:
-                    self._op(name, "forward", op.forward_s, op.weight_bytes)
+                for name, op, (forward_s, _, _) in ops:
+                    self._op(name, "forward", forward_s, op.weight_bytes)
             for ops, recomputes in reversed(self.layers):
                 for _ in range(recomputes):
-                    for name, op in ops:
-                        self._op(name, "again", op.forward_s, op.weight_bytes)
-                for name, op in reversed(ops):
+                    for name, op, (forward_s, _, _) in ops:
+                        self._op(name, "again", forward_s, op.weight_bytes)
+                for name, op, (_, delta_s, gradient_s) in reversed(ops):
                     if op.delta_s or (op.streams_for_delta and op.weight_bytes):
-                        self._op(name, "delta", op.delta_s, op.weight_bytes * op.streams_for_delta)
+                        self._op(name, "delta", delta_s, op.weight_bytes * op.streams_for_delta)
                     if op.gradient_bytes or op.gradient_s:
-                        stored += self._gradient(name, op, number)
+                        stored += self._gradient(name, op, gradient_s, number)
         # What waits for the norm is updated in the order of the stream, one weight after the other, so that what the
         # next forward pass reads comes between them.
         waits = [(sums, 0.0) for _, _, sums in stored]
@@ -149,7 +173,7 @@ class _Builder:
         self.entered.append(self._add(INGRESS, "batch", size, rate, after=after, along=[(held, 0.0)]))
         return self.entered[-1]
 
-    def _op(self, name: str, phase: str, seconds: float, weight_bytes: int) -> None:
+    def _op(self, name: str, phase: str, seconds: Any, weight_bytes: int) -> None:
         along = []
         if weight_bytes:
             cluster, label = self.cluster, f"{name} weights"
@@ -163,17 +187,17 @@ class _Builder:
             along = [(self._add(INGRESS, label, weight_bytes, cluster.io_bytes_per_s, after=room, along=hops), 0.0)]
         self._compute(f"{name} {phase}", seconds, along)
 
-    def _compute(self, name: str, seconds: float, along: list[tuple[int, float]]) -> int:
+    def _compute(self, name: str, seconds: Any, along: list[tuple[int, float]]) -> int:
         after = self.before if self.compute is None else [*self.before, (self.compute, 0.0)]
         slowest_s = seconds * (1 + self.cluster.straggle)
         task = self.simulation.add(COMPUTE, slowest_s, name, after=after, along=along)
         self.ahead, self.compute, self.before = self.compute, task, []
         return task
 
-    def _gradient(self, name: str, op: StreamedOp, number: int) -> list[tuple[str, StreamedOp, int]]:
+    def _gradient(self, name: str, op: StreamedOp, seconds: Any, number: int) -> list[tuple[str, StreamedOp, int]]:
         """Compute a gradient and send it out; return what waits for the norm of all gradients."""
         cluster, label = self.cluster, f"{name} gradient"
-        task = self._compute(label, op.gradient_s, [])
+        task = self._compute(label, seconds, [])
         if not op.gradient_bytes:
             return []
         leave = self._add(EGRESS, label, op.gradient_bytes, cluster.io_bytes_per_s, along=[(task, 0.0)])
@@ -187,9 +211,10 @@ class _Builder:
         moved = 2 * (op.parts - is_updated) - (number == 0)
         if moved > 0:
             moved_bytes = moved * op.gradient_bytes // op.parts
-            sums = self._add(MEMORY, label, moved_bytes, cluster.memory_bytes_per_s, along=[(reduced, 0.0)])
+            rate = cluster.memory_bytes_per_s
+            sums = self._add(MEMORY, label, moved_bytes, rate, **_as_late(reduced, moved_bytes / rate))
         if is_updated:
-            self._update(name, op, along=[(reduced, 0.0)])
+            self._update(name, op, **_as_late(reduced, self._update_s(op)))
             return []
         return [(name, op, sums)] if is_last and cluster.waits_for_norm else []
 
@@ -202,8 +227,21 @@ class _Builder:
         self.updated[name] = self.simulation.add(cluster.updates_on, seconds, f"{name} update", along=[(memory, 0.0)])
         return memory
 
+    def _update_s(self, op: StreamedOp) -> float:
+        """Time of an update, of the memory or of what updates, whichever takes longer [s]."""
+        memory_s = self.cluster.update_memory_s(op.weights, gradient_waited=self.schedule.gradients_wait)
+        return max(memory_s, op.weights * self.cluster.update_s_per_weight)
+
     def _add(self, resource: str, name: str, count_bytes: int, bytes_per_s: float, **waits: Edges) -> int:
         longer = 1 + self.cluster.straggle * (resource in OF_SYSTEMS)
         task = self.simulation.add(resource, longer * count_bytes / bytes_per_s, name, **waits)
         self.moved[task] = count_bytes
         return task
+
+
+def _as_late(flow: int, seconds: float) -> dict[str, list[tuple[int, float]]]:
+    """Return what work along a flow waits for so that it ends with it, begun as late as that allows.
+
+    Memory that takes a gradient faster than it comes serves others meanwhile.
+    """
+    return {"after": [(flow, -seconds)], "along": [(flow, 0.0)]}

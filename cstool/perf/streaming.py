@@ -66,6 +66,19 @@ class Layouts:
         """See `Layout.part`."""
         return self
 
+    def some(self, numbers: Any) -> "Layouts":
+        """Return some of them, in arrays of one dimension, by their numbers in the order of rows."""
+        return Layouts(*(field.ravel()[numbers] for field in np.broadcast_arrays(*self.fields)))
+
+    def distinct(self) -> "Layouts":
+        """Return each once, in the order in which they come first; of one dimension."""
+        _, first = np.unique(np.stack(self.fields), axis=1, return_index=True)
+        return self.some(np.sort(first))
+
+    def each(self) -> list[Layout]:
+        """Return them one by one; of one dimension."""
+        return [Layout(*fields) for fields in zip(*(field.tolist() for field in self.fields), strict=True)]
+
 
 @dataclass(frozen=True)
 class Stream:
