@@ -59,8 +59,9 @@ FINER = tuple(1.2**-n for n in range(1, 17))
 """parts of them that are tried for the best"""
 SIZES_NARROWED, NARROWED = 3, 32
 """sizes, and of the best groups and rows of each so many, that are tried on all numbers of columns"""
-FOLDS = 2, 3, 4, 6, 8, 12, 16
-"""times as many inputs to a PE as there must be, with fewer columns, or tokens, with fewer rows, that are tried"""
+MORE, FOLDS = (0, 1, 2, 3, 4, 5, 6, 7), (2, 3, 4, 6, 8, 12, 16)
+"""inputs to a PE, with fewer columns, or tokens, with fewer rows, that are tried: so many more than there must be, or
+so many times as many"""
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
@@ -339,7 +340,7 @@ class Search:
         """Return numbers of columns, (n, numbers), that are worth a try where there are as many as `widest`, (n, 1)."""
         inputs = np.array(self._inputs)
         least = ceil_div(inputs, widest)[:, :, None]
-        each = np.concatenate([least + np.arange(8), least * np.array(FOLDS)], axis=2)
+        each = np.concatenate([least + np.array(MORE), least * np.array(FOLDS)], axis=2)
         fewer = ceil_div(inputs[:, None], each).reshape(len(widest), -1)
         finer = np.maximum(1, (widest * np.array(FINER)).astype(np.int64))
         return np.concatenate([widest, np.minimum(fewer, widest), finer], axis=1)
@@ -430,7 +431,8 @@ class Search:
             size: of the micro-batch
         """
         tokens = ceil_div(size, groups) * self.program.tokens
-        folded = ceil_div(tokens, self.fabric.height) * np.array([1, *FOLDS])[:, None]
+        least = ceil_div(tokens, self.fabric.height)
+        folded = np.concatenate([least + np.array(MORE)[:, None], least * np.array(FOLDS)[:, None]], axis=1)
         per_pe = np.sort(np.concatenate([folded, self.costs.pe.whole_bank_rows(folded)], axis=1), axis=1)
         return Layouts(groups, columns, ceil_div(tokens, per_pe), per_pe)
 
