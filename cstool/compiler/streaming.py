@@ -46,11 +46,10 @@ COLORS = (
 """what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
 SIZES = 8
 """of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
-LANES, SIMULATED = 400, 2
-"""layouts of a size whose steps are estimated: so many by what kernels take, so many by what a step takes at least; of
-these, the best that are simulated"""
-FAR, WORTH = 1.25, 0.01
-"""times the best estimate, from which on nothing is simulated; the part of a step that must be to be saved"""
+LANES = 400
+"""layouts of a size whose steps are estimated: so many by what kernels take, so many by what a step takes at least"""
+FAR = 1.02
+"""times the best estimate, from which on a choice is not simulated: of many micro-batches, estimates err by so much"""
 MANY = 2
 """micro-batches: layouts that are best for so many are for more"""
 PARTS = 4, 16
@@ -307,7 +306,7 @@ class Search:
         layouts = Layouts(groups, columns, rows, tokens_per_pe)
         fits = tokens_per_pe <= self._memory(columns, recompute).most_tokens()
         ordered, seconds = self._in_order(layouts.some(np.flatnonzero(fits)).distinct(), recompute, size, count)
-        return ordered.some(np.arange(min(SIMULATED, len(seconds)))), seconds[:SIMULATED]
+        return ordered.some([0]), seconds[:1]
 
     def _in_order(
         self, layouts: Layouts, recompute: Recompute, size: int, count: int | None
@@ -324,7 +323,7 @@ class Search:
         ]
         first = layouts.each()[0]
         micro_batches = self.costs.micro_batches(size)
-        count = min(micro_batches, count or MANY)
+        count = count or min(micro_batches, MANY)
         request = replace(self.request, num_csx=1, batch_size=count * size)
         choice = Choice(first, self._memory(first.columns, recompute), size, 0.0)
         planned = _without_step(replace(self.program, request=request), self.costs, choice)
@@ -376,7 +375,7 @@ class Search:
         rivals = sorted(rivals, key=lambda choice: choice.seconds)
         best, step = rivals[0], self.step_cycles(program, rivals[0])
         for choice in rivals[1:]:
-            if choice.seconds < FAR * rivals[0].seconds and self.costs.fabric(choice) < (1 - WORTH) * step:
+            if choice.seconds < FAR * rivals[0].seconds:
                 cycles = self.step_cycles(program, choice)
                 best, step = (choice, cycles) if cycles < step else (best, step)
         return best

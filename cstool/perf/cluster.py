@@ -56,8 +56,8 @@ from cstool.perf.schedule import (
 )
 from cstool.perf.step_simulation import Lanes, simulate, simulate_lanes
 
-EXACT_LAYERS, EXACT_MICRO_BATCHES = 4, 3
-"""simulated one by one; of more, each takes as long as the last of these"""
+EXACT_LAYERS, LAYERS_OF_LANES, EXACT_MICRO_BATCHES = 4, 3, 3
+"""simulated one by one, of many steps at once fewer; of more, each takes as long as the last of these"""
 STEP = "step"
 """what all of the time of many steps at once is spent on"""
 
@@ -124,9 +124,10 @@ def step_of(schedule: Schedule) -> Step:
 def seconds_of_lanes(schedule: Schedule, lanes: Lanes) -> Any:
     """Return what steps take, (lanes,), that differ in what systems compute alone; see `simulate_lanes` [s].
 
-    An estimate, which leaves out hosts.
+    An estimate, which leaves out hosts, and simulates fewer layers than `step_of`.
     """
-    return _grown_from_few(replace(schedule, feed=None), lambda few: {STEP: simulate_lanes(few, lanes)})[STEP]
+    unfed = replace(schedule, feed=None)
+    return _grown_from_few(unfed, lambda few: {STEP: simulate_lanes(few, lanes)}, LAYERS_OF_LANES)[STEP]
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
@@ -176,25 +177,25 @@ _Spent = dict[str, Any]
 _Simulate = Callable[[Schedule], _Spent]
 
 
-def _grown_from_few(schedule: Schedule, spent_of: _Simulate) -> _Spent:
+def _grown_from_few(schedule: Schedule, spent_of: _Simulate, layers: int = EXACT_LAYERS) -> _Spent:
     """Time spent on a step, of which few layers and micro-batches are simulated."""
     few = min(schedule.micro_batches, EXACT_MICRO_BATCHES)
-    spent = _with_all_layers(replace(schedule, micro_batches=few), spent_of)
+    spent = _with_all_layers(replace(schedule, micro_batches=few), spent_of, layers)
     if schedule.micro_batches > few:
-        fewer = _with_all_layers(replace(schedule, micro_batches=few - 1), spent_of)
+        fewer = _with_all_layers(replace(schedule, micro_batches=few - 1), spent_of, layers)
         spent = _grown(spent, spent, fewer, schedule.micro_batches - few)
     return spent
 
 
-def _with_all_layers(schedule: Schedule, spent_of: _Simulate) -> _Spent:
-    few = tuple(replace(section, count=min(section.count, EXACT_LAYERS)) for section in schedule.sections)
+def _with_all_layers(schedule: Schedule, spent_of: _Simulate, layers: int) -> _Spent:
+    few = tuple(replace(section, count=min(section.count, layers)) for section in schedule.sections)
     base = spent_of(replace(schedule, sections=few))
     spent = base
     for number, section in enumerate(schedule.sections):
-        if section.count > EXACT_LAYERS:
-            fewer = (*few[:number], replace(section, count=EXACT_LAYERS - 1), *few[number + 1 :])
+        if section.count > layers:
+            fewer = (*few[:number], replace(section, count=layers - 1), *few[number + 1 :])
             without = spent_of(replace(schedule, sections=fewer))
-            spent = _grown(spent, base, without, section.count - EXACT_LAYERS)
+            spent = _grown(spent, base, without, section.count - layers)
     return spent
 
 

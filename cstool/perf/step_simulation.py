@@ -33,8 +33,8 @@ from cstool.perf.schedule import (
     StreamedOp,
 )
 
-STEPS = 3
-"""simulated: the first has nothing to wait for, and the last two are alike"""
+STEPS = 2
+"""simulated: the first has nothing to wait for, and all others are alike"""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ def simulate(schedule: Schedule, steps: int = STEPS) -> StepSimulation:
     return StepSimulation(builder.simulation, builder.simulation.run(), last, builder.moved)
 
 
-def simulate_lanes(schedule: Schedule, lanes: Lanes, steps: int = STEPS) -> Any:
+def simulate_lanes(schedule: Schedule, lanes: Lanes) -> Any:
     """Return what `StepSimulation.step_s` is for many schedules that differ in what systems compute alone, (lanes,).
 
     Resources serve in the order of the first lane, see `Simulation.ends_of_lanes`: so others are estimates.
     """
     builder = _Builder(schedule, lanes)
-    before, last = builder.add(steps)[-2:]
+    before, last = builder.add(STEPS)
     ends = builder.simulation.ends_of_lanes()
     return ends[last] - ends[before]
 
