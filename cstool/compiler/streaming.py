@@ -324,13 +324,16 @@ class Search:
         first = layouts.each()[0]
         micro_batches = self.costs.micro_batches(size)
         count = count or min(micro_batches, MANY)
-        request = replace(self.request, num_csx=1, batch_size=count * size)
         choice = Choice(first, self._memory(first.columns, recompute), size, 0.0)
-        planned = _without_step(replace(self.program, request=request), self.costs, choice)
-        schedule = schedule_of(make_artifact(planned, STREAMING), request.optimizer.update_ops)
+        artifact = make_artifact(_without_step(self._alone(count * size), self.costs, choice), STREAMING)
+        schedule = schedule_of(artifact, self.request.optimizer.update_ops)
         seconds = seconds_of_lanes(replace(schedule, micro_batches=count), lanes) * (micro_batches / count)
         order = seconds.argsort(kind="stable")
         return layouts.some(order), seconds[order]
+
+    def _alone(self, samples: int) -> Program:
+        """Return the program for one system with so many samples."""
+        return replace(self.program, request=replace(self.request, num_csx=1, batch_size=samples))
 
     def _costs_of(self, layouts: Layouts, recompute: Recompute, size: int) -> LayoutCosts:
         return self.costs.of_layouts(layouts, self._memory(layouts.columns, recompute), size)
@@ -353,7 +356,8 @@ class Search:
             if (parts := memory.fewest_parts(layout.tokens_per_pe) or 1) > 1
         ]
         best = min(fitting, key=self.costs.step, default=None)
-        return None if best is None else replace(best, seconds=self.costs.step(best) / self.clock_hz)
+        samples = self.request.samples_per_csx
+        return best and replace(best, seconds=self.step_cycles(self._alone(samples), best) / self.clock_hz)
 
     def _memory(self, columns: Any, recompute: Recompute, in_parts: bool = False) -> StreamMemory:
         alive = self.alive[recompute.levels > 0]

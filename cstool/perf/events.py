@@ -100,7 +100,7 @@ class Simulation:
             ValueError: a duration or a flow's lag is negative
         """
         number, edges = len(self.durations), 0
-        if isinstance(seconds, float) and seconds < 0:
+        if isinstance(seconds, (int, float)) and seconds < 0:
             raise ValueError(f"a task of {seconds} s")
         for other, lag in after:
             self._after[other].append((number, lag))

@@ -207,14 +207,15 @@ class _Builder:
         reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.reduce_rate, along=hops)
         is_last = number == self.schedule.micro_batches - 1
         is_updated = is_last and op.weights > 0 and not cluster.waits_for_norm
+        update_s = self._update_s(op) if is_updated else 0.0
         # Each sum is written, each but the first read before; the last goes into the update.
         moved = 2 * (op.parts - is_updated) - (number == 0)
         if moved > 0:
             moved_bytes = moved * op.gradient_bytes // op.parts
             rate = cluster.memory_bytes_per_s
-            sums = self._add(MEMORY, label, moved_bytes, rate, **_as_late(reduced, moved_bytes / rate))
+            sums = self._add(MEMORY, label, moved_bytes, rate, **_as_late(reduced, moved_bytes / rate + update_s))
         if is_updated:
-            self._update(name, op, **_as_late(reduced, self._update_s(op)))
+            self._update(name, op, **_as_late(reduced, update_s))
             return []
         return [(name, op, sums)] if is_last and cluster.waits_for_norm else []
 

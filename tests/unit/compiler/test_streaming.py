@@ -14,8 +14,9 @@ from cstool.compiler.compile import run_passes
 from cstool.compiler.kernel_work import kernel_works
 from cstool.compiler.memory import goes_in_parts, recompute_options
 from cstool.compiler.program import Misfit, Program
+from cstool.compiler.stream_costs import Choice
 from cstool.compiler.stream_memory import StreamMemory
-from cstool.compiler.streaming import SIZES, WORTH, Search, plan_streaming
+from cstool.compiler.streaming import FAR, SIZES, Search, plan_streaming
 from cstool.ir import ExecutionMode, Graph, Layout, OpKind, PhaseCycles, Recompute, StreamingPlan
 from cstool.models import build_graph
 from cstool.params import FcMnistParams
@@ -53,6 +54,11 @@ def with_pe(system: System, **changes: Any) -> System:
 
 def with_links(system: System, **changes: Any) -> System:
     return replace(system, links=replace(system.links, **changes))
+
+
+def without_hops(system: System) -> System:
+    assert system.swarmx is not None
+    return replace(system, swarmx=replace(system.swarmx, hop_s=0.0))
 
 
 def layouts_that_fit(program: Program, size: int, recompute: Recompute, in_parts: bool = False) -> Iterator[Layout]:
@@ -131,13 +137,16 @@ def test_the_choice_is_that_of_trying_everything(graph, width, height, data_byte
             assert plan.micro_batches == math.ceil(batch_size / size)
             assert sum(entry.bytes for entry in plan.sram) <= system.pe.sram_bytes
             assert kernel_cycles(planned) == cycles(program, plan.layout, size, recompute)
-            best = min(cycles(program, layout, size, recompute) for size in tried for layout in layouts[size])
-            search = Search(program)
-            least = [choice for choice in search.choices if choice.memory.recompute == recompute]
-            # Layouts over fewer rows and columns are tried, too, though not all of them.
-            assert min(map(search.costs.step, least)) <= best * (1 + WORTH)
-            shortest = min(search.step_cycles(program, choice) for choice in least)
-            assert planned.step_cycles[STREAMING] <= shortest / (1 - WORTH)
+            search, works = Search(program), kernel_works(program)
+            best = min(
+                search.step_cycles(
+                    program, Choice(layout, StreamMemory(program, works, layout.columns, recompute), size, 0.0)
+                )
+                for size in tried
+                for layout in layouts[size]
+            )
+            event(f"{planned.step_cycles[STREAMING] / best:.2f} of the best as wide as can be")
+            assert planned.step_cycles[STREAMING] <= best * FAR
             return
     for recompute in recompute_options(blocks)[1:]:
         if found := list(layouts_that_fit(program, 1, recompute, in_parts=True)):
@@ -182,11 +191,12 @@ def test_fastest_is_never_slower(graph, width):
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("size", [(12, 18), (60, 40)])
 def test_a_faster_machine_is_never_slower(graph, size):
-    # So slow a link that both it and the datapath count.
-    slow = with_links(small_system(*size, io_bytes_per_s=2e9), hop_cycles=4, ramp_cycles=8)
+    # So slow a link that both it and the datapath count, and no step waits for SwarmX.
+    slow = without_hops(with_links(small_system(*size, io_bytes_per_s=2e9), hop_cycles=4, ramp_cycles=8))
 
     def step_s(system: System) -> float:
-        return kernel_cycles(compiled(graph, UP_TO_STREAMING, a_request(system, 12))) / system.clock_hz
+        program = compiled(graph, UP_TO_STREAMING, a_request(system, 12))
+        return program.step_cycles[STREAMING] / system.clock_hz
 
     base = step_s(slow)
     for times in (2, 3, 50):
@@ -213,7 +223,7 @@ def test_a_matrix_of_100_000_by_100_000_fits_one_wafer_in_one_piece():
     assert (columns, tokens, i, square.inputs_per_pe) == (747, 1, 134, 134)
     # Every row of PEs uses each weight once; two rows of the matrix, 2 bytes each, are under way.
     assert square.axpys_per_weight == plan.layout.rows == 900
-    assert plan.prefetch_bytes == 2 * columns * i * 2
+    assert plan.prefetch_bytes == 2 * 100_000 * 2
     account = {entry.name: entry.bytes for entry in plan.sram}
     assert plan.fullest_kernel == "fc_layers.1"
     assert account == {
@@ -340,7 +350,7 @@ def test_sparse_kernels_have_accumulators_in_all_that_is_free(free_bytes):
 
 def test_all_groups_of_columns_use_each_weight():
     """4 samples of 8 tokens: each of two groups has 2, a token in each of 16 rows; 8 inputs need 8 columns."""
-    plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(small_system(40, 60), 4)))
+    plan = plan_of(compiled(decoder(), UP_TO_STREAMING, a_request(without_hops(small_system(40, 60)), 4)))
     assert plan.layout == Layout(groups=2, columns=8, rows=16, tokens_per_pe=1)
     assert {kernel.name.rpartition(".")[2]: kernel.axpys_per_weight for kernel in plan.kernels[1]} == {
         "proj_q_dense_layer": 2 * 16,

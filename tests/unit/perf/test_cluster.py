@@ -3,12 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cstool.perf import cluster as module
-from cstool.perf.cluster import busy_of, step_of
+from cstool.perf.cluster import LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
 from cstool.perf.hosts import Feed
 from cstool.perf.schedule import (
     BROADCAST,
@@ -91,8 +92,10 @@ def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_or
 def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once():
     found = simulate(replace(AB, micro_batches=3), steps=1)
     assert len(spans(found, "a gradient", COMPUTE)) == 3
-    # The first is written, the second read and written; the third is updated as it arrives.
-    assert [end - start for start, end in spans(found, "a gradient", MEMORY)] == [2.0, 2.0]
+    # The first is written, the second read and written, each as late as it can be; the third is updated as it arrives.
+    sums = spans(found, "a gradient", MEMORY)
+    assert [end - start for start, end in sums] == [0.5, 1.0]
+    assert [end for _, end in sums] == [end for _, end in spans(found, "a gradient", REDUCE)[:2]]
     assert len(spans(found, "a update", MEMORY)) == 1
 
 
@@ -102,8 +105,9 @@ def test_sums_of_parts_of_a_sample_are_added_in_memoryx_and_updated_once():
     found = simulate(Schedule((Section((parted, B)),), CLUSTER), steps=1)
     assert len(spans(found, "a gradient", COMPUTE)) == 1
     [(start, end)] = spans(found, "a gradient", MEMORY)
-    # It runs along the sums, which are 6 s on their way.
-    assert (end - start, found.moved_bytes[_task(found, "a gradient", MEMORY)]) == (6.0, 6)
+    # It begins when it and the update, 4.5 s of work, can still end with the sums, and waits for the last of them.
+    assert start == spans(found, "a gradient", REDUCE)[0][1] - 4.5
+    assert (end - start, found.moved_bytes[_task(found, "a gradient", MEMORY)]) == (4.5, 6)
     # Since it waited, the update reads the sum beside the weight: 12 bytes with what is written.
     update = _task(found, "a update", MEMORY)
     assert found.simulation.durations[update] == 3.0
@@ -280,6 +284,37 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
         # A simulation is of the slowest system.
         longer = 1 + schedule.cluster.straggle * (resource in OF_SYSTEMS)
         assert found.get(resource, 0.0) == pytest.approx(longer * seconds, rel=1e-9, abs=1e-9)
+
+
+@given(steps(), st.floats(0.5, 2.0))
+@settings(max_examples=50)
+def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
+    """The first as it is; the others by an estimate, exact where resources serve in the same order."""
+    lanes = [
+        [
+            tuple(np.array([each, times * each]) for each in (op.forward_s, op.delta_s, op.gradient_s))
+            for op in section.ops
+        ]
+        for section in schedule.sections
+    ]
+    found = np.broadcast_to(seconds_of_lanes(schedule, lanes), 2)
+    unfed = replace(schedule, feed=None)
+    if all(section.count <= LAYERS_OF_LANES for section in schedule.sections):
+        assert found[0] == pytest.approx(step_of(unfed).seconds)
+    scaled = [
+        replace(
+            section,
+            ops=tuple(
+                replace(
+                    op, forward_s=times * op.forward_s, delta_s=times * op.delta_s, gradient_s=times * op.gradient_s
+                )
+                for op in section.ops
+            ),
+        )
+        for section in unfed.sections
+    ]
+    busiest = busy_of(replace(unfed, sections=tuple(scaled)))[COMPUTE]
+    assert found[1] >= busiest * (1 - 1e-9)
 
 
 @given(steps(), FEEDS)

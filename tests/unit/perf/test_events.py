@@ -1,5 +1,6 @@
 """The simulation of tasks, against cases worked out by hand and a twin that steps through time."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +88,25 @@ def simulated(found: Tasks) -> tuple[Simulation, Timeline]:
 def test_it_is_what_stepping_through_time_gives(found):
     _, timeline = simulated(found)
     assert [timeline.span(task) for task in range(len(found))] == stepped(found)
+
+
+@given(tasks(), st.data())
+def test_many_simulations_at_once_are_those_alone_where_resources_serve_in_the_same_order(found, data):
+    other = [(resource, data.draw(st.integers(0, 5)), *edges) for resource, _, *edges in found]
+    alone = [simulated(each)[1] for each in (found, other)]
+    lanes = Simulation()
+    for (resource, duration, after, along), (_, second, *_) in zip(found, other, strict=True):
+        lanes.add(str(resource), np.array([duration, second], float), after=after, along=along)
+    ends = [np.broadcast_to(each, 2).tolist() for each in lanes.ends_of_lanes()]
+    assert [first for first, _ in ends] == alone[0].ends
+    served = [sorted(range(len(found)), key=lambda task: (each.starts[task], each.ends[task])) for each in alone]
+    if all(_of(found, served[0], resource) == _of(found, served[1], resource) for resource in range(3)):
+        assert [second for _, second in ends] == alone[1].ends
+
+
+def _of(found: Tasks, order: list[int], resource: int) -> list[int]:
+    """Return the tasks of a resource."""
+    return [task for task in order if found[task][0] == resource]
 
 
 def test_time_is_spent_on_what_all_else_waits_for():
