@@ -168,7 +168,9 @@ class Chain:
         for number, link in enumerate(self.links):
             for name in link.weights:
                 if (user := users.setdefault(name, number)) != number:
-                    wavelets = int(ceil_div(graph.weights[name].size * SUM_BYTES, wavelet_bytes * samples))
+                    # While stages between the two drain and fill again, or longer where there are more samples.
+                    beats = max(samples, number - user)
+                    wavelets = int(ceil_div(graph.weights[name].size * SUM_BYTES, wavelet_bytes * beats))
                     yield Edge(name, number, user, "tie", wavelets)
                     yield Edge(name, user, number, "tie", wavelets)
 

@@ -22,7 +22,7 @@ from cstool.compiler.stage import ORIENTATIONS, Known
 from cstool.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Route, Stage
 from cstool.perf.micro_batches import shares
 from cstool.perf.pe import ceil_div
-from cstool.system import System
+from cstool.system import Fabric, System
 
 KERNEL_COLORS = (
     "inputs",
@@ -39,10 +39,12 @@ KERNEL_COLORS = (
 """what moves within regions, each on a color of its own; sums and rings change color from PE to PE"""
 PIPELINED = ExecutionMode.PIPELINED
 PLACED = 3
-"""numbers of replicas that are placed in earnest"""
+"""so many choices of replicas that are placed in earnest, and so many whose rectangles are about square"""
+SPARE, SQUARE, LONG = 2, 2, 1
+"""replicas more than there must be, and of each number of them so many rectangles, that are estimated"""
 HOPELESS = 2.0
 """times the modelled step of weight streaming, from which on an estimate is not worth a placement"""
-SLACK = 1.05
+SLACK = 1.1
 """by which an estimate may be above the best plan so far, to be worth a placement"""
 
 
@@ -71,6 +73,11 @@ class _Choice:
     def count(self) -> int:
         """How many there are."""
         return self.columns * self.rows
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the rectangle is about square: areas say more of it than of a long one."""
+        return max(self.width, self.height) <= 2 * min(self.width, self.height)
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,9 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
                 return _not_placed(program, found[0].estimate_cycles, streaming_cycles)
             continue
         had_one = best is not None
-        for candidate in found[:PLACED]:
+        square = {candidate.choice for candidate in [each for each in found if each.choice.is_square][:PLACED]}
+        tried = [each for number, each in enumerate(found) if number < PLACED or each.choice in square]
+        for candidate in tried:
             # They come by their estimates, which hardly ever err on the slow side by more.
             if best is not None and SLACK * best_cycles <= candidate.estimate_cycles:
                 break
@@ -296,29 +305,38 @@ def _bottlenecks(chain: Chain, is_recomputed: bool) -> Iterator[tuple[_Choice, i
     request, fabric = chain.request, chain.request.system.fabric
     bottlenecks = Bottlenecks(fabric)
     for samples in shares(request.samples_per_csx):
-        count = int(ceil_div(request.samples_per_csx, samples))
-        if count > fabric.pes:
-            break
         stages = chain.stages(samples, is_recomputed)
-        columns, rows = _grid(count, fabric.width, fabric.height)
-        width, height = fabric.width // columns, fabric.height // rows
-        needed_bytes = count * sum(stage.smallest_bytes for stage in stages)
-        if needed_bytes > _room_bytes(request.system) or not width * height:
-            continue
-        bottleneck = bottlenecks.estimate(stages, width, height)
-        if bottleneck is not None:
-            yield _Choice(columns, rows, is_recomputed, width, height), bottleneck
+        smallest_bytes = sum(stage.smallest_bytes for stage in stages)
+        for columns, rows in _grids(request.samples_per_csx, samples, fabric):
+            width, height = fabric.width // columns, fabric.height // rows
+            if columns * rows * smallest_bytes > _room_bytes(request.system):
+                continue
+            bottleneck = bottlenecks.estimate(stages, width, height)
+            if bottleneck is not None:
+                yield _Choice(columns, rows, is_recomputed, width, height), bottleneck
 
 
-def _grid(replicas: int, width: int, height: int) -> tuple[int, int]:
-    """Return (columns, rows) of replicas whose rectangles are nearest to square."""
+def _grids(samples: int, share: int, fabric: Fabric) -> Iterator[tuple[int, int]]:
+    """Yield (columns, rows) of replicas that are worth a try where none has more than its share of the samples.
+
+    As few as there can be, or a few more, which may go better into the wafer; of each number the rectangles that are
+    nearest to square, and the longest ones.
+    """
 
     def unevenness(columns: int) -> float:
-        across, down = max(1, width // columns), max(1, height // (replicas // columns))
+        across, down = fabric.width // columns, fabric.height // (count // columns)
         return max(across, down) / min(across, down)
 
-    columns = min(divisors(replicas), key=unevenness)
-    return columns, replicas // columns
+    fewest = int(ceil_div(samples, share))
+    # With more, each would have less.
+    most = fewest if share == 1 else int(ceil_div(samples, share - 1)) - 1
+    for count in range(fewest, min(most, fewest + SPARE) + 1):
+        possible = [
+            columns for columns in divisors(count) if columns <= fabric.width and count // columns <= fabric.height
+        ]
+        possible.sort(key=unevenness)
+        for columns in dict.fromkeys([*possible[:SQUARE], *possible[-LONG:]]):
+            yield columns, count // columns
 
 
 def _place(chain: Chain, choice: _Choice, known: Known) -> _Placed | None:
