@@ -193,7 +193,7 @@ class Simulation:
             ends[number] = free[resource] = end
             for other, lag in self._after[number]:
                 if lag < 0:
-                    moment = when if lag == -math.inf else _later(end + lag, when)
+                    moment = when if lag == -math.inf else np.maximum(end + lag, when)
                 else:
                     moment = end + lag if lag else end
                 ready[other] = _later(ready[other], moment)

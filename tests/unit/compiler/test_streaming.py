@@ -165,7 +165,7 @@ def test_fastest_is_never_slower(graph, width):
     """What could be had for the asking is what is had when asked for."""
     whole = small_system(width, 10)
     gains = 0
-    for data_bytes in range(400, 4000, 100):
+    for data_bytes in range(400, 4000, 300):
         system = with_pe(whole, sram_bytes=whole.pe.code_bytes + whole.pe.stack_bytes + data_bytes)
         needed, fastest = (
             compiled(graph, UP_TO_STREAMING, a_request(system, 24, recompute=how)) for how in ("needed", "fastest")
