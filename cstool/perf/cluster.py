@@ -16,7 +16,7 @@ the way back.
 - What is recomputed streams forward once more before its backward pass. Where it is recomputed more than once,
   passes lie within passes; here those of a layer follow each other, which takes as long.
 - Gradients leave along their op and are reduced on the way. Of several micro-batches, or parts of a sample, MemoryX
-  adds them up.
+  adds them up. Its memory, faster than links, takes a gradient as late as it can, and serves weights meanwhile.
 - An update reads weight, optimizer state and (where it waited) gradient, and writes weight and state. Without a global
   norm it runs along the arriving sum. With one, it waits for the last gradient of all, and runs in the order of the
   next forward pass, which waits for each weight alone.
