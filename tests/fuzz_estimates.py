@@ -19,24 +19,26 @@ from typing import Any
 
 import yaml
 
+from cstool.compiler.compile import MEMORY_PASSES, make_program, run_passes
+from cstool.compiler.kernel_work import kernel_works
+from cstool.compiler.stream_memory import StreamMemory
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation import Estimate, Estimator
 from cstool.estimation.point import estimate_of
 from cstool.estimation.request import Request
 from cstool.params import parse_params
+from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.schedule import BROADCAST, COMPUTE, EGRESS, INGRESS, LATENCY, REDUCE
 from cstool.system import System, load_system
 
 ROUNDING = 1e-6
 """relative: a step is whole cycles"""
-SEARCHED, SEARCHED_S = 0.05, 25e-6
-"""relative, and of a step [s]: what the search of layouts may leave, which simulates no layout that cannot gain more"""
+SEARCHED = 0.005
+"""relative: what the search of layouts may leave, which tries thousands of them, not all"""
 WAITED = 0.05
 """of a step: from there on it counts that it waits for SwarmX"""
-MOST_LOST, MOST_LOST_PIPELINED = 0.05, 0.08
-"""of the rate, by one sample more; where PEs have few tokens, as much as one token more takes; replicas are placed for
-the few numbers of them that seem best by an estimate, which errs by some per cent"""
-
+MOST_LOST = 0.05
+"""of the rate, by one sample more"""
 
 KEPT = 16
 """estimators, of the cases that were made last"""
@@ -155,23 +157,36 @@ def keeps_to_physics(case: Case) -> Broken:
 
 
 def bears_one_sample_more(case: Case) -> Broken:
-    """One sample more lowers the rate by no more than 5 %, or what one token more on each PE takes, or empty places.
+    """One sample more lowers the rate by no more than 5 %, or what whole tokens, samples and micro-batches take.
 
-    Pipelined, by no more than 8 %.
-
-    Groups of columns have whole samples: 13 samples in 4 groups leave 3 of 16 places empty.
+    Weights streamed, each PE has whole tokens, padded to whole vectors: 8 tokens a PE may become 9, which take as long
+    as 12. Where that does not fit, there is one more micro-batch, with all weights, or what takes no longer. Pipelined,
+    each replica has whole samples.
     """
     one, more = case.at(), case.at(batch_size=case.batch_size + 1)
     if one is None or more is None:
         return
-    plan = more.artifact.streaming
-    most = MOST_LOST_PIPELINED if plan is None else MOST_LOST
-    if plan is not None:
-        size, groups = more.artifact.micro_batch_size, plan.layout.groups
-        most = max(most, 1 / plan.layout.tokens_per_pe, 1 - size / (groups * -(-size // groups)))
+    most = max(MOST_LOST, _lost_by_whole_samples(case, one))
     lost = 1 - more.samples_per_s / one.samples_per_s
     if lost > most:
         yield f"{case.batch_size} + 1 samples: {lost:.1%} of the rate are lost"
+
+
+def _lost_by_whole_samples(case: Case, one: Estimate) -> float:
+    """Share of the rate that one sample more costs, everything else as it is; at most."""
+    before, samples = one.artifact, case.batch_size + 1
+    if (placed := before.pipelined) is not None:
+        return 1 / (int(ceil_div(samples, placed.replicas[0] * placed.replicas[1])) + before.filling_beats)
+    plan = before.streaming
+    assert plan is not None
+    layout, size = plan.layout, int(ceil_div(samples, plan.micro_batches))
+    tokens = int(ceil_div(ceil_div(size, layout.groups) * before.tokens, case.system.fabric.height))
+    tokens = max(layout.tokens_per_pe, tokens)
+    program = run_passes(make_program(case.estimator().request.params, case.system), MEMORY_PASSES)
+    if tokens > StreamMemory(program, kernel_works(program), layout.columns, before.recompute).most_tokens():
+        return 1 / (plan.micro_batches + 1)
+    pe = Pe(case.system, before.operand_bits)
+    return 1 - float(pe.axpy_cycles(layout.tokens_per_pe) / pe.axpy_cycles(tokens))
 
 
 def gains_from_zeros(case: Case) -> Broken:
@@ -183,7 +198,7 @@ def gains_from_zeros(case: Case) -> Broken:
     for mode, at in (("weight_streaming", shares), ("auto", sorted({0.0, case.sparsity}))):
         found = [(share, each) for share in at if (each := case.at(sparsity=share, execution_mode=mode)) is not None]
         for (before, dense), (share, sparse) in pairwise(found):
-            if not _waits(sparse) and sparse.step_s > dense.step_s * (1 + SEARCHED) + SEARCHED_S:
+            if not _waits(sparse) and sparse.step_s > dense.step_s * (1 + SEARCHED):
                 yield f"{mode}: sparsity {share} takes {sparse.step_s / dense.step_s:.4f} of the time of {before}"
 
 
@@ -202,7 +217,7 @@ def gains_from_a_larger_wafer(case: Case) -> Broken:
         large = case.at(execution_mode="weight_streaming", system=grown)
         if large is None:
             yield f"{wider} columns and {higher} rows more: does not fit any more"
-        elif large.step_s > found.step_s * (1 + SEARCHED) + SEARCHED_S:
+        elif large.step_s > found.step_s * (1 + SEARCHED):
             yield f"{wider} columns and {higher} rows more take {large.step_s / found.step_s:.4f} of the time"
 
 

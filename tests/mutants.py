@@ -38,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "cli/checkpoint_diff": ("tests/unit/cli/test_checkpoint.py", "tests/end_to_end/test_pages.py"),
     "compiler/memory": ("tests/unit/compiler/test_memory.py", "tests/unit/compiler/test_streaming.py"),
     "compiler/streaming": ("tests/unit/compiler/test_streaming.py", "tests/unit/compiler/test_compile.py"),
+    "compiler/stream_search": ("tests/unit/compiler/test_streaming.py", "tests/unit/compiler/test_compile.py"),
     "convert/hf_config": ("tests/unit/convert", "tests/end_to_end/test_convert_hf.py"),
     "convert/hf_keys": ("tests/unit/convert", "tests/end_to_end/test_convert_hf_families.py"),
     "convert/hf_names": ("tests/unit/convert", "tests/end_to_end/test_convert_hf_families.py"),

@@ -16,7 +16,8 @@ from cstool.compiler.memory import goes_in_parts, recompute_options
 from cstool.compiler.program import Misfit, Program
 from cstool.compiler.stream_costs import Choice
 from cstool.compiler.stream_memory import StreamMemory
-from cstool.compiler.streaming import FAR, SIZES, Search, plan_streaming
+from cstool.compiler.stream_search import FAR, SIZES, Search
+from cstool.compiler.streaming import plan_streaming
 from cstool.ir import ExecutionMode, Graph, Layout, OpKind, PhaseCycles, Recompute, StreamingPlan
 from cstool.models import build_graph
 from cstool.params import FcMnistParams
