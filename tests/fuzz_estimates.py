@@ -159,9 +159,9 @@ def keeps_to_physics(case: Case) -> Broken:
 def bears_one_sample_more(case: Case) -> Broken:
     """One sample more lowers the rate by no more than 5 %, or what whole tokens, samples and micro-batches take.
 
-    Weights streamed, each PE has whole tokens, padded to whole vectors: 8 tokens a PE may become 9, which take as long
-    as 12. Where that does not fit, there is one more micro-batch, with all weights, or what takes no longer. Pipelined,
-    each replica has whole samples.
+    Weights streamed, each group of columns has whole samples, and each PE whole tokens, padded to whole vectors: 8 of
+    them may become 9, which take as long as 12. Where that does not fit, there is one more micro-batch, with all
+    weights, or what takes no longer. Pipelined, each replica has whole samples.
     """
     one, more = case.at(), case.at(batch_size=case.batch_size + 1)
     if one is None or more is None:
@@ -179,14 +179,18 @@ def _lost_by_whole_samples(case: Case, one: Estimate) -> float:
         return 1 / (int(ceil_div(samples, placed.replicas[0] * placed.replicas[1])) + before.filling_beats)
     plan = before.streaming
     assert plan is not None
-    layout, size = plan.layout, int(ceil_div(samples, plan.micro_batches))
-    tokens = int(ceil_div(ceil_div(size, layout.groups) * before.tokens, case.system.fabric.height))
-    tokens = max(layout.tokens_per_pe, tokens)
+    layout = plan.layout
+    of_group, of_group_before = (
+        int(ceil_div(size, layout.groups)) for size in (ceil_div(samples, plan.micro_batches), before.micro_batch_size)
+    )
+    tokens = max(layout.tokens_per_pe, int(ceil_div(of_group * before.tokens, case.system.fabric.height)))
     program = run_passes(make_program(case.estimator().request.params, case.system), MEMORY_PASSES)
     if tokens > StreamMemory(program, kernel_works(program), layout.columns, before.recompute).most_tokens():
         return 1 / (plan.micro_batches + 1)
     pe = Pe(case.system, before.operand_bits)
-    return 1 - float(pe.axpy_cycles(layout.tokens_per_pe) / pe.axpy_cycles(tokens))
+    vectors = pe.axpy_cycles(layout.tokens_per_pe) / pe.axpy_cycles(tokens)
+    # Keys and values of a group's samples pass by all its rows.
+    return 1 - min(float(vectors), of_group_before / of_group)
 
 
 def gains_from_zeros(case: Case) -> Broken:

@@ -210,13 +210,17 @@ def _grown(spent: _Spent, more: _Spent, fewer: _Spent, times: int) -> _Spent:
 def _in_order(spent: _Spent) -> _Spent:
     """Time spent in the order of the resources, nothing below zero, the sum as it is.
 
-    Where one more layer has another resource be waited for, what is added for many of them may lie below zero.
+    Where one more layer has another resource be waited for, what is added for many of them may lie below zero: then all
+    others are as much less, in proportion.
+
+    >>> found = _in_order({COMPUTE: 6.0, LATENCY: 3.0, EGRESS: -3.0})
+    >>> {name: round(seconds, 6) for name, seconds in found.items()}
+    {'CSX compute': 4.0, 'latency of SwarmX': 2.0}
     """
-    debt = -sum(seconds for seconds in spent.values() if seconds < 0)
-    most = max(spent, key=lambda name: spent[name])
-    return {
-        name: seconds for name in (*RESOURCES, LATENCY) if (seconds := spent.get(name, 0.0) - debt * (name == most)) > 0
-    }
+    above = math.fsum(seconds for seconds in spent.values() if seconds > 0)
+    below = math.fsum(seconds for seconds in spent.values() if seconds < 0)
+    share = 1 + below / above if below else 1.0
+    return {name: share * seconds for name in (*RESOURCES, LATENCY) if (seconds := spent.get(name, 0.0)) > 0}
 
 
 def busy_of(schedule: Schedule) -> dict[str, float]:

@@ -33,8 +33,9 @@ from cstool.perf.schedule import (
     StreamedOp,
 )
 
-STEPS = 2
-"""simulated: the first has nothing to wait for, and all others are alike"""
+STEPS, STEPS_OF_LANES = 3, 2
+"""simulated: the first has nothing to wait for, and all others take as long. What a step is spent on is told alike from
+the third on; of many at once, that is not asked"""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def simulate_lanes(schedule: Schedule, lanes: Lanes) -> Any:
     Resources serve in the order of the first lane, see `Simulation.ends_of_lanes`: so others are estimates.
     """
     builder = _Builder(schedule, lanes)
-    before, last = builder.add(STEPS)
+    before, last = builder.add(STEPS_OF_LANES)
     ends = builder.simulation.ends_of_lanes()
     return ends[last] - ends[before]
 

@@ -360,6 +360,19 @@ def test_layers_and_micro_batches_that_are_not_simulated_take_what_the_last_ones
     assert step_of(schedule).seconds == pytest.approx(simulate(schedule).step_s, rel=1e-3)
 
 
+@given(steps(), st.integers(5, 100))
+@settings(max_examples=50)
+def test_what_a_step_is_spent_on_adds_up_however_many_layers_are_not_simulated(schedule, count):
+    first = schedule.sections[0]
+
+    def simulated(layers: int) -> float:
+        return simulate(replace(schedule, sections=(replace(first, count=layers),), feed=None)).step_s
+
+    step = step_of(replace(schedule, sections=(replace(first, count=count),), feed=None))
+    assert step.seconds == pytest.approx(simulated(4) + (count - 4) * (simulated(4) - simulated(3)), abs=1e-9)
+    assert all(seconds > 0 for seconds in step.spent_s.values())
+
+
 def test_the_example_of_the_module_names_every_resource():
     text = Path(module.__file__).read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
     for resource in module.RESOURCES:
