@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -69,12 +68,10 @@ class Costs:
         self.pe = Pe(program.request.system, program.request.operand_bits)
         self.stream = stream_of(program.request.system, program.request.operand_bits)
         self._kernels: dict[tuple[int, int, Layout, int, int], KernelCycles] = {}
-        self._totals: WeakKeyDictionary[Layouts, dict[tuple[int, int, int], tuple[Any, ...]]]
-        self._totals = WeakKeyDictionary()
         self._steps: dict[Choice, int] = {}
 
     def step(self, choice: Choice) -> int:
-        """Return the cycles of the kernels of a step on one CSX: what layouts are chosen by."""
+        """Return the cycles of the kernels of a step on one CSX, one after the other."""
         if choice not in self._steps:
             per_micro_batch = sum(
                 count * self.kernel(choice, segment, number).total
@@ -90,21 +87,15 @@ class Costs:
         into = out = 0
         phases: list[list[tuple[Any, ...]]] = []
         shape = np.broadcast_shapes(*(field.shape for field in layouts.fields))
-        totals = self._totals.setdefault(layouts, {})
         for segment, (count, kernels) in enumerate(zip(self.counts, self.works, strict=True)):
             levels = self._levels(memory, segment)
             phases.append([])
-            for number, work in enumerate(kernels):
-                key = samples, segment, number
-                # What is in flight of a sparse kernel depends on the memory that is left.
-                if (found := totals.get(key)) is None or work.is_sparse:
-                    limits = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
-                    latency = hop_latency_cycles(self.pe, layouts)
-                    whole = [phase.total(latency) for phase in limits.all]
-                    on_fabric = tuple(phase.total(latency, on_fabric=True) for phase in limits.all)
-                    totals[key] = found = limits, whole[0], sum(whole), on_fabric
-                limits, forward, once, on_fabric = found
-                per_micro_batch = per_micro_batch + count * (once + levels * forward)
+            for work in kernels:
+                limits = self._phases(layouts, samples, work, memory.outputs_in_flight(segment, work, layouts))
+                latency = hop_latency_cycles(self.pe, layouts)
+                forward, *back = (phase.total(latency) for phase in limits.all)
+                on_fabric = [phase.total(latency, on_fabric=True) for phase in limits.all]
+                per_micro_batch = per_micro_batch + count * ((1 + levels) * forward + sum(back))
                 busy = busy + count * (sum(on_fabric) + levels * on_fabric[0])
                 into += count * ((1 + levels) * limits.forward.ingress + limits.delta.ingress)
                 out += count * limits.gradient.egress

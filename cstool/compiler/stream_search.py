@@ -154,22 +154,22 @@ class Search:
         best_s = math.inf
         for recompute in self._options():
             choices: list[Choice] = []
-            for least, size, layouts in self._fitting(recompute, sizes, fitted):
-                if len(choices) < SIZES_NARROWED and least < best_s * self.clock_hz:
-                    choices.append(self._best_of(layouts, recompute, size, count))
+            for size, layouts, costs in self._fitting(recompute, sizes, fitted):
+                if len(choices) < SIZES_NARROWED and costs.least.min() < best_s * self.clock_hz:
+                    choices.append(self._best_of(layouts, costs, recompute, size, count))
                     best_s = min(best_s, choices[-1].seconds)
             if choices:
                 yield choices
 
     def _fitting(
         self, recompute: Recompute, sizes: Sequence[int], fitted: dict[int, BoolArray]
-    ) -> list[tuple[int, int, Layouts]]:
-        """Return (cycles that a step takes at least, size of micro-batches, layouts) of what fits, the fastest first.
+    ) -> list[tuple[int, Layouts, LayoutCosts]]:
+        """Return (size of micro-batches, layouts, what they take) of what fits, sizes whose kernels take least first.
 
         Args:
             fitted: by size what fitted before, which is left out; what fits is added
         """
-        found: list[tuple[int, int, int, Layouts]] = []
+        found: list[tuple[int, Layouts, LayoutCosts]] = []
         fitting = 0
         for size in sizes:
             layouts = self._layouts(size)
@@ -179,38 +179,38 @@ class Search:
             if new.size:
                 fitted[size] = fits
                 some = layouts.some(new).distinct()
-                costs = self._costs_of(some, recompute, size)
-                found.append((int(costs.steps.min()), int(costs.least.min()), size, some))
+                found.append((size, some, self._costs_of(some, recompute, size)))
             if fitting == SIZES:
                 break
-        found.sort(key=lambda each: each[0])
-        return [each[1:] for each in found]
+        return sorted(found, key=lambda each: int(each[2].steps.min()))
 
-    def _best_of(self, layouts: Layouts, recompute: Recompute, size: int, count: int | None) -> Choice:
+    def _best_of(
+        self, layouts: Layouts, costs: LayoutCosts, recompute: Recompute, size: int, count: int | None
+    ) -> Choice:
         """Return the choice with which a step is fastest by an estimate.
 
         Over as many columns, or fewer: sums of a token have a shorter way over fewer. Of the columns that are enough
         for some number of inputs to a PE, the fewest count.
         """
-        ordered, _ = self._in_order(layouts, recompute, size, count)
+        ordered, _ = self._in_order(layouts, costs, recompute, size, count)
         # Of those that differ in columns alone the first.
         apart = replace(ordered, columns=np.ones_like(ordered.columns)).distinct()
         groups, _, rows, tokens_per_pe = (field[:NARROWED, None] for field in apart.fields)
         columns = self._fewer(self.fabric.width // groups)
         fits = tokens_per_pe <= self._memory(columns, recompute).most_tokens()
         narrower = Layouts(groups, columns, rows, tokens_per_pe).some(np.flatnonzero(fits)).distinct()
-        ordered, seconds = self._in_order(narrower, recompute, size, count)
+        costs = self._costs_of(narrower, recompute, size)
+        ordered, seconds = self._in_order(narrower, costs, recompute, size, count)
         best = ordered.some([0]).each()[0]
         return Choice(best, self._memory(best.columns, recompute), size, float(seconds[0]))
 
     def _in_order(
-        self, layouts: Layouts, recompute: Recompute, size: int, count: int | None
+        self, layouts: Layouts, costs: LayoutCosts, recompute: Recompute, size: int, count: int | None
     ) -> tuple[Layouts, FloatArray]:
         """Return the layouts with which a step is fastest by an estimate, and the estimates [s].
 
         The estimate is that of one system. Where a step waits for the stream, kernels that take longer may do as well.
         """
-        costs = self._costs_of(layouts, recompute, size)
         best = _least_of(LANES, costs.steps, costs.least)
         layouts = layouts.some(best)
         lanes = [
