@@ -144,7 +144,10 @@ def test_no_plan_is_below_its_bounds(shape, count, samples, system):
 @few
 @given(shape=shapes, count=st.sampled_from([1, 3, 16]), samples=st.integers(1, 40))
 def test_what_is_prepared_is_what_the_compiler_makes(shape, count, samples):
-    """Of each size of micro-batch the fastest way is the compiler's; of all none is slower than its choice."""
+    """Of each size of micro-batch the fastest way is the compiler's, or by a hair faster, of all none is slower.
+
+    The compiler compares layouts for as many micro-batches as there are; what is prepared, for one and for many.
+    """
     params = params_of(None, **shape)
     request = make_request(params, "cs2", tokens=TOKENS, execution_mode="weight_streaming")
     prepared, alone = Prepared(params, request.system), Estimator(request)
@@ -154,12 +157,10 @@ def test_what_is_prepared_is_what_the_compiler_makes(shape, count, samples):
             (prepared.artifact(way, count, samples) for way in ways if way.samples == size), key=lambda a: a.step_cycles
         )
         compiled = alone.compiled(samples, "weight_streaming", size, num_csx=count)
-        assert made.step_cycles == compiled.step_cycles
-        assert (made.streaming, made.recompute, made.memoryx) == (
-            compiled.streaming,
-            compiled.recompute,
-            compiled.memoryx,
-        )
+        assert 0.999 * compiled.step_cycles <= made.step_cycles <= compiled.step_cycles
+        assert (made.recompute, made.memoryx) == (compiled.recompute, compiled.memoryx)
+        if made.step_cycles == compiled.step_cycles:
+            assert made.streaming == compiled.streaming
     fastest = min(prepared.artifact(way, count, samples).step_cycles for way in ways)
     assert fastest <= alone.compiled(samples, "weight_streaming", num_csx=count).step_cycles
 
