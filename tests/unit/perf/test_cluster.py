@@ -369,7 +369,7 @@ def test_what_a_step_is_spent_on_adds_up_however_many_layers_are_not_simulated(s
         return simulate(replace(schedule, sections=(replace(first, count=layers),), feed=None)).step_s
 
     step = step_of(replace(schedule, sections=(replace(first, count=count),), feed=None))
-    assert step.seconds == pytest.approx(simulated(4) + (count - 4) * (simulated(4) - simulated(3)), abs=1e-9)
+    assert step.seconds == pytest.approx(simulated(4) + (count - 4) * (simulated(4) - simulated(3)), rel=1e-6)
     assert all(seconds >= 0 for seconds in step.spent_s.values())
 
 
