@@ -31,7 +31,7 @@ from cstool.perf.schedule import (
     Section,
     StreamedOp,
 )
-from cstool.perf.step_simulation import StepSimulation, simulate
+from cstool.perf.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
 
 A = StreamedOp("a", forward_s=4.0, delta_s=3.0, gradient_s=2.0, weight_bytes=2, gradient_bytes=2, weights=1)
 B = StreamedOp("b", forward_s=1.0, delta_s=1.0, gradient_s=0.0)
@@ -300,7 +300,7 @@ def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
     found = np.broadcast_to(seconds_of_lanes(schedule, lanes), 2)
     unfed = replace(schedule, feed=None)
     if all(section.count <= LAYERS_OF_LANES for section in schedule.sections):
-        assert found[0] == pytest.approx(step_of(unfed).seconds)
+        assert found[0] == pytest.approx(simulate(unfed, STEPS_OF_LANES).step_s)
     scaled = [
         replace(
             section,
