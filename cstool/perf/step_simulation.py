@@ -34,8 +34,8 @@ from cstool.perf.schedule import (
 )
 
 STEPS, STEPS_OF_LANES = 3, 2
-"""simulated: the first has nothing to wait for, and the last two are alike; estimates of many at once look at the second,
-which is like the third but where memory is as slow as links"""
+"""simulated: the first has nothing to wait for, and the last two are alike; estimates of many at once look at the
+second, which is like the third but where memory is as slow as links"""
 
 
 @dataclass(frozen=True)
