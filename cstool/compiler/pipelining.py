@@ -158,9 +158,8 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
                 return _not_placed(program, found[0].estimate_cycles, streaming_cycles)
             continue
         had_one = best is not None
-        square = {candidate.choice for candidate in [each for each in found if each.choice.is_square][:PLACED]}
-        tried = [each for number, each in enumerate(found) if number < PLACED or each.choice in square]
-        for candidate in tried:
+        tried = {*found[:PLACED], *[each for each in found if each.choice.is_square][:PLACED]}
+        for candidate in filter(tried.__contains__, found):
             # They come by their estimates, which hardly ever err on the slow side by more.
             if best is not None and SLACK * best_cycles <= candidate.estimate_cycles:
                 break
@@ -235,19 +234,20 @@ def _notes(placed: _Placed, found: Sequence[_Candidate], is_choice: bool) -> Ite
     """Say why so many replicas, and what is in flight.
 
     Args:
-        found: what it was chosen from
+        found: what it was chosen from, the fastest first
         is_choice: whether the stages would fit without recomputation as well
     """
     plan, count, is_recomputed = placed.plan, placed.choice.count, placed.choice.is_recomputed
-    estimates = {candidate.choice.count: candidate.estimate_cycles for candidate in found}
-    if count > 1 and 1 in estimates:
-        ratio = estimates[1] / estimates[count]
+    own_cycles = next(candidate.estimate_cycles for candidate in found if candidate.choice == placed.choice)
+    of_one = next((candidate.estimate_cycles for candidate in found if candidate.choice.count == 1), None)
+    if count > 1 and of_one is not None:
+        ratio = of_one / own_cycles
         yield f"{count} replicas side by side: by estimate, a step with one takes {ratio:.1f}x the time"
     elif count > 1:
         yield f"{count} replicas side by side: with fewer, the samples in flight do not fit"
     else:
-        more = min((other for other in estimates if other > 1), default=None)
-        yield "one replica: " + ("no second one fits" if more is None else "by estimate, a step takes longer with more")
+        has_more = any(candidate.choice.count > 1 for candidate in found)
+        yield "one replica: " + ("by estimate, a step takes longer with more" if has_more else "no second one fits")
     kept = "of these it keeps what it reads, and makes the rest again" if is_recomputed else "nothing is made again"
     first, last = plan.stages[0].in_flight, plan.stages[-1].in_flight
     yield f"between forward and backward, the first stage holds up to {first} samples, the last {last}; {kept}"
