@@ -175,10 +175,10 @@ class Search:
             layouts = self._layouts(size)
             fits = layouts.tokens_per_pe <= self._memory(layouts.columns, recompute).most_tokens()
             fitting += bool(fits.any())
-            new = np.flatnonzero(fits & ~fitted[size] if size in fitted else fits)
-            if new.size:
-                fitted[size] = fits
-                some = layouts.some(new).distinct()
+            before = fitted.get(size, np.zeros_like(fits))
+            fitted[size] = fits | before
+            if (new := fits & ~before).any():
+                some = layouts.some(np.flatnonzero(new)).distinct()
                 found.append((size, some, self._costs_of(some, recompute, size)))
             if fitting == SIZES:
                 break
@@ -201,8 +201,7 @@ class Search:
         narrower = Layouts(groups, columns, rows, tokens_per_pe).some(np.flatnonzero(fits)).distinct()
         costs = self._costs_of(narrower, recompute, size)
         ordered, seconds = self._in_order(narrower, costs, recompute, size, count)
-        best = ordered.some([0]).each()[0]
-        return Choice(best, self._memory(best.columns, recompute), size, float(seconds[0]))
+        return Choice(ordered.first, self._memory(ordered.first.columns, recompute), size, float(seconds[0]))
 
     def _in_order(
         self, layouts: Layouts, costs: LayoutCosts, recompute: Recompute, size: int, count: int | None
@@ -216,10 +215,9 @@ class Search:
         lanes = [
             [tuple(cycles[best] / self.clock_hz for cycles in phases) for phases in kernels] for kernels in costs.phases
         ]
-        first = layouts.each()[0]
         micro_batches = self.costs.micro_batches(size)
         count = count or min(micro_batches, MANY)
-        choice = Choice(first, self._memory(first.columns, recompute), size, 0.0)
+        choice = Choice(layouts.first, self._memory(layouts.first.columns, recompute), size, 0.0)
         artifact = make_artifact(without_step(self._alone(count * size), self.costs, choice), STREAMING)
         schedule = schedule_of(artifact, self.request.optimizer.update_ops)
         seconds = seconds_of_lanes(replace(schedule, micro_batches=count), lanes) * (micro_batches / count)
@@ -268,7 +266,7 @@ class Search:
         return list(found.values())
 
     def _fastest(self, program: Program, rivals: Sequence[Choice]) -> Choice:
-        """Return the choice whose step is shortest, the first of those; what cannot gain much is not simulated."""
+        """Return the choice whose step is shortest; what is far from the best by its estimate is not simulated."""
         if len(rivals) == 1:
             return rivals[0]
         rivals = sorted(rivals, key=lambda choice: choice.seconds)

@@ -48,8 +48,6 @@ def plan_streaming(program: Program) -> Program:
 def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], ...]:
     """Return what kernels take for the micro-batch that is asked for, computed again no more than is needed.
 
-    A quick look, without a schedule of the step: `plan_streaming` has that.
-
     Returns:
         For each kernel its repetitions and cycles; none where the micro-batch does not fit
     """
@@ -68,8 +66,8 @@ def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], .
 def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
     """Return all that `plan_streaming` would choose from for a micro-batch of exactly `micro_batch_size` samples.
 
-    What is in there does not depend on the number of systems, nor on that of micro-batches: layouts are chosen by the
-    kernels of one micro-batch. That of them which is fastest does.
+    What is in there does not depend on the number of systems, nor on that of micro-batches: layouts are compared for
+    one micro-batch on one system, and for several. That of them which is fastest does.
 
     Args:
         program: memory planned, for one micro-batch: as many samples to a system as `micro_batch_size`

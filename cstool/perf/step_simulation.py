@@ -208,7 +208,7 @@ class _Builder:
         reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.reduce_rate, along=hops)
         is_last = number == self.schedule.micro_batches - 1
         is_updated = is_last and op.weights > 0 and not cluster.waits_for_norm
-        update_s = self._update_s(op) if is_updated else 0.0
+        update_s = max(self._update_times(op)) if is_updated else 0.0
         # Each sum is written, each but the first read before; the last goes into the update.
         moved = 2 * (op.parts - is_updated) - (number == 0)
         if moved > 0:
@@ -222,17 +222,16 @@ class _Builder:
 
     def _update(self, name: str, op: StreamedOp, **waits: Edges) -> int:
         """Update the weights of an op; return the task of the memory."""
-        cluster = self.cluster
-        seconds = cluster.update_memory_s(op.weights, gradient_waited=self.schedule.gradients_wait)
-        memory = self.simulation.add(MEMORY, seconds, f"{name} update", **waits)
-        seconds = op.weights * cluster.update_s_per_weight
-        self.updated[name] = self.simulation.add(cluster.updates_on, seconds, f"{name} update", along=[(memory, 0.0)])
+        memory_s, update_s = self._update_times(op)
+        memory = self.simulation.add(MEMORY, memory_s, f"{name} update", **waits)
+        updates_on, along = self.cluster.updates_on, [(memory, 0.0)]
+        self.updated[name] = self.simulation.add(updates_on, update_s, f"{name} update", along=along)
         return memory
 
-    def _update_s(self, op: StreamedOp) -> float:
-        """Time of an update, of the memory or of what updates, whichever takes longer [s]."""
+    def _update_times(self, op: StreamedOp) -> tuple[float, float]:
+        """Time of an update, of the memory and of what updates [s]."""
         memory_s = self.cluster.update_memory_s(op.weights, gradient_waited=self.schedule.gradients_wait)
-        return max(memory_s, op.weights * self.cluster.update_s_per_weight)
+        return memory_s, op.weights * self.cluster.update_s_per_weight
 
     def _add(self, resource: str, name: str, count_bytes: int, bytes_per_s: float, **waits: Edges) -> int:
         longer = 1 + self.cluster.straggle * (resource in OF_SYSTEMS)

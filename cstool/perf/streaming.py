@@ -75,9 +75,10 @@ class Layouts:
         _, first = np.unique(np.stack(self.fields), axis=1, return_index=True)
         return self.some(np.sort(first))
 
-    def each(self) -> list[Layout]:
-        """Return them one by one; of one dimension."""
-        return [Layout(*fields) for fields in zip(*(field.tolist() for field in self.fields), strict=True)]
+    @property
+    def first(self) -> Layout:
+        """The first of them; of one dimension."""
+        return Layout(*(int(field[0]) for field in self.fields))
 
 
 @dataclass(frozen=True)
