@@ -35,6 +35,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from cstool.perf.hosts import Feed
 from cstool.perf.schedule import (
     BROADCAST,
@@ -108,7 +110,8 @@ class Step:
 def step_of(schedule: Schedule) -> Step:
     """Time of a step in the steady state.
 
-    Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds.
+    Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds,
+    and all together take no less than the work of the busiest resource.
     """
     micro_batches, cluster = schedule.micro_batches, schedule.cluster
     # Hosts are left out: they run ahead, and what they hold up does not grow with layers.
@@ -117,7 +120,8 @@ def step_of(schedule: Schedule) -> Step:
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
     slower_s = cluster.straggle * sum(busy[name] for name in OF_SYSTEMS)
     serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + slower_s
-    spent = with_stragglers(_in_order(spent), cluster.straggle)
+    spent = _no_shorter(_in_order(spent), _of_the_slowest(busy, cluster.straggle))
+    spent = with_stragglers(spent, cluster.straggle)
     return Step(held_up(spent, schedule.feed, micro_batches), busy, serial_s)
 
 
@@ -126,8 +130,15 @@ def seconds_of_lanes(schedule: Schedule, lanes: Lanes) -> Any:
 
     An estimate, which leaves out hosts, and simulates fewer layers than `step_of`.
     """
-    unfed = replace(schedule, feed=None)
-    return _grown_from_few(unfed, lambda few: {STEP: simulate_lanes(few, lanes)}, LAYERS_OF_LANES)[STEP]
+    unfed, straggle = replace(schedule, feed=None), schedule.cluster.straggle
+    seconds = _grown_from_few(unfed, lambda few: {STEP: simulate_lanes(few, lanes)}, LAYERS_OF_LANES)[STEP]
+    compute_s = schedule.micro_batches * sum(
+        section.count * ((1 + section.recomputes) * forward_s + delta_s + gradient_s)
+        for section, times in zip(schedule.sections, lanes, strict=True)
+        for forward_s, delta_s, gradient_s in times
+    )
+    others_s = [s for name, s in _of_the_slowest(busy_of(unfed), straggle).items() if name != COMPUTE]
+    return np.maximum(seconds, np.maximum((1 + straggle) * compute_s, max(others_s)))
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
@@ -167,9 +178,19 @@ def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) 
         SERVERS: micro_batches * feed.servers_s,
         COORDINATOR: feed.step_s,
     }
-    slowest = max(work, key=lambda name: work[name])
-    missing = work[slowest] - math.fsum(spent.values())
-    return {**spent, slowest: spent.get(slowest, 0.0) + missing} if missing > 0 else spent
+    return _no_shorter(spent, work)
+
+
+def _no_shorter(spent: dict[str, float], work: dict[str, float]) -> dict[str, float]:
+    """Time spent, with what the busiest of some resources lacks where it works for longer than that."""
+    busiest = max(work, key=lambda name: work[name])
+    missing = work[busiest] - math.fsum(spent.values())
+    return {**spent, busiest: spent.get(busiest, 0.0) + missing} if missing > 0 else spent
+
+
+def _of_the_slowest(busy: dict[str, float], straggle: float) -> dict[str, float]:
+    """Work of each resource [s], of the slowest system instead of the mean."""
+    return {name: (1 + straggle * (name in OF_SYSTEMS)) * seconds for name, seconds in busy.items()}
 
 
 _Spent = dict[str, Any]

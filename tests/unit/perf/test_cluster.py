@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cstool.perf import cluster as module
-from cstool.perf.cluster import LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
+from cstool.perf.cluster import EXACT_MICRO_BATCHES, LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
 from cstool.perf.hosts import Feed
 from cstool.perf.schedule import (
     BROADCAST,
@@ -240,12 +240,12 @@ def ops(draw: st.DrawFn, name: str) -> StreamedOp:
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> Schedule:
-    """Return what runs in a step, and on what."""
+def steps(draw: st.DrawFn, layers: int = 4, micro_batches: int = 3) -> Schedule:
+    """Return what runs in a step, of so many layers and micro-batches at most, and on what."""
     sections = tuple(
         Section(
             tuple(draw(ops(f"{number}.{k}")) for k in range(draw(st.integers(1, 3)))),
-            draw(st.integers(1, 4)),
+            draw(st.integers(1, layers)),
             draw(st.integers(0, 2)),
         )
         for number in range(draw(st.integers(1, 3)))
@@ -264,10 +264,10 @@ def steps(draw: st.DrawFn) -> Schedule:
         reduce_bytes_per_s=draw(st.sampled_from([None, 1.0])),
         norm_s=draw(st.sampled_from([0.0, 2.0])),
     )
-    return Schedule(sections, cluster, draw(st.integers(1, 3)), draw(st.integers(0, 10)), draw(st.none() | FEEDS))
+    return Schedule(sections, cluster, draw(st.integers(1, micro_batches)), draw(st.integers(0, 10)), draw(st.none() | FEEDS))
 
 
-@given(steps())
+@given(steps(layers=12, micro_batches=8))
 @settings(max_examples=60, deadline=None)
 def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_other(schedule):
     found = step_of(schedule)
@@ -286,10 +286,10 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
         assert found.get(resource, 0.0) == pytest.approx(longer * seconds, rel=1e-9, abs=1e-9)
 
 
-@given(steps(), st.floats(0.5, 2.0))
-@settings(max_examples=50)
+@given(steps(layers=6, micro_batches=5), st.floats(0.5, 2.0))
+@settings(max_examples=50, deadline=None)
 def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
-    """The first as it is; the others by an estimate, exact where resources serve in the same order."""
+    """The first as it is; the others by an estimate, no shorter than what is computed in them."""
     lanes = [
         [
             tuple(np.array([each, times * each]) for each in (op.forward_s, op.delta_s, op.gradient_s))
@@ -299,7 +299,8 @@ def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
     ]
     found = np.broadcast_to(seconds_of_lanes(schedule, lanes), 2)
     unfed = replace(schedule, feed=None)
-    if all(section.count <= LAYERS_OF_LANES for section in schedule.sections):
+    layers = max(section.count for section in schedule.sections)
+    if layers <= LAYERS_OF_LANES and schedule.micro_batches <= EXACT_MICRO_BATCHES:
         assert found[0] == pytest.approx(simulate(unfed, STEPS_OF_LANES).step_s)
     scaled = [
         replace(
