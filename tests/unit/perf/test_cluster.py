@@ -264,7 +264,8 @@ def steps(draw: st.DrawFn, layers: int = 4, micro_batches: int = 3) -> Schedule:
         reduce_bytes_per_s=draw(st.sampled_from([None, 1.0])),
         norm_s=draw(st.sampled_from([0.0, 2.0])),
     )
-    return Schedule(sections, cluster, draw(st.integers(1, micro_batches)), draw(st.integers(0, 10)), draw(st.none() | FEEDS))
+    count, input_bytes, feed = st.integers(1, micro_batches), st.integers(0, 10), st.none() | FEEDS
+    return Schedule(sections, cluster, draw(count), draw(input_bytes), draw(feed))
 
 
 @given(steps(layers=12, micro_batches=8))
