@@ -8,6 +8,7 @@ from typing import Annotated
 from cstool.cli.compile import check_plots
 from cstool.cli.completion import complete_system
 from cstool.cli.estimate_cost import CostFlags
+from cstool.cli.estimate_variants import ModelVariantFlags, print_estimate_only
 from cstool.cli.options import (
     ExecutionModeOption,
     ExpertImbalanceOption,
@@ -70,6 +71,7 @@ def optimize(
     memoryx: MemoryXSizeOption = None,
     execution_mode: ExecutionModeOption = "auto",
     expert_imbalance: ExpertImbalanceOption = 1.0,
+    variants: ModelVariantFlags,
     software: SoftwareOption = None,
     num_workers_per_csx: SoftwareWorkersOption = None,
     plot: PlotOption = None,
@@ -87,6 +89,7 @@ def optimize(
     from cstool.cli.optimize_report import front_document, print_found, write_front
     from cstool.verbs.estimate_search import draw_front
     from cstool.verbs.estimate_search import optimize as search
+    from cstool.verbs.estimate_variants import without_lora
 
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate optimize --params FILE --tokens 300B --days 30")
@@ -95,6 +98,7 @@ def optimize(
     if len({path.absolute() for path in plot or ()}) < len(plot or ()):
         raise EstimateError(f"--plot: must be another file than --plot, got {(plot or [])[-1]}")
     check_plots(plot or (), EstimateError)
+    overrides, of_file = without_lora(params, set_ or ())
     found = search(
         params,
         tokens=tokens,
@@ -106,11 +110,13 @@ def optimize(
         batch_size=batch_size,
         batch_per_csx=batch_per_csx,
         sparsities=() if sparsity is None else parse_sparsities(sparsity),
-        overrides=set_,
+        overrides=overrides,
         system=system,
         memoryx=memoryx,
         execution_mode=execution_mode,
         expert_imbalance=expert_imbalance,
+        frozen=variants.frozen,
+        adapters=variants.adapters or of_file,
         software=software,
         num_workers_per_csx=num_workers_per_csx,
         **vars(costs),
@@ -123,3 +129,5 @@ def optimize(
         print_json(front_document(found))
         return
     print_found(found)
+    if variants.frozen or variants.adapters or of_file:
+        print_estimate_only(None if variants.adapters else of_file)

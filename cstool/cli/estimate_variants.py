@@ -19,7 +19,7 @@ CHOICE_COLUMNS = ("--recompute", "layers again", "micro-batch", "step", "speed",
 
 
 @dataclass(frozen=True)
-class VariantFlags:
+class ModelVariantFlags:
     """What-ifs of the model. They are of estimates alone: `cstool run` trains all weights."""
 
     frozen: Annotated[
@@ -30,6 +30,12 @@ class VariantFlags:
         str | None,
         option("--adapters", "rank=R,layers=L,...", "Estimate only: low-rank adapters, all else frozen."),
     ] = None
+
+
+@dataclass(frozen=True)
+class VariantFlags(ModelVariantFlags):
+    """What-ifs of an estimate."""
+
     recompute_table: Annotated[
         bool, flag("--recompute_table", "Set the choices of --recompute side by side, with time and SRAM.")
     ] = False

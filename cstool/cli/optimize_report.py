@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cstool.cli.compile_report import number_text
 from cstool.cli.estimate_cost import cost_document
 from cstool.cli.estimate_report import BAND_SHARE, band_document
+from cstool.cli.estimate_variants import trained_text
 from cstool.cli.render import print_line, print_table
 from cstool.errors import EstimateError
 from cstool.words import counted, digits_text, micro_batches_text
@@ -33,6 +34,8 @@ def print_found(found: Found) -> None:
     best = found.best
     artifact = best.estimate.artifact
     print_line(f"{artifact.graph.name}: {artifact.graph.parameter_count:,} parameters, {best.cost.tokens:,} tokens")
+    if trained := trained_text(best.estimate):
+        print_line(f"{trained}.")
     print("Everything is modelled; nothing is measured.\n")
     for sentence in sentences(found):
         print_line(sentence)
@@ -176,6 +179,7 @@ def front_document(found: Found) -> dict[str, Any]:
     return {
         "model": artifact.graph.name,
         "parameters": artifact.graph.parameter_count,
+        "trained_parameters": artifact.graph.trained_count,
         "system": artifact.system.name,
         "limits": {
             **{flag: limits.get(flag) for flag in LIMITS},

@@ -33,6 +33,8 @@ def optimize(
     memoryx: str | None = None,
     execution_mode: str = "auto",
     expert_imbalance: float = 1.0,
+    frozen: str | None = None,
+    adapters: str | None = None,
     software: str | None = None,
     num_workers_per_csx: int | None = None,
     **costs: Any,
@@ -53,7 +55,8 @@ def optimize(
         batch_per_csx: batches of each system that are allowed, instead
         sparsities: shares of zeros that are allowed; none for those of the params. The tokens are the same
         overrides: of values of the params
-        system, memoryx, execution_mode, expert_imbalance, software, num_workers_per_csx: see `estimate`
+        system, memoryx, execution_mode, expert_imbalance, frozen, adapters, software, num_workers_per_csx: see
+            `estimate`
         costs: `price` and the other arguments of `cstool.estimation.cost.make_cost_inputs`
 
     Returns:
@@ -96,6 +99,8 @@ def optimize(
                 tokens=str(tokens),
                 execution_mode=execution_mode,
                 expert_imbalance=expert_imbalance,
+                frozen=frozen,
+                adapters=adapters,
                 software=software,
                 workers=num_workers_per_csx,
             )

@@ -201,3 +201,39 @@ def test_limits_that_cannot_be_met_together(cstool, days):
     assert nearest is not None
     assert cstool(*FLAGS, "--days", nearest[1], *asked[2:]).code == 0
     assert cstool(*FLAGS, *asked[:2], "--power", nearest[2]).code == 0
+
+
+def test_adapters_take_less(cstool):
+    """All else is frozen: fewer bytes, fewer products, so the same systems take fewer days; and the page says so."""
+    asked = (*FLAGS, "--power", "100MW")
+    all_weights = cstool(*asked, "--json").document
+    found = cstool(*asked, "--adapters", "rank=4,layers=all", "--json").document
+    assert found["trained_parameters"] < all_weights["trained_parameters"] == all_weights["parameters"]
+    days = {row["num_csx"]: row["days"] for row in all_weights["modelled"]["front"]}
+    assert all(row["days"] < days.get(row["num_csx"], float("inf")) for row in found["modelled"]["front"])
+    lines = cstool(*asked, "--adapters", "rank=4,layers=all").stdout.splitlines()
+    trained, parameters = found["trained_parameters"], found["parameters"]
+    assert lines[1] == (
+        f"{trained:,} of {parameters:,} weights, {trained / parameters:.3%}, all of them of adapters; "
+        "the others are frozen: no gradient, no update, no optimizer state."
+    )
+    assert lines[-1] == "--frozen and --adapters are of estimates alone: cstool run trains all weights"
+
+
+def test_adapters_of_the_file(cstool):
+    """A file with the vendor's callback is searched as one whose adapters are asked for."""
+    callback = {"Lora": {"lora_params": {"r": 4, "target_modules": ["Linear"]}}}
+    data = {"init": {**GPT["init"], "callbacks": [callback]}, "fit": GPT["fit"]}
+    Path("lora.yaml").write_text(yaml.safe_dump({"trainer": data}))
+    of_file = cstool(*FLAGS[:3], "lora.yaml", *FLAGS[4:], "--power", "100MW")
+    asked = cstool(*FLAGS, "--power", "100MW", "--adapters", "rank=4,layers=all")
+    *of_file_lines, said, last = of_file.stdout.splitlines()
+    assert said == "adapters as the callback Lora of the file has them: --adapters rank=4,layers=all"
+    assert [*of_file_lines, last] == asked.stdout.splitlines()
+
+
+def test_frozen_layers_that_there_are_not(cstool):
+    found = cstool(*FLAGS, "--power", "100MW", "--frozen", "first:99")
+    layers = GPT["init"]["model"]["num_hidden_layers"]
+    assert (found.code, found.stdout) == (2, "")
+    assert found.stderr == f"error: --frozen: must be of at most the {layers:,} layers of gpt3, got first:99\n"

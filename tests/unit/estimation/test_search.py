@@ -30,11 +30,15 @@ def params_of(sparsity: float | None, **shape: Any) -> Params:
     return gpt(batch_size=12, sparsity=sparsity or 0.0, **shape)
 
 
-def models_of(shares: tuple[float | None, ...], mode: str, system: str = "cs2", **shape: Any) -> list[Model]:
-    return [
-        Model(share, make_request(params_of(share, **shape), system, tokens=TOKENS, execution_mode=mode), INPUTS, None)
-        for share in shares
-    ]
+def models_of(
+    shares: tuple[float | None, ...],
+    mode: str,
+    system: str = "cs2",
+    variant: dict[str, str] | None = None,
+    **shape: Any,
+) -> list[Model]:
+    asked = {"tokens": TOKENS, "execution_mode": mode, **(variant or {})}
+    return [Model(share, make_request(params_of(share, **shape), system, **asked), INPUTS, None) for share in shares]
 
 
 def every_candidate(models: list[Model], space: Space) -> list[Plan]:
@@ -73,6 +77,7 @@ spaces = st.one_of(
     ),
     st.integers(1, 4).map(lambda samples: Space((), (samples,), MOST)),
 )
+variants = st.sampled_from([{}, {"frozen": "first:1,*ffn*"}, {"adapters": "rank=8,layers=all"}])
 few = settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
@@ -84,6 +89,7 @@ few = settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reus
     shares=(None,),
     mode="auto",
     system="cs2",
+    variant={},
     at=(0.0, 0.0, 0.0),
     kinds={DAYS},
     confident=True,
@@ -94,12 +100,15 @@ few = settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reus
     shares=st.sampled_from([(None,), (0.0, 0.75)]),
     mode=st.sampled_from(["auto", "weight_streaming", "pipelined"]),
     system=st.sampled_from(["cs2", "cs3"]),
+    variant=variants,
     at=st.tuples(*[st.floats(0.0, 1.0)] * 3),
     kinds=st.sets(st.sampled_from([DAYS, POWER, BUDGET]), min_size=1),
     confident=st.booleans(),
 )
-def test_the_search_finds_what_trying_everything_finds(shape, space, shares, mode, system, at, kinds, confident):
-    models = models_of(shares, mode, system, **shape)
+def test_the_search_finds_what_trying_everything_finds(
+    shape, space, shares, mode, system, variant, at, kinds, confident
+):
+    models = models_of(shares, mode, system, variant, **shape)
     every = every_candidate(models, space)
     if not every:
         return
@@ -132,9 +141,15 @@ def test_the_search_finds_what_trying_everything_finds(shape, space, shares, mod
 
 
 @few
-@given(shape=shapes, count=st.integers(1, 40), samples=st.integers(1, 24), system=st.sampled_from(["cs2", "cs3"]))
-def test_no_plan_is_below_its_bounds(shape, count, samples, system):
-    (model,) = models_of((None,), "auto", system, **shape)
+@given(
+    shape=shapes,
+    count=st.integers(1, 40),
+    samples=st.integers(1, 24),
+    system=st.sampled_from(["cs2", "cs3"]),
+    variant=variants,
+)
+def test_no_plan_is_below_its_bounds(shape, count, samples, system, variant):
+    (model,) = models_of((None,), "auto", system, variant, **shape)
     bounds = model.least(count, samples)
     for plan in model.every(count, samples):
         for flag, amount in plan.amounts().items():
