@@ -21,11 +21,13 @@ import yaml
 
 from cstool.compiler.compile import MEMORY_PASSES, make_program, run_passes
 from cstool.compiler.kernel_work import kernel_works
+from cstool.compiler.stream_costs import Choice, Costs
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.errors import CompileError, EstimateError
 from cstool.estimation import Estimate, Estimator
 from cstool.estimation.point import estimate_of
 from cstool.estimation.request import Request
+from cstool.ir import Layout
 from cstool.params import parse_params
 from cstool.perf.pe import Pe, ceil_div
 from cstool.perf.schedule import BROADCAST, COMPUTE, EGRESS, INGRESS, LATENCY, REDUCE
@@ -159,8 +161,8 @@ def keeps_to_physics(case: Case) -> Broken:
 def bears_one_sample_more(case: Case) -> Broken:
     """One sample more lowers the rate by no more than 5 %, or what whole tokens, samples and micro-batches take.
 
-    Weights streamed, each group of columns has whole samples, and each PE whole tokens, padded to whole vectors: 8 of
-    them may become 9, which take as long as 12. Where that does not fit, there is one more micro-batch, with all
+    Weights streamed, each group of columns has whole samples, and each PE whole tokens, padded to whole vectors: 4 of
+    them may become 5, and 8 may become 9, which take as long as 12. Where that does not fit, there is one more micro-batch, with all
     weights, or what takes no longer. Pipelined, each replica has whole samples.
     """
     one, more = case.at(), case.at(batch_size=case.batch_size + 1)
@@ -185,12 +187,23 @@ def _lost_by_whole_samples(case: Case, one: Estimate) -> float:
     )
     tokens = max(layout.tokens_per_pe, int(ceil_div(of_group * before.tokens, case.system.fabric.height)))
     program = run_passes(make_program(case.estimator().request.params, case.system), MEMORY_PASSES)
-    if tokens > StreamMemory(program, kernel_works(program), layout.columns, before.recompute).most_tokens():
+    works = kernel_works(program)
+    memory, costs = StreamMemory(program, works, layout.columns, before.recompute), Costs(program, works)
+    if tokens > memory.most_tokens():
         return 1 / (plan.micro_batches + 1)
+    # Of what a PE does, nothing takes longer by more than one of these: the vectors of products, which are padded; its
+    # tokens; keys and values of a group's samples, which pass by all its rows.
     pe = Pe(case.system, before.operand_bits)
-    vectors = pe.axpy_cycles(layout.tokens_per_pe) / pe.axpy_cycles(tokens)
-    # Keys and values of a group's samples pass by all its rows.
-    return 1 - min(float(vectors), of_group_before / of_group)
+    vectors = float(pe.axpy_cycles(layout.tokens_per_pe) / pe.axpy_cycles(tokens))
+    shares = vectors, layout.tokens_per_pe / tokens, of_group_before / of_group
+
+    def busy(layout: Layout, samples: int) -> float:
+        """Cycles of the PEs in a micro-batch."""
+        return costs.fabric(Choice(layout, memory, samples, 0.0)) / costs.micro_batches(samples)
+
+    rows = int(ceil_div(of_group * before.tokens, tokens))
+    larger = replace(layout, rows=rows, tokens_per_pe=tokens), int(ceil_div(samples, plan.micro_batches))
+    return 1 - max(min(shares), busy(layout, before.micro_batch_size) / busy(*larger))
 
 
 def gains_from_zeros(case: Case) -> Broken:
