@@ -162,8 +162,8 @@ def bears_one_sample_more(case: Case) -> Broken:
     """One sample more lowers the rate by no more than 5 %, or what whole tokens, samples and micro-batches take.
 
     Weights streamed, each group of columns has whole samples, and each PE whole tokens, padded to whole vectors: 4 of
-    them may become 5, and 8 may become 9, which take as long as 12. Where that does not fit, there is one more micro-batch, with all
-    weights, or what takes no longer. Pipelined, each replica has whole samples.
+    them may become 5, and 8 may become 9, which take as long as 12. Where that does not fit, there is one more
+    micro-batch, with all weights, or what takes no longer. Pipelined, each replica has whole samples.
     """
     one, more = case.at(), case.at(batch_size=case.batch_size + 1)
     if one is None or more is None:
