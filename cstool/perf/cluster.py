@@ -182,7 +182,7 @@ def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) 
 
 
 def _no_shorter(spent: dict[str, float], work: dict[str, float]) -> dict[str, float]:
-    """Time spent, with what the busiest of some resources lacks where it works for longer than that."""
+    """Time spent; where the busiest resource works for longer than that, the rest is spent on it."""
     busiest = max(work, key=lambda name: work[name])
     missing = work[busiest] - math.fsum(spent.values())
     return {**spent, busiest: spent.get(busiest, 0.0) + missing} if missing > 0 else spent
