@@ -88,17 +88,21 @@ class Prepared:
         """Floating-point operations of the products of a sample, forward and backward, zeros of weights among them."""
         return count_statistics(self._program.graph).sample_flops.total
 
-    def streamed(self, samples: int) -> list[Streamed]:
+    def streamed(self, samples: int, recompute: str = "fastest") -> list[Streamed]:
         """How the samples of a system may be streamed, of every size of micro-batch that is worth a try.
 
         Those that may take least time come first: PEs are at work for no less than `busy_cycles` of each micro-batch.
+
+        Args:
+            samples: of a step, of each system
+            recompute: see `compile.Options`
         """
         if not self._streams:
             return []
         sizes = list(even_sizes(samples, min(samples, self._most or samples)))
         found: list[Streamed] = []
         for size in reversed(sizes):
-            choices = self._of_size(size)
+            choices = self._of_size(size, recompute)
             if not choices:
                 # What a PE needs grows with its tokens.
                 break
@@ -109,8 +113,9 @@ class Prepared:
         """Cycles in which the PEs of a system are at work in a step of so many samples."""
         return int(ceil_div(samples, choice.samples)) * choice.busy_cycles
 
-    def _choices(self, size: int) -> tuple[Streamed, ...]:
-        found = choices_of_micro_batch(replace(self._program, request=self._of_one(size)))
+    def _choices(self, size: int, recompute: str) -> tuple[Streamed, ...]:
+        request = replace(self._of_one(size), recompute=recompute)
+        found = choices_of_micro_batch(replace(self._program, request=request))
         return tuple(Streamed(size, cycles, program) for cycles, program in found)
 
     def kernel_cycles(self, size: int) -> tuple[tuple[int, KernelCycles], ...]:

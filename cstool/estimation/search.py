@@ -119,7 +119,8 @@ class Model:
         """All plans on so many systems with so many samples each, the fastest first."""
         key = count, samples
         if key not in self._all:
-            made = [self._streamed(way, count, samples) for way in self.prepared.streamed(samples)]
+            ways = [way for choice in ("fastest", "all") for way in self.prepared.streamed(samples, choice)]
+            made = [self._streamed(way, count, samples) for way in ways]
             placed = (self.prepared.pipelined(count, samples, None, choice) for choice in ("fastest", "none", "all"))
             made += [each for each in placed if each is not None]
             plans = [self._plan(each) for each in sorted(made, key=lambda each: each.step_cycles)]

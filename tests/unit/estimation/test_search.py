@@ -94,6 +94,18 @@ few = settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reus
     kinds={DAYS},
     confident=True,
 )
+@example(
+    # What draws least computes layers again that need not be.
+    shape={"hidden_size": 256, "num_hidden_layers": 3, "vocab_size": 300, "filter_size": 4096},
+    space=Space((12, 1), (), MOST),
+    shares=(None,),
+    mode="weight_streaming",
+    system="cs3",
+    variant={"frozen": "first:1,*ffn*"},
+    at=(0.5, 0.5, 0.5),
+    kinds={POWER},
+    confident=False,
+)
 @given(
     shape=shapes,
     space=spaces,
