@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from cstool.atomic_file import is_named
 from cstool.errors import CstoolError
@@ -40,22 +41,47 @@ class LockGone(CstoolError):
     """The lock of a supervisor was removed: it must end."""
 
 
-def supervise(root: Root, *, ended: threading.Event | None = None) -> None:
-    """Supervise an appliance until SIGTERM or SIGINT, or until `ended` is set. Jobs that run go on.
+class Ending:
+    """Whether a process was told by a signal to end.
+
+    Not a `threading.Event`: a signal that comes while that holds its lock, as for the signal before, waits for it for
+    ever. `put` of a `SimpleQueue` may interrupt itself.
+    """
+
+    def __init__(self) -> None:
+        self._told: SimpleQueue[int] = SimpleQueue()
+
+    def tell(self, number: int, _frame: object = None) -> None:
+        """Take a signal."""
+        self._told.put(number)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a signal came."""
+        return not self._told.empty()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a signal, so many seconds at most."""
+        with suppress(Empty):
+            self._told.put(self._told.get(timeout=seconds))
+
+
+def supervise(root: Root) -> None:
+    """Supervise an appliance until SIGTERM or SIGINT. Jobs that run go on.
 
     A queue that cannot be read or written, such as on a full disk, is tried again until it can.
 
     Raises:
         CstoolError: another one does; or the folder, or the lock in it, is gone
     """
-    ended = threading.Event() if ended is None else ended
+    ending = Ending()
     lock = hold_supervisor(root)
     try:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: ended.set())
+                signal.signal(number, ending.tell)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        _Supervising(root, lock, ended).run()
+        _Supervising(root, lock, ending).run()
     finally:
         os.close(lock)
 
@@ -92,11 +118,11 @@ class _Supervising:
     Args:
         root: of the appliance
         lock: descriptor of the lock that is held
-        ended: set when it is to end
+        ending: says when it is to end
     """
 
-    def __init__(self, root: Root, lock: int, ended: threading.Event) -> None:
-        self._root, self._lock, self._ended = root, lock, ended
+    def __init__(self, root: Root, lock: int, ending: Ending) -> None:
+        self._root, self._lock, self._ending = root, lock, ending
         self._log = SupervisorLog(root.folder)
         self._boot_id = this_boot_id()
         self._noted = False
@@ -106,7 +132,7 @@ class _Supervising:
     def run(self) -> None:
         """Supervise until told to end; see `supervise`."""
         self._log.say(f"process {os.getpid()} supervises {self._root.folder}")
-        while not self._ended.is_set():
+        while not self._ending.is_told:
             try:
                 with Queue(self._root, makes=False) as queue:
                     self._supervise(queue)
@@ -115,7 +141,7 @@ class _Supervising:
             except (CstoolError, OSError) as error:
                 self._check_lock()
                 self._log.say(f"tried again: {error.message if isinstance(error, CstoolError) else error}")
-                self._ended.wait(TROUBLE_S)
+                self._ending.wait(TROUBLE_S)
         if self._supervisor is not None:
             self._supervisor.forget_children()
         self._log.say(f"process {os.getpid()} supervises no more")
@@ -130,7 +156,7 @@ class _Supervising:
         if not self._noted:
             queue.note(SUPERVISOR_STARTED, f"process {os.getpid()} supervises", data)
             self._noted = True
-        while not self._ended.is_set():
+        while not self._ending.is_told:
             self._check_lock()
             if supervisor.turn():
                 continue  # what it changed may let it change more
@@ -138,7 +164,7 @@ class _Supervising:
             if now_s - self._pruned_s > PRUNE_S:
                 self._pruned_s = now_s
                 _prune(self._root, queue)
-            self._ended.wait(ROUND_S)
+            self._ending.wait(ROUND_S)
         queue.note(SUPERVISOR_STOPPED, f"process {os.getpid()} supervises no more", data)
 
     def _check_lock(self) -> None:
