@@ -182,9 +182,8 @@ def _lost_by_whole_samples(case: Case, one: Estimate) -> float:
     plan = before.streaming
     assert plan is not None
     layout = plan.layout
-    of_group, of_group_before = (
-        int(ceil_div(size, layout.groups)) for size in (ceil_div(samples, plan.micro_batches), before.micro_batch_size)
-    )
+    size_before, size = before.micro_batch_size, int(ceil_div(samples, plan.micro_batches))
+    of_group_before, of_group = (int(ceil_div(each, layout.groups)) for each in (size_before, size))
     tokens = max(layout.tokens_per_pe, int(ceil_div(of_group * before.tokens, case.system.fabric.height)))
     program = run_passes(make_program(case.estimator().request.params, case.system), MEMORY_PASSES)
     works = kernel_works(program)
@@ -201,9 +200,8 @@ def _lost_by_whole_samples(case: Case, one: Estimate) -> float:
         """Cycles of the PEs in a micro-batch."""
         return costs.fabric(Choice(layout, memory, samples, 0.0)) / costs.micro_batches(samples)
 
-    rows = int(ceil_div(of_group * before.tokens, tokens))
-    larger = replace(layout, rows=rows, tokens_per_pe=tokens), int(ceil_div(samples, plan.micro_batches))
-    return 1 - max(min(shares), busy(layout, before.micro_batch_size) / busy(*larger))
+    larger = replace(layout, rows=int(ceil_div(of_group * before.tokens, tokens)), tokens_per_pe=tokens)
+    return 1 - max(min(shares), busy(layout, size_before) / busy(larger, size))
 
 
 def gains_from_zeros(case: Case) -> Broken:

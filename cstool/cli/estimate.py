@@ -236,8 +236,7 @@ def estimate(
         print_json(document if beside is None else document | {"gpus": gpus_document(beside)})
         return
     print_estimate(found)
-    if variants.frozen or asked["adapters"]:
-        print_estimate_only(None if variants.adapters else of_file)
+    print_estimate_only(variants, of_file)
     if priced:
         print_cost(priced[0])
     if again:

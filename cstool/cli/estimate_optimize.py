@@ -129,5 +129,4 @@ def optimize(
         print_json(front_document(found))
         return
     print_found(found)
-    if variants.frozen or variants.adapters or of_file:
-        print_estimate_only(None if variants.adapters else of_file)
+    print_estimate_only(variants, of_file)

@@ -58,13 +58,16 @@ def trained_text(found: Estimate) -> str | None:
     return f"{of_all}{kind}; the others are frozen: no gradient, no update, no optimizer state"
 
 
-def print_estimate_only(of_file: str | None = None) -> None:
-    """Say that a run does no such thing.
+def print_estimate_only(asked: ModelVariantFlags, of_file: str | None) -> None:
+    """Say that a run does no such thing, where some of it was estimated.
 
     Args:
-        of_file: the adapters, where they are those of the file
+        asked: what was asked for
+        of_file: the adapters of the file, which count where no others are asked for; None where it has none
     """
-    if of_file is not None:
+    if not (asked.frozen or asked.adapters or of_file):
+        return
+    if of_file is not None and not asked.adapters:
         print_line(f"adapters as the callback Lora of the file has them: --adapters {of_file}")
     print_line("--frozen and --adapters are of estimates alone: cstool run trains all weights")
 

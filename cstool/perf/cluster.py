@@ -30,7 +30,7 @@ of forward, delta and gradient, fine-grained overlap of update and next forward,
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -55,6 +55,7 @@ from cstool.perf.schedule import (
     STRAGGLERS,
     WORKERS,
     Schedule,
+    Section,
 )
 from cstool.perf.step_simulation import Lanes, simulate, simulate_lanes
 
@@ -130,15 +131,21 @@ def seconds_of_lanes(schedule: Schedule, lanes: Lanes) -> Any:
 
     An estimate, which leaves out hosts, and simulates fewer layers than `step_of`.
     """
-    unfed, straggle = replace(schedule, feed=None), schedule.cluster.straggle
+    unfed = replace(schedule, feed=None)
     seconds = _grown_from_few(unfed, lambda few: {STEP: simulate_lanes(few, lanes)}, LAYERS_OF_LANES)[STEP]
-    compute_s = schedule.micro_batches * sum(
-        section.count * ((1 + section.recomputes) * forward_s + delta_s + gradient_s)
-        for section, times in zip(schedule.sections, lanes, strict=True)
-        for forward_s, delta_s, gradient_s in times
+    busy = busy_of(replace(unfed, sections=tuple(map(_in_lanes, unfed.sections, lanes))))
+    for work_s in _of_the_slowest(busy, schedule.cluster.straggle).values():
+        seconds = np.maximum(seconds, work_s)
+    return seconds
+
+
+def _in_lanes(section: Section, times: Sequence[tuple[Any, Any, Any]]) -> Section:
+    """Return a section whose ops compute for other times, in arrays: forward, delta and gradient of each [s]."""
+    ops = tuple(
+        replace(op, forward_s=forward_s, delta_s=delta_s, gradient_s=gradient_s)
+        for op, (forward_s, delta_s, gradient_s) in zip(section.ops, times, strict=True)
     )
-    others_s = [s for name, s in _of_the_slowest(busy_of(unfed), straggle).items() if name != COMPUTE]
-    return np.maximum(seconds, np.maximum((1 + straggle) * compute_s, max(others_s)))
+    return replace(section, ops=ops)
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
