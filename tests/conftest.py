@@ -14,16 +14,21 @@ from hypothesis import settings
 from cstool.estimation.published import Prediction, Published, predict
 from cstool.kernels._cache import cache_folder
 from cstool.private_folder import make_private_folder
+from tests.cost import Costs
+from tests.examples import WHOLE
 
 # How long an example takes says more about the machine than about the code; in CI every run tries the same examples.
-settings.register_profile("cstool", deadline=None, derandomize=os.environ.get("CI") == "true")
-settings.load_profile("cstool")
+for profile, count in (("test", WHOLE // 5), ("lab", WHOLE)):
+    settings.register_profile(profile, deadline=None, derandomize=os.environ.get("CI") == "true", max_examples=count)
+settings.load_profile("test")
 
 GOLDEN = Path(__file__).parent / "golden"
+LAB = Path(__file__).parent / "lab"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update_golden", action="store_true", help="rewrite the golden files with what the tests see")
+    parser.addoption("--budget", action="store_true", help="check what the tests cost, and print it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
 
+    config.pluginmanager.register(Costs(checks=config.getoption("--budget")))
     if not hasattr(config, "workerinput"):  # those of pytest-xdist inherit the environment
         _leave_rates_behind(config)
 
@@ -55,6 +61,8 @@ def _leave_rates_behind(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if LAB in item.path.parents:
+            item.add_marker(pytest.mark.lab)
         if "golden" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.golden)
 

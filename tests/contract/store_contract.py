@@ -6,13 +6,13 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 from numpy.typing import NDArray
 
 from cstool.store import Store
 from tests.contract.refusal import refusal
+from tests.examples import examples
 
 StoreMaker = Callable[[], Store]
 
@@ -201,7 +201,7 @@ class StoreContract:
         class Machine(StoreMachine):
             maker = staticmethod(make_store)
 
-        run_machine(Machine, settings=settings(max_examples=30, stateful_step_count=25, deadline=None))
+        run_machine(Machine, settings=examples(30, stateful_step_count=25))
 
 
 Loan = tuple[str, int, int, NDArray[Any]]

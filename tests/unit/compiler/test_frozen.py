@@ -1,13 +1,14 @@
 """Weights that are frozen anywhere: deltas and gradients beside those of a walk through all ops, layer by layer."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.compiler.compile import PASSES
 from cstool.errors import EstimateError
 from cstool.estimation.variants import Variants
 from cstool.ir import Graph, OpKind, matrices_of, verify
+from tests.examples import examples
 from tests.models import FAMILIES, decoder, encoder_decoder, vision
 from tests.unit.compiler.programs import a_request, compiled, small_system
 
@@ -87,7 +88,7 @@ def check(graph: Graph) -> None:
                     assert streamed.cycles.delta.cycles == streamed.cycles.gradient.cycles == 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     family=st.sampled_from(["gpt2", "llama", "falcon, two norms", "gptj", "gemma2", "starcoder"]),
     layers=st.integers(1, 4),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cstool.compiler import compile_model
@@ -14,6 +14,7 @@ from cstool.compiler.placement import Cut, Floor, NoPlacement, Placement, place,
 from cstool.ir import Artifact, Region
 from cstool.params import load_params
 from cstool.system import load_system
+from tests.examples import examples
 from tests.unit.compiler.stages import NEVER, STAGES, MadeUp
 
 CHAINS = st.lists(STAGES, min_size=1, max_size=30)
@@ -53,7 +54,7 @@ def assert_sound(stages: Sequence[MadeUp], placement: Placement, width: int, hei
     assert placement.memory_bound <= set(range(len(stages)))
 
 
-@settings(deadline=None)
+@examples()
 @given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60))
 @example(stages=[MadeUp()], width=1, height=1)
 @example(stages=[MadeUp(work=100)] * 30, width=30, height=1)
@@ -79,7 +80,7 @@ def assert_honest(error: NoPlacement, stages: Sequence[MadeUp], width: int, heig
         assert str(error) == f"stage {error.stage}"
 
 
-@settings(deadline=None)
+@examples()
 @given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60), number=st.integers(0, 29))
 def test_a_stage_that_does_not_fit_alone_is_named(stages, width, height, number):
     number %= len(stages)
@@ -133,7 +134,7 @@ def least_cycles(stages: Sequence[MadeUp], width: int, height: int) -> int:
     return best
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     stages=st.lists(STAGES, min_size=1, max_size=5),
     width=st.integers(1, 6),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from cstool.compiler import compile_model
@@ -14,6 +14,7 @@ from cstool.compiler.routing import Edge, NoColors, color_graph, route
 from cstool.ir import Region, Route
 from cstool.params import load_params
 from cstool.system import load_system
+from tests.examples import examples
 from tests.reference.check_routes import faults, lanes_of
 from tests.unit.compiler.stages import STAGES, MadeUp
 from tests.unit.compiler.test_placement import FC_MNIST, GPT_100M
@@ -68,7 +69,7 @@ def assert_legal(
     assert faults(regions, routes, size, COLORS, KERNEL_COLORS) == []
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.data(), floor=floors())
 def test_routes_are_legal_or_colors_do_not_suffice(data, floor):
     regions, width, height = floor
@@ -83,7 +84,7 @@ def test_routes_are_legal_or_colors_do_not_suffice(data, floor):
     assert route(regions, routed, 100, COLORS) == routes
 
 
-@settings(deadline=None)
+@examples()
 @given(data=st.data(), count=st.integers(2, 20), width=st.integers(20, 60), height=st.integers(20, 60))
 def test_narrow_edges_along_a_chain_always_have_colors(data, count, width, height):
     """As they come in models: each stage to the next and back, and residual connections over three of them."""

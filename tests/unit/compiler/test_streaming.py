@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import event, example, given, settings
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from cstool.compiler.compile import run_passes
@@ -24,6 +24,7 @@ from cstool.params import FcMnistParams
 from cstool.perf.pe import Pe
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 from cstool.system import System, load_system
+from tests.examples import examples
 from tests.models import FAMILIES, PREFERENCES, decoder, fc_mnist, preferences
 from tests.unit.compiler.programs import (
     MEMORY_PASSES,
@@ -105,7 +106,7 @@ def cycles(program: Program, layout: Layout, size: int, recompute: Recompute) ->
     return total * math.ceil(program.request.samples_per_csx / size)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     graph=st.sampled_from(GRAPHS),
     width=st.integers(1, 12),

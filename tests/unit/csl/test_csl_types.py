@@ -1,13 +1,14 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.csl import arithmetic, conversions, types, values
 from cstool.csl.source import CslError
 from cstool.csl.types import ArrayType, EnumType, FunctionType, IntType, PointerType, StructType
 from cstool.fabric.numbers import f16, f32
+from tests.examples import examples
 
 INTS = [types.named_type(f"{sign}{bits}") for sign in "iu" for bits in (1, 3, 8, 16, 32, 64)]
 POINT = StructType("Point", "struct", (("a", types.U8), ("b", types.U32), ("c", types.F16)))
@@ -55,7 +56,7 @@ def test_names_that_are_no_types(name: str) -> None:
     assert types.named_type(name) is None
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.sampled_from(INTS), st.data())
 def test_integers_survive_sram(type_: IntType, data: st.DataObject) -> None:
     value = data.draw(st.integers(type_.least, type_.most))
@@ -64,7 +65,7 @@ def test_integers_survive_sram(type_: IntType, data: st.DataObject) -> None:
     assert values.from_bytes(type_, raw) == value
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.floats(width=16), st.integers(0, 255), st.integers(0, 2**32 - 1))
 def test_structs_survive_sram(half: float, byte: int, word: int) -> None:
     data = {"a": (types.U8, byte), "b": (types.U32, word), "c": (types.F16, half)}
@@ -74,7 +75,7 @@ def test_structs_survive_sram(half: float, byte: int, word: int) -> None:
     assert values.key_of((POINT, back)) == values.key_of((POINT, data)) or half != half
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 7), st.integers(-16, 15), st.integers(0, 255))
 def test_packed_structs_survive_sram(a: int, b: int, c: int) -> None:
     data = {"a": (IntType(3, False), a), "b": (IntType(5, True), b), "c": (types.U8, c)}
@@ -92,7 +93,7 @@ def test_arrays_in_sram() -> None:
     assert values.from_bytes(types.BF16, b"\x80\x3f") == 1.0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(["+", "-", "*", "/", "%", "&", "|", "^"]), st.integers(-(2**15), 2**15 - 1), st.data())
 def test_integers_overflow_or_are_exact(operator: str, left: int, data: st.DataObject) -> None:
     right = data.draw(st.integers(-(2**15), 2**15 - 1))
@@ -115,14 +116,14 @@ def test_integers_overflow_or_are_exact(operator: str, left: int, data: st.DataO
             arithmetic.binary(operator, (types.I16, left), (types.I16, right), None)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.sampled_from(["+%", "-%", "*%"]), st.integers(0, 255), st.integers(0, 255))
 def test_operators_that_wrap(operator: str, left: int, right: int) -> None:
     expected = {"+": left + right, "-": left - right, "*": left * right}[operator[0]] % 256
     assert arithmetic.binary(operator, (types.U8, left), (types.U8, right), None) == (types.U8, expected)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.sampled_from(["+", "-", "*"]), st.floats(width=16, allow_nan=False), st.floats(width=16, allow_nan=False))
 def test_floats_are_rounded_to_their_type(operator: str, left: float, right: float) -> None:
     exact = {"+": left + right, "-": left - right, "*": left * right}[operator]
@@ -131,7 +132,7 @@ def test_floats_are_rounded_to_their_type(operator: str, left: float, right: flo
         assert got == rounded(exact) or (got != got and exact != exact)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.sampled_from(INTS), st.sampled_from(INTS), st.data())
 def test_as_drops_bits_and_bitcast_keeps_them(source: IntType, target: IntType, data: st.DataObject) -> None:
     value = data.draw(st.integers(source.least, source.most))

@@ -4,12 +4,13 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.csl.operands import FORMS
 from cstool.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Pointer, Settings
 from cstool.fabric.operations import OPERATIONS
+from tests.examples import examples
 from tests.unit.csl.emit_cases import Failed, Program, emitted
 from tests.unit.csl.one_pe import OnePE
 
@@ -61,7 +62,7 @@ def loops_twin(n: int, m: int) -> int:
     return trace
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 9), st.integers(0, 9))
 def test_labels_steps_and_blocks_with_values(n: int, m: int) -> None:
     assert LOOPS_PROGRAM.run("f", n, m) == loops_twin(n, m)

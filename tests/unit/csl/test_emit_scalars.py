@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.csl.emit_cases import Failed, Program
 
 INTEGERS = [f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64, 5)]
@@ -78,7 +79,7 @@ def value(name: str, tree: Tree, given_: dict[str, int]) -> int:
     )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(st.sampled_from(INTEGERS), trees([*"+-*/%&|^"]), st.data())
 def test_integers_wrap_after_every_operation(name: str, tree: Tree, data: st.DataObject) -> None:
     program = Program(f"export fn f(a: {name}, b: {name}, c: {name}) {name} {{ return {text(name, tree)}; }}")
@@ -95,7 +96,7 @@ def test_integers_wrap_after_every_operation(name: str, tree: Tree, data: st.Dat
             assert program.run("f", *given_.values()) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(INTEGERS), st.sampled_from(["<<", ">>"]), st.data())
 def test_shifts(name: str, operator: str, data: st.DataObject) -> None:
     program = Program(f"export fn f(a: {name}, n: u8) {name} {{ return (a {operator} n) + 0; }}")
@@ -108,7 +109,7 @@ def same(left: float, right: float) -> bool:
     return struct.pack("<d", left) == struct.pack("<d", right) or (math.isnan(left) and math.isnan(right))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.sampled_from(["f32", "f16"]),
     st.recursive(
@@ -146,7 +147,7 @@ def test_floats_round_after_every_operation(name: str, tree: Tree, data: st.Data
         assert same(program.run("get"), expected)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS), st.data())
 def test_as_between_integers_drops_bits(source: str, target: str, data: st.DataObject) -> None:
     program = Program(f"export fn f(a: {source}) {target} {{ return @as({target}, a); }}")
@@ -154,7 +155,7 @@ def test_as_between_integers_drops_bits(source: str, target: str, data: st.DataO
     assert program.run("f", a) == wrap(target, a)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(INTEGERS), st.sampled_from(["f16", "f32"]), st.data())
 def test_as_between_integers_and_floats(integer: str, name: str, data: st.DataObject) -> None:
     program = Program(
@@ -208,7 +209,7 @@ def test_comparisons_know_nan() -> None:
     assert program.run("f", 0.0, -0.0) == 2 + 4 + 16 + 32
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.data())
 def test_what_wraps_in_its_own_type_has_wrapped_before_it_is_widened(data: st.DataObject) -> None:
     program = Program(

@@ -3,12 +3,13 @@
 from dataclasses import fields
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.csl import syntax
 from cstool.csl.parse import parse, parse_expression
 from cstool.csl.source import CslError, Source
+from tests.examples import examples
 
 
 def dump(value: object) -> str:
@@ -294,7 +295,7 @@ def tree_dump(tree) -> str:
     return f"Binary({tree[0]}, {tree_dump(tree[1])}, {tree_dump(tree[2])})"
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(TREES)
 def test_brackets_that_need_not_be_change_nothing(tree):
     assert expression(full(tree)) == expression(minimal(tree)) == tree_dump(tree)
@@ -314,7 +315,7 @@ def chains_comparisons(words: list[str]) -> bool:
     return any(a in COMPARISONS and b in COMPARISONS for a, b in zip(operators, operators[1:], strict=False))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.sampled_from(sorted(LEVEL)), max_size=12))
 def test_chains_of_operators(operators):
     words = ["x"]

@@ -3,12 +3,13 @@
 from dataclasses import fields
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.csl import syntax
 from cstool.csl.parse import parse, parse_expression
 from cstool.csl.source import CslError, Source
+from tests.examples import examples
 
 PROGRAM = """
 // A bit of everything.
@@ -110,7 +111,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_a_damaged_program_is_a_file_or_an_error_with_a_place(data):
     text = PROGRAM
@@ -128,7 +129,7 @@ def test_a_damaged_program_is_a_file_or_an_error_with_a_place(data):
         assert "^" in str(error)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.sampled_from(WORDS), max_size=30))
 def test_any_words_are_a_file_or_an_error(words):
     for text in (" ".join(words), f"fn f() void {{ {' '.join(words)}", f"const x = {' '.join(words)}"):

@@ -4,11 +4,12 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.csl.source import CslError, Source
 from cstool.csl.tokens import KEYWORDS, Token, number_value, string_value, tokenize
+from tests.examples import examples
 
 
 def words(text: str) -> list[tuple[str, str]]:
@@ -111,7 +112,7 @@ def test_numbers(text, value):
     assert type(got) is type(value)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(min_value=0, max_value=10**40))
 def test_integers_of_every_base(number):
     for text in (f"{number:d}", f"{number:_d}", f"0x{number:x}", f"0x{number:_X}", f"0o{number:o}", f"0b{number:_b}"):
@@ -120,7 +121,7 @@ def test_integers_of_every_base(number):
         assert isinstance(got, int)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
 def test_floats(number):
     shortest = repr(number)
@@ -248,7 +249,7 @@ def test_words_before_a_wrong_one_are_there():
     assert isinstance(wrong, CslError)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(alphabet=st.sampled_from('ab1_0xe.+-*%&|<>=!"\\/@{}[]()\n \té'), max_size=40))
 def test_words_and_blanks_make_up_the_text(text):
     tokens, wrong = tokenize(Source("a.csl", text))

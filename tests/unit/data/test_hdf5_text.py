@@ -7,11 +7,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from cstool.data import allocate, hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
+from tests.examples import examples
 
 
 def read(dataset, indices):
@@ -83,7 +84,7 @@ def test_folders_are_read_in_the_order_given(tmp_path, samples, write):
     assert np.array_equal(read(dataset, range(4)), np.concatenate([samples(2, seed=1), samples(2, seed=2)]))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(indices=st.lists(st.integers(0, 12), max_size=20))
 def test_reading_is_indexing_the_whole_content(three_files, indices):
     folder, content = three_files

@@ -4,11 +4,12 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from cstool.data import allocate
 from cstool.data.masked_text import MaskedTextRequest, open_masked_text
+from tests.examples import examples
 from tests.unit.data.encoder_files import WORDS, read, shapes, write_rows, write_vocabulary
 
 COLUMNS = ("tokens", "segment_ids", "is_random_next")
@@ -82,7 +83,7 @@ def test_lower_case_is_of_texts_vocabulary_and_special_tokens(opened, tmp_path):
     assert original(sample, 0)[:4] == [2, 5, 13, 3]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@examples(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(indices=st.lists(st.integers(0, 2), max_size=8), epoch=st.integers(0, 2))
 def test_reading_in_any_order_gives_the_same_samples(opened, indices, epoch):
     dataset = opened()
@@ -217,7 +218,7 @@ def test_a_row_that_makes_no_sample_is_an_error_with_its_line(opened, tmp_path, 
 QUOTES = st.text("ab'\"\\,[] \n\té", min_size=1, max_size=4)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tokens=st.lists(QUOTES, min_size=1, max_size=6))
 def test_tokens_of_any_characters_are_found_again(tmp_path_factory, tokens):
     folder = tmp_path_factory.mktemp("tokens")

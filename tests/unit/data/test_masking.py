@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.data.masking import Masking
 from cstool.random_keys import key_of, philox4x32
+from tests.examples import examples
 
 MASK_ID = 4
 SPECIAL = 5
@@ -65,7 +66,7 @@ def padded(samples: list[list[int]], length: int) -> tuple[np.ndarray, np.ndarra
 SAMPLES = st.lists(st.lists(st.integers(0, 49), min_size=1, max_size=24), min_size=1, max_size=5)
 
 
-@settings(deadline=None)
+@examples()
 @given(
     samples=SAMPLES,
     numbers=st.data(),

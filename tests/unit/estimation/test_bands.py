@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.estimation.bands import (
@@ -26,6 +26,7 @@ from cstool.estimation.bands import (
 )
 from cstool.estimation.errors_file import errors_text
 from cstool.estimation.published import compare, known_of
+from tests.examples import examples
 from tests.unit.estimation.requests import estimator, gpt
 
 STREAMED = "weight_streaming"
@@ -147,7 +148,7 @@ def test_an_estimate_has_the_range_of_results_like_it_and_validates_nothing():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.sampled_from([each.name for each in known_errors()]))
 def test_a_result_is_no_part_of_its_own_range(name):
     (mine,) = (each for each in known_errors() if each.name == name)

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.compiler.compile import PASSES
@@ -16,6 +16,7 @@ from cstool.estimation.variants import Variants, make_variants, parse_frozen, wi
 from cstool.ir import Graph, MatMul, PhaseCycles, verify
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
+from tests.examples import examples
 from tests.models import FAMILIES, decoder, encoder_decoder, preferences, vision
 from tests.unit.compiler.programs import a_request, compiled, small_system
 from tests.unit.estimation.requests import estimator, gpt
@@ -169,7 +170,7 @@ def test_frozen_products_do_not_keep_what_they_multiply():
 MODULES = ("*embedding*", "*norm*", "*proj_q*", "*proj_v*", "*proj_output*", "*ffn.0*", "*ffn.1*")
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(order=st.permutations(MODULES), layers=st.integers(1, 4))
 def test_freezing_more_is_never_slower_and_never_needs_more(order, layers):
     found = []

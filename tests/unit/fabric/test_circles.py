@@ -2,10 +2,11 @@
 
 from itertools import permutations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.fabric.circles import circular_parts, shortest_circle
+from tests.examples import examples
 
 graphs = st.integers(1, 6).flatmap(
     lambda size: st.lists(st.lists(st.integers(0, size - 1), max_size=3, unique=True), min_size=size, max_size=size)
@@ -30,7 +31,7 @@ def shortest_length(graph):
 
 
 @given(graphs)
-@settings(max_examples=200)
+@examples(200)
 def test_parts_are_those_that_lead_to_each_other(graph):
     parts = circular_parts(range(len(graph)), graph.__getitem__)
     far = reached(graph)
@@ -39,7 +40,7 @@ def test_parts_are_those_that_lead_to_each_other(graph):
 
 
 @given(graphs)
-@settings(max_examples=200)
+@examples(200)
 def test_the_circle_is_one_and_none_is_shorter(graph):
     parts = circular_parts(range(len(graph)), graph.__getitem__)
     circles = [shortest_circle(part, graph.__getitem__) for part in parts]

@@ -1,9 +1,10 @@
 """Payloads of control wavelets: what is written is read, command by command."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.fabric import control
+from tests.examples import examples
 
 commands = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=control.MAX_COMMANDS)
 
@@ -13,7 +14,7 @@ def test_one_command_is_above_its_task_and_data() -> None:
     assert payload == 0b101 << 22 | 40 << 16 | 0xBEEF
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(commands, st.integers(0, 63), st.integers(0, 0xFFFF))
 def test_commands_come_one_after_the_other(several: list[tuple[int, bool]], task: int, data: int) -> None:
     payload = control.encode(tuple(several), task, data if len(several) == 1 else 0)

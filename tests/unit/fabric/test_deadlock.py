@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.fabric.arch import PORTS
@@ -12,6 +12,7 @@ from cstool.fabric.program import PEProgram
 from cstool.fabric.simulation import Simulation
 from cstool.fabric.wait_graph import WaitGraph
 from cstool.fabric.waiting import QueueWait, TaskWait, ThreadWait
+from tests.examples import examples
 from tests.unit.fabric.waits import config, fabric, receives, sender_and_receiver, sends, stuck
 
 TWO = fabric(
@@ -169,7 +170,7 @@ waits = st.lists(
 
 
 @given(routes, routes, waits)
-@settings(max_examples=150)
+@examples(150)
 def test_whatever_stands_still_a_report_names_every_kind_of_it_within_the_width(first, second, found):
     """Nothing raises, all lines fit, and what is waited for is itself of the graph."""
     program = fabric(3, 2, {3: first, 4: second})

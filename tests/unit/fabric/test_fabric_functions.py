@@ -5,11 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.fabric.numbers import f32
 from cstool.fabric.scalar import function, shown
+from tests.examples import examples
 
 FUNCTIONS = "sqrt exp exp2 log log2 sin cos tan tanh asin acos atan ceil floor trunc".split()
 NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
@@ -32,7 +33,7 @@ def test_edges_as_numpy(name: str, x: float) -> None:
     assert same(function(name, x), wanted)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.floats(-50, 50, width=32), st.floats(-8, 8, width=32))
 def test_power_as_numpy(x: float, y: float) -> None:
     with np.errstate(all="ignore"):

@@ -3,13 +3,14 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import TraceError
 from cstool.fabric.arch import EAST, RAMP
 from cstool.fabric.trace import Place, Recorder, read_trace
 from cstool.fabric.trace_view import Hop, Run, Span, chrome_trace, hops, runs, spans
+from tests.examples import examples
 from tests.unit.fabric.waits import line
 
 
@@ -95,7 +96,7 @@ def test_perfetto_gets_cycles_as_microseconds(tmp_path):
         max_size=20,
     )
 )
-@settings(max_examples=30)
+@examples(30)
 def test_every_hop_is_read_back(tmp_path_factory, events):
     trace = recorded(tmp_path_factory.mktemp("trace"), *events)
     for pe in (0, 1):

@@ -4,11 +4,12 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cstool.fabric import errors
 from cstool.fabric.errors import SimulationError
+from tests.examples import examples
 from tests.unit.fabric.network_cases import switch_case, tree_case
 from tests.unit.fabric.network_run import Run
 from tests.unit.fabric.network_twin import Twin
@@ -49,13 +50,13 @@ def same(case, **how):
 
 
 @given(seeds)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_trees_are_the_twins(seed):
     assert same(tree_case(Random(seed)))
 
 
 @given(seeds)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_switches_are_the_twins(seed):
     same(switch_case(Random(seed)))
 
@@ -63,13 +64,13 @@ def test_switches_are_the_twins(seed):
 @given(seeds, seeds, st.booleans())
 @example(6289, 0, False)  # a teardown ends in the cycle in which the next one begins
 @example(8537, 8537, True)  # likewise, in the last cycle
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_order_of_events_in_a_cycle_does_not_matter(seed, order, polls):
     same(switch_case(Random(seed)), seed=order, polls=polls)
 
 
 @given(seeds)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_trees_lose_double_and_reorder_nothing(seed):
     case = tree_case(Random(seed))
     run = Run(case)

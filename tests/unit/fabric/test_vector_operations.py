@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.fabric import vector
@@ -13,6 +13,7 @@ from cstool.fabric.dsd import Mem1d, Mem4d
 from cstool.fabric.memory import Memory
 from cstool.fabric.operations import BYTES, DTYPES, FUSED, OPERATIONS, SAME, UNFUSED, operations
 from cstool.fabric.rounding import fused, fused_arrays
+from tests.examples import examples
 from tests.unit.fabric.pe_run import program, run
 
 f32, f16 = np.float32, np.float16
@@ -155,7 +156,7 @@ def test_moves_keep_the_bits_of_a_nan():
     assert (pes[0].u32[1], pes[0].u16[11]) == (0x7F800001, 0x7C01)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(0, 2**32 - 1))
 def test_one_rounding_of_a_multiply_add(seed):
     random = np.random.default_rng(seed)
@@ -195,7 +196,7 @@ def places(operand, count):
     return [operand.address + k // columns * outer + k % columns * inner for k in range(count)]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.sampled_from(["fadds", "fmacs", "faddh", "add16", "fmovs", "mov16"]), st.sampled_from([1, 7, 30]))
 def test_overlapping_operands_are_done_one_element_after_the_other(data, name, count):
     operation = OPERATIONS[name]

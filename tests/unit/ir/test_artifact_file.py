@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from cstool.errors import ArtifactError
@@ -27,6 +27,7 @@ from cstool.ir import (
     write_artifact,
 )
 from cstool.ir._plain_data import LEFT_OUT, from_plain
+from tests.examples import examples
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.ir.artifacts import SYSTEM, pipelined_artifact, streaming_artifact
 
@@ -253,7 +254,7 @@ def test_reading_other_json(text, path):
 
 @BOTH
 @given(data=st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_was_damaged_is_one_error_or_the_same(artifact, tmp_path, data):
     text = artifact_text(artifact).encode()
     at = data.draw(st.integers(0, len(text) - 1), "at")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import CstoolError
@@ -18,6 +18,7 @@ from cstool.jobs import keeper, keeping, records
 from cstool.jobs.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT
 from cstool.jobs.job_folder import JobFolder
 from cstool.jobs.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept, User
+from tests.examples import examples
 from tests.patience import PATIENCE_S, wait_until
 from tests.unit.jobs.keepers import STOPS_WELL, KeptJob, is_there
 
@@ -192,7 +193,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(end=st.binary(max_size=99) | st.fixed_dictionaries({key: JSON | st.just(END[key]) for key in END}), began=JSON)
 def test_whatever_is_written_it_neither_raises_nor_believes_it(tmp_path_factory, end, began):
     folder = JobFolder(tmp_path_factory.getbasetemp() / "wsjob-any")

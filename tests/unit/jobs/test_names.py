@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import CstoolError
@@ -18,6 +18,7 @@ from cstool.jobs.names import (
     is_name,
     new_name,
 )
+from tests.examples import examples
 
 NAME = "wsjob-" + "a1b2c3d4e5f6g7h8i9j0k1"
 HINT = "hint: cstool job list -a shows all names; the first letters of one suffice"
@@ -61,7 +62,7 @@ def test_what_is_no_name_is_refused(text, shown):
         assert refusal(check_beginning, text) == message
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(alphabet="wsjob-a1/.\n\0ä", max_size=30))
 def test_a_name_or_a_beginning_of_one_leads_to_no_other_folder(text):
     for check in (check_name, check_beginning):

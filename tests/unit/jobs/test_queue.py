@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import CstoolError
@@ -39,6 +39,7 @@ from cstool.jobs.job import (
 from cstool.jobs.names import new_name
 from cstool.jobs.queue import CAPACITY, KEEPS, Queue
 from cstool.jobs.root import Root, open_root
+from tests.examples import examples
 from tests.unit.jobs.queues import DIGEST, add, an_order
 
 BEGIN_S = 1_800_000_000.0
@@ -513,7 +514,7 @@ def test_no_more_is_forgotten_at_a_time_than_others_wait_for(queue, monkeypatch)
 # A model: lists of jobs that do the same.
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, 3), st.sampled_from(["add", "start", "compiled", "cancel", "now", "preempt", "end"])),

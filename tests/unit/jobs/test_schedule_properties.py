@@ -3,10 +3,11 @@
 import random
 from math import inf
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.jobs.schedule import Holding, Waiting, plan
+from tests.examples import examples
 from tests.unit.jobs.schedules import (
     Situation,
     all_of,
@@ -19,14 +20,14 @@ from tests.unit.jobs.schedules import (
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations())
 def test_the_twin_plans_the_same(situation: Situation) -> None:
     found, (twin, _) = plan(0, *situation), twin_plan(*situation)
     assert (found.starts, found.preempts, found.expected) == (twin.starts, twin.preempts, twin.expected)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations())
 def test_never_more_than_there_is_and_no_core_twice(situation: Situation) -> None:
     whole, running, waiting = situation
@@ -40,7 +41,7 @@ def test_never_more_than_there_is_and_no_core_twice(situation: Situation) -> Non
     assert all(len(mine) == by_name[name].needs.cores for name, mine in found.starts)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations(), st.randoms(use_true_random=False))
 def test_the_order_of_lists_does_not_matter(situation: Situation, chance: random.Random) -> None:
     whole, running, waiting = situation
@@ -51,7 +52,7 @@ def test_the_order_of_lists_does_not_matter(situation: Situation, chance: random
     assert plan(0, whole, running, waiting) == found
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations(), st.integers(1, 2_000_000_000))
 def test_only_times_from_now_on_matter(situation: Situation, now: int) -> None:
     whole, running, waiting = situation
@@ -67,7 +68,7 @@ def test_only_times_from_now_on_matter(situation: Situation, now: int) -> None:
     assert then.expected == later
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations(most=8))
 def test_who_comes_first_and_needs_no_more_is_not_left_behind(situation: Situation) -> None:
     found = plan(0, *situation)
@@ -79,7 +80,7 @@ def test_who_comes_first_and_needs_no_more_is_not_left_behind(situation: Situati
                 assert begins[one.name] <= begins[other.name]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations(preempts=False, most=8))
 def test_those_behind_change_nothing_for_those_before(situation: Situation) -> None:
     whole, running, waiting = situation
@@ -91,7 +92,7 @@ def test_those_behind_change_nothing_for_those_before(situation: Situation) -> N
         assert before.starts == found.starts[: len(before.starts)]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations())
 def test_the_first_starts_where_nothing_runs(situation: Situation) -> None:
     whole, _, waiting = situation
@@ -99,7 +100,7 @@ def test_the_first_starts_where_nothing_runs(situation: Situation) -> None:
     assert [name for name, _ in found.starts[:1]] == queue[:1]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations(known=True, preempts=False))
 def test_where_times_are_exact_everybody_starts_as_promised(situation: Situation) -> None:
     """Also where jobs join behind everybody else: they may only fill gaps."""
@@ -123,7 +124,7 @@ def test_where_times_are_exact_everybody_starts_as_promised(situation: Situation
     assert not [job for job in waiting if is_enough(all_of(whole), amounts(job.needs))]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations())
 def test_who_does_not_start_is_told_why(situation: Situation) -> None:
     found = plan(0, *situation)
@@ -138,7 +139,7 @@ def test_who_does_not_start_is_told_why(situation: Situation) -> None:
             assert places[before] < places[name]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(situations())
 def test_only_lower_priorities_are_stopped_for_somebody_who_starts_then(situation: Situation) -> None:
     whole, running, waiting = situation

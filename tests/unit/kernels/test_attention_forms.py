@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import OpKind
@@ -15,6 +15,7 @@ from cstool.kernels.emulated import EMULATED
 from cstool.kernels.gemm import NUMPY
 from cstool.kernels.random import Dropout
 from cstool.kernels.shared_gemm import SharedGemm
+from tests.examples import examples
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, forward
 from tests.unit.kernels.conftest import lender
@@ -198,7 +199,7 @@ def test_backward_is_the_slope_of_forward(keys, rate, rng):
             assert_derivative(context, at, derivative, given_case.arrays[3])
 
 
-@settings(deadline=None)
+@examples()
 @given(data=st.data(), samples=st.integers(1, 3), sequence=st.integers(1, 30), block=st.integers(1, 12))
 def test_no_cut_changes_what_is_seen(data, samples, sequence, block):
     keys: dict[str, Any] = {"causal": data.draw(st.booleans()), "kv_heads": data.draw(st.sampled_from([1, 2, 4]))}

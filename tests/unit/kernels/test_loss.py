@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import OpKind
@@ -14,6 +14,7 @@ from cstool.kernels.bfloat16 import narrowed
 from cstool.kernels.call import Call
 from cstool.kernels.emulated import EMULATED
 from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
+from tests.examples import examples
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import make_call
 from tests.unit.kernels.conftest import lender
@@ -162,7 +163,7 @@ def test_backward_is_the_slope_of_forward(bend, rng, scratch64):
         setattr(case, name, before)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @any_cut
 def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts, seed, bend):
     case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)
@@ -171,7 +172,7 @@ def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts, seed, bend):
     assert_close(case.forward(scratch, edges)[0], case.forward(scratch, [0, CLASSES])[0].astype(np.float64))
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @any_cut
 def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts, seed, bend):
     case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import kstest, truncnorm
 
 from cstool.kernels.random import Dropout, draws_of, dropout_apply, fill, mask_elements
 from cstool.random_keys import philox4x32
+from tests.examples import examples
 from tests.reference.kernels import dropout_mask
 
 KEY = (0xDEADBEEF, 0x12345678)
@@ -27,7 +28,7 @@ def _filled(name: str, start: int, count: int, low: float = -0.04, high: float =
     return out
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     samples=st.integers(1, 3),
     tokens=st.integers(1, 5),
@@ -127,7 +128,7 @@ def test_an_unknown_initializer_is_refused():
         _filled("xavier", 0, 1)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(name=st.sampled_from(["uniform", "normal", "truncated_normal"]), cuts=st.lists(st.integers(0, 3000), max_size=4))
 def test_a_weight_filled_in_any_parts_has_the_same_bits(name, cuts):
     edges = [0, *sorted(cuts), 3000]

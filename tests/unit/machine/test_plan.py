@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
 from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
 from cstool.machine.precision import narrow_parts
+from tests.examples import examples
 from tests.models import (
     DPRS,
     ENCODER_DECODERS,
@@ -345,13 +346,13 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@examples(80, derandomize=True)
 @given(st.lists(steps, min_size=1, max_size=7))
 def test_gradients_are_right_whoever_reads_what(steps):
     check_gradients(wire(steps), 2, 1)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@examples(80, derandomize=True)
 @given(st.lists(steps, min_size=3, max_size=11))
 def test_recomputing_changes_no_bit_whoever_reads_what(steps):
     graph = wire(steps)

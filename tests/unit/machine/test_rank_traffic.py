@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import Graph, Panel
@@ -18,6 +18,7 @@ from cstool.machine.ranks.traffic import count_traffic, planned_bytes
 from cstool.machine.recorder import OFF, LaneTape
 from cstool.machine.swarmx import GradientTree, Node, leaving_nodes
 from cstool.perf.ranks import Traffic
+from tests.examples import examples
 from tests.models import decoder, dpr, fc_mnist
 from tests.patience import within_patience
 from tests.unit.machine.test_ranks import GRAPH, LINEAR, train
@@ -153,7 +154,7 @@ def test_before_a_barrier_what_is_counted_is_sent(ranks, waves):
 
 
 @given(st.integers(1, 40), st.integers(1, 400), st.floats(0.0, 1.0))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_pattern_has_as_many_bytes_as_it_is_said_to(rows, columns, density):
     indices = np.arange(round(rows * columns * density), dtype=np.int64)
     pattern, _ = make_pattern(indices, (rows, columns))
@@ -161,7 +162,7 @@ def test_a_pattern_has_as_many_bytes_as_it_is_said_to(rows, columns, density):
 
 
 @given(st.data(), st.integers(1, 17))
-@settings(max_examples=60)
+@examples(60)
 def test_the_nodes_that_leave_are_those_that_the_tree_sends(data, grains):
     own = data.draw(st.permutations(range(grains)))[: data.draw(st.integers(0, grains))]
     pool, tape, panel = BufferPool(), LaneTape(OFF, 0, []), Panel("w", 0, 0, 1, (1,))

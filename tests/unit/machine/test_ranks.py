@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.data import Field, Sampler
@@ -35,6 +35,7 @@ from cstool.optimizers import make_optimizer
 from cstool.params import AdamW
 from cstool.perf.ranks import Traffic
 from cstool.store import FileStore
+from tests.examples import examples
 from tests.models import decoder, fc_mnist
 from tests.patience import within_patience
 from tests.unit.machine.links import ThreadLink, linked
@@ -375,7 +376,7 @@ def test_what_goes_wrong_at_another_rank_ends_the_step_here():
                 within_patience(lambda: [appliance.evaluate(batch, 0) for _ in range(50)])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), st.integers(1, 17), st.integers(1, 5))
 def test_sums_that_ranks_make_of_their_own_leaves_have_the_bits_of_the_tree(data, grains, ranks):
     """Each rank sends what it can sum no further, whichever grains are its own, and the tree of MemoryX adds up."""

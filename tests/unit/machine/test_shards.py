@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import ClusterError, StoreError
@@ -21,6 +21,7 @@ from cstool.machine.plan import make_plan
 from cstool.optimizers import Optimizer, WholeOptimizer, make_optimizer
 from cstool.params import SGD, AdamW
 from cstool.params.sections.optimizers import Adafactor
+from tests.examples import examples
 from tests.models import SPARSITIES, decoder, fc_mnist
 from tests.patience import within_patience
 from tests.unit.machine.test_ranks import GRAPH, LINEAR, assert_same, train
@@ -53,7 +54,7 @@ def rows_of(shards: Shards) -> list[dict[str, list[tuple[int, int]]]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.sampled_from([GRAPH, decoder(share_embedding_weights=False), fc_mnist(12, 8)]),
     st.sampled_from([*OPTIMIZERS]),

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.compiler.chain import Chain
@@ -24,6 +24,7 @@ from cstool.params import SGD, Adam, AdamW
 from cstool.params.sections.optimizers import OPTIMIZERS, Adafactor, Lion
 from cstool.params.sections.optimizers import Optimizer as Settings
 from cstool.perf.wafer import schedule_of
+from tests.examples import examples
 from tests.models import fc_mnist
 from tests.reference import kernels as reference
 from tests.unit.compiler.programs import a_request, compiled
@@ -106,7 +107,7 @@ def test_without_an_optimizer_plain_gradient_descent_is_costed():
 
 
 @pytest.mark.parametrize("optimizer", [*forms()][:-1], ids=lambda optimizer: optimizer.name)
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(cuts=st.lists(st.integers(0, 1000), max_size=6), seed=st.integers(0, 99))
 def test_any_cut_gives_the_same_bits(optimizer, cuts, seed):
     rng = np.random.default_rng(seed)
@@ -196,7 +197,7 @@ def test_nan_in_a_gradient_comes_out_in_the_weight_of_adafactor(shape):
 
 
 @pytest.mark.parametrize("shape", [(1000,), (40, 301), (1000, 3)])
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(cuts=st.lists(st.integers(0, 1000), max_size=6), seed=st.integers(0, 99))
 def test_any_cut_in_rows_gives_the_same_bits_of_adafactor(shape, cuts, seed):
     rng, edges, found = np.random.default_rng(seed), sorted({0, *(min(cut, shape[0]) for cut in cuts), shape[0]}), []

@@ -5,10 +5,11 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.page.log_curve import LogCurve, Progress, thinned
+from tests.examples import examples
 from tests.shown_jobs import step_lines
 
 TRAIN = "| Train Device=CSX, Step={}, Loss={}, Rate=76.24 samples/sec, GlobalRate=70.72 samples/sec"
@@ -79,7 +80,7 @@ def test_no_log(tmp_path):
     assert (curve.points(), curve.progress) == ([], None)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(0, 4000), max_size=8))
 def test_what_was_added_is_read_once(tmp_path_factory, cuts):
     """However the log grows, in the middle of a line too, it is read as if it had been there whole."""
@@ -110,7 +111,7 @@ def test_long_line_is_left_out(tmp_path, monkeypatch):
     assert sorted(curve.losses) == [1, 2, 3, 4, 5]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(4, 60))
 def test_peaks_stay(losses, most):
     points = list(enumerate(losses))

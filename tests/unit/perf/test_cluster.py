@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.perf import cluster as module
@@ -32,6 +32,7 @@ from cstool.perf.schedule import (
     StreamedOp,
 )
 from cstool.perf.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
+from tests.examples import examples
 
 A = StreamedOp("a", forward_s=4.0, delta_s=3.0, gradient_s=2.0, weight_bytes=2, gradient_bytes=2, weights=1)
 B = StreamedOp("b", forward_s=1.0, delta_s=1.0, gradient_s=0.0)
@@ -269,7 +270,7 @@ def steps(draw: st.DrawFn, layers: int = 4, micro_batches: int = 3) -> Schedule:
 
 
 @given(steps(layers=12, micro_batches=8))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_other(schedule):
     found = step_of(schedule)
     assert found.longest_s <= found.seconds * (1 + 1e-9)
@@ -278,7 +279,7 @@ def test_a_step_is_between_its_busiest_resource_and_everything_one_after_the_oth
 
 
 @given(steps())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
     found = simulate(schedule, steps=1).simulation.busy_s()
     for resource, seconds in busy_of(schedule).items():
@@ -288,7 +289,7 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
 
 
 @given(steps(layers=6, micro_batches=5), st.floats(0.5, 2.0))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
     """The first as it is; the others by an estimate, no shorter than what is computed in them."""
     lanes = [
@@ -320,7 +321,7 @@ def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
 
 
 @given(steps(), FEEDS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_what_hosts_hold_up_is_what_many_simulated_steps_say(schedule, feed):
     """The closed form takes the longer of the step and its hosts: each starts once, and then keeps its beat."""
     fed, steps = replace(schedule, feed=feed), 16
@@ -335,7 +336,7 @@ def test_what_hosts_hold_up_is_what_many_simulated_steps_say(schedule, feed):
 
 
 @given(steps(), st.sampled_from(["forward_s", "delta_s", "weight_bytes"]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_no_resource_works_less_when_work_grows(schedule, what):
     sections = schedule.sections
     first = sections[0].ops[0]
@@ -363,7 +364,7 @@ def test_layers_and_micro_batches_that_are_not_simulated_take_what_the_last_ones
 
 
 @given(steps(), st.integers(5, 100))
-@settings(max_examples=50)
+@examples(50)
 def test_what_a_step_is_spent_on_adds_up_however_many_layers_are_not_simulated(schedule, count):
     first = schedule.sections[0]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.ir import OpKind
@@ -22,6 +22,7 @@ from cstool.perf.host import (
     shapes_on_host,
     work_on_host,
 )
+from tests.examples import examples
 from tests.models import FAMILIES, decoder, dpr, fc_mnist
 
 CALL_S = 1e-5
@@ -51,7 +52,7 @@ SETUP = HostSetup(
     st.tuples(*(st.floats(1e-9, 1e-3) for _ in range(6))),
     st.lists(st.tuples(*(st.integers(1, 1_000_000) for _ in range(6))), min_size=8, max_size=14),
 )
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_fit_gives_measurements_back_that_are_of_that_form(numbers, rows):
     cost, works = Cost(*numbers), [Work(*row) for row in rows]
     found = fit_cost(works, [cost.seconds(work) for work in works])

@@ -1,7 +1,7 @@
 """Pictures of fabrics: nothing off the page, no text over another, every arrow that there is."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.path import Path as Outline
@@ -14,6 +14,7 @@ from cstool.pictures.fabric_routes import draw_fabric_routes, routes_page
 from cstool.pictures.fabric_strokes import positions, strokes_of, union
 from cstool.pictures.lettering import text_width
 from cstool.pictures.page import SMALL_PT
+from tests.examples import examples
 from tests.unit.fabric.waits import config, fabric
 from tests.unit.pictures.fabrics import many, single, stats, switched
 
@@ -161,7 +162,7 @@ routes = st.builds(lambda rx, tx: (rx, tx), bits, bits)
 
 
 @given(st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 2)), st.lists(routes, min_size=1, max_size=4)))
-@settings(max_examples=60)
+@examples(60)
 def test_every_port_has_one_stroke_and_a_head_where_both_sides_agree(found):
     letters = "RWENS"
     configs = {

@@ -6,13 +6,14 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from cstool.run.report import events as events_module
 from cstool.run.report.event_file import crc32c, scalars_event, version_event
 from cstool.run.report.events import Events
 from tests.event_files import scalars_of
+from tests.examples import examples
 
 Written = list[tuple[int, dict[str, float]]]
 
@@ -53,7 +54,7 @@ SCALARS = st.lists(
 
 
 @given(SCALARS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read(tmp_path_factory, written):
     folder = tmp_path_factory.mktemp("events")
     with Events(folder) as events:

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.sdk.client import SdkRuntimeError
 from cstool.sdk.host_utils import calculate_cycles, input_array_to_u32, memcpy_view
+from tests.examples import examples
 
 
 def test_input_array_to_u32() -> None:
@@ -33,7 +34,7 @@ def test_input_array_to_u32_refuses(array: np.ndarray, size: int, expected: str)
     assert str(caught.value) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=1, max_size=12))
 def test_memcpy_view(numbers: list[int]) -> None:
     words = np.array(numbers, np.uint32)
@@ -53,7 +54,7 @@ def test_memcpy_view_refuses() -> None:
     assert str(caught.value) == "memcpy_view: the type must have 16 or 32 bits, got int64"
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, (1 << 48) - 1), st.integers(0, (1 << 48) - 1))
 def test_calculate_cycles(start: int, cycles: int) -> None:
     end = (start + cycles) % (1 << 48)

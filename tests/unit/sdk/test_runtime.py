@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.sdk.artifact import write_program
@@ -26,6 +26,7 @@ from cstool.sdk.platforms import (
     get_platform,
 )
 from cstool.sdk.runtime import SdkRuntime
+from tests.examples import examples
 from tests.unit.sdk.sdk_programs import arrays_program
 
 BITS = {16: MemcpyDataType.MEMCPY_16BIT, 32: MemcpyDataType.MEMCPY_32BIT}
@@ -79,7 +80,7 @@ def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int]:
     return x, y, draw(st.integers(1, WIDTH - x)), draw(st.integers(1, HEIGHT - y)), draw(st.integers(1, 5))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     rectangles(),
     st.sampled_from([16, 32]),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.params.sections.sparsity import (
@@ -15,6 +15,7 @@ from cstool.params.sections.sparsity import (
 )
 from cstool.sparsity import initial_mask, keep_count, most_kept, next_mask, sparsity_at, update_steps
 from cstool.sparsity.masks import checkerboard_mask
+from tests.examples import examples
 from tests.unit.sparsity.sections import group
 
 RISING = LinearShare(init=0.2, slope=0.01)
@@ -81,7 +82,7 @@ def test_the_largest_density_is_reached_at_the_first_mask_or_an_update(share, up
     assert bound <= most_kept(varying, MANY)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     SHARES,
     UPDATES,

@@ -11,11 +11,12 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from cstool.errors import StoreError
 from cstool.store.block_file import DIRECT_BYTES, PAGE_BYTES, BlockFile
 from tests.contract.refusal import refusal
+from tests.examples import examples
 
 Array = np.ndarray[Any, Any]
 SIZE = 5 * DIRECT_BYTES + 700
@@ -36,7 +37,7 @@ def buffer(size_bytes: int, misaligned: int) -> Array:
 
 @MODES
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_what_was_written_is_read(tmp_path_factory, mode, data):
     file = open_file(tmp_path_factory.mktemp("block") / "file", **mode)
     expected = np.zeros(SIZE, np.uint8)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import DamagedCheckpointError
@@ -20,6 +20,7 @@ from cstool.store import (
     diff_checkpoints,
     open_checkpoint,
 )
+from tests.examples import examples
 
 Array = np.ndarray[Any, Any]
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -171,7 +172,7 @@ NUMBERS = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
 
 
 @given(left=MASKS, right=MASKS, sides=st.sampled_from(["sparse sparse", "sparse dense", "dense sparse"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_sparse_tensors_differ_as_their_dense_twins_do(left, right, sides):
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sparse").mkdir()

@@ -11,13 +11,14 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import cstool
 from cstool.errors import CheckpointError, DamagedCheckpointError
 from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.checkpoint_format import DTYPES
 from tests.contract.refusal import refusal
+from tests.examples import examples
 from tests.unit.store.stored import run_script
 
 WriteCheckpoint = Callable[..., Path]
@@ -47,7 +48,7 @@ def in_order(reader: CheckpointReader, key: str, rows: int) -> list[np.ndarray[A
 
 
 @given(array=ARRAYS, rows=st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_tensor_comes_back_bit_for_bit(array, rows):
     array = np.asarray(array)
     chunks = [array[i : i + rows] for i in range(0, len(array), rows)] if array.shape else [array]
@@ -63,7 +64,7 @@ def test_a_tensor_comes_back_bit_for_bit(array, rows):
 
 
 @given(values=st.dictionaries(st.from_regex(r"[a-zé.]*[a-zé]", fullmatch=True), JSON, max_size=4))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_values_come_back(values):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.mdl")
@@ -290,7 +291,7 @@ def test_every_way_to_see_all_of_a_tensor_verifies_it(write_checkpoint, weight, 
 
 
 @given(array=ARRAYS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_pieces_of_a_tensor_are_its_elements_row_by_row(array):
     array = np.asarray(array)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -11,17 +11,18 @@ import h5py
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store import CommittedStore, FileStore, committed_step, copy_checkpoint
 from cstool.store.file_layout import TAKE_OLDER, record_path
 from tests.contract.refusal import refusal
+from tests.examples import examples
 from tests.unit.store.stored import Array, committed_arrays, edit_record, write_store
 
 CUT_SHORT = "the commit record is damaged or cut short"
 ANOTHER_KIND = "must be a commit record of a cstool MemoryX file, version 1, this is of another kind or version"
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

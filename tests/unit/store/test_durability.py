@@ -13,11 +13,11 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from cstool.store import CommittedStore, FileStore, RamStore, committed_step
+from tests.examples import examples
 from tests.unit.store.power import Killed, Power
 from tests.unit.store.stored import Array, rows_of
 
@@ -191,4 +191,4 @@ class DurableMachine(RuleBasedStateMachine):
 
 
 def test_after_any_crash_the_file_holds_what_was_committed_last():
-    run_machine(DurableMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+    run_machine(DurableMachine, settings=examples(25, stateful_step_count=20))

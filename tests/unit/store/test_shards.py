@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
 from cstool.store import (
@@ -32,6 +32,7 @@ from cstool.store.commit_record import CommitRecord
 from cstool.store.file_layout import TAKE_OLDER, lock_path, record_path
 from cstool.store.store_lock import StoreLock
 from tests.contract.refusal import refusal
+from tests.examples import examples
 from tests.unit.store.shard_files import (
     LINKS,
     MODEL,
@@ -187,7 +188,7 @@ def dealings(draw: st.DrawFn) -> tuple[Model, dict[str, list[Ranges]], int]:
     return {name: model[name] for name in order}, {name: dealt[name] for name in order}, draw(st.integers(1, 3))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(dealing=dealings(), data=st.data())
 def test_however_rows_are_dealt_the_shards_are_the_model(dealing, data):
     model, dealt, step = dealing

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from cstool.store import SHARD, FileStore, find_shards, open_shards, shard_name
+from tests.examples import examples
 from tests.unit.store.power import Killed, Power
 from tests.unit.store.shard_files import ROOM, Array, like, newest_common_step, numbers, shard_value
 from tests.unit.store.test_durability import IN_MEMORY
@@ -72,7 +73,7 @@ def check(folder: Path, step: int, attempt: int) -> None:
             assert state.read(name).tobytes() == wanted(name, step, attempt).tobytes()
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_after_any_crash_there_is_a_step_that_all_shards_hold(data):
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if os.path.isdir(IN_MEMORY) else None) as temporary:

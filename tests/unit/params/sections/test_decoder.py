@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.params.sections.model import ParallelDecoderParams
+from tests.examples import examples
 
 M = "trainer.init.model"
 CLASSES = {"gpt2": DecoderParams, "gptj": ParallelDecoderParams}
@@ -377,7 +378,7 @@ OTHERS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150, derandomize=True)
 @given(
     st.sampled_from(list(CLASSES)),
     st.tuples(
