@@ -4,27 +4,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cstool.ir import (
-    SCHEMA,
-    Alternative,
-    Artifact,
-    ExecutionMode,
-    FusedKernel,
-    Graph,
-    KernelCycles,
-    KernelKind,
-    Layout,
-    MemoryXNeed,
-    PhaseCycles,
-    PipelinedPlan,
-    Recompute,
-    Region,
-    Route,
-    SramEntry,
-    Stage,
-    StreamedKernel,
-    StreamingPlan,
-)
+from cstool import ir
+from cstool.ir import Artifact, Graph
 from cstool.system import Fabric, load_system
 from tests.models import decoder
 
@@ -41,31 +22,31 @@ SYSTEM = replace(
     sources=MappingProxyType({}),
 )
 SRAM = (
-    SramEntry("code", 5 * 1024, "as the system file says"),
-    SramEntry("stack", 1024, "as the system file says"),
-    SramEntry("activations", 4_000, "10 tokens x 400 B"),
+    ir.SramEntry("code", 5 * 1024, "as the system file says"),
+    ir.SramEntry("stack", 1024, "as the system file says"),
+    ir.SramEntry("activations", 4_000, "10 tokens x 400 B"),
 )
 SRAM_BYTES = sum(entry.bytes for entry in SRAM)
 
 
-def make_kernels(graph: Graph) -> tuple[tuple[FusedKernel, ...], ...]:
+def make_kernels(graph: Graph) -> tuple[tuple[ir.FusedKernel, ...], ...]:
     """One kernel per op."""
     return tuple(
         tuple(
-            FusedKernel(op.name, KernelKind.ELEMENTWISE, (op.name,), op.inputs, op.outputs, op.weights)
+            ir.FusedKernel(op.name, ir.KernelKind.ELEMENTWISE, (op.name,), op.inputs, op.outputs, op.weights)
             for op in segment.ops
         )
         for segment in graph.segments
     )
 
 
-def cycles(longest: int) -> KernelCycles:
+def cycles(longest: int) -> ir.KernelCycles:
     """Of a kernel whose phases take as long each, all for another reason, and whose forward pass runs twice."""
     half = longest // 2
-    return KernelCycles(
-        PhaseCycles(longest, half, half, 0, 0),
-        PhaseCycles(half, longest, half, 0, 0),
-        PhaseCycles(half, 0, 0, longest - 6, 6),
+    return ir.KernelCycles(
+        ir.PhaseCycles(longest, half, half, 0, 0),
+        ir.PhaseCycles(half, longest, half, 0, 0),
+        ir.PhaseCycles(half, 0, 0, longest - 6, 6),
         recomputes=1,
     )
 
@@ -75,11 +56,13 @@ def streaming_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
     graph = graph or decoder(layers=2)
     kernels = make_kernels(graph)
     streamed = tuple(
-        tuple(StreamedKernel(kernel.name, 8, 16, 30, 128, 256, 512, cycles(1_000), SRAM_BYTES) for kernel in of_segment)
+        tuple(
+            ir.StreamedKernel(kernel.name, 8, 16, 30, 128, 256, 512, cycles(1_000), SRAM_BYTES) for kernel in of_segment
+        )
         for of_segment in kernels
     )
     artifact = Artifact(
-        schema=SCHEMA,
+        schema=ir.SCHEMA,
         cstool="0.1.0",
         inputs=MappingProxyType({"num_csx": "2", "model.name": "gpt2"}),
         system=SYSTEM,
@@ -89,17 +72,17 @@ def streaming_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
         operand_bits=16,
         graph=graph,
         kernels=kernels,
-        mode=ExecutionMode.WEIGHT_STREAMING,
+        mode=ir.ExecutionMode.WEIGHT_STREAMING,
         reasons=("weight_streaming was asked for",),
         alternatives=(
-            Alternative(ExecutionMode.WEIGHT_STREAMING, 2_000_000, "2 micro-batches of 4"),
-            Alternative(ExecutionMode.PIPELINED, None, "weights need 3 MB"),
+            ir.Alternative(ir.ExecutionMode.WEIGHT_STREAMING, 2_000_000, "2 micro-batches of 4"),
+            ir.Alternative(ir.ExecutionMode.PIPELINED, None, "weights need 3 MB"),
         ),
         waits_for_norm=True,
         micro_batch_size=4,
-        recompute=Recompute(0),
-        streaming=StreamingPlan(
-            layout=Layout(2, 20, 30, 1),
+        recompute=ir.Recompute(0),
+        streaming=ir.StreamingPlan(
+            layout=ir.Layout(2, 20, 30, 1),
             kernels=streamed,
             sram=SRAM,
             fullest_kernel=kernels[0][0].name,
@@ -110,7 +93,7 @@ def streaming_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
             gradient_bytes=500_000,
         ),
         pipelined=None,
-        memoryx=MemoryXNeed(4_000, 8_000, 4_000, 2_400 * 10**12),
+        memoryx=ir.MemoryXNeed(4_000, 8_000, 4_000, 2_400 * 10**12),
         step_cycles=2_000_000,
         active_pes=1_000,
         sram_used_bytes=SRAM_BYTES,
@@ -128,20 +111,29 @@ def pipelined_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
         for op in segment.ops
     ]
     stages = tuple(
-        Stage(
-            name, "elementwise", Region(n, 0, 1, 15), "inputs over columns", cycles(100 + n), n == 0, n + 1, False, SRAM
+        ir.Stage(
+            name,
+            "elementwise",
+            ir.Region(n, 0, 1, 15),
+            "inputs over columns",
+            cycles(100 + n),
+            n == 0,
+            n + 1,
+            False,
+            SRAM,
         )
         for n, name in enumerate(names)
     )
     routes = tuple(
-        Route(f"activation {n}", n, n + 1, "activation", n % 5, 2, ((n, 3), (n + 1, 3))) for n in range(len(names) - 1)
+        ir.Route(f"activation {n}", n, n + 1, "activation", n % 5, 2, ((n, 3), (n + 1, 3)))
+        for n in range(len(names) - 1)
     )
-    plan = PipelinedPlan(
+    plan = ir.PipelinedPlan(
         replicas=(1, 2),
         replica_width=40,
         replica_height=15,
         stages=stages,
-        routes=(Route("input_ids", -1, 0, "input", 20, 1, ((0, 2), (0, 2))), *routes),
+        routes=(ir.Route("input_ids", -1, 0, "input", 20, 1, ((0, 2), (0, 2))), *routes),
         kernel_colors=MappingProxyType({"partial sums": 8}),
         bottleneck=len(names) - 1,
         update_cycles=1_000,
@@ -149,9 +141,9 @@ def pipelined_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
     )
     return replace(
         streaming_artifact(graph),
-        mode=ExecutionMode.PIPELINED,
+        mode=ir.ExecutionMode.PIPELINED,
         reasons=("pipelined takes less time per step than weight_streaming, 4.00x, modelled",),
-        alternatives=(Alternative(ExecutionMode.PIPELINED, 500_000, f"{len(names)} stages, 2 replicas"),),
+        alternatives=(ir.Alternative(ir.ExecutionMode.PIPELINED, 500_000, f"{len(names)} stages, 2 replicas"),),
         streaming=None,
         pipelined=plan,
         step_cycles=500_000,

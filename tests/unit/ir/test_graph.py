@@ -22,32 +22,19 @@ def chain(count: int = 2) -> Graph:
     return Graph("chain", inputs, (block, last), (Loss("loss"),))
 
 
-def test_ops_are_written_out_in_execution_order():
-    assert chain().ops == (
+def test_a_graph_has_ops_tensors_and_weights_of_all_repetitions_in_order_of_their_use():
+    graph = chain()
+    assert graph.ops == (
         Op(OpKind.LINEAR, "layers.0", ("h.0",), ("h.1",), ("layers.0.weight",), {"key": "{n}"}),
         Op(OpKind.LINEAR, "layers.1", ("h.1",), ("h.2",), ("layers.1.weight",), {"key": "{n}"}),
         Op(OpKind.SOFTMAX_LOSS, "last", ("h.2", "labels", "mask"), ("loss",), ("last.weight",)),
     )
-
-
-def test_tensors_are_known_by_name_inputs_first():
-    assert dict(chain().tensors) == {
-        "h.0": Tensor("h.0", (3,)),
-        "labels": Tensor("labels", (), "int32"),
-        "mask": Tensor("mask", ()),
-        "h.1": Tensor("h.1", (3,)),
-        "h.2": Tensor("h.2", (3,)),
-        "loss": Tensor("loss", ()),
-    }
-    assert list(chain().tensors) == ["h.0", "labels", "mask", "h.1", "h.2", "loss"]
-
-
-def test_weights_are_known_by_name_in_the_order_of_their_first_use():
-    assert list(chain().weights.items()) == [
-        ("layers.0.weight", Weight("layers.0.weight", (3, 3), ZEROS)),
-        ("layers.1.weight", Weight("layers.1.weight", (3, 3), ZEROS)),
-        ("last.weight", Weight("last.weight", (5, 3), ZEROS)),
-    ]
+    tensors = [*graph.inputs, Tensor("h.1", (3,)), Tensor("h.2", (3,)), Tensor("loss", ())]
+    assert list(graph.tensors.items()) == [(tensor.name, tensor) for tensor in tensors]
+    layers = [Weight(f"layers.{n}.weight", (3, 3), ZEROS) for n in (0, 1)]
+    weights = [*layers, Weight("last.weight", (5, 3), ZEROS)]
+    assert list(graph.weights.items()) == [(weight.name, weight) for weight in weights]
+    assert graph.parameter_count == 2 * 3 * 3 + 5 * 3
 
 
 def pairs(*segments: tuple[int, int]) -> Graph:
@@ -85,7 +72,3 @@ def test_a_segment_goes_on_where_another_ended():
     assert (apart.ops, apart.tensors, apart.weights) == (together.ops, together.tensors, together.weights)
     assert [op.name for op in apart.ops][-2:] == ["a.8", "b.9"]
     assert apart.ops[-1].outputs == ("h.10",)
-
-
-def test_the_parameter_count_is_that_of_all_elements():
-    assert chain().parameter_count == 2 * 3 * 3 + 5 * 3

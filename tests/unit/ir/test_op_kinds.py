@@ -66,20 +66,18 @@ def test_attention_that_does_not_go_together_is_named(inputs, weights, attribute
         shapes_of(inputs, weights, **attributes)
 
 
-def test_the_delta_of_a_branch_is_that_of_the_sum_unless_some_of_it_is_dropped():
-    rules = OP_RULES[OpKind.RESIDUAL]
-    found = [rules.delta({"dropout": rate}, index) for rate in (0.0, 0.1) for index in (0, 1)]
-    assert found == [Delta.SAME, Delta.SAME, Delta.COMPUTED, Delta.SAME]
-
-
-def test_the_delta_of_a_sum_with_fixed_positions_is_that_of_the_sum_unless_some_of_it_is_dropped():
-    rules = OP_RULES[OpKind.FIXED_POSITION_EMBEDDING]
-    assert [rules.delta({"dropout": rate}, 0) for rate in (0.0, 0.1)] == [Delta.SAME, Delta.IN_PLACE]
-
-
-def test_the_delta_of_a_gate_needs_a_buffer_of_its_own():
-    rules = OP_RULES[OpKind.GATED_ACTIVATION]
-    assert [rules.delta({}, index) for index in (0, 1)] == [Delta.IN_PLACE, Delta.COMPUTED]
+@pytest.mark.parametrize(
+    ("kind", "dropout", "deltas"),
+    [
+        (OpKind.RESIDUAL, 0.0, [Delta.SAME, Delta.SAME]),
+        (OpKind.RESIDUAL, 0.1, [Delta.COMPUTED, Delta.SAME]),
+        (OpKind.FIXED_POSITION_EMBEDDING, 0.0, [Delta.SAME]),
+        (OpKind.FIXED_POSITION_EMBEDDING, 0.1, [Delta.IN_PLACE]),
+        (OpKind.GATED_ACTIVATION, 0.0, [Delta.IN_PLACE, Delta.COMPUTED]),
+    ],
+)
+def test_the_delta_of_an_input_is_that_of_the_sum_unless_some_of_it_is_dropped(kind, dropout, deltas):
+    assert [OP_RULES[kind].delta({"dropout": dropout}, index) for index in range(len(deltas))] == deltas
 
 
 LOSS_SHAPES = {"x": (6, 8), "labels": (6,), "mask": (6,), "head": (5, 8), "words": (20,), "y": (6,)}

@@ -1,6 +1,7 @@
 """Panels: how a weight is cut for its way through the systems."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,31 +16,17 @@ matrices = shapes.map(lambda shape: Weight("w", shape, Initializer("constant")))
 
 
 @given(matrices)
-def test_panels_cover_every_row_once_and_in_order(weight):
-    panels = panels_of(weight)
+def test_panels_are_even_cover_every_row_once_in_order_and_are_as_few_as_can_be(weight):
+    panels, (all_rows, columns) = panels_of(weight), weight.shape
     edges = [0, *(panel.stop for panel in panels)]
     assert [panel.start for panel in panels] == edges[:-1]
-    assert edges[-1] == weight.shape[0]
-
-
-@given(matrices)
-def test_a_panel_has_at_most_32_mib_unless_one_row_has_more(weight):
-    for panel in panels_of(weight):
-        assert 4 * panel.size <= 32 * 2**20 or panel.stop - panel.start == 1
-
-
-@given(matrices)
-def test_the_numbers_of_rows_differ_by_one_at_most(weight):
-    rows = [panel.stop - panel.start for panel in panels_of(weight)]
+    assert edges[-1] == all_rows
+    rows = [panel.stop - panel.start for panel in panels]
     assert 1 <= max(rows) <= min(rows) + 1
-
-
-@given(matrices)
-def test_one_panel_fewer_would_not_do(weight):
-    rows, columns = weight.shape
-    fewer = len(panels_of(weight)) - 1
+    assert all(4 * panel.size <= 32 * 2**20 or count == 1 for panel, count in zip(panels, rows, strict=True))
+    fewer = len(panels) - 1
     limit = 8 * 2**20 if fewer == 1 else PANEL_BYTES
-    assert fewer == 0 or 4 * columns * -(-rows // fewer) > limit
+    assert fewer == 0 or 4 * columns * -(-all_rows // fewer) > limit
 
 
 def test_a_matrix_of_more_than_8_mib_is_two_panels():
@@ -47,23 +34,14 @@ def test_a_matrix_of_more_than_8_mib_is_two_panels():
     assert panels == {1024: 1, 1025: 2, 2048: 2}
 
 
-def test_the_word_embeddings_of_gpt2_small_make_five_panels():
+def test_the_word_embeddings_of_gpt2_small_make_five_panels_and_a_vector_one_however_long():
     weight = Weight("embedding_layer.word_embeddings.weight", (50257, 768), Initializer("constant"))
-    assert panels_of(weight) == (
-        Panel(weight.name, 0, 0, 10051, (10051, 768)),
-        Panel(weight.name, 1, 10051, 20102, (10051, 768)),
-        Panel(weight.name, 2, 20102, 30154, (10052, 768)),
-        Panel(weight.name, 3, 30154, 40205, (10051, 768)),
-        Panel(weight.name, 4, 40205, 50257, (10052, 768)),
+    edges = [0, 10051, 20102, 30154, 40205, 50257]
+    assert panels_of(weight) == tuple(
+        Panel(weight.name, n, a, b, (b - a, 768)) for n, (a, b) in enumerate(pairwise(edges))
     )
-
-
-def test_a_vector_is_one_panel_however_long():
-    weight = Weight("b", (20_000_000,), Initializer("constant"))
-    assert panels_of(weight) == (Panel("b", 0, 0, 20_000_000, (20_000_000,)),)
-
-
-def test_the_size_of_a_panel_is_its_number_of_elements():
+    vector = Weight("b", (20_000_000,), Initializer("constant"))
+    assert panels_of(vector) == (Panel("b", 0, 0, 20_000_000, (20_000_000,)),)
     assert Panel("w", 1, 5, 9, (4, 6)).size == 24
 
 
