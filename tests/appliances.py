@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +20,7 @@ from cstool.jobs.queue import Queue
 from cstool.jobs.root import Root, open_root
 from tests.appliance_log import faults
 from tests.patience import wait_until
+from tests.unit.jobs.queues import an_order
 
 NEEDS = Needs(cores=1, memory_bytes=2**29, disk_bytes=2**24, systems=1)
 CAPACITY = Capacity(
@@ -47,24 +48,20 @@ def small_order(folder: Path, script: str, *words: str, **changes: Any) -> JobOr
         folder: which becomes its model_dir
         words: after the script; those of a run follow, --params and --lanes
     """
-    order = JobOrder(
-        typed=("cstool", "run", "--params", "p.yaml"),
-        program=(sys.executable, "-I", "-S", "-c", script),
-        run_words=words,
-        compile_words=(),
-        params="trainer: {}\n",
-        params_file="p.yaml",
-        working_dir=Path("/"),
-        environment={},
-        model="gpt2",
-        mode="train",
-        model_dir=folder,
-        compile_dir=folder.parent / "compiled",
-        compile_key="",
-        max_steps=4,
-        needs=NEEDS,
-    )
-    return replace(order, **changes)
+    usual = {
+        "program": (sys.executable, "-I", "-S", "-c", script),
+        "run_words": words,
+        "compile_words": (),
+        "working_dir": Path("/"),
+        "environment": {},
+        "model_dir": folder,
+        "compile_dir": folder.parent / "compiled",
+        "compile_key": "",
+        "max_steps": 4,
+        "needs": NEEDS,
+        "labels": {},
+    }
+    return an_order(**{**usual, **changes})
 
 
 class TestAppliance:

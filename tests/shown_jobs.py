@@ -13,50 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from cstool.jobs.capacity import write_capacity
-from cstool.jobs.job import (
-    ACTIVE_PHASES,
-    CANCELLED,
-    COMPILE_STARTED,
-    COMPILED,
-    COMPILING,
-    CRASHED,
-    EXECUTE,
-    FAILED,
-    JOB_CANCELLED,
-    JOB_FAILED,
-    JOB_SUCCEEDED,
-    PREEMPTED,
-    QUEUED,
-    RUNNING,
-    STARTED,
-    SUCCEEDED,
-    Capacity,
-    Job,
-    JobOrder,
-    Needs,
-)
+from cstool.jobs.job import ACTIVE_PHASES, Capacity, Job, Needs
 from cstool.jobs.queue import Queue
 from cstool.jobs.root import Root, open_root
+from tests.unit.jobs.queues import an_order
 
 CAPACITY = Capacity((0, 1, 2, 3), 16 * 10**9, 200 * 10**9, 8)
 USERS = ("alice", "bob", "carol", "dmitri", "erin")
 MODELS = ("gpt_tiny", "gpt2_small", "bert_base", "t5_small", "llama_tiny")
-_ENDED = {SUCCEEDED: JOB_SUCCEEDED, FAILED: JOB_FAILED, CANCELLED: JOB_CANCELLED}
-_ORDER = JobOrder(
-    typed=("cstool", "run", "--params", "params.yaml"),
-    program=("cstool",),
-    run_words=("run",),
-    compile_words=("compile",),
-    params="trainer: {}\n",
-    params_file="params.yaml",
-    working_dir=Path("/"),
-    environment={},
+_ENDED = {"SUCCEEDED": "succeeded", "FAILED": "failed", "CANCELLED": "cancelled"}
+_ORDER = an_order(
     model="gpt_tiny",
-    mode="train",
-    model_dir=Path("/scratch/model_dir"),
-    compile_dir=Path("/scratch/compiled"),
-    compile_key="1",
     max_steps=2000,
+    labels={},
     needs=Needs(1, 2 * 10**9, 10**9, 1, 600.0, sources={"cores": "stated", "memory_bytes": "estimated"}),
 )
 
@@ -106,22 +75,22 @@ class Shown:
 
     def compile(self, name: str, seconds: float) -> None:
         """Have a job compile for so long."""
-        self.change(name, (COMPILE_STARTED, "compiles", {"attempt": 1}), phase=COMPILING)
+        self.change(name, ("compile_started", "compiles", {"attempt": 1}), phase="COMPILING")
         self.now += seconds
-        self.change(name, (COMPILED, "compiled", {}), phase=QUEUED, stage=EXECUTE)
+        self.change(name, ("compiled", "compiled", {}), phase="QUEUED", stage="execute")
 
     def start(self, name: str, cpus: Sequence[int], **fields: Any) -> None:
         """Have a job run on these cores."""
         needs = self.queue.job(name).needs
         data = {"attempt": 1, "cpus": list(cpus), "memory_bytes": needs.memory_bytes, "systems": needs.systems}
-        event = (STARTED, f"runs on core {', '.join(map(str, cpus))}", data)
-        self.change(name, event, phase=RUNNING, stage=EXECUTE, cpus=tuple(cpus), reason="", **fields)
+        event = ("started", f"runs on core {', '.join(map(str, cpus))}", data)
+        self.change(name, event, phase="RUNNING", stage="execute", cpus=tuple(cpus), reason="", **fields)
 
-    def stop(self, name: str, kind: str = PREEMPTED, text: str = "makes room for a p1 job") -> None:
+    def stop(self, name: str, kind: str = "preempted", text: str = "makes room for a p1 job") -> None:
         """Have a running job wait again."""
-        self.change(name, (kind, text, {}), phase=QUEUED)
+        self.change(name, (kind, text, {}), phase="QUEUED")
 
-    def end(self, name: str, phase: str = SUCCEEDED, reason: str = "", **fields: Any) -> None:
+    def end(self, name: str, phase: str = "SUCCEEDED", reason: str = "", **fields: Any) -> None:
         """Have a job end so."""
         self.change(name, (_ENDED[phase], reason or phase.lower(), {}), phase=phase, reason=reason, **fields)
 
@@ -194,7 +163,7 @@ def many_jobs(folder: Path, count: int = 200) -> list[str]:
         shown.start(waiting[0], [0], expected_end=now + 300)
         shown.compile(waiting[1], 6)
         shown.start(waiting[1], [1, 2], expected_end=now + 90)
-        shown.change(waiting[2], (COMPILE_STARTED, "compiles", {"attempt": 1}), phase=COMPILING)
+        shown.change(waiting[2], ("compile_started", "compiles", {"attempt": 1}), phase="COMPILING")
         times, reasons = {}, {}
         for place, name in enumerate(waiting[3:]):
             times[name] = (now + 90 + 100.0 * (place // 2), now + 180 + 100.0 * (place // 2))
@@ -209,18 +178,18 @@ def _past(shown: Shown, number: int) -> list[tuple[float, Callable[[], object]]]
     name, turn = name_of(number), number // 2
     cpus = (0,) if number % 2 == 0 else (1, 2) if turn % 3 else (2, 3)
     begin, long = turn * 60.0 + 7 * (number % 2), 30.0 + 9 * (number * 7 % 3)
-    phase = {3: FAILED, 7: CANCELLED}.get(number % 11, SUCCEEDED)
-    reason = {FAILED: "took more than its memory of 2 GB", CANCELLED: "cancelled by its owner"}.get(phase, "")
-    compiling = (COMPILE_STARTED, "compiles", {"attempt": 1})
+    phase = {3: "FAILED", 7: "CANCELLED"}.get(number % 11, "SUCCEEDED")
+    reason = {"FAILED": "took more than its memory of 2 GB", "CANCELLED": "cancelled by its owner"}.get(phase, "")
+    compiling = ("compile_started", "compiles", {"attempt": 1})
     steps: list[tuple[float, Callable[[], object]]] = [
         (begin - 30.0, lambda: _submit(shown, number)),
-        (begin - 20.0, lambda: shown.change(name, compiling, phase=COMPILING)),
-        (begin - 12.0, lambda: shown.change(name, (COMPILED, "compiled", {}), phase=QUEUED, stage=EXECUTE)),
+        (begin - 20.0, lambda: shown.change(name, compiling, phase="COMPILING")),
+        (begin - 12.0, lambda: shown.change(name, ("compiled", "compiled", {}), phase="QUEUED", stage="execute")),
         (begin, lambda: shown.start(name, cpus)),
         (begin + long, lambda: shown.end(name, phase, reason, exit_code=0)),
     ]
     if number % 17 == 5 or number % 23 == 6:
-        kind, text = (PREEMPTED, "makes room for a p1 job") if number % 17 == 5 else (CRASHED, "died by SIGKILL")
+        kind, text = ("preempted", "makes room for a p1 job") if number % 17 == 5 else ("crashed", "died by SIGKILL")
         steps += [
             (begin + long / 3, lambda: shown.stop(name, kind, text)),
             (begin + long / 2, lambda: shown.start(name, cpus)),

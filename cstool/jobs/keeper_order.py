@@ -22,6 +22,7 @@ class Order(NamedTuple):
         group: folder of the control group that guards its memory; "" where the keeper does
         grace_s: what was asked to stop for its disk or its time may go on for so long [s]
         record_s: so long it tries to record the end on a full disk [s]
+        tick_s: so often it looks at the run [s]
     """
 
     command: list[str]
@@ -37,3 +38,4 @@ class Order(NamedTuple):
     group: str = ""
     grace_s: float = 120.0
     record_s: float = 120.0
+    tick_s: float = 0.1

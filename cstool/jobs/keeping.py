@@ -33,6 +33,8 @@ HELD = keeper.HELD
 """exit code of a keeper that did nothing: another one is at it, or the attempt began already"""
 LOG_LIMIT_BYTES = 2**24
 """what each of a job's logs may grow to before it begins anew; the text before that is kept [bytes]"""
+TICK_S = 0.1
+"""how often a keeper looks at its run [s]"""
 MEMORY_VARIABLE = "CSTOOL_MEMORY"
 """tells a run what it may take [bytes]"""
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -163,6 +165,7 @@ def start(
             "log_limit_bytes": LOG_LIMIT_BYTES,
             "user": whose,
             "group": "" if group is None else str(group),
+            "tick_s": TICK_S,
         },
     )
     return started

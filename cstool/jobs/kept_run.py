@@ -19,7 +19,6 @@ from cstool.jobs.limited_log import LimitedLog
 from cstool.jobs.run_start import STOPS, become_subreaper, start_run
 from cstool.jobs.watching import Memory, Tree, disk_bytes
 
-TICK_S = 0.1
 DISK_TICK_S = 2.0
 _DISK_SHARE = 0.02
 """at most this share of the time goes into looking at the disk"""
@@ -121,7 +120,7 @@ class Run:
 
     def _has_ended(self) -> bool:
         """Wait for a moment, or until something happens; what ended stays as it is until `keep` is done with it."""
-        came = signal.sigtimedwait(STOPS | {signal.SIGCHLD}, TICK_S)
+        came = signal.sigtimedwait(STOPS | {signal.SIGCHLD}, self._order.tick_s)
         if os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return True
         if came is not None and came.si_signo in STOPS:

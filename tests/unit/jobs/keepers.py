@@ -16,11 +16,13 @@ from unittest import mock
 
 from cstool.jobs import keeping, records
 from cstool.jobs.groups import Groups
-from cstool.jobs.job import EXECUTE, JobOrder, Needs
+from cstool.jobs.job import EXECUTE, Needs
 from cstool.jobs.job_folder import JobFolder
 from cstool.jobs.keeping import End, Kept
 from tests.patience import PATIENCE_S, wait_until
+from tests.unit.jobs.queues import an_order
 
+TICK_S = 0.005
 NEEDS = Needs(cores=1, memory_bytes=2**30, disk_bytes=2**30, systems=1)
 STOPS_WELL = """
 import os, signal, sys, time
@@ -39,28 +41,6 @@ while True: time.sleep(0.01)
 def python(script: str, program: str = sys.executable) -> list[str]:
     """Return the command of a script; it starts fast, as it has the standard library alone."""
     return [program, "-I", "-S", "-c", script]
-
-
-def make_order(model_dir: Path, **changes: Any) -> JobOrder:
-    """Return an order of which a keeper needs next to nothing."""
-    order = JobOrder(
-        typed=("cstool", "run"),
-        program=("cstool",),
-        run_words=("run",),
-        compile_words=("compile",),
-        params="",
-        params_file="params.yaml",
-        working_dir=Path("/"),
-        environment={},
-        model="gpt2",
-        mode="train",
-        model_dir=model_dir,
-        compile_dir=model_dir,
-        compile_key="",
-        max_steps=None,
-        needs=NEEDS,
-    )
-    return replace(order, **changes)
 
 
 class KeptJob:
@@ -85,13 +65,12 @@ class KeptJob:
         **needs: Any,
     ) -> subprocess.Popen[bytes]:
         """Start a keeper as a supervisor does, with no control groups but those that are given."""
-        with mock.patch.object(keeping, "_groups", return_value=groups):
+        usual = {"working_dir": Path("/"), "environment": {}, "model_dir": self.model_dir}
+        command = python(script) if isinstance(script, str) else script
+        with mock.patch.multiple(keeping, _groups=lambda: groups, TICK_S=TICK_S):
             keeper = keeping.start(
-                self.folder,
-                make_order(self.model_dir, **order or {}),
-                stage,
-                attempt,
-                command=python(script) if isinstance(script, str) else script,
+                *(self.folder, an_order(**{**usual, **(order or {})}), stage, attempt),
+                command=command,
                 cpus=cpus,
                 needs=replace(NEEDS, **needs),
                 user=user,
@@ -108,16 +87,14 @@ class KeptJob:
         self.keepers.append(keeper)
         assert keeper.stdin is not None
         with keeper.stdin as stream:
-            order = {"command": python(script), "cwd": "/", "environment": {}, "cpus": [], **changes}
+            order = {"command": python(script), "cwd": "/", "environment": {}, "cpus": [], "tick_s": TICK_S, **changes}
             stream.write(json.dumps(order).encode())
         return keeper
 
     def look(self, attempt: int = 1, stage: str = EXECUTE) -> Kept:
-        """Return what is known of an attempt."""
         return keeping.look(self.folder, stage, attempt)
 
     def ask(self, what: str, attempt: int = 1) -> None:
-        """Have an attempt stopped."""
         keeping.ask(self.folder, EXECUTE, attempt, what)
 
     def end(self, attempt: int = 1, stage: str = EXECUTE, code: int = 0) -> End:
@@ -129,18 +106,16 @@ class KeptJob:
         return found.end
 
     def run(self, script: str | Sequence[str], **options: Any) -> End:
-        """Start and wait."""
         self.start(script, **options)
         return self.end(options.get("attempt", 1), options.get("stage", EXECUTE))
 
     def text(self, name: str = "out") -> str:
-        """Return what is in a file of the folder; empty where there is none."""
+        """Return the text of a file of the folder; empty where there is none."""
         with suppress(FileNotFoundError):
             return (self.folder.path / name).read_text()
         return ""
 
     def wait_for(self, words: str, name: str = "out") -> None:
-        """Wait until a log has some words."""
         wait_until(lambda: words in self.text(name), f"no {words!r} in {name}")
 
     def holders(self) -> list[int]:
@@ -153,8 +128,10 @@ class KeptJob:
         wait_until(lambda: bool({*self.holders()} - keepers), "no run")
         return next(iter({*self.holders()} - keepers))
 
-    def close(self) -> None:
-        """End what is left."""
+    def __enter__(self) -> KeptJob:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         for keeper in self.keepers:
             if keeper.poll() is None:
                 keeper.kill()
