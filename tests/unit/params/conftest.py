@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,16 @@ def changed(changes: dict[str, Any]) -> str:
     return yaml.safe_dump(data, sort_keys=False)
 
 
-def told(message: str, section: str = "") -> str:
-    """Return a whole message of its short form: a line begins with its number in the file, @ stands for the section."""
+def told(message: str, section: str = "", **words: str) -> str:
+    """Return a whole message of its short form: a line begins with its number in the file, @ stands for the section.
+
+    Args:
+        message: in its short form
+        section: what @ stands for
+        words: what else stands for longer texts
+    """
+    for word, text in words.items():
+        message = message.replace(word, text)
     return re.sub(r"^(?=\d+: )", "x.yaml:", message, flags=re.MULTILINE).replace("@", section)
 
 
@@ -63,6 +72,27 @@ def cases(table: str) -> list[tuple[Any, str]]:
         lines = re.sub(r"\n {8}", " ", message).split("\n")
         found.append((parse_value(value, value), "\n".join(line.strip() for line in lines).strip()))
     return found
+
+
+def meanings(table: str) -> list[tuple[Any, Any]]:
+    """Values, each with what becomes of it: `cases` whose right side is YAML as well."""
+    return [(value, parse_value(expected, expected)) for value, expected in cases(table)]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as YAML has it: a path as text, a section as it is dumped."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return value.dump() if hasattr(value, "dump") else value
+
+
+def attributes(found: Any, expected: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an object that are expected of it, by dotted names."""
+    return {name: plain(attrgetter(name)(found)) for name in expected}
 
 
 @pytest.fixture
@@ -94,3 +124,18 @@ def failure(load) -> Failure:
         return str(caught.value)
 
     return _failure
+
+
+@pytest.fixture
+def means(load, folder) -> Callable[..., None]:
+    """Check attributes of what is loaded; `no_effect` are notes that say so, DIR is the folder of the file."""
+
+    def _means(content: str | dict[str, Any], expected: dict[str, Any], **options: Any) -> None:
+        if "no_effect" in expected:
+            notes = [f"trainer.{key}: accepted, no effect" for key in expected["no_effect"]]
+            expected = {**expected, "notes": notes}
+            del expected["no_effect"]
+        expected = yaml.safe_load(yaml.safe_dump(expected).replace("DIR", str(folder)))
+        assert attributes(load(content, **options), expected) == expected
+
+    return _means

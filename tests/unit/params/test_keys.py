@@ -1,7 +1,7 @@
 """The tables of all keys, held against what loading does with each of them."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,29 +22,33 @@ from cstool.params.sections.sparsity import CyclingShare
 from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
 from cstool.params.sections.vision_loaders import ImageLoaderParams, TransformParams
 from cstool.yaml_lines.section import Section
-from tests.unit.params.conftest import SMALL
+from tests.unit.params.conftest import SMALL, put
 
 TABLES = key_tables()
-LISTED = [(place, key) for table in TABLES for place in table.places for key in table.keys]
-
 
 NEEDED: dict[str, dict[str, Any]] = {"trainer.init.sparsity.update": {"freq": 1}}
 """what must stand beside other keys of a place for them to be looked at"""
 
 
-def file_with(place: str, name: str, value: Any) -> str:
-    """Return the small file with one key set at a place of the tables."""
+def wrong(key: KeyFate) -> Any:
+    """Return a value that no key of this kind takes."""
+    return 5 if key.values.startswith("a mapping") else {"unheard_of": [1]}
+
+
+def file_with(place: str, keys: Sequence[KeyFate]) -> str:
+    """Return the small file with keys set at a place of the tables, in a list each in an entry of its own."""
     where, _, kind = place.rstrip(")").partition(" (")
-    *inside, last = name.split(".")
-    content: Any = {last: value}
-    for part in reversed(inside):
-        content = {part: content}
-    if kind:
-        selector, _, names = kind.partition(": ")
-        content = {selector: names.split(", ")[0], **content}
-    content = {**({} if name == "steps" else NEEDED.get(where, {})), **content}
-    for part in reversed(where.split(".")):
-        content = [content] if part == "*" else {part: content}
+    selector, _, names = kind.partition(": ")
+    chosen = {selector: names.split(", ")[0]} if kind else {}
+    in_list = where.endswith(".*")
+    entries: list[dict[str, Any]] = []
+    for key in keys:
+        content = {} if key.name == "steps" else copy.deepcopy(NEEDED.get(where, {}))
+        put(content, key.name, wrong(key)) if in_list else content.update({key.name: wrong(key)})
+        entries.append({**chosen, **content})
+    filled: Any = entries if in_list else {name: value for entry in entries for name, value in entry.items()}
+    for part in reversed(where.removesuffix(".*").split(".")):
+        filled = [filled] if part == "*" else {part: filled}
     data = copy.deepcopy(SMALL)
     section = where.removeprefix("trainer.init.model.").partition(".")[0]
     if "." not in section and section not in DecoderParams.field_keys():
@@ -54,7 +58,7 @@ def file_with(place: str, name: str, value: Any) -> str:
             data["trainer"]["init"]["model"]["policy_model"] = {"name": "gpt2"}
     if where.startswith("trainer.init.optimizer"):
         del data["trainer"]["init"]["optimizer"]
-    return yaml.safe_dump(merged(data, content))
+    return yaml.safe_dump(merged(data, filled))
 
 
 def merged(below: Any, above: Any) -> Any:
@@ -63,41 +67,49 @@ def merged(below: Any, above: Any) -> Any:
     return {name: merged(below.get(name), above.get(name, below.get(name))) for name in {**below, **above}}
 
 
-def messages_on(load, place: str, key: KeyFate) -> list[str]:
-    """Return what loading says of the key, or of what is below it, when its value is one that no key takes."""
-    wrong = 5 if key.values.startswith("a mapping") else {"unheard_of": [1]}
-    dotted = f"{place.partition(' ')[0].replace('*', '0')}.{key.name}"
-    return messages_with(load, file_with(place, key.name, wrong), dotted)
+def messages_on(load, place: str, *keys: KeyFate) -> list[list[str]]:
+    """Return what loading says of each of the keys, or of what is below it, when their values are wrong."""
+    where = place.partition(" ")[0]
+    inner, last = where.removesuffix(".*").replace("*", "0"), where.endswith(".*")
+    dotted = [f"{inner}.{number}.{key.name}" if last else f"{inner}.{key.name}" for number, key in enumerate(keys)]
+    return messages_with(load, file_with(place, keys), dotted)
 
 
-def messages_with(load, text: str, dotted: str) -> list[str]:
+def messages_with(load, text: str, dotted: Sequence[str]) -> list[list[str]]:
     try:
         load(text)
     except ParamsError as error:
         texts = [message.split(": ", 1)[1] for message, _ in error.problems]
-        return [text for text in texts if any(f"{word.rstrip(':')}.".startswith(f"{dotted}.") for word in text.split())]
-    return []
+        words = [(text, [f"{word.rstrip(':')}." for word in text.split()]) for text in texts]
+        return [[t for t, found in words if any(word.startswith(f"{key}.") for word in found)] for key in dotted]
+    return [[] for _ in dotted]
 
 
-@pytest.mark.parametrize(("place", "key"), LISTED, ids=[f"{place}.{key.name}" for place, key in LISTED])
-def test_every_key_has_the_fate_that_the_table_says(load, place, key):
-    found = messages_on(load, place, key)
+def has_fate(key: KeyFate, found: list[str]) -> bool:
+    """Whether what loading says of a key whose value is wrong is what the table says of it."""
     match key.fate:
         case "noted":
-            assert (found == []) == (key.values.partition(";")[0] == "any")
+            return (found == []) == (key.values.partition(";")[0] == "any")
         case "refused":
-            assert found != []
-            assert all(text.startswith("not supported: ") for text in found)
-        case "acted on" | "see below":
-            assert found != []
-            assert not any(text.endswith(f".{key.name} is not a known key") for text in found)
+            return found != [] and all(text.startswith("not supported: ") for text in found)
+        case _:
+            return found != [] and not any(text.endswith(f".{key.name} is not a known key") for text in found)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.places[0])
+def test_every_key_has_the_fate_that_the_table_says(load, table):
+    """All keys of a place are wrong at once; those that another one hides are then wrong alone."""
+    for place in table.places:
+        told = messages_on(load, place, *table.keys)
+        alone = [key for key, found in zip(table.keys, told, strict=True) if not (any(told) and has_fate(key, found))]
+        assert [key for key in alone if not has_fate(key, *messages_on(load, place, key))] == [], place
 
 
 def test_a_key_in_no_table_is_refused_as_unknown(load):
     unknown = KeyFate("unheard_of", "", "")
     for table in TABLES:
         for place in table.places:
-            (found,) = messages_on(load, place, unknown)
+            [[found]] = messages_on(load, place, unknown)
             assert found.endswith(("unheard_of is not a known key", "unheard_of is not a known name")), place
 
 
@@ -110,14 +122,10 @@ def sections(above: type[Section] = Section) -> Iterator[type[Section]]:
 SECTIONS = sorted((s for s in sections() if s.__module__.startswith("cstool.params.")), key=lambda s: s.__name__)
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_no_key_both_has_an_effect_and_has_none(section):
-    assert section.without_effect.isdisjoint([*section.field_keys(), *section.supported])
-
-
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_another_name_leads_to_a_field(section):
-    assert set(section.other_names.values()) <= set(section.field_keys())
+def test_no_key_both_has_an_effect_and_has_none_and_another_name_leads_to_a_field():
+    for section in SECTIONS:
+        assert section.without_effect.isdisjoint([*section.field_keys(), *section.supported]), section
+        assert set(section.other_names.values()) <= set(section.field_keys()), section
 
 
 NO_MAPPINGS = {Optimizer, Schedule, _Cosine, _Decay, CyclingShare, AttentionRules, EncoderParams, FineTunedParams}
@@ -156,43 +164,49 @@ LEGACY: dict[str, Any] = {
     "train_input": SMALL["trainer"]["fit"]["train_dataloader"],
     "runconfig": {},
 }
-LEGACY_ROWS = [(table.places[0], key) for table in legacy_tables() for key in table.keys]
 
 
-def legacy_file_with(place: str, name: str, value: Any) -> str:
+def legacy_file_with(place: str, keys: Sequence[KeyFate]) -> str:
     data = copy.deepcopy(LEGACY)
-    if place == "sections":
-        data[name] = value
-    elif name == "main_scheduler":
-        data["optimizer"]["learning_rate"] = [{"scheduler": "Constant", name: value}] * 2
-    elif place == "optimizer.learning_rate":
-        data["optimizer"]["learning_rate"] = {"scheduler": "Linear", name: value}
-    else:
-        data.setdefault(place, {})[name] = value
-        if name.startswith("beta"):
-            data["optimizer"] |= {"beta1": value, "beta2": value}
+    for key in keys:
+        value = {"unheard_of": [1]}
+        if place == "sections":
+            data[key.name] = value
+        elif key.name == "main_scheduler":
+            data["optimizer"]["learning_rate"] = [{"scheduler": "Constant", key.name: value}] * 2
+        elif place == "optimizer.learning_rate":
+            data["optimizer"]["learning_rate"] = {"scheduler": "Linear", key.name: value}
+        else:
+            data.setdefault(place, {})[key.name] = value
+            if key.name.startswith("beta"):
+                data["optimizer"] |= {"beta1": value, "beta2": value}
     return yaml.safe_dump(data)
 
 
-@pytest.mark.parametrize(("place", "key"), LEGACY_ROWS, ids=[f"{place}.{key.name}" for place, key in LEGACY_ROWS])
-def test_every_key_of_the_older_layout_has_the_fate_that_the_table_says(load, place, key):
-    below = f"{place}.0" if key.name == "main_scheduler" else place
-    dotted = key.name if place == "sections" else f"{below}.{key.name}"
-    found = messages_with(load, legacy_file_with(place, key.name, {"unheard_of": [1]}), dotted)
-    match key.fate:
-        case "noted":
-            assert not any(text.endswith(f"{key.name} is not a known key") for text in found)
-            if key.values == "any":
-                assert found == []
-        case "refused":
-            assert found != []
-            assert all(text.startswith("not supported: ") for text in found)
-        case "acted on" | "see below":
-            assert found != []
+def legacy_messages(load, place: str, *keys: KeyFate) -> list[list[str]]:
+    dotted = [f"{place}.0.{key.name}" if key.name == "main_scheduler" else f"{place}.{key.name}" for key in keys]
+    return messages_with(load, legacy_file_with(place, keys), [key.removeprefix("sections.") for key in dotted])
+
+
+def has_legacy_fate(key: KeyFate, found: list[str]) -> bool:
+    if key.fate == "noted":
+        return not any(text.endswith(f"{key.name} is not a known key") for text in found) and (
+            found == [] or key.values != "any"
+        )
+    return found != [] and (key.fate != "refused" or all(text.startswith("not supported: ") for text in found))
+
+
+@pytest.mark.parametrize("table", legacy_tables(), ids=lambda table: table.places[0])
+def test_every_key_of_the_older_layout_has_the_fate_that_the_table_says(load, table):
+    [place] = table.places
+    told = legacy_messages(load, place, *table.keys)
+    alone = [
+        key for key, found in zip(table.keys, told, strict=True) if not (any(told) and has_legacy_fate(key, found))
+    ]
+    assert [key for key in alone if not has_legacy_fate(key, *legacy_messages(load, place, key))] == []
 
 
 def test_a_key_that_moved_is_as_another_one_that_is_listed():
-    listed = {f"{place.partition(' ')[0]}.{key.name}" for place, key in LISTED}
-    for _, key in LEGACY_ROWS:
-        if key.values.startswith("as ") and ".callbacks." not in key.values:
-            assert key.values.removeprefix("as ") in listed
+    listed = {f"{place.partition(' ')[0]}.{key.name}" for t in TABLES for place in t.places for key in t.keys}
+    moved = [key.values for table in legacy_tables() for key in table.keys if key.values.startswith("as ")]
+    assert {values.removeprefix("as ") for values in moved if ".callbacks." not in values} <= listed
