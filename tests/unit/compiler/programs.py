@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import yaml
 
+from cstool.compiler import compile_model
 from cstool.compiler.compile import MEMORY_PASSES, run_passes
 from cstool.compiler.program import Pass, Program, Request
 from cstool.compiler.streaming import plan_streaming
-from cstool.ir import Graph, Op, Segment
+from cstool.ir import Artifact, Graph, Op, Segment
 from cstool.optimizers import make_optimizer
 from cstool.params import AdamW, Params, load_params
 from cstool.system import Fabric, System, load_system
@@ -19,6 +21,7 @@ from tests.models import FAMILIES, decoder, fc_mnist
 
 FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
 UP_TO_STREAMING: tuple[Pass, ...] = (*MEMORY_PASSES, plan_streaming)
+ROOT = Path(__file__).parents[3]
 
 
 SMALL_GPT = {
@@ -31,6 +34,13 @@ SMALL_GPT = {
     "max_position_embeddings": 128,
 }
 """section of a GPT with two layers"""
+
+
+@cache
+def stock(name: str, system: str = "cs2", overrides: tuple[str, ...] = (), **asked: Any) -> Artifact:
+    """Return the artifact of a params file of the project; it is compiled once for all tests."""
+    params = load_params(ROOT / "params" / f"{name}.yaml", overrides=overrides)
+    return compile_model(params, load_system(system), **asked)
 
 
 def written_params(file: Path, model: Mapping[str, Any], *, batch_size: int = 48, **init: Any) -> Params:

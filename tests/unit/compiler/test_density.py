@@ -10,7 +10,7 @@ import pytest
 from cstool.compiler import compile_model, compile_or_load
 from cstool.compiler.density import count_nonzeros, sparsity_notes
 from cstool.errors import ParamsError
-from cstool.ir import Artifact, Graph
+from cstool.ir import Artifact
 from cstool.models import build_graph
 from cstool.params import Params
 from cstool.perf.roofline import kernel_loads
@@ -18,7 +18,6 @@ from cstool.perf.wafer import useful_flops, zero_weights
 from cstool.system import load_system
 from tests.unit.compiler.programs import SMALL_GPT, written_params
 
-Make = Callable[..., Params]
 CS2 = load_system("cs2")
 LAYER = {
     "self_attn.proj_q_dense_layer": (64, 64),
@@ -28,15 +27,15 @@ LAYER = {
     "ffn.ffn.0.linear_layer": (256, 64),
     "ffn.ffn.1.linear_layer": (64, 256),
 }
-"""matrices of a layer; of 49,152 elements together"""
+"""matrices of a layer"""
+ELEMENTS = sum(rows * columns for rows, columns in LAYER.values())
 FFN = ("ffn.ffn.0.linear_layer", "ffn.ffn.1.linear_layer")
-ELEMENTS = 4 * 64 * 64 + 2 * 256 * 64
 RISING = {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.5, "slope": 0.01}}
 FALLING = {"algorithm": "set", "sparsity": [0.875, 0.75, 0.5], "update": {"freq": 4}}
 
 
 @pytest.fixture
-def params(tmp_path) -> Make:
+def params(tmp_path) -> Callable[..., Params]:
     """Params of a small decoder of two layers with these groups of sparsity."""
 
     def make(*groups: dict[str, Any], max_steps: int = 10) -> Params:
@@ -46,40 +45,30 @@ def params(tmp_path) -> Make:
     return make
 
 
-def graph_of(params: Params) -> Graph:
-    return build_graph(params.model, 128)
-
-
 def counted(params: Params) -> dict[str, int]:
     """What is counted of the matrices of a layer; the other segments have nothing sparse."""
-    found = count_nonzeros(params, graph_of(params))
-    first, layer, last = found
-    assert not first
-    assert not last
+    first, layer, last = count_nonzeros(params, build_graph(params.model, 128))
+    assert (dict(first), dict(last)) == ({}, {})
     prefix, ending = "transformer_decoder.layers.{n}.", ".weight"
     return {name.removeprefix(prefix).removesuffix(ending): count for name, count in layer.items()}
 
 
-def test_a_static_share_leaves_the_rest_of_each_matrix(params):
-    assert counted(params({"sparsity": 0.75})) == {name: rows * columns // 4 for name, (rows, columns) in LAYER.items()}
-
-
-def test_without_sparsity_nothing_is_counted(params):
-    assert count_nonzeros(params(), graph_of(params())) == ()
-    assert counted(params({"sparsity": 0.0})) == {}
-
-
 def test_layers_that_differ_count_with_their_mean(params):
-    """A quarter of layer 0 and all of layer 1; then an eighth of it."""
+    """A quarter of layer 0 and all of layer 1; then an eighth of it. A group that matches nothing is an error."""
     found = counted(params({"sparsity": 0.75, "param_filter": "*layers.0.ffn*.weight"}))
     assert found == dict.fromkeys(FFN, 256 * 64 * 5 // 8)
     groups = [{"sparsity": s, "param_filter": f"*layers.{n}.ffn*.weight"} for n, s in enumerate((0.75, 0.875))]
     assert counted(params(*groups)) == dict.fromkeys(FFN, 256 * 64 * 3 // 16)
+    assert count_nonzeros(params(), build_graph(params().model, 128)) == ()
+    with pytest.raises(ParamsError, match=r"nothing"):
+        compile_model(params({"sparsity": 0.5, "param_filter": "*nothing*"}), CS2)
 
 
 @pytest.mark.parametrize(
     ("group", "max_steps", "share"),
     [
+        ({"sparsity": 0.75}, 9, 0.25),
+        ({"sparsity": 0.0}, 9, None),
         # The densest of what updates reach before the run ends: 0.875, then 0.75 after step 4, 0.5 after step 8.
         (FALLING, 4, 0.25),
         (FALLING, 3, 0.125),
@@ -97,12 +86,6 @@ def test_what_changes_counts_with_the_most_that_it_keeps(params, group, max_step
     assert counted(params(group, max_steps=max_steps)) == expected
 
 
-def test_a_group_that_matches_nothing_is_an_error(params):
-    wrong = params({"sparsity": 0.5, "param_filter": "*nothing*"})
-    with pytest.raises(ParamsError, match=r"nothing"):
-        compile_model(wrong, CS2)
-
-
 # What is compiled.
 
 
@@ -111,48 +94,42 @@ def streamed(params: Params) -> Artifact:
 
 
 def test_of_a_sparse_model_the_non_zeros_are_streamed_each_with_its_place(params):
-    dense, sparse = streamed(params()), streamed(params({"sparsity": 0.875}))
+    dense, sparse = (streamed(p).streaming for p in (params(), params({"sparsity": 0.875})))
     total = {"weight_count": 0, "stream_bytes": 0, "gradient_bytes": 0}
-    for old, new in zip(dense.streaming.kernels[1], sparse.streaming.kernels[1], strict=True):
+    for old, new in zip(dense.kernels[1], sparse.kernels[1], strict=True):
         for name in total:
             total[name] += getattr(old, name) - getattr(new, name)
         assert new.cycles.forward.cycles <= old.cycles.forward.cycles
     # An eighth is kept: 4 bytes in and 4 out of each, where 2 came and 4 left of all.
-    assert total["weight_count"] == ELEMENTS * 7 // 8
-    assert total["stream_bytes"] == 2 * ELEMENTS - 4 * ELEMENTS // 8
-    assert total["gradient_bytes"] == 4 * ELEMENTS * 7 // 8
+    saved = {"weight_count": 7, "stream_bytes": 2 * 8 - 4, "gradient_bytes": 4 * 7}
+    assert total == {name: ELEMENTS // 8 * eighths for name, eighths in saved.items()}
     # Embeddings, their positions and the output layer are dense.
     for n in (0, 2):
-        counts = [[kernel.weight_count for kernel in plan.kernels[n]] for plan in (dense.streaming, sparse.streaming)]
-        assert counts[0] == counts[1]
-    assert sparse.streaming.micro_batches == dense.streaming.micro_batches == 1
+        assert [k.weight_count for k in dense.kernels[n]] == [k.weight_count for k in sparse.kernels[n]]
+    assert sparse.micro_batches == dense.micro_batches == 1
     # Two layers, forward and delta.
-    assert dense.streaming.streamed_bytes - sparse.streaming.streamed_bytes == 2 * 2 * total["stream_bytes"]
-    assert dense.streaming.gradient_bytes - sparse.streaming.gradient_bytes == 2 * total["gradient_bytes"]
-    assert sparse.step_cycles < dense.step_cycles
+    assert dense.streamed_bytes - sparse.streamed_bytes == 2 * 2 * total["stream_bytes"]
+    assert dense.gradient_bytes - sparse.gradient_bytes == 2 * total["gradient_bytes"]
 
 
-def test_memoryx_holds_what_is_not_zero_and_where_it_is(params):
-    dense, sparse = streamed(params()).memoryx, streamed(params({"sparsity": 0.75})).memoryx
+def test_memoryx_holds_what_is_not_zero_and_where_it_is_and_zeros_are_no_work(params):
+    """Forward, delta and gradient: three products, of two operations per weight and token. Pipelined keeps zeros."""
+    given = params(), params({"sparsity": 0.75})
+    dense, sparse = map(streamed, given)
     kept, zeros = 2 * ELEMENTS // 4, 2 * ELEMENTS * 3 // 4
-    assert dense.weights_bytes - sparse.weights_bytes == 4 * zeros - 4 * kept
-    assert dense.optimizer_bytes - sparse.optimizer_bytes == 2 * 4 * zeros
-    assert dense.gradient_bytes - sparse.gradient_bytes == 4 * zeros
-
-
-def test_zeros_are_no_work(params):
-    """Forward, delta and gradient: three products, of two operations per weight and token."""
-    dense, sparse = streamed(params()), streamed(params({"sparsity": 0.75}))
-    zeros = 2 * ELEMENTS * 3 // 4
+    assert dense.memoryx.weights_bytes - sparse.memoryx.weights_bytes == 4 * zeros - 4 * kept
+    assert dense.memoryx.optimizer_bytes - sparse.memoryx.optimizer_bytes == 2 * 4 * zeros
+    assert dense.memoryx.gradient_bytes - sparse.memoryx.gradient_bytes == 4 * zeros
     assert useful_flops(dense) - useful_flops(sparse) == 48 * 128 * zeros * 3 * 2
-
-
-MOE = {**SMALL_GPT, "moe": {"num_experts": 4, "top_k": 1}}
+    assert sparse.step_cycles < dense.step_cycles
+    dense, sparse = (compile_model(p, CS2, execution_mode="pipelined") for p in given)
+    assert (dense.pipelined, dense.step_cycles) == (sparse.pipelined, sparse.step_cycles)
 
 
 def test_a_token_meets_the_zeros_of_the_experts_that_it_chose(tmp_path):
     """Of four experts one; three quarters of its matrices are zero, as of those of attention."""
-    dense, sparse = (streamed(written_params(tmp_path / f"{share}.yaml", MOE, sparsity=share)) for share in (0.0, 0.75))
+    model = {**SMALL_GPT, "moe": {"num_experts": 4, "top_k": 1}}
+    dense, sparse = (streamed(written_params(tmp_path / "x.yaml", model, sparsity=share)) for share in (0.0, 0.75))
     of_attention, of_experts = (2 * elements * 3 // 4 for elements in (4 * 64 * 64, 4 * 2 * 256 * 64))
     assert useful_flops(dense) - useful_flops(sparse) == 48 * 128 * (of_attention + of_experts // 4) * 3 * 2
     assert zero_weights(sparse) == of_attention + of_experts
@@ -162,12 +139,6 @@ def test_a_token_meets_the_zeros_of_the_experts_that_it_chose(tmp_path):
     experts = [key for key in loads[0] if "experts" in key[0]]
     assert len(experts) == 2 * 3
     assert all(loads[1][key] == loads[0][key] // 4 for key in experts)
-
-
-def test_pipelined_keeps_zeros(params):
-    dense, sparse = (compile_model(p, CS2, execution_mode="pipelined") for p in (params(), params({"sparsity": 0.75})))
-    assert dense.pipelined == sparse.pipelined
-    assert dense.step_cycles == sparse.step_cycles
 
 
 def test_a_sparse_model_is_kept_beside_the_dense_one(params, tmp_path, caplog):
@@ -188,6 +159,9 @@ def test_a_sparse_model_is_kept_beside_the_dense_one(params, tmp_path, caplog):
 # What is said.
 
 
+NO_GAIN = "sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them"
+
+
 @pytest.mark.parametrize(
     ("groups", "notes"),
     [
@@ -202,10 +176,7 @@ def test_a_sparse_model_is_kept_beside_the_dense_one(params, tmp_path, caplog):
             ["sparsity is modelled as dense: how many weights are zero with from_zeros is not known before the run"],
         ),
         (
-            [
-                {**FALLING, "param_filter": "*ffn*.weight"},
-                {**FALLING, "update": {"freq": 4, "start": 4}},
-            ],
+            [{**FALLING, "param_filter": "*ffn*.weight"}, {**FALLING, "update": {"freq": 4, "start": 4}}],
             [
                 "sparsity.0 changes over the run; modelled with the most that it keeps, 50.0% of its weights",
                 "sparsity.1 is modelled as dense: training starts without zeros",
@@ -217,7 +188,4 @@ def test_what_is_modelled_is_said_where_the_share_does_not_say_it(params, groups
     made = params(*groups)
     assert sparsity_notes(made, streamed(made)) == notes
     pipelined = compile_model(made, CS2, execution_mode="pipelined")
-    assert sparsity_notes(made, pipelined) == [
-        "sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them"
-    ]
-    assert sparsity_notes(params(), pipelined) == []
+    assert (sparsity_notes(made, pipelined), sparsity_notes(params(), pipelined)) == ([NO_GAIN], [])

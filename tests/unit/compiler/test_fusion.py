@@ -1,18 +1,20 @@
 """Kernels: every op in one of them, in the order of the stream, around one anchor; what they read and make."""
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.compiler.compile import KERNEL_PASSES
+from cstool.compiler.compile import KERNEL_PASSES, PASSES, run_passes
 from cstool.compiler.fusion import group_ops, match_kernels
-from cstool.compiler.program import op_of, outer_reads
+from cstool.compiler.program import Program, op_of, outer_reads
 from cstool.compiler.text import program_text
 from cstool.ir import Graph, KernelKind, Loss, Op, OpKind, Segment, Tensor, rules_of
-from tests.unit.compiler.programs import FAMILY_NAMES, compiled, every_family
+from tests.models import decoder
+from tests.unit.compiler.programs import FAMILY_NAMES, a_request, compiled, every_family, small_system
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -38,35 +40,29 @@ def test_what_kernels_read_and_make_is_what_crosses_between_them(family):
     """Against all repetitions written out: an activation is made for others just where another kernel reads it."""
     graph = every_family()[family]
     program = compiled(graph, KERNEL_PASSES)
-    kernel_of: dict[str, tuple[str, int]] = {}
-    for number, (segment, kernels) in enumerate(zip(graph.segments, program.kernels, strict=True)):
-        for repetition in range(segment.count):
-            for kernel in kernels:
-                for name in kernel.ops:
-                    kernel_of[segment.name_of(name, repetition)] = (kernel.name, 100 * number + repetition)
-    crossing: dict[tuple[str, int], set[str]] = {}
-    incoming: dict[tuple[str, int], set[str]] = {}
+    found = {
+        (number, repetition, kernel.name): [
+            {segment.name_of(name, repetition) for name in names} for names in (kernel.ops, kernel.reads, kernel.makes)
+        ]
+        for number, (segment, kernels) in enumerate(zip(graph.segments, program.kernels, strict=True))
+        for repetition in range(segment.count)
+        for kernel in kernels
+    }
+    kernel_of = {op: where for where, (ops, _, _) in found.items() for op in ops}
     maker = {name: kernel_of[op.name] for op in graph.ops for name in op.outputs}
+    crossing, incoming = defaultdict(set), defaultdict(set)
     for op in graph.ops:
         for name in op.inputs:
             if maker.get(name) != kernel_of[op.name]:
-                incoming.setdefault(kernel_of[op.name], set()).add(name)
-                if name in maker:
-                    crossing.setdefault(maker[name], set()).add(name)
+                incoming[kernel_of[op.name]].add(name)
+                crossing[maker.get(name)].add(name)
     for loss in graph.losses:
-        crossing.setdefault(maker[loss.name], set()).add(loss.name)
-    for number, (segment, kernels) in enumerate(zip(graph.segments, program.kernels, strict=True)):
-        for repetition in range(segment.count):
-            for kernel in kernels:
-                where = kernel.name, 100 * number + repetition
-                assert {segment.name_of(name, repetition) for name in kernel.makes} == crossing.get(where, set())
-                assert {segment.name_of(name, repetition) for name in kernel.reads} == incoming[where]
+        crossing[maker[loss.name]].add(loss.name)
+    for where, (_, reads, makes) in found.items():
+        assert (reads, makes) == (incoming[where], crossing[where])
 
 
-KINDS = st.lists(st.sampled_from(list(OpKind)), max_size=12)
-
-
-@given(KINDS, st.data())
+@given(st.lists(st.sampled_from(list(OpKind)), max_size=12), st.data())
 def test_any_run_of_ops_is_cut_into_runs(kinds, data):
     ops = []
     for n, kind in enumerate(kinds):
@@ -111,6 +107,23 @@ def test_a_kernel_of_two_kinds_is_refused():
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "falcon, one norm", "gemma2", "bloom", "fc_mnist"])
 def test_kernels_in_words(family, golden):
-    graph: Graph = every_family(layers=2)[family]
     name = family.replace(", ", "_").replace(" ", "_")
-    golden(f"compiler/kernels_{name}.txt", program_text(compiled(graph, KERNEL_PASSES)))
+    golden(f"compiler/kernels_{name}.txt", program_text(compiled(every_family(layers=2)[family], KERNEL_PASSES)))
+
+
+def test_what_each_pass_adds_in_words(golden):
+    texts: list[tuple[str, str]] = []
+    program = Program(decoder(layers=2), a_request(small_system(40, 60), execution_mode="auto"))
+    run_passes(program, PASSES, lambda name, program: texts.append((name, program_text(program))))
+    assert [name for name, _ in texts] == [each.__name__ for each in PASSES]
+    parts, before = [], ""
+    for name, text in texts:
+        assert text.endswith("\n")
+        assert not text.endswith("\n\n")
+        parts += [f"== {name}", *(line for line in text.splitlines() if line not in before.splitlines())]
+        before = text
+    golden("compiler/print_after_all.txt", "\n".join(parts) + "\n")
+    request = a_request(replace(small_system(8, 8), memoryx=None))
+    assert program_text(compiled(decoder(), PASSES[:-3], request)).splitlines()[-1] == (
+        "weight_streaming does not fit: small: must have MemoryX, from which weights are streamed, got a system without"
+    )

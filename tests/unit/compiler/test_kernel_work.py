@@ -1,8 +1,10 @@
 """What kernels compute: the work of their ops, products of one activation put together."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -14,20 +16,27 @@ from cstool.models import build_graph
 from cstool.models.statistics import count_statistics
 from cstool.params import FcMnistParams
 from cstool.perf.streaming import Stream
-from tests.models import FAMILIES, attentive, decoder, fc_mnist
+from tests.models import FAMILIES, attentive, decoder
 from tests.unit.compiler.programs import FAMILY_NAMES, a_request, compiled, every_family
 
 KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), makes=("y",), weights=())
 
 
-def program_of(graph: Graph) -> Program:
-    return compiled(graph, KERNEL_PASSES)
-
-
 @pytest.fixture(params=FAMILY_NAMES)
 def program(request) -> Program:
     """A model of each family."""
-    return program_of(every_family()[request.param])
+    return compiled(every_family()[request.param], KERNEL_PASSES)
+
+
+def work_of(*work: Any, **changes: Any) -> KernelWork:
+    return replace(KernelWork(KERNEL, work, True, 0, ()), **changes)
+
+
+def layer_works(graph: Graph, counts: Mapping[str, int]) -> tuple[KernelWork, ...]:
+    """The kernels of the layers of a decoder, with the non-zeros of some of its weights."""
+    layer = next(number for number, segment in enumerate(graph.segments) if "layers" in segment.ops[0].name)
+    nonzeros = tuple(MappingProxyType(counts if n == layer else {}) for n in range(len(graph.segments)))
+    return kernel_works(run_passes(Program(graph, a_request(), nonzeros), KERNEL_PASSES, None))[layer]
 
 
 def test_kernels_together_hold_each_weight_where_it_is_used(program):
@@ -74,45 +83,37 @@ def test_only_what_reads_the_batch_passes_no_delta_on(program):
     assert all(set(kernel.reads) - inputs for kernel in with_delta)
 
 
-def test_shapes_in_words():
-    def text(*work: MatMul | Pairs | Lookup | VectorOps) -> str:
-        return KernelWork(KERNEL, work, True, 0, ()).shape_text
-
-    vector = VectorOps(5, 12, 3, 4)
-    assert text(vector, MatMul(2048, 768, 3072)) == "(2,048 tokens, 768 inputs, 3,072 outputs)"
-    assert text(Pairs(2048, 2048, 9, 4096, 1024, 128)) == "(2,048 tokens, queries of 4,096, keys of 1,024)"
+def test_shapes_in_words_and_what_a_kernel_without_products_has():
+    vector, pairs = VectorOps(5, 12, 3, 4), Pairs(2048, 2048, 9, 4096, 1024, 128)
     cross = "(2,048 tokens, queries of 4,096; 77 tokens, keys of 1,024)"
-    assert text(Pairs(2048, 77, 9, 4096, 1024, 128)) == cross
-    assert text(Lookup(2048, 50257, 768), vector) == "(2,048 tokens, a table of 50,257 x 768)"
-    assert text(vector) == "(no products)"
-
-
-def test_what_a_kernel_without_products_has():
-    work = KernelWork(KERNEL, (VectorOps(5, 12, 3, 4),), True, 0, (12, 12))
-    assert (work.inputs, work.outputs, work.weight_elements, work.pairs) == (0, 0, 24, None)
-    pairs = Pairs(4, 4, 10, 8, 4, 4)
-    assert KernelWork(KERNEL, (VectorOps(5, 12, 3, 4), pairs), True, 0, ()).pairs is pairs
+    for work, text in (
+        (work_of(vector, MatMul(2048, 768, 3072)), "(2,048 tokens, 768 inputs, 3,072 outputs)"),
+        (work_of(pairs), "(2,048 tokens, queries of 4,096, keys of 1,024)"),
+        (work_of(replace(pairs, key_tokens=77)), cross),
+        (work_of(Lookup(2048, 50257, 768), vector), "(2,048 tokens, a table of 50,257 x 768)"),
+        (work_of(vector), "(no products)"),
+    ):
+        assert work.shape_text == text
+    bare = work_of(vector, vectors=(12, 12))
+    assert (bare.inputs, bare.outputs, bare.weight_elements, bare.pairs) == (0, 0, 24, None)
+    assert work_of(vector, pairs).pairs is pairs
 
 
 def test_what_a_sparse_kernel_streams():
     """Of 96 weights 10 are not zero: 2 bytes and an index of 2 for each, 2 bytes for each bias."""
     stream = Stream(weight_bytes=2, nonzero_bytes=4, gradient_bytes=4)
     dense = KernelWork(KERNEL, (MatMul(3, 8, 12), VectorOps(3, 12, 1, 1)), True, 96, (12,))
-    assert (dense.streamed_elements, dense.stream_bytes(stream), dense.is_sparse) == (108, 216, False)
     sparse = replace(dense, work=(MatMul(3, 8, 12, nonzeros=10), *dense.work[1:]))
-    assert (sparse.streamed_elements, sparse.stream_bytes(stream), sparse.is_sparse) == (22, 64, True)
-    assert (dense.gradient_elements(5), sparse.gradient_elements(5)) == (108, 22)
+    for work, found in ((dense, (108, 216, False, 108)), (sparse, (22, 64, True, 22))):
+        streamed = work.streamed_elements, work.stream_bytes(stream), work.is_sparse, work.gradient_elements(5)
+        assert streamed == found
     # It has as many matrices as before, where they are kept.
     assert sparse.weight_elements == dense.weight_elements == 108
 
 
 def test_products_put_together_have_the_non_zeros_of_all():
     """Keys and values are dense, queries have 20 of 64."""
-    graph = decoder()
-    layer = next(number for number, segment in enumerate(graph.segments) if "layers" in segment.ops[0].name)
-    query = next(w.name for w in graph.segments[layer].weights if w.name.endswith("proj_q_dense_layer.weight"))
-    nonzeros = tuple(MappingProxyType({query: 20} if number == layer else {}) for number in range(len(graph.segments)))
-    works = kernel_works(run_passes(Program(graph, a_request(), nonzeros), KERNEL_PASSES, None))[layer]
+    works = layer_works(decoder(), {"transformer_decoder.layers.{n}.self_attn.proj_q_dense_layer.weight": 20})
     products = {
         w.kernel.name.rpartition(".")[2]: next(p for p in w.work if isinstance(p, MatMul)) for w in works if w.inputs
     }
@@ -123,11 +124,8 @@ def test_products_put_together_have_the_non_zeros_of_all():
 def test_experts_have_the_non_zeros_of_all_of_them():
     """Of four experts, 16 x 16 each, one has 20 non-zeros in the first matrix and one 30; all else is dense."""
     graph = decoder(**FAMILIES["mixtral"])
-    layer = next(number for number, segment in enumerate(graph.segments) if "layers" in segment.ops[0].name)
-    names = [w.name for w in graph.segments[layer].weights if w.name.endswith(".0.linear_layer.weight")]
-    counts = MappingProxyType(dict(zip(names[1:3], (20, 30), strict=True)))
-    nonzeros = tuple(counts if number == layer else MappingProxyType({}) for number in range(len(graph.segments)))
-    works = kernel_works(run_passes(Program(graph, a_request(), nonzeros), KERNEL_PASSES, None))[layer]
+    names = [w.name for s in graph.segments for w in s.weights if w.name.endswith(".0.linear_layer.weight")]
+    works = layer_works(graph, dict(zip(names[1:3], (20, 30), strict=True)))
     found = [item for work in works for item in work.work if isinstance(item, MatMul) and item.experts > 1]
     size = graph.weights[names[0].replace("{n}", "0")].size
     assert [item.nonzeros for item in found] == [2 * size + 20 + 30 + 4 * size, None]
@@ -135,11 +133,13 @@ def test_experts_have_the_non_zeros_of_all_of_them():
 
 def test_weights_come_again_for_a_delta_or_a_product_that_is_repeated():
     """A network without hidden layers: nothing before the loss wants its delta, but its gradient needs the logits."""
-    (work,) = kernel_works(program_of(build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=()), None)))[0]
-    assert (work.needs_delta, work.streams_for_delta) == (False, True)
-    first, second, _ = kernel_works(program_of(fc_mnist(50, 40)))[0]
-    assert (first.needs_delta, first.streams_for_delta) == (False, False)
-    assert (second.needs_delta, second.streams_for_delta) == (True, True)
+
+    def needs(*sizes: int) -> list[tuple[bool, bool]]:
+        graph = build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=sizes), None)
+        return [(w.needs_delta, w.streams_for_delta) for w in kernel_works(compiled(graph, KERNEL_PASSES))[0]]
+
+    assert needs() == [(False, True)]
+    assert needs(50, 40)[:2] == [(False, False), (True, True)]
 
 
 def test_of_a_tables_gradient_only_the_rows_leave_that_were_asked_for():

@@ -2,16 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from cstool.compiler import compile_model
 from cstool.ir import SramEntry
-from cstool.params import Params, load_params
 from cstool.system import load_system
-from tests.unit.compiler.programs import written_params
+from tests.unit.compiler.programs import ROOT, stock, written_params
 
-PARAMS = Path(__file__).parents[3] / "params"
-PAGE = Path(__file__).parents[3] / "docs" / "sram.md"
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 
 
@@ -23,7 +19,7 @@ def table(entries: Sequence[SramEntry]) -> str:
 
 def test_the_page_says_what_the_compiler_makes(golden, tmp_path):
     cs2 = load_system("cs2")
-    streamed = compile_model(load_params(PARAMS / "gpt3_13b.yaml"), cs2, recompute="needed")
+    streamed = stock("gpt3_13b", recompute="needed")
     plan = streamed.streaming
     per_token = sum(entry.bytes for entry in plan.sram if " token" in entry.arithmetic) // plan.layout.tokens_per_pe
     fixed = sum(entry.bytes for entry in plan.sram if " token" not in entry.arithmetic)
@@ -31,22 +27,18 @@ def test_the_page_says_what_the_compiler_makes(golden, tmp_path):
     assert plan.layout.tokens_per_pe == 3
     assert next_bytes > cs2.pe.sram_bytes
 
-    pipelined = compile_model(
-        load_params(PARAMS / "gpt2_small.yaml"), cs2, execution_mode="pipelined", recompute="needed"
-    )
-    stages = pipelined.pipelined.stages
+    stages = stock("gpt2_small", execution_mode="pipelined", recompute="needed").pipelined.stages
     number = next(n for n, stage in enumerate(stages) if stage.name.endswith("layers.0.ffn.ffn.1.linear_layer"))
     stage = stages[number]
 
-    def two_layers(batch_size: int) -> Params:
-        model = {"name": "fc_mnist", "hidden_sizes": [100_000, 100_000]}
-        return written_params(tmp_path / "wide.yaml", model, batch_size=batch_size)
-
-    wide = compile_model(two_layers(994), cs2, execution_mode="weight_streaming", recompute="needed")
+    model, asked = {"name": "fc_mnist", "hidden_sizes": [100_000, 100_000]}, {"execution_mode": "weight_streaming"}
+    wide, many = (
+        compile_model(written_params(tmp_path / "wide.yaml", model, batch_size=size), cs2, recompute="needed", **asked)
+        for size in (994, 65_536)
+    )
     assert wide.streaming.layout.groups == 1
-    many = compile_model(two_layers(65_536), cs2, execution_mode="weight_streaming", recompute="needed")
 
-    page = PAGE.read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "sram.md").read_text(encoding="utf-8")
     tables = iter([table(plan.sram), table(stage.sram), table(wide.streaming.sram)])
     golden("../../docs/sram.md", TABLE.sub(lambda _: next(tables), page))
     text = " ".join(page.split())
