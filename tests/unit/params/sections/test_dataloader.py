@@ -5,26 +5,34 @@ import re
 import pytest
 
 from cstool.params import data_set_names, load_params
-from tests.unit.params.conftest import cases, told
+from tests.unit.params.conftest import cases, meanings, told
 
 TRAIN = "fit.train_dataloader"
+MEANINGS = meanings("""\
+{} => train_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: [DIR/data/train], batch_size: 8,
+    shuffle: false, shuffle_seed: 1, drop_last: true, split: train, use_vsl: false}
+fit.train_dataloader.data_dir: [b, a] => train_dataloader.data_dir: [DIR/b, DIR/a]
+init.seed: 7 => train_dataloader.shuffle_seed: 7
+{init.seed: 7, fit.train_dataloader.shuffle_seed: 0} => train_dataloader.shuffle_seed: 0
+fit.train_dataloader.drop_last_batch: false => train_dataloader.drop_last: false
+{fit.train_dataloader.num_workers: 8, fit.train_dataloader.prefetch_factor: 10,
+    fit.train_dataloader.persistent_workers: true, fit.train_dataloader.to_float16: true} =>
+    no_effect: [fit.train_dataloader.num_workers, fit.train_dataloader.prefetch_factor,
+        fit.train_dataloader.persistent_workers, fit.train_dataloader.to_float16]
+{init.model.vocab_size: 256, fit.train_dataloader.vocab_size: 257} => no_effect: [fit.train_dataloader.vocab_size]
+{init.model.vocab_size: 256, fit.train_dataloader.vocab_size: any} => no_effect: [fit.train_dataloader.vocab_size]
+fit.train_dataloader.data_transforms: [{name: add_sink_tokens}] =>
+    train_dataloader.data_transforms: [{name: add_sink_tokens, sink_token_id: 0, num_sink_tokens: 1,
+        sink_token_start_pos: 0, truncate_to_original_length: false}]
+{init.model: {name: fc_mnist}, fit.train_dataloader.data_processor: null} =>
+    train_dataloader.data_processor: MNISTDataProcessor
+fit.train_dataloader.use_vsl: true => train_dataloader.is_packed: true
+""")
 
 
-def test_a_dataloader_has_defaults(load, folder):
-    assert load({}).dataloaders("train")[0].dump() == {
-        "data_processor": "GptHDF5MapDataProcessor",
-        "data_dir": [str(folder / "data/train")],
-        "batch_size": 8,
-        "shuffle": False,
-        "shuffle_seed": 1,
-        "drop_last": True,
-        "split": "train",
-        "use_vsl": False,
-    }
-
-
-def test_a_list_of_folders_is_kept_in_order(load, folder):
-    assert load({f"{TRAIN}.data_dir": ["b", "a"]}).dataloaders("train")[0].data_dir == (folder / "b", folder / "a")
+@pytest.mark.parametrize(("changes", "expected"), MEANINGS)
+def test_a_dataloader_has_defaults_and_what_it_is_told(means, changes, expected):
+    means(changes, expected)
 
 
 def test_all_places_where_a_folder_was_looked_for_can_be_shown(load, folder, monkeypatch):
@@ -35,28 +43,9 @@ def test_all_places_where_a_folder_was_looked_for_can_be_shown(load, folder, mon
     assert dataloader.tried == f"{folder}/data/train, {folder}/work/data/train"
 
 
-def test_the_seed_of_the_shuffle_is_that_of_the_run_unless_given(load):
-    assert load({"init.seed": 7}).dataloaders("train")[0].shuffle_seed == 7
-
-
-def test_the_seed_of_the_shuffle_can_be_given(load):
-    assert load({"init.seed": 7, f"{TRAIN}.shuffle_seed": 0}).dataloaders("train")[0].shuffle_seed == 0
-
-
-def test_drop_last_batch_is_another_name_of_drop_last(load):
-    assert load({f"{TRAIN}.drop_last_batch": False}).dataloaders("train")[0].drop_last is False
-
-
 def test_held_out_data_is_the_split_val_unless_said_otherwise(load):
     val = {"data_processor": "MNISTDataProcessor", "data_dir": "mnist", "batch_size": 1}
     assert load({"fit.val_dataloader": val}).dataloaders("val")[0].split == "val"
-
-
-def test_keys_about_worker_processes_are_noted(load):
-    keys = {"num_workers": 8, "prefetch_factor": 10, "persistent_workers": True, "to_float16": True}
-    assert load({f"{TRAIN}.{key}": value for key, value in keys.items()}).notes == tuple(
-        f"trainer.fit.train_dataloader.{key}: accepted, no effect" for key in keys
-    )
 
 
 T = f"trainer.{TRAIN}"
@@ -66,7 +55,6 @@ REFUSED = cases("""\
 batch_size: 0 => 16: @.batch_size must be at least 1, got 0
 batch_size: null => 16: @.batch_size is missing
 data_dir: [] => 15: @.data_dir must hold at least 1, got []
-data_dir: 5 => 15: @.data_dir must be a folder or a list of folders, got 5
 data_dir: [a, ''] => 15: @.data_dir must be a folder or a list of folders, got ['a', '']
 data_processor: GptHDF5MapDataProcesor =>
     14: @.data_processor must be one of GptHDF5MapDataProcessor, GptHDF5DataProcessor, MNISTDataProcessor,
@@ -132,34 +120,12 @@ def test_data_sets_are_named_by_their_folders(load, folders, names):
     assert data_set_names(loaders) == tuple(names)
 
 
-def test_every_one_of_several_dataloaders_is_checked(failure):
+def test_every_one_of_several_dataloaders_is_checked_and_there_must_be_one(failure):
+    empty = "x.yaml:17: trainer.fit.val_dataloader must hold at least one dataloader, got []"
+    assert failure({"fit.val_dataloader": []}) == empty
     assert failure({"fit.val_dataloader": [VAL, {**VAL, "batch_size": 0}]}) == (
         "x.yaml:23: trainer.fit.val_dataloader.1.batch_size must be at least 1, got 0"
     )
-
-
-def test_an_empty_list_of_dataloaders_is_an_error(failure):
-    assert failure({"fit.val_dataloader": []}) == (
-        "x.yaml:17: trainer.fit.val_dataloader must hold at least one dataloader, got []"
-    )
-
-
-@pytest.mark.parametrize("size", [256, 257, "any"])
-def test_the_vocab_size_is_that_of_the_model_whatever_is_said_here(load, size):
-    """As with the vendor, whose data processors leave the key alone."""
-    changes = {"init.model.vocab_size": 256, f"{TRAIN}.vocab_size": size}
-    assert load(changes).notes == ("trainer.fit.train_dataloader.vocab_size: accepted, no effect",)
-
-
-def test_sink_tokens_have_defaults(load):
-    [sinks] = load({f"{TRAIN}.data_transforms": [{"name": "add_sink_tokens"}]}).dataloaders("train")[0].data_transforms
-    assert sinks.dump() == {
-        "name": "add_sink_tokens",
-        "sink_token_id": 0,
-        "num_sink_tokens": 1,
-        "sink_token_start_pos": 0,
-        "truncate_to_original_length": False,
-    }
 
 
 NO_TRANSFORMS = cases("""\
@@ -179,76 +145,61 @@ def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, me
     assert found.split(": ", 1)[1] == message.format(f"{T}.data_transforms.0")
 
 
-def test_the_model_names_its_only_data_processor(load):
-    changes = {"init.model": {"name": "fc_mnist"}, f"{TRAIN}.data_processor": None}
-    assert load(changes).dataloaders("train")[0].data_processor == "MNISTDataProcessor"
-
-
 ENGLISH, SPANISH = {"data_dir": "english", "weight": 0.6}, {"data_dir": ["spanish", "latin"], "weight": 3}
 
 
-def mixture_of(*parts, **keys):
-    """Changes of the small file to data that are a mixture."""
-    return {TRAIN: {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 8, "mixture": list(parts), **keys}}
-
-
 def test_a_mixture_stands_in_the_place_of_folders(load, folder):
-    [loader] = load(mixture_of(ENGLISH, SPANISH)).dataloaders("train")
+    data = {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 8, "mixture": [ENGLISH, SPANISH]}
+    [loader] = load({TRAIN: data}).dataloaders("train")
     assert loader.data_dir == (folder / "english", folder / "spanish", folder / "latin")
     assert [(len(part.folders), part.weight) for part in loader.mixture] == [(1, 0.6), (2, 3)]
     dumped = loader.dump()
     assert "data_dir" not in dumped
-    again = load(
-        mixture_of(**{key: value for key, value in dumped.items() if key != "mixture"})
-        | {f"{TRAIN}.mixture": dumped["mixture"]}
-    )
-    assert again.dataloaders("train")[0].data_dir == loader.data_dir
+    assert load({TRAIN: dumped}).dataloaders("train")[0].data_dir == loader.data_dir
 
 
-MIXTURES = [
-    ([], "mixture must hold at least one data set, got []"),
-    ([{**ENGLISH, "weight": -1}], "mixture.0.weight must be at least 0, got -1"),
-    ([ENGLISH, {**SPANISH, "weight": "much"}], "mixture.1.weight must be a number, got 'much'"),
-    ([{**ENGLISH, "weight": float("nan")}], "mixture.0.weight must be a finite number, got nan"),
-    ([{"data_dir": "x"}], "mixture.0.weight is missing"),
-    ([{"weight": 1}], "mixture.0.data_dir is missing"),
-    ([{**ENGLISH, "data_dir": []}], "mixture.0.data_dir must hold at least 1, got []"),
-    ([{**ENGLISH, "weight": 0}, {**SPANISH, "weight": 0}], "mixture must have a weight above 0, got a list"),
-    ([{**ENGLISH, "data_subset": "0.0-0.5"}], "not supported: mixture.0.data_subset: 0.0-0.5\nhint: leave it out"),
-    ([{**ENGLISH, "wieght": 2}], "mixture.0.wieght is not a known key\nhint: did you mean weight?"),
+MISTAKES = [
+    *(
+        ({"mixture": parts}, message)
+        for parts, message in cases("""\
+[] => mixture must hold at least one data set, got []
+[{data_dir: x, weight: -1}] => mixture.0.weight must be at least 0, got -1
+[{data_dir: x, weight: 1}, {data_dir: y, weight: much}] => mixture.1.weight must be a number, got 'much'
+[{data_dir: x, weight: .nan}] => mixture.0.weight must be a finite number, got nan
+[{data_dir: x}] => mixture.0.weight is missing
+[{weight: 1}] => mixture.0.data_dir is missing
+[{data_dir: [], weight: 1}] => mixture.0.data_dir must hold at least 1, got []
+[{data_dir: x, weight: 0}, {data_dir: y, weight: 0}] => mixture must have a weight above 0, got a list
+[{data_dir: x, weight: 1, data_subset: 0.0-0.5}] => not supported: mixture.0.data_subset: 0.0-0.5\nhint: leave it out
+[{data_dir: x, weight: 1, wieght: 2}] => mixture.0.wieght is not a known key\nhint: did you mean weight?
+""")
+    ),
+    ({"mixture": [ENGLISH], "data_dir": "x"}, "mixture cannot stand beside data_dir\nhint: keep one of the two"),
+    (
+        {"mixture": [ENGLISH], "data_processor": "MNISTDataProcessor"},
+        "data_dir is missing\nnot supported: mixture\nhint: leave it out",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("parts", "message"), MIXTURES)
-def test_a_mixture_that_makes_no_sense_is_an_error(failure, parts, message):
-    found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(*parts))).replace(f"{T}.", "")
-    assert found == message
+@pytest.mark.parametrize(("keys", "message"), MISTAKES)
+def test_a_mixture_that_makes_no_sense_or_stands_beside_others_is_an_error(failure, keys, message):
+    changes = {TRAIN: {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 8, **keys}}
+    assert re.sub(r"x.yaml:\d+: ", "", failure(changes)).replace(f"{T}.", "") == message
 
 
-def test_a_mixture_stands_alone(failure):
-    found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(ENGLISH, data_dir="x"))).replace(f"{T}.", "")
-    assert found == "mixture cannot stand beside data_dir\nhint: keep one of the two"
-    found = re.sub(r"x.yaml:\d+: ", "", failure(mixture_of(ENGLISH, data_processor="MNISTDataProcessor")))
-    assert found.replace(f"{T}.", "") == "data_dir is missing\nnot supported: mixture\nhint: leave it out"
+NOT_PACKED = cases("""\
+fit.train_dataloader.data_transforms: [{name: add_sink_tokens}] =>
+    data_transforms cannot stand beside use_vsl, got a list\nhint: keep one of the two
+init.model.position_embedding_type: fixed =>
+    use_vsl must be false with position_embedding_type: fixed: positions begin anew with each text, got true
+{init.model.attention_chunk_size: 4, init.model.apply_attention_pattern: true} =>
+    use_vsl must be false with attention sinks, chunks or columns: positions begin anew with each text, got true
+fit.train_dataloader.data_processor: MNISTDataProcessor => not supported: use_vsl: true\nhint: leave it out
+""")
 
 
-def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(load, failure):
-    assert load({f"{TRAIN}.use_vsl": True}).dataloaders("train")[0].is_packed
-    sinks = [{"name": "add_sink_tokens"}]
-    told_of = {
-        "data_transforms cannot stand beside use_vsl, got a list\nhint: keep one of the two": {
-            f"{TRAIN}.data_transforms": sinks
-        },
-        "use_vsl must be false with position_embedding_type: fixed: positions begin anew with each text, got true": {
-            "init.model.position_embedding_type": "fixed"
-        },
-        "use_vsl must be false with attention sinks, chunks or columns: positions begin anew with each text, "
-        "got true": {
-            "init.model.attention_chunk_size": 4,
-            "init.model.apply_attention_pattern": True,
-        },
-        "not supported: use_vsl: true\nhint: leave it out": {f"{TRAIN}.data_processor": "MNISTDataProcessor"},
-    }
-    for message, changes in told_of.items():
-        found = re.sub(r"x.yaml:\d+: ", "", failure({f"{TRAIN}.use_vsl": True, **changes})).replace(f"{T}.", "")
-        assert found == message
+@pytest.mark.parametrize(("changes", "message"), NOT_PACKED)
+def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(failure, changes, message):
+    found = failure({f"{TRAIN}.use_vsl": True, **changes})
+    assert re.sub(r"x.yaml:\d+: ", "", found).replace(f"{T}.", "") == message

@@ -1,4 +1,4 @@
-"""The model sections of encoders: keys that do not go together."""
+"""The model sections of encoders, alone and two of them: keys that do not go together."""
 
 import re
 
@@ -25,3 +25,22 @@ REFUSED = cases("""\
 def test_a_section_that_makes_no_sense_is_an_error(failure, keys, message):
     changes = {"init.model": {**ENCODER, "filter_size": 64, **keys}, "fit.train_dataloader": LOADER}
     assert re.sub(r"x.yaml:\d+", "FILE", failure(changes)) == told(message, "trainer.init.model")
+
+
+SMALL = "{hidden_size: 64, num_heads: 4, num_hidden_layers: 1, max_position_embeddings: 64}"
+TWO_ENCODERS = cases(
+    """\
+{} => must have q_encoder and ctx_encoder, or encoder alone
+{q_encoder: SMALL} => must have q_encoder and ctx_encoder, or encoder alone
+{q_encoder: SMALL, encoder: SMALL} => must have q_encoder and ctx_encoder, or encoder alone
+{q_encoder: SMALL, ctx_encoder: SMALL, use_biencoder: false} =>
+    must have encoder alone where use_biencoder is false
+{q_encoder: SMALL, ctx_encoder: {hidden_size: 128, num_heads: 4, num_hidden_layers: 1, max_position_embeddings: 64}} =>
+    must have encoders of one hidden_size: of questions and contexts the product is taken, got 64 and 128
+""".replace("SMALL", SMALL)
+)
+
+
+@pytest.mark.parametrize(("keys", "message"), TWO_ENCODERS)
+def test_encoders_that_do_not_go_together_are_an_error(failure, keys, message):
+    assert failure({"init.model": {"name": "dpr", **keys}}) == f"x.yaml:3: trainer.init.model {message}"

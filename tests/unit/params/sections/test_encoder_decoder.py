@@ -6,7 +6,7 @@ import pytest
 
 from cstool.params import EncoderDecoderParams
 from cstool.params.sections.optimizers import learning_rate_scale
-from tests.unit.params.conftest import cases, told
+from tests.unit.params.conftest import attributes, cases, meanings, told
 
 M = "trainer.init.model"
 MUP = {"mup_base_d_model": 256, "mup_base_d_ff": 512}
@@ -26,42 +26,33 @@ def read(load: Any, **keys: Any) -> EncoderDecoderParams:
     return model
 
 
-def test_what_is_left_out_is_as_at_the_vendor(load):
-    model = read(load, encoder_num_hidden_layers=4, dropout_rate=0.2)
-    assert model.vocab_sizes == (32128, 32128)
-    assert (model.decoder_num_hidden_layers, model.relu_dropout_rate, model.decoder_nonlinearity) == (4, 0.2, "relu")
-    assert (model.norm_type, model.position_embedding_type, model.kv_heads, model.inner_size) == (
-        "rmsnorm",
-        "relative",
-        8,
-        512,
-    )
-    assert (model.scale_of_stack("encoder"), model.logits_scale, model.embeddings_scale) == (1.0, 512**-0.5, 1.0)
-    assert (model.most_tokens, model.metrics) == ((None, None), ("loss", "accuracy_lm", "perplexity_lm"))
+MEANINGS = meanings("""\
+{encoder_num_hidden_layers: 4, dropout_rate: 0.2} => {vocab_sizes: [32128, 32128], decoder_num_hidden_layers: 4,
+    relu_dropout_rate: 0.2, decoder_nonlinearity: relu, norm_type: rmsnorm, position_embedding_type: relative,
+    kv_heads: 8, inner_size: 512, embeddings_scale: 1.0, most_tokens: [null, null],
+    metrics: [loss, accuracy_lm, perplexity_lm]}
+{src_vocab_size: 100, tgt_vocab_size: 90, extra_ids: 7, share_encoder_decoder_embedding: false} =>
+    {vocab_sizes: [107, 97], vocab_size: 97}
+{d_model: 512, num_heads: 6, d_kv: 64} => {hidden_size: 512, inner_size: 384, head_width: 64}
+{encoder_nonlinearity: gelu, use_ffn_bias: true} => has_ffn_bias: false
+{encoder_nonlinearity: geglu, use_ffn_bias: true} => has_ffn_bias: true
+share_embedding_weights: false => logits_scale: 1.0
+""")
+
+
+@pytest.mark.parametrize(("keys", "expected"), MEANINGS)
+def test_what_is_left_out_is_as_at_the_vendor_and_what_follows(load, keys, expected):
+    assert attributes(read(load, **keys), expected) == expected
 
 
 def test_the_older_name_is_another_of_t5(load):
     assert read(load, name="T5ForConditionalGeneration") == read(load)
 
 
-def test_extra_ids_are_of_both_vocabularies(load):
-    model = read(load, src_vocab_size=100, tgt_vocab_size=90, extra_ids=7, share_encoder_decoder_embedding=False)
-    assert (model.vocab_sizes, model.vocab_size) == ((107, 97), 97)
-
-
-def test_a_width_of_heads_has_nothing_to_do_with_that_of_the_model(load):
-    model = read(load, d_model=512, num_heads=6, d_kv=64)
-    assert (model.hidden_size, model.inner_size, model.head_width) == (512, 384, 64)
-
-
-def test_with_gelu_there_are_no_biases_whatever_the_key_says(load):
-    assert not read(load, encoder_nonlinearity="gelu", use_ffn_bias=True).has_ffn_bias
-    assert read(load, encoder_nonlinearity="geglu", use_ffn_bias=True).has_ffn_bias
-
-
 @pytest.mark.parametrize(
     ("keys", "scale"),
     [
+        ({}, 1.0),
         ({"encoder_attention_logits_alpha": 3.0}, 3.0),
         ({"use_transformer_initialization": True}, 1 / 8),
         ({"use_transformer_initialization": True, "scale_encoder_qk_dot_by_d": True}, 1 / 64),
@@ -75,16 +66,10 @@ def test_scores_are_scaled_as_the_vendor_scales_them(load, keys, scale):
     assert read(load, **keys).scale_of_stack("encoder") == pytest.approx(scale, rel=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("keys", "scale"),
-    [
-        ({"share_embedding_weights": False}, 1.0),
-        (MUP, 2**-0.5),
-        ({**MUP, "output_logits_alpha": 3.0, "scale_output_logits_by_d": True}, 1.5),
-    ],
-)
-def test_so_are_logits(load, keys, scale):
-    assert read(load, **keys).logits_scale == pytest.approx(scale, rel=1e-15)
+def test_so_are_logits(load):
+    scaled = {**MUP, "output_logits_alpha": 3.0, "scale_output_logits_by_d": True}
+    found = [read(load, **keys).logits_scale for keys in ({}, MUP, scaled)]
+    assert found == pytest.approx([512**-0.5, 2**-0.5, 1.5], rel=1e-15)
 
 
 RATES = {
@@ -118,30 +103,29 @@ REFUSED = cases("""\
 {name: t5, label_smoothing: 1} => 5: @.label_smoothing must be less than 1, got 1
 {name: t5, use_cache: true} => 5: not supported: @.use_cache: true\nhint: leave it out
 {name: t5, tie_encoder_decoder: true} => 5: not supported: @.tie_encoder_decoder: true\nhint: leave it out
-{name: t5, encoder_nonlinearity: relu, decoder_nonlinearity: gelu} => 6: @.decoder_nonlinearity must be the encoder_nonlinearity (relu), which the vendor's decoder has, too, got 'gelu'\nhint: leave it out
-{name: t5, tgt_vocab_size: 7} => 3: @.share_encoder_decoder_embedding must be false where src_vocab_size (32128) and tgt_vocab_size (7) differ, got true
-{name: transformer, position_embedding_type: fixed} => 3: @.src_max_position_embeddings must be given for position_embedding_type fixed
+{name: t5, position_embedding_type: rotary} => 5: not supported: @.position_embedding_type: rotary
+    hint: supported: relative, learned_absolute, fixed, alibi, null
+{name: t5, encoder_nonlinearity: relu, decoder_nonlinearity: gelu} =>
+    6: @.decoder_nonlinearity must be the encoder_nonlinearity (relu), which the vendor's decoder has, too, got 'gelu'
+    hint: leave it out
+{name: t5, tgt_vocab_size: 7} =>
+    3: @.share_encoder_decoder_embedding must be false where src_vocab_size (32128) and tgt_vocab_size (7) differ,
+        got true
+{name: transformer, position_embedding_type: fixed} =>
+    3: @.src_max_position_embeddings must be given for position_embedding_type fixed
     3: @.tgt_max_position_embeddings must be given for position_embedding_type fixed
 {name: t5, mup_base_d_model: 8} => 3: @.mup_base_d_ff must be given together with mup_base_d_model
 {name: t5, mup_base_d_kv: 8} => 5: @.mup_base_d_kv needs mup_base_d_model and mup_base_d_ff
-{name: t5, use_transformer_initialization: true, mup_base_d_model: 8, mup_base_d_ff: 8} => 6: @.mup_base_d_model cannot stand beside use_transformer_initialization, got 8
+{name: t5, use_transformer_initialization: true, mup_base_d_model: 8, mup_base_d_ff: 8} =>
+    6: @.mup_base_d_model cannot stand beside use_transformer_initialization, got 8
     7: @.mup_base_d_ff cannot stand beside use_transformer_initialization, got 8
 {name: t5, relative_attention_num_buckets: 7} => 5: @.relative_attention_num_buckets must be a multiple of 2, got 7
-""")  # noqa: E501
+""")
 
 
 @pytest.mark.parametrize(("model", "message"), REFUSED)
 def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
     assert failure({"init.model": model, "fit.train_dataloader": PAIRS}) == told(message, M)
-
-
-def test_rotary_positions_cannot_be_had_and_the_others_are_named(failure):
-    model = {"name": "t5", "position_embedding_type": "rotary"}
-    assert failure({"init.model": model, "fit.train_dataloader": PAIRS}) == told(
-        "5: not supported: @.position_embedding_type: rotary\n"
-        "hint: supported: relative, learned_absolute, fixed, alibi, null",
-        M,
-    )
 
 
 @pytest.mark.parametrize(("key", "most"), [("src_max_position_embeddings", 63), ("tgt_max_position_embeddings", 31)])

@@ -3,88 +3,75 @@
 import re
 
 import pytest
+import yaml
 
 from cstool.models import SampleForm, declared_form
 from cstool.params.sections.encoder_loaders import usual_predictions
 from cstool.params.sections.loaders import LOADERS
-from tests.unit.params.conftest import cases, put, told
+from tests.unit.params.conftest import cases, told
 from tests.unit.params.sections.test_encoder_decoder_loaders import SECTIONS as ENCODER_DECODERS
 
 TRAIN = "fit.train_dataloader"
 BERT = {"name": "bert", "hidden_size": 64, "num_heads": 4, "num_hidden_layers": 1, "max_position_embeddings": 64}
-CLASSIFIER = {**BERT, "name": "bert/classifier", "num_labels": 3, "task_dropout": 0.1}
-TOKENS = {**BERT, "name": "bert/token_classifier", "num_classes": 7, "encoder_output_dropout_rate": 0.0}
-SUMMARY = {**BERT, "name": "bert/extractive_summarization"}
-
 COMMON = {"data_dir": "data", "batch_size": 8}
 WORKERS = {"num_workers": 8, "prefetch_factor": 10, "persistent_workers": True, "vocab_size": 30522}
-MASKED = {"max_sequence_length": 32, "max_predictions_per_seq": 5, "vocab_file": "vocab.txt"}
-DPR = {"name": "dpr", "encoder": {key: value for key, value in BERT.items() if key != "name"}}
-SECTIONS = {
-    "BertCSVDynamicMaskDataProcessor": (
-        BERT,
-        MASKED,
-        {
-            "disable_nsp": False,
-            "dynamic_mlm_scale": True,
-            "mask_whole_word": True,
-            "do_lower": True,
-            "oov_token": "<unk>",
-            "mask_token": "<mask>",
-            "exclude_from_masking": ["<pad>"],
-            "masked_lm_prob": 0.2,
-            "input_pad_id": 1,
-        },
-        {"gather_mlm_labels": True, "attn_mask_pad_id": 0, "segment_pad_id": 0},
-        {"buckets": [4], "document_separator_token": "</s>", "labels_pad_id": 0, "shuffle_buffer": 9, "steps": 1}
-        | {"num_examples": 5, "whole_word_masking": True},
-    ),
-    "BertCSVDataProcessor": (
-        BERT,
-        {},
-        {"disable_nsp": False, "dynamic_mlm_scale": True, "max_predictions_per_seq": 9},
-        {},
-        {"buckets": [4], "shuffle_buffer": 9, "vocab_file": "x", "whole_word_masking": True, "do_lower": True}
-        | {"masked_lm_prob": 0.1, "max_position_embeddings": 64},
-    ),
-    "BertHDF5DataProcessor": (
-        {**BERT, "name": "esm2"},
-        {},
-        {"use_vsl": True, "max_predictions_per_seq": 9, "max_sequence_length": 32},
-        {"sort_files": True, "pad_last": False, "data_subset": None, "mixture": None, "num_samples": None},
-        {"use_worker_cache": True},
-    ),
-    "DPRHDF5DataProcessor": (DPR, {}, {}, {}, {"features_list": ["x"]}),
-    "MNLIDataProcessor": (
-        CLASSIFIER,
-        {"max_sequence_length": 32, "vocab_file": "vocab.txt"},
-        {"is_training": False, "do_lower": True, "input_pad_id": 1},
-        {"attn_mask_pad_id": 0},
-        {"labels_pad_id": 0},
-    ),
-    "BertTokenClassifierDataProcessor": (
-        TOKENS,
-        {"max_sequence_length": 32, "vocab_file": "vocab.txt", "label_vocab_file": "label2id.json"},
-        {"do_lower": True, "labels_pad_id": 2, "input_pad_id": 1},
-        {"attn_mask_pad_id": 0},
-        {"mask_whole_word": True, "shuffle_buffer": 9},
-    ),
-    "BertSumCSVDataProcessor": (
-        SUMMARY,
-        {"max_sequence_length": 32, "max_cls_tokens": 5},
-        {"vocab_file": "vocab.txt", "pad_id": 0, "do_lower": True},
-        {},
-        {"mask_whole_word": True, "shuffle_buffer": 9},
-    ),
-}
-SECTIONS["SST2DataProcessor"] = SECTIONS["MNLIDataProcessor"]
+SECTIONS = yaml.safe_load("""
+BertCSVDynamicMaskDataProcessor:
+  model: {}
+  needed: {max_sequence_length: 32, max_predictions_per_seq: 5, vocab_file: vocab.txt}
+  acted_on: {disable_nsp: false, dynamic_mlm_scale: true, mask_whole_word: true, do_lower: true, oov_token: <unk>,
+    mask_token: <mask>, exclude_from_masking: [<pad>], masked_lm_prob: 0.2, input_pad_id: 1}
+  one_value: {gather_mlm_labels: true, attn_mask_pad_id: 0, segment_pad_id: 0}
+  noted: {buckets: [4], document_separator_token: </s>, labels_pad_id: 0, shuffle_buffer: 9, steps: 1,
+    num_examples: 5, whole_word_masking: true}
+BertCSVDataProcessor:
+  model: {}
+  needed: {}
+  acted_on: {disable_nsp: false, dynamic_mlm_scale: true, max_predictions_per_seq: 9}
+  one_value: {}
+  noted: {buckets: [4], shuffle_buffer: 9, vocab_file: x, whole_word_masking: true, do_lower: true,
+    masked_lm_prob: 0.1, max_position_embeddings: 64}
+BertHDF5DataProcessor:
+  model: {name: esm2}
+  needed: {}
+  acted_on: {use_vsl: true, max_predictions_per_seq: 9, max_sequence_length: 32}
+  one_value: {sort_files: true, pad_last: false, data_subset: null, mixture: null, num_samples: null}
+  noted: {use_worker_cache: true}
+DPRHDF5DataProcessor:
+  model: {name: dpr}
+  needed: {}
+  acted_on: {}
+  one_value: {}
+  noted: {features_list: [x]}
+MNLIDataProcessor: &sentences
+  model: {name: bert/classifier, num_labels: 3, task_dropout: 0.1}
+  needed: {max_sequence_length: 32, vocab_file: vocab.txt}
+  acted_on: {is_training: false, do_lower: true, input_pad_id: 1}
+  one_value: {attn_mask_pad_id: 0}
+  noted: {labels_pad_id: 0}
+BertTokenClassifierDataProcessor:
+  model: {name: bert/token_classifier, num_classes: 7, encoder_output_dropout_rate: 0.0}
+  needed: {max_sequence_length: 32, vocab_file: vocab.txt, label_vocab_file: label2id.json}
+  acted_on: {do_lower: true, labels_pad_id: 2, input_pad_id: 1}
+  one_value: {attn_mask_pad_id: 0}
+  noted: {mask_whole_word: true, shuffle_buffer: 9}
+BertSumCSVDataProcessor:
+  model: {name: bert/extractive_summarization}
+  needed: {max_sequence_length: 32, max_cls_tokens: 5}
+  acted_on: {vocab_file: vocab.txt, pad_id: 0, do_lower: true}
+  one_value: {}
+  noted: {mask_whole_word: true, shuffle_buffer: 9}
+SST2DataProcessor: *sentences
+""")
 """name -> a model, keys that must be there, keys that are acted on, keys of one value, keys without effect"""
+MODELS = {name: {**BERT, **section["model"]} for name, section in SECTIONS.items()}
+MODELS["DPRHDF5DataProcessor"] = {"name": "dpr", "encoder": {key: BERT[key] for key in BERT if key != "name"}}
 
 
 def section(name: str, **keys):
     """Changes of the small file to a model and its data."""
-    model, needed, *_ = SECTIONS[name]
-    return {"init.model": model, TRAIN: {"data_processor": name, **COMMON, **needed, **keys}}
+    data = {"data_processor": name, **COMMON, **SECTIONS[name]["needed"], **keys}
+    return {"init.model": MODELS[name], TRAIN: data}
 
 
 @pytest.fixture
@@ -107,29 +94,20 @@ def test_all_processors_of_encoders_are_tried_here():
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_a_section_has_the_keys_of_the_vendor(load, folder, name):
-    _, needed, acted_on, one_value, noted = SECTIONS[name]
-    written = {**needed, **acted_on, "shuffle": True, "shuffle_seed": 3, "drop_last": False}
-    params = load(
-        section(name, **acted_on, **one_value, **noted, **WORKERS, shuffle=True, shuffle_seed=3, drop_last=False)
-    )
-    [found] = params.dataloaders("train")
+    _, needed, acted_on, one_value, noted = SECTIONS[name].values()
+    order = {"shuffle": True, "shuffle_seed": 3, "drop_last": False}
+    params = load(section(name, **acted_on, **one_value, **noted, **WORKERS, **order))
+    written = {"data_processor": name, "batch_size": 8, **needed, **acted_on, **order}
     paths = {key: str(folder / value) for key, value in written.items() if key.endswith("_file")}
-    assert found.dump().items() >= {"data_processor": name, "batch_size": 8, **written, **paths}.items()
-    assert set(params.notes) == {
-        f"trainer.fit.train_dataloader.{key}: accepted, no effect" for key in {**noted, **WORKERS}
-    }
+    assert params.dataloaders("train")[0].dump().items() >= {**written, **paths}.items()
+    assert {*params.notes} == {f"trainer.{TRAIN}.{key}: accepted, no effect" for key in {**noted, **WORKERS}}
 
 
-@pytest.mark.parametrize(
-    ("name", "shuffle"),
-    [
-        (name, name not in ("BertCSVDataProcessor", "BertHDF5DataProcessor", "DPRHDF5DataProcessor"))
-        for name in SECTIONS
-    ],
-)
-def test_what_is_left_out_is_the_vendors(loader, name, shuffle):
+@pytest.mark.parametrize("name", SECTIONS)
+def test_what_is_left_out_is_the_vendors(loader, name):
     found = loader(name)
-    assert (found.shuffle, found.drop_last, found.shuffle_seed) == (shuffle, True, 1)
+    in_order = ("BertCSVDataProcessor", "BertHDF5DataProcessor", "DPRHDF5DataProcessor")
+    assert (found.shuffle, found.drop_last, found.shuffle_seed) == (name not in in_order, True, 1)
 
 
 def test_what_the_graph_needs_is_there(loader):
@@ -164,9 +142,8 @@ def test_the_form_of_samples_is_known_before_there_are_any(load):
     assert declared_form(load(section("BertHDF5DataProcessor", use_vsl=True))).is_packed
 
 
-@pytest.mark.parametrize(("length", "most"), [(1, 1), (20, 3), (128, 20), (512, 77)])
-def test_usually_fifteen_of_a_hundred_are_masked(length, most):
-    assert usual_predictions(length) == most
+def test_usually_fifteen_of_a_hundred_are_masked():
+    assert [usual_predictions(length) for length in (1, 20, 128, 512)] == [1, 3, 20, 77]
 
 
 @pytest.mark.parametrize(("key", "part"), [({}, "train"), ({"is_training": False}, "val"), ({"split": "val"}, "val")])
@@ -174,29 +151,18 @@ def test_the_part_is_that_of_is_training_or_of_the_place(loader, key, part):
     assert loader("SST2DataProcessor", **key).part == part
 
 
-def test_the_model_says_whether_there_are_pairs(loader, load, failure):
-    name = "BertCSVDynamicMaskDataProcessor"
-    assert not loader(name, {"disable_nsp": True}).has_pairs
-    assert not loader("BertCSVDataProcessor", {"disable_nsp": True}).has_pairs
-    changes = section(name, disable_nsp=True)
-    changes["init.model"] = {**BERT, "disable_nsp": False}
-    assert load(section(name, disable_nsp=False)).dataloaders("train")[0].has_pairs
-
-
-def test_the_model_has_files_that_the_data_leaves_out(loader, folder):
-    found = loader("BertSumCSVDataProcessor", {"vocab_file": "a.txt"})
-    assert found.vocab_file.path == folder / "a.txt"
-    assert (
-        loader("BertSumCSVDataProcessor", {"vocab_file": "a.txt"}, vocab_file="b.txt").vocab_file.path.name == "b.txt"
-    )
+def test_the_model_says_what_the_data_leaves_out(loader, load, folder):
+    for name in ("BertCSVDynamicMaskDataProcessor", "BertCSVDataProcessor"):
+        assert not loader(name, {"disable_nsp": True}).has_pairs
+        assert loader(name, {"disable_nsp": False}, disable_nsp=False).has_pairs
+    assert loader("BertSumCSVDataProcessor", {"vocab_file": "a.txt"}).vocab_file.path == folder / "a.txt"
+    both = loader("BertSumCSVDataProcessor", {"vocab_file": "a.txt"}, vocab_file="b.txt")
+    assert both.vocab_file.path == folder / "b.txt"
     found = loader("BertTokenClassifierDataProcessor", {"label_vocab_file": "x.json"}, label_vocab_file=None)
     assert found.label_vocab_file.path == folder / "x.json"
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_the_model_says_whether_padding_counts(loader, counts):
-    found = loader("BertTokenClassifierDataProcessor", {"include_padding_in_loss": counts})
-    assert found.include_padding_in_loss is counts
+    for counts in (True, False):
+        found = loader("BertTokenClassifierDataProcessor", {"include_padding_in_loss": counts})
+        assert found.include_padding_in_loss is counts
 
 
 def test_variables_stand_in_paths_of_vocabularies(loader, folder, monkeypatch):
@@ -244,23 +210,20 @@ def test_halves_of_mnli_can_be_waited_for(load, failure):
     assert not declared_form(load({**changes, "init.callbacks": []})).has_halves
 
 
-@pytest.mark.parametrize(
-    ("model", "what"),
-    [
-        ({"position_embedding_type": "fixed"}, "position_embedding_type: fixed"),
-        ({"mask_padding_in_positional_embed": True}, "mask_padding_in_positional_embed"),
-    ],
-)
-def test_packed_texts_are_for_encoders_whose_positions_can_begin_anew(loader, failure, model, what):
+POSITIONS = [{"position_embedding_type": "fixed"}, {"mask_padding_in_positional_embed": True}]
+
+
+@pytest.mark.parametrize("model", POSITIONS, ids=["position_embedding_type: fixed", "mask_padding_in_positional_embed"])
+def test_packed_texts_are_for_encoders_whose_positions_can_begin_anew(loader, failure, model, request):
     assert loader("BertHDF5DataProcessor", {"position_embedding_type": "learned"}, use_vsl=True).is_packed
     changes = section("BertHDF5DataProcessor", use_vsl=True)
     changes["init.model"] = {**changes["init.model"], **model}
+    what = request.node.callspec.id
     message = f"must be false with {what}: positions begin anew with each text, got true"
-    assert re.sub(r"x.yaml:\d+", "FILE", failure(changes)) == f"FILE: trainer.{TRAIN}.use_vsl {message}"
+    assert failure(changes).partition(": ")[2] == f"trainer.{TRAIN}.use_vsl {message}"
 
 
 def test_what_the_hdf5_reader_of_the_vendor_can_beyond_this_is_refused(failure):
     for key, value in {"data_subset": "0.0-0.5", "mixture": [{}], "num_samples": 5, "pad_last": True}.items():
-        changes: dict = {}
-        put(changes, "x", section("BertHDF5DataProcessor", **{key: value}))
-        assert f"not supported: trainer.{TRAIN}.{key}" in failure(changes["x"])
+        found = failure(section("BertHDF5DataProcessor", **{key: value}))
+        assert f"not supported: trainer.{TRAIN}.{key}" in found
