@@ -4,6 +4,7 @@ import configparser
 from pathlib import Path
 
 import pytest
+import yaml
 
 import cstool
 from cstool.errors import ParamsError
@@ -13,13 +14,12 @@ PROJECT = Path(__file__).parents[3]
 NAMES = sorted(path.stem for path in (PROJECT / "params").glob("*.yaml"))
 
 
-def test_they_are_the_files_in_params():
+def test_they_are_the_files_in_params_and_part_of_what_is_installed():
     assert list(stock_names()) == NAMES
     for name in NAMES:
         assert stock_text(name) == (PROJECT / "params" / f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def test_they_are_part_of_what_is_installed():
+        assert len(stock_description(name)) > 20
+    assert stock_description("gpt2_small").startswith("GPT-2 small, 124 million parameters.")
     config = configparser.ConfigParser()
     config.read(PROJECT / "setup.cfg")
     package = Path(cstool.__file__).parent
@@ -29,7 +29,7 @@ def test_they_are_part_of_what_is_installed():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_by_name_a_file_is_as_if_it_lay_in_params(name, tmp_path, monkeypatch):
+def test_by_name_a_file_is_as_if_it_lay_in_params_and_survives_being_resolved(name, tmp_path, monkeypatch):
     (tmp_path / "params").mkdir()
     (tmp_path / "params" / f"{name}.yaml").write_text(stock_text(name))
     monkeypatch.chdir(tmp_path)
@@ -37,7 +37,10 @@ def test_by_name_a_file_is_as_if_it_lay_in_params(name, tmp_path, monkeypatch):
     assert named.resolved() == filed.resolved()
     assert named.train_dataloader is not None
     assert named.train_dataloader.folders[0].path.is_relative_to(tmp_path / "datasets")
-    assert named.model_dir == tmp_path / "checkpoints" / name
+    assert (named.model_dir, named.notes) == (tmp_path / "checkpoints" / name, ())
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(named.resolved()))
+    again = load_params(tmp_path / "again.yaml")
+    assert (again, again.resolved()) == (named, named.resolved())
 
 
 def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
@@ -67,8 +70,3 @@ def test_mistakes_name_the_file(tmp_path, monkeypatch):
     with pytest.raises(ParamsError) as caught:
         load_params("gpt_tiny", overrides={"trainer.init.model.num_heads": 3})
     assert str(caught.value).startswith("gpt_tiny.yaml:10: ")
-
-
-def test_each_says_what_it_is():
-    assert stock_description("gpt2_small").startswith("GPT-2 small, 124 million parameters.")
-    assert all(len(stock_description(name)) > 20 for name in NAMES)

@@ -13,6 +13,7 @@ import yaml
 
 from cstool.errors import ParamsError
 from cstool.params import Params, load_all_params, load_params
+from tests.unit.params.conftest import cases, told
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,60 +47,49 @@ trainer:
 """
 
 
+ERRORS = """\
+6: trainer.init.model.hidden_size must be a multiple of num_heads (12), got 770
+hint: 768 and 780 are the nearest
+7: trainer.init.model.vocab_sise is not a known key
+hint: did you mean vocab_size?
+8: not supported: trainer.init.model.memory_tokens: 64
+hint: leave it out
+9: trainer.init.model.use_ffn_bias must be true or false, got 'true'
+11: trainer.init.optimizer.adamw.epsilon is not a known key
+hint: did you mean eps?
+15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iters is missing
+15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iter is not a known key
+hint: did you mean total_iters?
+16: trainer.init.sparsity must be at least 0 and less than 1, got 1.3
+17: trainer.init.loop.max_steps must be at least 1, got 0
+22: trainer.fit.train_dataloader.batch_size must be at least 1, got -1
+26: trainer.validat is not a known key
+hint: did you mean validate?"""
+
+
 def test_all_errors_of_a_file_come_at_once_in_its_order_and_a_shared_one_once(failure):
-    assert failure(MANY_ERRORS) == (
-        "x.yaml:6: trainer.init.model.hidden_size must be a multiple of num_heads (12), got 770\n"
-        "hint: 768 and 780 are the nearest\n"
-        "x.yaml:7: trainer.init.model.vocab_sise is not a known key\n"
-        "hint: did you mean vocab_size?\n"
-        "x.yaml:8: not supported: trainer.init.model.memory_tokens: 64\n"
-        "hint: leave it out\n"
-        "x.yaml:9: trainer.init.model.use_ffn_bias must be true or false, got 'true'\n"
-        "x.yaml:11: trainer.init.optimizer.adamw.epsilon is not a known key\n"
-        "hint: did you mean eps?\n"
-        "x.yaml:15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iters is missing\n"
-        "x.yaml:15: trainer.init.schedulers.0.SequentialLR.schedulers.0.LinearLR.total_iter is not a known key\n"
-        "hint: did you mean total_iters?\n"
-        "x.yaml:16: trainer.init.sparsity must be at least 0 and less than 1, got 1.3\n"
-        "x.yaml:17: trainer.init.loop.max_steps must be at least 1, got 0\n"
-        "x.yaml:22: trainer.fit.train_dataloader.batch_size must be at least 1, got -1\n"
-        "x.yaml:26: trainer.validat is not a known key\n"
-        "hint: did you mean validate?"
+    assert failure(MANY_ERRORS) == told(ERRORS)
+
+
+IN_VAIN = cases("""\
+{attention_sliding_window_length: 8, attention_sink_tokens: 4} => attention_sink_tokens apply_attention_sinks
+{attention_chunk_size: 8, attention_vertical_column_spacing: 4, attention_vertical_column_width: 1} =>
+    attention_chunk_size apply_attention_pattern
+    attention_vertical_column_spacing apply_attention_pattern
+    attention_vertical_column_width apply_attention_pattern
+attention_qk_norm_layer: rmsnorm => attention_qk_norm_layer apply_attention_qk_norm
+""")
+
+
+@pytest.mark.parametrize(("keys", "expected"), IN_VAIN)
+def test_what_of_attention_is_read_in_vain_is_noted(load, keys, expected):
+    in_vain = [line.split() for line in expected.splitlines()]
+    model = {"name": "llama", **keys}
+    assert load({"init.model": model}).notes == tuple(
+        f"trainer.init.model.{key}: accepted, no effect: as at the vendor; {switch}: true has one"
+        for key, switch in in_vain
     )
-
-
-def test_sink_tokens_that_are_not_attended_to_are_noted(load):
-    text = """\
-trainer:
-  init:
-    model: {name: mistral, attention_sliding_window_length: 8, attention_sink_tokens: 4%s}
-    optimizer: {SGD: {lr: 0.1}}
-"""
-    assert load(text % "").notes == (
-        "trainer.init.model.attention_sink_tokens: accepted, no effect: as at the vendor; "
-        "apply_attention_sinks: true has one",
-    )
-    assert load(text % ", apply_attention_sinks: true").notes == ()
-
-
-def test_patterns_and_norms_that_are_read_in_vain_are_noted(load):
-    text = """\
-trainer:
-  init:
-    model: {name: llama, attention_chunk_size: 8, attention_vertical_column_spacing: 4,
-            attention_vertical_column_width: 1, attention_qk_norm_layer: rmsnorm%s}
-    optimizer: {SGD: {lr: 0.1}}
-"""
-    columns = ("attention_vertical_column_spacing", "attention_vertical_column_width")
-    assert load(text % "").notes == (
-        *(
-            f"trainer.init.model.{key}: accepted, no effect: as at the vendor; apply_attention_pattern: true has one"
-            for key in ("attention_chunk_size", *columns)
-        ),
-        "trainer.init.model.attention_qk_norm_layer: accepted, no effect: as at the vendor; "
-        "apply_attention_qk_norm: true has one",
-    )
-    assert load(text % ", apply_attention_pattern: true, apply_attention_qk_norm: true").notes == ()
+    assert load({"init.model": {**model, **{switch: True for _, switch in in_vain}}}).notes == ()
 
 
 def test_a_note_about_a_shared_dataloader_comes_once(load):
@@ -138,12 +128,9 @@ def test_a_file_of_one_trainer_is_a_list_of_one(folder):
     assert load_list(folder, text) == (load_params("x.yaml"),)
 
 
-def test_a_key_without_a_number_is_that_of_all_trainers(folder):
+def test_a_key_without_a_number_is_that_of_all_trainers_and_one_with_a_number_of_one(folder):
     params = load_list(folder, overrides=["trainer.init.seed=7"], flags={"trainer.init.loop.max_steps": ("--m", 3)})
     assert [(p.seed, p.loop.max_steps) for p in params] == [(7, 3), (7, 3)]
-
-
-def test_a_key_with_a_number_is_that_of_one_trainer(folder):
     assert [p.seed for p in load_list(folder, overrides=["trainer.1.init.seed=7"])] == [5, 7]
 
 
@@ -167,83 +154,65 @@ def test_all_errors_of_all_trainers_come_at_once(folder):
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("[]", "--set trainer=[]: must hold at least one trainer, got []"),
-        (
-            "[1, 2]",
-            "--set trainer=[1, 2]: must be one trainer, got a list of 2\nhint: give each phase a file of its own",
-        ),
-    ],
-)
-def test_a_list_from_the_command_line_is_judged_like_one_of_the_file(failure, value, message):
-    assert failure({}, overrides=[f"trainer={value}"]) == message
-
-
 def test_an_entry_that_is_no_trainer_is_an_error_at_its_line(folder):
     with pytest.raises(ParamsError) as caught:
         load_list(folder, LIST + "- 5\n- {fit: {}}\n")
     assert str(caught.value) == ("x.yaml:5: trainer.2 must be a mapping, got 5\nx.yaml:6: trainer.3.init is missing")
 
 
-def test_a_list_of_one_trainer_is_that_trainer(load):
+def test_a_list_of_one_trainer_is_that_trainer_and_its_lines_are_known(load, failure):
     text = "trainer:\n- trainer:\n    init: {model: {name: gpt2}, optimizer: {SGD: {lr: 0.1}}, seed: 5}\n"
     assert load(text, overrides=["trainer.init.loop.max_steps=3"]).seed == 5
+    message = "x.yaml:3: trainer.0.init.optimizer.SGD.lr must be at least 0, got -1"
+    assert failure(text.replace("0.1", "-1")) == message
 
 
-def test_lines_in_a_list_of_one_trainer_are_known(failure):
-    text = "trainer:\n- trainer:\n    init:\n      model: {name: gpt2}\n      optimizer: {SGD: {lr: -1}}\n"
-    assert failure(text) == "x.yaml:5: trainer.0.init.optimizer.SGD.lr must be at least 0, got -1"
+OLDER = "is of the older layout"
+ONE_LAYOUT = "of the trainer layout: a file is in one of them"
+SEVERAL = "must be one trainer, got a list of 2\nhint: give each phase a file of its own"
+FILES = [
+    ("- trainer\n", "1: the file must hold a mapping, got ['trainer']"),
+    ("just text\n", "1: the file must hold a mapping, got 'just text'"),
+    ("trianer: {}\n", "1: trianer is not a known key\nhint: did you mean trainer?"),
+    ("{}\n", "1: trainer is missing"),
+    ("trainer: 5\n", "1: trainer must be a mapping, got 5"),
+    ("trainer:\n", "1: trainer.init is missing"),
+    ("trainer:\n  fit: {}\n", "1: trainer.init is missing"),
+    ("trainer:\n  init: 5\n", "2: trainer.init must be a mapping, got 5"),
+    ("trainer:\n  init: {}\n", "2: trainer.init.model is missing"),
+    ("trainer: {init: {}}\nmodel: {}\n", f"2: model {OLDER}, trainer (line 1) {ONE_LAYOUT}"),
+    ("model: {}\nfit: {}\n", f"1: model {OLDER}, fit (line 2) {ONE_LAYOUT}"),
+    (
+        "trainer: {init: {}}\nmodels: {}\n",
+        "1: trainer.init.model is missing\n2: models is not a known key\nhint: all keys stand below trainer",
+    ),
+    ("trainer:\n- {trainer: {}}\n- {trainer: {}}\n", f"1: trainer {SEVERAL}"),
+    ("trainer: []\n", "1: trainer must hold at least one trainer, got []"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("- trainer\n", "x.yaml:1: the file must hold a mapping, got ['trainer']"),
-        ("just text\n", "x.yaml:1: the file must hold a mapping, got 'just text'"),
-        ("trianer: {}\n", "x.yaml:1: trianer is not a known key\nhint: did you mean trainer?"),
-        ("{}\n", "x.yaml:1: trainer is missing"),
-        ("trainer: 5\n", "x.yaml:1: trainer must be a mapping, got 5"),
-        ("trainer:\n", "x.yaml:1: trainer.init is missing"),
-        ("trainer:\n  fit: {}\n", "x.yaml:1: trainer.init is missing"),
-        ("trainer:\n  init: 5\n", "x.yaml:2: trainer.init must be a mapping, got 5"),
-        ("trainer:\n  init: {}\n", "x.yaml:2: trainer.init.model is missing"),
-        (
-            "trainer: {init: {}}\nmodel: {}\n",
-            "x.yaml:2: model is of the older layout, trainer (line 1) of the trainer layout: a file is in one of them",
-        ),
-        (
-            "model: {}\nfit: {}\n",
-            "x.yaml:1: model is of the older layout, fit (line 2) of the trainer layout: a file is in one of them",
-        ),
-        (
-            "trainer: {init: {}}\nmodels: {}\n",
-            "x.yaml:1: trainer.init.model is missing\n"
-            "x.yaml:2: models is not a known key\nhint: all keys stand below trainer",
-        ),
-        (
-            "trainer:\n- {trainer: {}}\n- {trainer: {}}\n",
-            "x.yaml:1: trainer must be one trainer, got a list of 2\nhint: give each phase a file of its own",
-        ),
-        ("trainer: []\n", "x.yaml:1: trainer must hold at least one trainer, got []"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), FILES)
 def test_a_file_that_is_not_in_the_trainer_layout_is_an_error(failure, text, message):
-    assert failure(text) == message
+    assert failure(text) == told(message)
 
 
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ("fit", "x.yaml:12: trainer.fit must be a mapping, got [1]"),
-        ("validate", "x.yaml:17: trainer.validate must be a mapping, got [1]"),
-        ("init.schedulers", "x.yaml:13: trainer.init.schedulers.0 must be a mapping with one name, got 1"),
-        ("init.precision", "x.yaml:12: trainer.init.precision must be a mapping, got [1]"),
-    ],
-)
-def test_a_list_where_a_mapping_belongs_is_an_error(failure, key, message):
-    assert failure({key: [1]}).partition("\nhint: ")[0] == message
+def test_a_list_from_the_command_line_is_judged_like_one_of_the_file(failure):
+    none = "--set trainer=[]: must hold at least one trainer, got []"
+    assert failure({}, overrides=["trainer=[]"]) == none
+    assert failure({}, overrides=["trainer=[1, 2]"]) == f"--set trainer=[1, 2]: {SEVERAL}"
+
+
+LISTS = {
+    "fit": "12: trainer.fit must be a mapping, got [1]",
+    "validate": "17: trainer.validate must be a mapping, got [1]",
+    "init.schedulers": "13: trainer.init.schedulers.0 must be a mapping with one name, got 1",
+    "init.precision": "12: trainer.init.precision must be a mapping, got [1]",
+}
+
+
+@pytest.mark.parametrize("key", LISTS)
+def test_a_list_where_a_mapping_belongs_is_an_error(failure, key):
+    assert failure({key: [1]}).partition("\nhint: ")[0] == told(LISTS[key])
 
 
 def test_importing_params_loads_nothing_heavy():

@@ -56,11 +56,6 @@ def test_warm_restarts_count_as_pytorch_does(initial, eta_min, t_0, t_mult):
     assert rates(found, 200) == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-def test_warm_restarts_of_a_long_run_take_no_longer_than_others():
-    schedule = CosineAnnealingWarmRestarts(initial_learning_rate=1.0, T_0=1)
-    assert schedule.rate(2**31 - 1) == 1.0
-
-
 def cycled(base_lr: float, max_lr: float, up: int, down: int, mode: str, gamma: float, step: int) -> float:
     """PyTorch's get_lr of CyclicLR."""
     total = float(up + down)
@@ -84,11 +79,6 @@ def test_cyclic_is_the_formula_of_pytorch(base_lr, max_lr, up, down, mode, gamma
     keys = {"base_lr": base_lr, "max_lr": max_lr, "step_size_up": up, "step_size_down": down, "mode": mode}
     expected = [cycled(base_lr, max_lr, up, down or up, mode, gamma, step) for step in range(150)]
     assert rates(CyclicLR(**keys, gamma=gamma), 150) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-def test_cyclic_touches_both_bounds_exactly():
-    schedule = CyclicLR(base_lr=0.1, max_lr=0.7, step_size_up=3, step_size_down=5)
-    assert [schedule.rate(step) for step in (0, 3, 8, 11, 16)] == [0.1, 0.7, 0.1, 0.7, 0.1]
 
 
 def one_cycle(keys: dict[str, object], step: int) -> float:
@@ -130,9 +120,12 @@ def test_one_cycle_has_the_phases_of_pytorch(initial, peak, steps, start, final,
     assert rates(OneCycleLR(**keys), steps) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_one_cycle_stays_at_its_last_rate():
-    schedule = OneCycleLR(initial_learning_rate=0.4, max_lr=1.0, total_steps=10, final_div_factor=4.0)
-    assert [schedule.rate(step) for step in (9, 10, 10**9)] == pytest.approx([0.1, 0.1, 0.1], rel=1e-15)
+def test_bounds_are_touched_exactly_and_steps_without_end_take_no_longer():
+    assert CosineAnnealingWarmRestarts(initial_learning_rate=1.0, T_0=1).rate(2**31 - 1) == 1.0
+    cyclic = CyclicLR(base_lr=0.1, max_lr=0.7, step_size_up=3, step_size_down=5)
+    assert [cyclic.rate(step) for step in (0, 3, 8, 11, 16)] == [0.1, 0.7, 0.1, 0.7, 0.1]
+    one = OneCycleLR(initial_learning_rate=0.4, max_lr=1.0, total_steps=10, final_div_factor=4.0)
+    assert [one.rate(step) for step in (9, 10, 10**9)] == pytest.approx([0.1, 0.1, 0.1], rel=1e-15)
 
 
 ENTRIES = [

@@ -45,60 +45,32 @@ def test_a_group_has_these_weights_and_no_others(group, weights):
 
 
 def test_these_are_all_groups():
-    assert list(GROUPS) == [
-        "embedding",
-        "decoder_kernel",
-        "decoder_attention",
-        "decoder_input_ffn",
-        "decoder_output_ffn",
-        "decoder_qkv_projection",
-        "decoder_output_projection",
-        "encoder_attention",
-        "encoder_qkv_projection",
-        "encoder_output_projection",
-        "encoder_input_ffn",
-        "encoder_output_ffn",
-        "pooler",
-        "lm_head",
-    ]
+    decoders = "attention input_ffn output_ffn qkv_projection output_projection"
+    encoders = "attention qkv_projection output_projection input_ffn output_ffn"
+    names = ["embedding", "decoder_kernel", *(f"decoder_{name}" for name in decoders.split())]
+    assert list(GROUPS) == [*names, *(f"encoder_{name}" for name in encoders.split()), "pooler", "lm_head"]
 
 
-def test_a_weight_of_two_groups_has_the_factor_of_the_first():
+def test_the_first_group_of_a_weight_whose_factor_is_not_1_counts():
     found = scales({"decoder_attention": 0.5, "decoder_kernel": 3.0, "decoder_output_ffn": 0.25})
-    assert set(found.values()) == {3.0}
-    assert found.keys() == {*ATTENTION, INPUT_FFN[0], *OUTPUT_FFN}
-
-
-def test_a_factor_of_1_leaves_a_weight_to_the_groups_that_follow():
+    assert found == dict.fromkeys((*ATTENTION, INPUT_FFN[0], *OUTPUT_FFN), 3.0)
     assert scales({"decoder_kernel": 1.0, "decoder_output_ffn": 0.25}) == {OUTPUT_FFN[0]: 0.25}
-
-
-def test_a_factor_of_0_stops_a_group():
     assert scales({"embedding": 0.0}) == dict.fromkeys(EMBEDDING[:2], 0.0)
-
-
-def test_without_mup_and_factors_all_weights_learn_alike():
     assert scales({}, **UNTIED) == {}
 
 
 MUP = {"mup_base_hidden_size": 2, "mup_base_filter_size": 2, "hidden_size": 8, "filter_size": 16}
 
 
-def test_mup_slows_each_matrix_by_how_much_wider_its_input_is():
+def test_mup_slows_each_matrix_by_how_much_wider_its_input_is_unless_a_factor_is_given():
     """The residual stream is 4 times as wide as the base model's, the feed-forward layer 8 times."""
     assert scales({}, **MUP, **UNTIED, nonlinearity="geglu") == {
         **dict.fromkeys(ATTENTION + INPUT_FFN, 0.25),
         **dict.fromkeys(OUTPUT_FFN, 0.125),
     }
-
-
-def test_a_factor_that_is_given_stands_in_place_of_mups():
-    assert scales({"decoder_attention": 2.0, "embedding": 3.0}, **MUP) == {
-        **dict.fromkeys(EMBEDDING[:2], 3.0),
-        **dict.fromkeys(ATTENTION, 2.0),
-        INPUT_FFN[0]: 0.25,
-        OUTPUT_FFN[0]: 0.125,
-    }
+    given = {**dict.fromkeys(EMBEDDING[:2], 3.0), **dict.fromkeys(ATTENTION, 2.0)}
+    by_mup = {INPUT_FFN[0]: 0.25, OUTPUT_FFN[0]: 0.125}
+    assert scales({"decoder_attention": 2.0, "embedding": 3.0}, **MUP) == given | by_mup
 
 
 @pytest.mark.parametrize("family", FAMILIES)

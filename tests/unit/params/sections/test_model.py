@@ -1,12 +1,10 @@
 """The model section as a whole: which name means what, and the fully connected network."""
 
-from typing import Any
-
 import pytest
 
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, ParallelDecoderParams
-from tests.unit.params.conftest import cases, told
+from tests.unit.params.conftest import cases, meanings, told
 
 M = "trainer.init.model"
 DECODERS = (
@@ -16,10 +14,6 @@ DECODERS = (
 ENCODERS = "bert, esm2, bert/classifier, bert/token_classifier, bert/extractive_summarization"
 TWO_STACKS = "t5, T5ForConditionalGeneration, transformer"
 NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, {TWO_STACKS}, vision_transformer, vit_classification, dpo, dpr"
-
-
-def fc(**keys: Any) -> dict[str, Any]:
-    return {"init.model": {"name": "fc_mnist", **keys}}
 
 
 @pytest.mark.parametrize("name", DECODERS.split(", "))
@@ -34,17 +28,16 @@ def test_no_model_is_both_built_and_refused():
     assert not MODELS.keys() & OTHER_FAMILIES.keys()
 
 
-def test_an_fc_network_has_defaults(load):
-    model = load(fc()).model
-    assert (model.layer_sizes, model.activation_fn, model.dropout, model.use_bias) == ((128,), "relu", 0.0, True)
+FC = meanings("""\
+{} => {layer_sizes: [128], activation_fn: relu, dropout: 0.0, use_bias: true}
+{depth: 3, hidden_size: 50} => layer_sizes: [50, 50, 50]
+{depth: 3, hidden_size: 50, hidden_sizes: [256, 128]} => layer_sizes: [256, 128]
+""")
 
 
-def test_depth_repeats_hidden_size(load):
-    assert load(fc(depth=3, hidden_size=50)).model.layer_sizes == (50, 50, 50)
-
-
-def test_hidden_sizes_win_over_depth(load):
-    assert load(fc(depth=3, hidden_size=50, hidden_sizes=[256, 128])).model.layer_sizes == (256, 128)
+@pytest.mark.parametrize(("keys", "expected"), FC)
+def test_an_fc_network_has_defaults_and_sizes(means, keys, expected):
+    means({"init.model": {"name": "fc_mnist", **keys}}, {f"model.{name}": value for name, value in expected.items()})
 
 
 REFUSED = cases("""\
@@ -67,20 +60,20 @@ null => 3: @ is missing
 
 @pytest.mark.parametrize(("model", "message"), REFUSED)
 def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
-    assert failure({"init.model": model}) == told(message, M).replace("NAMES", NAMES)
+    assert failure({"init.model": model}) == told(message, M, NAMES=NAMES)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("dit", "a diffusion model of images"),
-        ("dino", "a model of images that learns without labels, from a teacher"),
-        ("vit", "a vision transformer without a head to train"),
-        ("unet", "a vision model with convolutions"),
-        ("llava", "a vision and language model"),
-        ("whisper", "a speech model"),
-    ],
-)
+OTHERS = cases("""\
+dit => a diffusion model of images
+dino => a model of images that learns without labels, from a teacher
+vit => a vision transformer without a head to train
+unet => a vision model with convolutions
+llava => a vision and language model
+whisper => a speech model
+""")
+
+
+@pytest.mark.parametrize(("name", "kind"), OTHERS)
 def test_a_model_of_another_kind_is_refused_with_what_it_is(failure, name, kind):
     assert failure({"init.model": {"name": name, "hidden_size": -1}}) == (
         f"x.yaml:4: {M}.name must be that of a model that can be built, and {name} is {kind}"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.params.conftest import cases
+from tests.unit.params.conftest import attributes, cases, meanings
 
 M, T = "trainer.init.model", "trainer.fit.train_dataloader"
 VIT = {"name": "vision_transformer", "num_classes": 3, "image_size": [8, 8], "patch_size": [4, 4], "hidden_size": 32}
@@ -17,32 +17,22 @@ def vit(model: dict[str, Any] | None = None, **loader: Any) -> dict[str, Any]:
     return {"init.model": {**VIT, "num_heads": 4, **(model or {})}, "fit.train_dataloader": found}
 
 
-def test_what_is_left_out_has_the_vendors_defaults(load):
-    model = load(vit()).model
-    assert (model.grid, model.patches, model.patch_values, model.kv_heads) == ((2, 2), 4, 48, 4)
-    assert (model.norm_first, model.prepend_cls_token, model.position_embedding_type) == (True, True, "learned")
-    assert (model.dropout_rate, model.attention_dropout_rate, model.embedding_dropout_rate) == (0.1, 0.1, 0.0)
-    assert model.inner_dropout_rate == 0.0
-    assert (model.pooler_nonlinearity, model.use_encoder_pooler_layer) == ("gelu", False)
-    assert model.cls_token_initializer.model_dump() == {
-        "name": "truncated_normal",
-        "mean": 0.0,
-        "std": 0.02,
-        "a": -0.04,
-        "b": 0.04,
-    }
+MEANINGS = meanings("""\
+{} => {grid: [2, 2], patches: 4, patch_values: 48, kv_heads: 4, norm_first: true, prepend_cls_token: true,
+    position_embedding_type: learned, dropout_rate: 0.1, attention_dropout_rate: 0.1, embedding_dropout_rate: 0.0,
+    inner_dropout_rate: 0.0, pooler_nonlinearity: gelu, use_encoder_pooler_layer: false,
+    cls_token_initializer: {name: truncated_normal, mean: 0.0, std: 0.02, a: -0.04, b: 0.04}}
+{default_initializer: zeros, ffn_initializer: {name: ones}} => {attention_initializer.name: zeros,
+    pooler_initializer.name: zeros, ffn_initializer.name: ones, projection_initializer.name: truncated_normal}
+position_embedding_type: null => position_embedding_type: null
+""")
 
 
-def test_initializers_follow_the_default_but_for_those_of_embeddings(load):
-    model = load(vit({"default_initializer": "zeros", "ffn_initializer": {"name": "ones"}})).model
-    assert [model.attention_initializer.name, model.pooler_initializer.name] == ["zeros", "zeros"]
-    assert (model.ffn_initializer.name, model.projection_initializer.name) == ("ones", "truncated_normal")
-
-
-def test_a_null_of_positions_is_a_value(load):
-    params = load(vit({"position_embedding_type": None}))
-    assert params.model.position_embedding_type is None
-    assert params.model.dump()["position_embedding_type"] is None
+@pytest.mark.parametrize(("keys", "expected"), MEANINGS)
+def test_what_is_left_out_has_the_vendors_defaults(load, keys, expected):
+    model = load(vit(keys)).model
+    assert attributes(model, expected) == expected
+    assert model.dump()["position_embedding_type"] == model.position_embedding_type
 
 
 REFUSED = cases("""\
@@ -92,21 +82,13 @@ def test_digits_are_normalised_by_their_reader(failure):
 
 def test_names_of_transforms_may_be_in_capitals_and_transforms_survive_being_dumped(load):
     steps = [{"name": "Random_Crop", "size": [8, 8], "padding": 2}, {"name": "to_tensor"}]
-    [loader] = load(vit(transforms=steps)).dataloaders("train")
-    assert loader.dump()["transforms"][0] == {
-        "name": "random_crop",
-        "size": [8, 8],
-        "padding": 2,
-        "pad_if_needed": False,
-    }
+    dumped = load(vit(transforms=steps)).train_dataloader.dump()["transforms"][0]
+    assert dumped == {"name": "random_crop", "size": [8, 8], "padding": 2, "pad_if_needed": False}
 
 
 def test_without_augmentation_images_are_resized_and_nothing_else(load):
-    [loader] = load(vit(transforms=None, noaugment=True, image_size=[8, 8])).dataloaders("train")
-    assert [(step.name, getattr(step, "size", None)) for step in loader.steps] == [
-        ("resize", (8, 8)),
-        ("to_tensor", None),
-    ]
+    steps = load(vit(transforms=None, noaugment=True, image_size=[8, 8])).train_dataloader.steps
+    assert [(step.name, getattr(step, "size", None)) for step in steps] == [("resize", (8, 8)), ("to_tensor", None)]
 
 
 def test_what_changes_nothing_here_is_noted(load):
