@@ -14,13 +14,13 @@ from cstool.errors import DataError
 
 
 @pytest.fixture
-def error_of() -> Callable[..., str]:
-    """Return the whole text of the DataError that a call raises, with the folder written as DIR."""
+def error_of(tmp_path) -> Callable[..., str]:
+    """Return the whole text of the DataError that a call raises, with the folder of the test written as DIR."""
 
-    def call(folder: Path, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         with pytest.raises(DataError) as raised:
             function(*args, **kwargs)
-        return str(raised.value).replace(str(folder), "DIR")
+        return str(raised.value).replace(str(tmp_path), "DIR")
 
     return call
 

@@ -21,13 +21,16 @@ def write_vocabulary(folder: Path, words: Sequence[str] = WORDS) -> Path:
     return path
 
 
-def write_rows(folder: Path, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], **meta: int) -> Path:
-    """Write a file of CSV, and list it in the meta.dat of its folder; return its path."""
+def write_rows(folder: Path, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    """Write a file of CSV, and list it in the meta.dat of its folder, once; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / name).open("w", newline="") as file:
         csv.writer(file).writerows([columns, *rows])
-    with (folder / "meta.dat").open("a") as listed:
-        listed.write(f"{name} {meta.get('count', len(rows))}\n")
+    meta = folder / "meta.dat"
+    others = (
+        [line for line in meta.read_text().splitlines() if not line.startswith(f"{name} ")] if meta.exists() else []
+    )
+    meta.write_text("".join(f"{line}\n" for line in (*others, f"{name} {len(rows)}")))
     return folder / name
 
 

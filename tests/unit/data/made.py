@@ -1,11 +1,32 @@
-"""What the tests of prepared texts look at."""
+"""What the tests of prepared texts make and look at."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cstool.data import allocate, open_hdf5_text
+
+
+def preparer(prepare: Callable[..., Any], plan: Any, source: Path, output: Path, **usual: Any) -> Callable[..., Any]:
+    """Return what prepares a source as usual; what is asked for, and how, may be changed, or left out with None."""
+
+    def call(sources: Any = None, output: Path = output, **changes: Any) -> Any:
+        asked = {name: value for name, value in (usual | changes).items() if value is not None}
+        how = {name: asked.pop(name) for name in [*asked] if name not in plan.__dataclass_fields__}
+        return prepare(sources or [source], output, plan(**asked), **how)
+
+    return call
+
+
+def write_words(folder: Path, special: str) -> Path:
+    """Write twelve files of words, a special token among them; return their folder."""
+    lines = ["the cat sat on the mat .", "a dog, and a dog's mat!", f'Café {special} sat \\ "on" it']
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"{number:02d}.txt").write_text("\n".join(lines[(number + i) % 3] for i in range(4 + number)) + "\n")
+    return folder
 
 
 def content_of(folder: Path) -> dict[str, bytes]:

@@ -25,40 +25,26 @@ def val(tmp_path, write):
     return text(tmp_path, write, "val", [[0, 2, 0]], [[1, 2, 0]], [[1, 1, 0]])
 
 
-def test_the_loss_is_that_of_counted_pairs_smoothed_by_one(train, val):
-    assert bigram_loss(train, val, 3) == pytest.approx(
-        -(log((2 + 1) / (3 + 3)) + log((0 + 1) / (0 + 3))) / 2, rel=1e-12
-    )
-
-
-def test_the_loss_does_not_depend_on_how_much_is_read_at_once(train, val, monkeypatch):
-    expected = bigram_loss(train, val, 3)
-    monkeypatch.setattr(bigram, "_BLOCK_TOKENS", 1)
+def test_the_loss_is_that_of_counted_pairs_smoothed_by_one_however_much_is_read_at_once(
+    tmp_path, write, train, val, monkeypatch
+):
+    expected = -(log((2 + 1) / (3 + 3)) + log((0 + 1) / (0 + 3))) / 2
     assert bigram_loss(train, val, 3) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_text_without_information_costs_the_logarithm_of_the_vocabulary(tmp_path, write, val):
     nothing = text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])
     assert bigram_loss(nothing, val, 100) == pytest.approx(log(100), rel=1e-12)
+    monkeypatch.setattr(bigram, "_BLOCK_TOKENS", 1)
+    assert bigram_loss(train, val, 3) == pytest.approx(expected, rel=1e-12)
 
 
 def test_what_no_bigram_model_can_be_counted_of_is_refused(tmp_path, error_of, write, mnist, train, val):
     mnist("train", 5)
     digits, nothing = open_mnist([mnist.folder]), text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])
+    digits_named = "DIR/mnist (first 80 % of train-*, the only files there): 4 samples"
+    limit = "must be at most 4096 for a bigram model, got 4097\nhint: its table has vocab_size x vocab_size entries; "
     for held_out, vocab_size, message in (
-        (
-            val,
-            4097,
-            "vocab_size: must be at most 4096 for a bigram model, got 4097\n"
-            "hint: its table has vocab_size x vocab_size entries; use a byte-level data set",
-        ),
+        (val, 4097, f"vocab_size: {limit}use a byte-level data set"),
         (val, 2, "DIR/train: 2 samples of 3 tokens: tokens must be below vocab_size (2) for a bigram model"),
         (nothing, 3, "DIR/nothing: 1 samples of 1 tokens: must have unmasked positions, got none"),
-        (
-            digits,
-            3,
-            "DIR/mnist (first 80 % of train-*, the only files there): 4 samples: "
-            "must be a language-model data set for a bigram model",
-        ),
+        (digits, 3, f"{digits_named}: must be a language-model data set for a bigram model"),
     ):
-        assert error_of(tmp_path, bigram_loss, train, held_out, vocab_size) == message
+        assert error_of(bigram_loss, train, held_out, vocab_size) == message

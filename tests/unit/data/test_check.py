@@ -52,37 +52,24 @@ def findings(folder, **arguments):
 @pytest.mark.parametrize(
     "changes", [{}, {"packing": "documents"}, {"shuffle_seed": 1}, {"train_vocab": 270}, {"val_fraction": 0}], ids=str
 )
-def test_what_was_made_is_fine(made, changes):
-    folder = made(**changes)
-    checked = check_data(folder)
-    assert checked.findings == []
+def test_what_was_made_is_fine_and_progress_comes_to_the_end(made, changes):
+    folder, told = made(**changes), []
+    checked = check_data(folder, progress=lambda *state: told.append(state))
     files = list(folder.rglob("*.h5"))
-    assert (checked.files, checked.size_bytes) == (len(files), sum(file.stat().st_size for file in files))
-    assert checked.samples == sum(
-        part["samples"] for part in json.loads((folder / "prepared.json").read_text())["parts"].values()
-    )
+    size_bytes = sum(file.stat().st_size for file in files)
+    parts = json.loads((folder / "prepared.json").read_text())["parts"].values()
+    assert (checked.findings, checked.files, checked.size_bytes) == ([], len(files), size_bytes)
+    assert checked.samples == sum(part["samples"] for part in parts)
+    assert told[-1] == (size_bytes, size_bytes)
 
 
-def test_progress_comes_to_the_end(made):
-    told = []
-    checked = check_data(made(), progress=lambda *state: told.append(state))
-    assert told[-1] == (checked.size_bytes, checked.size_bytes)
-
-
-def test_labels_that_are_not_the_next_token_are_found(made):
+def test_tokens_masks_and_labels_that_are_wrong_are_found_each_once_for_a_file(made):
     folder = made()
     change(folder / "train" / "data_00000.h5", (3, 2, 5), 65)
-    assert findings(folder) == [
-        "DIR/text/train/data_00000.h5: labels must be the next of input_ids, got 65 in sample 3 at position 5"
-    ]
-
-
-def test_tokens_masks_and_labels_out_of_range_are_found_each_once_for_a_file(made):
-    folder = made()
-    path = folder / "val" / "data_00000.h5"
     for place, value in (((1, 0, 0), 256), ((2, 0, 0), -1), ((1, 1, 3), 2), ((4, 2, 15), 300)):
-        change(path, place, value)
+        change(folder / "val" / "data_00000.h5", place, value)
     assert findings(folder) == [
+        "DIR/text/train/data_00000.h5: labels must be the next of input_ids, got 65 in sample 3 at position 5",
         "DIR/text/val/data_00000.h5: input_ids must be in [0, 256), got 256 in sample 1 at position 0, and 1 more",
         "DIR/text/val/data_00000.h5: attention_mask must be 0 or 1, got 2 in sample 1 at position 3",
         "DIR/text/val/data_00000.h5: labels must be in [0, 256), got 300 in sample 4 at position 15",
@@ -105,23 +92,20 @@ def test_files_that_are_missing_cut_short_or_too_many_are_found(made):
         "DIR/text/val: must have 11 samples as it was made, got 0",
         "DIR/text/val: must have 175 tokens as it was made, got 0",
     ]
-
-
-def test_a_part_that_is_gone_is_found(made):
-    folder = made()
-    (folder / "val" / "data_00000.h5").unlink()
     (folder / "val").rmdir()
-    assert findings(folder)[0] == "DIR/text/val/data_00000.h5: must be there, found nothing"
+    assert findings(folder)[1] == "DIR/text/val/data_00000.h5: must be there, found nothing"
 
 
-def test_a_tokenizer_that_is_another_or_gone_is_found(made):
+def test_what_a_tokenized_data_set_is_and_a_tokenizer_that_is_another_or_gone_is_found(made):
     folder = made(train_vocab=270)
-    content = (folder / "tokenizer.json").read_text()
-    (folder / "tokenizer.json").write_text(content + "\n")
-    assert findings(folder) == [
-        "DIR/text/tokenizer.json: must be the tokenizer that the text was made with, got another"
-    ]
-    (folder / "tokenizer.json").unlink()
+    info, path = data_info(folder), folder / "tokenizer.json"
+    assert (info.tokenizer, info.vocab_size) == (str(path), 270)
+    assert info.source == f"{folder.parent}/source, 352 bytes, tokenizer from the train part"
+    assert TEXT.startswith(info.first_text)
+    path.write_text(path.read_text() + "\n")
+    rule = "must be the tokenizer that the text was made with, got another"
+    assert findings(folder) == [f"DIR/text/tokenizer.json: {rule}"]
+    path.unlink()
     assert findings(folder) == ["DIR/text/tokenizer.json: must be bytes or a tokenizers JSON file, found nothing there"]
 
 
@@ -129,18 +113,15 @@ def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(
     content = samples(5)
     content[2, 0, 1] = 120
     folder = vendor(content)
-    assert findings(folder) == []
-    assert findings(folder, vocab_size=120) == [
-        "DIR/vendor/part_0.h5: input_ids must be in [0, 120), got 120 in sample 2 at position 1"
-    ]
-    assert findings(folder, vocab_size=121) == []
+    assert findings(folder) == findings(folder, vocab_size=121) == []
+    rule = "input_ids must be in [0, 120), got 120 in sample 2 at position 1"
+    assert findings(folder, vocab_size=120) == [f"DIR/vendor/part_0.h5: {rule}"]
 
 
 def test_files_of_different_lengths_are_found(vendor, samples):
-    assert findings(vendor(samples(2), samples(3, 8))) == [
-        "DIR/vendor: samples must have the same number of tokens, got 4 in DIR/vendor/part_0.h5, 8 in "
-        "DIR/vendor/part_1.h5"
-    ]
+    lengths = "got 4 in DIR/vendor/part_0.h5, 8 in DIR/vendor/part_1.h5"
+    rule = f"samples must have the same number of tokens, {lengths}"
+    assert findings(vendor(samples(2), samples(3, 8))) == [f"DIR/vendor: {rule}"]
 
 
 def test_folders_below_are_parts(tmp_path, write, samples):
@@ -150,26 +131,26 @@ def test_folders_below_are_parts(tmp_path, write, samples):
     assert check_data(tmp_path / "all").samples == 5
 
 
-def test_pictures_are_checked(tmp_path, mnist):
-    mnist("train", 3)
+def test_what_pictures_are_and_that_they_are_checked(tmp_path, mnist):
+    mnist("train", 13)
     mnist("t10k", 2)
-    checked = check_data(tmp_path / "mnist")
-    assert (checked.findings, checked.files, checked.samples) == ([], 4, 5)
+    info, checked = data_info(tmp_path / "mnist"), check_data(tmp_path / "mnist")
+    assert (info.format, info.parts["train"].classes) == ("MNIST IDX", [2, 2, 2, 1, 1, 1, 1, 1, 1, 1])
+    assert (info.parts["val"].samples, info.parts["val"].files) == (2, 2)
+    assert (checked.findings, checked.files, checked.samples) == ([], 4, 15)
     path = tmp_path / "mnist" / "t10k-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
-    assert findings(tmp_path / "mnist") == [
-        "DIR/mnist/t10k-labels-idx1-ubyte: must hold 2 bytes after its header, got 1"
-    ]
+    assert findings(tmp_path / "mnist") == [f"DIR/mnist/{path.name}: must hold 2 bytes after its header, got 1"]
 
 
 def test_digits_are_compared_with_their_record(tmp_path):
     prepare_digits(tmp_path / "digits")
     assert findings(tmp_path / "digits") == []
     (tmp_path / "digits" / "t10k-labels-idx1-ubyte").unlink()
+    beside = "t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz beside t10k-images-idx3-ubyte"
     assert findings(tmp_path / "digits") == [
         "DIR/digits/t10k-labels-idx1-ubyte: must be there, found nothing",
-        "DIR/digits: must hold t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz beside t10k-images-idx3-ubyte, got "
-        "neither",
+        f"DIR/digits: must hold {beside}, got neither",
     ]
 
 
@@ -186,14 +167,14 @@ def test_a_folder_without_data_is_refused(tmp_path, error_of, ask):
         "empty": f"got none among its entries (0){hint}",
         "a": "got a file\nhint: give the folder that holds it: DIR",
     }.items():
-        assert error_of(tmp_path, ask, tmp_path / name) == f"DIR/{name}: must be a folder with a data set, {got}"
+        assert error_of(ask, tmp_path / name) == f"DIR/{name}: must be a folder with a data set, {got}"
 
 
-def test_what_a_made_data_set_is(tmp_path, made):
+def test_what_a_made_data_set_is(made):
     folder = made(packing="documents", shuffle_seed=3)
-    (path,) = (folder / "train").iterdir()
-    size_bytes = path.stat().st_size
-    assert data_info(folder) == DataInfo(
+    size_bytes = (folder / "train" / "data_00000.h5").stat().st_size
+    info = data_info(folder)
+    assert info == DataInfo(
         folder,
         "HDF5 text",
         {part: PartInfo(1, size_bytes, 11, 176, 0.0, 11) for part in ("train", "val")},
@@ -204,26 +185,19 @@ def test_what_a_made_data_set_is(tmp_path, made):
         shuffle_seed=3,
         unknown_characters=0,
         source=f"{folder.parent}/source, 352 bytes",
-        first_tokens=data_info(folder).first_tokens,
-        first_text=bytes(data_info(folder).first_tokens).decode(),
+        first_tokens=info.first_tokens,
+        first_text=bytes(info.first_tokens).decode(),
     )
-    assert data_info(folder).first_text in TEXT + "\0"
-
-
-def test_what_a_tokenized_data_set_is(made):
-    info = data_info(made(train_vocab=270))
-    assert (info.tokenizer, info.vocab_size) == (f"{info.path}/tokenizer.json", 270)
-    assert info.source == f"{info.path.parent}/source, 352 bytes, tokenizer from the train part"
-    assert TEXT.startswith(info.first_text)
+    assert info.first_text in TEXT + "\0"
 
 
 def test_of_many_sources_some_are_told(tmp_path):
-    for name in "abcde":
-        (tmp_path / name).write_text(TEXT)
-    prepare_text([tmp_path / name for name in "abcde"], tmp_path / "text", TextRequest(sequence_length=16))
-    assert data_info(tmp_path / "text").source == ", ".join(f"{tmp_path}/{name}" for name in "abc") + (
-        " and 2 more, 880 bytes"
-    )
+    sources = [tmp_path / name for name in "abcde"]
+    for path in sources:
+        path.write_text(TEXT)
+    prepare_text(sources, tmp_path / "text", TextRequest(sequence_length=16))
+    told = ", ".join(map(str, sources[:3]))
+    assert data_info(tmp_path / "text").source == f"{told} and 2 more, 880 bytes"
 
 
 def test_a_record_from_before_sources_were_in_it_is_read(made):
@@ -237,32 +211,19 @@ def test_a_record_from_before_sources_were_in_it_is_read(made):
     assert check_data(folder).findings == []
 
 
-def test_what_a_folder_of_the_vendor_is(vendor, samples):
+def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, samples, monkeypatch):
     content = samples(6)
     counted = int(content[:, 1].sum())
     folder = vendor(content[:4], content[4:])
     info = data_info(folder)
-    assert info.parts["vendor"].padding == pytest.approx(1 - counted / 24)
-    assert (info.parts["vendor"].tokens, info.parts["vendor"].files, info.tokenizer) == (counted, 2, None)
-    assert (info.first_text, info.source, info.packing) == (None, None, None)
+    part = info.parts["vendor"]
+    assert (part.padding, part.tokens, part.files) == (pytest.approx(1 - counted / 24), counted, 2)
+    assert (info.first_text, info.source, info.packing, info.tokenizer) == (None, None, None, None)
     assert info.first_tokens == content[0, 0, : max(1, int(content[0, 1].sum()))].tolist()
-
-
-def test_of_a_large_folder_some_samples_are_read(vendor, samples, monkeypatch):
     monkeypatch.setattr("cstool.data.info.COUNTED_SAMPLES", 4)
-    content = samples(6)
-    part = data_info(vendor(content)).parts["vendor"]
+    part = data_info(folder).parts["vendor"]
     assert (part.samples, part.read_samples, part.tokens) == (6, 4, None)
     assert part.padding == pytest.approx(1 - int(content[:4, 1].sum()) / 16)
-
-
-def test_what_pictures_are(tmp_path, mnist):
-    mnist("train", 13)
-    mnist("t10k", 2)
-    info = data_info(tmp_path / "mnist")
-    assert info.format == "MNIST IDX"
-    assert info.parts["train"].classes == [2, 2, 2, 1, 1, 1, 1, 1, 1, 1]
-    assert (info.parts["val"].samples, info.parts["val"].files) == (2, 2)
 
 
 def test_a_mask_that_is_not_at_the_begin_does_not_hide_the_first_token(vendor):

@@ -1,8 +1,25 @@
-"""Fields, and the folder that a data set is in."""
+"""Fields, the folder that a data set is in, and what keeps it from being read."""
+
+import sys
 
 import numpy as np
+import pytest
 
+from cstool.data import (
+    MaskedTextPlan,
+    SpanTextPlan,
+    load_tokenizer,
+    open_hdf5_text,
+    open_mnist,
+    prepare_digits,
+    prepare_masked_text,
+    prepare_span_text,
+)
 from cstool.data.dataset import Field, allocate, names_in_folder
+from cstool.data.sentences import SST2, open_sentences
+from cstool.data.sources import find_files
+from cstool.data.tokenizing import train_tokenizer
+from tests.unit.data.encoder_files import write_vocabulary
 
 
 def test_allocate_makes_an_array_of_all_samples_for_each_field():
@@ -13,11 +30,71 @@ def test_allocate_makes_an_array_of_all_samples_for_each_field():
     }
 
 
-def test_an_unreadable_folder_is_reported(tmp_path, error_of, monkeypatch):
-    def refuse(folder):
-        raise PermissionError(13, "Permission denied")
+@pytest.mark.parametrize(
+    ("refusing", "call", "message"),
+    [
+        ("pathlib.Path.open", lambda folder: find_files([folder]), "DIR/a.h5: must be readable"),
+        ("os.scandir", lambda folder: find_files([folder]), "DIR: must be a readable folder"),
+        ("pathlib.Path.open", lambda folder: open_hdf5_text([folder]), "DIR/a.h5: must be readable"),
+        (
+            "pathlib.Path.iterdir",
+            lambda folder: names_in_folder(folder, "", "", ""),
+            "DIR: must be a readable folder",
+        ),
+        (
+            "pathlib.Path.read_bytes",
+            lambda folder: open_mnist([folder / "mnist"]),
+            "DIR/mnist/train-images-idx3-ubyte: must be readable",
+        ),
+    ],
+)
+def test_what_may_not_be_read_is_reported(
+    tmp_path, error_of, samples, write, mnist, monkeypatch, refusing, call, message
+):
+    def refuse(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
-    assert error_of(tmp_path, names_in_folder, tmp_path, "files *.h5", "", "make it") == (
-        "DIR: must be a readable folder, got: Permission denied"
+    write(tmp_path / "a.h5", samples(1))
+    mnist("train", 3)
+    monkeypatch.setattr(refusing, refuse)
+    assert error_of(call, tmp_path) == f"{message}, got: Permission denied"
+
+
+CUTTING = "cutting text into tokens needs the package"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: load_tokenizer(path / "t.json"), "DIR/t.json: reading a tokenizer needs the package"),
+        (lambda path: train_tokenizer(path / "t.json", iter("a"), 300), "--train_tokenizer: needs the package"),
+        (
+            lambda path: prepare_masked_text([path / "text"], path / "out", MaskedTextPlan(16, vocab_size=120)),
+            f"--vocab_size: {CUTTING}",
+        ),
+        (
+            lambda path: prepare_span_text([path / "text"], path / "out", SpanTextPlan(32, vocab_size=280)),
+            "--vocab_size: needs the package",
+        ),
+        (
+            lambda path: open_sentences(
+                [path / "SST-2"], SST2, path / "vocab.txt", split="train", max_sequence_length=9
+            ),
+            f"DIR/vocab.txt: {CUTTING}",
+        ),
+        (lambda path: prepare_digits(path / "out"), "the digits come with the package"),
+    ],
+)
+def test_without_a_package_the_hint_says_how_to_get_it(tmp_path, error_of, monkeypatch, call, message):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a").write_text("the cat sat on the mat .\n" * 9)
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "train.tsv").write_text("sentence\tlabel\na\t1\n")
+    write_vocabulary(tmp_path)
+    for package in ("tokenizers", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, package, None)
+    name, extra = ("scikit-learn", "data") if "digits" in message else ("tokenizers", "tokenizers")
+    assert error_of(call, tmp_path) == (
+        f"{message} {name}, which is not installed\nhint: pip install 'cstool[{extra}]', or {name} itself"
     )
+    assert load_tokenizer("bytes").vocab_size == 256

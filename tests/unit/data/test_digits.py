@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,32 +14,26 @@ from cstool.data.text_request import TextRequest
 from tests.unit.data.made import content_of
 
 
-def labels_of(folder, split):
-    dataset = open_mnist([folder], split=split)
-    out = allocate(dataset.fields, dataset.sample_count)
-    dataset.read(np.arange(dataset.sample_count), out)
-    return out["labels"]
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "digits"
 
 
-def test_all_pictures_are_in_one_of_two_parts(tmp_path):
-    summary = prepare_digits(tmp_path / "digits")
-    assert summary == DigitsSummary(tmp_path / "digits", 1438, 359, already_prepared=False)
-    train, val = (labels_of(tmp_path / "digits", split) for split in ("train", "val"))
-    assert sorted([*train, *val]) == sorted(load_digits().target)
-    assert [len(train), len(val)] == [1438, 359]
-    assert [path.name for path in tmp_path.iterdir()] == ["digits"]
-
-
-def test_no_picture_is_in_both_parts_and_each_has_its_label(tmp_path):
-    prepare_digits(tmp_path / "digits")
+def test_all_pictures_are_in_one_of_two_parts_with_their_labels(tmp_path, folder):
+    summary = prepare_digits(folder)
+    assert summary == DigitsSummary(folder, 1438, 359, already_prepared=False)
     known = {}
     for image, label in zip(scale_up(load_digits().images / 16), load_digits().target, strict=True):
         known.setdefault(image.tobytes(), []).append(label)
-    for split in ("train", "val"):
-        dataset = open_mnist([tmp_path / "digits"], split=split)
-        for pixels, label in zip(dataset._pixels, dataset._labels, strict=True):
+    for split, count in (("train", 1438), ("val", 359)):
+        dataset = open_mnist([folder], split=split)
+        out = allocate(dataset.fields, dataset.sample_count)
+        dataset.read(np.arange(dataset.sample_count), out)
+        assert (len(out["labels"]), out["labels"].tolist()) == (count, dataset._labels.tolist())
+        for pixels, label in zip(dataset._pixels, out["labels"], strict=True):
             known[pixels.tobytes()].remove(label)
     assert not any(known.values())
+    assert [path.name for path in tmp_path.iterdir()] == ["digits"]
 
 
 def test_the_same_seed_makes_the_same_files_and_another_one_others(tmp_path):
@@ -55,51 +48,37 @@ def test_pictures_are_scaled_between_the_middles_of_pixels():
     ramp = scale_up(np.broadcast_to(np.arange(8) / 7, (1, 8, 8)))[0]
     middles = np.interp((np.arange(28) + 0.5) / 28 * 8 - 0.5, np.arange(8), np.arange(8) / 7)
     assert np.abs(ramp - 255 * middles).max() <= 0.5
-    assert (scale_up(np.random.default_rng(1).random((3, 8, 8))).transpose(0, 2, 1) == scale_up(
-        np.random.default_rng(1).random((3, 8, 8)).transpose(0, 2, 1))).all()  # fmt: skip
+    pictures = np.random.default_rng(1).random((3, 8, 8))
+    assert (scale_up(pictures).transpose(0, 2, 1) == scale_up(pictures.transpose(0, 2, 1))).all()
 
 
-def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, error_of):
-    first = prepare_digits(tmp_path / "digits")
-    assert prepare_digits(tmp_path / "digits") == replace(first, already_prepared=True)
-    assert error_of(tmp_path, prepare_digits, tmp_path / "digits", seed=2) == (
-        "DIR/digits: must not hold another data set, got one made from other text or with other arguments\n"
-        "hint: add --overwrite to replace it, or give another --output"
-    )
-    assert prepare_digits(tmp_path / "digits", val_fraction=0.5, overwrite=True).val == 898
+ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
+ANOTHER += "hint: add --overwrite to replace it, or give another --output"
 
 
-def test_a_text_does_not_replace_pictures_unasked(tmp_path, error_of):
+def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, folder, error_of):
+    first = prepare_digits(folder)
+    assert prepare_digits(folder) == replace(first, already_prepared=True)
+    assert tokenizer_of(folder) is None
+    assert error_of(prepare_digits, folder, seed=2) == f"DIR/digits: {ANOTHER}"
     (tmp_path / "a").write_text("text " * 100)
-    prepare_digits(tmp_path / "digits")
-    assert tokenizer_of(tmp_path / "digits") is None
-    request = TextRequest(sequence_length=8)
-    assert error_of(tmp_path, prepare_text, [tmp_path / "a"], tmp_path / "digits", request).startswith(
-        "DIR/digits: must not hold another data set"
-    )
+    assert error_of(prepare_text, [tmp_path / "a"], folder, TextRequest(sequence_length=8)) == f"DIR/digits: {ANOTHER}"
+    assert prepare_digits(folder, val_fraction=0.5, overwrite=True).val == 898
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, 0.0001, float("nan"), -1.0])
-def test_a_held_out_share_that_is_none_is_refused(tmp_path, error_of, fraction):
-    assert error_of(tmp_path, prepare_digits, tmp_path / "digits", val_fraction=fraction) == (
+def test_a_held_out_share_that_is_none_is_refused(folder, error_of, fraction):
+    assert error_of(prepare_digits, folder, val_fraction=fraction) == (
         f"val_fraction: must hold out some of the 1,797 pictures but not all, got {fraction}"
     )
 
 
-def test_without_the_package_the_hint_says_how_to_get_it(tmp_path, error_of, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert error_of(tmp_path, prepare_digits, tmp_path / "digits") == (
-        "the digits come with the package scikit-learn, which is not installed\n"
-        "hint: pip install 'cstool[data]', or scikit-learn itself"
-    )
-
-
-def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, error_of, monkeypatch):
+def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, folder, error_of, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert error_of(tmp_path, prepare_digits, tmp_path / "digits") == (
+    assert error_of(prepare_digits, folder) == (
         "DIR/digits: must fit on its disk, which is full\n"
         "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
     )

@@ -23,7 +23,7 @@ def opened(tmp_path):
 
 
 def test_pairs_are_read_as_they_are(opened):
-    dataset = opened()
+    dataset = opened(max_sequence_length=5)
     assert shapes(dataset)["masked_lm_positions"] == ((2,), "int32")
     assert read(dataset, [1, 0]) == {
         "input_ids": [[2, 7, 4, 4, 3], [2, 4, 6, 3, 0]],
@@ -35,12 +35,8 @@ def test_pairs_are_read_as_they_are(opened):
         "next_sentence_label": [[0], [1]],
         "sample_mask": [[1.0], [1.0]],
     }
-
-
-def test_texts_have_no_segments(opened):
-    assert sorted(shapes(opened(GATHERED, has_pairs=False))) == sorted(
-        ("input_ids", "attention_mask", "masked_lm_positions", "labels", "mask")
-    )
+    texts = {"input_ids", "attention_mask", "masked_lm_positions", "labels", "mask"}
+    assert shapes(opened(GATHERED, has_pairs=False)).keys() == texts
 
 
 @pytest.mark.parametrize(("predictions", "most"), [(None, 1), (3, 3), (9, 5)])
@@ -56,46 +52,42 @@ def test_labels_of_all_tokens_are_gathered(opened, predictions, most):
     )
 
 
-def test_more_labels_than_there_is_room_for_are_an_error(opened, tmp_path, error_of):
+def test_more_labels_than_there_is_room_for_are_an_error(opened, error_of):
     row = ["[2, 4, 6, 3, 0]", "[1, 1, 1, 1, 0]", "[1, 5, 3, -1, -1]"]
-    assert error_of(tmp_path, read, opened(TEXT, [row], has_pairs=False, predictions=2), [0]) == (
+    assert error_of(read, opened(TEXT, [row], has_pairs=False, predictions=2), [0]) == (
         "DIR/data/a.csv:2: at most 2 labels must count, got 3\n"
         "hint: max_predictions_per_seq: 3 in the dataloader makes room for them"
     )
 
 
-def test_pairs_need_their_columns(opened, tmp_path, error_of):
-    assert error_of(tmp_path, opened, GATHERED) == (
-        "DIR/data/a.csv: must have the columns input_ids, attention_mask, labels, token_type_ids, next_sentence_label, "
-        "got input_ids, attention_mask, labels, masked_lm_weights, masked_lm_positions\n"
-        "hint: disable_nsp: true takes texts that do not come in pairs"
-    )
+NEEDED = "must have the columns input_ids, attention_mask, labels, token_type_ids, next_sentence_label, got"
+BOTH = "must have both masked_lm_positions and masked_lm_weights, or neither in any file, got"
+UNLABELLED = [name for name in PAIRS if name != "labels"]
 
 
-def test_what_is_missing_of_a_single_text_is_named(opened, tmp_path, error_of):
-    columns = [name for name in PAIRS if name != "labels"]
-    assert error_of(tmp_path, opened, columns, rows=[ONE[:6]]) == (
-        "DIR/data/a.csv: must have the columns input_ids, attention_mask, labels, token_type_ids, next_sentence_label, "
-        f"got {', '.join(columns)}\n"
-        "hint: labels is missing"
-    )
-
-
-def test_samples_have_the_length_that_is_asked_for(opened, tmp_path, error_of):
-    assert opened(max_sequence_length=5).sample_count == 2
-    (tmp_path / "data" / "meta.dat").unlink()
-    assert error_of(tmp_path, opened, max_sequence_length=4) == (
-        "DIR/data/a.csv:2: input_ids must have max_sequence_length (4) tokens, got 5\n"
-        "hint: leave max_sequence_length out: masks that are drawn are not cut"
-    )
-
-
-def test_positions_need_weights(opened, tmp_path, error_of):
-    columns = (*TEXT, "masked_lm_positions")
-    assert error_of(tmp_path, opened, columns, has_pairs=False) == (
-        "DIR/data/a.csv: must have both masked_lm_positions and masked_lm_weights, or neither in any file, got "
-        "input_ids, attention_mask, labels, masked_lm_positions"
-    )
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"columns": GATHERED},
+            f": {NEEDED} {', '.join(GATHERED)}\nhint: disable_nsp: true takes texts that do not come in pairs",
+        ),
+        ({"columns": UNLABELLED}, f": {NEEDED} {', '.join(UNLABELLED)}\nhint: labels is missing"),
+        (
+            {"columns": (*TEXT, "masked_lm_positions"), "has_pairs": False},
+            f": {BOTH} input_ids, attention_mask, labels, masked_lm_positions",
+        ),
+        (
+            {"max_sequence_length": 4},
+            ":2: input_ids must have max_sequence_length (4) tokens, got 5\n"
+            "hint: leave max_sequence_length out: masks that are drawn are not cut",
+        ),
+        ({"rows": [["[]", *ONE[1:]]]}, ":2: input_ids must have at least one token, got none"),
+        ({"rows": [[*ONE[:2], "[]", *ONE[3:]]]}, ":2: labels must have at least one, got none"),
+    ],
+)
+def test_what_is_missing_is_named(opened, error_of, changes, message):
+    assert error_of(opened, **changes) == f"DIR/data/a.csv{message}"
 
 
 VOCAB = "\nhint: vocab_size of the model must be that of the data set"
@@ -118,13 +110,6 @@ VOCAB = "\nhint: vocab_size of the model must be that of the data set"
         (6, "2", "next_sentence_label must be in [0, 2), got 2"),
     ],
 )
-def test_a_wrong_row_is_an_error_with_its_line(opened, tmp_path, error_of, place, value, message):
+def test_a_wrong_row_is_an_error_with_its_line(opened, error_of, place, value, message):
     row = [*TWO[:place], value, *TWO[place + 1 :]]
-    assert error_of(tmp_path, read, opened(rows=[ONE, row], vocab_size=50), [1]) == f"DIR/data/a.csv:3: {message}"
-
-
-def test_a_first_row_without_tokens_or_labels_is_an_error(opened, tmp_path, error_of):
-    for place, message in ((0, "input_ids must have at least one token"), (2, "labels must have at least one")):
-        row = ["[]" if column == place else value for column, value in enumerate(ONE)]
-        (tmp_path / "data" / "meta.dat").unlink(missing_ok=True)
-        assert error_of(tmp_path, opened, rows=[row]) == f"DIR/data/a.csv:2: {message}, got none"
+    assert error_of(read, opened(rows=[ONE, row], vocab_size=50), [1]) == f"DIR/data/a.csv:3: {message}"

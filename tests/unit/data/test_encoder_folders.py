@@ -4,28 +4,23 @@ import numpy as np
 import pytest
 
 from cstool.data import check_data, data_info, open_part
-from cstool.errors import DataError
 from tests.unit.data import test_drawn_masks, test_hdf5_masks, test_masked_text, test_summaries, test_token_classes
 from tests.unit.data.encoder_files import read, write_masks, write_rows
 from tests.unit.data.test_sentences import PAIRS, write_table
 
+READ, DRAWN = "CSV, masked as it is read", "CSV with masks"
+SUMMARIES, CLASSES = "CSV of texts to summarize", "CSV of tokens with classes"
 KINDS = {
-    "CSV, masked as it is read": (test_masked_text.COLUMNS, test_masked_text.ROWS, 10, 23),
-    "CSV with masks": (test_drawn_masks.PAIRS, [test_drawn_masks.ONE, test_drawn_masks.TWO], 5, 9),
-    "CSV of texts to summarize": (test_summaries.COLUMNS, [test_summaries.ONE, test_summaries.TWO], 10, 13),
-    "CSV of tokens with classes": (("tokens", "labels"), test_token_classes.ROWS, 6, 9),
+    READ: (test_masked_text.COLUMNS, test_masked_text.ROWS, 10, 23),
+    DRAWN: (test_drawn_masks.PAIRS, [test_drawn_masks.ONE, test_drawn_masks.TWO], 5, 9),
+    SUMMARIES: (test_summaries.COLUMNS, [test_summaries.ONE, test_summaries.TWO], 10, 13),
+    CLASSES: (("tokens", "labels"), test_token_classes.ROWS, 6, 9),
 }
 BAD = {
-    "CSV, masked as it is read": (["[]x", "[]", 0], "tokens must be a list of texts, such as ['a', 'b'], got '[]x'"),
-    "CSV with masks": (
-        ["[1]", "[1]", "[2, 3]", "[1]", "[0]", "[0]", "0"],
-        "labels must have 1 value, one for each position, got 2",
-    ),
-    "CSV of texts to summarize": (
-        ["[1]", "[1, 0]", "[0]", "[0]"],
-        "labels must have 1 value, one for each [CLS], got 2",
-    ),
-    "CSV of tokens with classes": (["a b", "O"], "labels must have 2 values, one for each token, got 1"),
+    READ: (["[]x", "[]", 0], "tokens must be a list of texts, such as ['a', 'b'], got '[]x'"),
+    DRAWN: ("[1] [1] [2,3] [1] [0] [0] 0".split(), "labels must have 1 value, one for each position, got 2"),
+    SUMMARIES: ("[1] [1,0] [0] [0]".split(), "labels must have 1 value, one for each [CLS], got 2"),
+    CLASSES: (["a b", "O"], "labels must have 2 values, one for each token, got 1"),
 }
 
 
@@ -34,12 +29,11 @@ def test_tables_are_told_by_their_columns(tmp_path, kind):
     columns, rows, longest, tokens = KINDS[kind]
     write_rows(tmp_path / "train", "a.csv", columns, rows)
     write_rows(tmp_path / "dev", "a.csv", columns, rows[:1])
-    info = data_info(tmp_path)
+    info, check = data_info(tmp_path), check_data(tmp_path)
     assert (info.format, info.sequence_length, [*info.parts]) == (kind, longest, ["dev", "train"])
     part = info.parts["train"]
     assert (part.files, part.samples, part.tokens, part.padding) == (1, len(rows), tokens, None)
     assert data_info(tmp_path / "train").parts == {"train": part}
-    check = check_data(tmp_path)
     assert (check.findings, check.samples, check.files) == ([], len(rows) + 1, 2)
 
 
@@ -49,10 +43,8 @@ def test_of_each_file_the_first_wrong_row_is_told(tmp_path, kind):
     bad, message = BAD[kind]
     write_rows(tmp_path, "a.csv", columns, [rows[0], bad, rows[0], bad, bad])
     write_rows(tmp_path, "b.csv", columns, [bad])
-    assert check_data(tmp_path).findings == [
-        f"{tmp_path}/a.csv:3: {message}, and 2 more rows",
-        f"{tmp_path}/b.csv:2: {message}",
-    ]
+    found = check_data(tmp_path).findings
+    assert found == [f"{tmp_path}/a.csv:3: {message}, and 2 more rows", f"{tmp_path}/b.csv:2: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -72,17 +64,14 @@ def test_all_that_a_run_reads_of_drawn_masks_is_checked(tmp_path, column, value,
     assert check_data(tmp_path, vocab_size=50).findings == [f"{tmp_path}/a.csv:3: {message}"]
 
 
-def test_pairs_of_files_are_not_taken_for_one(tmp_path):
+def test_pairs_of_files_are_not_taken_for_one(tmp_path, error_of):
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("w1 w2\n")
     (tmp_path / "meta.dat").write_text("a.en a.de 1\n")
     rule = "must list one file on each line, got the pair a.en and a.de"
     assert check_data(tmp_path).findings == [f"{tmp_path}/meta.dat: {rule}"]
-    with pytest.raises(DataError) as error:
-        data_info(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path}/meta.dat: {rule}\nhint: a run reads pairs of files, and checks them as it does"
-    )
+    hint = "a run reads pairs of files, and checks them as it does"
+    assert error_of(data_info, tmp_path) == f"DIR/meta.dat: {rule}\nhint: {hint}"
 
 
 def test_tables_of_glue_are_told(tmp_path):
@@ -93,32 +82,31 @@ def test_tables_of_glue_are_told(tmp_path):
     assert (info.format, {name: part.samples for name, part in info.parts.items()}) == ("MNLI", {"train": 2, "val": 4})
     assert check_data(tmp_path).samples == 6
     write_table(tmp_path, "train.tsv", columns, [*PAIRS, ("a", "b", "c")])
-    assert check_data(tmp_path).findings == [
-        f"{tmp_path}/train.tsv:4: gold_label must be entailment, neutral, contradiction, got 'c'"
-    ]
+    rule = "gold_label must be entailment, neutral, contradiction, got 'c'"
+    assert check_data(tmp_path).findings == [f"{tmp_path}/train.tsv:4: {rule}"]
 
 
 @pytest.mark.parametrize("data", [test_hdf5_masks.DATA, test_hdf5_masks.PACKED])
 def test_hdf5_with_masks_is_told(tmp_path, data):
-    write_masks(tmp_path / "train" / "a.h5", data, test_hdf5_masks.LABELS)
+    train = tmp_path / "train"
+    write_masks(train / "a.h5", data, test_hdf5_masks.LABELS)
     info = data_info(tmp_path)
     assert (info.format, info.sequence_length, info.parts["train"].tokens) == ("HDF5 with masks", 6, 10)
     assert check_data(tmp_path).findings == []
     assert read(open_part(tmp_path, "train"), [0, 1]) == test_hdf5_masks.EXPECTED
     wrong = np.array(data)
     wrong[1, 1, 0] = 5
-    write_masks(tmp_path / "train" / "b.h5", wrong, test_hdf5_masks.LABELS)
-    (tmp_path / "train" / "c.h5").write_bytes(b"half")
+    write_masks(train / "b.h5", wrong, test_hdf5_masks.LABELS)
+    (train / "c.h5").write_bytes(b"half")
     assert check_data(tmp_path, vocab_size=9).findings == [
-        f"{tmp_path}/train/b.h5: sample 1: attention_mask must be in [0, 2), got 5 at position 0",
-        f"{tmp_path}/train/c.h5: must be an HDF5 file, got something else",
+        f"{train}/b.h5: sample 1: attention_mask must be in [0, 2), got 5 at position 0",
+        f"{train}/c.h5: must be an HDF5 file, got something else",
     ]
 
 
 def test_samples_that_need_a_vocabulary_are_not_read_without_one(tmp_path, error_of):
-    columns, rows, _, _ = KINDS["CSV of tokens with classes"]
-    write_rows(tmp_path / "train", "a.csv", columns, rows)
-    assert error_of(tmp_path, open_part, tmp_path, "train") == (
+    write_rows(tmp_path / "train", "a.csv", *KINDS[CLASSES][:2])
+    assert error_of(open_part, tmp_path, "train") == (
         "DIR/train: samples of CSV of tokens with classes are made with a vocabulary, which the folder does not name\n"
         "hint: `cstool data info` and `cstool data check` look at its rows"
     )
@@ -126,7 +114,7 @@ def test_samples_that_need_a_vocabulary_are_not_read_without_one(tmp_path, error
 
 def test_other_tables_are_refused_with_the_kinds_there_are(tmp_path, error_of):
     write_rows(tmp_path, "a.csv", ["x"], [["1"]])
-    assert error_of(tmp_path, data_info, tmp_path) == (
+    assert error_of(data_info, tmp_path) == (
         "DIR/a.csv: must have the columns of a known kind of data, got x\n"
         "hint: CSV with masks: input_ids, attention_mask, labels; CSV of texts to summarize: input_token_ids, labels, "
         "segment_ids, cls_indices; CSV of tokens with classes: tokens, labels; CSV, masked as it is read: tokens"

@@ -59,41 +59,29 @@ def test_the_record_says_which_dataset_has_what_in_which_order(tmp_path):
 
 
 ZEROS = np.zeros((3, 3, 4), np.int32)
-DAMAGED = [
-    ({"data_0": None}, 'DIR/a.h5: must hold a dataset "data_0", got "data_1"\n' + HINT),
-    ({"data_1": None}, 'DIR/a.h5: must hold a dataset "data_1", got "data_0"\n' + HINT),
-    (
-        {"data_0": ZEROS[:, :2]},
-        'DIR/a.h5: dataset "data_0" must have the shape (samples, 3, tokens), got (3, 2, 4)',
-    ),
-    (
-        {"data_1": ZEROS},
-        'DIR/a.h5: dataset "data_1" must have the shape (samples, 3, contexts, tokens), got (3, 3, 4)',
-    ),
-    ({"data_0": ZEROS.astype(np.float32)}, 'DIR/a.h5: dataset "data_0" must be int32, got float32'),
-    ({"data_0": ZEROS[:2]}, "DIR/a.h5: must have contexts for 2 questions, got 3"),
-]
+SHAPE = "must have the shape (samples, 3,"
 
 
-@pytest.mark.parametrize(("changes", "message"), DAMAGED)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data_0": None}, f'must hold a dataset "data_0", got "data_1"\n{HINT}'),
+        ({"data_1": None}, f'must hold a dataset "data_1", got "data_0"\n{HINT}'),
+        ({"data_0": ZEROS[:, :2]}, f'dataset "data_0" {SHAPE} tokens), got (3, 2, 4)'),
+        ({"data_1": ZEROS}, f'dataset "data_1" {SHAPE} contexts, tokens), got (3, 3, 4)'),
+        ({"data_0": ZEROS.astype(np.float32)}, 'dataset "data_0" must be int32, got float32'),
+        ({"data_0": ZEROS[:2]}, "must have contexts for 2 questions, got 3"),
+    ],
+)
 def test_a_file_of_another_form_is_an_error(tmp_path, error_of, changes, message):
     write(tmp_path, **changes)
-    assert error_of(tmp_path, open_hdf5_contexts, [tmp_path]) == message
-
-
-def test_a_file_that_is_cut_off_is_an_error(tmp_path, error_of):
-    write(tmp_path)
-    content = (tmp_path / "a.h5").read_bytes()
-    (tmp_path / "a.h5").write_bytes(content[: len(content) // 2])
-    assert error_of(tmp_path, open_hdf5_contexts, [tmp_path]) == (
-        "DIR/a.h5: must be a whole HDF5 file, got a truncated or damaged one\nhint: make or copy it again"
-    )
+    assert error_of(open_hdf5_contexts, [tmp_path]) == f"DIR/a.h5: {message}"
 
 
 def test_files_of_different_shapes_are_an_error(tmp_path, error_of):
     write(tmp_path)
     write(tmp_path, "b.h5", data_0=np.zeros((3, 3, 6), np.int32))
-    assert error_of(tmp_path, open_hdf5_contexts, [tmp_path]) == (
+    assert error_of(open_hdf5_contexts, [tmp_path]) == (
         "DIR/b.h5: samples must have the shapes (3, 4) and (3, 2, 5), as in DIR/a.h5, got (3, 6) and (3, 2, 5)\n"
         "hint: keep samples of different shapes in different folders, and use one of them"
     )
@@ -107,31 +95,26 @@ def test_a_record_that_is_missing_or_says_something_else_is_an_error(tmp_path, e
         ({"data_0_features": 2, "data_1_features": NAMES[1]}, f"2, {NAMES[1]}"),
     ]:
         record(tmp_path, **features)
-        assert error_of(tmp_path, open_hdf5_contexts, [tmp_path]) == (
+        assert error_of(open_hdf5_contexts, [tmp_path]) == (
             f"DIR/data_params.json: data_0_features and data_1_features must be {LISTS}, those of questions in one and "
             f"those of contexts in the other, got {told}\n{HINT}"
         )
     (tmp_path / "data_params.json").write_text("{")
-    message = f"DIR/data_params.json: must be JSON, got something else\n{HINT}"
-    assert error_of(tmp_path, open_hdf5_contexts, [tmp_path]) == message
+    told = f"DIR/data_params.json: must be JSON, got something else\n{HINT}"
+    assert error_of(open_hdf5_contexts, [tmp_path]) == told
     (tmp_path / "data_params.json").unlink()
-    message = f"DIR: must hold data_params.json, found nothing there\n{HINT}"
-    assert error_of(tmp_path, open_hdf5_contexts, [tmp_path]) == message
+    told = f"DIR: must hold data_params.json, found nothing there\n{HINT}"
+    assert error_of(open_hdf5_contexts, [tmp_path]) == told
 
 
 def test_a_number_that_no_model_reads_is_an_error(tmp_path, error_of):
-    tables = write(tmp_path)
-    contexts = tables["data_1"].copy()
-    contexts[1, 0, 1, 3] = 9
+    contexts = write(tmp_path)["data_1"].copy()
+    contexts[1, 0, 1, 3], contexts[2, 2, 0, 4] = 9, 2
     write(tmp_path, data_1=contexts)
     dataset = open_hdf5_contexts([tmp_path], vocab_size=6)
-    assert error_of(tmp_path, read, dataset, [0, 1]) == (
+    assert error_of(read, dataset, [0, 1]) == (
         "DIR/a.h5: sample 1: ctx_input_ids must be in [0, 6), got 9 at position 3\n"
         "hint: vocab_size of both encoders must be that of the data set"
     )
-    dataset.close()
-    contexts[1, 0, 1, 3], contexts[2, 2, 0, 4] = 1, 2
-    write(tmp_path, data_1=contexts)
-    assert error_of(tmp_path, read, open_hdf5_contexts([tmp_path]), [2]) == (
-        "DIR/a.h5: sample 2: ctx_token_type_ids must be in [0, 2), got 2 at position 4"
-    )
+    told = "DIR/a.h5: sample 2: ctx_token_type_ids must be in [0, 2), got 2 at position 4"
+    assert error_of(read, dataset, [2]) == told

@@ -23,6 +23,7 @@ PACKED = [
     [IDS[0], ATTENTION[0], [1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 0]],
     [IDS[1], ATTENTION[1], [0, 2, 1, 0, 1, 0], [0, 0, 1, 2, 0, 1]],
 ]
+NOT_PACKED = "\nhint: use_vsl: false takes samples that are not packed"
 
 
 @pytest.fixture
@@ -35,16 +36,14 @@ def opened(tmp_path):
     return call
 
 
-def test_labels_for_positions_are_read_as_they_are(opened):
+def test_labels_for_positions_are_read_as_they_are_and_those_for_all_tokens_gathered(opened):
     dataset = opened()
     assert read(dataset, [0, 1]) == EXPECTED
     assert read(dataset, [1, 0, 1]) == {name: [v[1], v[0], v[1]] for name, v in EXPECTED.items()}
     assert {name: shape for name, (shape, _) in shapes(dataset).items()} == {
-        "input_ids": (6,), "attention_mask": (6,), "masked_lm_positions": (2,), "labels": (2,), "mask": (2,)
-    }  # fmt: skip
-
-
-def test_labels_for_all_tokens_are_gathered(opened):
+        name: (len(values[0]),) for name, values in EXPECTED.items()
+    }
+    dataset.close()
     labels = [[[-100, 5, -100, -100, -100, -100]], [[-100, -100, 6, 5, -100, -100]]]
     assert read(opened(labels=labels, predictions=2), [0, 1]) == EXPECTED
 
@@ -77,74 +76,62 @@ def test_tokens_of_the_same_sequence_are_those_that_see_each_other(tmp_path_fact
 @pytest.mark.parametrize(
     ("feature", "place", "value"), [(2, 0, 0), (2, 1, 1), (3, 1, 2), (3, 2, 1), (1, 1, 0), (3, 0, 1), (2, 3, 4)]
 )
-def test_spans_that_are_of_no_sequences_are_an_error(opened, tmp_path, error_of, feature, place, value):
+def test_spans_that_are_of_no_sequences_are_an_error(opened, error_of, feature, place, value):
     data = np.array(PACKED)
     data[0, feature, place] = value
-    message = error_of(tmp_path, read, opened(data.tolist(), is_packed=True), [1, 0])
-    assert message.startswith(
-        "DIR/a.h5: sample 0: spans and positions must be those of sequences back to back, got span "
-    )
-    assert message.endswith("\nhint: use_vsl: false takes samples that are not packed")
+    message = error_of(read, opened(data.tolist(), is_packed=True), [1, 0])
+    rule = "spans and positions must be those of sequences back to back, got span "
+    assert message.startswith(f"DIR/a.h5: sample 0: {rule}")
+    assert message.endswith(NOT_PACKED)
 
 
-def test_samples_that_are_not_packed_are_refused_where_packed_ones_are_asked_for(opened, tmp_path, error_of):
-    assert error_of(tmp_path, opened, is_packed=True) == (
+def test_samples_that_are_not_packed_stand_beside_others_as_one_sequence_or_are_refused(opened, error_of):
+    assert error_of(opened, is_packed=True) == (
         'DIR/a.h5: dataset "data" must have 4 features of packed samples, input_ids, attention_mask, attention_span, '
-        "position_ids, got 2\nhint: use_vsl: false takes samples that are not packed"
+        f"position_ids, got 2{NOT_PACKED}"
     )
     assert read(opened(PACKED), [0, 1]) == EXPECTED
-
-
-def test_beside_packed_samples_others_are_one_sequence(opened):
     dataset = OneSequenceDataset(opened())
-    assert read(dataset, [0, 1]) == EXPECTED | {
-        "segments": ATTENTION,
-        "position_ids": [[0, 1, 2, 3, 0, 0], [0, 1, 2, 3, 4, 5]],
-    }
+    segments = {"segments": ATTENTION, "position_ids": [[0, 1, 2, 3, 0, 0], [0, 1, 2, 3, 4, 5]]}
+    assert read(dataset, [0, 1]) == EXPECTED | segments
     assert (dataset.sample_count, dataset.describe().split(": ")[1]) == (2, "2 samples of 6 tokens")
-    dataset.close()
 
 
-def test_files_must_be_alike(tmp_path, opened, error_of):
-    opened()
+def test_files_must_be_alike_and_samples_are_not_cut(tmp_path, opened, error_of):
+    assert opened(max_sequence_length=6).sample_count == 2
+    assert error_of(opened, max_sequence_length=4) == (
+        "DIR/a.h5: samples must have max_sequence_length (4) tokens, got 6\n"
+        "hint: leave max_sequence_length out: masks that are drawn are not cut"
+    )
     write_masks(tmp_path / "b.h5", [[[1, 2], [1, 1]]], [[[5], [1], [1]]])
-    assert error_of(tmp_path, open_hdf5_masks, [tmp_path]) == (
+    assert error_of(open_hdf5_masks, [tmp_path]) == (
         "DIR/b.h5: samples must have 6 tokens and 2 labels, as in DIR/a.h5, got 2 tokens and 1 labels\n"
         "hint: keep samples of different lengths in different folders, and use one of them"
     )
 
 
-def test_samples_are_not_cut(opened, tmp_path, error_of):
-    assert opened(max_sequence_length=6).sample_count == 2
-    assert error_of(tmp_path, opened, max_sequence_length=4) == (
-        "DIR/a.h5: samples must have max_sequence_length (4) tokens, got 6\n"
-        "hint: leave max_sequence_length out: masks that are drawn are not cut"
-    )
-
-
 def test_text_is_no_masked_text(tmp_path, samples, write, error_of):
     write(tmp_path / "a.h5", samples(3))
-    assert error_of(tmp_path, open_hdf5_masks, [tmp_path]) == (
+    assert error_of(open_hdf5_masks, [tmp_path]) == (
         'DIR/a.h5: must hold a dataset "labels", got "data"\nhint: its files hold data and labels, as the vendor\'s '
         "preprocessing with training_objective: mlm writes them"
     )
+
+
+LABEL_SHAPE = 'dataset "labels" must have the shape (1, 3, predictions) or (1, 1, 6), got'
 
 
 @pytest.mark.parametrize(
     ("data", "labels", "message"),
     [
         ([[1, 2]], LABELS[:1], 'dataset "data" must have the shape (samples, 2 or more, tokens), got (1, 2)\n'),
-        (
-            DATA[:1],
-            [[[1, 2], [3, 4]]],
-            'dataset "labels" must have the shape (1, 3, predictions) or (1, 1, 6), got (1, 2, 2)',
-        ),
-        (DATA[:1], LABELS, 'dataset "labels" must have the shape (1, 3, predictions) or (1, 1, 6), got (2, 3, 2)'),
+        (DATA[:1], [[[1, 2], [3, 4]]], f"{LABEL_SHAPE} (1, 2, 2)"),
+        (DATA[:1], LABELS, f"{LABEL_SHAPE} (2, 3, 2)"),
     ],
 )
 def test_other_shapes_are_refused(tmp_path, error_of, data, labels, message):
     write_masks(tmp_path / "a.h5", data, labels)
-    assert error_of(tmp_path, open_hdf5_masks, [tmp_path]).startswith(f"DIR/a.h5: {message}")
+    assert error_of(open_hdf5_masks, [tmp_path]).startswith(f"DIR/a.h5: {message}")
 
 
 @pytest.mark.parametrize(
@@ -157,9 +144,9 @@ def test_other_shapes_are_refused(tmp_path, error_of, data, labels, message):
         ((1, 2, 0, 2), "the mask of labels must be in [0, 2), got 2 at position 0"),
     ],
 )
-def test_wrong_values_are_errors_with_their_place(opened, tmp_path, error_of, changed, message):
+def test_wrong_values_are_errors_with_their_place(opened, error_of, changed, message):
     which, feature, place, value = changed
     both = [np.array(DATA), np.array(LABELS)]
     both[which][1, feature, place] = value
-    found = error_of(tmp_path, read, opened(both[0].tolist(), both[1].tolist(), vocab_size=50), [0, 1])
+    found = error_of(read, opened(both[0].tolist(), both[1].tolist(), vocab_size=50), [0, 1])
     assert found.split("\n")[0] == f"DIR/b.h5: sample 0: {message}"

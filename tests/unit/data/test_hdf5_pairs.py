@@ -61,107 +61,88 @@ def expected(*parts: dict[str, np.ndarray]) -> dict[str, list]:
 
 def test_samples_are_those_of_the_files(folder):
     dataset = open_hdf5_pairs([folder], vocab_size=50)
-    assert shapes(dataset)["input_ids"] == ((S,), "int32")
-    assert shapes(dataset)["labels"] == ((T,), "int32")
+    assert (shapes(dataset)["input_ids"], shapes(dataset)["labels"]) == (((S,), "int32"), ((T,), "int32"))
     whole = expected(arrays(3), arrays(2, seed=1))
     assert read(dataset, [0, 1, 2, 3, 4]) == whole
     assert read(dataset, [4, 1, 1]) == {name: [values[4], values[1], values[1]] for name, values in whole.items()}
     assert dataset.describe() == f"{folder}: 5 samples of 6 and 4 tokens"
-    dataset.close()
 
 
 @pytest.mark.parametrize("told", [True, False])
 def test_one_dataset_has_all_features_of_one_length(tmp_path, told):
     made = arrays(3, target=S)
-    order = [*FEATURES[::-1], "input_ids"]
-    write(tmp_path / "d" / "x.h5", made, {"data": order[:-1]}, told=told)
-    dataset = open_hdf5_pairs([tmp_path / "d"], features=None if told else order[:-1])
+    write(tmp_path / "d" / "x.h5", made, {"data": FEATURES[::-1]}, told=told)
+    dataset = open_hdf5_pairs([tmp_path / "d"], features=None if told else FEATURES[::-1])
     assert read(dataset, [0, 1, 2]) == expected(made)
 
 
-HINT = "hint: data_params.json of the folder says what its datasets hold; else features_list of the dataloader does"
+REST = "data_params.json of the folder says what its datasets hold; else features_list of the dataloader does"
+HINT = f"hint: {REST}"
 ALL = "input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, labels"
 
 
 def test_missing_masks_are_an_error(tmp_path, error_of):
     groups = {**GROUPS, "data_0": ["input_ids"], "data_1": ["decoder_input_ids", "labels"]}
     write(tmp_path / "d" / "x.h5", arrays(1), groups)
-    rest = HINT.removeprefix("hint: ")
-    assert error_of(tmp_path, open_hdf5_pairs, [tmp_path / "d"]) == (
+    assert error_of(open_hdf5_pairs, [tmp_path / "d"]) == (
         f"DIR/d/data_params.json: must have the features {ALL}, got input_ids, decoder_input_ids, labels, "
-        f"decoder_input_length\nhint: attention_mask and decoder_attention_mask are missing; {rest}"
+        f"decoder_input_length\nhint: attention_mask and decoder_attention_mask are missing; {REST}"
     )
     (tmp_path / "d" / "data_params.json").unlink()
-    assert error_of(tmp_path, open_hdf5_pairs, [tmp_path / "d"], features=FEATURES[:4]) == (
-        f"DIR/d: features_list: must have the features {ALL}, got {', '.join(FEATURES[:4])}\n"
-        f"hint: labels is missing; {rest}"
-    )
+    told = f"must have the features {ALL}, got {', '.join(FEATURES[:4])}\nhint: labels is missing; {REST}"
+    assert error_of(open_hdf5_pairs, [tmp_path / "d"], features=FEATURES[:4]) == f"DIR/d: features_list: {told}"
 
 
 def test_features_must_lie_where_they_can_be_read(tmp_path, folder, error_of):
     groups = {"data_0": ["input_ids", "labels"], "data_1": ["attention_mask"], "data_2": GROUPS["data_1"][:2]}
     write(tmp_path / "d" / "x.h5", arrays(1, target=S), groups)
-    assert error_of(tmp_path, open_hdf5_pairs, [tmp_path / "d"]) == (
-        "DIR/d/data_params.json: input_ids, attention_mask must be in one dataset, got several"
-    )
+    rule = "input_ids, attention_mask must be in one dataset, got several"
+    assert error_of(open_hdf5_pairs, [tmp_path / "d"]) == f"DIR/d/data_params.json: {rule}"
     write(tmp_path / "e" / "x.h5", arrays(1), {**GROUPS, "data_0": GROUPS["data_0"][::-1]})
-    assert error_of(tmp_path, open_hdf5_pairs, [folder, tmp_path / "e"]) == (
-        f"DIR/e: must have the features in the same places as DIR/data\n{HINT}"
-    )
+    rule = "must have the features in the same places as DIR/data"
+    assert error_of(open_hdf5_pairs, [folder, tmp_path / "e"]) == f"DIR/e: {rule}\n{HINT}"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_damaged_description_is_an_error(folder, error_of):
+    rule = "must list the names of features, got something else"
+    for content, message in [
         ("{", "must be readable JSON, got something else"),
-        ('{"features": "labels"}', "must list the names of features, got something else"),
-        ('{"data_0_features": [1]}', "must list the names of features, got something else"),
-    ],
-)
-def test_a_damaged_description_is_an_error(tmp_path, folder, error_of, content, message):
-    (folder / "data_params.json").write_text(content)
-    assert error_of(tmp_path, open_hdf5_pairs, [folder]) == f"DIR/data/data_params.json: {message}\n{HINT}"
+        ('{"features": "labels"}', rule),
+        ('{"data_0_features": [1]}', rule),
+    ]:
+        (folder / "data_params.json").write_text(content)
+        assert error_of(open_hdf5_pairs, [folder]) == f"DIR/data/data_params.json: {message}\n{HINT}"
 
 
-def test_files_that_do_not_fit_are_errors(tmp_path, folder, error_of):
-    write(folder / "a-2.h5", arrays(2, source=S + 1))
-    assert error_of(tmp_path, open_hdf5_pairs, [folder]) == (
-        "DIR/data/a-2.h5: samples must have the tokens of DIR/data/a-1.h5 (6 of data_0, 4 of data_1), "
-        "got 7 of data_0, 4 of data_1"
-    )
-    write(folder / "a-2.h5", arrays(2), {"data_0": GROUPS["data_0"], "data_1": GROUPS["data_1"][:2]}, told=False)
-    assert error_of(tmp_path, open_hdf5_pairs, [folder]) == (
+def test_files_that_do_not_fit_are_errors(folder, error_of):
+    path = folder / "a-2.h5"
+    write(path, arrays(2, source=S + 1))
+    tokens = "(6 of data_0, 4 of data_1), got 7 of data_0, 4 of data_1"
+    message = f"DIR/data/a-2.h5: samples must have the tokens of DIR/data/a-1.h5 {tokens}"
+    assert error_of(open_hdf5_pairs, [folder]) == message
+    write(path, arrays(2), {"data_0": GROUPS["data_0"], "data_1": GROUPS["data_1"][:2]}, told=False)
+    assert error_of(open_hdf5_pairs, [folder]) == (
         'DIR/data/a-2.h5: dataset "data_1" must have the shape (samples, features, tokens) with at least 3 features, '
         f"got (2, 2, 4)\n{HINT}"
     )
-    write(folder / "a-2.h5", arrays(2), n_examples=7)
-    assert error_of(tmp_path, open_hdf5_pairs, [folder]) == (
+    write(path, arrays(2), n_examples=7)
+    assert error_of(open_hdf5_pairs, [folder]) == (
         "DIR/data/a-2.h5: attribute n_examples must be the number of samples (2), got 7\n"
         "hint: the file was not written to its end, or was changed; make it again"
     )
-
-
-def test_truncated_files_are_errors(tmp_path, folder, error_of):
-    path = folder / "a-2.h5"
     path.write_bytes(path.read_bytes()[:2000])
-    assert error_of(tmp_path, open_hdf5_pairs, [folder]) == (
-        "DIR/data/a-2.h5: must be a whole HDF5 file, got a truncated or damaged one\nhint: make or copy it again"
-    )
+    message = "must be a whole HDF5 file, got a truncated or damaged one\nhint: make or copy it again"
+    assert error_of(open_hdf5_pairs, [folder]) == f"DIR/data/a-2.h5: {message}"
 
 
-def test_numbers_out_of_range_are_errors(tmp_path, folder, error_of):
+def test_numbers_out_of_range_are_errors(folder, error_of):
     made = arrays(3)
-    made["decoder_input_ids"][1, 2] = 50
+    made["decoder_input_ids"][1, 2], made["attention_mask"][0, 0] = 50, 2
     write(folder / "a-1.h5", made)
     dataset = open_hdf5_pairs([folder], vocab_size=50)
-    assert error_of(tmp_path, read, dataset, [4, 1]) == (
+    assert error_of(read, dataset, [4, 1]) == (
         "DIR/data/a-1.h5: decoder_input_ids must be in [0, 50), got 50 in sample 1 at position 2\n"
         "hint: vocab_size of the model must be that of the data set"
     )
-    dataset.close()
-    made = arrays(3)
-    made["attention_mask"][0, 0] = 2
-    write(folder / "a-1.h5", made)
-    assert error_of(tmp_path, read, open_hdf5_pairs([folder]), [0]) == (
-        "DIR/data/a-1.h5: attention_mask must be in [0, 2), got 2 in sample 0 at position 0"
-    )
+    rule = "attention_mask must be in [0, 2), got 2 in sample 0 at position 0"
+    assert error_of(read, dataset, [0]) == f"DIR/data/a-1.h5: {rule}"

@@ -38,18 +38,14 @@ def three_files(tmp_path, samples, write):
     return tmp_path, np.concatenate(parts)
 
 
-def test_a_written_file_is_the_vendors_layout(tmp_path, samples, write):
-    write(tmp_path / "a.h5", samples(5))
-    with h5py.File(tmp_path / "a.h5") as file:
-        assert (list(file), file["data"].dtype, file.attrs["n_examples"]) == (["data"], np.dtype("int32"), 5)
-        assert np.array_equal(file["data"], samples(5))
-
-
-def test_the_same_samples_make_the_same_bytes_without_the_time_however_they_come(tmp_path, samples, write):
+def test_a_written_file_is_the_vendors_layout_and_has_the_same_bytes_however_the_samples_come(tmp_path, samples, write):
     write(tmp_path / "a.h5", samples(9))
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert (list(file), file["data"].dtype, file.attrs["n_examples"]) == (["data"], np.dtype("int32"), 9)
+        assert np.array_equal(file["data"], samples(9))
+        assert h5py.h5o.get_info(file["data"].id).ctime == 0
     write_hdf5_text(tmp_path / "b.h5", iter([samples(9)[:2], samples(9)[2:]]), 9, 4)
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-    assert h5py.h5o.get_info(h5py.File(tmp_path / "a.h5")["data"].id).ctime == 0
 
 
 def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path, samples, write):
@@ -91,13 +87,17 @@ def test_reading_is_indexing_the_whole_content(three_files, indices):
     assert np.array_equal(read(open_hdf5_text([folder]), indices), content[indices])
 
 
-def test_few_open_files_are_enough_for_many(three_files, monkeypatch):
+def test_few_open_files_are_enough_for_many_and_closed_ones_are_opened_again(three_files, monkeypatch):
     monkeypatch.setattr(hdf5_rows, "OPEN_FILES_LIMIT", 1)
     folder, content = three_files
     dataset = open_hdf5_text([folder])
     before = len(os.listdir("/proc/self/fd"))
     assert np.array_equal(read(dataset, [12, 0, 5, 1]), content[[12, 0, 5, 1]])
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+    dataset.close()
+    dataset.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert np.array_equal(read(dataset, [6]), content[[6]])
 
 
 def test_runs_of_rows_are_read_at_once(three_files, monkeypatch):
@@ -108,19 +108,15 @@ def test_runs_of_rows_are_read_at_once(three_files, monkeypatch):
     assert [(file, start, stop) for file, _, start, stop, _ in runs] == [(0, 0, 1), (0, 3, 5), (1, 0, 1), (2, 6, 7)]
 
 
-def test_fields_are_tokens_mask_and_labels(three_files):
-    fields = open_hdf5_text([three_files[0]]).fields
-    assert {name: (field.shape, field.dtype) for name, field in fields.items()} == {
-        "input_ids": ((4,), "int32"),
-        "mask": ((4,), "float32"),
-        "labels": ((4,), "int32"),
-    }
-
-
-@pytest.mark.parametrize("length", [1, 3, 4])
-def test_samples_can_be_cut_to_at_most_their_length(three_files, length):
+@pytest.mark.parametrize("length", [1, 3, 4, None])
+def test_fields_are_tokens_mask_and_labels_and_samples_can_be_cut_to_at_most_their_length(three_files, length):
     folder, content = three_files
     dataset = open_hdf5_text([folder], max_sequence_length=length)
+    assert {name: (field.shape, field.dtype) for name, field in dataset.fields.items()} == {
+        "input_ids": ((length or 4,), "int32"),
+        "mask": ((length or 4,), "float32"),
+        "labels": ((length or 4,), "int32"),
+    }
     assert np.array_equal(read(dataset, range(13)), content[:, :, :length])
 
 
@@ -128,15 +124,6 @@ def test_samples_can_be_cut_to_at_most_their_length(three_files, length):
 def test_description_is_one_line_that_counts_the_folders(three_files, folders, words):
     dataset = open_hdf5_text([three_files[0]] * folders)
     assert dataset.describe() == f"{three_files[0]}{words} of 4 tokens"
-
-
-def test_closing_twice_is_fine_and_reading_opens_again(three_files):
-    folder, content = three_files
-    dataset = open_hdf5_text([folder])
-    read(dataset, [0])
-    dataset.close()
-    dataset.close()
-    assert np.array_equal(read(dataset, [6]), content[[6]])
 
 
 def test_samples_that_do_not_exist_are_a_mistake_of_the_caller(three_files):
@@ -151,19 +138,26 @@ def test_labels_that_do_not_count_are_delivered_as_zero(tmp_path, samples, write
     assert read(open_hdf5_text([tmp_path], vocab_size=100), [0])[0, 2, 2] == 0
 
 
-def test_a_file_without_the_number_of_examples_is_fine(tmp_path, samples):
-    make_file(tmp_path / "a.h5", data=samples(2))
-    assert open_hdf5_text([tmp_path]).sample_count == 2
-
-
-def test_compressed_chunked_files_are_read(tmp_path, samples):
+def test_compressed_files_without_the_number_of_examples_are_read(tmp_path, samples):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("data", data=samples(6), chunks=(2, 3, 4), compression="gzip")
     assert np.array_equal(read(open_hdf5_text([tmp_path]), [5, 0]), samples(6)[[5, 0]])
 
 
 ANEW = "\nhint: remove it, or make it again"
+COPY = "must be a whole HDF5 file, got a truncated or damaged one\nhint: make or copy it again"
 PREPARE = "\nhint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
+SHAPE, THREE = 'dataset "data" must have the shape (samples, 3, tokens)', "input_ids, attention_mask, labels"
+CHANGED = "\nhint: the file was not written to its end, or was changed; make it again"
+
+
+def with_data(shape, kind=np.int32, **others):
+    return partial(make_file, data=np.zeros(shape, kind), **others)
+
+
+def truncated(path):
+    make_file(path, data=np.zeros((9, 3, 8), np.int32))
+    os.truncate(path, path.stat().st_size - 10)
 
 
 @pytest.mark.parametrize(
@@ -172,99 +166,64 @@ PREPARE = "\nhint: `cstool data prepare text --output DIR --sequence_length N` m
         (lambda path: path.write_text("hello"), f"must be an HDF5 file, got something else{ANEW}"),
         (Path.touch, f"must be an HDF5 file, got something else{ANEW}"),
         (Path.mkdir, "must be an HDF5 file, got a folder\nhint: rename the folder"),
-        (
-            os.mkfifo,
-            "must be an HDF5 file, got a pipe or a device\nhint: remove it",
-        ),  # nor does it keep anybody waiting
+        # Nor does a pipe keep anybody waiting.
+        (os.mkfifo, "must be an HDF5 file, got a pipe or a device\nhint: remove it"),
+        (truncated, COPY),
         (make_file, f'must hold a dataset "data", got nothing{PREPARE}'),
         (partial(make_file, tokens=[1], labels=[1]), f'must hold a dataset "data", got "labels", "tokens"{PREPARE}'),
+        (partial(make_file, **{"data/x": 1}), f'must hold a dataset "data", got a group of this name{PREPARE}'),
+        (with_data((4, 8)), f"{SHAPE}, got (4, 8)\nhint: the three are {THREE}"),
+        (with_data((4, 2, 8)), f"{SHAPE}, got (4, 2, 8)\nhint: the three are {THREE}"),
+        (with_data((4, 3, 0)), f"{SHAPE}, got (4, 3, 0)\nhint: the three are {THREE}"),
+        (with_data((4, 3, 8), np.float32), 'dataset "data" must be int32, got float32'),
+        (with_data((0, 3, 8)), "must hold at least one sample, got 0\nhint: remove the file"),
         (
-            lambda path: make_file(path, **{"data/x": 1}),
-            f'must hold a dataset "data", got a group of this name{PREPARE}',
-        ),
-        *(
-            (
-                partial(make_file, data=np.zeros(shape, np.int32)),
-                f'dataset "data" must have the shape (samples, 3, tokens), got {shape}\n'
-                "hint: the three are input_ids, attention_mask, labels",
-            )
-            for shape in ((4, 8), (4, 2, 8), (4, 3, 0))
-        ),
-        (partial(make_file, data=np.zeros((4, 3, 8), np.float32)), 'dataset "data" must be int32, got float32'),
-        (
-            partial(make_file, data=np.zeros((0, 3, 8), np.int32)),
-            "must hold at least one sample, got 0\nhint: remove the file",
-        ),
-        (
-            partial(make_file, data=np.zeros((4, 3, 8), np.int32), n_examples=7),
-            "attribute n_examples must be the number of samples (4), got 7\n"
-            "hint: the file was not written to its end, or was changed; make it again",
+            with_data((4, 3, 8), n_examples=7),
+            f"attribute n_examples must be the number of samples (4), got 7{CHANGED}",
         ),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(tmp_path, error_of, make, expected):
     make(tmp_path / "a.h5")
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == f"DIR/a.h5: {expected}"
-
-
-def test_a_truncated_file_is_refused(tmp_path, error_of, samples, write):
-    write(tmp_path / "a.h5", samples(9))
-    os.truncate(tmp_path / "a.h5", (tmp_path / "a.h5").stat().st_size - 10)
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
-        "DIR/a.h5: must be a whole HDF5 file, got a truncated or damaged one\nhint: make or copy it again"
-    )
+    assert error_of(open_hdf5_text, [tmp_path]) == f"DIR/a.h5: {expected}"
 
 
 def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, samples, write):
     write(tmp_path / "a.h5", samples(9))
     dataset = open_hdf5_text([tmp_path])
     (tmp_path / "a.h5").unlink()
-    assert error_of(tmp_path, read, dataset, [3, 4]) == (
+    assert error_of(read, dataset, [3, 4]) == (
         "DIR/a.h5: samples 3 to 4 must be readable, got a damaged or missing file\n"
         "hint: the file changed after it was opened, or is damaged; make or copy it again"
     )
 
 
-def test_an_unreadable_file_is_reported(tmp_path, error_of, samples, write, monkeypatch):
-    def refuse(*args):
-        raise PermissionError(13, "Permission denied")
-
-    write(tmp_path / "a.h5", samples(1))
-    monkeypatch.setattr("pathlib.Path.open", refuse)
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == "DIR/a.h5: must be readable, got: Permission denied"
-
-
-def test_files_of_different_lengths_are_refused(tmp_path, error_of, samples, write):
+def test_samples_of_another_length_than_others_or_shorter_than_asked_for_are_refused(
+    tmp_path, error_of, samples, write
+):
     write(tmp_path / "a.h5", samples(2, sequence_length=8))
+    assert error_of(open_hdf5_text, [tmp_path], max_sequence_length=9) == (
+        "DIR/a.h5: samples must have at least max_sequence_length (9) tokens, got 8\n"
+        "hint: set max_sequence_length to 8, or prepare the data with --sequence_length 9"
+    )
     write(tmp_path / "b.h5", samples(2, sequence_length=16))
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path]) == (
+    assert error_of(open_hdf5_text, [tmp_path]) == (
         "DIR/b.h5: samples must have 8 tokens, as in DIR/a.h5, got 16\n"
         "hint: keep samples of different lengths in different folders, and use one of them"
     )
 
 
-def test_samples_shorter_than_asked_for_are_refused(tmp_path, error_of, samples, write):
-    write(tmp_path / "a.h5", samples(2, sequence_length=8))
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path], max_sequence_length=9) == (
-        "DIR/a.h5: samples must have at least max_sequence_length (9) tokens, got 8\n"
-        "hint: set max_sequence_length to 8, or prepare the data with --sequence_length 9"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("empty", f"got none among its entries (1){PREPARE}"),
-        ("above", "got none among its entries (1)\nhint: DIR/above/train has some"),
-        ("no", f"found nothing there (looked for it as /x/no, /y/no){PREPARE}"),
-    ],
-)
-def test_a_folder_without_files_is_refused(tmp_path, error_of, samples, write, name, message):
+def test_a_folder_without_files_is_refused(tmp_path, error_of, samples, write):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").touch()
     write(tmp_path / "above" / "train" / "a.h5", samples(1))
-    error = error_of(tmp_path, open_hdf5_text, [tmp_path / name], tried="/x/no, /y/no")
-    assert error == f"DIR/{name}: must be a folder with files *.h5, {message}"
+    for name, message in {
+        "empty": f"got none among its entries (1){PREPARE}",
+        "above": "got none among its entries (1)\nhint: DIR/above/train has some",
+        "no": f"found nothing there (looked for it as /x/no, /y/no){PREPARE}",
+    }.items():
+        error = error_of(open_hdf5_text, [tmp_path / name], tried="/x/no, /y/no")
+        assert error == f"DIR/{name}: must be a folder with files *.h5, {message}"
 
 
 OTHER_VOCABULARY = "\nhint: vocab_size of the model must be that of the data set"
@@ -286,22 +245,18 @@ def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, samples,
     content[6, feature, 3] = value
     write(tmp_path / "a.h5", samples(2))
     write(tmp_path / "b.h5", content)
-    assert error_of(tmp_path, read, open_hdf5_text([tmp_path], vocab_size=100), [10, 8, 0]) == f"DIR/b.h5: {rule}"
+    assert error_of(read, open_hdf5_text([tmp_path], vocab_size=100), [10, 8, 0]) == f"DIR/b.h5: {rule}"
 
 
 def test_samples_in_another_file_are_refused(tmp_path, error_of, samples, write):
-    write(tmp_path / "elsewhere" / "a.h5", samples(2))
-    (tmp_path / "linked").mkdir()
-    with h5py.File(tmp_path / "linked" / "a.h5", "w") as file:
-        file["data"] = h5py.ExternalLink(str(tmp_path / "elsewhere" / "a.h5"), "data")
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path / "linked"]) == (
-        'DIR/linked/a.h5: dataset "data" must be in the file itself, it is a link to another'
-    )
+    outside, inside = tmp_path / "elsewhere" / "a.h5", tmp_path / "linked" / "a.h5"
+    write(outside, samples(2))
+    inside.parent.mkdir()
+    rule = 'DIR/linked/a.h5: dataset "data" must be in the file itself, '
+    make_file(inside, data=h5py.ExternalLink(str(outside), "data"))
+    assert error_of(open_hdf5_text, [inside.parent]) == f"{rule}it is a link to another"
     layout = h5py.VirtualLayout(samples(2).shape, "int32")
-    layout[:] = h5py.VirtualSource(str(tmp_path / "elsewhere" / "a.h5"), "data", samples(2).shape)
-    (tmp_path / "virtual").mkdir()
-    with h5py.File(tmp_path / "virtual" / "a.h5", "w") as file:
+    layout[:] = h5py.VirtualSource(str(outside), "data", samples(2).shape)
+    with h5py.File(inside, "w") as file:
         file.create_virtual_dataset("data", layout)
-    assert error_of(tmp_path, open_hdf5_text, [tmp_path / "virtual"]) == (
-        'DIR/virtual/a.h5: dataset "data" must be in the file itself, its samples are in another'
-    )
+    assert error_of(open_hdf5_text, [inside.parent]) == f"{rule}its samples are in another"

@@ -3,9 +3,9 @@
 import csv
 import json
 import shutil
-import sys
 from ast import literal_eval
-from dataclasses import fields, replace
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,35 +17,24 @@ from cstool.data.masked_samples import Pairs, Runs
 from cstool.data.vocabulary import Vocabulary
 from cstool.errors import Interrupted
 from tests.unit.data.encoder_files import read, write_vocabulary
-from tests.unit.data.made import content_of
+from tests.unit.data.made import content_of, preparer, write_words
 
-LINES = ["the cat sat on the mat .", "a dog, and a dog's mat!", 'Café [MASK] sat \\ "on" it']
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "made"
 
 
 @pytest.fixture
 def source(tmp_path):
-    """Twelve files of words."""
-    folder = tmp_path / "source"
-    folder.mkdir()
-    for number in range(12):
-        (folder / f"{number:02d}.txt").write_text("\n".join(LINES[(number + i) % 3] for i in range(4 + number)) + "\n")
-    return folder
+    return write_words(tmp_path / "source", "[MASK]")
 
 
 @pytest.fixture
-def prepare(tmp_path, source):
+def prepare(source, folder):
     """Prepare the source with samples of 16 tokens; what is asked for may be changed."""
-    asked = {field.name for field in fields(MaskedTextPlan)}
-
-    def call(**changes):
-        plan = {"sequence_length": 16, "val_fraction": 0.3}
-        plan |= {} if "vocab_file" in changes else {"vocab_size": 120}
-        plan |= {name: value for name, value in changes.items() if name in asked}
-        others = {name: value for name, value in changes.items() if name not in asked}
-        arguments = {"sources": [source], "output": tmp_path / "made", "plan": MaskedTextPlan(**plan)}
-        return prepare_masked_text(**arguments | others)
-
-    return call
+    usual = {"sequence_length": 16, "val_fraction": 0.3, "vocab_size": 120}
+    return preparer(prepare_masked_text, MaskedTextPlan, source, folder, **usual)
 
 
 def rows(folder):
@@ -65,47 +54,34 @@ def words_of(source, *, lower=False) -> str:
     return "".join((text.lower() if lower else text).split())
 
 
-@pytest.mark.parametrize("packing", ["stream", "documents"])
-@pytest.mark.parametrize("lower", [False, True])
-def test_the_text_is_in_the_samples(tmp_path, source, prepare, packing, lower):
+@pytest.mark.parametrize(("packing", "lower"), [("stream", False), ("stream", True), ("documents", False)])
+def test_the_text_is_in_the_samples(folder, source, prepare, packing, lower):
     made = prepare(packing=packing, do_lower=lower, val_fraction=0)
-    found = tokens_of(tmp_path / "made" / "train")
+    found = tokens_of(folder / "train")
     assert all(len(tokens) <= 16 and (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]") for tokens in found)
     pieces = [token for tokens in found for token in tokens if token not in ("[CLS]", "[SEP]")]
     assert "".join(token.removeprefix("##") for token in pieces) == words_of(source, lower=lower)
     assert (made.train.samples, made.train.tokens, made.val.samples) == (len(found), len(pieces), 0)
-    full = [len(tokens) == 16 for tokens in found]
-    if packing == "stream":
-        assert sum(full) > 0.8 * len(full)
-        assert any("[SEP]" in tokens[1:-1] for tokens in found)
-    else:
-        assert not any("[SEP]" in tokens[1:-1] for tokens in found)
+    assert any("[SEP]" in tokens[1:-1] for tokens in found) == (packing == "stream")
+    assert packing == "documents" or sum(len(tokens) == 16 for tokens in found) > 0.8 * len(found)
 
 
-def test_pairs_are_of_text_that_follows_or_of_another_document(tmp_path, prepare):
+def test_pairs_are_of_text_that_follows_or_of_another_document(folder, source, prepare):
+    from tokenizers import Tokenizer
+
     prepare(has_pairs=True, sequence_length=24)
-    found = list(rows(tmp_path / "made" / "train"))
-    documents = [*tokens_of_documents(tmp_path)]
+    found = list(rows(folder / "train"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    documents = [" ".join(tokenizer.encode(path.read_text()).tokens) for path in sorted(source.iterdir())]
     for row in found:
         tokens, segments = literal_eval(row["tokens"]), json.loads(row["segment_ids"])
         middle = tokens.index("[SEP]") + 1
         assert segments == [0] * middle + [1] * (len(tokens) - middle)
         assert (tokens[0], tokens[-1], len(tokens) <= 24) == ("[CLS]", "[SEP]", True)
         first, second = " ".join(tokens[1 : middle - 1]), " ".join(tokens[middle:-1])
-        assert any(first in document for document in documents)
-        assert any(second in document for document in documents)
-        if row["is_random_next"] == "0":
-            assert any(f"{first} {second}" in document for document in documents)
-    share = np.mean([int(row["is_random_next"]) for row in found])
-    assert 0.3 < share < 0.7
-
-
-def tokens_of_documents(tmp_path):
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json"))
-    for path in sorted((tmp_path / "source").iterdir()):
-        yield " ".join(tokenizer.encode(path.read_text()).tokens)
+        for text in (first, second) if row["is_random_next"] == "1" else (f"{first} {second}",):
+            assert any(text in document for document in documents)
+    assert 0.3 < np.mean([int(row["is_random_next"]) for row in found]) < 0.7
 
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
@@ -155,61 +131,56 @@ def test_pairs_are_within_documents_and_cover_them(lengths, length, seed):
         assert len(covered & set(range(start, start + size))) >= size - 1
 
 
+@pytest.mark.takes("processes that import what they need")
 def test_the_files_are_those_of_any_number_of_processes_and_of_any_run(tmp_path, prepare, monkeypatch):
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 5)
-    made = []
     for number, processes in enumerate((1, 2, 1)):
-        output = tmp_path / f"made{number}"
-        prepare(output=output, processes=processes, has_pairs=True)
-        made.append(content_of(output))
+        prepare(output=tmp_path / f"made{number}", processes=processes, has_pairs=True)
+    made = [content_of(tmp_path / f"made{number}") for number in range(3)]
     assert made[0] == made[1] == made[2]
-    listed = (tmp_path / "made0" / "train" / "meta.dat").read_text().split()
-    assert listed[:4] == ["data_00000.csv", "5", "data_00001.csv", "5"]
+    assert made[0]["train/meta.dat"].split()[:4] == [b"data_00000.csv", b"5", b"data_00001.csv", b"5"]
 
 
-def test_the_vocabulary_has_special_tokens_and_characters_first(tmp_path, source, prepare):
+def test_the_vocabulary_has_special_tokens_and_characters_first(tmp_path, folder, source, prepare):
     made = prepare()
-    words = Vocabulary(tmp_path / "made" / "vocab.txt").tokens
-    assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = Vocabulary(folder / "vocab.txt").tokens
     characters = sorted(set(words_of(source)))
-    assert words[5 : 5 + 2 * len(characters)] == [*characters, *(f"##{character}" for character in characters)]
+    begin = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{c}" for c in characters)]
+    assert words[: len(begin)] == begin
     assert (made.vocab_size, "the" in words) == (len(words), True)
     assert prepare(vocab_size=60, output=tmp_path / "small").vocab_size == 60
 
 
-def test_a_vocabulary_can_be_given(tmp_path, prepare):
+def test_a_vocabulary_can_be_given(tmp_path, folder, prepare):
     words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", ".")
-    made = prepare(vocab_file=write_vocabulary(tmp_path, words), do_lower=True)
-    assert (tmp_path / "made" / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
-    found = {word for tokens in tokens_of(tmp_path / "made" / "train") for word in tokens}
-    assert found == {*words} - {"[PAD]", "[MASK]"}
+    made = prepare(vocab_file=write_vocabulary(tmp_path, words), vocab_size=None, do_lower=True)
+    assert (folder / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+    assert {word for tokens in tokens_of(folder / "train") for word in tokens} == {*words} - {"[PAD]", "[MASK]"}
     assert made.unknown_characters > 0
 
 
-def test_a_data_set_is_read_looked_at_and_checked(tmp_path, prepare):
+def test_a_data_set_is_read_looked_at_and_checked(folder, prepare):
     made = prepare(has_pairs=True)
-    dataset = open_part(tmp_path / "made", "train")
+    dataset = open_part(folder, "train")
     assert dataset.sample_count == made.train.samples
     sample = read(dataset, list(range(dataset.sample_count)))
     assert all(sum(mask) >= 1 for mask in sample["mask"])
     assert 1 not in {label for labels in sample["labels"] for label in labels}
     dataset.close()
-    info = data_info(tmp_path / "made")
-    assert (info.format, info.packing, info.sequence_length, info.vocab_size) == (
-        "CSV, masked as it is read", "pairs", 16, made.vocab_size
-    )  # fmt: skip
+    info, check = data_info(folder), check_data(folder)
+    told = (info.format, info.packing, info.sequence_length, info.vocab_size)
+    assert told == ("CSV, masked as it is read", "pairs", 16, made.vocab_size)
     assert info.parts["train"].samples == made.train.samples
     assert info.first_text.startswith("[CLS] ")
-    check = check_data(tmp_path / "made")
     assert (check.findings, check.samples, check.files) == ([], made.train.samples + made.val.samples, 2)
 
 
-def test_it_is_kept_and_gone_on_with(tmp_path, prepare, monkeypatch):
+def test_it_is_kept_and_gone_on_with(folder, prepare, monkeypatch):
     first = prepare()
     again = prepare()
     assert again == replace(first, duration_s=again.duration_s, already_prepared=True)
-    whole = content_of(tmp_path / "made")
-    shutil.rmtree(tmp_path / "made")
+    whole = content_of(folder)
+    shutil.rmtree(folder)
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 4)
     write, written = text_work.do_each, []
 
@@ -226,7 +197,11 @@ def test_it_is_kept_and_gone_on_with(tmp_path, prepare, monkeypatch):
     monkeypatch.setattr(text_work, "do_each", write)
     made = prepare()
     assert (made.continued.files, made.continued.of_files) == (2, written[0])
-    assert content_of(tmp_path / "made")["vocab.txt"] == whole["vocab.txt"]
+    assert content_of(folder)["vocab.txt"] == whole["vocab.txt"]
+
+
+SPECIAL = "must have the token [CLS], got 3 others\nhint: it is the vocab.txt of a BERT model, or of a data set of "
+PAIRS = "must be left out beside --nsp, got documents\nhint: the texts of a pair never cross documents"
 
 
 @pytest.mark.parametrize(
@@ -234,62 +209,45 @@ def test_it_is_kept_and_gone_on_with(tmp_path, prepare, monkeypatch):
     [
         ({"sequence_length": 7}, "--sequence_length: must be from 8 to 1,048,576, got 7"),
         ({"val_fraction": 1.0}, "--val_fraction: must be at least 0 and less than 1, got 1.0"),
+        ({"val_fraction": -0.1}, "--val_fraction: must be at least 0 and less than 1, got -0.1"),
         (
             {"vocab_file": "vocab.txt", "vocab_size": 300},
             "--vocab_size: must be left out beside --vocab_file, whose tokens are taken as they are, got 300",
         ),
+        ({"vocab_file": Path("vocab.txt"), "vocab_size": None}, f"vocab.txt: {SPECIAL}`cstool data prepare mlm`"),
         ({"vocab_size": 31}, "--vocab_size: must be from 32 to 1,048,576 tokens, got 31"),
         ({"processes": 0}, "--processes: must be at least 1, got 0"),
-        (
-            {"has_pairs": True, "packing": "documents"},
-            "--packing: must be left out beside --nsp, got documents\nhint: the texts of a pair never cross documents",
-        ),
+        ({"has_pairs": True, "packing": "documents"}, f"--packing: {PAIRS}"),
     ],
 )
-def test_arguments_out_of_range_are_errors(tmp_path, prepare, error_of, changes, message):
-    assert error_of(tmp_path, prepare, **changes) == message
+def test_arguments_out_of_range_are_errors(tmp_path, prepare, error_of, monkeypatch, changes, message):
+    write_vocabulary(tmp_path, ["[UNK]", "the", "[SEP]"])
+    monkeypatch.chdir(tmp_path)
+    assert error_of(prepare, **changes) == message
 
 
-def test_a_vocabulary_needs_its_special_tokens(tmp_path, prepare, error_of):
-    vocabulary = write_vocabulary(tmp_path, ["[UNK]", "the", "[SEP]"])
-    assert error_of(tmp_path, prepare, vocab_file=vocabulary) == (
-        "DIR/vocab.txt: must have the token [CLS], got 3 others\n"
-        "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
-    )
-
-
-def test_other_text_is_another_data_set(tmp_path, prepare, error_of):
+def test_other_text_is_another_data_set(prepare, error_of):
     prepare()
-    assert error_of(tmp_path, prepare, do_lower=True) == (
+    assert error_of(prepare, do_lower=True) == (
         "DIR/made: must not hold another data set, got one made from other text or with other arguments\n"
         "hint: add --overwrite to replace it, or give another --output"
     )
     assert not prepare(do_lower=True, overwrite=True).already_prepared
 
 
-def test_tokenizers_must_be_installed(tmp_path, prepare, error_of, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert error_of(tmp_path, prepare) == (
-        "--vocab_size: cutting text into tokens needs the package tokenizers, which is not installed\n"
-        "hint: pip install 'cstool[tokenizers]', or tokenizers itself"
-    )
-
-
-def test_what_is_wrong_with_a_data_set_is_told(tmp_path, prepare):
+def test_what_is_wrong_with_a_data_set_is_told(folder, prepare):
     prepare()
-    folder = tmp_path / "made"
     path = folder / "train" / "data_00000.csv"
     before = path.read_bytes()
     path.write_bytes(before.replace(b"'cat'", b"'bat'", 1))
     [found] = check_data(folder).findings
-    assert found.replace(str(folder), "DIR").startswith("DIR/train/data_00000.csv:")
+    assert found.startswith(f"{path}:")
     assert found.endswith(": tokens must be in the vocabulary, 'bat' is not")
     path.write_bytes(before.replace(b"['[CLS]'", b"['[CLS]', 'the'"))
-    lines = [line.replace(str(folder), "DIR") for line in check_data(folder).findings]
-    assert lines[0].startswith("DIR/train/data_00000.csv: must have ")
-    assert ": tokens must be at most 16 as it was made, got 17, and " in lines[1]
+    size, tokens = check_data(folder).findings[:2]
+    assert size.startswith(f"{path}: must have ")
+    assert ": tokens must be at most 16 as it was made, got 17, and " in tokens
     path.write_bytes(before[: before.rindex(b"\r\n", 0, -2) + 2])
-    lines = [line.replace(str(folder), "DIR") for line in check_data(folder).findings]
-    assert " rows, as meta.dat says, got " in lines[1]
+    assert " rows, as meta.dat says, got " in check_data(folder).findings[1]
     path.unlink()
     assert check_data(folder).findings[0] == f"{path}: must be there, found nothing"

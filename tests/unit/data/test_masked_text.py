@@ -19,7 +19,7 @@ TEXTS = (
     ["[CLS]", "a", "[SEP]", "mat", "[SEP]"],
 )
 SEGMENTS = ([0] * 6 + [1] * 4, [0] * 4 + [1] * 4, [0] * 3 + [1] * 2)
-ROWS = [[str(tokens), str(segments), number % 2] for number, (tokens, segments) in enumerate(zip(TEXTS, SEGMENTS))]  # noqa: B905
+ROWS = [[str(text), str(ids), number % 2] for number, (text, ids) in enumerate(zip(TEXTS, SEGMENTS, strict=True))]
 
 
 @pytest.fixture
@@ -41,29 +41,20 @@ def opened(tmp_path):
 def original(sample: dict, row: int) -> list[int]:
     """The tokens of a sample with its labels put back."""
     ids = list(sample["input_ids"][row])
-    for position, label, counts in zip(
-        *(sample[name][row] for name in ("masked_lm_positions", "labels", "mask")), strict=True
-    ):
+    names = ("masked_lm_positions", "labels", "mask")
+    for position, label, counts in zip(*(sample[name][row] for name in names), strict=True):
         if counts:
             ids[position] = label
     return ids
 
 
-def test_fields_are_those_of_pairs_or_of_texts(opened):
-    texts = {
-        "input_ids": ((12,), "int32"),
-        "attention_mask": ((12,), "int32"),
-        "masked_lm_positions": ((3,), "int32"),
-        "labels": ((3,), "int32"),
-        "mask": ((3,), "float32"),
-    }
-    pairs = {
-        "token_type_ids": ((12,), "int32"),
-        "next_sentence_label": ((1,), "int32"),
-        "sample_mask": ((1,), "float32"),
-    }
-    assert shapes(opened()) == texts | pairs
+def test_fields_are_those_of_pairs_or_of_texts(opened, tmp_path):
+    texts = dict.fromkeys(("input_ids", "attention_mask"), ((12,), "int32"))
+    texts |= dict.fromkeys(("masked_lm_positions", "labels"), ((3,), "int32")) | {"mask": ((3,), "float32")}
+    pairs = {"token_type_ids": ((12,), "int32"), "next_sentence_label": ((1,), "int32")}
+    assert shapes(opened()) == {**texts, **pairs, "sample_mask": ((1,), "float32")}
     assert shapes(opened(has_pairs=False)) == texts
+    assert opened().describe() == f"{tmp_path}/data: 3 samples of 12 tokens"
 
 
 def test_a_sample_is_its_row_with_masks(opened):
@@ -74,6 +65,9 @@ def test_a_sample_is_its_row_with_masks(opened):
     assert sample["token_type_ids"] == [segments + [0] * (12 - len(segments)) for segments in SEGMENTS]
     assert (sample["next_sentence_label"], sample["sample_mask"]) == ([[0], [1], [0]], [[1.0]] * 3)
     assert [sum(mask) for mask in sample["mask"]] == [2, 1, 1]  # 15 % of 10, 8 and 5, at least 1
+    # Where they are no pairs, texts are cut.
+    sample = read(opened(sequence_length=6, has_pairs=False), [0])
+    assert original(sample, 0) == [2, 5, 6, 8, 7, 3]
 
 
 def test_lower_case_is_of_texts_vocabulary_and_special_tokens(opened, tmp_path):
@@ -93,104 +87,69 @@ def test_reading_in_any_order_gives_the_same_samples(opened, indices, epoch):
 
 def test_masks_are_others_in_another_epoch_or_with_another_seed(opened):
     found = [read(dataset, [0, 1, 2], epoch) for dataset in (opened(), opened(seed=2)) for epoch in range(4)]
-    masks = [str(sample["masked_lm_positions"]) for sample in found]
-    assert len(set(masks)) > 5
+    assert len({str(sample["masked_lm_positions"]) for sample in found}) > 5
     assert all(sample["attention_mask"] == found[0]["attention_mask"] for sample in found)
 
 
-def test_long_batches_are_read_in_blocks(opened, monkeypatch):
-    whole = read(opened(), [0, 1, 2, 1])
+def test_long_batches_are_read_in_blocks_and_files_closed(opened, monkeypatch):
+    before, dataset = len(os.listdir("/proc/self/fd")), opened()
+    whole = read(dataset, [0, 1, 2, 1])
     monkeypatch.setattr("cstool.data.masked_text._BLOCK_TOKENS", 13)
-    assert read(opened(), [0, 1, 2, 1]) == whole
-
-
-def test_texts_are_cut_where_they_are_no_pairs(opened):
-    sample = read(opened(sequence_length=6, has_pairs=False), [0])
-    assert original(sample, 0) == [2, 5, 6, 8, 7, 3]
-
-
-def test_files_are_closed(opened):
-    before = len(os.listdir("/proc/self/fd"))
-    dataset = opened()
-    read(dataset, [0, 2])
+    assert read(dataset, [0, 1, 2, 1]) == whole
+    dataset.read(np.empty(0, np.int64), allocate(dataset.fields, 0))
     dataset.close()
     dataset.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_nothing_is_read_for_nothing(opened):
-    dataset = opened()
-    dataset.read(np.empty(0, np.int64), allocate(dataset.fields, 0))
-
-
-def test_it_describes_itself(opened, tmp_path):
-    assert opened().describe() == f"{tmp_path}/data: 3 samples of 12 tokens"
-
-
 PAIRS = "disable_nsp: true takes texts that do not come in pairs; `cstool data prepare mlm --nsp` makes some that do"
 
 
-def test_pairs_need_segments(opened, tmp_path, error_of):
-    write_rows(tmp_path / "texts", "a.csv", ["tokens"], [[str(TEXTS[0])]])
-    assert error_of(tmp_path, opened, [tmp_path / "texts"]) == (
-        f"DIR/texts/a.csv: must have the columns tokens, segment_ids, is_random_next, got tokens\nhint: {PAIRS}"
-    )
-    assert opened([tmp_path / "texts"], has_pairs=False).sample_count == 1
-
-
-def test_texts_must_be_there(opened, tmp_path, error_of):
-    write_rows(tmp_path / "texts", "a.csv", ["words"], [[str(TEXTS[0])]])
-    assert error_of(tmp_path, opened, [tmp_path / "texts"]) == (
-        "DIR/texts/a.csv: must have the columns tokens, segment_ids, is_random_next, got words\n"
-        "hint: tokens and segment_ids and is_random_next are missing"
-    )
+def test_texts_must_be_there_and_pairs_need_segments(opened, tmp_path, error_of):
+    missing = "tokens and segment_ids and is_random_next are missing"
+    for name, hint in (("tokens", PAIRS), ("words", missing)):
+        write_rows(tmp_path / name, "a.csv", [name], [[str(TEXTS[0])]])
+        rule = "must have the columns tokens, segment_ids, is_random_next, got"
+        assert error_of(opened, [tmp_path / name]) == f"DIR/{name}/a.csv: {rule} {name}\nhint: {hint}"
+    assert opened([tmp_path / "tokens"], has_pairs=False).sample_count == 1
 
 
 VOCABULARY = "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
+LINES = "must be a vocabulary, a token on each line"
+FITS = "vocab_size of the model must be that of the data set"
 
 
-def test_the_vocabulary_needs_the_mask_and_the_unknown_token(opened, tmp_path, error_of):
-    (tmp_path / "other").mkdir()
-    for missing in ("[MASK]", "[UNK]"):
-        vocabulary = write_vocabulary(tmp_path / "other", [word for word in WORDS if word != missing])
-        assert error_of(tmp_path, opened, vocabulary=vocabulary) == (
-            f"DIR/other/vocab.txt: must have the token {missing}, got 14 others\n{VOCABULARY}"
-        )
-
-
-def test_a_vocabulary_must_be_there(opened, tmp_path, error_of):
-    rule = "must be a vocabulary, a token on each line"
-    assert error_of(tmp_path, opened, vocabulary=tmp_path / "none.txt") == (
-        f"DIR/none.txt: {rule}, found nothing there\n{VOCABULARY}"
-    )
-    assert error_of(tmp_path, opened, vocabulary=tmp_path / "$ZOO" / "none.txt") == (
-        f"DIR/$ZOO/none.txt: {rule}, found nothing there\n"
-        "hint: ZOO is not set in the environment: set it to the folder that it stands for"
-    )
-    assert (
-        error_of(tmp_path, opened, vocabulary=tmp_path) == f"DIR: {rule}, got a folder\nhint: give the vocab.txt in it"
-    )
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocabulary": "without_mask"}, f"DIR/without_mask: must have the token [MASK], got 14 others\n{VOCABULARY}"),
+        ({"vocabulary": "without_unk"}, f"DIR/without_unk: must have the token [UNK], got 14 others\n{VOCABULARY}"),
+        ({"vocabulary": "none.txt"}, f"DIR/none.txt: {LINES}, found nothing there\n{VOCABULARY}"),
+        (
+            {"vocabulary": "$ZOO/none.txt"},
+            f"DIR/$ZOO/none.txt: {LINES}, found nothing there\n"
+            "hint: ZOO is not set in the environment: set it to the folder that it stands for",
+        ),
+        ({"vocabulary": ""}, f"DIR: {LINES}, got a folder\nhint: give the vocab.txt in it"),
+        ({"vocabulary": "binary"}, f"DIR/binary: {LINES}, got byte 0x89 at offset 0\n{VOCABULARY}"),
+        ({"vocab_size": 14}, f"DIR/vocab.txt: must have at most vocab_size (14) tokens, got 15\nhint: {FITS}"),
+        ({"excluded": WORDS}, "DIR/vocab.txt: must have tokens that are not excluded from masking, got none"),
+    ],
+)
+def test_a_vocabulary_must_be_there_with_its_special_tokens_and_fit_the_model(
+    opened, tmp_path, error_of, changes, message
+):
+    for missing in ("mask", "unk"):
+        words = [word for word in WORDS if word != f"[{missing.upper()}]"]
+        write_vocabulary(tmp_path, words).rename(tmp_path / f"without_{missing}")
     (tmp_path / "binary").write_bytes(b"\x89PNG")
-    assert error_of(tmp_path, opened, vocabulary=tmp_path / "binary") == (
-        f"DIR/binary: {rule}, got byte 0x89 at offset 0\n{VOCABULARY}"
-    )
+    if "vocabulary" in changes:
+        changes = {"vocabulary": tmp_path / changes["vocabulary"]}
+    assert error_of(opened, **changes) == message
 
 
-def test_a_vocabulary_must_fit_the_model(opened, tmp_path, error_of):
-    assert error_of(tmp_path, opened, vocab_size=14) == (
-        "DIR/vocab.txt: must have at most vocab_size (14) tokens, got 15\n"
-        "hint: vocab_size of the model must be that of the data set"
-    )
-
-
-def test_something_must_be_left_to_mask(opened, tmp_path, error_of):
-    assert error_of(tmp_path, opened, excluded=WORDS) == (
-        "DIR/vocab.txt: must have tokens that are not excluded from masking, got none"
-    )
-
-
-def test_a_pair_is_not_cut(opened, tmp_path, error_of):
-    assert error_of(tmp_path, read, opened(sequence_length=8), [0]) == (
+def test_a_pair_is_not_cut(opened, error_of):
+    assert error_of(read, opened(sequence_length=8), [0]) == (
         "DIR/data/a.csv:2: tokens must be at most max_sequence_length (8), got 10\n"
         "hint: a pair is not cut; give a larger max_sequence_length, or prepare the data with a smaller one"
     )
@@ -212,7 +171,7 @@ def test_a_pair_is_not_cut(opened, tmp_path, error_of):
 )
 def test_a_row_that_makes_no_sample_is_an_error_with_its_line(opened, tmp_path, error_of, row, message):
     write_rows(tmp_path / "bad", "a.csv", COLUMNS, [ROWS[0], row])
-    assert error_of(tmp_path, read, opened([tmp_path / "bad"]), [0, 1]) == f"DIR/bad/a.csv:3: {message}"
+    assert error_of(read, opened([tmp_path / "bad"]), [0, 1]) == f"DIR/bad/a.csv:3: {message}"
 
 
 QUOTES = st.text("ab'\"\\,[] \n\té", min_size=1, max_size=4)

@@ -114,21 +114,21 @@ def test_masks_are_others_in_every_epoch_sample_and_seed_and_the_same_for_the_sa
     assert len({tuple(found) for found in [same, *others]}) == 6
 
 
-def test_a_word_is_masked_whole_and_one_that_would_be_too_many_is_left_out():
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        # words of 5, 1 and 2 tokens between special ones
+        ([2, 7, 9, 12, 15, 18, 8, 10, 12, 3], ([6], [7, 8])),
+        # What follows a special token begins a word.
+        ([2, 9, 3, 12], ([1], [3])),
+    ],
+)
+def test_a_word_is_masked_whole_and_one_that_would_be_too_many_is_left_out(tokens, expected):
     how = masking(predictions=4, probability=0.01, words=True)
-    tokens = [2, 7, 9, 12, 15, 18, 8, 10, 12, 3]  # words of 5, 1 and 2 tokens between special ones
     for epoch in range(20):
         ids, lengths = padded([tokens], 12)
         positions, _, mask = how.apply(ids, lengths, np.array([0]), epoch)
-        assert positions[0, mask[0] == 1].tolist() in ([6], [7, 8])
-
-
-def test_what_follows_a_special_token_begins_a_word():
-    how = masking(predictions=4, probability=0.01, words=True)
-    for epoch in range(20):
-        ids, lengths = padded([[2, 9, 3, 12]], 4)
-        positions, _, mask = how.apply(ids, lengths, np.array([0]), epoch)
-        assert positions[0, mask[0] == 1].tolist() in ([1], [3])
+        assert positions[0, mask[0] == 1].tolist() in expected
 
 
 @pytest.mark.parametrize("words", [False, True])

@@ -21,26 +21,23 @@ from cstool.data import (
 from cstool.data.preference_preparation import KEYS, PreferencePart, pair_of
 from cstool.data.preferences import open_preferences
 from tests.unit.data.encoder_files import read
+from tests.unit.data.made import content_of, preparer
 
 HINT = 'hint: a line is {"prompt": "...", "chosen": "...", "rejected": "..."}'
 LINES = [{"prompt": f"{n}+{n}=", "chosen": str(2 * n), "rejected": "many", "score": n} for n in range(20)]
 
 
 @pytest.fixture
-def source(tmp_path):
-    """Write a file of lines; objects are written as JSON."""
+def prepare(tmp_path):
+    """Write lines, objects as JSON, and prepare them; what is asked for may be changed."""
 
-    def write(lines=LINES, name="pairs.jsonl") -> Path:
+    def call(lines=LINES, output=tmp_path / "out", name="pairs.jsonl", **changes):
         path = tmp_path / name
         path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
-        return path
+        usual = {"sequence_length": 16, "val_fraction": 0.2}
+        return preparer(prepare_preferences, PreferencePlan, path, output, **usual)(**changes)
 
-    return write
-
-
-def prepared(source: Path, folder: Path, **changes):
-    plan = PreferencePlan(**{"sequence_length": 16, "val_fraction": 0.2, **changes})
-    return prepare_preferences([source], folder, plan)
+    return call
 
 
 class WithBegin(ByteTokenizer):
@@ -49,8 +46,8 @@ class WithBegin(ByteTokenizer):
     begin = (1, 2)
 
 
-def slow_text(prompt: list[int], answer: list[int], begin: int, length: int) -> tuple[list[int], list[int], list[int]]:
-    """Ids, labels and mask of a text, place by place; `prompt` has what it begins with."""
+def slow_text(prompt: list[int], answer: list[int], length: int) -> tuple[list[int], list[int], list[int]]:
+    """Ids, mask and labels of a text, place by place; `prompt` has what it begins with."""
     tokens = (prompt + answer)[:length]
     ids, labels, mask = [], [], []
     for place in range(length):
@@ -58,30 +55,23 @@ def slow_text(prompt: list[int], answer: list[int], begin: int, length: int) -> 
         counts = len(prompt) - 1 <= place < len(tokens) - 1
         labels.append(tokens[place + 1] if counts else 0)
         mask.append(int(counts))
-    assert begin < len(prompt)
-    return ids, labels, mask
+    return ids, mask, labels
 
 
-@given(
-    lengths=st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12)),
-    length=st.integers(4, 24),
-    begins=st.booleans(),
-)
+@given(lengths=st.tuples(*[st.integers(1, 12)] * 3), length=st.integers(4, 24), begins=st.booleans())
 def test_a_sample_is_two_texts_of_which_answers_count(lengths, length, begins):
     tokenizer = WithBegin() if begins else ByteTokenizer()
     prompt, chosen, rejected = ("abcdefghijkl"[:count] for count in lengths)
     found, is_cut = pair_of({"prompt": prompt, "chosen": chosen, "rejected": rejected}, tokenizer, length, "x:1")
-    begin = list(tokenizer.begin)
+    begin, shown = list(tokenizer.begin), list(prompt.encode())
     answers = [[*text.encode(), 0] for text in (chosen, rejected)]
-    shown = list(prompt.encode())
     while len(shown) > 1 and len(begin) + len(shown) + max(map(len, answers)) > length:
         shown = shown[1:]
-    assert found.shape == (6, length)
-    assert found.dtype == np.int32
+    assert (found.shape, found.dtype) == ((6, length), np.int32)
     for text, answer in enumerate(answers):
-        ids, labels, mask = slow_text(begin + shown, answer, len(begin), length)
-        assert found[3 * text : 3 * text + 3].tolist() == [ids, mask, labels]
-        assert sum(mask) >= 1
+        expected = slow_text(begin + shown, answer, length)
+        assert found[3 * text : 3 * text + 3].tolist() == list(expected)
+        assert sum(expected[1]) >= 1
     assert is_cut == (len(begin) + len(prompt) + max(map(len, answers)) > length)
 
 
@@ -89,21 +79,6 @@ def test_what_a_prompt_begins_with_is_not_put_before_it_twice():
     texts = {"prompt": "\x01\x02a", "chosen": "b", "rejected": "c"}
     found, _ = pair_of(texts, WithBegin(), 8, "x:1")
     assert found[0].tolist() == [1, 2, 97, 98, 0, 0, 0, 0]
-
-
-def test_pairs_are_made_held_out_and_read(source, tmp_path):
-    made = prepared(source(), tmp_path / "out")
-    tokens = {name: sum(len(str(2 * n)) + 1 + 5 for n in numbers) for name, numbers in held(tmp_path / "out").items()}
-    assert (made.train, made.val) == (
-        PreferencePart(16, tokens["train"], 0),
-        PreferencePart(4, tokens["val"], 0),
-    )
-    assert (made.path, made.left_out, made.tokenizer, made.already_prepared) == (tmp_path / "out", 0, "bytes", False)
-    assert check_data(tmp_path / "out").findings == []
-    info = data_info(tmp_path / "out")
-    assert (info.format, info.vocab_size, info.packing) == ("HDF5 of preferences", 256, None)
-    assert (info.parts["val"].samples, info.parts["val"].tokens) == (4, made.val.tokens)
-    assert read(open_part(tmp_path / "out", "train"), [0])["mask"] == [[1.0]]
 
 
 def held(folder: Path) -> dict[str, list[int]]:
@@ -118,130 +93,118 @@ def held(folder: Path) -> dict[str, list[int]]:
     return found
 
 
-def test_which_are_held_out_follows_from_the_seed_and_lines_that_are_added_move_few(source, tmp_path):
-    prepared(source(), tmp_path / "one")
-    prepared(source(), tmp_path / "two", seed=2)
+def test_pairs_are_made_held_out_and_read(prepare, tmp_path):
+    made, out = prepare(), tmp_path / "out"
+    tokens = {name: sum(len(str(2 * n)) + 1 + 5 for n in numbers) for name, numbers in held(out).items()}
+    assert (made.train, made.val) == (PreferencePart(16, tokens["train"], 0), PreferencePart(4, tokens["val"], 0))
+    assert (made.path, made.left_out, made.tokenizer, made.already_prepared) == (out, 0, "bytes", False)
+    info = data_info(out)
+    assert (info.format, info.vocab_size, info.packing) == ("HDF5 of preferences", 256, None)
+    assert (info.parts["val"].samples, info.parts["val"].tokens) == (4, made.val.tokens)
+    assert read(open_part(out, "train"), [0])["mask"] == [[1.0]]
+    assert check_data(out).findings == []
+    (out / "val" / "data_00000.h5").unlink()
+    assert check_data(out).findings[-1] == f"{out}/val: must have 4 samples as it was made, got 0"
+
+
+def test_which_are_held_out_follows_from_the_seed(prepare, tmp_path):
+    for name, changes in (("one", {}), ("again", {}), ("two", {"seed": 2})):
+        prepare(output=tmp_path / name, **changes)
     assert held(tmp_path / "one")["val"] != held(tmp_path / "two")["val"]
-    first = {path: path.read_bytes() for path in (tmp_path / "one").rglob("*.h5")}
-    prepared(source(), tmp_path / "again")
-    assert [path.read_bytes() for path in sorted((tmp_path / "again").rglob("*.h5"))] == [
-        first[path] for path in sorted(first)
-    ]
+    first, again = (content_of(tmp_path / name) for name in ("one", "again"))
+    assert {name: first[name] for name in first if name.endswith(".h5")}.items() <= again.items()
 
 
-def test_lines_without_a_prompt_or_an_answer_are_left_out(source, tmp_path):
-    lines = [
-        "",
-        *LINES,
-        {"prompt": " ", "chosen": "a", "rejected": "b"},
-        {"prompt": "a", "chosen": "a", "rejected": ""},
-    ]
-    made = prepared(source(lines), tmp_path / "out", val_fraction=0)
+def test_lines_without_a_prompt_or_an_answer_are_left_out(prepare, tmp_path):
+    without = [{"prompt": " ", "chosen": "a", "rejected": "b"}, {"prompt": "a", "chosen": "a", "rejected": ""}]
+    made = prepare(["", *LINES, *without], val_fraction=0)
     assert (made.train.pairs, made.val.pairs, made.left_out) == (20, 0, 2)
     assert [*data_info(tmp_path / "out").parts] == ["train"]
 
 
-def test_what_was_made_is_kept_and_something_else_is_not_replaced(source, tmp_path, error_of):
-    path = source()
-    first = prepared(path, tmp_path / "out")
-    again = prepared(path, tmp_path / "out")
+def test_what_was_made_is_kept_and_something_else_is_not_replaced(prepare, error_of):
+    first, again = prepare(), prepare()
     assert again == replace(first, already_prepared=True, duration_s=again.duration_s)
-    assert error_of(tmp_path, prepared, path, tmp_path / "out", seed=5) == (
+    assert error_of(prepare, seed=5) == (
         "DIR/out: must not hold another data set, got one made from other text or with other arguments\n"
         "hint: add --overwrite to replace it, or give another --output"
     )
 
 
-def test_a_tokenizer_is_copied_and_found_again(source, tmp_path):
+def test_a_tokenizer_is_copied_and_found_again(prepare, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     words = {"<unk>": 0, "</s>": 1, "many": 2, "=": 3}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Punctuation()
     made.save(str(tmp_path / "words.json"))
     lines = [{"prompt": "=", "chosen": "many", "rejected": "="}] * 2
-    found = prepared(source(lines), tmp_path / "out", tokenizer=str(tmp_path / "words.json"), val_fraction=0)
+    found = prepare(lines, tokenizer=str(tmp_path / "words.json"), val_fraction=0)
     assert (found.tokenizer, found.vocab_size) == (f"{tmp_path}/out/tokenizer.json", 4)
     assert tokenizer_of(tmp_path / "out" / "train").vocab_size == 4
     [ids] = read(open_part(tmp_path / "out", "train"), [0])["input_ids"]
     assert (ids[:4], ids[16:20]) == ([3, 2, 1, 0], [3, 3, 1, 0])
 
 
-def test_the_progress_comes_to_the_end(source, tmp_path):
-    path, told = source(), []
-    prepare_preferences([path], tmp_path / "out", PreferencePlan(16), progress=lambda *state: told.append(state))
-    size = path.stat().st_size
+def test_the_progress_comes_to_the_end(prepare, tmp_path):
+    told = []
+    prepare(progress=lambda *state: told.append(state))
+    size = (tmp_path / "pairs.jsonl").stat().st_size
     assert (told[0], told[-1]) == ((size, 2 * size), (2 * size, 2 * size))
     assert told == sorted(told)
+
+
+LISTED = "must have texts under prompt, chosen, rejected, got"
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("{", "must be a JSON object, got its end after 1 characters"),
+        ('{"prompt": "a", "chosen": "b"}', f"{LISTED} none under rejected\n{HINT}"),
+        ('{"prompt": ["a"], "chosen": "b", "rejected": "c"}', f"{LISTED} something else under prompt\n{HINT}"),
         (
-            {"prompt": "a", "chosen": "b"},
-            f"must have texts under prompt, chosen, rejected, got none under rejected\n{HINT}",
-        ),
-        (
-            {"prompt": ["a"], "chosen": "b", "rejected": "c"},
-            f"must have texts under prompt, chosen, rejected, got something else under prompt\n{HINT}",
-        ),
-        (
-            {"prompt": "a", "chosen": "\ud800", "rejected": "c"},
+            '{"prompt": "a", "chosen": "\\ud800", "rejected": "c"}',
             "must have whole characters under chosen, got half of one",
         ),
     ],
 )
-def test_a_wrong_line_is_an_error_with_its_number(source, tmp_path, error_of, line, message):
-    path = source([LINES[0], line])
-    assert error_of(tmp_path, prepared, path, tmp_path / "out") == f"DIR/pairs.jsonl:2: {message}"
+def test_a_wrong_line_is_an_error_with_its_number(prepare, tmp_path, error_of, line, message):
+    assert error_of(prepare, [LINES[0], line]) == f"DIR/pairs.jsonl:2: {message}"
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_what_no_pairs_can_be_made_of_is_refused(prepare, tmp_path, error_of):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("notes")
+    for changes, message in [
         ({"sequence_length": 3}, "--sequence_length: must be from 4 to 1,048,576, got 3"),
         ({"val_fraction": 1.0}, "--val_fraction: must be at least 0 and less than 1, got 1.0"),
         ({"tokenizer": "no.json"}, "no.json: must be bytes or a tokenizers JSON file, found nothing there"),
-    ],
-)
-def test_wrong_arguments_are_refused(source, tmp_path, error_of, changes, message):
-    assert error_of(tmp_path, prepared, source(), tmp_path / "out", **changes) == message
+        (
+            {"name": "pairs.json"},
+            f"DIR/pairs.json: must be JSON Lines, a file .jsonl or .ndjson, got another\n{HINT}",
+        ),
+        (
+            {"sources": [tmp_path / "folder"]},
+            f"DIR/folder: must hold files .jsonl or .ndjson, got none\n{HINT}",
+        ),
+        (
+            {"lines": LINES[:1]},
+            f"DIR/pairs.jsonl: must have at least 2 lines with a prompt and both answers, got 1\n{HINT}",
+        ),
+    ]:
+        assert error_of(prepare, **changes) == message
 
 
-def test_other_files_are_refused(source, tmp_path, error_of):
-    path = source(name="pairs.json")
-    rule = "DIR/pairs.json: must be JSON Lines, a file .jsonl or .ndjson, got another"
-    assert error_of(tmp_path, prepared, path, tmp_path / "out") == f"{rule}\n{HINT}"
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "notes.txt").write_text("notes")
-    rule = "DIR/folder: must hold files .jsonl or .ndjson, got none"
-    assert error_of(tmp_path, prepared, tmp_path / "folder", tmp_path / "out") == f"{rule}\n{HINT}"
-
-
-def test_there_must_be_pairs_for_all_parts(source, tmp_path, error_of):
-    assert error_of(tmp_path, prepared, source(LINES[:1]), tmp_path / "out") == (
-        f"DIR/pairs.jsonl: must have at least 2 lines with a prompt and both answers, got 1\n{HINT}"
-    )
-
-
-def test_a_text_must_have_room_and_a_prompt_a_token(error_of, tmp_path):
+def test_a_text_must_have_room_and_a_prompt_a_token(error_of):
     texts = dict.fromkeys(KEYS, "a")
 
     class Long(ByteTokenizer):
         begin = (1, 2, 3)
 
-    assert error_of(tmp_path, pair_of, texts, Long(), 4, "x:1") == (
+    assert error_of(pair_of, texts, Long(), 4, "x:1") == (
         "--sequence_length: must leave tokens for a prompt and an answer behind the 3 that the tokenizer begins a text "
         "with, got 4"
     )
-    assert error_of(tmp_path, pair_of, {**texts, "prompt": "\x01\x02"}, WithBegin(), 8, "x:1") == (
-        "x:1: must have a prompt of at least one token, got none"
-    )
-
-
-def test_samples_that_are_missing_are_found(source, tmp_path):
-    prepared(source(), tmp_path / "out")
-    (tmp_path / "out" / "val" / "data_00000.h5").unlink()
-    assert check_data(tmp_path / "out").findings[-1] == f"{tmp_path}/out/val: must have 4 samples as it was made, got 0"
+    rule = "x:1: must have a prompt of at least one token, got none"
+    assert error_of(pair_of, {**texts, "prompt": "\x01\x02"}, WithBegin(), 8, "x:1") == rule

@@ -20,7 +20,7 @@ def test_the_mnist_processor_reads_the_part_asked_for(mnist):
 
 
 def test_an_unknown_processor_is_reported_with_the_nearest(tmp_path, error_of):
-    assert error_of(tmp_path, open_dataset, "GptHDF5Processor", [tmp_path]) == (
+    assert error_of(open_dataset, "GptHDF5Processor", [tmp_path]) == (
         "data_processor: must be one of GptHDF5MapDataProcessor, GptHDF5DataProcessor, MNISTDataProcessor, "
         "got GptHDF5Processor\nhint: GptHDF5DataProcessor is the nearest"
     )

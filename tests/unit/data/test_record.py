@@ -31,11 +31,9 @@ def test_what_this_program_writes_is_read_without_nulls_and_what_a_later_version
 
 
 @pytest.mark.parametrize("record", ["", "{", "[]", "3", "[" * 100_000, '{"files": {}}', "\x00", "1" * 5000])
-def test_files_of_that_name_that_others_wrote_are_none(tmp_path, record):
+def test_files_and_folders_of_that_name_that_others_wrote_are_none(tmp_path, record):
     assert read_record(write(tmp_path, record)) is None
-
-
-def test_a_folder_or_a_pipe_of_that_name_is_none(tmp_path):
+    (tmp_path / "prepared.json").unlink()
     (tmp_path / "prepared.json").mkdir()
     assert read_record(tmp_path) is None
 

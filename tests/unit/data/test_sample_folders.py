@@ -11,7 +11,6 @@ from tests.unit.data import test_hdf5_contexts
 from tests.unit.data.encoder_files import read
 
 LENGTH = 6
-RULE = "must have folders for the classes of train, which are numbered by their order"
 
 
 def write_preferences(folder, name="a.h5", *, count=3, length=LENGTH):
@@ -39,24 +38,24 @@ def findings(folder, **arguments):
 def test_preferences_are_told_by_their_features(tmp_path):
     write_preferences(tmp_path / "train")
     write_preferences(tmp_path / "val", count=2)
-    info = data_info(tmp_path)
-    assert (info.format, info.sequence_length, info.contexts) == ("HDF5 of preferences", LENGTH, None)
-    assert info.first_tokens == [5, 6, 7]
+    info, check = data_info(tmp_path), check_data(tmp_path)
     part = info.parts["train"]
-    assert (part.files, part.samples, part.tokens, part.padding) == (1, 3, 12, None)
-    check = check_data(tmp_path)
+    assert (info.format, info.sequence_length, info.contexts) == ("HDF5 of preferences", LENGTH, None)
+    assert (info.first_tokens, part.files, part.samples, part.tokens, part.padding) == ([5, 6, 7], 1, 3, 12, None)
     assert (check.findings, check.samples, check.files) == ([], 5, 2)
-    with_pairs = open_part(tmp_path, "val")
-    assert read(with_pairs, [1])["mask"] == [[1.0]]
+    assert read(open_part(tmp_path, "val"), [1])["mask"] == [[1.0]]
 
 
 def test_what_is_wrong_with_preferences_is_said_for_each_file(tmp_path):
     change(write_preferences(tmp_path), "data", (1, 3, 2), 9)
     change(write_preferences(tmp_path, "b.h5"), "data", (2, 1), 0)
     write_preferences(tmp_path, "c.h5", length=LENGTH + 2)
+    with h5py.File(tmp_path / "d.h5", "w") as file:  # is not followed
+        file["data"] = h5py.ExternalLink(tmp_path / "a.h5", "data")
     assert findings(tmp_path, vocab_size=9) == [
         "DIR/a.h5: rejected_input_ids must be in [0, 9), got 9 in sample 1 at position 2",
         "DIR/b.h5: chosen_attention_mask must be 1 where a label counts, got none in sample 2",
+        'DIR/d.h5: dataset "data" must be in the file itself, it is a link to another',
         "DIR/c.h5: texts must have 6 tokens, as in DIR/a.h5, got 8",
     ]
 
@@ -83,18 +82,7 @@ def test_what_is_wrong_with_contexts_is_said_for_each_file(tmp_path):
         "DIR/c.h5: must be an HDF5 file, got something else",
     ]
     (tmp_path / "data_params.json").unlink()
-    [finding] = set(findings(tmp_path))
-    assert finding == "DIR: must hold data_params.json, found nothing there"
-
-
-def test_a_dataset_in_another_file_is_not_followed(tmp_path):
-    outside = write_preferences(tmp_path / "outside")
-    (tmp_path / "data").mkdir()
-    with h5py.File(tmp_path / "data" / "a.h5", "w") as file:
-        file["data"] = h5py.ExternalLink(outside, "data")
-    assert findings(tmp_path / "data") == [
-        'DIR/a.h5: dataset "data" must be in the file itself, it is a link to another'
-    ]
+    assert {*findings(tmp_path)} == {"DIR: must hold data_params.json, found nothing there"}
 
 
 @pytest.fixture
@@ -109,40 +97,34 @@ def images(tmp_path):
     return tmp_path
 
 
-def test_images_are_counted_by_class(images):
-    info = data_info(images)
+def test_images_are_counted_by_class_and_not_read_without_transforms(images, error_of):
+    info, told = data_info(images), []
     assert info == DataInfo(images, "images in files", info.parts)
     train, val = info.parts["train"], info.parts["val"]
     assert (train.files, train.samples, train.classes, train.class_names) == (3, 3, [2, 1], ["n01", "n02"])
     assert (val.files, val.classes, val.tokens) == (2, [1, 1], None)
     assert train.size_bytes == sum(path.stat().st_size for path in (images / "train").glob("n0*/[abc].*"))
-    told = []
     check = check_data(images, progress=lambda *state: told.append(state))
     assert (check.findings, check.samples, check.files) == ([], 5, 5)
     assert told[-1] == (check.size_bytes, train.size_bytes + val.size_bytes)
-
-
-def test_what_is_wrong_with_images_is_said_for_each(images):
-    (images / "train" / "n02" / "c.bmp").write_bytes((images / "train" / "n02" / "c.bmp").read_bytes()[:60])
-    (images / "val" / "n01" / "a.png").write_text("no image")
-    (images / "val" / "n02").rename(images / "val" / "n03")
-    broken = f"{images}/val/n01/a.png"
-    assert findings(images) == [
-        f"DIR/val: {RULE}, lacks n02 and has besides n03",
-        "DIR/train/n02/c.bmp: must be an image that can be read, got: image file is truncated (6 bytes not processed)",
-        f"DIR/val/n01/a.png: must be an image that can be read, got: cannot identify image file '{broken}'".replace(
-            str(images), "DIR"
-        ),
-    ]
-
-
-def test_a_class_without_images_is_a_finding(images):
-    (images / "val" / "n02" / "a.png").unlink()
-    assert findings(images) == ["DIR/val/n02: must hold images of its class, got none among its entries (0)"]
-
-
-def test_images_are_not_read_without_transforms(images, error_of):
-    assert error_of(images, open_part, images, "train") == (
+    assert error_of(open_part, images, "train") == (
         "DIR/train: images are read through the transforms of a dataloader\n"
         "hint: `cstool data info` and `cstool data check` look at them"
     )
+
+
+def test_what_is_wrong_with_images_is_said_for_each(images):
+    cut, first, second = (images / name for name in ("train/n02/c.bmp", "val/n01/a.png", "val/n02"))
+    cut.write_bytes(cut.read_bytes()[:60])
+    first.write_text("no image")
+    second.rename(images / "val" / "n03")
+    rule = "must have folders for the classes of train, which are numbered by their order"
+    image = "must be an image that can be read, got:"
+    assert findings(images) == [
+        f"DIR/val: {rule}, lacks n02 and has besides n03",
+        f"DIR/train/n02/c.bmp: {image} image file is truncated (6 bytes not processed)",
+        f"DIR/val/n01/a.png: {image} cannot identify image file 'DIR/val/n01/a.png'",
+    ]
+    (images / "val" / "n03").rename(second)
+    (second / "a.png").unlink()
+    assert findings(images)[0] == "DIR/val/n02: must hold images of its class, got none among its entries (0)"

@@ -1,7 +1,6 @@
 """Sentences with classes: tables of GLUE."""
 
 import csv
-import sys
 
 import pytest
 
@@ -41,46 +40,32 @@ def ids(text: str) -> list[int]:
     return [WORDS.index(word) if word in WORDS else 1 for word in text.split()]
 
 
-def test_fields_are_tokens_and_a_class(glue):
-    assert shapes(glue()) == {
-        "input_ids": ((12,), "int32"),
-        "token_type_ids": ((12,), "int32"),
-        "attention_mask": ((12,), "int32"),
+def test_a_sentence_is_cut_into_tokens(glue):
+    dataset = glue(do_lower=True, padding=9)
+    assert shapes(dataset) == {
+        **dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), ((12,), "int32")),
         "labels": ((1,), "int32"),
         "mask": ((1,), "float32"),
     }
-
-
-def test_a_sentence_is_cut_into_tokens(glue):
-    sample = read(glue(do_lower=True, padding=9), [0, 1])
     tokens = [ids("[CLS] the cat ##s sat [SEP]"), ids("[CLS] the dog , ' sat ' [SEP]")]
-    assert sample == {
+    assert read(dataset, [0, 1]) == {
         "input_ids": [found + [9] * (12 - len(found)) for found in tokens],
         "token_type_ids": [[0] * 12] * 2,
         "attention_mask": [[1] * len(found) + [0] * (12 - len(found)) for found in tokens],
         "labels": [[1], [0]],
         "mask": [[1.0]] * 2,
     }
-
-
-def test_cased_text_is_not_the_lower_case_word(glue):
+    # Cased text is not the lower-case word.
     assert read(glue(), [1])["input_ids"][0][1] == 1
 
 
-def test_the_second_of_a_pair_is_segment_1_with_its_separator(glue):
+def test_the_second_of_a_pair_is_segment_1_with_its_separator_and_cut_where_it_is_longer(glue):
+    pairs = ["[CLS] a mat [SEP] a cat sat [SEP]", "[CLS] the cat sat [SEP] the dog [SEP]"]
     sample = read(glue(MNLI), [0])
-    assert sample["input_ids"] == [ids("[CLS] the cat sat [SEP] the dog [SEP]") + [0] * 4]
+    assert sample["input_ids"] == [ids(pairs[1]) + [0] * 4]
     assert sample["token_type_ids"] == [[0] * 5 + [1] * 3 + [0] * 4]
-    assert sample["labels"] == [[1]]
-
-
-def test_a_long_pair_is_cut_where_it_is_longer(glue):
     sample = read(glue(MNLI, max_sequence_length=8), [1, 0])
-    assert sample["input_ids"] == [
-        ids("[CLS] a mat [SEP] a cat sat [SEP]"),
-        ids("[CLS] the cat sat [SEP] the dog [SEP]"),
-    ]
-    assert sample["labels"] == [[0], [1]]
+    assert (sample["input_ids"], sample["labels"]) == ([ids(text) for text in pairs], [[0], [1]])
 
 
 @pytest.mark.parametrize(
@@ -105,38 +90,21 @@ HINT = "hint: unpack {} of GLUE (gluebenchmark.com) there, and name the folder w
 
 
 def test_what_is_wrong_is_told(glue, tmp_path, error_of):
-    def told(*arguments, **changes):
-        return error_of(tmp_path, glue, *arguments, **changes)
-
-    assert (
-        told(folders=[tmp_path / "none"])
-        == f"DIR/none: must be a folder with train.tsv, found none\n{HINT.format('SST-2')}"
-    )
+    single, pairs = HINT.format("SST-2"), HINT.format("MNLI")
+    none = f"DIR/none: must be a folder with train.tsv, found none\n{single}"
+    assert error_of(glue, folders=[tmp_path / "none"]) == none
     (tmp_path / "MNLI" / "dev_mismatched.tsv").unlink()
-    assert told(MNLI, "val") == (
-        "DIR/MNLI: must be a folder with dev_matched.tsv and dev_mismatched.tsv, dev_mismatched.tsv is not there\n"
-        f"{HINT.format('MNLI')}"
-    )
-    assert told(SST2, folders=[tmp_path / "MNLI"]) == (
+    names = "dev_matched.tsv and dev_mismatched.tsv, dev_mismatched.tsv is not there"
+    assert error_of(glue, MNLI, "val") == f"DIR/MNLI: must be a folder with {names}\n{pairs}"
+    assert error_of(glue, folders=[tmp_path / "MNLI"]) == (
         "DIR/MNLI/train.tsv: must have the columns sentence, label, got index, sentence1, sentence2, gold_label\n"
         "hint: sentence and label are missing"
     )
-    assert told(folders=[tmp_path, tmp_path]) == "data_dir: must be one folder for SST-2, got 2"
-    assert told(MNLI, classes=2) == ("DIR/MNLI: num_labels of the model must be at least 3, the labels of MNLI, got 2")
+    assert error_of(glue, folders=[tmp_path, tmp_path]) == "data_dir: must be one folder for SST-2, got 2"
+    rule = "num_labels of the model must be at least 3, the labels of MNLI, got 2"
+    assert error_of(glue, MNLI, classes=2) == f"DIR/MNLI: {rule}"
     write_table(tmp_path / "SST-2", "train.tsv", ["sentence", "label"], [])
-    assert told() == f"DIR/SST-2/train.tsv: must have at least one row, got none\n{HINT.format('SST-2')}"
-
-
-def test_a_label_that_is_no_class_is_an_error_with_its_line(glue, tmp_path, error_of):
+    assert error_of(glue) == f"DIR/SST-2/train.tsv: must have at least one row, got none\n{single}"
     write_table(tmp_path / "MNLI", "train.tsv", ["sentence1", "sentence2", "gold_label"], [("a", "a", "-")])
-    assert error_of(tmp_path, read, glue(MNLI), [0]) == (
-        "DIR/MNLI/train.tsv:2: gold_label must be entailment, neutral, contradiction, got '-'"
-    )
-
-
-def test_tokenizers_must_be_installed(glue, tmp_path, error_of, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert error_of(tmp_path, glue) == (
-        "DIR/vocab.txt: cutting text into tokens needs the package tokenizers, which is not installed\n"
-        "hint: pip install 'cstool[tokenizers]', or tokenizers itself"
-    )
+    rule = "gold_label must be entailment, neutral, contradiction, got '-'"
+    assert error_of(read, glue(MNLI), [0]) == f"DIR/MNLI/train.tsv:2: {rule}"

@@ -41,40 +41,31 @@ def read(dataset: SinkTokensDataset, *indices: int) -> dict[str, list[list[float
 
 
 def test_sinks_stand_before_the_sample_and_do_not_count():
-    assert read(SinkTokensDataset(Three(), token=99, count=2), 2, 0) == {
+    inner = Three()
+    dataset = SinkTokensDataset(inner, token=99, count=2)
+    assert read(dataset, 2, 0) == {
         "input_ids": [[99, 99, 20, 21, 22, 23], [99, 99, 0, 1, 2, 3]],
         "mask": [[0, 0, 1, 1, 1, 0], [0, 0, 1, 1, 1, 0]],
         "labels": [[0, 0, 21, 22, 23, 24], [0, 0, 1, 2, 3, 4]],
     }
-
-
-@pytest.mark.parametrize(
-    ("position", "expected"), [(1, [10, 99, 99, 11, 12, 13]), (4, [10, 11, 12, 13, 99, 99])], ids=["inside", "behind"]
-)
-def test_sinks_may_stand_elsewhere(position, expected):
-    dataset = SinkTokensDataset(Three(), token=99, count=2, position=position)
-    assert read(dataset, 1)["input_ids"] == [expected]
-
-
-@pytest.mark.parametrize(
-    ("position", "count", "expected"),
-    [(0, 2, [99, 99, 10, 11]), (3, 2, [10, 11, 12, 99]), (0, 6, [99, 99, 99, 99]), (4, 1, [10, 11, 12, 13])],
-)
-def test_a_sample_may_keep_its_length(position, count, expected):
-    dataset = SinkTokensDataset(Three(), token=99, count=count, position=position, keep_length=True)
-    assert dataset.fields["labels"].shape == (4,)
-    assert read(dataset, 1)["input_ids"] == [expected]
-
-
-def test_it_is_as_many_samples_and_says_what_they_have():
-    dataset = SinkTokensDataset(Three(), token=99, count=2)
-    assert (dataset.sample_count, dataset.describe()) == (
-        3,
-        "three: 3 samples of 4 tokens, with 2 sink tokens in each: 6 tokens",
-    )
-
-
-def test_closing_closes_the_other():
-    inner = Three()
-    SinkTokensDataset(inner, token=99, count=2).close()
+    described = "three: 3 samples of 4 tokens, with 2 sink tokens in each: 6 tokens"
+    assert (dataset.sample_count, dataset.describe()) == (3, described)
+    dataset.close()
     assert inner.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("position", "count", "keeps", "expected"),
+    [
+        (1, 2, False, [10, 99, 99, 11, 12, 13]),
+        (4, 2, False, [10, 11, 12, 13, 99, 99]),
+        (0, 2, True, [99, 99, 10, 11]),
+        (3, 2, True, [10, 11, 12, 99]),
+        (0, 6, True, [99, 99, 99, 99]),
+        (4, 1, True, [10, 11, 12, 13]),
+    ],
+)
+def test_sinks_may_stand_elsewhere_and_a_sample_keep_its_length(position, count, keeps, expected):
+    dataset = SinkTokensDataset(Three(), token=99, count=count, position=position, keep_length=keeps)
+    assert dataset.fields["labels"].shape == (len(expected),)
+    assert read(dataset, 1)["input_ids"] == [expected]

@@ -19,8 +19,8 @@ def make(folder, **content):
         path.write_bytes(text)
 
 
-def listed(count):
-    return sized([100] * count)
+def names(*sources, **how):
+    return [file.name for file in find_files(list(sources), **how)]
 
 
 def sized(sizes_bytes):
@@ -31,35 +31,28 @@ def size_bytes(part):
     return sum(file.size_bytes for file in part)
 
 
-def test_folders_are_walked_and_files_sorted_by_name(tmp_path):
-    make(tmp_path, b=b"2", a__z=b"3", a__b=b"1")
-    assert [(file.name, file.size_bytes) for file in find_files([tmp_path])] == [("a/b", 1), ("a/z", 1), ("b", 1)]
+def test_folders_are_walked_and_files_sorted_by_name_with_a_digest_of_their_content(tmp_path):
+    make(tmp_path, b=b"2", a__z=b"31", a__b=b"2")
+    found = find_files([tmp_path])
+    assert [(file.name, file.size_bytes) for file in found] == [("a/b", 1), ("a/z", 2), ("b", 1)]
+    assert (found[0].digest == found[2].digest, found[0].digest == found[1].digest) == (True, False)
+    make(tmp_path, **{f"f{i}": b"text" * i for i in range(9)})
+    assert find_files([tmp_path], threads=3) == find_files([tmp_path])
 
 
-def test_hidden_entries_bytecode_and_empty_files_are_left_out(tmp_path):
+def test_hidden_entries_bytecode_and_empty_files_are_left_out_and_json_is_source_text(tmp_path):
     make(tmp_path, kept=b"1", empty=b"")
-    for name in (".git/config", ".hidden", "__pycache__/a.pyc"):
+    for name in (".git/config", ".hidden", "__pycache__/a.pyc", "package.json", os.fsdecode(b"z\xff")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"1")
-    assert [file.name for file in find_files([tmp_path])] == ["kept"]
+        (tmp_path / name).write_bytes(b"{}\n")
+    assert names(tmp_path) == ["kept", "package.json", "z\\udcff"]
 
 
 def test_a_file_given_by_itself_has_its_own_name_and_given_twice_counts_once(tmp_path):
     make(tmp_path, a__b=b"1")
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
     for sources in (["a/b"], ["a", "a/b", "link"]):
-        assert [file.name for file in find_files([tmp_path / name for name in sources])] == ["b"]
-
-
-def test_a_name_that_is_not_utf8_is_escaped(tmp_path):
-    (tmp_path / os.fsdecode(b"a\xff")).write_bytes(b"1")
-    assert [file.name for file in find_files([tmp_path])] == ["a\\udcff"]
-
-
-def test_the_digest_is_of_the_content(tmp_path):
-    make(tmp_path, a=b"1", b=b"1", c=b"2")
-    a, b, c = (file.digest for file in find_files([tmp_path]))
-    assert (a == b, a == c) == (True, False)
+        assert names(*(tmp_path / name for name in sources)) == ["b"]
 
 
 def test_by_default_the_sources_are_those_of_the_standard_library_without_its_tests(tmp_path, monkeypatch):
@@ -68,56 +61,43 @@ def test_by_default_the_sources_are_those_of_the_standard_library_without_its_te
     assert [file.name for file in find_files(None)] == ["json/tool.py", "os.py"]
 
 
+JSON = "must be text, got JSON, whose braces and escapes a model would learn\nhint:"
+EMPTY = "must hold files of text, got none\nhint: give files, or folders with files that are not empty"
+
+
 @pytest.mark.parametrize(
-    ("names", "message"),
+    ("sources", "message"),
     [
         (["no"], "DIR/no: must be a file or a folder, found nothing there"),
         (["pipe"], "DIR/pipe: must be a file or a folder, got something else"),
-        (
-            ["a", "b"],
-            "DIR/a, DIR/b: must hold files of text, got none\n"
-            "hint: give files, or folders with files that are not empty",
-        ),
-        (
-            ["text.json"],
-            "DIR/text.json: must be text, got JSON, whose braces and escapes a model would learn\n"
-            "hint: `jq -r .text DIR/text.json > texts.txt` writes its texts alone",
-        ),
-        (
-            ["list.json"],
-            "DIR/list.json: must be text, got JSON, whose braces and escapes a model would learn\n"
-            "hint: write its texts into files of their own",
-        ),
+        (["a", "b"], f"DIR/a, DIR/b: {EMPTY}"),
+        (["text.json"], f"DIR/text.json: {JSON} `jq -r .text DIR/text.json > texts.txt` writes its texts alone"),
+        (["list.json"], f"DIR/list.json: {JSON} write its texts into files of their own"),
     ],
 )
-def test_what_is_no_text_is_refused(tmp_path, error_of, names, message):
+def test_what_is_no_text_is_refused(tmp_path, error_of, sources, message):
     make(tmp_path, a__empty=b"", b__empty=b"")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text.json").write_text('{"id": "7", "text": "a b\\n"}\n')
     (tmp_path / "list.json").write_text("[\n1]\n")
-    assert error_of(tmp_path, find_files, [tmp_path / name for name in names]) == message
+    assert error_of(find_files, [tmp_path / name for name in sources]) == message
 
 
-def test_an_unreadable_file_is_reported(tmp_path, error_of, monkeypatch):
-    def refuse(*args, **kwargs):
-        raise PermissionError(13, "Permission denied")
+def test_a_file_that_grows_while_it_is_digested_is_reported(tmp_path, error_of, monkeypatch):
+    make(tmp_path, a=b"one")
+    status = os.fstat
 
-    make(tmp_path, a=b"1")
-    monkeypatch.setattr("pathlib.Path.open", refuse)
-    assert error_of(tmp_path, find_files, [tmp_path]) == "DIR/a: must be readable, got: Permission denied"
+    def grow(descriptor):
+        found = status(descriptor)
+        with (tmp_path / "a").open("ab") as stream:
+            stream.write(b"!")
+        return found
 
-
-def test_an_unreadable_folder_is_reported(tmp_path, error_of, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", os.fspath(path))
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    assert error_of(tmp_path, find_files, [tmp_path]) == "DIR: must be a readable folder, got: Permission denied"
-
-
-def test_about_the_asked_share_of_many_files_is_held_out():
-    train, held_out = split_text(listed(1000), 0.1, seed=1)
-    assert (len(train), len(held_out)) == (903, 97)
+    monkeypatch.setattr(os, "fstat", grow)
+    assert error_of(find_files, [tmp_path]) == (
+        "DIR/a: must not change while it is read, had 3 bytes and now 4\n"
+        "hint: run it again when nobody writes to the file"
+    )
 
 
 @given(
@@ -146,40 +126,30 @@ def test_whatever_the_sizes_about_the_asked_share_of_the_bytes_is_held_out(sizes
     assert all(file.bytes_before or 2 * file.size_bytes <= sum(sizes_bytes) for file in held_out)
 
 
-def test_of_one_big_file_and_small_ones_the_small_ones_are_held_out():
+def test_of_many_files_some_are_held_out_which_follows_from_the_seed_and_few_move_when_more_are_added():
+    files = sized([100] * 1000)
+    train, held_out = split_text(files, 0.1, seed=1)
+    assert (len(train), len(held_out)) == (903, 97)
+    before, after = (set(split_text(files[:count], 0.3, seed=1)[1]) for count in (50, 60))
+    assert before == after & set(files[:50]) != set(split_text(files[:50], 0.3, seed=2)[1])
+    assert split_text(files[:1], 0, seed=1) == (tuple(files[:1]), ())
+
+
+def test_of_few_files_the_small_ones_are_held_out_or_the_end_of_the_largest():
     files = sized([100_000, 1_500, 2_000, 1_800])
     for seed in range(5):
         assert split_text(files, 0.05, seed)[0] == (files[0],)
-
-
-def test_one_file_has_its_end_held_out():
     (file,) = sized([1000])
     head, tail = replace(file, size_bytes=950, bytes_after=50), replace(file, size_bytes=50, bytes_before=950)
     assert split_text([file], 0.05, 1) == ((head,), (tail,))
-
-
-def test_where_every_file_is_too_large_the_largest_has_its_end_held_out():
     files = sized([1000, 1100, 1000])
     train, held_out = split_text(files, 0.05, 1)
     assert train == (files[0], replace(files[1], size_bytes=945, bytes_after=155), files[2])
     assert held_out == (replace(files[1], size_bytes=155, bytes_before=945),)
 
 
-def test_files_that_are_added_do_not_move_the_others():
-    before, after = (set(split_text(listed(count), 0.3, seed=1)[1]) for count in (50, 60))
-    assert before == after & set(listed(50))
-
-
-def test_each_seed_holds_out_other_files():
-    assert split_text(listed(50), 0.3, seed=1) != split_text(listed(50), 0.3, seed=2)
-
-
-def test_nothing_is_held_out_of_a_fraction_of_zero():
-    assert split_text(listed(1), 0, seed=1) == (tuple(listed(1)), ())
-
-
-def test_a_file_that_is_too_short_cannot_be_cut(tmp_path, error_of):
-    assert error_of(tmp_path, split_text, sized([3]), 0.05, 1) == (
+def test_a_file_that_is_too_short_cannot_be_cut(error_of):
+    assert error_of(split_text, sized([3]), 0.05, 1) == (
         "/src/0: must have at least 4 bytes for its end to be held out, got 3\n"
         "hint: give more text, or hold nothing out with --val_fraction 0"
     )
@@ -199,36 +169,8 @@ def test_bytes_that_are_no_text_are_cut_anywhere(tmp_path):
     assert (head.size_bytes, tail.size_bytes) == (7, 3)
 
 
-@given(start=st.integers(0, 10), length=st.integers(0, 10))
-def test_a_range_is_read_of_a_file(tmp_path_factory, start, length):
-    folder = tmp_path_factory.mktemp("text")
-    make(folder, a=b"0123456789")
-    (file,) = find_files([folder])
-    assert read_bytes(file, start, min(start + length, 10)) == b"0123456789"[start : start + length]
-
-
-def test_any_number_of_threads_finds_the_same_files(tmp_path):
-    make(tmp_path, **{f"f{i}": b"text" * i for i in range(9)})
-    assert find_files([tmp_path], threads=3) == find_files([tmp_path])
-
-
-def test_a_file_that_grows_while_it_is_digested_is_reported(tmp_path, error_of, monkeypatch):
-    make(tmp_path, a=b"one")
-    status = os.fstat
-
-    def grow(descriptor):
-        found = status(descriptor)
-        with (tmp_path / "a").open("ab") as stream:
-            stream.write(b"!")
-        return found
-
-    monkeypatch.setattr(os, "fstat", grow)
-    assert error_of(tmp_path, find_files, [tmp_path]) == (
-        "DIR/a: must not change while it is read, had 3 bytes and now 4\n"
-        "hint: run it again when nobody writes to the file"
-    )
-
-
-def test_in_a_folder_json_is_source_text(tmp_path):
-    (tmp_path / "package.json").write_text("{}\n")
-    assert [file.name for file in find_files([tmp_path])] == ["package.json"]
+def test_a_range_is_read_of_a_file(tmp_path):
+    make(tmp_path, a=b"0123456789")
+    (file,) = find_files([tmp_path])
+    for start, stop in ((0, 10), (3, 7), (9, 10), (4, 4)):
+        assert read_bytes(file, start, stop) == b"0123456789"[start:stop]

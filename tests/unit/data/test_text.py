@@ -4,16 +4,19 @@ import errno
 import json
 import os
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cstool.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
 from cstool.errors import Interrupted
-from tests.unit.data.made import content_of, read_all, text_of
+from tests.unit.data.made import content_of, preparer, read_all, text_of
 
 SOURCE = {"a": b"hello world", "b": b"0123456789", "c": b"x"}
+ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
+ANOTHER += "hint: add --overwrite to replace it, or give another --output"
+ELSEWHERE = "\nhint: give another --output"
 
 
 @pytest.fixture
@@ -27,122 +30,100 @@ def source(tmp_path):
 
 
 @pytest.fixture
-def prepare(tmp_path, source):
+def out(tmp_path):
+    return tmp_path / "text"
+
+
+@pytest.fixture
+def prepare(source, out):
     """Prepare the source with samples of 4 tokens; arguments and what is asked for may be changed."""
-    asked = {field.name for field in fields(TextRequest)}
+    return preparer(prepare_text, TextRequest, source, out, sequence_length=4, val_fraction=0.5)
+
+
+@pytest.fixture
+def straight(tmp_path, prepare):
+    """What a preparation makes that nothing goes wrong with."""
 
     def call(**changes):
-        request = {"sequence_length": 4, "val_fraction": 0.5}
-        request |= {name: value for name, value in changes.items() if name in asked}
-        others = {name: value for name, value in changes.items() if name not in asked}
-        arguments = {"sources": [source], "output": tmp_path / "text", "request": TextRequest(**request)}
-        return prepare_text(**arguments | others)
+        prepare(output=tmp_path / "straight", overwrite=True, **changes)
+        return content_of(tmp_path / "straight")
 
     return call
 
 
-def test_each_part_is_its_files_with_zero_bytes_between(tmp_path, prepare):
-    prepare()
-    assert (text_of(tmp_path / "text" / "train"), text_of(tmp_path / "text" / "val")) == (
-        b"hello world\0x",
-        b"0123456789",
-    )
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_summary_counts_both_parts(tmp_path, prepare):
+def test_each_part_is_its_files_with_zero_bytes_between_and_the_summary_counts_both(prepare, out):
     summary = prepare()
-    assert replace(summary, duration_s=0.0) == TextSummary(
-        tmp_path / "text", TextPart(2, 12, 3, 12), TextPart(1, 10, 3, 9), duration_s=0.0, already_prepared=False
-    )
+    parts = TextPart(2, 12, 3, 12), TextPart(1, 10, 3, 9)
+    assert summary == TextSummary(out, *parts, duration_s=summary.duration_s, already_prepared=False)
+    assert (text_of(out / "train"), text_of(out / "val")) == (b"hello world\0x", b"0123456789")
+    record = json.loads((out / "prepared.json").read_text())
+    assert record.items() >= {"format": 2, "sequence_length": 4, "val_fraction": 0.5, "seed": 1}.items()
 
 
-def test_long_parts_are_cut_into_files_of_bounded_size(tmp_path, prepare, monkeypatch):
-    prepare(output=tmp_path / "one")
+def test_long_parts_are_cut_into_files_of_bounded_size(prepare, out, monkeypatch):
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 2)
     prepare()
-    names = sorted(path.name for path in (tmp_path / "text" / "train").iterdir())
-    assert (names, text_of(tmp_path / "text" / "train")) == (
-        ["data_00000.h5", "data_00001.h5"],
-        text_of(tmp_path / "one" / "train"),
-    )
+    assert (names(out / "train"), text_of(out / "train")) == (["data_00000.h5", "data_00001.h5"], b"hello world\0x")
 
 
-def test_a_folder_prepared_with_the_same_arguments_is_kept(tmp_path, prepare):
-    first = prepare()
-    before = (tmp_path / "text" / "prepared.json").stat().st_ino
+def test_a_folder_prepared_with_the_same_arguments_is_kept_unless_it_lost_a_file(prepare, out):
+    first, before, number = prepare(), content_of(out), (out / "prepared.json").stat().st_ino
     second = prepare()
     assert second == replace(first, duration_s=second.duration_s, already_prepared=True)
-    assert (tmp_path / "text" / "prepared.json").stat().st_ino == before
-
-
-def test_a_prepared_folder_that_lost_a_file_is_made_again(tmp_path, prepare):
-    prepare()
-    before = content_of(tmp_path / "text")
-    (tmp_path / "text" / "val" / "data_00000.h5").unlink()
+    assert (out / "prepared.json").stat().st_ino == number
+    (out / "val" / "data_00000.h5").unlink()
     assert prepare().already_prepared is False
-    assert content_of(tmp_path / "text") == before
+    assert content_of(out) == before
 
 
-@pytest.mark.parametrize("changes", [{"sequence_length": 5}, {"val_fraction": 0.4}, {"seed": 2}], ids=str)
-def test_other_arguments_are_refused_without_overwrite(tmp_path, prepare, error_of, changes):
+def test_other_arguments_or_other_text_are_refused_without_overwrite(tmp_path, source, prepare, out, error_of):
     prepare()
-    before = content_of(tmp_path / "text")
-    assert error_of(tmp_path, prepare, **changes) == (
-        "DIR/text: must not hold another data set, got one made from other text or with other arguments\n"
-        "hint: add --overwrite to replace it, or give another --output"
-    )
-    assert content_of(tmp_path / "text") == before
-
-
-def test_other_text_of_the_same_length_is_refused_without_overwrite(source, prepare, tmp_path, error_of):
-    prepare()
+    before = content_of(out)
+    for changes in ({"sequence_length": 5}, {"val_fraction": 0.4}, {"seed": 2}):
+        assert error_of(prepare, **changes) == f"DIR/text: {ANOTHER}"
     (source / "b").write_bytes(b"9876543210")
-    assert error_of(tmp_path, prepare).startswith("DIR/text: must not hold another data set")
-
-
-def test_overwrite_replaces_another_data_set(tmp_path, prepare):
-    prepare()
+    assert error_of(prepare) == f"DIR/text: {ANOTHER}"
+    assert content_of(out) == before
     prepare(sequence_length=5, overwrite=True)
-    assert read_all(tmp_path / "text" / "train")["labels"].shape[1] == 5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "text"]
+    assert read_all(out / "train")["labels"].shape[1] == 5
+    assert names(tmp_path) == ["source", "text"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("name", ["thesis.tex", "prepared.json"])
-def test_a_folder_with_other_files_is_never_touched(tmp_path, prepare, error_of, overwrite, name):
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / name).write_text("[]")
-    assert error_of(tmp_path, prepare, overwrite=overwrite) == (
-        "DIR/text: must be empty or a data set made by this command, got other files\nhint: give another --output"
-    )
-    assert content_of(tmp_path / "text") == {name: b"[]"}
+def test_a_folder_with_other_files_is_never_touched(prepare, out, error_of, overwrite, name):
+    out.mkdir()
+    (out / name).write_text("[]")
+    rule = "must be empty or a data set made by this command, got other files"
+    assert error_of(prepare, overwrite=overwrite) == f"DIR/text: {rule}{ELSEWHERE}"
+    assert content_of(out) == {name: b"[]"}
 
 
-def test_an_empty_folder_and_missing_parents_are_fine(tmp_path, prepare):
-    (tmp_path / "text").mkdir()
-    assert prepare().path == tmp_path / "text"
+def test_an_empty_folder_missing_parents_and_a_link_to_a_folder_are_fine(tmp_path, prepare, out):
+    out.mkdir()
+    assert prepare().path == out
     assert prepare(output=tmp_path / "deep" / "er").path == tmp_path / "deep" / "er"
-
-
-def test_a_link_to_a_folder_is_followed(tmp_path, prepare):
     (tmp_path / "disk").mkdir()
-    (tmp_path / "text").symlink_to(tmp_path / "disk")
-    assert prepare().path == tmp_path / "disk"
-    assert (tmp_path / "text" / "train" / "data_00000.h5").is_file()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    assert prepare(output=tmp_path / "link").path == tmp_path / "disk"
+    assert (tmp_path / "link" / "train" / "data_00000.h5").is_file()
 
 
-def test_nothing_is_held_out_of_a_fraction_of_zero(tmp_path, prepare):
+def test_nothing_is_held_out_of_a_fraction_of_zero(prepare, out):
     summary = prepare(val_fraction=0)
-    assert (summary.val, text_of(tmp_path / "text" / "train")) == (TextPart(0, 0, 0, 0), b"\0".join(SOURCE.values()))
-    assert sorted(p.name for p in (tmp_path / "text").iterdir()) == ["prepared.json", "train"]
+    assert (summary.val, text_of(out / "train")) == (TextPart(0, 0, 0, 0), b"\0".join(SOURCE.values()))
+    assert names(out) == ["prepared.json", "train"]
 
 
-@pytest.mark.parametrize(("changes", "ways"), [({}, 1), ({"train_vocab": 260}, 2)], ids=["bytes", "trained"])
-def test_progress_counts_the_bytes_of_the_text_to_the_end(prepare, changes, ways):
+@pytest.mark.parametrize(("changes", "total"), [({}, 22), ({"train_vocab": 260}, 56)], ids=["bytes", "trained"])
+def test_progress_counts_the_bytes_of_the_text_to_the_end(prepare, changes, total):
     told = []
     prepare(progress=lambda *state: told.append(state), **changes)
-    total = sum(len(content) for content in SOURCE.values()) * ways + (12 if changes else 0)
-    assert ([t for _, t in told], told[-1][0]) == ([total] * len(told), total)
+    assert ({total for _, total in told}, told[-1][0]) == ({total}, total)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
@@ -155,20 +136,21 @@ def write_to(path):
     os.utime(path, ns=(0, 0))
 
 
+NOBODY = "\nhint: run it again when nobody writes to the file"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (grow, "must not change while it is read, had 10 bytes and now 1,000"),
-        (write_to, "must not change while it is read, had 10 bytes and was written to meanwhile"),
+        (grow, f"must not change while it is read, had 10 bytes and now 1,000{NOBODY}"),
+        (write_to, f"must not change while it is read, had 10 bytes and was written to meanwhile{NOBODY}"),
         (lambda path: path.unlink(missing_ok=True), "must be readable, got: No such file or directory"),
     ],
     ids=["grows", "changes", "goes"],
 )
-def test_a_file_that_changes_while_it_is_read_is_reported(tmp_path, source, prepare, error_of, change, message):
-    hint = "\nhint: run it again when nobody writes to the file" if "change" in message else ""
-    error = error_of(tmp_path, prepare, progress=lambda done, total: change(source / "b"))
-    assert error == f"DIR/source/b: {message}{hint}"
-    assert not (tmp_path / "text").exists()
+def test_a_file_that_changes_while_it_is_read_is_reported(source, prepare, out, error_of, change, message):
+    assert error_of(prepare, progress=lambda done, total: change(source / "b")) == f"DIR/source/b: {message}"
+    assert not out.exists()
 
 
 @pytest.fixture
@@ -187,28 +169,21 @@ def interrupt(prepare):
     return call
 
 
-def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path, prepare, interrupt):
-    prepare(output=tmp_path / "straight")
-    error = interrupt(0.1)
-    assert str(error) == (
-        f"{tmp_path}/text: stopped before it was complete\n"
-        "hint: the same command goes on from the files that are finished"
-    )
-    assert (error.exit_code, (tmp_path / "text").exists()) == (130, False)
-    finished = tmp_path / ".text.partial" / "train" / "data_00000.h5"
-    number = finished.stat().st_ino
+def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(
+    tmp_path, prepare, out, straight, interrupt
+):
+    expected, error = straight(), interrupt(0.1)
+    hint = "the same command goes on from the files that are finished"
+    assert str(error) == f"{out}: stopped before it was complete\nhint: {hint}"
+    assert (error.exit_code, out.exists()) == (130, False)
+    number = (tmp_path / ".text.partial" / "train" / "data_00000.h5").stat().st_ino
+    # Half-written files never count.
+    for name in ("train/.data_00000.h5.77.partial", "tokenizer.json.1234.tmp"):
+        (tmp_path / ".text.partial" / name).write_bytes(b"half")
     assert prepare().continued == Continued(1, 2, 0, 0)
-    assert (tmp_path / "text" / "train" / "data_00000.h5").stat().st_ino == number
-    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "straight", "text"]
-
-
-def test_a_tokenized_text_goes_on_from_its_tokens_and_its_tokenizer(tmp_path, prepare, interrupt):
-    prepare(output=tmp_path / "straight", train_vocab=260)
-    interrupt(0.4, train_vocab=260)
-    summary = prepare(train_vocab=260)
-    assert summary.continued == Continued(0, 2, 1, 2)
-    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+    assert (out / "train" / "data_00000.h5").stat().st_ino == number
+    assert content_of(out) == expected
+    assert names(tmp_path) == ["source", "straight", "text"]
 
 
 def cut_short(path):
@@ -220,49 +195,48 @@ def write_zeros(path):
 
 
 @pytest.mark.parametrize("damage", [cut_short, write_zeros, os.unlink], ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("name", ["train/data_00000.h5", "tokens/train_00000.npy"])
-def test_what_is_damaged_in_the_meantime_is_made_again(tmp_path, prepare, interrupt, name, damage):
-    prepare(output=tmp_path / "straight", train_vocab=260)
+@pytest.mark.parametrize(
+    ("name", "continued"),
+    [("train/data_00000.h5", Continued(1, 2, 2, 2)), ("tokens/train_00000.npy", Continued(2, 2, 1, 2))],
+)
+def test_what_is_damaged_in_the_meantime_is_made_again(
+    tmp_path, prepare, out, straight, interrupt, name, continued, damage
+):
+    expected = straight(train_vocab=260)
     interrupt(0.99, train_vocab=260)
     damage(tmp_path / ".text.partial" / name)
-    summary = prepare(train_vocab=260)
-    assert summary.continued == (Continued(1, 2, 2, 2) if name.startswith("train") else Continued(2, 2, 1, 2))
-    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+    assert prepare(train_vocab=260).continued == continued
+    assert content_of(out) == expected
 
 
-def test_each_of_several_in_one_process_has_a_tokenizer_and_tokens_of_its_own(tmp_path, prepare):
-    for vocab in (262, 258):
-        prepare(output=tmp_path / f"straight{vocab}", train_vocab=vocab)
-        prepare(train_vocab=vocab, overwrite=True)
-        assert content_of(tmp_path / "text") == content_of(tmp_path / f"straight{vocab}")
-    (tmp_path / "source" / "a").write_bytes(b"other words")
+def test_a_tokenized_text_goes_on_from_its_tokens_and_each_has_a_tokenizer_and_tokens_of_its_own(
+    source, prepare, out, straight, interrupt
+):
+    expected = {vocab: straight(train_vocab=vocab) for vocab in (262, 258)}
+    interrupt(0.4, train_vocab=262)
+    assert prepare(train_vocab=262).continued == Continued(0, 2, 1, 2)
+    assert content_of(out) == expected[262]
     prepare(train_vocab=258, overwrite=True)
-    assert content_of(tmp_path / "text") != content_of(tmp_path / "straight258")
+    assert content_of(out) == expected[258]
+    (source / "a").write_bytes(b"other words")
+    prepare(train_vocab=258, overwrite=True)
+    assert content_of(out) != expected[258]
 
 
 @pytest.mark.parametrize("changes", [{"sequence_length": 5}, {"shuffle_seed": 1}, {"train_vocab": 260}], ids=str)
-def test_what_another_command_began_is_not_gone_on_with(tmp_path, prepare, interrupt, changes):
-    prepare(output=tmp_path / "straight", **changes)
+def test_what_another_command_began_is_not_gone_on_with(prepare, out, straight, interrupt, changes):
+    expected = straight(**changes)
     interrupt(0.1)
     assert prepare(**changes).continued is None
-    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+    assert content_of(out) == expected
 
 
-def test_what_was_begun_with_files_of_another_length_is_not_gone_on_with(tmp_path, prepare, interrupt, monkeypatch):
+def test_what_was_begun_with_files_of_another_length_is_not_gone_on_with(prepare, out, interrupt, monkeypatch):
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 1)
     interrupt(0.4)
     monkeypatch.undo()
     assert prepare().continued is None
-    assert [path.name for path in sorted((tmp_path / "text").rglob("*.h5"))] == ["data_00000.h5"] * 2
-
-
-def test_half_written_files_never_count(tmp_path, prepare, interrupt):
-    prepare(output=tmp_path / "straight")
-    interrupt(0.1)
-    for name in ("train/.data_00000.h5.77.partial", "tokenizer.json.1234.tmp"):
-        (tmp_path / ".text.partial" / name).write_bytes(b"half")
-    prepare()
-    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+    assert [path.name for path in sorted(out.rglob("*.h5"))] == ["data_00000.h5"] * 2
 
 
 def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, prepare, monkeypatch):
@@ -272,41 +246,42 @@ def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, pr
     monkeypatch.setattr(text_work, "do_each", stop)
     with pytest.raises(Interrupted):
         prepare()
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    assert names(tmp_path) == ["source"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"shuffle_seed": 1}, {"train_vocab": 260, "packing": "documents"}], ids=str)
-def test_any_number_of_processes_makes_the_same_files(tmp_path, prepare, monkeypatch, changes):
-    prepare(output=tmp_path / "one", **changes)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *(pytest.param(changes, marks=pytest.mark.lab) for changes in ({}, {"shuffle_seed": 1})),
+        pytest.param(
+            {"train_vocab": 260, "packing": "documents"},
+            marks=pytest.mark.takes("processes that import what they need"),
+        ),
+    ],
+    ids=str,
+)
+def test_any_number_of_processes_makes_the_same_files(prepare, out, straight, changes):
     prepare(processes=2, **changes)
-    assert content_of(tmp_path / "text") == content_of(tmp_path / "one")
+    assert content_of(out) == straight(**changes)
 
 
-def test_a_second_preparation_of_the_same_data_set_is_refused(tmp_path, prepare, error_of):
+def test_a_second_preparation_of_the_same_data_set_is_refused(prepare, out, error_of):
     messages = []
-
-    def again(done, total):
-        messages.append(error_of(tmp_path, prepare))
-
-    prepare(progress=again)
+    prepare(progress=lambda done, total: messages.append(error_of(prepare)))
     assert re.sub(r" on \S+ since [-\d]+ [:\d]+", " on HOST since WHEN", messages[0]) == (
         f"DIR/.text.partial: must be used by one preparation at a time, it is in use by process {os.getpid()} on HOST "
         "since WHEN\nhint: wait for it, stop it, or give another --output"
     )
-    assert text_of(tmp_path / "text" / "val") == SOURCE["b"]
+    assert text_of(out / "val") == SOURCE["b"]
 
 
-def test_an_interruption_while_replacing_keeps_the_data_set_before(tmp_path, prepare, interrupt):
+def test_an_interruption_or_a_failed_rename_while_replacing_keeps_the_data_set_before(
+    prepare, out, interrupt, monkeypatch, error_of
+):
     prepare()
-    before = content_of(tmp_path / "text")
+    before, rename = content_of(out), Path.rename
     interrupt(0, sequence_length=5, overwrite=True)
-    assert content_of(tmp_path / "text") == before
-
-
-def test_a_rename_that_fails_keeps_the_data_set_before(tmp_path, prepare, monkeypatch, error_of):
-    prepare()
-    before = content_of(tmp_path / "text")
-    rename = Path.rename
+    assert content_of(out) == before
 
     def fail(path, target):
         if path.name.endswith(".partial"):
@@ -314,32 +289,28 @@ def test_a_rename_that_fails_keeps_the_data_set_before(tmp_path, prepare, monkey
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", fail)
-    assert error_of(tmp_path, prepare, sequence_length=5, overwrite=True) == (
-        "DIR/text: must be writable, got: Input/output error\nhint: give another --output"
-    )
-    assert content_of(tmp_path / "text") == before
+    told = error_of(prepare, sequence_length=5, overwrite=True)
+    assert told == f"DIR/text: must be writable, got: Input/output error{ELSEWHERE}"
+    assert content_of(out) == before
     monkeypatch.undo()
     assert prepare(sequence_length=5, overwrite=True).continued == Continued(2, 2, 0, 0)
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_killed_while_one_data_set_replaces_another_either_is_there(tmp_path, prepare, replaced):
+def test_killed_while_one_data_set_replaces_another_either_is_there(tmp_path, prepare, out, replaced):
     prepare()
-    before = content_of(tmp_path / "text")
-    (tmp_path / "text").rename(tmp_path / ".text.previous")
+    before = content_of(tmp_path)
+    out.rename(tmp_path / ".text.previous")
     if replaced:
         prepare(sequence_length=5, overwrite=True)
         assert not (tmp_path / ".text.previous").exists()
     else:
         assert prepare(sequence_length=4).already_prepared
-        assert content_of(tmp_path) == {f"text/{name}": content for name, content in before.items()} | {
-            f"source/{name}": content for name, content in SOURCE.items()
-        }
+        assert content_of(tmp_path) == before
 
 
-def test_a_full_disk_is_reported_and_the_same_command_goes_on(tmp_path, prepare, monkeypatch, error_of):
-    write = hdf5_text.os.fsync
-    calls = []
+def test_a_full_disk_is_reported_and_the_same_command_goes_on(prepare, out, straight, monkeypatch, error_of):
+    write, calls = hdf5_text.os.fsync, []
 
     def full(descriptor):
         calls.append(descriptor)
@@ -347,52 +318,43 @@ def test_a_full_disk_is_reported_and_the_same_command_goes_on(tmp_path, prepare,
             raise OSError(errno.ENOSPC, "No space left on device")
         write(descriptor)
 
-    prepare(output=tmp_path / "straight")
+    expected = straight()
     monkeypatch.setattr(os, "fsync", full)
-    assert error_of(tmp_path, prepare) == (
+    assert error_of(prepare) == (
         "DIR/text: must fit on its disk, which is full; the data set takes 288 bytes\n"
         "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
     )
     monkeypatch.undo()
-    assert not (tmp_path / "text").exists()
+    assert not out.exists()
     assert prepare().continued == Continued(1, 2, 0, 0)
-    assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
+    assert content_of(out) == expected
 
 
-def test_an_output_that_cannot_be_written_is_reported(tmp_path, prepare, monkeypatch, error_of):
+def test_an_output_that_cannot_be_written_is_reported(prepare, monkeypatch, error_of):
     def refuse(path, *args, **kwargs):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    assert error_of(tmp_path, prepare) == (
-        "DIR/text: must be writable, got: Permission denied\nhint: give another --output"
-    )
+    assert error_of(prepare) == f"DIR/text: must be writable, got: Permission denied{ELSEWHERE}"
 
 
-@pytest.mark.parametrize("output", ["file", "file/text"])
-def test_an_output_that_is_a_file_or_below_one_is_refused(tmp_path, prepare, error_of, output):
-    (tmp_path / "file").touch()
-    assert error_of(tmp_path, prepare, output=tmp_path / output) == (
-        f"DIR/{output}: must be a folder or not exist yet, got a file\nhint: give another --output"
-    )
-
-
-@pytest.mark.parametrize("output", ["source/text", "source", "."])
-def test_an_output_inside_or_around_the_sources_is_refused(tmp_path, prepare, error_of, output):
-    expected = str(tmp_path / output).rstrip("/.").replace(str(tmp_path), "DIR")
-    assert error_of(tmp_path, prepare, output=tmp_path / output) == (
-        f"{expected}: must lie apart from the sources, got DIR/source as one\nhint: give another --output"
-    )
+NO_FOLDER = f"must be a folder or not exist yet, got a file{ELSEWHERE}"
+WITHIN = f"must lie apart from the sources, got DIR/source as one{ELSEWHERE}"
+SHARE = "--val_fraction: must be at least 0 and less than 1, got"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"output": "file"}, f"DIR/file: {NO_FOLDER}"),
+        ({"output": "file/text"}, f"DIR/file/text: {NO_FOLDER}"),
+        ({"output": "source/text"}, f"DIR/source/text: {WITHIN}"),
+        ({"output": "source"}, f"DIR/source: {WITHIN}"),
+        ({"output": ""}, f"DIR: {WITHIN}"),
         ({"sequence_length": 1}, "--sequence_length: must be from 2 to 1,048,576, got 1"),
-        *(
-            ({"val_fraction": fraction}, f"--val_fraction: must be at least 0 and less than 1, got {fraction}")
-            for fraction in (-0.1, 1.0, float("nan"))
-        ),
+        ({"val_fraction": -0.1}, f"{SHARE} -0.1"),
+        ({"val_fraction": 1.0}, f"{SHARE} 1.0"),
+        ({"val_fraction": float("nan")}, f"{SHARE} nan"),
         ({"sources": ["loop"]}, "DIR/loop: must be a file or a folder, found nothing there"),
         (
             {"sources": ["source/c"], "val_fraction": 0},
@@ -403,12 +365,9 @@ def test_an_output_inside_or_around_the_sources_is_refused(tmp_path, prepare, er
 )
 def test_what_cannot_be_asked_for_is_refused(tmp_path, prepare, error_of, changes, message):
     (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
     if "sources" in changes:
         changes = changes | {"sources": [tmp_path / name for name in changes["sources"]]}
-    assert error_of(tmp_path, prepare, **changes) == message
-
-
-def test_the_record_says_what_was_made(tmp_path, prepare):
-    prepare()
-    record = json.loads((tmp_path / "text" / "prepared.json").read_text())
-    assert record.items() >= {"format": 2, "sequence_length": 4, "val_fraction": 0.5, "seed": 1}.items()
+    if "output" in changes:
+        changes = changes | {"output": tmp_path / changes["output"]}
+    assert error_of(prepare, **changes) == message

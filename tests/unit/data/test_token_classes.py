@@ -26,7 +26,7 @@ def opened(tmp_path):
 
 
 def test_each_token_has_its_class(opened):
-    dataset = opened()
+    dataset = opened(classes=7)
     assert shapes(dataset) == {
         **dict.fromkeys(("input_ids", "token_type_ids", "attention_mask", "labels"), ((7,), "int32")),
         "mask": ((7,), "float32"),
@@ -40,19 +40,12 @@ def test_each_token_has_its_class(opened):
     }
 
 
-def test_padding_may_count_and_be_other_tokens_and_labels(opened):
+def test_padding_may_count_and_be_other_tokens_and_labels_and_is_the_token_pad_unless_said_otherwise(opened):
     sample = read(opened(counts_padding=True, padding=7, label_padding=4), [1])
     assert sample["mask"] == [[1.0] * 7]
     assert (sample["input_ids"][0][3:], sample["labels"][0][3:]) == ([7] * 4, [4] * 4)
-
-
-def test_padding_is_the_token_pad_unless_said_otherwise(opened):
-    words = [*WORDS[1:], "[PAD]"]
-    sample = read(opened(words=words), [1])
+    sample = read(opened(words=[*WORDS[1:], "[PAD]"]), [1])
     assert (sample["input_ids"][0][3:], sample["labels"][0][3:]) == ([14] * 4, [14] * 4)
-
-
-def test_lower_case_is_of_tokens(opened):
     assert read(opened([["THE Cat", "O B"]], do_lower=True), [0])["input_ids"][0][:2] == [5, 6]
 
 
@@ -69,35 +62,36 @@ def test_lower_case_is_of_tokens(opened):
         ),
     ],
 )
-def test_a_wrong_row_is_an_error_with_its_line(opened, tmp_path, error_of, row, message):
-    assert error_of(tmp_path, read, opened([*ROWS, row]), [2]) == f"DIR/data/a.csv:4: {message}"
+def test_a_wrong_row_is_an_error_with_its_line(opened, error_of, row, message):
+    assert error_of(read, opened([*ROWS, row]), [2]) == f"DIR/data/a.csv:4: {message}"
 
 
-def test_labels_must_be_classes_of_the_model(opened, tmp_path, error_of):
-    assert opened(classes=7).sample_count == 2
-    assert error_of(tmp_path, opened, classes=6) == (
-        "DIR/label2id.json: labels must be below num_classes (6) of the model, got 6 for '[SEP]'\n"
-        "hint: set num_classes to 7"
-    )
-    assert error_of(tmp_path, opened, words=[*WORDS[1:], "[PAD]"], classes=7) == (
-        "DIR/vocab.txt: [PAD], the label of padding, must be below num_classes (7), got 14\n"
-        "hint: labels_pad_id in the dataloader gives another"
-    )
+RULE, ELSE = "DIR/label2id.json: must be a JSON file with the numbers of labels, got", "something else"
+PAD = "[PAD], the label of padding, must be below num_classes (7), got 14\nhint: labels_pad_id in the dataloader gives "
+BELOW = "labels must be below num_classes (6) of the model, got 6 for '[SEP]'\nhint: set num_classes to 7"
 
 
-def test_the_numbers_of_labels_must_be_there(opened, tmp_path, error_of):
-    rule = "must be a JSON file with the numbers of labels"
-    assert error_of(tmp_path, opened, labels=tmp_path / "none") == f"DIR/none: {rule}, found nothing there\n{HINT}"
-    for numbers in ({}, [1], {"O": "1"}, {"O": -1}, {"O": True}):
-        assert error_of(tmp_path, opened, numbers=numbers) == (
-            "DIR/label2id.json: must be a JSON file with the numbers of labels, got something else\n" + HINT
-            if numbers != {}
-            else f"DIR/label2id.json: {rule}, got something else\n{HINT}"
-        )
-    assert error_of(tmp_path, opened, labels=tmp_path) == "DIR: must be readable, got: Is a directory"
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": 6}, f"DIR/label2id.json: {BELOW}"),
+        ({"words": [*WORDS[1:], "[PAD]"], "classes": 7}, f"DIR/vocab.txt: {PAD}another"),
+        *(
+            ({"numbers": numbers}, f"{RULE} {ELSE}\n{HINT}")
+            for numbers in ({}, [1], {"O": "1"}, {"O": -1}, {"O": True})
+        ),
+        (
+            {"columns": ("tokens", "classes")},
+            "DIR/data/a.csv: must have the columns tokens, labels, got tokens, classes\nhint: labels is missing",
+        ),
+    ],
+    ids=str,
+)
+def test_labels_must_be_there_and_classes_of_the_model(opened, error_of, changes, message):
+    assert error_of(opened, **changes) == message
 
 
-def test_columns_must_be_there(opened, tmp_path, error_of):
-    assert error_of(tmp_path, opened, columns=("tokens", "classes")) == (
-        "DIR/data/a.csv: must have the columns tokens, labels, got tokens, classes\nhint: labels is missing"
-    )
+def test_the_numbers_of_labels_must_be_a_file(opened, tmp_path, error_of):
+    rule = "must be a JSON file with the numbers of labels, found nothing there"
+    assert error_of(opened, labels=tmp_path / "none") == f"DIR/none: {rule}\n{HINT}"
+    assert error_of(opened, labels=tmp_path) == "DIR: must be readable, got: Is a directory"

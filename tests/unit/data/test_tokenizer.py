@@ -1,7 +1,6 @@
 """Text to tokens and back."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -54,21 +53,15 @@ def test_bytes_are_those_of_utf8(text):
     assert ByteTokenizer().decode(tokens) == text
 
 
-def test_bytes_that_are_no_text_come_out_as_replacements():
-    assert ByteTokenizer().decode([104, 0xC3, 300, -1, 105]) == "h\ufffd\ufffd\ufffdi"
-
-
-def test_half_a_character_has_no_tokens(tmp_path, save, error_of):
-    assert ByteTokenizer().encode("a\udcff") == [97, 255]  # as it was typed on the command line
+def test_bytes_that_are_no_text_come_out_as_replacements_and_half_a_character_has_no_tokens(save, error_of):
+    bytes_ = load_tokenizer("bytes")
+    assert (bytes_.name, bytes_.vocab_size, bytes_.end_of_text) == ("bytes", 256, 0)
+    assert bytes_.decode([104, 0xC3, 300, -1, 105]) == "h\ufffd\ufffd\ufffdi"
+    assert bytes_.encode("a\udcff") == [97, 255]  # as it was typed on the command line
     for tokenizer, half in ((ByteTokenizer(), "\ud800"), (save(byte_level()), "\udcff")):
-        assert error_of(tmp_path, tokenizer.encode, f"ab{half}") == (
+        assert error_of(tokenizer.encode, f"ab{half}") == (
             f"the text must be made of whole characters, got half of one, {half!a}, at 2"
         )
-
-
-def test_bytes_are_told_by_their_name():
-    loaded = load_tokenizer("bytes")
-    assert (loaded.name, loaded.vocab_size, loaded.end_of_text) == ("bytes", 256, 0)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -81,11 +74,13 @@ def test_a_byte_level_tokenizer_gives_back_any_text(tmp_path_factory, text):
     assert loaded.decode(tokens) == text
 
 
-def test_the_file_is_what_the_package_reads(save):
+def test_the_file_is_what_the_package_reads_without_what_it_would_cut_off_or_pad(save):
     loaded, text = byte_level("<|endoftext|>"), "hello <|endoftext|> wörld"
-    saved = save(loaded)
-    assert saved.encode(text) == loaded.encode(text).ids
-    assert saved.vocab_size == loaded.get_vocab_size()
+    saved, expected = save(loaded), loaded.encode(text).ids
+    assert (saved.encode(text), saved.vocab_size) == (expected, loaded.get_vocab_size())
+    loaded.enable_truncation(2)
+    loaded.enable_padding(length=100)
+    assert save(loaded).encode(text) == expected
 
 
 def test_incomplete_characters_and_ids_beyond_the_vocabulary_come_out_as_replacements(save):
@@ -101,18 +96,6 @@ def test_the_token_between_documents_is_found_by_its_name(save, end):
     assert (saved.end_of_text, saved.decode([1])) == (1, end)
 
 
-def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_id(save):
-    assert save(words(models.WordLevel({"a": 0, "b": 7}, unk_token="[UNK]"))).vocab_size == 8
-
-
-def test_what_the_file_would_cut_off_or_pad_is_not(save):
-    loaded = byte_level()
-    length = len(loaded.encode("hello, hello").ids)
-    loaded.enable_truncation(2)
-    loaded.enable_padding(length=100)
-    assert len(save(loaded).encode("hello, hello")) == length
-
-
 @pytest.mark.parametrize(
     ("model", "unknown"),
     [
@@ -124,92 +107,82 @@ def test_what_the_file_would_cut_off_or_pad_is_not(save):
     ],
     ids=["word_level", "word_piece", "unigram", "bpe", "bpe_that_drops"],
 )
-def test_a_character_without_a_token_is_named(tmp_path, save, error_of, model, unknown):
+def test_a_character_without_a_token_is_named(save, error_of, model, unknown):
     saved = save(words(model))
     assert saved.encode("a b") == [0, 1]
     assert saved.encode_all("a 世 b é") == ([0, *unknown, 1, *unknown], [2, 6])
-    assert error_of(tmp_path, saved.encode, "a 世 b é") == (
+    assert error_of(saved.encode, "a 世 b é") == (
         "DIR/tokenizer.json: must have a token for '世', character 2 of the text; it has none\n"
         "hint: leave the character out, or take a tokenizer that has all bytes"
     )
 
 
-def test_bytes_to_fall_back_to_are_tokens_like_others(save):
+def test_what_else_a_tokenizer_may_do(save):
+    # A vocabulary with gaps is as large as its largest id.
+    assert save(words(models.WordLevel({"a": 0, "b": 7}, unk_token="[UNK]"))).vocab_size == 8
+    # Bytes to fall back to are tokens like others.
     vocabulary = {f"<0x{value:02X}>": value for value in range(256)}
     saved = save(words(models.BPE({**vocabulary, "a": 256}, [], byte_fallback=True)))
     assert saved.encode("a 世") == [256, *"世".encode()]
-
-
-def test_a_normalizer_that_joins_characters_loses_none(save):
+    # A normalizer that joins characters loses none.
     loaded = words(models.BPE({"é": 0}, []))
     loaded.normalizer = normalizers.NFC()
     assert save(loaded).encode("e\u0301") == [0]
-
-
-def test_special_tokens_that_are_written_out_are_those_tokens(save):
+    # Special tokens that are written out are those tokens.
     loaded = byte_level()
     loaded.add_special_tokens([AddedToken("<|user|>")])
     saved = save(loaded)
     assert saved.encode("<|user|>") == [saved.vocab_size - 1]
 
 
+SAVED = "hint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example"
+EITHER, JSON = "must be bytes or a tokenizers JSON file", "must be a tokenizers JSON file"
+EXPECTING = "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+
+
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (lambda path: None, "must be bytes or a tokenizers JSON file, found nothing there"),
-        (Path.mkdir, "must be bytes or a tokenizers JSON file, got a folder\nhint: give the tokenizer.json in it"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "must be a tokenizers JSON file, got something that is not text"),
-        (lambda path: path.write_text("{"), "must be a tokenizers JSON file, got: Expecting property name enclosed in "
-         "double quotes: line 1 column 2 (char 1)\n"
-         "hint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example"),
-        (lambda path: path.write_text(json.dumps(json.loads(Loaded(models.BPE()).to_str()))), "must be a tokenizer "
-         "with at least one token, got an empty vocabulary"),
+        (lambda path: None, f"{EITHER}, found nothing there"),
+        (Path.mkdir, f"{EITHER}, got a folder\nhint: give the tokenizer.json in it"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), f"{JSON}, got something that is not text"),
+        (lambda path: path.write_text("{"), f"{JSON}, got: {EXPECTING}\n{SAVED}"),
+        (
+            lambda path: Loaded(models.BPE()).save(str(path)),
+            "must be a tokenizer with at least one token, got an empty vocabulary",
+        ),
     ],
     ids=["missing", "folder", "no_text", "no_json", "empty"],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, error_of, make, expected):
     make(tmp_path / "t.json")
-    assert error_of(tmp_path, load_tokenizer, tmp_path / "t.json") == f"DIR/t.json: {expected}"
+    assert error_of(load_tokenizer, tmp_path / "t.json") == f"DIR/t.json: {expected}"
 
 
 def test_json_of_something_else_or_half_of_it_is_refused(tmp_path, error_of):
     content = byte_level().to_str()
     for text in ("{}", content[: len(content) // 2]):
         (tmp_path / "t.json").write_text(text)
-        message = error_of(tmp_path, load_tokenizer, tmp_path / "t.json")
-        assert message.startswith("DIR/t.json: must be a tokenizers JSON file, got: ")
-        assert message.endswith(
-            "\nhint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example"
-        )
-
-
-def test_without_the_package_the_hint_says_how_to_get_it(tmp_path, error_of, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert error_of(tmp_path, load_tokenizer, tmp_path / "t.json") == (
-        "DIR/t.json: reading a tokenizer needs the package tokenizers, which is not installed\n"
-        "hint: pip install 'cstool[tokenizers]', or tokenizers itself"
-    )
-    assert load_tokenizer("bytes").vocab_size == 256
+        message = error_of(load_tokenizer, tmp_path / "t.json")
+        assert message.startswith(f"DIR/t.json: {JSON}, got: ")
+        assert message.endswith(f"\n{SAVED}")
 
 
 def record(folder, **changes):
     part = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}
     content = {"digest": "", "files": {}, "parts": {"train": part, "val": part}, "sequence_length": 4, **changes}
-    (folder / "train").mkdir()
+    (folder / "train").mkdir(exist_ok=True)
     (folder / "prepared.json").write_text(json.dumps(content))
 
 
-def test_a_data_set_knows_its_tokenizer(tmp_path):
+def test_a_data_set_knows_its_tokenizer_and_a_folder_beside_its_parts_is_not_of_it(tmp_path):
+    record(tmp_path)
+    found = [tokenizer_of(tmp_path / name) for name in ("", "train", "other")]
+    assert [loaded and loaded.name for loaded in found] == ["bytes", "bytes", None]
     record(tmp_path, tokenizer={"file": "tokenizer.json", "made_from": "a.json", "vocab_size": 256, "digest": ""})
     byte_level().save(str(tmp_path / "tokenizer.json"))
     for folder in (tmp_path, tmp_path / "train"):
         assert tokenizer_of(folder).name == str(tmp_path / "tokenizer.json")
-
-
-def test_a_data_set_of_bytes_knows_that_and_a_folder_beside_its_parts_is_not_of_it(tmp_path):
-    record(tmp_path)
-    found = [tokenizer_of(tmp_path / name) for name in ("", "train", "other")]
-    assert [loaded and loaded.name for loaded in found] == ["bytes", "bytes", None]
 
 
 @pytest.mark.parametrize("content", [None, "[]", "{", '{"parts": 1}'])

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -76,34 +75,23 @@ def test_a_long_document_is_cut_where_it_matters_least(found, text, expected):
 
 
 @pytest.mark.usefixtures("small")
-def test_the_pieces_are_the_document(found):
-    (file,) = found(TEXT)
+def test_the_pieces_are_the_document_grouped_in_order_and_no_tokens_change(found, bpe):
+    text = "to be or\nnot to\nbe that is\nthe question\n"
+    file, lines, *_ = files = found(TEXT, text, "short", TEXT)
     assert "".join(pieces_of(file)) == TEXT
     assert [piece.is_last for piece in cut_documents([file])].index(True) == len(pieces_of(file)) - 1
-
-
-@pytest.mark.usefixtures("small")
-def test_pieces_are_grouped_in_order(found):
-    pieces = list(cut_documents(found(TEXT, "short", TEXT)))
+    pieces = list(cut_documents(files))
     groups = list(group_pieces(iter(pieces)))
     assert [piece for group in groups for piece in group] == pieces
     assert all(sum(p.stop - p.start for p in group) >= 32 for group in groups[:-1])
-
-
-@pytest.mark.usefixtures("small")
-def test_cutting_lines_changes_no_tokens(found, bpe):
-    """The twin: all at once."""
-    text = "to be or\nnot to\nbe that is\nthe question\n"
-    (file,) = found(text)
     tokenizer = load_tokenizer(bpe)
-    assert len(pieces_of(file)) > 1
-    assert [token for piece in pieces_of(file) for token in tokenizer.encode(piece)] == tokenizer.encode(text)
+    assert len(pieces_of(lines)) > 1
+    assert [token for piece in pieces_of(lines) for token in tokenizer.encode(piece)] == tokenizer.encode(text)
 
 
 @pytest.mark.usefixtures("small")
 def test_a_stream_of_files_of_tokens_is_the_tokens_of_the_documents(tmp_path, found, bpe):
-    texts = [TEXT, "short", "to be", TEXT[5:]]
-    files = found(*texts)
+    files = found(TEXT, "short", "to be", TEXT[5:])
     tokenizer = load_tokenizer(bpe)
     groups = enumerate(group_pieces(cut_documents(files)))
     shards = [Shard(tmp_path / f"{number}.npy", "train", pieces) for number, pieces in groups]
@@ -140,68 +128,46 @@ def test_a_stream_of_bytes_is_the_files_with_a_zero_after_each(tmp_path_factory,
 def test_text_that_is_not_utf8_is_named_with_its_offset(tmp_path, found, bpe, error_of):
     files = found(b"fine", b"abc\xffdef")
     shard = Shard(tmp_path / "0.npy", "train", next(group_pieces(cut_documents(files))))
-    assert error_of(tmp_path, Tokenize({"train": files}, bpe, allow_unknown=False), shard) == (
+    assert error_of(Tokenize({"train": files}, bpe, allow_unknown=False), shard) == (
         "DIR/texts/1: must be UTF-8 text for a tokenizer, got byte 0xff at offset 3\n"
         "hint: convert the file (iconv -t UTF-8) or leave it out; --tokenizer bytes takes any file"
     )
     assert not shard.path.exists()
 
 
-@pytest.fixture
-def letters(tmp_path):
-    """The path of a tokenizer that knows two words."""
+def test_a_character_without_a_token_is_named_with_its_offset_in_bytes_or_counted_where_that_is_asked_for(
+    tmp_path, found, error_of
+):
     loaded = Loaded(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
     loaded.pre_tokenizer = pre_tokenizers.Whitespace()
-    loaded.save(str(tmp_path / "letters.json"))
-    return tmp_path / "letters.json"
-
-
-def test_a_character_without_a_token_is_named_with_its_offset_in_bytes(tmp_path, found, letters, error_of):
+    letters = tmp_path / "letters.json"
+    loaded.save(str(letters))
     files = found("a b", "a 世 é")
-    shard = Shard(tmp_path / "0.npy", "train", next(group_pieces(cut_documents(files[1:]))))
-    assert error_of(tmp_path, Tokenize({"train": files[1:]}, letters, allow_unknown=False), shard) == (
+    shard = Shard(tmp_path / "0.npy", "train", next(group_pieces(cut_documents(files))))
+    assert error_of(Tokenize({"train": files}, letters, allow_unknown=False), shard) == (
         "DIR/texts/1: the tokenizer must have a token for '世' at offset 2; it has none\n"
         "hint: --allow_unknown goes on without such characters, and counts them; a tokenizer with all bytes has none"
     )
-
-
-def test_characters_without_a_token_are_counted_where_that_is_asked_for(tmp_path, found, letters):
-    files = found("a b", "a 世 é")
-    shard = Shard(tmp_path / "0.npy", "train", next(group_pieces(cut_documents(files))))
     Tokenize({"train": files}, letters, allow_unknown=True)(shard)
     stream = ShardStream([shard.path], 2)
     assert (stream.unknown_characters, stream.read(0, 5).tolist()) == (2, [0, 1, 0, 2, 2])
 
 
-def test_the_same_text_trains_the_same_tokenizer(tmp_path, bpe):
-    for name in ("again", "pieces"):
-        train_tokenizer(tmp_path / name, iter([TEXT]), 300)
-    assert (tmp_path / "again").read_bytes() == bpe.read_bytes()
-
-
-def test_a_trained_tokenizer_has_all_bytes_and_an_end_of_text(bpe):
+def test_a_trained_tokenizer_has_all_bytes_and_an_end_of_text_and_is_the_same_again(tmp_path, bpe):
     tokenizer = load_tokenizer(bpe)
     assert (tokenizer.vocab_size, tokenizer.end_of_text) == (300, 0)
     assert tokenizer.decode(tokenizer.encode("\0 世界")) == "\0 世界"
     assert len(tokenizer.encode(TEXT)) < len(TEXT) / 1.5
     assert json.loads(bpe.read_text())["model"]["type"] == "BPE"
-
-
-def test_training_needs_the_package(tmp_path, error_of, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert error_of(tmp_path, train_tokenizer, tmp_path / "t.json", iter([TEXT]), 300) == (
-        "--train_tokenizer: needs the package tokenizers, which is not installed\n"
-        "hint: pip install 'cstool[tokenizers]', or tokenizers itself"
-    )
+    train_tokenizer(tmp_path / "again", iter([TEXT]), 300)
+    assert (tmp_path / "again").read_bytes() == bpe.read_bytes()
 
 
 def test_a_file_of_tokens_that_is_not_whole_is_told(tmp_path, error_of):
     path = tmp_path / "0.npy"
     write_shard(path, 3, [2, 1], 0, np.array([7, 8, 9], np.int32))
-    assert holds_tokens(path, 3, 2)
-    assert not holds_tokens(path, 0, 2)
+    assert (holds_tokens(path, 3, 2), holds_tokens(path, 0, 2)) == (True, False)
     os.truncate(path, path.stat().st_size - 1)
     assert not holds_tokens(path, 3, 2)
-    assert error_of(tmp_path, ShardStream, [path], 5) == (
-        "DIR/0.npy: must hold tokens, got a damaged file\nhint: remove it, and run it again"
-    )
+    message = "DIR/0.npy: must hold tokens, got a damaged file\nhint: remove it, and run it again"
+    assert error_of(ShardStream, [path], 5) == message

@@ -12,6 +12,7 @@ import pytest
 
 from cstool.data.workers import do_each
 from cstool.errors import DataError
+from tests.contract.refusal import refusal
 
 PROJECT = Path(__file__).parents[3]
 
@@ -38,22 +39,25 @@ def test_each_job_is_done_once_and_told(tmp_path, processes, others):
     assert ({path.read_text() for path in tmp_path.iterdir()} != {f"{os.getpid()}"}) == others
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_error_of_a_job_is_that_of_all(tmp_path, processes):
-    with pytest.raises(DataError) as raised:
-        do_each(Note(tmp_path), ["a", "fail", "b"], processes, lambda job: None)
-    assert str(raised.value) == "the job: must do, got one that fails\nhint: take another"
+KILLED = (
+    "--processes: every process must live until its work is done, one was killed",
+    "fewer processes need less memory; what they finished is kept, the same command goes on from there",
+)
 
 
-def test_a_process_that_is_killed_is_told(tmp_path):
-    with pytest.raises(DataError) as raised:
-        do_each(Note(tmp_path), ["die", "a"], 2, lambda job: None)
-    assert str(raised.value) == (
-        "--processes: every process must live until its work is done, one was killed\n"
-        "hint: fewer processes need less memory; what they finished is kept, the same command goes on from there"
-    )
+@pytest.mark.parametrize(
+    ("job", "processes", "told"),
+    [
+        *(("fail", processes, ("the job: must do, got one that fails", "take another")) for processes in (1, 2)),
+        ("die", 2, KILLED),
+    ],
+)
+def test_an_error_of_a_job_or_its_death_is_that_of_all(tmp_path, job, processes, told):
+    with refusal(DataError, *told):
+        do_each(Note(tmp_path), [job, "a", "b"], processes, lambda job: None)
 
 
+@pytest.mark.lab
 def test_no_process_outlives_the_one_that_began_it(tmp_path):
     script = tmp_path / "begin.py"
     script.write_text(
