@@ -6,8 +6,6 @@ import re
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +16,6 @@ from tests.end_to_end.ranks import run as run_command
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.end_to_end.worked import write_data, write_params
 from tests.patience import wait_until
-from tests.slurm import MISSING, Slurm, slurm
-
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"Slurm is not installed: there is no {', '.join(MISSING)}")
 
 STEPS = 30
 LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}, "init__memoryx": {"store": "file"}}
@@ -31,12 +26,7 @@ DIED = (
     rf"error: rank 1 on {re.escape(socket.gethostname())}: must last as long as the run, it died "
     r"(before the first step|in step \d+(, after the op of [\w.]+)?)\n" + WAY_ON
 )
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Slurm]:
-    with tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder, slurm(Path(folder)) as found:
-        yield found
+RESTART = "restart {} of {} after {}: the run goes on from its last commit or checkpoint\n"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +43,7 @@ def straight(tmp_path_factory, data) -> tuple[list[float], str]:
 
 
 @pytest.fixture
-def file(tmp_path, data) -> Path:
+def file(tmp_path, data, cluster) -> Path:
     return gpt_params(tmp_path, data, **LOOP, **SYSTEMS)
 
 
@@ -65,6 +55,12 @@ def as_job(file: Path, *flags: str) -> tuple[str, ...]:
 def wait_for_commit(file: Path, step: int) -> None:
     # Before it begins a job waits, and so does one that is queued again.
     wait_until(lambda: committed(file.parent / "model_dir") >= step, f"no commit of step {step}", patience_s=180)
+
+
+def kill_rank(command: Command, file: Path) -> None:
+    """Kill a rank once a step is committed."""
+    wait_for_commit(file, 1)
+    os.kill(command.rank(1), signal.SIGKILL)
 
 
 def said_of_the_job(said: Said) -> list[str]:
@@ -88,64 +84,50 @@ def stopped(file: Path, name: str) -> str:
     )
 
 
-def finishes(file: Path, cluster: Slurm, straight: tuple[list[float], str]) -> None:
+def finishes(file: Path, straight: tuple[list[float], str]) -> None:
     """Check that the same command goes on to the bits of the straight run."""
-    said = run_command(*as_job(file), environment=cluster.environment)
+    said = run_command(*as_job(file))
     assert (said.exit_code, other_errors(said)) == (0, "")
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
-def test_a_job_has_the_bits_of_one_process(file, cluster, straight):
-    said = run_command(*as_job(file, "--json", "--time", "10", "--partition", "main"), environment=cluster.environment)
+def test_a_job_has_the_bits_of_one_process_and_flags_win_over_the_environment(file, straight):
+    others = {**os.environ, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1"}
+    said = run_command(*as_job(file, "--json", "--time", "10", "--partition", "main"), environment=others)
     assert (said.exit_code, said_of_the_job(said)) == (0, ["runs on alpha,beta"]), said.errors
     result = json.loads(said.output)
     assert result["losses"] == straight[0]
     assert latest_bits(file.parent / "model_dir") == straight[1]
     assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
-    typed = "--launch slurm --nodes 2 --partition main --time 10"
-    assert result["commands"]["continue"].endswith(typed)
+    assert result["commands"]["continue"].endswith("--launch slurm --nodes 2 --partition main --time 10")
 
 
-def test_the_script_is_as_good_by_hand(file, cluster, straight):
-    said = run_command(*as_job(file, "--max_steps", "10"), environment=cluster.environment)
-    assert said.exit_code == 0, said.errors
+def test_one_rank_needs_no_mpi_and_the_script_is_as_good_by_hand(file, cluster, straight):
+    said = run_command(*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--max_steps", "10")
+    assert (said.exit_code, other_errors(said)) == (0, "")
     script = file.parent / "model_dir" / "slurm" / "job.sh"
+    assert "--mpi=pmi2" not in script.read_text()
     script.write_text(script.read_text().replace("--max_steps 10", f"--max_steps {STEPS}"))
     cluster.ask("sbatch", "--wait", str(script))
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
-def test_ranks_on_one_node_and_a_folder_with_an_odd_name(tmp_path, data, cluster, straight):
+def test_ranks_on_one_node_in_a_folder_with_an_odd_name_go_on_after_one_of_them_died(tmp_path, cluster, data, straight):
+    """They share memory, which those that die leave behind."""
     file = gpt_params(tmp_path / "a b'c#%j", data, **LOOP, **SYSTEMS)
-    command = (*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--ranks", "2", "--sbatch=--comment='two words'")
-    said = run_command(*command, environment=cluster.environment)
-    # One of them may still be busy with the end of the job before.
-    assert (said.exit_code, said_of_the_job(said)) in ((0, ["runs on alpha"]), (0, ["runs on beta"])), said.errors
+    flags = ("--launch", "slurm", "--ranks", "2", "--lanes", "1", "--max_restarts", "1")
+    with Command(*CSTOOL, "run", "-p", str(file), *flags, "--sbatch=--comment='two words'") as command:
+        kill_rank(command, file)
+        said = command.wait()
+    found = re.fullmatch(DIED + RESTART.format(1, 1, "a rank died"), other_errors(said))
+    assert (said.exit_code, found is None) == (0, False), said.errors
+    assert {*said_of_the_job(said)} & {"runs on alpha", "runs on beta"}
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
-def test_one_rank_needs_no_mpi(file, cluster, straight):
-    command = (*CSTOOL, "run", "-p", str(file), "--launch", "slurm")
-    said = run_command(*command, environment=cluster.environment)
-    assert (said.exit_code, other_errors(said)) == (0, "")
-    assert "--mpi=pmi2" not in (file.parent / "model_dir" / "slurm" / "job.sh").read_text()
-    assert latest_bits(file.parent / "model_dir") == straight[1]
-
-
-def by_srun(file: Path, cluster: Slurm, mpi: str) -> Said:
-    words = ("srun", f"--mpi={mpi}", "--nodes=2", *CSTOOL, "run", "-p", str(file), "--lanes", "1", "--json")
-    return run_command(*words, environment=cluster.environment)
-
-
-def test_an_srun_that_was_typed(file, cluster, straight):
-    said = by_srun(file, cluster, "pmi2")
-    result = json.loads(said.output)
-    assert (said.exit_code, result["losses"]) == (0, straight[0]), said.errors
-    assert result["commands"]["continue"].startswith("srun --mpi=pmi2 -n 2 cstool run ")
-
-
-def test_an_srun_that_does_not_tell_ranks_of_each_other(file, cluster):
-    said = by_srun(file, cluster, "none")
+def test_an_srun_that_was_typed(file, straight):
+    words = ("--nodes=2", *CSTOOL, "run", "-p", str(file), "--lanes", "1", "--json")
+    said = run_command("srun", "--mpi=none", *words)
     assert said.exit_code == 2
     assert re.fullmatch(
         r"error: --transport mpi: the launcher must belong to the MPI of this Python \(.+\); it started 2 processes, "
@@ -154,22 +136,25 @@ def test_an_srun_that_does_not_tell_ranks_of_each_other(file, cluster):
         other_errors(said),
     ), said.errors
     assert not (file.parent / "model_dir").exists()
+    said = run_command("srun", "--mpi=pmi2", *words)
+    result = json.loads(said.output)
+    assert (said.exit_code, result["losses"]) == (0, straight[0]), said.errors
+    assert result["commands"]["continue"].startswith("srun --mpi=pmi2 -n 2 cstool run ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_and_saves(file, cluster, straight, number):
-    with Command(*as_job(file), environment=cluster.environment) as command:
+def test_a_signal_finishes_the_step_and_saves(file, straight):
+    with Command(*as_job(file)) as command:
         wait_for_commit(file, 1)
-        os.kill(command.process.pid, number)
+        os.kill(command.process.pid, signal.SIGTERM)
         said = command.wait()
     assert said.exit_code == 130
     assert said_of_the_job(said) == ["runs on alpha,beta", STOPS]
-    assert other_errors(said) == stopped(file, number.name)
-    finishes(file, cluster, straight)
+    assert other_errors(said) == stopped(file, "SIGTERM")
+    finishes(file, straight)
 
 
-def test_a_second_ctrl_c_cancels(file, cluster, straight):
-    with Command(*as_job(file), environment=cluster.environment) as command:
+def test_a_second_ctrl_c_cancels(file, straight):
+    with Command(*as_job(file)) as command:
         wait_for_commit(file, 1)
         os.kill(command.process.pid, signal.SIGINT)
         # Two that come at once are one. It has no time to finish its step.
@@ -177,13 +162,12 @@ def test_a_second_ctrl_c_cancels(file, cluster, straight):
         assert any(STOPS in line for line in command.process.stderr)
         os.kill(command.process.pid, signal.SIGINT)
         said = command.wait()
-    assert said.exit_code == 130
-    assert said_of_the_job(said) == ["is cancelled"]
-    finishes(file, cluster, straight)
+    assert (said.exit_code, said_of_the_job(said)) == (130, ["is cancelled"])
+    finishes(file, straight)
 
 
 def test_ctrl_c_before_the_job_runs(file, cluster):
-    with Command(*as_job(file, "--sbatch=--begin=now+1hour"), environment=cluster.environment) as command:
+    with Command(*as_job(file, "--sbatch=--begin=now+1hour")) as command:
         wait_until(lambda: bool(cluster.jobs()), "there is no job")
         [job] = cluster.jobs()
         os.kill(command.process.pid, signal.SIGINT)
@@ -192,84 +176,58 @@ def test_ctrl_c_before_the_job_runs(file, cluster):
     assert other_errors(said) == "interrupted: stopped by SIGINT before the run began\n"
 
 
-def test_a_job_that_somebody_else_cancels(file, cluster, straight):
-    with Command(*as_job(file), environment=cluster.environment) as command:
+def test_a_job_that_somebody_else_cancels(file, cluster):
+    with Command(*as_job(file)) as command:
         wait_for_commit(file, 1)
         [job] = cluster.jobs()
         cluster.ask("scancel", job)
         said = command.wait()
     assert said.exit_code == 130
     assert other_errors(said) == stopped(file, "SIGTERM") + f"interrupted: job {job} was cancelled\n{WAY_ON}"
-    finishes(file, cluster, straight)
 
 
 def test_where_the_terminal_is_closed_the_job_goes_on(file, cluster, straight):
-    with Command(*as_job(file), environment=cluster.environment) as command:
+    with Command(*as_job(file)) as command:
         wait_for_commit(file, 1)
         [job] = cluster.jobs()
         os.kill(command.process.pid, signal.SIGHUP)
         said = command.wait()
     log = file.parent / "model_dir" / "slurm" / f"{job}.out"
-    assert (said.exit_code, other_errors(said)) == (
-        130,
-        f"interrupted: SIGHUP: job {job} is no longer followed, its log is {log}\nhint: `scancel {job}` ends it\n",
-    )
+    left = f"interrupted: SIGHUP: job {job} is no longer followed, its log is {log}\nhint: `scancel {job}` ends it\n"
+    assert (said.exit_code, other_errors(said)) == (130, left)
     wait_until(lambda: cluster.state(job) == "COMPLETED", "the job does not end")
     assert "Training completed successfully!" in log.read_text()
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
-def test_a_rank_that_dies_ends_the_job(file, cluster, straight):
-    with Command(*as_job(file), environment=cluster.environment) as command:
-        wait_for_commit(file, 1)
-        os.kill(command.rank(1), signal.SIGKILL)
+def test_a_rank_that_dies_ends_the_job(file):
+    with Command(*as_job(file)) as command:
+        kill_rank(command, file)
         said = command.wait()
     assert (said.exit_code, bool(re.fullmatch(DIED, other_errors(said)))) == (1, True), said.errors
-    finishes(file, cluster, straight)
 
 
 def test_after_a_rank_died_and_the_time_limit_came_the_job_goes_on_by_itself(file, cluster, straight):
-    with Command(*as_job(file, "--max_restarts", "2"), environment=cluster.environment) as command:
-        wait_for_commit(file, 1)
-        os.kill(command.rank(1), signal.SIGKILL)
-        at = committed(file.parent / "model_dir")
-        wait_for_commit(file, at + 2)
+    with Command(*as_job(file, "--max_restarts", "2")) as command:
+        kill_rank(command, file)
+        wait_for_commit(file, committed(file.parent / "model_dir") + 2)
         [job] = cluster.jobs()
         # What Slurm does ahead of the time limit.
         cluster.ask("scancel", "--batch", "--signal=USR1", job)
         said = command.wait()
-    assert said.exit_code == 0
-    way_on = "the run goes on from its last commit or checkpoint\n"
-    restarts = [f"restart {n} of 2 after {why}: {way_on}" for n, why in ((1, "a rank died"), (2, "its time limit"))]
-    found = re.fullmatch(
-        rf"{DIED}{restarts[0]}interrupted: stopped by SIGTERM after step \d+; .*\nhint: .*\n{restarts[1]}",
-        other_errors(said),
-    )
-    assert found, said.errors
-    assert latest_bits(file.parent / "model_dir") == straight[1]
-
-
-def test_ranks_on_one_node_go_on_after_one_of_them_died(file, cluster, straight):
-    """They share memory, which those that die leave behind."""
-    flags = ("--launch", "slurm", "--ranks", "2", "--lanes", "1", "--max_restarts", "1")
-    with Command(*CSTOOL, "run", "-p", str(file), *flags, environment=cluster.environment) as command:
-        wait_for_commit(file, 1)
-        os.kill(command.rank(1), signal.SIGKILL)
-        said = command.wait()
-    restart = "restart 1 of 1 after a rank died: the run goes on from its last commit or checkpoint\n"
-    assert (said.exit_code, bool(re.fullmatch(DIED + restart, other_errors(said)))) == (0, True), said.errors
+    stops = r"interrupted: stopped by SIGTERM after step \d+; .*\nhint: .*\n"
+    pattern = DIED + RESTART.format(1, 2, "a rank died") + stops + RESTART.format(2, 2, "its time limit")
+    assert (said.exit_code, bool(re.fullmatch(pattern, other_errors(said)))) == (0, True), said.errors
     assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
 def test_slurms_own_time_limit(file, cluster):
     """A minute is the least that there is; Slurm looks at it every 30 s, and tells the job in time."""
-    with Command(
-        *as_job(file, "--max_steps", "1000000", "--time", "1", "--max_restarts", "1"), environment=cluster.environment
-    ) as command:
-        log = file.parent / "model_dir" / "latest_run.log"
+    with Command(*as_job(file, "--max_steps", "1000000", "--time", "1", "--max_restarts", "1")) as command:
         wait_for_commit(file, 1)
         [job] = cluster.jobs()
-        wait_until(lambda: cluster.ask("squeue", "-h", "-j", job, "--Format=RestartCnt:9") == "1", "not queued again")
+        asks = ("squeue", "-h", "-j", job, "--Format=RestartCnt:9")
+        wait_until(lambda: cluster.ask(*asks) == "1", "not queued again", patience_s=180)
         at = committed(file.parent / "model_dir")
         wait_for_commit(file, at + 2)
         os.kill(command.process.pid, signal.SIGINT)
@@ -277,53 +235,42 @@ def test_slurms_own_time_limit(file, cluster):
     assert said.exit_code == 130
     assert re.fullmatch(
         rf"interrupted: stopped by SIGTERM after step {at}; .*\nhint: .*\n"
-        r"restart 1 of 1 after its time limit: the run goes on from its last commit or checkpoint\n"
+        + RESTART.format(1, 1, "its time limit")
         + re.escape(stopped(file, "SIGINT")),
         other_errors(said),
     ), said.errors
-    assert f"from global step {at + 1} " in log.read_text()
+    assert f"from global step {at + 1} " in (file.parent / "model_dir" / "latest_run.log").read_text()
 
 
-def test_sbatch_refuses(file, cluster):
-    def refused(*flags: str) -> str:
-        said = run_command(*as_job(file, *flags), environment=cluster.environment)
-        assert (said.exit_code, said.output) == (2, "")
-        return said.errors
-
-    script = file.parent / "model_dir" / "slurm" / "job.sh"
-    assert refused("--partition", "nowhere") == (
-        "error: --launch slurm: sbatch must take the job, it refuses: invalid partition specified: nowhere; "
-        "Batch job submission failed: Invalid partition name specified\n"
-        "hint: `sinfo` lists the partitions\n"
-    )
-    assert refused("--sbatch=--speed=high") == (
-        "error: --launch slurm: sbatch must take the job, it refuses: unrecognized option '--speed=high'; "
-        'Try "sbatch --help" for more information\n'
-        f"hint: the script is {script}\n"
-    )
-
-
-def test_flags_win_over_the_environment(file, cluster):
-    said = run_command(
-        *as_job(file, "--partition", "main", "--time", "10", "--max_steps", "1"),
-        environment={**cluster.environment, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1"},
-    )
-    assert said.exit_code == 0, said.errors
+def test_sbatch_refuses(file):
+    refusal = "error: --launch slurm: sbatch must take the job, it refuses: "
+    for flag, said in (
+        (
+            "--partition=nowhere",
+            "invalid partition specified: nowhere; Batch job submission failed: Invalid partition name specified\n"
+            "hint: `sinfo` lists the partitions\n",
+        ),
+        (
+            "--sbatch=--speed=high",
+            "unrecognized option '--speed=high'; Try \"sbatch --help\" for more information\n"
+            f"hint: the script is {file.parent / 'model_dir' / 'slurm' / 'job.sh'}\n",
+        ),
+    ):
+        found = run_command(*as_job(file, flag))
+        assert (found.exit_code, found.output, found.errors) == (2, "", refusal + said)
 
 
 def test_the_page(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, value in cluster.environment.items():
-        monkeypatch.setenv(name, value)
     write_params(tmp_path)
     write_data(tmp_path)
     a_job, told, same, *_, alone = blocks("cluster")[10:16]
     done = typed(a_job.removeprefix("$ "))
     assert done.code == 0, done.stderr
-    without_place = done.stderr.replace(str(tmp_path), "/home/me").splitlines()
     # How long it waits, and whether that is seen, is another each time.
-    assert [without_numbers(line) for line in without_place if ": waits" not in line] == [
-        without_numbers(line) for line in told.splitlines() if ": waits" not in line
+    shown, found = ([line for line in text.splitlines() if ": waits" not in line] for text in (told, done.stderr))
+    assert [without_numbers(line.replace(str(tmp_path), "/home/me")) for line in found] == [
+        without_numbers(line) for line in shown
     ]
     one = a_job.partition("--num_csx")[0].removeprefix("$ ") + "--max_steps 3 --model_dir checkpoints/one_process"
     assert typed(one).code == 0
@@ -338,13 +285,9 @@ def test_the_page(cluster, tmp_path, monkeypatch):
 
 
 def test_the_example_for_ci(cluster, tmp_path):
-    path = os.pathsep.join([str(Path(sys.executable).parent), cluster.environment["PATH"]])
-    launch = {"LAUNCH": "--launch slurm --nodes 2", "TMPDIR": str(tmp_path)}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    launch = {"LAUNCH": "--launch slurm --nodes 2", "TMPDIR": str(tmp_path), "PATH": path}
     example = Path(__file__).parents[2] / "examples" / "ci" / "two_ranks.sh"
-    said = run_command(str(example), environment={**cluster.environment, **launch, "PATH": path})
+    said = run_command(str(example), environment=launch)
     assert said.exit_code == 0, said
     assert "ok: no weight differs" in said.output.splitlines()
-
-
-def test_there_is_nothing_left_of_the_jobs(cluster):
-    assert cluster.jobs() == []

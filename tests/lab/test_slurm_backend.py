@@ -1,8 +1,7 @@
 """The Slurm back end, with a real Slurm, keeps the contract of back ends."""
 
-import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,9 +16,6 @@ from tests.job_contract import PATIENCE_S, JobContract, program_order
 from tests.patience import wait_until
 from tests.slurm import MISSING, MISSING_ACCOUNTS, Slurm, slurm
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"Slurm is not installed: there is no {', '.join(MISSING)}")
-
-
 STOPS = """
 import os, signal, sys, time
 def stop(*_):
@@ -32,6 +28,8 @@ print("begun", flush=True)
 while True: time.sleep(0.1)
 """
 """ends where it is begun again"""
+LIMIT = "Slurm's time limit is near; it stopped, and is saved"
+DIED = "job {} of Slurm: its batch job ended as FAILED (JobLaunchFailure), and did not say how"
 
 
 class SlurmOffer:
@@ -50,48 +48,44 @@ class SlurmOffer:
             self._cluster.ask("scontrol", "update", "PartitionName=main", "State=UP")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Slurm]:
-    with tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder, slurm(Path(folder)) as found:
-        before = {name: os.environ.get(name) for name in found.environment}
-        os.environ.update(found.environment)
-        try:
-            yield found
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
-
-
-@pytest.fixture(scope="module")
-def offer(tmp_path_factory, cluster) -> Iterator[SlurmOffer]:
-    found = SlurmOffer(tmp_path_factory.mktemp("root") / "appliance", cluster)
-    yield found
-    found.jobs.close()
-
-
 class TestSlurm(JobContract):
-    """The contract."""
+    """The contract, and what Slurm does besides."""
 
-    def begun(self, offer, order) -> Job:
-        """Submit a job, and wait until it runs."""
-        jobs: Jobs = offer.jobs
-        job = jobs.submit(order)
-        log = jobs.folder(job.name).log("out")
-        wait_until(lambda: log.exists() and "begun" in log.read_text(), "it does not begin", patience_s=PATIENCE_S)
-        wait_until(lambda: jobs.job(job.name).phase == RUNNING, "the job does not run", patience_s=PATIENCE_S)
-        return jobs.job(job.name)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def offer(cls, tmp_path_factory, cluster) -> Iterator[SlurmOffer]:
+        found = SlurmOffer(tmp_path_factory.mktemp("root") / "appliance", cluster)
+        yield found
+        assert found.jobs.jobs(active=True) == []
+        found.jobs.close()
 
-    def test_somebody_cancels_it_by_hand(self, offer, cluster, tmp_path, text):
-        job = self.begun(offer, program_order(tmp_path, text, STOPS))
-        cluster.ask("scancel", job.backend_id)
+    @pytest.fixture
+    def begun(self, offer, tmp_path, text) -> Callable[..., Job]:
+        """Submit a job that stops well, and wait until it runs."""
+
+        def begin(**changes: object) -> Job:
+            jobs: Jobs = offer.jobs
+            job = jobs.submit(program_order(tmp_path, text, STOPS, **changes))
+            log = jobs.folder(job.name).log("out")
+            wait_until(lambda: log.exists() and "begun" in log.read_text(), "it does not begin", patience_s=PATIENCE_S)
+            wait_until(lambda: jobs.job(job.name).phase == RUNNING, "the job does not run", patience_s=PATIENCE_S)
+            return jobs.job(job.name)
+
+        return begin
+
+    @pytest.mark.parametrize(
+        ("flags", "phase", "reason"),
+        [
+            ((), CANCELLED, "cancelled by Slurm's commands; it stopped, and is saved"),
+            (("--batch", "--signal=USR1"), FAILED, f"time: {LIMIT}"),  # what Slurm does ahead of the time limit
+            (("--batch", "--signal=KILL"), FAILED, DIED),
+        ],
+    )
+    def test_somebody_ends_it_by_hand(self, offer, cluster, begun, flags, phase, reason):
+        job = begun()
+        cluster.ask("scancel", *flags, job.backend_id)
         job = self.ended(offer.jobs, job)
-        assert (job.phase, job.reason) == (
-            CANCELLED,
-            "cancelled by Slurm's commands; it stopped, and is saved",
-        )
+        assert (job.phase, job.reason) == (phase, reason.format(job.backend_id))
 
     def test_somebody_cancels_it_by_hand_while_it_waits(self, offer, cluster, make):
         with offer.held():
@@ -100,39 +94,21 @@ class TestSlurm(JobContract):
         job = self.ended(offer.jobs, job)
         assert (job.phase, job.reason) == (CANCELLED, "cancelled by Slurm's commands")
 
-    def test_slurm_queues_it_again(self, offer, cluster, tmp_path, text):
-        jobs: Jobs = offer.jobs
-        job = self.begun(offer, program_order(tmp_path, text, STOPS))
+    def test_slurm_queues_it_again(self, offer, cluster, begun):
+        jobs, job = offer.jobs, begun()
         cluster.ask("scontrol", "requeue", job.backend_id)
         wait_until(lambda: jobs.job(job.name).phase == QUEUED, "it does not wait again", patience_s=PATIENCE_S)
         job = self.ended(jobs, job)
         assert (job.phase, job.restarts, job.attempt) == (SUCCEEDED, 0, 2)
         assert self.kinds(jobs, job) == ["submitted", "started", "preempted", "started", "succeeded"]
 
-    def test_slurms_time_limit_is_near(self, offer, cluster, tmp_path, text):
-        jobs: Jobs = offer.jobs
-        job = self.begun(offer, program_order(tmp_path, text, STOPS, max_restarts=1))
-        # What Slurm does ahead of the time limit.
+    def test_after_slurms_time_limit_it_goes_on(self, offer, cluster, begun):
+        job = begun(max_restarts=1)
         cluster.ask("scancel", "--batch", "--signal=USR1", job.backend_id)
-        job = self.ended(jobs, job)
+        job = self.ended(offer.jobs, job)
         assert (job.phase, job.restarts) == (SUCCEEDED, 1)
-        texts = [event.text for event in jobs.events(job.name) if event.kind == "crashed"]
-        assert texts == ["Slurm's time limit is near; it stopped, and is saved; restart 1 of 1"]
-
-    def test_slurms_time_limit_ends_a_job_that_may_not_restart(self, offer, cluster, tmp_path, text):
-        job = self.begun(offer, program_order(tmp_path, text, STOPS))
-        cluster.ask("scancel", "--batch", "--signal=USR1", job.backend_id)
-        job = self.ended(offer.jobs, job)
-        assert (job.phase, job.reason) == (FAILED, "time: Slurm's time limit is near; it stopped, and is saved")
-
-    def test_a_batch_job_that_is_killed(self, offer, cluster, tmp_path, text):
-        job = self.begun(offer, program_order(tmp_path, text, STOPS))
-        cluster.ask("scancel", "--batch", "--signal=KILL", job.backend_id)
-        job = self.ended(offer.jobs, job)
-        assert (job.phase, job.reason) == (
-            FAILED,
-            f"job {job.backend_id} of Slurm: its batch job ended as FAILED (JobLaunchFailure), and did not say how",
-        )
+        texts = [event.text for event in offer.jobs.events(job.name) if event.kind == "crashed"]
+        assert texts == [f"{LIMIT}; restart 1 of 1"]
 
     def test_a_job_that_only_its_records_know(self, offer, cluster, tmp_path, text, monkeypatch):
         """Slurm has forgotten it, and there is no accounting."""
@@ -155,12 +131,10 @@ class TestSlurm(JobContract):
         assert jobs.job(job.name) == job
         assert latest_bits(job.model_dir) == straight
 
-    def test_a_second_batch_job_leaves_it_alone(self, offer, cluster, tmp_path, text):
-        jobs: Jobs = offer.jobs
-        job = self.begun(offer, program_order(tmp_path, text, STOPS))
+    def test_a_second_batch_job_leaves_it_alone(self, offer, cluster, begun):
+        jobs, job = offer.jobs, begun()
         place = slurm_folder(jobs.folder(job.name))
-        second = cluster.ask("sbatch", "--parsable", str(place / "job.sh"))
-        log = place / f"{second}.log"
+        log = place / f"{cluster.ask('sbatch', '--parsable', str(place / 'job.sh'))}.log"
         wait_until(lambda: log.exists() and "\n" in log.read_text(), "it does not end", patience_s=PATIENCE_S)
         assert log.read_text().startswith(f"error: {job.name}: must have one batch job at a time, process ")
         assert jobs.job(job.name).phase == RUNNING
@@ -168,24 +142,17 @@ class TestSlurm(JobContract):
         assert self.ended(jobs, job).phase == CANCELLED
 
     def test_more_urgent_jobs_first(self, offer, cluster, tmp_path, text):
-        jobs: Jobs = offer.jobs
         with offer.held():
-            found = [
-                jobs.submit(program_order(tmp_path / priority, text, "", priority=priority))
-                for priority in ("p3", "p2", "p1")
-            ]
+            orders = [program_order(tmp_path / each, text, "", priority=each) for each in ("p3", "p2", "p1")]
+            found = [offer.jobs.submit(order) for order in orders]
             ranks = [int(cluster.ask("squeue", "-h", "-j", job.backend_id, "--format=%Q")) for job in found]
-            assert ranks == sorted(ranks)
-            assert len({*ranks}) == 3
+            assert ranks == sorted({*ranks}), ranks
+            assert len(ranks) == 3
             for job in found:
-                jobs.cancel(job.name)
-
-    def test_nothing_is_left(self, offer, cluster):
-        wait_until(lambda: not cluster.jobs(), "jobs are left", patience_s=PATIENCE_S)
-        assert offer.jobs.jobs(active=True) == []
+                offer.jobs.cancel(job.name)
 
 
-@pytest.mark.skipif(bool(MISSING_ACCOUNTS), reason=f"there is no accounting: no {', '.join(MISSING_ACCOUNTS)}")
+@pytest.mark.skipif(bool(MISSING + MISSING_ACCOUNTS), reason=f"there is no {', '.join(MISSING + MISSING_ACCOUNTS)}")
 def test_accounting_remembers_what_squeue_forgot(monkeypatch):
     with (
         tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder,

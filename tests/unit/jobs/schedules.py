@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import strategies as st
@@ -142,12 +143,7 @@ def twin_plan(whole: Capacity, running: Sequence[Holding], waiting: Sequence[Wai
     begins = twin_places(whole, running, queue)
     stopped = _twin_stopped(whole, running, queue, begins)
     if stopped:
-        stopping = [
-            Holding(*(job.name, job.priority, job.number, job.needs, job.cpus, job.expected_end), is_stopping=True)
-            if job.name in stopped
-            else job
-            for job in running
-        ]
+        stopping = [replace(job, is_stopping=job.is_stopping or job.name in stopped) for job in running]
         begins = twin_places(whole, stopping, queue)
     starts, cpus = [], sorted(set(whole.cpus) - {cpu for job in running for cpu in job.cpus})
     expected: dict[str, tuple[float | None, float | None]] = {job.name: (None, None) for job in waiting}

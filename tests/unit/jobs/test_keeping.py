@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -20,19 +21,12 @@ from cstool.jobs.job_folder import JobFolder
 from cstool.jobs.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept, User
 from tests.examples import examples
 from tests.patience import PATIENCE_S, wait_until
-from tests.unit.jobs.keepers import STOPS_WELL, KeptJob, is_there
+from tests.unit.jobs.keepers import STOPS_WELL, KeptJob, is_there, python
 
 END = {"exit_code": 0, "signal": None, "why": "", "asked": "", "peak_bytes": 5, "seconds": 1.5, "at": 99.0}
 BEGAN = {"pid": 1, "boot_id": "some-boot", "at": 98, "boottime": 5.0, "memory_guard": "watch", "disk_bytes": 0}
 NOBODY = User(65534, 65534, ())
 EVERYBODYS_PYTHON = "/usr/bin/python3"
-
-
-@pytest.fixture
-def job(tmp_path) -> Iterator[KeptJob]:
-    made = KeptJob(tmp_path / "wsjob-one")
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -50,36 +44,22 @@ def other_users_job() -> Iterator[KeptJob]:
         pytest.skip("only root starts jobs of other users")
     # The folders of pytest are for its user alone.
     place = Path(f"/tmp/cstool-test-{os.getpid()}")
-    made = KeptJob(place / "wsjob-theirs")
-    os.chmod(place, 0o755)
-    os.chown(made.folder.path, NOBODY.user_id, NOBODY.group_id)
-    try:
+    with KeptJob(place / "wsjob-theirs") as made:
+        os.chmod(place, 0o755)
+        os.chown(made.folder.path, NOBODY.user_id, NOBODY.group_id)
         yield made
-    finally:
-        made.close()
-        for path in sorted(place.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        place.rmdir()
+    shutil.rmtree(place)
 
 
 def look(folder: JobFolder) -> Kept:
     return keeping.look(folder, EXECUTE, 1)
 
 
-# What it sees.
-
-
-def test_what_is_not_there_is_absent(tmp_path, folder):
+def test_what_is_not_there_is_absent_and_what_nobody_is_at_is_dead(tmp_path, folder):
     assert keeping.look(JobFolder(tmp_path / "none"), EXECUTE, 1) == Kept(ABSENT)
     assert keeping.look(folder, EXECUTE, 2) == Kept(ABSENT)
-
-
-def test_an_attempt_of_another_boot_is_dead_and_says_which(folder):
     assert look(folder) == Kept(DEAD, None, "some-boot", 98.0, "watch")
     assert keeping.this_boot_id() not in ("", "some-boot")
-
-
-def test_an_attempt_whose_beginning_was_not_recorded_is_dead(folder):
     folder.attempt(EXECUTE, 1).began.unlink()
     assert look(folder) == Kept(DEAD)
 
@@ -99,31 +79,24 @@ def test_whoever_holds_the_lock_is_at_it(folder):
     assert look(folder) == ended
 
 
-def test_an_attempt_that_begins_while_it_looks_is_not_dead(folder, monkeypatch):
-    aside = folder.attempt(EXECUTE, 9)
-    folder.attempt(EXECUTE, 1).path.rename(aside.path)
+def test_an_attempt_that_begins_or_ends_while_it_looks_is_not_dead(folder, monkeypatch):
+    attempt, aside = folder.attempt(EXECUTE, 1), folder.attempt(EXECUTE, 9)
+    attempt.path.rename(aside.path)
 
-    def is_locked(_: int) -> bool:
+    def begins(_: int) -> bool:
         if aside.path.exists():
-            aside.path.rename(folder.attempt(EXECUTE, 1).path)
+            aside.path.rename(attempt.path)
             return False
         return True
 
-    monkeypatch.setattr(records, "is_locked", is_locked)
+    monkeypatch.setattr(records, "is_locked", begins)
     assert look(folder).state == ALIVE
-
-
-def test_an_attempt_that_ends_while_it_looks_is_not_dead(folder, monkeypatch):
-    def is_locked(_: int) -> bool:
-        folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END))
-        return False
-
-    monkeypatch.setattr(records, "is_locked", is_locked)
+    monkeypatch.setattr(records, "is_locked", lambda _: bool(attempt.end.write_text(json.dumps(END))) and False)
     assert look(folder).state == ENDED
 
 
 def test_while_attempts_come_and_go_none_is_ever_seen_dead(job):
-    seen: list[list[str]] = [[] for _ in range(12)]
+    seen: list[list[str]] = [[] for _ in range(6)]
     is_over = threading.Event()
 
     def watch() -> None:
@@ -147,43 +120,27 @@ def test_while_attempts_come_and_go_none_is_ever_seen_dead(job):
         assert [state for state in states if state in (ALIVE, ENDED)] in ([ENDED], [ALIVE, ENDED])
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"exit_code": None},
-        {"signal": 9},
-        {"exit_code": -1},
-        {"exit_code": 256},
-        {"exit_code": True},
-        {"exit_code": "0"},
-        {"why": "because"},
-        {"why": ["memory"]},
-        {"asked": {}},
-        {"peak_bytes": -1},
-        {"peak_bytes": 10**400},
-        {"peak_bytes": 1.5},
-        {"seconds": float("nan")},
-        {"seconds": float("inf")},
-        {"seconds": -1},
-        {"at": 10**400},
-        {"at": None},
-    ],
-)
-def test_an_end_that_no_keeper_wrote_is_none(folder, changes):
-    folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END | changes))
-    assert look(folder).state == DEAD
+NO_END = [
+    *({"exit_code": code} for code in (None, -1, 256, True, "0")),
+    *({"peak_bytes": count} for count in (-1, 10**400, 1.5)),
+    *({"seconds": seconds} for seconds in (float("nan"), float("inf"), -1)),
+    *({"signal": 9}, {"why": "because"}, {"why": ["memory"]}, {"asked": {}}, {"at": 10**400}, {"at": None}),
+]
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "7", "[" * 60_000, '{"a":' * 10_000, json.dumps(END) + " " * 2**16, "\udcff", "1" * 5000],
-    ids=["empty", "cut", "list", "number", "deep", "deeper", "large", "no text", "digits"],
-)
-def test_damaged_records_are_none(folder, content):
-    raw = content.encode(errors="surrogateescape")
-    folder.attempt(EXECUTE, 1).end.write_bytes(raw)
-    folder.attempt(EXECUTE, 1).began.write_bytes(raw)
-    assert look(folder) == Kept(DEAD)
+def test_an_end_that_no_keeper_wrote_is_none(folder):
+    for changes in NO_END:
+        folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END | changes))
+        assert look(folder).state == DEAD, changes
+
+
+def test_damaged_records_are_none(folder):
+    large = json.dumps(END) + " " * 2**16
+    for content in ("", "{", "[]", "7", "[" * 60_000, '{"a":' * 10_000, large, "\udcff", "1" * 5000):
+        raw = content.encode(errors="surrogateescape")
+        folder.attempt(EXECUTE, 1).end.write_bytes(raw)
+        folder.attempt(EXECUTE, 1).began.write_bytes(raw)
+        assert look(folder) == Kept(DEAD), content[:20]
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -212,36 +169,32 @@ def test_pipes_links_and_folders_are_no_records(folder, tmp_path):
     attempt = folder.attempt(EXECUTE, 1)
     real = tmp_path / "end.json"
     real.write_text(json.dumps(END))
-    for make in (attempt.end.mkdir, lambda: os.mkfifo(attempt.end), lambda: attempt.end.symlink_to(real)):
-        make()
-        assert look(folder).state == DEAD
-        attempt.end.rmdir() if attempt.end.is_dir() else attempt.end.unlink()
-    for make in (lambda: os.mkfifo(folder.lock), lambda: folder.lock.symlink_to(real), folder.lock.mkdir):
-        make()
-        assert look(folder).state == DEAD
-        folder.lock.rmdir() if folder.lock.is_dir() else folder.lock.unlink()
+    for path in (attempt.end, folder.lock):
+        for make in (path.mkdir, lambda path=path: os.mkfifo(path), lambda path=path: path.symlink_to(real)):
+            make()
+            assert look(folder).state == DEAD
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
-@pytest.mark.parametrize("part", ["", "attempts", "attempts/execute-1"])
-def test_folders_that_are_links_are_not_followed(folder, tmp_path, part):
+def test_folders_that_are_links_are_not_followed(folder, tmp_path):
     folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END))
-    assert look(folder).state == ENDED
-    link = folder.path / part
-    link.rename(tmp_path / "elsewhere")
-    link.symlink_to(tmp_path / "elsewhere")
-    assert look(folder) == Kept(ABSENT)
-
-
-# What it asks, and what it cannot start.
+    for number, link in enumerate((folder.attempt(EXECUTE, 1).path, folder.attempts, folder.path)):
+        assert look(folder).state == ENDED
+        elsewhere = link.rename(tmp_path / f"elsewhere-{number}")
+        link.symlink_to(elsewhere)
+        assert look(folder) == Kept(ABSENT)
+        link.unlink()
+        elsewhere.rename(link)
 
 
 def test_what_cannot_be_asked_says_why(folder):
-    with pytest.raises(CstoolError) as refused:
-        keeping.ask(folder, EXECUTE, 1, "please")
-    assert str(refused.value) == "wsjob-two: must be asked for cancel, cancel_now or preempt, got please"
-    with pytest.raises(CstoolError) as refused:
-        keeping.ask(folder, EXECUTE, 2, CANCEL)
-    assert str(refused.value) == "wsjob-two: cannot be told to stop, got: No such file or directory"
+    for attempt, what, said in (
+        (1, "please", "must be asked for cancel, cancel_now or preempt, got please"),
+        (2, CANCEL, "cannot be told to stop, got: No such file or directory"),
+    ):
+        with pytest.raises(CstoolError) as refused:
+            keeping.ask(folder, EXECUTE, attempt, what)
+        assert str(refused.value) == f"wsjob-two: {said}"
 
 
 def test_a_link_in_the_way_of_what_is_asked_is_replaced_and_not_followed(folder, tmp_path):
@@ -253,14 +206,12 @@ def test_a_link_in_the_way_of_what_is_asked_is_replaced_and_not_followed(folder,
     assert json.loads(folder.attempt(EXECUTE, 1).stop.read_text()) == {"asked": CANCEL}
 
 
-def test_without_a_program_no_keeper_starts(job, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/not/there")
-    with pytest.raises(CstoolError) as refused:
-        job.start("")
+def test_why_a_keeper_could_not_begin(job, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/not/there")
+        with pytest.raises(CstoolError) as refused:
+            job.start("")
     assert str(refused.value) == "/not/there: must start, got: No such file or directory"
-
-
-def test_why_a_keeper_could_not_begin(job, tmp_path):
     job.folder.path.rmdir()
     kept = job.start("")
     assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
@@ -274,15 +225,11 @@ def test_why_a_keeper_could_not_begin(job, tmp_path):
     assert keeping.trouble(kept) == "its keeper ended with exit code -9"
 
 
-# Jobs of other users.
-
-
 def test_another_users_job_runs_as_that_user_in_all_that_it_does(other_users_job):
     job = other_users_job
     script = f"import os; print(os.getresuid(), os.getresgid(), os.getgroups())\n{STOPS_WELL}"
     user = User(NOBODY.user_id, NOBODY.group_id, (NOBODY.group_id, 12345))
-    command = [EVERYBODYS_PYTHON, "-I", "-S", "-c", script]
-    kept = job.start(command, user=user)
+    kept = job.start(python(script, EVERYBODYS_PYTHON), user=user)
     job.wait_for("ready")
     assert job.text().startswith(f"{(65534,) * 3} {(65534,) * 3} [12345, 65534]\n")
     for number in (kept.pid, job.run_process()):
@@ -298,8 +245,7 @@ def test_another_users_job_runs_as_that_user_in_all_that_it_does(other_users_job
 def test_the_memory_of_another_users_job_is_watched(other_users_job):
     script = "import os, time\nkept = bytearray(b'x') * 50_000_000\nif os.fork(): time.sleep(600)\n"
     script += "kept[::4096] = b'y' * len(kept[::4096]); time.sleep(600)"
-    command = [EVERYBODYS_PYTHON, "-I", "-S", "-c", script]
-    other_users_job.start(command, user=NOBODY, memory_bytes=80_000_000)
+    other_users_job.start(python(script, EVERYBODYS_PYTHON), user=NOBODY, memory_bytes=80_000_000)
     assert other_users_job.end().why == keeping.MEMORY
 
 
@@ -307,7 +253,7 @@ def test_root_writes_nothing_where_another_user_put_links(other_users_job, tmp_p
     job = other_users_job
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    job.start([EVERYBODYS_PYTHON, "-I", "-S", "-c", STOPS_WELL], user=NOBODY)
+    job.start(python(STOPS_WELL, EVERYBODYS_PYTHON), user=NOBODY)
     job.wait_for("ready")
     run = job.run_process()
     attempt = job.folder.attempt(EXECUTE, 1).path

@@ -20,16 +20,12 @@ def waits(name: str, number: int, wanted: Needs, priority: str = "p2", preempts:
     return Waiting(name, priority, number, wanted, preempts)
 
 
-def runs(
-    name: str,
-    cpus: tuple[int, ...],
-    end: float | None,
-    priority: str = "p2",
-    number: int = 0,
-    wanted: Needs | None = None,
-    **others: bool,
-) -> Holding:
-    return Holding(name, priority, number, wanted or needs(len(cpus)), cpus, end, **others)
+def runs(name: str, cpus: tuple[int, ...], end: float | None, priority: str = "p2", number: int = 0, **more) -> Holding:
+    return Holding(name, priority, number, more.pop("wanted", needs(len(cpus))), cpus, end, **more)
+
+
+def planned(cores: int, running: list[Holding], waiting: list[Waiting]) -> Plan:
+    return plan(0.0, capacity(cores), running, waiting)
 
 
 def test_nothing_to_do() -> None:
@@ -51,30 +47,20 @@ def test_jobs_start_by_priority_then_as_they_came_on_cores_of_their_own() -> Non
 
 
 def test_free_cores_are_those_that_nobody_is_pinned_to() -> None:
-    running = [runs("r", (1, 3), 50.0)]
-    found = plan(0.0, capacity(5), running, [waits("a", 1, needs(2, seconds=1)), waits("b", 2, needs(1, seconds=1))])
-    assert found.starts == (("a", (0, 2)), ("b", (4,)))
+    waiting = [waits("a", 1, needs(2, seconds=1)), waits("b", 2, needs(1, seconds=1))]
+    assert planned(5, [runs("r", (1, 3), 50.0)], waiting).starts == (("a", (0, 2)), ("b", (4,)))
 
 
 def test_a_short_job_fills_the_gap_before_a_large_one_a_long_one_does_not() -> None:
     running = [runs("r", (0,), 30.0)]
     large = waits("large", 1, needs(2, seconds=10))
-    found = plan(
-        0.0, capacity(), running, [large, waits("long", 2, needs(seconds=31)), waits("short", 3, needs(seconds=30))]
-    )
+    found = planned(2, running, [large, waits("long", 2, needs(seconds=31)), waits("short", 3, needs(seconds=30))])
     assert found.starts == (("short", (1,)),)
     assert found.expected == {"large": (30.0, 40.0), "long": (40.0, 71.0), "short": (0.0, 30.0)}
     assert found.reasons == {"large": "waits for 1 core", "long": "behind large"}
-
-
-def test_a_limit_is_as_good_as_an_estimate() -> None:
-    running = [runs("r", (0,), 30.0)]
-    large = waits("large", 1, needs(2, seconds=10))
-    assert plan(0.0, capacity(), running, [large, waits("b", 2, needs(limit_s=20))]).expected["b"] == (0.0, 20.0)
-    assert plan(0.0, capacity(), running, [large, waits("b", 2, needs(seconds=99, limit_s=20))]).expected["b"] == (
-        0,
-        20,
-    )
+    # A limit is as good as an estimate.
+    for wanted in (needs(limit_s=20), needs(seconds=99, limit_s=20)):
+        assert planned(2, running, [large, waits("b", 2, wanted)]).expected["b"] == (0.0, 20.0)
 
 
 def test_each_of_four_resources_is_waited_for_in_words() -> None:
@@ -101,21 +87,15 @@ def test_behind_names_the_first_who_has_what_is_needed() -> None:
         waits("cores", 2, needs(3, seconds=10)),
         waits("long", 3, needs(2, seconds=50)),
     ]
-    found = plan(0.0, capacity(4), running, waiting)
+    found = planned(4, running, waiting)
     assert found.expected == {"systems": (30.0, 40.0), "cores": (30.0, 40.0), "long": (40.0, 90.0)}
     assert found.reasons["long"] == "behind systems"
     first_has_cores = [*waiting[1:], waits("other", 4, needs(1, systems=3, seconds=50))]
-    assert plan(0.0, capacity(4), running, first_has_cores).reasons["other"] == "waits for 3 systems"
-
-
-def test_behind_names_who_has_it_at_the_time() -> None:
+    assert planned(4, running, first_has_cores).reasons["other"] == "waits for 3 systems"
+    # Who has it at the time.
     running = [runs("r", (0,), 40.0), runs("s", (1,), 10.0, wanted=needs(1, systems=4))]
-    waiting = [
-        waits("soon over", 1, needs(1, systems=1, seconds=5)),
-        waits("cores", 2, needs(3, seconds=10)),
-        waits("long", 3, needs(1, seconds=45)),
-    ]
-    found = plan(0.0, capacity(3), running, waiting)
+    soon = waits("soon over", 1, needs(1, systems=1, seconds=5))
+    found = planned(3, running, [soon, waiting[1], waits("long", 3, needs(1, seconds=45))])
     assert found.expected == {"soon over": (10.0, 15.0), "cores": (40.0, 50.0), "long": (50.0, 95.0)}
     assert found.reasons["long"] == "behind cores"
 
@@ -130,14 +110,13 @@ def test_behind_names_who_has_it_at_the_time() -> None:
     ],
 )
 def test_all_that_a_job_needs_is_kept_while_its_turn_may_come_any_moment(missing: Needs, kept: Needs) -> None:
-    whole, running = Capacity((0, 1, 2, 3, 4), 1, 1, 1), [runs("unknown", (0,), None, wanted=missing)]
     both = Needs(*(max(one, other) for one, other in zip(amounts(missing), amounts(kept), strict=True)), 5)
     waiting = [
         waits("a", 1, both),
         waits("takes of it", 2, replace(kept, seconds=5)),
         waits("other", 3, needs(1, seconds=5)),
     ]
-    found = plan(0.0, whole, running, waiting)
+    found = plan(0.0, Capacity((0, 1, 2, 3, 4), 1, 1, 1), [runs("unknown", (0,), None, wanted=missing)], waiting)
     assert found.reasons["takes of it"] == "behind a"
     assert [name for name, _ in found.starts] == ["other"]
 
@@ -149,33 +128,27 @@ def test_behind_whose_time_nobody_knows_nothing_is_promised_but_on_what_it_leave
         waits("short", 3, needs(1, seconds=5)),
         waits("needs one", 4, needs(1, seconds=5), "p3"),
     ]
-    found = plan(0.0, capacity(3), [], waiting)
+    found = planned(3, [], waiting)
     assert found.starts == (("unknown", (0, 1)),)
-    assert found.expected["unknown"] == (0.0, None)
-    assert found.expected["needs three"] == (None, None)
     # When unknown ends the three cores are free: nobody is let in before.
-    assert found.expected["short"] == (None, None)
+    never = dict.fromkeys(("needs three", "short", "needs one"), (None, None))
+    assert found.expected == {"unknown": (0.0, None), **never}
     assert found.reasons["short"] == found.reasons["needs one"] == "behind needs three"
-    less = plan(0.0, capacity(3), [], [waiting[0], waiting[2], waiting[3]])
+    less = planned(3, [], [waiting[0], waiting[2], waiting[3]])
     assert less.starts == (("unknown", (0, 1)), ("short", (2,)))
     assert less.expected["needs one"] == (5.0, 10.0)
 
 
 def test_before_an_unknown_time_begins_gaps_are_filled() -> None:
-    running = [runs("r", (0,), 30.0)]
     waiting = [
         waits("unknown", 1, needs(2)),
         waits("after it", 2, needs(2, seconds=5)),
         waits("gap", 3, needs(1, seconds=30)),
         waits("no gap", 4, needs(1, seconds=31)),
     ]
-    found = plan(0.0, capacity(), running, waiting)
-    assert found.expected == {
-        "unknown": (30.0, None),
-        "after it": (None, None),
-        "gap": (0.0, 30.0),
-        "no gap": (None, None),
-    }
+    found = planned(2, [runs("r", (0,), 30.0)], waiting)
+    never = dict.fromkeys(("after it", "no gap"), (None, None))
+    assert found.expected == {"unknown": (30.0, None), "gap": (0.0, 30.0), **never}
 
 
 def test_what_has_overrun_ends_soon_and_nobody_slips_in() -> None:
@@ -195,13 +168,13 @@ def test_a_time_of_nothing_still_takes_its_place() -> None:
 
 @pytest.mark.parametrize("strange", [float("inf"), float("nan")])
 def test_an_estimate_that_is_none_counts_as_unknown(strange: float) -> None:
-    found = plan(0.0, capacity(1), [], [waits("a", 1, needs(1, seconds=strange))])
+    found = planned(1, [], [waits("a", 1, needs(1, seconds=strange))])
     assert (found.starts, found.expected) == ((("a", (0,)),), {"a": (0.0, None)})
-    assert plan(0.0, capacity(1), [runs("r", (0,), strange)], [waits("a", 1, needs())]).expected["a"] == (None, None)
+    assert planned(1, [runs("r", (0,), strange)], [waits("a", 1, needs())]).expected["a"] == (None, None)
 
 
 def test_what_never_fits_says_so_and_is_in_nobodys_way() -> None:
-    found = plan(0.0, capacity(), [], [waits("huge", 1, needs(3), "p1"), waits("b", 2, needs(2))])
+    found = planned(2, [], [waits("huge", 1, needs(3), "p1"), waits("b", 2, needs(2))])
     assert found.starts == (("b", (0, 1)),)
     assert found.expected["huge"] == (None, None)
     assert found.reasons == {"huge": "the job must fit the appliance: at most 2 cores, got 3 cores"}
@@ -210,63 +183,49 @@ def test_what_never_fits_says_so_and_is_in_nobodys_way() -> None:
 def test_a_capacity_that_became_smaller_starts_nothing_until_there_is_room() -> None:
     running = [runs("r", (0, 1, 2), 10.0), runs("s", (5,), 20.0)]
     found = plan(0.0, Capacity((0, 1), 0, 0, 0), running, [waits("a", 1, needs(1, seconds=1))])
-    assert found.expected == {"a": (10.0, 11.0)}
-    assert found.reasons == {"a": "waits for 1 core"}
+    assert (found.expected, found.reasons) == ({"a": (10.0, 11.0)}, {"a": "waits for 1 core"})
 
 
 def test_preemption_takes_as_few_as_possible() -> None:
-    running = [
-        runs("two", (0, 1), 99.0, "p3", 1),
-        runs("one", (2,), 99.0, "p3", 2),
-        runs("another", (3,), 99.0, "p3", 3),
-    ]
-    found = plan(0.0, capacity(4), running, [waits("a", 9, needs(2, seconds=5), "p1", preempts=True)])
-    assert found.preempts == ("two",)
-    assert found.starts == ()
-    assert found.expected == {"a": (1.0, 6.0)}
-    assert found.reasons == {"a": "waits for 2 cores"}
+    running = [runs(*each) for each in (("two", (0, 1), 99.0, "p3", 1), ("one", (2,), 99.0, "p3", 2))]
+    running.append(runs("another", (3,), 99.0, "p3", 3))
+    found = planned(4, running, [waits("a", 9, needs(2, seconds=5), "p1", preempts=True)])
+    assert (found.preempts, found.starts) == (("two",), ())
+    assert (found.expected, found.reasons) == ({"a": (1.0, 6.0)}, {"a": "waits for 2 cores"})
 
 
-def test_of_those_of_one_size_the_lowest_priority_goes_then_the_youngest() -> None:
-    running = [
-        runs("old p3", (0,), 99.0, "p3", 1),
-        runs("young p3", (1,), 99.0, "p3", 2),
-        runs("p2", (2,), 99.0, "p2", 3),
-    ]
-    ask = [waits("a", 9, needs(1), "p1", preempts=True)]
-    assert plan(0.0, capacity(3), running, ask).preempts == ("young p3",)
-    others = [running[0], runs("p2", (1,), 99.0, "p2", 3)]
-    assert plan(0.0, capacity(2), others, ask).preempts == ("old p3",)
-    assert plan(0.0, capacity(3), running, [waits("a", 9, needs(3), "p1", preempts=True)]).preempts == (
-        *("young p3", "old p3", "p2"),
-    )
+OLD, YOUNG = runs("old p3", (0,), 99.0, "p3", 1), runs("young p3", (1,), 99.0, "p3", 2)
+P2, P1 = runs("p2", (2,), 99.0, "p2", 3), runs("p1", (3,), 99.0, "p1", 4)
 
 
-def test_who_may_not_be_stopped_is_not() -> None:
-    ask = [waits("a", 9, needs(1), "p2", preempts=True)]
-    assert plan(0.0, capacity(1), [runs("r", (0,), 99.0, "p3", 1)], ask).preempts == ("r",)
-    assert plan(0.0, capacity(1), [runs("r", (0,), 99.0, "p2", 1)], ask).preempts == ()
-    assert plan(0.0, capacity(1), [runs("r", (0,), 99.0, "p1", 1)], ask).preempts == ()
-    assert plan(0.0, capacity(1), [runs("r", (0,), 99.0, "p3", 1, preemptible=False)], ask).preempts == ()
-    assert plan(0.0, capacity(1), [runs("r", (0,), 99.0, "p3", 1)], [waits("a", 9, needs(1), "p2")]).preempts == ()
-
-
-def test_nobody_is_stopped_where_that_does_not_suffice_or_is_not_needed() -> None:
-    running = [runs("p3", (0,), 99.0, "p3", 1), runs("p1", (1,), 99.0, "p1", 2)]
-    assert plan(0.0, capacity(2), running, [waits("a", 9, needs(2), "p1", preempts=True)]).preempts == ()
-    assert plan(0.0, capacity(3), running, [waits("a", 9, needs(1), "p1", preempts=True)]).preempts == ()
-
-
-def test_those_who_stop_already_count() -> None:
-    running = [runs("a", (0,), 99.0, "p3", 1, is_stopping=True), runs("b", (1,), 99.0, "p3", 2)]
-    assert plan(0.0, capacity(2), running, [waits("x", 9, needs(1), "p1", preempts=True)]).preempts == ()
-    assert plan(0.0, capacity(2), running, [waits("x", 9, needs(2), "p1", preempts=True)]).preempts == ("b",)
+@pytest.mark.parametrize(
+    ("cores", "running", "wanted", "priority", "stopped"),
+    [
+        # Of those of one size the lowest priority goes, then the youngest.
+        (3, [OLD, YOUNG, P2], 1, "p1", ["young p3"]),
+        (3, [OLD, P2], 2, "p1", ["old p3"]),
+        (3, [OLD, YOUNG, P2], 3, "p1", ["young p3", "old p3", "p2"]),
+        # Who may not be stopped is not.
+        (1, [OLD], 1, "p2", ["old p3"]),
+        (1, [replace(P2, cpus=(0,))], 1, "p2", []),
+        (1, [replace(P1, cpus=(0,))], 1, "p2", []),
+        (1, [replace(OLD, preemptible=False)], 1, "p2", []),
+        # Nobody is stopped where that does not suffice or is not needed.
+        (2, [OLD, replace(P1, cpus=(1,))], 2, "p1", []),
+        (3, [OLD, replace(P1, cpus=(1,))], 1, "p1", []),
+        # Those who stop already count.
+        (2, [replace(OLD, is_stopping=True), YOUNG], 1, "p1", []),
+        (2, [replace(OLD, is_stopping=True), YOUNG], 2, "p1", ["young p3"]),
+    ],
+)
+def test_who_is_stopped(cores: int, running: list[Holding], wanted: int, priority: str, stopped: list[str]) -> None:
+    assert [*planned(cores, running, [waits("a", 9, needs(wanted), priority, preempts=True)]).preempts] == stopped
+    assert planned(cores, running, [waits("a", 9, needs(wanted), priority)]).preempts == ()
 
 
 def test_what_is_stopped_for_a_job_is_left_to_it() -> None:
-    running = [runs("a", (0,), 99.0, "p3", 1, is_stopping=True)]
     waiting = [waits("x", 9, needs(2, seconds=50), "p1", preempts=True), waits("short", 2, needs(1, seconds=1), "p3")]
-    found = plan(0.0, capacity(2), running, waiting)
+    found = planned(2, [replace(OLD, is_stopping=True)], waiting)
     assert found.starts == ()  # a core is free, and the short job would end as soon as the other is expected to
     assert found.reasons == {"x": "waits for 1 core", "short": "behind x"}
     assert plan(0.3, capacity(2), [], waiting).starts == (("x", (0, 1)),)
@@ -275,18 +234,14 @@ def test_what_is_stopped_for_a_job_is_left_to_it() -> None:
 def test_who_is_before_the_one_that_preempts_is_served_first() -> None:
     """Both start, or nobody is stopped: a job that came first is not passed by one that needs as much."""
     waiting = [waits("first", 5, needs(1, seconds=9), "p1"), waits("x", 9, needs(1, seconds=9), "p1", preempts=True)]
-    two = [runs("a", (0,), 99.0, "p3", 1), runs("b", (1,), 99.0, "p3", 2)]
-    assert plan(0.0, capacity(2), two, waiting).preempts == ("b", "a")
-    assert plan(0.0, capacity(1), two[:1], waiting).preempts == ()
+    assert planned(2, [OLD, YOUNG], waiting).preempts == ("young p3", "old p3")
+    assert planned(1, [OLD], waiting).preempts == ()
 
 
 def test_one_that_nothing_helps_does_not_keep_the_next_from_being_helped() -> None:
-    running = [runs("a", (0,), 99.0, "p3", 1), runs("b", (1,), 20.0, "p1", 2)]
-    waiting = [
-        waits("x", 8, needs(2, seconds=9), "p1", preempts=True),
-        waits("y", 9, needs(1, seconds=9), "p1", preempts=True),
-    ]
-    assert plan(0.0, capacity(2), running, waiting).preempts == ("a",)  # y is done before x can start
+    waiting = [waits(name, n, needs(c, seconds=9), "p1", preempts=True) for name, n, c in (("x", 8, 2), ("y", 9, 1))]
+    running = [OLD, runs("b", (1,), 20.0, "p1", 2)]
+    assert planned(2, running, waiting).preempts == ("old p3",)  # y is done before x can start
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,7 @@ from cstool.errors import CstoolError
 from cstool.jobs import supervisor as module
 from cstool.jobs.capacity import read_capacity, write_capacity
 from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.job import (
-    CANCEL,
-    CANCEL_NOW,
-    CANCELLED,
-    COMPILE,
-    COMPILING,
-    EXECUTE,
-    FAILED,
-    PREEMPT,
-    QUEUED,
-    RUNNING,
-    SUCCEEDED,
-    Capacity,
-    Job,
-)
+from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PREEMPT, Capacity, Job
 from cstool.jobs.keeping import ABSENT, ALIVE, DEAD, ENDED, End, Kept
 from cstool.jobs.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
 from cstool.jobs.supervising import _prune, supervise
@@ -61,9 +47,8 @@ class Keepers:
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str, int], Kept] = {}
         self.started: list[tuple[str, str, int]] = []
-        self.commands: dict[str, list[str]] = {}
-        self.cpus: dict[str, tuple[int, ...]] = {}
-        self.users: dict[str, Any] = {}
+        self.told: dict[str, dict[str, Any]] = {}
+        """what was last said of a job: command, cpus, user"""
         self.asked: list[tuple[str, str, int, str]] = []
         self.killed: list[tuple[str, str, int, bool]] = []
         self.processes: dict[str, _Process] = {}
@@ -71,15 +56,14 @@ class Keepers:
         self.calls = 0
         self.meanwhile: Callable[[], object] = lambda: None
 
-    def start(self, folder, order, stage, attempt, *, command, cpus, needs, user=None) -> Any:
+    def start(self, folder, order, stage, attempt, *, needs, user=None, **told) -> Any:
         self.calls += 1
         process = self.processes[folder.name] = _Process()
         if self.cannot is not None:
             process.returncode = 4
             return process
         key = (folder.name, stage, attempt)
-        self.commands[folder.name], self.cpus[folder.name] = list(command), tuple(cpus)
-        self.users[folder.name] = user
+        self.told[folder.name] = {**told, "user": user}
         if key not in self.kept:
             self.started.append(key)
             self.kept[key] = Kept(ALIVE, None, HERE)
@@ -99,19 +83,17 @@ class Keepers:
         self.killed.append((folder.name, stage, attempt, spares_keeper))
         return [7, 8]
 
-    def end(self, job: Job, code: int | None = 0, *, signal: int | None = None, why: str = "") -> None:
+    def end(self, *key: Any, code: int | None = 0, signal: int | None = None) -> None:
         """An attempt ends."""
-        self.kept[job.name, job.stage, job.attempt] = Kept(ENDED, End(code, signal, why, "", 9, 1.0, 2.0), HERE)
-        if job.name in self.processes:
-            self.processes[job.name].returncode = 0
+        self.kept[key] = Kept(ENDED, End(code, signal, "", "", 9, 1.0, 2.0), HERE)
+        if key[0] in self.processes:
+            self.processes[key[0]].returncode = 0
 
     def end_all(self) -> None:
         """All that live end well."""
         for key, kept in self.kept.items():
             if kept.state == ALIVE:
-                self.kept[key] = Kept(ENDED, End(0, None, "", "", 9, 1.0, 2.0), HERE)
-                if key[0] in self.processes:
-                    self.processes[key[0]].returncode = 0
+                self.end(*key)
 
 
 class Place:
@@ -127,15 +109,16 @@ class Place:
         write_capacity(self.queue, TWO)
         self.supervisor = self.new()
 
-    def new(self, boot_id: str = HERE, queue: Any = None, keepers: Any = None) -> Supervisor:
-        return Supervisor(
-            self.jobs.root,
-            self.queue if queue is None else queue,
-            boot_id=boot_id,
-            keepers=self.keepers if keepers is None else keepers,
-            clock=lambda: self.now,
-            say=self.lines.append,
-        )
+    def new(self, boot_id: str = HERE, *, queue: Any = None, keepers: Any = None) -> Supervisor:
+        parts = {"boot_id": boot_id, "keepers": keepers or self.keepers, "clock": lambda: self.now}
+        return Supervisor(self.jobs.root, queue or self.queue, **parts, say=self.lines.append)
+
+    def end(self, job: Job, code: int | None = 0, *, signal: int | None = None, turns: int = 1) -> Job:
+        """The attempt of a job ends, and the supervisor sees it."""
+        job = self.job(job)
+        self.keepers.end(job.name, job.stage, job.attempt, code=code, signal=signal)
+        self.turn(turns)
+        return self.job(job)
 
     def submit(self, **changes: Any) -> Job:
         return self.jobs.submit(small_order(self.folder / "model_dir", "pass", **changes))
@@ -158,6 +141,22 @@ class Place:
         assert faults(events, vars(TWO), **options) == []
 
 
+class Time:
+    """The clock of this host that never goes back."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Time:
+    found = Time()
+    monkeypatch.setattr(module, "time", found)
+    return found
+
+
 @pytest.fixture
 def place(tmp_path) -> Iterator[Place]:
     found = Place(tmp_path)
@@ -169,16 +168,14 @@ def test_a_job_from_its_submission_to_its_end(place):
     job = place.submit(program=("py",), run_words=("run", "--mode", "train"), needs=replace(NEEDS, seconds=60.0))
     place.turn()
     job = place.job(job)
-    assert (job.phase, job.attempt, job.cpus, job.expected_end) == (RUNNING, 1, (0,), 1060.0)
+    assert (job.phase, job.attempt, job.cpus, job.expected_end) == ("RUNNING", 1, (0,), 1060.0)
     params = str(place.jobs.root.job(job.name).params_file)
-    assert place.keepers.commands == {job.name: ["py", "run", "--mode", "train", "--params", params, "--lanes", "1"]}
-    assert place.keepers.cpus == {job.name: (0,)}
+    command = ["py", "run", "--mode", "train", "--params", params, "--lanes", "1"]
+    assert place.keepers.told[job.name] == {"command": command, "cpus": (0,), "user": None}
     place.turn(3)
     assert place.keepers.started == [(job.name, EXECUTE, 1)]
-    place.keepers.end(job)
-    place.turn()
-    job = place.job(job)
-    assert (job.phase, job.exit_code, job.peak_bytes, job.expected_end) == (SUCCEEDED, 0, 9, None)
+    job = place.end(job)
+    assert (job.phase, job.exit_code, job.peak_bytes, job.expected_end) == ("SUCCEEDED", 0, 9, None)
     assert place.kinds(job) == ["submitted", "started", "succeeded"]
     assert place.lines == [f"{job.name}: runs on core 0, attempt 1", f"{job.name}: execute, attempt 1: ended well"]
     place.check()
@@ -192,36 +189,35 @@ def test_a_job_that_runs_is_expected_to_end_at_its_limit_at_the_latest(place, se
     behind = place.submit()
     place.turn(2)
     end = None if lasts is None else place.now + lasts
-    assert (place.job(job).phase, place.job(job).expected_end) == (RUNNING, end)
+    assert (place.job(job).phase, place.job(job).expected_end) == ("RUNNING", end)
     assert place.job(behind).expected_start == end
 
 
-def test_it_plans_again_only_where_something_changed_or_time_has_passed(place, monkeypatch):
-    now, plans = [0.0], list[float]()
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+def test_it_plans_again_only_where_something_changed_or_time_has_passed(place, clock, monkeypatch):
+    plans = list[float]()
     plan_jobs = module.plan_jobs
-    monkeypatch.setattr(module, "plan_jobs", lambda *words: plans.append(now[0]) or plan_jobs(*words))
+    monkeypatch.setattr(module, "plan_jobs", lambda *words: plans.append(clock.now) or plan_jobs(*words))
+
+    def planned() -> int:
+        plans.clear()
+        place.turn(20)
+        return len(plans)
+
     place.submit(needs=replace(NEEDS, cores=2, limit_s=60.0))
     place.submit()
-    place.turn(20)
-    assert 1 <= len(plans) <= 3, "after what it wrote itself it looks once more"
-    plans.clear()
-    place.turn(20)
-    assert plans == []
+    assert 1 <= planned() <= 3, "after what it wrote itself it looks once more"
+    assert planned() == 0
     place.submit()
-    place.turn(20)
-    assert 1 <= len(plans) <= 2
-    plans.clear()
-    now[0] = module.PLAN_S
-    place.turn(20)
-    assert plans == [module.PLAN_S]
+    assert 1 <= planned() <= 2
+    clock.now = module.PLAN_S
+    assert (planned(), plans) == (1, [module.PLAN_S])
 
 
 def test_nothing_starts_before_the_appliance_has_something_to_give(place):
     job = place.submit()
     place.queue.put(CAPACITY, None)
     place.turn()
-    assert place.phases(job) == [QUEUED]
+    assert place.phases(job) == ["QUEUED"]
     place.queue.put(CAPACITY, {"cpus": "all"})
     with pytest.raises(CstoolError) as error:
         read_capacity(place.queue)
@@ -234,11 +230,11 @@ def test_nothing_starts_before_the_appliance_has_something_to_give(place):
 def test_the_most_urgent_start_first_and_the_others_say_why_they_wait(place):
     late, other, first = place.submit(priority="p3"), place.submit(), place.submit(priority="p1")
     place.turn()
-    assert place.phases(late, other, first) == [QUEUED, RUNNING, RUNNING]
+    assert place.phases(late, other, first) == ["QUEUED", "RUNNING", "RUNNING"]
     assert place.job(late).reason != ""
     place.keepers.end_all()
     place.turn(2)
-    assert place.phases(late, other, first) == [RUNNING, SUCCEEDED, SUCCEEDED]
+    assert place.phases(late, other, first) == ["RUNNING", "SUCCEEDED", "SUCCEEDED"]
     assert place.job(late).reason == ""
     place.check(all_end=False)
 
@@ -249,13 +245,13 @@ def test_drained_it_starts_nothing_and_what_runs_goes_on(place):
     place.queue.put(DRAINED_SETTING, True)
     second, third = place.submit(), place.submit(compile_words=("compile",), compile_key="k")
     place.turn()
-    assert place.phases(first, second, third) == [RUNNING, QUEUED, QUEUED]
+    assert place.phases(first, second, third) == ["RUNNING", "QUEUED", "QUEUED"]
     place.keepers.end_all()
     place.turn(2)
-    assert place.phases(first, second, third) == [SUCCEEDED, QUEUED, QUEUED]
+    assert place.phases(first, second, third) == ["SUCCEEDED", "QUEUED", "QUEUED"]
     place.queue.put(DRAINED_SETTING, False)
     place.turn()
-    assert place.phases(second, third) == [RUNNING, COMPILING]
+    assert place.phases(second, third) == ["RUNNING", "COMPILING"]
 
 
 COMPILES: dict[str, Any] = {"compile_words": ("compile",), "compile_key": "k"}
@@ -265,16 +261,15 @@ def test_a_compile_comes_first_and_identical_ones_happen_once(place, tmp_path):
     jobs = [place.submit(**COMPILES) for _ in range(3)]
     elsewhere = place.submit(**COMPILES, compile_dir=tmp_path / "elsewhere")
     place.turn()
-    assert place.phases(*jobs, elsewhere) == [COMPILING, QUEUED, QUEUED, QUEUED]
+    assert place.phases(*jobs, elsewhere) == ["COMPILING", "QUEUED", "QUEUED", "QUEUED"]
     assert [place.job(job).reason for job in (*jobs[1:], elsewhere)] == [
         *[f"waits for {jobs[0].name}, which compiles the same model"] * 2,
         "waits to be compiled, 1 compile at a time",
     ]
     params = str(place.jobs.root.job(jobs[0].name).params_file)
-    assert place.keepers.commands[jobs[0].name][-3:] == ["compile", "--params", params]
-    place.keepers.end(place.job(jobs[0]))
-    place.turn()
-    assert place.phases(*jobs, elsewhere) == [RUNNING, RUNNING, QUEUED, COMPILING]
+    assert place.keepers.told[jobs[0].name]["command"][-3:] == ["compile", "--params", params]
+    place.end(jobs[0])
+    assert place.phases(*jobs, elsewhere) == ["RUNNING", "RUNNING", "QUEUED", "COMPILING"]
     assert place.kinds(jobs[1]) == ["submitted", "compile_shared", "started"]
     place.supervisor = place.new()  # it has it from the events
     late = place.submit(**COMPILES)
@@ -283,7 +278,7 @@ def test_a_compile_comes_first_and_identical_ones_happen_once(place, tmp_path):
     for _ in range(5):
         place.keepers.end_all()
         place.turn()
-    assert {*place.phases(*jobs, late, elsewhere)} == {SUCCEEDED}
+    assert {*place.phases(*jobs, late, elsewhere)} == {"SUCCEEDED"}
     assert [key for key in place.keepers.started if key[1] == COMPILE] == [
         (jobs[0].name, COMPILE, 1),
         (elsewhere.name, COMPILE, 1),
@@ -294,11 +289,10 @@ def test_a_compile_comes_first_and_identical_ones_happen_once(place, tmp_path):
 def test_where_a_compile_fails_each_job_hears_it_for_itself(place):
     jobs = [place.submit(**COMPILES) for _ in range(2)]
     place.turn()
-    log = place.jobs.root.job(jobs[0].name).log("err")
-    log.write_text("error: model: must fit the wafer, it does not\nhint: a smaller one\n")
-    place.keepers.end(place.job(jobs[0]), 2)
-    place.turn()
-    assert place.phases(*jobs) == [FAILED, COMPILING]
+    said = "error: model: must fit the wafer, it does not\nhint: a smaller one\n"
+    place.jobs.root.job(jobs[0].name).log("err").write_text(said)
+    place.end(jobs[0], 2)
+    assert place.phases(*jobs) == ["FAILED", "COMPILING"]
     assert place.job(jobs[0]).reason == "model: must fit the wafer, it does not"
     assert (place.job(jobs[0]).stage, place.job(jobs[0]).exit_code) == (COMPILE, 2)
     place.check(all_end=False)
@@ -310,37 +304,32 @@ def test_what_is_asked_of_a_running_job_is_passed_on_once(place):
     place.queue.ask(job.name, CANCEL)
     place.turn(3)
     assert place.keepers.asked == [(job.name, EXECUTE, 1, CANCEL)]
-    place.keepers.end(place.job(job), 130)
-    place.turn()
-    assert (place.job(job).phase, place.job(job).reason) == (CANCELLED, "cancelled; it stopped, and is saved")
+    job = place.end(job, 130)
+    assert (job.phase, job.reason) == ("CANCELLED", "cancelled; it stopped, and is saved")
     place.check()
 
 
-def test_what_does_not_end_at_once_is_killed_its_keeper_last(place, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+def test_what_does_not_end_at_once_is_killed_its_keeper_last(place, clock):
     job = place.submit()
     place.turn()
     place.queue.ask(job.name, CANCEL)
     place.turn()
-    now[0] += 100.0
+    clock.now += 100.0
     place.turn()
     assert place.keepers.killed == [], "it may take its time to save"
     place.queue.ask(job.name, CANCEL_NOW)
     place.turn(2)
-    now[0] += module.KILL_S[0] / 2
-    place.turn()
-    assert place.keepers.killed == []
-    now[0] += module.KILL_S[0] / 2
-    place.turn(3)
-    assert place.keepers.killed == [(job.name, EXECUTE, 1, True)]
+    for part, killed in ((0.5, []), (0.5, [True])):
+        clock.now += module.KILL_S[0] * part
+        place.turn(3)
+        assert place.keepers.killed == [(job.name, EXECUTE, 1, spares) for spares in killed]
     assert place.lines[-1] == f"{job.name}: did not end at once, killed: 7, 8"
-    now[0] += module.KILL_S[1]
+    clock.now += module.KILL_S[1]
     place.turn()
     assert place.keepers.killed[1:] == [(job.name, EXECUTE, 1, False)]
     place.keepers.kept[job.name, EXECUTE, 1] = Kept(DEAD, None, HERE)
     place.turn()
-    assert (place.job(job).phase, place.job(job).reason) == (CANCELLED, "cancelled; its keeper died")
+    assert (place.job(job).phase, place.job(job).reason) == ("CANCELLED", "cancelled; its keeper died")
 
 
 def test_what_is_asked_while_a_job_ends_counts(place):
@@ -350,13 +339,13 @@ def test_what_is_asked_while_a_job_ends_counts(place):
     def cancelled_by_somebody() -> None:
         place.keepers.meanwhile = lambda: None
         place.queue.ask(job.name, CANCEL)
-        place.keepers.end(place.job(job), 130)
+        place.keepers.end(job.name, EXECUTE, 1, code=130)
 
     place.keepers.meanwhile = cancelled_by_somebody
     place.turn()
-    assert place.phases(job) == [RUNNING]
+    assert place.phases(job) == ["RUNNING"]
     place.turn()
-    assert place.phases(job) == [CANCELLED]
+    assert place.phases(job) == ["CANCELLED"]
     place.check()
 
 
@@ -368,15 +357,12 @@ def test_a_job_is_preempted_and_goes_on_and_is_preempted_again(place):
         place.turn(3)
         assert place.keepers.asked[-1] == (low.name, EXECUTE, attempt, PREEMPT)
         assert len(place.keepers.asked) == attempt
-        place.keepers.end(place.job(low), 130)
-        place.turn()
-        assert place.phases(low, high) == [QUEUED, RUNNING]
+        place.end(low, 130)
+        assert place.phases(low, high) == ["QUEUED", "RUNNING"]
         assert place.job(low).asked == ""
-        place.keepers.end(place.job(high))
-        place.turn()
-        assert place.phases(low, high) == [RUNNING, SUCCEEDED]
-    place.keepers.end(place.job(low))
-    place.turn()
+        place.end(high)
+        assert place.phases(low, high) == ["RUNNING", "SUCCEEDED"]
+    place.end(low)
     assert place.kinds(low) == ["submitted", *["started", "stop_asked", "preempted"] * 2, "started", "succeeded"]
     assert (place.job(low).attempt, place.job(low).restarts) == (3, 0)
     place.check()
@@ -385,12 +371,9 @@ def test_a_job_is_preempted_and_goes_on_and_is_preempted_again(place):
 def test_a_job_that_crashes_starts_again_as_often_as_it_may(place):
     job = place.submit(max_restarts=1)
     place.turn()
-    place.keepers.end(place.job(job), None, signal=9)
-    place.turn()
-    assert (place.job(job).phase, place.job(job).attempt, place.job(job).restarts) == (RUNNING, 2, 1)
-    place.keepers.end(place.job(job), None, signal=11)
-    place.turn()
-    assert place.job(job).reason == "crashed: it died of SIGSEGV, after 1 restart"
+    found = place.end(job, None, signal=9)
+    assert (found.phase, found.attempt, found.restarts) == ("RUNNING", 2, 1)
+    assert place.end(job, None, signal=11).reason == "crashed: it died of SIGSEGV, after 1 restart"
     assert place.kinds(job) == ["submitted", "started", "crashed", "started", "failed"]
     place.check()
 
@@ -401,77 +384,68 @@ def test_after_a_reboot_what_ran_starts_again_and_nobody_is_to_blame(place):
     place.keepers.kept[job.name, EXECUTE, 1] = Kept(DEAD, None, HERE)
     place.supervisor = place.new("boot-2")
     place.turn()
-    assert (place.job(job).phase, place.job(job).attempt, place.job(job).restarts) == (RUNNING, 2, 0)
+    assert (place.job(job).phase, place.job(job).attempt, place.job(job).restarts) == ("RUNNING", 2, 0)
     assert place.kinds(job) == ["submitted", "started", "restarts", "started"]
 
 
-def test_an_edited_order_fails_its_job_alone(place):
-    bad, good = place.submit(), place.submit()
-    file = place.jobs.root.job(bad.name).job_file
+def test_an_edited_order_or_a_folder_that_is_gone_fails_its_job_alone(place):
+    edited, good, gone, other = place.submit(), place.submit(), place.submit(), place.submit(**COMPILES)
+    file = place.jobs.root.job(edited.name).job_file
     file.write_text(file.read_text().replace("gpt2", "gpt3"))
+    place.jobs.root.job(gone.name).remove()
     place.turn(2)
-    assert place.phases(bad, good) == [FAILED, RUNNING]
-    assert place.job(bad).reason.startswith(f"{file}: ")
+    place.end(good)
+    assert place.phases(edited, good, gone, other) == ["FAILED", "SUCCEEDED", "FAILED", "COMPILING"]
+    assert place.job(edited).reason.startswith(f"{file}: ")
     place.check(all_end=False)
 
 
-def test_a_folder_that_is_gone_fails_its_job_alone(place):
-    bad, good = place.submit(), place.submit(compile_key="k", compile_words=("compile",))
-    place.jobs.root.job(bad.name).remove()
-    place.turn(2)
-    assert place.phases(bad, good) == [FAILED, COMPILING]
+NO_ROOM = "No space left on device"
 
 
-def test_what_cannot_begin_is_tried_again_later_and_can_be_cancelled(place, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+def test_what_cannot_begin_is_tried_again_later_and_can_be_cancelled(place, clock):
     job, other = place.submit(), place.submit()
-    place.keepers.cannot = "No space left on device"
+    place.keepers.cannot = NO_ROOM
     place.turn(3)
-    assert place.phases(job, other) == [RUNNING, RUNNING]
-    assert [line for line in place.lines if "cannot" in line] == [
-        f"{each.name}: cannot begin, tried again in 0.5 s: No space left on device" for each in (job, other)
-    ]
-    now[0] = 0.6
+    assert place.phases(job, other) == ["RUNNING", "RUNNING"]
+    tried = [f"{each.name}: cannot begin, tried again in 0.5 s: {NO_ROOM}" for each in (job, other)]
+    assert [line for line in place.lines if "cannot" in line] == tried
+    clock.now = 0.6
     place.turn(3)
-    assert place.lines[-1] == f"{other.name}: cannot begin, tried again in 1 s: No space left on device"
+    assert place.lines[-1] == f"{other.name}: cannot begin, tried again in 1 s: {NO_ROOM}"
     place.queue.ask(other.name, CANCEL)
     place.turn()
-    assert (place.job(other).phase, place.job(other).reason) == (CANCELLED, "cancelled before it began")
-    now[0], place.keepers.cannot = 2.0, None
+    assert (place.job(other).phase, place.job(other).reason) == ("CANCELLED", "cancelled before it began")
+    clock.now, place.keepers.cannot = 2.0, None
     place.turn(2)
     assert place.keepers.started == [(job.name, EXECUTE, 1)]
 
 
-def test_what_can_never_begin_fails_after_some_tries_and_makes_room(place, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+def test_what_can_never_begin_fails_after_some_tries_and_makes_room(place, clock):
     job, behind = (place.submit(needs=replace(NEEDS, cores=2)) for _ in range(2))
     place.keepers.cannot = "Permission denied"
     for tries in range(1, module.MOST_TRIES):
         place.turn(2)
-        assert (place.keepers.calls, place.phases(job, behind)) == (tries, [RUNNING, QUEUED])
-        now[0] += 60.0
+        assert (place.keepers.calls, place.phases(job, behind)) == (tries, ["RUNNING", "QUEUED"])
+        clock.now += 60.0
     place.turn(2)
-    assert place.phases(job, behind) == [FAILED, RUNNING]
+    assert place.phases(job, behind) == ["FAILED", "RUNNING"]
     assert place.keepers.calls == module.MOST_TRIES + 1
     assert place.job(job).reason == "cannot begin, tried 6 times: Permission denied"
     place.turn()
     place.keepers.cannot = None
-    now[0] += 60.0
+    clock.now += 60.0
     place.turn()
     assert place.keepers.started == [(behind.name, EXECUTE, 1)]
     place.check(all_end=False)
 
 
-def test_a_full_disk_passes_and_is_no_reason_to_fail_however_long_it_lasts(place, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+def test_a_full_disk_passes_and_is_no_reason_to_fail_however_long_it_lasts(place, clock):
     job = place.submit()
-    place.keepers.cannot = "No space left on device"
+    place.keepers.cannot = NO_ROOM
     for _ in range(3 * module.MOST_TRIES):
         place.turn(2)
-        now[0] += 60.0
+        clock.now += 60.0
     assert place.keepers.calls == 3 * module.MOST_TRIES
     place.keepers.cannot = None
     place.turn(2)
@@ -484,7 +458,7 @@ def test_a_job_that_may_have_begun_is_not_cancelled_before_its_keeper_says_so(pl
     del place.keepers.kept[job.name, EXECUTE, 1]  # its keeper has not come so far
     place.queue.ask(job.name, CANCEL)
     place.turn()
-    assert place.phases(job) == [RUNNING]
+    assert place.phases(job) == ["RUNNING"]
     assert (place.keepers.asked, place.keepers.calls) == ([], 1)
     place.keepers.kept[job.name, EXECUTE, 1] = Kept(ALIVE, None, HERE)
     place.turn()
@@ -495,7 +469,7 @@ def test_a_job_of_another_back_end_is_left_alone(place):
     job = place.submit()
     theirs = place.queue.add(f"wsjob-{'0' * 22}", small_order(place.folder, ""), "", "slurm", user="x", user_id=0)
     place.turn()
-    assert place.phases(job, theirs) == [RUNNING, QUEUED]
+    assert place.phases(job, theirs) == ["RUNNING", "QUEUED"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
@@ -505,8 +479,8 @@ def test_a_job_runs_as_the_owner_of_its_folder_whatever_the_queue_says(place):
         for path in (place.jobs.root.job(each.name).path, *place.jobs.root.job(each.name).path.iterdir()):
             os.chown(path, user, 65534)
     place.turn(2)
-    assert place.keepers.users[job.name][:2] == (65534, 65534)
-    assert place.phases(job, nobodys) == [RUNNING, FAILED]
+    assert place.keepers.told[job.name]["user"][:2] == (65534, 65534)
+    assert place.phases(job, nobodys) == ["RUNNING", "FAILED"]
     folder = place.jobs.root.job(nobodys.name).path
     assert place.job(nobodys).reason == f"{folder}: must belong to a user of this host, it is of uid 54321"
 
@@ -519,7 +493,7 @@ def test_a_clock_that_goes_back_delays_nothing(place):
     place.turn()
     place.keepers.end_all()
     place.turn()
-    assert place.phases(first, second) == [SUCCEEDED, SUCCEEDED]
+    assert place.phases(first, second) == ["SUCCEEDED", "SUCCEEDED"]
     place.check()
 
 
@@ -530,7 +504,7 @@ def test_a_queue_that_cannot_be_written_stops_a_round_and_loses_nothing(place):
     with pytest.raises(CstoolError, match="the disk is full"):
         supervisor.turn()
     supervisor.turn()
-    assert place.phases(*jobs) == [RUNNING, RUNNING]
+    assert place.phases(*jobs) == ["RUNNING", "RUNNING"]
     assert len(place.keepers.started) == 2
     place.check(all_end=False)
 
@@ -598,20 +572,19 @@ def killed_at(place: Place, what: str, call: int, after: bool) -> bool:
         active = [place.job(job) for job in jobs if not place.job(job).has_ended]
         if not active:
             break
-        if not asked and place.phases(jobs[1]) == [RUNNING] and place.phases(jobs[0]) == [QUEUED]:
+        if not asked and place.phases(jobs[1]) == ["RUNNING"] and place.phases(jobs[0]) == ["QUEUED"]:
             place.queue.ask(jobs[1].name, CANCEL)
             asked = True
             continue
         for job in active:
             if place.keepers.look(place.jobs.root.job(job.name), job.stage, job.attempt).state != ALIVE:
                 continue
+            code, signal = (130 if job.asked else 0), None
             if job.name == jobs[2].name and not crashed:
-                place.keepers.end(job, None, signal=9)
-                crashed = True
-            else:
-                place.keepers.end(job, 130 if job.asked else 0)
-    assert place.phases(jobs[0], jobs[2]) == [SUCCEEDED, SUCCEEDED]
-    assert place.phases(jobs[1]) == [CANCELLED if asked else SUCCEEDED]
+                code, signal, crashed = None, 9, True
+            place.keepers.end(job.name, job.stage, job.attempt, code=code, signal=signal)
+    assert place.phases(jobs[0], jobs[2]) == ["SUCCEEDED", "SUCCEEDED"]
+    assert place.phases(jobs[1]) == ["CANCELLED" if asked else "SUCCEEDED"]
     place.check()
     starts = sorted(place.keepers.started)
     assert len(starts) == len({*starts})
@@ -644,22 +617,17 @@ def test_what_is_beyond_the_limits_goes_and_folders_that_no_job_has(place):
 def test_after_trouble_it_goes_on_with_the_queue_opened_again(place):
     job = place.submit()
     place.turn()
-    place.keepers.end(place.job(job))
     with Queue(place.jobs.root) as queue:
         place.supervisor.use(queue)
-        place.turn()
-    assert place.phases(job) == [SUCCEEDED]
+        assert place.end(job).phase == "SUCCEEDED"
 
 
 def test_there_is_one_supervisor(place, monkeypatch):
-    lock = place.jobs.root.supervisor_lock
-    held = lock_file(lock)
-    try:
-        monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
-        with pytest.raises(CstoolError) as error:
-            supervise(place.jobs.root)
-    finally:
-        os.close(held)
+    monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
+    held = lock_file(place.jobs.root.supervisor_lock)
+    with pytest.raises(CstoolError) as error:
+        supervise(place.jobs.root)
+    os.close(held)
     assert re.fullmatch(
         rf"{re.escape(str(place.jobs.root.folder))}: an appliance has one supervisor, one runs already: "
         rf"process {os.getpid()} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\n"
