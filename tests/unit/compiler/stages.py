@@ -1,7 +1,7 @@
 """Stages made up for tests: whatever sizes, and what each costs in regions of any size."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ class MadeUp:
         overhead: cycles that no region shortens
         spread_bytes: of a table, evenly divided
         samples_bytes: of what is in flight, evenly divided
-        room: SRAM of a PE [bytes]
+        room_bytes: SRAM of a PE
     """
 
     inputs: int = 1
@@ -29,17 +29,11 @@ class MadeUp:
     overhead: int = 0
     spread_bytes: int = 0
     samples_bytes: int = 0
-    room: int = 1000
+    room_bytes: int = 1000
 
     @property
     def alike(self) -> Hashable:
-        """All but what is in flight."""
-        return tuple(getattr(self, field.name) for field in fields(self) if field.name != "samples_bytes")
-
-    @property
-    def room_bytes(self) -> int:
-        """SRAM of a PE."""
-        return self.room
+        return replace(self, samples_bytes=0)
 
     def tile(self, way: int, width: Any, height: Any) -> tuple[Any, Any]:
         """Inputs and outputs of the fullest PE."""
@@ -47,23 +41,20 @@ class MadeUp:
         return -(-self.inputs // columns), -(-self.outputs // rows)
 
     def cycles(self, way: int, width: Any, height: Any) -> Any:
-        """Cycles per sample."""
         i, o = self.tile(way, width, height)
         return i * (-(-o // 4) + 2) + o + -(-self.work // (width * height)) + self.overhead
 
     def fixed_bytes(self, way: int, width: Any, height: Any) -> Any:
-        """Bytes of weights and tables."""
         i, o = self.tile(way, width, height)
         return 4 * i * o + -(-self.spread_bytes // (width * height))
 
     def held_bytes(self, pes: Any) -> Any:
-        """Bytes of samples."""
         return -(-self.samples_bytes // pes)
 
     def slow_cycles(self, width: int, height: int) -> int:
         """Cycles in a region, the better way round, one plain number at a time; NEVER if it does not fit."""
         held = self.held_bytes(width * height)
-        ways = [way for way in (0, 1) if self.fixed_bytes(way, width, height) + held <= self.room]
+        ways = [way for way in (0, 1) if self.fixed_bytes(way, width, height) + held <= self.room_bytes]
         return min((int(self.cycles(way, width, height)) for way in ways), default=NEVER)
 
 

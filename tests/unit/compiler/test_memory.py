@@ -1,5 +1,6 @@
 """Lives of activations and deltas, and recomputation: against a step executed op by op, all layers written out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,14 +17,14 @@ from cstool.compiler.memory import (
     recompute_options,
     statistics_width,
 )
-from cstool.compiler.program import Life, Program
+from cstool.compiler.program import Program
 from cstool.compiler.stream_memory import StreamMemory
 from cstool.ir import Graph, Initializer, Layout, Loss, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import FAMILY_NAMES, MEMORY_PASSES, compiled, every_family
 
 
-def backward_reads(op: Op, graph: Graph) -> list[str]:
+def read_of_others(op: Op, graph: Graph) -> list[str]:
     """What other ops made of all that an op's backward reads."""
     inputs = {tensor.name for tensor in graph.inputs}
     return [name for name in read_backward(op) if name not in inputs]
@@ -41,32 +42,33 @@ def two_repetitions(family: str) -> Graph:
 def test_lives_of_activations_against_a_step_executed_op_by_op(family):
     """Forward is moments 0 to n - 1 of all n ops, backward n to 2 n - 1: when is each first made, when last needed?"""
     graph = two_repetitions(family)
-    program = compiled(graph, MEMORY_PASSES)
-    ops = graph.ops
+    program, ops = compiled(graph, MEMORY_PASSES), graph.ops
     made: dict[str, int] = {}
     needed: dict[str, int] = {}
-    kernel_of = _kernel_of(program)
-    crossing: set[str] = {loss.name for loss in graph.losses}
+    kernel_of = {
+        segment.name_of(name, repetition): (segment.name_of(kernel.name, repetition), repetition)
+        for segment, kernels in zip(graph.segments, program.kernels, strict=True)
+        for repetition in range(segment.count)
+        for kernel in kernels
+        for name in kernel.ops
+    }
+    used: set[str] = {loss.name for loss in graph.losses}
     for now, op in enumerate(ops):
         for name in op.inputs:
             needed[name] = now
             if name in made and kernel_of[ops[made[name]].name] != kernel_of[op.name]:
-                crossing.add(name)
-        for name in op.outputs:
-            made[name] = needed[name] = now
-    kept = set()
-    for now, op in zip(range(len(ops), 2 * len(ops)), reversed(ops), strict=True):
-        for name in backward_reads(op, graph):
-            needed[name] = now
-            kept.add(name)
+                used.add(name)
+        made |= dict.fromkeys(op.outputs, now)
+        needed |= dict.fromkeys(op.outputs, now)
+    for now, op in enumerate(reversed(ops), start=len(ops)):
+        needed |= dict.fromkeys(read_of_others(op, graph), now)
+        used.update(read_of_others(op, graph))
     first = 0
     for segment, lives in zip(graph.segments, program.lives, strict=True):
-        n = len(segment.ops)
-        first += n * (segment.count - 1)
-        last = segment.count - 1
+        n, last = len(segment.ops), segment.count - 1
+        first += n * last
         found = {segment.name_of(life.name, last): life for life in lives if life.name in _tensors(segment)}
-        own = {segment.name_of(name, last) for name in _tensors(segment)}
-        assert set(found) == {name for name in own if name in crossing | kept}
+        assert set(found) == used & {segment.name_of(name, last) for name in _tensors(segment)}
         for name, life in found.items():
             assert life.start == made[name] - first
             if needed[name] < first + n:
@@ -77,32 +79,15 @@ def test_lives_of_activations_against_a_step_executed_op_by_op(family):
             else:
                 assert life.stop == n + needed[name] - (2 * len(ops) - first - n)
         first += n
+    for segment, kernels in zip(graph.segments, program.kernels, strict=True):
+        own = {op.name: op for op in segment.ops}
+        for kernel in kernels:
+            assert set(kernel.keeps) == {read for name in kernel.ops for read in read_of_others(own[name], graph)}
+            assert len(set(kernel.keeps)) == len(kernel.keeps)
 
 
 def _tensors(segment: Segment) -> set[str]:
     return {tensor.name for tensor in segment.tensors}
-
-
-def _kernel_of(program: Program) -> dict[str, tuple[str, int]]:
-    """Return which kernel of which repetition an op belongs to."""
-    return {
-        segment.name_of(name, repetition): (segment.name_of(kernel.name, repetition), repetition)
-        for segment, kernels in zip(program.graph.segments, program.kernels, strict=True)
-        for repetition in range(segment.count)
-        for kernel in kernels
-        for name in kernel.ops
-    }
-
-
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_kernels_keep_what_their_backward_reads(family):
-    graph = two_repetitions(family)
-    program = compiled(graph, MEMORY_PASSES)
-    for segment, kernels in zip(graph.segments, program.kernels, strict=True):
-        ops = {op.name: op for op in segment.ops}
-        for kernel in kernels:
-            assert set(kernel.keeps) == {read for name in kernel.ops for read in backward_reads(ops[name], graph)}
-            assert len(set(kernel.keeps)) == len(kernel.keeps)
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
@@ -115,76 +100,61 @@ def test_deltas_that_differ_never_share_memory(family):
     program = compiled(graph, MEMORY_PASSES)
     inputs = {tensor.name for tensor in graph.inputs}
     inputs |= {tensor.name for s in graph.segments for tensor in s.tensors if tensor.dtype == "int32"}
+    widths = {t.name: t.shape[-1] for s in graph.segments for t in s.tensors if t.shape}
     for segment, lives in zip(graph.segments, program.lives, strict=True):
         n = len(segment.ops)
-        widths = {t.name: t.shape[-1] for s in graph.segments for t in s.tensors if t.shape}
         deltas = tuple(life for life in lives if life.name.startswith("delta "))
         values = {life.name: frozenset({"of other segments"}) for life in lives if life.is_output}
-        for moment, op in zip(range(n, 2 * n), reversed(segment.ops), strict=True):
+        for moment, op in enumerate(reversed(segment.ops), start=n):
             assert op.kind is OpKind.SOFTMAX_LOSS or op.outputs[0] in values
             flowing = values.pop(op.outputs[0], frozenset())
             for index, name in enumerate(op.inputs):
                 if name not in inputs:
                     passed = flowing if op.kind is OpKind.RESIDUAL else frozenset({f"{op.name} {index}"})
                     values[name] = values.get(name, frozenset()) | passed
-            distinct = {value: _width(widths, name) for name, value in values.items()}
+            # Names of other repetitions: residual.{n} is residual.0.
+            distinct = {value: widths.get(name) or widths["residual.0"] for name, value in values.items()}
             after = min(moment + 1, 2 * n - 1)
             assert sum(distinct.values()) <= sum(life.width for life in live_at(deltas, after))
         assert set(values) <= {name for op in segment.ops for name in op.inputs} - _tensors(segment)
 
 
-def _width(widths: dict[str, int], name: str) -> int:
-    # Names of other repetitions: residual.{n} is residual.0.
-    return widths.get(name) or widths["residual.0"]
-
-
 def test_a_delta_for_the_segment_before_waits_until_this_one_is_through():
     """A segment that reads two activations of the one before: the delta of the one it reads last is done first."""
 
-    def op(kind: OpKind, name: str, inputs: tuple[str, ...], weights: tuple[str, ...] = ()) -> Op:
-        return Op(kind, name, inputs, (f"{name}.y",), weights)
+    def segment(*ops: tuple[OpKind, str, str, str]) -> Segment:
+        made = [
+            Op(kind, name, (*reads.split(),), (f"{name}.y",), (*words.split(),)) for kind, name, reads, words in ops
+        ]
+        tensors = [Tensor(f"{op.name}.y", (3,) if op.kind is OpKind.SOFTMAX_LOSS else (3, 8)) for op in made]
+        weights = [Weight(name, (8, 8), Initializer("constant")) for op in made for name in op.weights]
+        return Segment(tuple(made), tuple(tensors), tuple(weights))
 
-    def segment(*ops: Op) -> Segment:
-        tensors = tuple(Tensor(f"{op.name}.y", (3, 8) if op.kind is not OpKind.SOFTMAX_LOSS else (3,)) for op in ops)
-        names = [name for op in ops for name in op.weights]
-        return Segment(ops, tensors, tuple(Weight(name, (8, 8), Initializer("constant")) for name in names))
-
-    first = segment(
-        op(OpKind.EMBEDDING, "a", ("input_ids",), ("words",)), op(OpKind.EMBEDDING, "b", ("input_ids",), ("others",))
-    )
+    first = segment((OpKind.EMBEDDING, "a", "input_ids", "words"), (OpKind.EMBEDDING, "b", "input_ids", "others"))
     middle = segment(
-        op(OpKind.LINEAR, "c", ("a.y",), ("w",)),
-        op(OpKind.LINEAR, "d", ("b.y",), ("v",)),
-        op(OpKind.RESIDUAL, "e", ("d.y", "c.y")),
+        (OpKind.LINEAR, "c", "a.y", "w"), (OpKind.LINEAR, "d", "b.y", "v"), (OpKind.RESIDUAL, "e", "d.y c.y", "")
     )
-    last = segment(op(OpKind.SOFTMAX_LOSS, "loss", ("e.y", "labels", "mask"), ("head",)))
+    last = segment((OpKind.SOFTMAX_LOSS, "loss", "e.y labels mask", "head"))
     inputs = tuple(Tensor(name, (3,), "int32") for name in ("input_ids", "labels", "mask"))
     program = compiled(Graph("two", inputs, (first, middle, last), (Loss("loss.y"),)), MEMORY_PASSES)
-    deltas = {life.name: (life.start, life.stop) for life in program.lives[1] if life.name.startswith("delta")}
+    before, found = ({life.name: (life.start, life.stop) for life in lives} for lives in program.lives[:2])
     # Moments 3, 4, 5 are backward of e, d, c. Deltas of c and d are that of e.
+    deltas = {name: span for name, span in found.items() if name.startswith("delta")}
     assert deltas == {"delta e.y": (3, 5), "delta b.y": (4, 5), "delta a.y": (5, 5)}
-    assert {life.name: (life.start, life.stop) for life in program.lives[0]} == {
-        "a.y": (0, 2),
-        "b.y": (1, 2),
-        "delta a.y": (2, 3),
-        "delta b.y": (2, 2),
-    }
-
-
-NEVER = 10**9
+    assert before == {"a.y": (0, 2), "b.y": (1, 2), "delta a.y": (2, 3), "delta b.y": (2, 2)}
 
 
 @cache
-def runs(blocks: int, held: int, is_swept: bool = False) -> tuple[int, int]:
+def runs(blocks: int, held: int, is_swept: bool = False) -> tuple[float, int]:
     """Try all ways to run backward over blocks, of which the input of the first is held; return the fewest runs.
 
     And where it is cut: so many blocks run for the input of the next, from which backward begins; 0 where none is kept.
     Swept: they have just run forward, and could leave inputs at no cost; what follows them holds one more meanwhile.
     """
     if blocks == 1:
-        return (1 if held >= 1 + is_swept else NEVER), 0
+        return (1 if held >= 1 + is_swept else math.inf), 0
     if held < 2:
-        return NEVER, 0
+        return math.inf, 0
     ways = [(runs(blocks, held)[0], 0)] if is_swept else []
     for cut in range(1, blocks):
         again = 0 if is_swept else cut
@@ -192,11 +162,11 @@ def runs(blocks: int, held: int, is_swept: bool = False) -> tuple[int, int]:
     return min(ways)
 
 
-@pytest.mark.parametrize("blocks", range(2, 26))
-def test_as_few_blocks_run_again_as_can_be(blocks):
-    assert block_runs(blocks, blocks) == blocks
-    for held in range(2, blocks):
-        assert block_runs(blocks, held) == runs(blocks, held, True)[0]
+def test_as_few_blocks_run_again_as_can_be():
+    for blocks in range(2, 26):
+        assert block_runs(blocks, blocks) == blocks
+        for held in range(2, blocks):
+            assert block_runs(blocks, held) == runs(blocks, held, True)[0], (blocks, held)
 
 
 def test_each_level_of_recomputation_holds_fewer_inputs():
@@ -323,7 +293,7 @@ class Step:
     def backward_op(self, number: int, repetition: int, op: Op, parts: list[int]) -> None:
         segment = self.program.graph.segments[number]
         self.moments.append((number, 2 * len(segment.ops) - 1 - segment.ops.index(op)))
-        names = [*backward_reads(op, self.program.graph), *[f"statistics {op.name}"] * bool(statistics_width(op))]
+        names = [*read_of_others(op, self.program.graph), *[f"statistics {op.name}"] * bool(statistics_width(op))]
         self.need(segment, repetition, op, names, parts)
 
     def need(self, segment: Segment, repetition: int, op: Op, names: Sequence[str], parts: list[int]) -> None:
@@ -366,11 +336,9 @@ class Step:
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("family", [*FAMILIES])
 def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family, parts):
-    layers = 10
-    program = compiled(decoder(layers=layers, **FAMILIES[family]), MEMORY_PASSES)
-    works = kernel_works(program)
+    program = compiled(decoder(layers=10, **FAMILIES[family]), MEMORY_PASSES)
+    works, layout = kernel_works(program), Layout(1, 3, 2, 4, parts)
     blocks = sum(segment.count for segment in program.graph.segments[1:-1])
-    layout = Layout(1, 3, 2, 4, parts)
     for recompute in recompute_options(blocks)[parts > 1 :]:
         memory = StreamMemory(program, works, 3, recompute, in_parts=parts > 1)
         if parts > 1 and not memory.parted:
@@ -380,25 +348,20 @@ def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family, parts)
         step = Step(program, memory, layout)
         step.run(recompute)
         given = {}
+        beside = ("accumulators", *(tensor.name for tensor in program.graph.inputs))
         for need in memory.needs:
             ops = [op.name for op in program.graph.segments[need.segment].ops]
-            beside = ("accumulators", *(tensor.name for tensor in program.graph.inputs))
             account = [entry for entry in memory.account(need, layout) if "token" in entry.arithmetic]
             size = sum(entry.bytes for entry in account if entry.name not in beside)
-            for name in need.work.kernel.ops:
-                given[need.segment, ops.index(name)] = given[need.segment, 2 * len(ops) - 1 - ops.index(name)] = size
+            for at in map(ops.index, need.work.kernel.ops):
+                given[need.segment, at] = given[need.segment, 2 * len(ops) - 1 - at] = size
         taken = step.bytes_at()
-        over = [
-            (where, size, given[where]) for where, size in zip(step.moments, taken, strict=True) if size > given[where]
-        ]
+        over = [(at, size, given[at]) for at, size in zip(step.moments, taken, strict=True) if size > given[at]]
         assert not over
         # Blocks of a cut that is not the deepest hold fewer inputs than may be.
-        spare = 2 * recompute.levels * layout.tokens_per_pe * memory.tile_bytes(_residual(program))
+        residual = next(life for life in program.lives[1] if life.is_output)
+        spare = 2 * recompute.levels * layout.tokens_per_pe * memory.tile_bytes(residual)
         assert max(taken) <= max(given.values()) <= max(taken) + spare
-
-
-def _residual(program: Program) -> Life:
-    return next(life for life in program.lives[1] if life.is_output)
 
 
 @pytest.mark.parametrize("family", [*FAMILIES])

@@ -8,16 +8,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from cstool.compiler import compile_model
 from cstool.compiler.placement import NoPlacement, place
 from cstool.compiler.routing import Edge, NoColors, color_graph, route
 from cstool.ir import Region, Route
-from cstool.params import load_params
-from cstool.system import load_system
 from tests.examples import examples
 from tests.reference.check_routes import faults, lanes_of
+from tests.unit.compiler.programs import stock
 from tests.unit.compiler.stages import STAGES, MadeUp
-from tests.unit.compiler.test_placement import FC_MNIST, GPT_100M
+from tests.unit.compiler.test_placement import gpt_100m
 
 COLORS = range(10, 21)
 KERNEL_COLORS = {"inputs": 0, "partial sums": 9}
@@ -32,6 +30,16 @@ def floors(draw: st.DrawFn) -> tuple[tuple[Region, ...], int, int]:
         return place(stages, width, height).regions, width, height
     except NoPlacement:
         return place([MadeUp(work=500)], width, height).regions, width, height
+
+
+def route_legally(regions: Sequence[Region], routed: Sequence[Edge], size: tuple[int, int], cycles: int) -> None:
+    """Every edge gets a route with lanes enough, and the checker finds nothing; the same each time."""
+    routes = route(regions, routed, cycles, COLORS)
+    for edge, found in zip(routed, routes, strict=True):
+        assert (found.name, found.source, found.target, found.kind) == (edge.name, edge.source, edge.target, edge.kind)
+        assert (found.lanes - 1) * cycles < edge.wavelets <= found.lanes * cycles
+    assert faults(regions, routes, size, COLORS, KERNEL_COLORS) == []
+    assert route(regions, routed, cycles, COLORS) == routes
 
 
 @st.composite
@@ -59,29 +67,14 @@ def edges(draw: st.DrawFn, count: int, most_wavelets: int) -> list[Edge]:
     return found
 
 
-def assert_legal(
-    regions: Sequence[Region], routes: Sequence[Route], routed: Sequence[Edge], size: tuple[int, int], cycles: int
-) -> None:
-    """Every edge has a route with lanes enough, and the checker finds nothing."""
-    for edge, found in zip(routed, routes, strict=True):
-        assert (found.name, found.source, found.target, found.kind) == (edge.name, edge.source, edge.target, edge.kind)
-        assert (found.lanes - 1) * cycles < edge.wavelets <= found.lanes * cycles
-    assert faults(regions, routes, size, COLORS, KERNEL_COLORS) == []
-
-
 @examples(200)
 @given(data=st.data(), floor=floors())
 def test_routes_are_legal_or_colors_do_not_suffice(data, floor):
     regions, width, height = floor
-    routed = data.draw(edges(len(regions), 300))
     try:
-        routes = route(regions, routed, 100, COLORS)
+        route_legally(regions, data.draw(edges(len(regions), 300)), (width, height), 100)
     except NoColors as error:
         event(f"no colors: {str(error)[-20:]}")
-        return
-    event("routed")
-    assert_legal(regions, routes, routed, (width, height), 100)
-    assert route(regions, routed, 100, COLORS) == routes
 
 
 @examples()
@@ -89,17 +82,15 @@ def test_routes_are_legal_or_colors_do_not_suffice(data, floor):
 def test_narrow_edges_along_a_chain_always_have_colors(data, count, width, height):
     """As they come in models: each stage to the next and back, and residual connections over three of them."""
     regions = place([MadeUp(work=data.draw(st.integers(500, 5_000))) for _ in range(count)], width, height).regions
-    routed = [Edge(f"{n}", n, n + 1, "activation", 1) for n in range(count - 1)]
-    routed += [Edge(f"{n}", n + 1, n, "delta", 1) for n in range(count - 1)]
-    routed += [Edge(f"residual {n}", n, n + 3, "activation", 1) for n in range(0, count - 3, 2)]
-    routed += [Edge(f"residual {n}", n + 3, n, "delta", 1) for n in range(0, count - 3, 2)]
-    routed.append(Edge("x", -1, 0, "input", 1))
-    assert_legal(regions, route(regions, routed, 1, COLORS), routed, (width, height), 1)
+    pairs = [(n, n + 1) for n in range(count - 1)] + [(n, n + 3) for n in range(0, count - 3, 2)]
+    routed = [Edge(f"{a} to {b}", a, b, "activation", 1) for a, b in pairs]
+    routed += [Edge(f"{b} to {a}", b, a, "delta", 1) for a, b in pairs]
+    route_legally(regions, [*routed, Edge("x", -1, 0, "input", 1)], (width, height), 1)
 
 
-@pytest.mark.parametrize("path", [FC_MNIST, GPT_100M], ids=lambda path: path.stem)
-def test_routes_of_real_models_are_legal(path):
-    plan = compile_model(load_params(path), load_system("cs2"), execution_mode="pipelined").pipelined
+@pytest.mark.parametrize("make", [lambda: stock("fc_mnist", execution_mode="pipelined"), gpt_100m])
+def test_routes_of_real_models_are_legal(make):
+    plan = make().pipelined
     regions = [stage.region for stage in plan.stages]
     size = plan.replica_width, plan.replica_height
     colors = [color for color in range(21) if color not in plan.kernel_colors.values()]
@@ -112,42 +103,27 @@ SQUARES = (Region(0, 0, 5, 5), Region(5, 0, 5, 5), Region(5, 5, 5, 5), Region(0,
 
 
 def one(source: int, target: int, wavelets: int = 1, kind: str = "activation") -> Edge:
-    """An edge."""
     return Edge(f"{source} to {target}", source, target, kind, wavelets)
 
 
-def test_neighbours_are_connected_across_their_border():
+def test_neighbours_are_connected_across_their_border_opposite_corners_with_one_bend_inputs_from_the_west():
     (east, west, south) = route(SQUARES, [one(0, 1, 2), one(1, 0), one(1, 2)], 1, COLORS)
     assert east == Route("0 to 1", 0, 1, "activation", 10, 2, east.path)
     for found, (start, end) in zip((east, west), ((4, 5), (5, 4)), strict=True):
         assert [x for x, _ in found.path] == [start, end]
         assert len({y for _, y in found.path}) == 1
     assert [y for _, y in south.path] == [4, 5]
-
-
-def test_opposite_corners_are_connected_with_one_bend():
-    (found,) = route(SQUARES, [one(0, 2)], 1, COLORS)
-    assert len(found.path) == 3
-    assert faults(SQUARES, [found], (10, 10), COLORS, {}) == []
-
-
-def test_inputs_come_from_the_west_edge():
+    (corner,) = route(SQUARES, [one(0, 2)], 1, COLORS)
+    assert (len(corner.path), faults(SQUARES, [corner], (10, 10), COLORS, {})) == (3, [])
     found = route(SQUARES, [one(-1, 0, kind="input"), one(-1, 1, kind="input")], 1, COLORS)
     assert [(route.path[0][0], route.path[-1][0]) for route in found] == [(0, 0), (0, 5)]
     assert [len(route.path) for route in found] == [1, 2]
-
-
-def test_inputs_of_more_lanes_than_the_first_region_has_rows_come_from_above_or_below():
+    # Of more lanes than the first region has rows they come from above or below.
     low = (Region(0, 0, 20, 2), Region(0, 2, 20, 8))
-    (found,) = route(low, [one(-1, 0, 5, kind="input")], 1, COLORS)
-    assert (found.lanes, len(found.path)) == (5, 3)
-    assert faults(low, [found], (20, 10), COLORS, {}) == []
-
-
-def test_a_bundle_wider_than_a_border_is_an_error():
-    with pytest.raises(NoColors) as error:
+    (wide,) = route(low, [one(-1, 0, 5, kind="input")], 1, COLORS)
+    assert (wide.lanes, len(wide.path), faults(low, [wide], (20, 10), COLORS, {})) == (5, 3, [])
+    with pytest.raises(NoColors, match="^0 to 1 takes 6 lanes, more than its regions have PEs side by side$"):
         route(SQUARES[:2], [one(0, 1, 6)], 1, COLORS)
-    assert str(error.value) == "0 to 1 takes 6 lanes, more than its regions have PEs side by side"
 
 
 def test_routes_that_all_meet_need_a_color_each():
@@ -160,7 +136,6 @@ def test_routes_that_all_meet_need_a_color_each():
 
 
 def graph(count: int, *pairs: tuple[int, int]) -> list[set[int]]:
-    """Neighbours from pairs."""
     found: list[set[int]] = [set() for _ in range(count)]
     for a, b in pairs:
         found[a].add(b)
@@ -168,15 +143,17 @@ def graph(count: int, *pairs: tuple[int, int]) -> list[set[int]]:
     return found
 
 
-PETERSEN = [(n, (n + 1) % 5) for n in range(5)] + [(n, n + 5) for n in range(5)]
-PETERSEN += [(n + 5, (n + 2) % 5 + 5) for n in range(5)]
+def ring(count: int, step: int = 1, first: int = 0) -> list[tuple[int, int]]:
+    return [(first + n, first + (n + step) % count) for n in range(count)]
+
+
 KNOWN = {
     "nothing": (graph(0), 0),
     "no edges": (graph(4), 1),
-    "an odd ring": (graph(7, *((n, (n + 1) % 7) for n in range(7))), 3),
+    "an odd ring": (graph(7, *ring(7)), 3),
     "all with all": (graph(5, *((a, b) for a in range(5) for b in range(a))), 5),
-    "a wheel of 5": (graph(6, *((n, (n + 1) % 5) for n in range(5)), *((5, n) for n in range(5))), 4),
-    "Petersen's": (graph(10, *PETERSEN), 3),
+    "a wheel of 5": (graph(6, *ring(5), *((5, n) for n in range(5))), 4),
+    "Petersen's": (graph(10, *ring(5), *((n, n + 5) for n in range(5)), *ring(5, 2, 5)), 3),
 }
 
 
