@@ -202,7 +202,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "checkpoints": "run/test_checkpoints",
         "evaluate": "run/test_evaluate",
         "patience": "run/test_patience",
-        "report/time_split": "run/test_time_split run/test_rates",
+        "report/time_split": "run/test_time_split",
         "scores": "run/test_scores",
         "stopping": "run/test_stopping",
         "train": "run/test_train",

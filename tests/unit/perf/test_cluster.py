@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,8 +52,7 @@ AB = Schedule((Section((A, B)),), CLUSTER)
 
 def spans(found: StepSimulation, name: str, resource: str) -> list[tuple[float, float]]:
     """Return when the tasks of a name ran on a resource."""
-    tasks = zip(found.simulation.names, found.simulation.resources, strict=True)
-    return [found.timeline.span(task) for task, each in enumerate(tasks) if each == (name, resource)]
+    return [found.timeline.span(task) for task in tasks(found, name, resource)]
 
 
 def test_two_ops_by_hand():
@@ -90,7 +90,7 @@ def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_or
     assert spans(found, "a forward", COMPUTE)[1][0] < spans(found, "c forward", COMPUTE)[1][0]
 
 
-def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once():
+def test_sums_of_micro_batches_and_of_parts_are_added_in_memoryx_and_updated_once():
     found = simulate(replace(AB, micro_batches=3), steps=1)
     assert len(spans(found, "a gradient", COMPUTE)) == 3
     # The first is written, the second read and written, each as late as it can be; the third is updated as it arrives.
@@ -98,34 +98,25 @@ def test_sums_of_micro_batches_are_added_in_memoryx_and_updated_once():
     assert [end - start for start, end in sums] == [0.5, 1.0]
     assert [end for _, end in sums] == [end for _, end in spans(found, "a gradient", REDUCE)[:2]]
     assert len(spans(found, "a update", MEMORY)) == 1
-
-
-def test_sums_of_parts_of_a_sample_are_added_in_memoryx_and_updated_once():
-    """As those of as many micro-batches: of three of 2 bytes one is written, one read and written, 4 bytes a second."""
-    parted = replace(A, weight_bytes=6, gradient_bytes=6, parts=3)
-    found = simulate(Schedule((Section((parted, B)),), CLUSTER), steps=1)
+    # As those of as many micro-batches: of three of 2 bytes one is written, one read and written, 4 bytes a second.
+    parted = Schedule((Section((replace(A, weight_bytes=6, gradient_bytes=6, parts=3), B)),), CLUSTER)
+    found = simulate(parted, steps=1)
     assert len(spans(found, "a gradient", COMPUTE)) == 1
     [(start, end)] = spans(found, "a gradient", MEMORY)
     # It begins when it and the update, 4.5 s of work, can still end with the sums, and waits for the last of them.
     assert start == spans(found, "a gradient", REDUCE)[0][1] - 4.5
-    assert (end - start, found.moved_bytes[_task(found, "a gradient", MEMORY)]) == (4.5, 6)
+    [task], [update] = (tasks(found, f"a {what}", MEMORY) for what in ("gradient", "update"))
+    assert (end - start, found.moved_bytes[task]) == (4.5, 6)
     # Since it waited, the update reads the sum beside the weight: 12 bytes with what is written.
-    update = _task(found, "a update", MEMORY)
     assert found.simulation.durations[update] == 3.0
-    twice = simulate(Schedule((Section((parted, B)),), CLUSTER, micro_batches=2), steps=1)
-    moved = [twice.moved_bytes[task] for task in _tasks(twice, "a gradient", MEMORY)]
+    twice = simulate(replace(parted, micro_batches=2), steps=1)
     # All three of the first are written, two of them onto what is read; so are two of the second, the third is used.
-    assert moved == [10, 8]
+    assert [twice.moved_bytes[task] for task in tasks(twice, "a gradient", MEMORY)] == [10, 8]
 
 
-def _tasks(found: StepSimulation, name: str, resource: str) -> list[int]:
-    tasks = zip(found.simulation.names, found.simulation.resources, strict=True)
-    return [task for task, each in enumerate(tasks) if each == (name, resource)]
-
-
-def _task(found: StepSimulation, name: str, resource: str) -> int:
-    (task,) = _tasks(found, name, resource)
-    return task
+def tasks(found: StepSimulation, name: str, resource: str) -> list[int]:
+    named = zip(found.simulation.names, found.simulation.resources, strict=True)
+    return [task for task, each in enumerate(named) if each == (name, resource)]
 
 
 def test_what_is_recomputed_streams_once_more():
@@ -146,7 +137,7 @@ def test_buffers_let_the_next_stream_begin_earlier():
 FED = replace(AB, feed=Feed(workers_s=20.0, servers_s=2.0, step_s=3.0), input_bytes=1)
 
 
-def test_a_step_that_waits_for_its_input_worker_by_hand():
+def test_a_step_that_waits_for_its_input_worker_or_the_coordinator_by_hand():
     """The step of a and b takes 13 s; their batch takes a worker 20 s, a server 2 s, and a link 1 s.
 
     The link carries what the server passes on, so the first batch is there at 22, and a computes from then on. The
@@ -160,42 +151,34 @@ def test_a_step_that_waits_for_its_input_worker_by_hand():
     assert spans(found, "step", COORDINATOR) == [(0.0, 3.0), (20.0, 23.0), (40.0, 43.0)]
     assert [start for start, _ in spans(found, "a forward", COMPUTE)] == [22.0, 42.0, 62.0]
     assert found.step_s == 20.0
-    step = step_of(FED)
+    step, unfed = step_of(FED), step_of(replace(FED, feed=None))
     assert (step.seconds, step.bound) == (20.0, WORKERS)
-    unfed = step_of(replace(FED, feed=None))
     assert step.spent_s == {**unfed.spent_s, WORKERS: 20.0 - unfed.seconds}
-
-
-def test_a_step_that_waits_for_the_coordinator_by_hand():
-    found = simulate(replace(FED, feed=Feed(1.0, 1.0, 30.0)), steps=3)
+    assert (step.busy_s[WORKERS], step.busy_s[SERVERS], step.busy_s[COORDINATOR]) == (20.0, 2.0, 3.0)
+    assert not set(HOSTS) & set(unfed.busy_s)
+    # Hosts that keep up cost nothing.
+    assert step_of(replace(FED, feed=Feed(6.0, 2.0, 3.0))).spent_s == unfed.spent_s
+    slow = replace(FED, feed=Feed(1.0, 1.0, 30.0))
+    found = simulate(slow, steps=3)
     assert spans(found, "step", COORDINATOR) == [(0.0, 30.0), (30.0, 60.0), (60.0, 90.0)]
-    assert found.step_s == 30.0
-    assert step_of(replace(FED, feed=Feed(1.0, 1.0, 30.0))).bound == COORDINATOR
+    assert (found.step_s, step_of(slow).bound) == (30.0, COORDINATOR)
 
 
 def test_updates_that_wait_for_a_norm_wait_for_the_coordinator_by_hand():
     """The norm is there 7 s after the last sum is stored; the first update waits for it, the next forward for that."""
-    two = Schedule((Section((A, replace(A, name="c"))),), replace(CLUSTER, waits_for_norm=True))
-    slow = replace(two, cluster=replace(two.cluster, norm_s=7.0))
-    found = simulate(slow, steps=2)
+
+    def two(**changes: Any) -> Schedule:
+        return Schedule((Section((A, replace(A, name="c"))),), replace(CLUSTER, **changes))
+
+    slow = two(waits_for_norm=True, norm_s=7.0)
+    found, step = simulate(slow, steps=2), step_of(slow)
     stored = max(spans(found, f"{name} gradient", MEMORY)[0][1] for name in "ac")
     assert spans(found, "norm", NORM)[0] == (stored, stored + 7.0)
     assert spans(found, "a update", MEMORY)[0][0] == stored + 7.0
-    assert step_of(slow).seconds == step_of(two).seconds + 7.0
-    assert step_of(slow).spent_s[NORM] == step_of(slow).busy_s[NORM] == 7.0
+    assert step.seconds == step_of(two(waits_for_norm=True)).seconds + 7.0
+    assert step.spent_s[NORM] == step.busy_s[NORM] == 7.0
     # Updates that wait for no norm do not wait for the coordinator.
-    assert (
-        step_of(replace(slow, cluster=replace(slow.cluster, waits_for_norm=False))).seconds
-        == step_of(replace(two, cluster=CLUSTER)).seconds
-    )
-
-
-def test_hosts_that_keep_up_cost_nothing_and_are_shown_at_work():
-    step, unfed = step_of(replace(FED, feed=Feed(6.0, 2.0, 3.0))), step_of(replace(FED, feed=None))
-    assert step.seconds == unfed.seconds > 6.0
-    assert step.spent_s == unfed.spent_s
-    assert (step.busy_s[WORKERS], step.busy_s[SERVERS], step.busy_s[COORDINATOR]) == (6.0, 2.0, 3.0)
-    assert not set(HOSTS) & set(unfed.busy_s)
+    assert step_of(two(norm_s=7.0)).seconds == step_of(two()).seconds
 
 
 def test_the_slowest_system_computes_longer_by_hand():
@@ -218,10 +201,9 @@ def test_the_slowest_system_computes_longer_by_hand():
 
 def test_sums_are_made_no_faster_than_a_node_adds():
     """a's gradient of 2 bytes is reduced from 11 to 13 at a byte a second; at half of that it is through at 15."""
-    found = simulate(replace(AB, cluster=replace(CLUSTER, reduce_bytes_per_s=0.5)), steps=1)
-    assert spans(found, "a gradient", REDUCE) == [(11.0, 15.0)]
-    found = simulate(replace(AB, cluster=replace(CLUSTER, reduce_bytes_per_s=9.0)), steps=1)
-    assert spans(found, "a gradient", REDUCE) == [(11.0, 13.0)]
+    for rate, end in ((0.5, 15.0), (9.0, 13.0)):
+        found = simulate(replace(AB, cluster=replace(CLUSTER, reduce_bytes_per_s=rate)), steps=1)
+        assert spans(found, "a gradient", REDUCE) == [(11.0, end)]
 
 
 SECONDS = st.floats(0.01, 5.0)
@@ -251,16 +233,10 @@ def steps(draw: st.DrawFn, layers: int = 4, micro_batches: int = 3) -> Schedule:
         )
         for number in range(draw(st.integers(1, 3)))
     )
-    rates = [draw(st.floats(0.5, 50.0)) for _ in range(3)]
+    rates, sizes = st.floats(0.5, 50.0), st.integers(0, 2)
+    of_cluster = (rates, st.floats(0, 0.5), rates, rates, st.floats(0, 1), st.integers(0, 5), sizes, st.booleans())
     cluster = Cluster(
-        rates[0],
-        draw(st.floats(0, 0.5)),
-        rates[1],
-        rates[2],
-        draw(st.floats(0, 1)),
-        draw(st.integers(0, 5)),
-        draw(st.integers(0, 2)),
-        draw(st.booleans()),
+        *map(draw, of_cluster),
         straggle=draw(st.sampled_from([0.0, 0.05])),
         reduce_bytes_per_s=draw(st.sampled_from([None, 1.0])),
         norm_s=draw(st.sampled_from([0.0, 2.0])),
@@ -292,11 +268,9 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
 @examples(50)
 def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
     """The first as it is; the others by an estimate, no shorter than what is computed in them."""
+    names = ("forward_s", "delta_s", "gradient_s")
     lanes = [
-        [
-            tuple(np.array([each, times * each]) for each in (op.forward_s, op.delta_s, op.gradient_s))
-            for op in section.ops
-        ]
+        [tuple(np.array([getattr(op, name), times * getattr(op, name)]) for name in names) for op in section.ops]
         for section in schedule.sections
     ]
     found = np.broadcast_to(seconds_of_lanes(schedule, lanes), 2)
@@ -305,19 +279,10 @@ def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
     if layers <= LAYERS_OF_LANES and schedule.micro_batches <= EXACT_MICRO_BATCHES:
         assert found[0] == pytest.approx(simulate(unfed, STEPS_OF_LANES).step_s)
     scaled = [
-        replace(
-            section,
-            ops=tuple(
-                replace(
-                    op, forward_s=times * op.forward_s, delta_s=times * op.delta_s, gradient_s=times * op.gradient_s
-                )
-                for op in section.ops
-            ),
-        )
+        replace(section, ops=tuple(replace(op, **{n: times * getattr(op, n) for n in names}) for op in section.ops))
         for section in unfed.sections
     ]
-    busiest = busy_of(replace(unfed, sections=tuple(scaled)))[COMPUTE]
-    assert found[1] >= busiest * (1 - 1e-9)
+    assert found[1] >= busy_of(replace(unfed, sections=tuple(scaled)))[COMPUTE] * (1 - 1e-9)
 
 
 @given(steps(), FEEDS)

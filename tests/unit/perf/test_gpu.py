@@ -1,5 +1,6 @@
 """Steps on GPUs: times by hand, a pipeline beside its schedule, memory beside the paper's, files that are wrong."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cstool
 from cstool.errors import ParamsError
 from cstool.perf.gpu import GpuModel, Split, best_split, load_gpu, split_step
 from cstool.perf.gpu.layer import head_s, kept_bytes, layer_times
@@ -17,14 +19,11 @@ GPT3 = GpuModel(12288, 96, 96, 12288, 49152, False, 51200, 2048, 174_600_000_000
 SMALL = GpuModel(1024, 24, 16, 1024, 4096, False, 50000, 1024, 350_000_000)
 
 
-def test_a_product_takes_its_operations_and_its_bytes():
+def test_a_product_takes_its_operations_and_its_bytes_and_an_all_reduce_two_halves_of_a_ring():
     """128 GFLOP at 95 % of 312 TFLOP/s are 431.8 us; 100 MB at 90 % of 2,039 GB/s 54.5 us."""
     assert A100.product_s(128e9, 100e6) == pytest.approx(128e9 / (0.95 * 312e12) + 100e6 / (0.9 * 2039e9))
     assert A100.product_s(128e9, 100e6) == pytest.approx(486.3e-6, rel=1e-3)
-
-
-def test_an_all_reduce_sends_twice_what_a_ring_has_for_one_of_its_halves():
-    """Of 16 MB over 8 GPUs that are 2 x 14 MB, at 180 GB/s."""
+    # Of 16 MB over 8 GPUs 2 x 14 MB are sent, at 180 GB/s.
     assert A100.near.allreduce_s(16e6, 8) == pytest.approx(2 * 14e6 / 180e9 + 1e-6)
     assert A100.near.allreduce_s(16e6, 1) == 0
 
@@ -66,28 +65,18 @@ def test_activations_are_those_of_the_paper():
     assert kept_bytes(GPT3, 1, 8, "all", False) == pytest.approx(16 * elements)
 
 
-def test_interleaved_stages_keep_more_and_wait_less():
-    whole, parts = Split(8, 8, 1, 1, 1), Split(8, 8, 1, 1, 3)
-    assert memory_bytes(GPT3, 64, parts) > memory_bytes(GPT3, 64, whole)
-    assert split_step(A100, GPT3, 64, parts).step_s < split_step(A100, GPT3, 64, whole).step_s
-
-
-def test_nothing_is_faster_than_the_tensor_cores():
-    for split in list(splits(A100, GPT3, 64, 64))[::7]:
-        step = split_step(A100, GPT3, 64, split)
-        assert step.step_s * 64 * A100.flops > 64 * GPT3.sample_flops()
-
-
 @given(
     st.sampled_from(["flops", "vector_flops", "memory_bytes_per_s"]),
     st.floats(1, 10),
     st.sampled_from(list(splits(A100, GPT3, 64, 64))),
 )
-def test_faster_parts_are_never_slower(part, factor, split):
+def test_faster_parts_are_never_slower_and_nothing_is_faster_than_the_tensor_cores(part, factor, split):
+    step_s = split_step(A100, GPT3, 64, split).step_s
+    assert step_s * 64 * A100.flops > 64 * GPT3.sample_flops()
     faster = replace(A100, **{part: factor * getattr(A100, part)})
-    assert split_step(faster, GPT3, 64, split).step_s <= split_step(A100, GPT3, 64, split).step_s * (1 + 1e-12)
     links = replace(A100, near=replace(A100.near, bytes_per_s=factor * A100.near.bytes_per_s))
-    assert split_step(links, GPT3, 64, split).step_s <= split_step(A100, GPT3, 64, split).step_s * (1 + 1e-12)
+    for gpu in (faster, links):
+        assert split_step(gpu, GPT3, 64, split).step_s <= step_s * (1 + 1e-12)
 
 
 def test_the_best_split_fits_and_is_the_fastest_of_those_that_do():
@@ -100,12 +89,6 @@ def test_the_best_split_fits_and_is_the_fastest_of_those_that_do():
     assert best_split(A100, GPT3, 8, 8) is None
 
 
-def test_more_samples_and_more_tensors():
-    one, two = layer_times(A100, GPT3, 1, 8), layer_times(A100, GPT3, 2, 8)
-    assert two.forward > 1.5 * one.forward
-    assert layer_times(A100, GPT3, 1, 1).talk == 0
-
-
 def test_sequences_that_are_not_shared():
     """Sums of two products are all-reduced forward, and two backward; norms and residuals are computed by each GPU."""
     shared, whole = (layer_times(A100, GPT3, 1, 8, shares) for shares in (True, False))
@@ -114,14 +97,26 @@ def test_sequences_that_are_not_shared():
     assert whole.forward > shared.forward
     assert whole.backward > shared.backward
     assert whole.attention == shared.attention
-    assert layer_times(A100, GPT3, 1, 1, False) == layer_times(A100, GPT3, 1, 1, True)
+    alone = layer_times(A100, GPT3, 1, 1, True)
+    assert layer_times(A100, GPT3, 1, 1, False) == alone
+    assert alone.talk == 0
+    assert layer_times(A100, GPT3, 2, 8).forward > 1.5 * shared.forward
     assert head_s(A100, GPT3, 1, 8) < head_s(A100, GPT3, 1, 1)
+    # Interleaved stages keep more and wait less.
+    one, parts = Split(8, 8, 1, 1, 1), Split(8, 8, 1, 1, 3)
+    assert memory_bytes(GPT3, 64, parts) > memory_bytes(GPT3, 64, one)
+    assert split_step(A100, GPT3, 64, parts).step_s < split_step(A100, GPT3, 64, one).step_s
 
 
 def test_a_file_of_ones_own_starts_from_a_known_gpu(tmp_path: Path):
     file = tmp_path / "half.yaml"
     file.write_text('extends: a100\nflops:\n  value: 156e12\n  status: C\n  source: "half as fast"\n')
     assert load_gpu(str(file)) == replace(A100, name="half", flops=156e12)
+    with pytest.raises(ParamsError, match="a101: is not a known GPU"):
+        load_gpu("a101")
+
+
+LINKLESS = (Path(cstool.__file__).parent / "perf/gpu/systems/a100.yaml").read_text().partition("links:")[0]
 
 
 @pytest.mark.parametrize(
@@ -133,24 +128,11 @@ def test_a_file_of_ones_own_starts_from_a_known_gpu(tmp_path: Path):
             'extends: a100\nmemory_efficiency:\n  value: [[1, 0.5], [2, 0.9]]\n  status: C\n  source: "x"\n',
             "wrong.yaml:3: memory_efficiency.value must have sizes that descend to 0, got [1.0, 2.0]",
         ),
+        (LINKLESS, "wrong.yaml:4: links is missing"),
     ],
 )
 def test_a_file_that_is_wrong_is_told_with_its_line(tmp_path: Path, text, message):
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
-    with pytest.raises(ParamsError) as caught:
+    with pytest.raises(ParamsError, match=re.escape(f"{tmp_path}/{message}")):
         load_gpu(str(file))
-    assert str(caught.value) == f"{tmp_path}/{message}"
-
-
-def test_a_file_without_links_says_what_is_missing(tmp_path: Path):
-    source = (Path(__file__).parents[3] / "cstool" / "perf" / "gpu" / "systems" / "a100.yaml").read_text()
-    file = tmp_path / "linkless.yaml"
-    file.write_text(source[: source.index("links:")])
-    with pytest.raises(ParamsError, match="linkless.yaml:4: links is missing"):
-        load_gpu(str(file))
-
-
-def test_a_gpu_that_is_not_known():
-    with pytest.raises(ParamsError, match="a101: is not a known GPU"):
-        load_gpu("a101")

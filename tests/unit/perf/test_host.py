@@ -1,14 +1,14 @@
 """This host as a system: costs fitted to measurements, and a step put together from them."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import OpKind
+from cstool.ir import Graph, Op, OpKind
 from cstool.models.statistics import count_statistics
 from cstool.perf.host import (
     PASSES,
@@ -80,34 +80,42 @@ def test_the_work_of_a_model_is_that_of_its_statistics():
     assert sum(work.flops for work in works["backward"]) > 3 * flops.backward
 
 
-def test_logits_that_are_kept_are_a_product_less():
+def op_of(graph: Graph, kind: OpKind) -> Op:
+    return [op for op in graph.ops if op.kind is kind][-1]
+
+
+def test_logits_that_are_kept_are_a_product_less_and_sparse_weights_so_much_less_of_another_kind():
     graph = decoder(layers=2)
-    op = next(op for op in graph.ops if op.kind is OpKind.SOFTMAX_LOSS)
-    again, kept = (work_on_host(op, shapes_on_host(graph), 3, "backward", keeps=keeps) for keeps in (False, True))
+    op, shapes = op_of(graph, OpKind.SOFTMAX_LOSS), shapes_on_host(graph)
+    again, kept = (work_on_host(op, shapes, 3, "backward", keeps=keeps) for keeps in (False, True))
     assert again.flops == 1.5 * kept.flops
     steps = [predict_step(graph, RATES, replace(SETUP, keeps=keeps)) for keeps in (False, True)]
     assert steps[1].backward_s < steps[0].backward_s
     assert steps[1].forward_s == steps[0].forward_s
-
-
-def test_a_sparse_weight_is_so_much_less_work_of_another_kind():
-    graph = fc_mnist()
-    op = next(op for op in graph.ops if op.kind is OpKind.LINEAR)
-    shapes = shapes_on_host(graph)
-    dense, sparse = (work_on_host(op, shapes, 4, "backward", density=density) for density in (1.0, 0.25))
-    assert sparse.flops == dense.flops / 4
-    assert sparse.activation_bytes == dense.activation_bytes
+    for width, counts in ((512, False), (2048, True)):
+        graph = fc_mnist(width, width)
+        op, shapes = op_of(graph, OpKind.LINEAR), shapes_on_host(graph)
+        dense, sparse = (work_on_host(op, shapes, 4, "backward", density=density) for density in (1.0, 0.25))
+        assert (sparse.flops, sparse.activation_bytes) == (dense.flops / 4, dense.activation_bytes)
+        # Of a matrix only what no cache holds counts.
+        forward = work_on_host(op, shapes, 4, "forward")
+        assert forward.weight_bytes == (4 * width * width if counts else 0)
+        assert dense.weight_bytes == 2 * forward.weight_bytes
     assert (kind_of(op, 1.0), kind_of(op, 0.25)) == ("linear", "sparse")
+
+
+def costing(**cost: float) -> HostRates:
+    """Rates of a host on which nothing takes time but what is given of each call, and the loop."""
+    of_call = replace(Cost(*[0.0] * 6), **cost)
+    return replace(RATES, costs=dict.fromkeys(COSTS, of_call), update_s={"Adam": 0.0})
 
 
 def test_a_step_of_calls_alone_by_hand():
     """Each lane has two grains, so two calls of each op and pass; updates share the cores with the lanes."""
     graph = fc_mnist()
-    calls = {name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for name in COSTS}
-    found = predict_step(graph, replace(RATES, costs=calls), SETUP)
+    found = predict_step(graph, replace(costing(call_s=CALL_S), update_s=RATES.update_s), SETUP)
     ops = len(graph.ops)
-    assert found.forward_s == pytest.approx(2 * ops * CALL_S)
-    assert found.backward_s == pytest.approx(2 * ops * CALL_S)
+    assert (found.forward_s, found.backward_s) == pytest.approx((2 * ops * CALL_S, 2 * ops * CALL_S))
     updates = graph.parameter_count * 3e-9 / 2
     assert found.step_s == pytest.approx(4 * ops * CALL_S + updates + 1e-4, rel=0.05)
     assert found.rest_s == pytest.approx(found.step_s - found.forward_s - found.backward_s)
@@ -118,17 +126,13 @@ def test_a_barrier_has_all_waves_but_the_last_go_forward_twice_by_hand():
 
     The loss is beyond the barrier: one call each way for the whole batch, on top of what the lanes take.
     """
-    graph = dpr()
+    graph, rates = dpr(), costing(call_s=CALL_S)
     before = len(graph.ops) - 1
-    rates = replace(RATES, update_s={"Adam": 0.0})
-    rates = replace(rates, costs={name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for name in COSTS})
     for waves, forward in ((1, 2), (2, 3), (4, 3.5)):
         found = predict_step(graph, rates, replace(SETUP, waves=waves))
-        assert found.forward_s == pytest.approx(forward * before * CALL_S)
-        assert found.backward_s == pytest.approx(2 * before * CALL_S)
-        assert found.rest_s == pytest.approx(2 * CALL_S + 1e-4)
-    elsewhere = predict_step(graph, rates, replace(SETUP, met_grains=0))
-    assert elsewhere.rest_s == pytest.approx(1e-4)
+        expected = forward * before * CALL_S, 2 * before * CALL_S, 2 * CALL_S + 1e-4
+        assert (found.forward_s, found.backward_s, found.rest_s) == pytest.approx(expected)
+    assert predict_step(graph, rates, replace(SETUP, met_grains=0)).rest_s == pytest.approx(1e-4)
     # Two vector operations for each of 8 + 2 x 8 numbers of a sample, and reading and writing its 3 x 8 + 2.
     work = replace(rates, costs={name: Cost(0.0, 0.0, 0.0, 1.0, 0.0, 0.0) for name in COSTS}, step_s=0.0)
     met, alone = (predict_step(graph, work, replace(SETUP, met_grains=grains)).rest_s for grains in (12, 0))
@@ -137,12 +141,11 @@ def test_a_barrier_has_all_waves_but_the_last_go_forward_twice_by_hand():
 
 def test_each_wave_reads_a_file_once_more():
     """Weights alone, at 4 bytes a second: once each way, in two waves twice; before a barrier three times forward."""
-    slow = replace(RATES, costs={name: Cost(*[0.0] * 6) for name in COSTS}, update_s={"Adam": 0.0}, step_s=0.0)
-    slow = replace(slow, cached_bytes_per_s=4.0)
-    for graph, (once, twice) in ((fc_mnist(), (2, 4)), (dpr(use_biencoder=True), (2, 5))):
+    slow = replace(costing(), step_s=0.0, cached_bytes_per_s=4.0)
+    for graph, more in ((fc_mnist(), 2), (dpr(use_biencoder=True), 3)):
         setups = [replace(SETUP, memoryx_in_file=True, optimizer_states=0, waves=waves) for waves in (1, 2)]
-        took = [predict_step(graph, slow, setup).step_s for setup in setups]
-        assert took[1] - took[0] == pytest.approx((twice - once) * graph.parameter_count, rel=1e-6)
+        once, twice = (predict_step(graph, slow, setup).step_s for setup in setups)
+        assert twice - once == pytest.approx(more * graph.parameter_count, rel=1e-6)
 
 
 def test_more_lanes_take_less_and_more_grains_more():
@@ -184,20 +187,10 @@ def test_a_file_is_as_slow_as_what_it_is_on():
     assert held[0] > held[1] > held[2]
 
 
-def test_of_a_matrix_only_what_no_cache_holds_counts():
-    for width, counts in ((512, False), (2048, True)):
-        graph = fc_mnist(width, width)
-        op = [op for op in graph.ops if op.kind is OpKind.LINEAR][1]
-        shapes = shapes_on_host(graph)
-        forward, backward = (work_on_host(op, shapes, 4, direction) for direction in PASSES)
-        assert forward.weight_bytes == (4 * width * width if counts else 0)
-        assert backward.weight_bytes == 2 * forward.weight_bytes
-
-
 def test_several_lanes_share_an_interpreter_and_wait_for_each_other():
     graph = fc_mnist()
-    shared = {name: Cost(0.0, CALL_S, 0.0, 0.0, 0.0, 0.0) for name in COSTS}
-    rates = replace(RATES, costs=shared, update_s={"Adam": 0.0}, step_s=1.0, stage_s=0.1, uneven=0.5)
+    names = [field.name for field in fields(Cost)]
+    rates = replace(costing(**{names[1]: CALL_S}), step_s=1.0, stage_s=0.1, uneven=0.5)
     one, two = (predict_step(graph, rates, replace(SETUP, lanes=lanes)) for lanes in (1, 2))
     assert (one.forward_s, one.step_s) == (0.0, 1.0)
     ops, lane_s = len(graph.ops), 2 * 2 * len(graph.ops) * CALL_S

@@ -20,10 +20,43 @@ def pe_with(bits: int, **changes: Any) -> Pe:
     return Pe(replace(CS2, pe=replace(CS2.pe, **changes)), bits)
 
 
-@pytest.mark.parametrize(("length", "cycles"), [(1, 1 + 1), (4, 1 + 1), (5, 1 + 2), (16, 1 + 4)])
-def test_an_axpy_takes_its_start_and_a_cycle_for_as_many_elements_as_the_datapath_takes(length, cycles):
-    """Of 16 bits 4 elements, for which the ports read 8 bytes."""
-    assert PE.axpy_cycles(length) == cycles
+SLOW = {"accumulator_cache_bytes": 4, "vector_op_cycles": 6}
+
+
+@pytest.mark.parametrize(
+    ("changes", "length", "cycles"),
+    [
+        # Of 16 bits 4 elements a cycle, for which the ports read 8 bytes.
+        *(({}, length, cycles) for length, cycles in ((1, 1 + 1), (4, 1 + 1), (5, 1 + 2), (16, 1 + 4))),
+        # No accumulator cache: of 72 elements, 6 bytes each are read and 4 written: 432 / 16 = 27 beside 288 / 8.
+        (SLOW, 72, 6 + 36),
+        # 12 bytes written per cycle, and the 27 of reads count.
+        ({**SLOW, "write_bytes_per_cycle": 12}, 72, 6 + 27),
+        # 8 banks of words of 2 bytes: a row is 16 bytes. Reads of 73 elements meet in a bank: ceil(438 / 16), twice.
+        ({**SLOW, "write_bytes_per_cycle": 12}, 73, 6 + 2 * 28),
+        ({**SLOW, "write_bytes_per_cycle": 12}, 80, 6 + 30),  # 480 / 16: longer, and faster
+        ({**SLOW, "write_bytes_per_cycle": 12, "bank_conflict_factor": 1}, 73, 6 + 28),
+    ],
+)
+def test_an_axpy_takes_its_start_its_datapath_and_its_ports(changes, length, cycles):
+    assert pe_with(16, **changes).axpy_cycles(length) == cycles
+
+
+@pytest.mark.parametrize(
+    ("pe", "length", "cycles"),
+    [
+        # y is read and written, 2 bytes each; x, the same for many, is in the cache as long as 256 bytes take it.
+        (pe_with(16, read_bytes_per_cycle=4), 128, 1 + 64),  # 256 bytes of y
+        (pe_with(16, read_bytes_per_cycle=4), 132, 1 + 132),  # 264 of y and 264 of x
+        (pe_with(16, write_bytes_per_cycle=2), 10, 1 + 10),
+        (PE, 16, 1 + 4),
+        # 8 elements per cycle of WSE-3 are 16 bytes of x. Deltas are written, 2 bytes each, and 8 bytes go per cycle.
+        (Pe(CS3, 16), 16, 1 + 4),
+    ],
+)
+def test_a_delta_is_added_in_place(pe, length, cycles):
+    assert pe.axpy_in_place_cycles(length) == cycles
+    assert Pe(CS3, 16).axpy_cycles(16) == 1 + 2
 
 
 @pytest.mark.parametrize(
@@ -32,22 +65,6 @@ def test_an_axpy_takes_its_start_and_a_cycle_for_as_many_elements_as_the_datapat
 def test_more_sums_than_the_accumulator_cache_takes_are_done_in_parts(length, cycles):
     """256 bytes are 64 sums of 32 bits. With y in memory, 4 bytes of each are written, 8 per cycle: half the rate."""
     assert PE.axpy_cycles(length) == cycles < 1 + length // 2
-
-
-def test_without_an_accumulator_cache_sums_go_through_the_ports():
-    """Of 72 elements, 6 bytes each are read and 4 written: 432 / 16 = 27 cycles beside 288 / 8 = 36."""
-    slow = {"accumulator_cache_bytes": 4, "vector_op_cycles": 6}
-    assert pe_with(16, **slow).axpy_cycles(72) == 6 + 36
-    # 12 bytes written per cycle, and the 27 of reads count.
-    assert pe_with(16, **slow, write_bytes_per_cycle=12).axpy_cycles(72) == 6 + 27
-
-
-def test_reads_meet_in_a_bank_where_vectors_are_no_whole_row_of_banks():
-    """8 banks of words of 2 bytes: a row is 16 bytes. 73 elements are no whole rows, 80 are."""
-    slow = {"accumulator_cache_bytes": 4, "write_bytes_per_cycle": 12, "vector_op_cycles": 6}
-    assert pe_with(16, **slow).axpy_cycles(73) == 6 + 2 * 28  # ceil(438 / 16) = 28, twice
-    assert pe_with(16, **slow).axpy_cycles(80) == 6 + 30  # 480 / 16: longer, and faster
-    assert pe_with(16, **slow, bank_conflict_factor=1).axpy_cycles(73) == 6 + 28
 
 
 @pytest.mark.parametrize(("length", "padded"), [(1, 4), (4, 4), (66, 68), (68, 68)])
@@ -86,21 +103,6 @@ def test_published_programs_whose_arrays_lie_anywhere(calls, length, cycles):
     assert form + 16 * calls == pytest.approx(cycles, rel=0.15)
 
 
-def test_ports_of_wse_3_feed_its_datapath_but_for_deltas():
-    """8 elements per cycle are 16 bytes of x. Deltas are written, 2 bytes each, and 8 bytes go per cycle."""
-    assert Pe(CS3, 16).axpy_cycles(16) == 1 + 2
-    assert Pe(CS3, 16).axpy_in_place_cycles(16) == 1 + 4
-    assert PE.axpy_in_place_cycles(16) == 1 + 4
-
-
-def test_a_delta_is_added_in_place():
-    """y is read and written, 2 bytes each; x, the same for many, is in the cache as long as 256 bytes take it."""
-    slow = pe_with(16, read_bytes_per_cycle=4)
-    assert slow.axpy_in_place_cycles(128) == 1 + 64  # 256 bytes of y
-    assert slow.axpy_in_place_cycles(132) == 1 + 132  # 264 of y and 264 of x
-    assert pe_with(16, write_bytes_per_cycle=2).axpy_in_place_cycles(10) == 1 + 10
-
-
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("system", [CS2, CS3], ids=["cs2", "cs3"])
 def test_lengths_may_be_many_at_a_time(system, bits):
@@ -115,16 +117,9 @@ def test_no_axpy_beats_the_datapath_or_the_ports(length, bits, cache_bytes, conf
     operand, simd = bits // 8, 4 if bits == 16 else 1
     for cycles in (pe.axpy_cycles(length), pe.axpy_in_place_cycles(length)):
         assert cycles >= 1 + max(length / simd, operand * length / 16)
-    # In memory, where nothing meets, is always possible.
+    # In memory, where nothing meets, is always possible. A row of banks has 16 bytes.
     whole = pe.whole_bank_rows(length)
+    assert whole % (16 // operand) == 0
+    assert length <= whole < length + 16 // operand
     least = 1 + max(-(-whole // simd), -(-(operand + 4) * whole // 16), -(-4 * whole // 8))
     assert pe.axpy_cycles(whole, is_apart=True) <= least
-
-
-@given(st.integers(1, 500), st.sampled_from([16, 32]))
-def test_whole_rows_of_banks(length, bits):
-    """A row of 16 bytes is 8 operands of 16 bits, 4 of 32."""
-    elements = 8 if bits == 16 else 4
-    found = Pe(CS2, bits).whole_bank_rows(length)
-    assert found % elements == 0
-    assert length <= found < length + elements

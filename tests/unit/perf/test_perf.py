@@ -1,9 +1,9 @@
 """The closed forms, against numbers worked out by hand and against twins that deal elements one by one."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,8 +30,7 @@ def limits(phases: Phases) -> list[tuple[int, int]]:
     return [(int(phase.compute), int(phase.link)) for phase in phases.all]
 
 
-def test_the_largest_limit_counts_and_is_named():
-    assert Limits(compute=5, link=7, ingress=6).cycles == 7
+def test_the_largest_limit_counts_and_is_named_and_latencies_come_on_top():
     phases = {
         "compute": Limits(compute=5, link=5, ingress=5, egress=5).phase(3),
         "link": Limits(compute=5, link=7, ingress=6).phase(3),
@@ -43,13 +42,9 @@ def test_the_largest_limit_counts_and_is_named():
     # Were the links of the wafer without limit.
     assert [phase.fabric_cycles for phase in phases.values()] == [5 + 3, 7 + 3, 7 + 3, 7 + 3]
     assert Limits().phase(3).cycles == 0
-
-
-def test_latencies_come_on_top():
     found = Limits(compute=5, link=6, latency=4)
-    assert found.cycles == 6 + 4
     assert found.phase(3) == PhaseCycles(compute=5, link=6, ingress=0, egress=0, latency=4 + 3)
-    assert found.phase(3).cycles == 6 + 4 + 3
+    assert (found.cycles, found.phase(3).cycles) == (6 + 4, 6 + 4 + 3)
 
 
 def test_pes_at_half_their_rate_take_twice_the_cycles_and_links_do_not():
@@ -72,32 +67,30 @@ def test_phases_add_up_and_forward_may_run_again():
     assert (cycles.recompute_cycles, cycles.total) == (2 * 4, 4 + 5 + 3 + 2 * 4)
 
 
-def test_a_product_in_a_region():
-    """2 x 3 PEs with 4 x 4 weights each: 4 AXPYs of 4 elements, 2 cycles each, and 4 partial sums on their way."""
-    assert limits(region_phases(PE, [PRODUCT], 2, 3)) == [
-        (5 * (4 * 2 + 4), 5 * 4),
-        (5 * (4 * 2 + 4), 5 * 4),
-        (5 * 4 * 2, 0),
-    ]
-
-
-def test_a_product_on_one_pe_has_no_partial_sums():
-    """8 AXPYs of 12 elements, 4 cycles each, are less work than 12 of 8; inputs and deltas arrive 2 to a wavelet."""
-    assert limits(region_phases(PE, [PRODUCT], 1, 1)) == [(5 * 32, 5 * 4), (5 * 32, 5 * 6), (5 * 32, 0)]
-
-
-def test_attention_on_one_pe():
-    """3 keys to a query: 3 AXPYs of 8 elements are 9 cycles; softmax has 12 instructions on 3 scores, two heads."""
-    assert limits(region_phases(PE, [ATTENTION], 1, 1)) == [(4 * (2 * 9 + 48), 0), (4 * (5 * 9 + 2 * 48), 0), (0, 0)]
-
-
-def test_attention_in_a_region():
-    """4 x 2 PEs: 2 elements of a head of 4, so scores are partial sums; keys and values pass by the other row."""
-    assert limits(region_phases(PE, [ATTENTION], 4, 2)) == [
-        (2 * (2 * 4 + 24 + 3), 4 * 1),
-        (2 * (5 * 4 + 2 * 24 + 2 * 3), 8 * 1),
-        (0, 0),
-    ]
+@pytest.mark.parametrize(
+    ("work", "width", "height", "expected"),
+    [
+        # 2 x 3 PEs with 4 x 4 weights each: 4 AXPYs of 4 elements, 2 cycles each, and 4 partial sums on their way.
+        (PRODUCT, 2, 3, [(5 * (4 * 2 + 4), 5 * 4), (5 * (4 * 2 + 4), 5 * 4), (5 * 4 * 2, 0)]),
+        # A weight that stays is computed with, zeros and all.
+        (replace(PRODUCT, nonzeros=10), 2, 3, [(60, 20), (60, 20), (40, 0)]),
+        # What nothing keeps is computed twice.
+        (replace(PRODUCT, is_repeated=True), 2, 3, [(60, 20), (2 * 60, 2 * 20), (40, 0)]),
+        # 8 AXPYs of 12 elements, 4 cycles each, are less work than 12 of 8; inputs and deltas arrive 2 to a wavelet.
+        (PRODUCT, 1, 1, [(5 * 32, 5 * 4), (5 * 32, 5 * 6), (5 * 32, 0)]),
+        # 3 keys to a query: 3 AXPYs of 8 elements are 9 cycles; softmax has 12 instructions on 3 scores, two heads.
+        (ATTENTION, 1, 1, [(4 * (2 * 9 + 48), 0), (4 * (5 * 9 + 2 * 48), 0), (0, 0)]),
+        # 4 x 2 PEs: 2 elements of a head of 4, so scores are partial sums; keys and values pass by the other row.
+        (ATTENTION, 4, 2, [(2 * (2 * 4 + 24 + 3), 4 * 1), (2 * (5 * 4 + 2 * 24 + 2 * 3), 8 * 1), (0, 0)]),
+        (Lookup(tokens=5, rows=100, width=12), 2, 3, [(0, 5 * 3), (0, 0), (0, 5 * 3)]),
+        (VectorOps(tokens=5, width=12, forward=3, backward=4), 2, 3, [(3 * 5, 0), (4 * 5, 0), (0, 0)]),
+        # 5 tokens, of each 2 values forward and 1 backward: an addition at each PE, a wavelet there and one back.
+        (RowSums(tokens=5, forward=2, backward=1), 2, 3, [(10, 2 * 10), (5, 2 * 5), (0, 0)]),
+        (RowSums(tokens=5, forward=2, backward=1), 1, 3, [(0, 0), (0, 0), (0, 0)]),
+    ],
+)
+def test_what_work_takes_in_a_region_by_hand(work, width, height, expected):
+    assert limits(region_phases(PE, [work], width, height)) == expected
 
 
 @given(st.integers(1, 5000))
@@ -109,25 +102,9 @@ def test_a_block_of_keys_takes_the_memory_that_is_given_to_it(d):
     assert keys == 64 or (keys + 1) * key_bytes(PE, d) > 4096
 
 
-def test_rows_of_a_table_and_vector_instructions_in_a_region():
-    assert limits(region_phases(PE, [Lookup(tokens=5, rows=100, width=12)], 2, 3)) == [(0, 5 * 3), (0, 0), (0, 5 * 3)]
-    assert limits(region_phases(PE, [VectorOps(tokens=5, width=12, forward=3, backward=4)], 2, 3)) == [
-        (3 * 5, 0),
-        (4 * 5, 0),
-        (0, 0),
-    ]
-
-
-def test_sums_over_a_token_go_along_the_columns_of_a_region_and_back():
-    """5 tokens, of each 2 values forward and 1 backward: an addition at each PE, and a wavelet there and one back."""
-    sums = [RowSums(tokens=5, forward=2, backward=1)]
-    assert limits(region_phases(PE, sums, 2, 3)) == [(10, 2 * 10), (5, 2 * 5), (0, 0)]
-    assert limits(region_phases(PE, sums, 1, 3)) == [(0, 0), (0, 0), (0, 0)]
-
-
-def test_a_product_that_nothing_keeps_is_computed_twice():
-    loss = replace(PRODUCT, is_repeated=True)
-    assert limits(region_phases(PE, [loss], 2, 3)) == [(60, 20), (2 * 60, 2 * 20), (40, 0)]
+def test_every_kind_of_op_is_in_every_table_and_losses_alone_are_computed_twice():
+    for table in (OP_RULES, KERNELS):
+        assert set(table) == set(OpKind)
     graph = fc_mnist()
     shapes = shapes_of(graph, graph.segments[-1])
     repeated = {op.kind for op in graph.ops for w in work_of(op, shapes) if isinstance(w, MatMul) and w.is_repeated}
@@ -139,11 +116,6 @@ def test_where_no_delta_is_wanted_products_make_none_and_what_stands_between_the
     kept, left = (region_phases(PE, work, 2, 3, needs_delta) for needs_delta in (True, False))
     assert limits(kept)[1] == (60 + 4 * 5 + 2 * 60, 20 + 2 * 20)
     assert limits(left) == [limits(kept)[0], (4 * 5 + 60, 20), limits(kept)[2]]
-
-
-def test_zeros_of_a_weight_that_stays_are_computed_with():
-    sparse = replace(PRODUCT, nonzeros=10)
-    assert limits(region_phases(PE, [sparse], 2, 3)) == limits(region_phases(PE, [PRODUCT], 2, 3))
 
 
 def test_ops_of_a_kernel_add_up():
@@ -165,14 +137,7 @@ def test_the_busiest_pe_has_the_tile_that_dealing_leaves_it(inputs, outputs, wid
     assert phases.gradient.compute == min(i * PE.axpy_cycles(o), o * PE.axpy_cycles(i))
 
 
-WORKS: list[Any] = [
-    PRODUCT,
-    ATTENTION,
-    MatMul(3, 700, 31),
-    VectorOps(7, 100, 3, 5),
-    RowSums(7, 2, 1),
-    Lookup(5, 100, 64),
-]
+WORKS = [PRODUCT, ATTENTION, MatMul(3, 700, 31), VectorOps(7, 100, 3, 5), RowSums(7, 2, 1), Lookup(5, 100, 64)]
 
 
 @given(st.sampled_from(WORKS), st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=8))
@@ -195,8 +160,3 @@ def test_more_tokens_never_take_fewer_cycles(tokens, inputs, outputs, width, hei
         streamed_phases(PE, work, Layout(1, width, height, t), 1, stream).total() for t in (tokens, tokens + 1)
     )
     assert fewer <= more
-
-
-def test_every_kind_of_op_is_in_every_table():
-    for table in (OP_RULES, KERNELS):
-        assert set(table) == set(OpKind)

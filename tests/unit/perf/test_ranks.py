@@ -4,24 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.perf.host import Cost, HostSetup, predict_step
+from cstool.perf.host import HostSetup, predict_step
 from cstool.perf.ranks import Link, RankedStep, RanksSetup, Traffic, predict_ranks
 from tests.models import fc_mnist
-from tests.unit.perf.test_host import CALL_S, COSTS, RATES, SETUP
+from tests.unit.perf.test_host import CALL_S, RATES, SETUP, costing
 
 GRAPH = fc_mnist()
-CALLS = replace(RATES, costs={name: Cost(CALL_S, 0.0, 0.0, 0.0, 0.0, 0.0) for name in COSTS}, update_s={"Adam": 0.0})
+CALLS = costing(call_s=CALL_S)
 """of a host on which calls of kernels take time, and the loop, nothing else"""
 PASS_S = len(GRAPH.ops) * CALL_S
 """of one grain"""
 TRAFFIC = Traffic((1000, 0, 0), (2000, 0, 0), (100, 200), ((0, 0, 0), (500, 0, 0), (700, 0, 0)), 1)
 SHARED = Traffic((400, 300, 300), (800, 600, 600), (100, 200), ((0, 100, 100), (150, 0, 100), (150, 100, 0)), 1)
 """much the same where each keeps some"""
-
-
-def nothing_of(ranks: int) -> Traffic:
-    """No traffic."""
-    return Traffic((0,) * ranks, (0,) * ranks, (0, 0), ((0,) * ranks,) * ranks, 1)
 
 
 def setup_of(grains: int) -> HostSetup:
@@ -33,17 +28,19 @@ def predicted(link: Link, traffic: Traffic = TRAFFIC, *grains: int) -> RankedSte
     return predict_ranks(GRAPH, CALLS, RanksSetup(setups, traffic, link))
 
 
-def test_bytes_that_go_through_rank_0():
-    assert (TRAFFIC.sent_bytes, TRAFFIC.nodes) == ((6000, 500, 700), 1)
-    assert TRAFFIC.wires_s(Link(1.0)) == (2000.0, 4000.0)
-    assert TRAFFIC.wires_s(Link(1.0, both_ways=False)) == (2000.0, 4000.0 + 1200.0)
-
-
-def test_bytes_that_go_between_all_of_them():
+def test_bytes_that_go_through_rank_0_or_between_all_of_them():
     """Rank 0 sends the most, 2 x 400 and 2 x 800 + 200; rank 1 gets 400 + 300, and 800 + 600 + 200 on the way back."""
+    assert (TRAFFIC.sent_bytes, TRAFFIC.nodes) == ((6000, 500, 700), 1)
     assert (SHARED.sent_bytes, SHARED.nodes) == ((2600, 2050, 2050), 3)
-    assert SHARED.wires_s(Link(1.0)) == (800.0, 1800.0)
-    assert SHARED.wires_s(Link(1.0, both_ways=False)) == (2000.0, 4000.0 + 700.0)
+    for traffic, both, shared in (
+        (TRAFFIC, (2000.0, 4000.0), (2000.0, 4000.0 + 1200.0)),
+        (SHARED, (800.0, 1800.0), (2000.0, 4000.0 + 700.0)),
+    ):
+        assert (traffic.wires_s(Link(1.0)), traffic.wires_s(Link(1.0, both_ways=False))) == (both, shared)
+
+
+def nothing_of(ranks: int) -> Traffic:
+    return Traffic((0,) * ranks, (0,) * ranks, (0, 0), ((0,) * ranks,) * ranks, 1)
 
 
 def test_without_a_wire_a_step_is_that_of_the_slowest_rank():
@@ -52,12 +49,9 @@ def test_without_a_wire_a_step_is_that_of_the_slowest_rank():
     assert (found.slowest, found.swarmx_s, found.wires_s) == (1, 0.0, (0.0, 0.0))
     assert found.of(0).forward_s == pytest.approx(PASS_S)
     assert found.of(0).rest_s == pytest.approx(found.step_s - 2 * PASS_S)
-
-
-def test_one_rank_takes_what_it_takes_alone():
-    alone = predict_step(GRAPH, RATES, SETUP)
-    found = predict_ranks(GRAPH, RATES, RanksSetup((SETUP,), nothing_of(1), Link(1e9)))
-    assert found.step_s == pytest.approx(alone.step_s)
+    # One rank takes what it takes alone.
+    alone = predict_ranks(GRAPH, RATES, RanksSetup((SETUP,), nothing_of(1), Link(1e9)))
+    assert alone.step_s == pytest.approx(predict_step(GRAPH, RATES, SETUP).step_s)
 
 
 def test_a_slow_wire_is_all_that_counts():
@@ -67,12 +61,12 @@ def test_a_slow_wire_is_all_that_counts():
     # Of each pass the first panel comes on top: 2 x 100 B, and 2 x 200 B.
     assert found.step_s == pytest.approx(2e-3 + 2e-4 + 4e-3 + 4e-4 + CALLS.step_s)
     assert found.swarmx_s == pytest.approx(6.6e-3 - 2 * 2 * PASS_S)
-
-
-def test_one_rate_for_both_ways_adds_them_up():
-    both, shared = predicted(Link(1e6)), predicted(Link(1e6, both_ways=False))
-    assert shared.step_s - both.step_s == pytest.approx(1.2e-3)
+    # One rate for both ways adds them up; gradients may be what the way back waits for.
+    shared = predicted(Link(1e6, both_ways=False))
+    assert shared.step_s - found.step_s == pytest.approx(1.2e-3)
     assert sum(shared.wires_s) == pytest.approx(7.2e-3)
+    found = predicted(Link(1e6), replace(TRAFFIC, gradient_bytes=((0, 0, 0), (5000, 0, 0), (4000, 0, 0))))
+    assert found.step_s == pytest.approx(2e-3 + 2e-4 + 9e-3 + 4e-4 + CALLS.step_s)
 
 
 def test_where_each_keeps_some_all_wait_and_the_wire_is_shorter():
@@ -90,17 +84,6 @@ def test_where_each_keeps_some_the_norm_of_all_gradients_takes_two_latencies():
 
     assert took(SHARED, Link(1e6, 5e-3)) - took(SHARED, Link(1e6)) == pytest.approx(6 * 5e-3)
     assert took(TRAFFIC, Link(1e6, 5e-3)) - took(TRAFFIC, Link(1e6)) == pytest.approx(4 * 5e-3)
-
-
-def test_each_updates_what_it_keeps():
-    rates = replace(CALLS, update_s={"Adam": 1e-6})
-    whole, half = (predict_step(GRAPH, rates, replace(SETUP, lanes=2, memoryx_share=s)).rest_s for s in (1.0, 0.5))
-    assert whole - half == pytest.approx(0.5 * GRAPH.parameter_count * 1e-6 / 2, rel=1e-3)
-
-
-def test_gradients_may_be_what_the_way_back_waits_for():
-    found = predicted(Link(1e6), replace(TRAFFIC, gradient_bytes=((0, 0, 0), (5000, 0, 0), (4000, 0, 0))))
-    assert found.step_s == pytest.approx(2e-3 + 2e-4 + 9e-3 + 4e-4 + CALLS.step_s)
 
 
 def test_a_fast_wire_hides_behind_compute_but_for_the_first_panels():
@@ -131,13 +114,16 @@ def test_a_barrier_takes_more_messages_and_passes_by_hand():
     assert quick.step_s == pytest.approx(2e-3 + 1e-3 + 4e-3 + 1.2e-3 + CALLS.step_s)
 
 
-def test_updates_of_ranks_on_one_host_share_its_cores():
+def test_updates_of_ranks_on_one_host_share_its_cores_and_each_updates_what_it_keeps():
     """Two cores and two lanes, of one rank or of two: the update of all weights is on both of them."""
     rates = replace(CALLS, update_s={"Adam": 1e-6})
     setups = [replace(SETUP, lanes=2, grains=2), replace(SETUP, lanes=1, lanes_beside=1, grains=1)]
     one, two = (predict_step(GRAPH, rates, setup) for setup in setups)
     assert one.step_s == pytest.approx(two.step_s)
-    assert one.rest_s == pytest.approx(GRAPH.parameter_count * 1e-6 / 2 + CALLS.step_s)
+    updates = GRAPH.parameter_count * 1e-6 / 2
+    assert one.rest_s == pytest.approx(updates + CALLS.step_s)
+    whole, half = (predict_step(GRAPH, rates, replace(SETUP, lanes=2, memoryx_share=s)).rest_s for s in (1.0, 0.5))
+    assert whole - half == pytest.approx(0.5 * updates, rel=1e-3)
 
 
 def test_more_lanes_than_cores_take_turns():

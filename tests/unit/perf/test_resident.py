@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,40 +18,30 @@ PE = Pe(CS2, 16)
 PAIRS = Pairs(tokens=1, key_tokens=1, pairs=1, width=8, kv_width=4, head_width=4)
 
 
-def test_a_matrix_lies_the_way_round_that_takes_fewer_elements():
+def test_weights_keys_and_activations_of_a_pe_by_hand():
     """8 x 12 on 4 x 3 PEs: 2 inputs and 4 outputs each, or 3 and 3; 12 x 8: 3 and 3, or 4 and 2."""
     assert tile(SMALL, MatMul(1, inputs=8, outputs=12)) == (2, 4, 4)
     assert tile(SMALL, MatMul(1, inputs=12, outputs=8)) == (4, 2, 3)
-
-
-def test_weights_of_a_pe():
-    """8 elements of a matrix, 5 rows of a table of 4 dealt to 12 PEs, biases of 12: 8 + 2 + 1 operands."""
+    # 8 elements of a matrix, 5 rows of a table of 4 dealt to 12 PEs, biases of 12: 8 + 2 + 1 operands.
     work = [MatMul(1, inputs=8, outputs=12), Lookup(1, rows=5, width=4)]
     assert resident_bytes(SMALL, work, [12]) == 2 * (8 + 2 + 1)
-
-
-def test_keys_and_values_of_a_pe():
-    """4 elements of keys over 4 columns, 3 users with 5 tokens each over 3 rows: 5 tokens, a key and a value each."""
+    # 4 elements of keys over 4 columns, 3 users with 5 tokens each over 3 rows: 5 tokens, a key and a value each.
     assert cache_bytes(SMALL, [PAIRS, PAIRS], users=3, context=5) == 2 * (2 * 1 * 5 * 2)
-
-
-def test_activations_of_a_pe():
     assert buffer_bytes(SMALL, [MatMul(1, 8, 12), MatMul(1, 4, 3)], users=2) == 2 * 2 * (2 + 4) * 4
 
 
-def test_a_product_for_a_user():
-    """2 AXPYs of 4 at 1 + 1 cycles; 4 sums over 4 PEs and back, and a call."""
+def test_a_product_and_attention_for_a_user_by_hand():
+    # 2 AXPYs of 4 at 1 + 1 cycles; 4 sums over 4 PEs and back, and a call.
     found = decode_cycles(SMALL, [MatMul(1, 8, 12)], users=1, context=0)
     assert found.products == -(-4 * 1000 // 666)
     assert found.sums == 39 + allreduce_cycles(CS2.links, 4, 4)
     assert (found.attention, found.other) == (0, 0)
-
-
-def test_attention_of_a_user():
-    """2 elements of queries on a PE, half a head; 3 of the 7 keys: twice 2 AXPYs of 3 are 8 cycles, softmax 12 x 2."""
+    # 2 elements of queries on a PE, half a head; 3 of the 7 keys: twice 2 AXPYs of 3 are 8 cycles, softmax 12 x 2.
     found = decode_cycles(SMALL, [PAIRS], users=1, context=6)
     assert found.attention == -(-(8 + 12 * 2) * 1000 // 666)
     assert found.sums > 0
+    for item in (VectorOps(1, 64, 3, 4), RowSums(1, 2, 1), Lookup(1, 100, 8)):
+        assert decode_cycles(PE, [item], 1, 0).total > 0
 
 
 def test_experts_a_token_does_not_meet_are_not_computed_with():
@@ -60,11 +49,6 @@ def test_experts_a_token_does_not_meet_are_not_computed_with():
     some = MatMul(1, inputs=8, outputs=48, all_tokens=4, experts=4)
     assert decode_cycles(SMALL, [some], 1, 0).products < decode_cycles(SMALL, [every], 1, 0).products
     assert resident_bytes(SMALL, [some], []) == resident_bytes(SMALL, [every], [])
-
-
-@pytest.mark.parametrize("item", [VectorOps(1, 64, 3, 4), RowSums(1, 2, 1), Lookup(1, 100, 8)])
-def test_other_ops_take_time_too(item):
-    assert decode_cycles(PE, [item], 1, 0).total > 0
 
 
 MATRICES = st.builds(MatMul, tokens=st.just(1), inputs=st.integers(1, 3000), outputs=st.integers(1, 3000))

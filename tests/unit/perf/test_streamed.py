@@ -56,23 +56,20 @@ def test_a_streamed_product():
         (12 * 4 * 2, 12 * 4, 2, 0),
         (12 * (4 * 2 + 4), 12 * 4, 0, 3),
     ]
-
-
-def test_deltas_are_added_in_place_at_the_rate_at_which_they_are_written():
-    """WSE-3, 16 tokens: 8 products per cycle forward, but 16 deltas of 2 bytes are written in 4 cycles."""
-    layout = replace(LAYOUT, tokens_per_pe=16)
-    phases = streamed_phases(Pe(load_system("cs3"), 16), [PRODUCT], layout, 2, STREAM)
+    # WSE-3, 16 tokens: 8 products per cycle forward, but 16 deltas of 2 bytes are written in 4 cycles.
+    phases = streamed_phases(Pe(load_system("cs3"), 16), [PRODUCT], replace(LAYOUT, tokens_per_pe=16), 2, STREAM)
     assert phases.forward.compute == 12 * (4 * (1 + 2) + 16)
-    assert phases.delta.compute == 12 * 4 * (1 + 4)
     # The deltas of an output, 8 wavelets, are more than the 4 weights of a column.
-    assert phases.delta.link == 12 * 8
-
-
-def test_groups_of_columns_add_up_their_gradients_too():
-    two = replace(LAYOUT, groups=2)
-    one_row = replace(LAYOUT, rows=1)
-    gradient = [streamed_phases(PE, [PRODUCT], x, 2, STREAM).gradient.compute for x in (LAYOUT, two, one_row)]
+    assert (phases.delta.compute, phases.delta.link) == (12 * 4 * (1 + 4), 12 * 8)
+    # Groups of columns add up their gradients, too.
+    layouts = (LAYOUT, replace(LAYOUT, groups=2), replace(LAYOUT, rows=1))
+    gradient = [streamed_phases(PE, [PRODUCT], layout, 2, STREAM).gradient.compute for layout in layouts]
     assert gradient == [12 * (8 + 4), 12 * (8 + 4 + 4), 12 * 8]
+    # Of a table all rows come, and the used ones leave.
+    layout, table = Layout(groups=1, columns=4, rows=3, tokens_per_pe=2), Lookup(tokens=3, rows=1000, width=8)
+    into, out = edge_cycles(PE, 1000 * 8 * 2), edge_cycles(PE, 6 * 8 * 4)
+    found = limits(streamed_phases(PE, [table], layout, 2, STREAM))
+    assert found == [(0, 1000 * 2, into, 0), (0, 0, 0, 0), (0, 6 * 2, 0, out)]
 
 
 def test_a_product_that_nothing_keeps_is_computed_again_with_the_weights_that_come_for_the_delta():
@@ -157,16 +154,6 @@ def test_sparse_experts_share_their_non_zeros_evenly():
         assert expected - 3 - 2 * idle.all[index].latency <= phase.cycles <= expected
 
 
-def test_of_a_table_all_rows_come_and_the_used_ones_leave():
-    layout = Layout(groups=1, columns=4, rows=3, tokens_per_pe=2)
-    into, out = edge_cycles(PE, 1000 * 8 * 2), edge_cycles(PE, 6 * 8 * 4)
-    assert limits(streamed_phases(PE, [Lookup(tokens=3, rows=1000, width=8)], layout, 2, STREAM)) == [
-        (0, 1000 * 2, into, 0),
-        (0, 0, 0, 0),
-        (0, 6 * 2, 0, out),
-    ]
-
-
 def test_streamed_attention():
     """A head of 4 elements on each of 2 columns, 3 keys to a query: 3 AXPYs of 4 elements are 6 cycles, and no scores
     are partial; softmax is 12 instructions on 3 scores. A key and value pass by in 2 wavelets.
@@ -215,14 +202,11 @@ def busiest_of_a_mask(item: MatMul, columns: int, outputs_in_flight: int, seed: 
 @pytest.mark.parametrize(
     ("inputs", "outputs", "columns", "density", "outputs_in_flight"),
     [
-        (1500, 1200, 75, 0.1, 64),
-        (1500, 1200, 75, 0.5, 64),
-        (1500, 1200, 75, 0.05, 1200),
+        *((1500, 1200, 75, *case) for case in ((0.1, 64), (0.5, 64), (0.05, 1200))),
         (3000, 600, 750, 0.25, 100),
         (5000, 400, 100, 0.1, 8),
         (768, 768, 250, 0.2, 2),
-        (2000, 1000, 300, 0.01, 40),
-        (2000, 1000, 300, 0.9, 40),
+        *((2000, 1000, 300, density, 40) for density in (0.01, 0.9)),
         (2304, 768, 375, 0.2, 20),
         (600, 500, 2, 0.3, 50),
         (640, 300, 1, 0.3, 50),
@@ -239,6 +223,7 @@ PRODUCTS = st.builds(MatMul, tokens=st.integers(1, 50), inputs=st.integers(1, 30
 
 
 @given(PRODUCTS, st.integers(1, 400), st.integers(1, 400), st.floats(0, 1))
+@example(MatMul(tokens=1, inputs=149, outputs=149), 1, 2, 0.173828125)
 def test_the_busiest_column_has_no_fewer_than_the_density_says_and_no_more_than_all(
     dense, columns, outputs_in_flight, density
 ):
@@ -250,19 +235,9 @@ def test_the_busiest_column_has_no_fewer_than_the_density_says_and_no_more_than_
     assert found <= all_of_them
     assert busiest_axpys(replace(dense, nonzeros=dense.weights), columns, outputs_in_flight) == all_of_them
     assert busiest_axpys(replace(dense, nonzeros=0), columns, outputs_in_flight) == 0
-
-
-@given(PRODUCTS, st.integers(1, 60), st.integers(1, 60), st.integers(0, 12), st.integers(2, 50), st.floats(0, 1))
-def test_a_sparse_product_never_takes_longer_than_a_dense_one(dense, columns, rows, tokens_per_pe, in_flight, density):
-    """Neither on PEs nor on links, those off the wafer among them."""
-    layout = Layout(1, columns, rows, tokens_per_pe)
-    sparse = replace(dense, nonzeros=round(density * dense.weights))
-    whole, part = (
-        streamed_phases(PE, [item], layout, 2, STREAM, outputs_in_flight=in_flight) for item in (dense, sparse)
-    )
-    for all_of_it, some in zip(whole.all, part.all, strict=True):
-        for limit in ("compute", "link", "ingress", "egress"):
-            assert getattr(some, limit) <= getattr(all_of_it, limit)
+    # More accumulators never take longer.
+    apart = [busiest_axpys(sparse, columns, count) for count in (2, 4, 64, 300)]
+    assert apart == sorted(apart, reverse=True)
 
 
 @given(PRODUCTS, st.integers(2, 60), st.integers(2, 60), st.integers(1, 12))
@@ -274,8 +249,11 @@ def test_no_product_is_faster_than_its_sums_have_hops_and_ramps(dense, columns, 
     assert phases.gradient.cycles >= weights + (rows - 1) + ramps
 
 
-@given(PRODUCTS, st.integers(1, 60), st.integers(1, 60), st.integers(1, 90), st.integers(2, 50), st.floats(0, 1))
-def test_a_density_cuts_compute_to_no_less_than_itself(dense, columns, rows, tokens_per_pe, outputs_in_flight, density):
+@given(PRODUCTS, st.integers(1, 60), st.integers(1, 60), st.integers(0, 90), st.integers(2, 50), st.floats(0, 1))
+def test_a_density_cuts_compute_to_no_less_than_itself_and_makes_nothing_longer(
+    dense, columns, rows, tokens_per_pe, outputs_in_flight, density
+):
+    """Neither on PEs nor on links, those off the wafer among them."""
     layout = Layout(1, columns, rows, tokens_per_pe)
     sparse = replace(dense, nonzeros=round(density * dense.weights))
     whole, part = (
@@ -283,21 +261,8 @@ def test_a_density_cuts_compute_to_no_less_than_itself(dense, columns, rows, tok
     )
     for all_of_it, some in zip(whole.all, part.all, strict=True):
         assert some.compute * dense.weights >= all_of_it.compute * sparse.weights
-        assert some.compute <= all_of_it.compute
-        assert some.link <= all_of_it.link
-
-
-@given(PRODUCTS, st.integers(1, 60), st.floats(0, 1))
-@example(MatMul(tokens=1, inputs=149, outputs=149), 1, 0.173828125)
-def test_more_accumulators_never_take_longer(dense, columns, density):
-    sparse = replace(dense, nonzeros=round(density * dense.weights))
-    found = [busiest_axpys(sparse, columns, apart) for apart in (2, 4, 64, 300)]
-    assert found == sorted(found, reverse=True)
-
-
-def dealt(count: int, hands: int) -> list[int]:
-    """So many things dealt in turn."""
-    return np.bincount(np.arange(count) % hands, minlength=hands).tolist()
+        for limit in ("compute", "link", "ingress", "egress"):
+            assert getattr(some, limit) <= getattr(all_of_it, limit)
 
 
 @given(PRODUCTS, st.integers(1, 12), st.integers(1, 12), st.integers(1, 4), st.integers(1, 6))
@@ -305,6 +270,10 @@ def test_what_pes_do_of_use_is_the_product_of_all_samples_and_none_is_faster_tha
     dense, columns, rows, groups, samples
 ):
     """Samples lie over groups, their tokens over rows, inputs over the columns of each group."""
+
+    def dealt(count: int, hands: int) -> list[int]:
+        return np.bincount(np.arange(count) % hands, minlength=hands).tolist()
+
     layout = Layout(groups, columns, rows, -(-(-(-samples // groups) * dense.tokens) // rows))
     weights = dense.outputs * np.array(dealt(dense.inputs, columns))
     of_groups = dealt(samples, groups)
@@ -338,21 +307,19 @@ WORKS = [
     needs_delta=st.booleans(),
 )
 def test_many_layouts_at_once_are_what_each_is(layouts, in_flight, bits, system, needs_delta):
-    pe = Pe(load_system(system), bits)
+    pe, count = Pe(load_system(system), bits), len(layouts)
     many = Layouts(*(np.array(each) for each in zip(*layouts, strict=True)))
-    apart = np.arange(len(layouts)) % 3 + in_flight
-    at_once = streamed_phases(pe, WORKS, many, 7, STREAM, needs_delta=needs_delta, outputs_in_flight=apart, tokens=6)
-    latencies = np.broadcast_to(hop_latency_cycles(pe, many), len(layouts))
+    apart = np.arange(count) % 3 + in_flight
+    how = {"needs_delta": needs_delta, "tokens": 6}
+    at_once = streamed_phases(pe, WORKS, many, 7, STREAM, outputs_in_flight=apart, **how)
+    latencies = np.broadcast_to(hop_latency_cycles(pe, many), count)
     for number, (layout, n) in enumerate(zip(layouts, apart.tolist(), strict=True)):
-        alone = streamed_phases(
-            pe, WORKS, Layout(*layout), 7, STREAM, needs_delta=needs_delta, outputs_in_flight=n, tokens=6
-        )
+        alone = streamed_phases(pe, WORKS, Layout(*layout), 7, STREAM, outputs_in_flight=n, **how)
         assert latencies[number] == hop_latency_cycles(pe, Layout(*layout))
         for found, expected in zip(at_once.all, alone.all, strict=True):
             for name in ("compute", "link", "ingress", "egress", "latency"):
-                assert np.broadcast_to(getattr(found, name), len(layouts))[number] == getattr(expected, name)
-            for on_fabric in (False, True):
-                total = np.broadcast_to(found.total(5, on_fabric), len(layouts))[number]
-                assert total == expected.total(5, on_fabric)
-                phase = expected.phase(5)
-                assert total == (phase.fabric_cycles if on_fabric else phase.cycles)
+                assert np.broadcast_to(getattr(found, name), count)[number] == getattr(expected, name)
+            phase = expected.phase(5)
+            for on_fabric, cycles in ((False, phase.cycles), (True, phase.fabric_cycles)):
+                total = np.broadcast_to(found.total(5, on_fabric), count)[number]
+                assert total == expected.total(5, on_fabric) == cycles

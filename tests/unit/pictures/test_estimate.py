@@ -2,83 +2,34 @@
 
 import time
 from dataclasses import replace
-from itertools import combinations
-from pathlib import Path
 
-import matplotlib.style
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Annotation
 
-from cstool.compiler import compile_model
 from cstool.ir import KernelCycles, PhaseCycles, PipelinedPlan, Region, Stage
-from cstool.params import load_params
 from cstool.perf.roofline import Load, kernel_loads, step_load
-from cstool.pictures.draw import STYLE
 from cstool.pictures.estimate import draw_estimate, estimate_figure
 from cstool.pictures.plot import log_ticks
 from cstool.pictures.roofline import Roofline, names_text
 from cstool.pictures.step import stage_rows
-from cstool.system import load_system
-from tests.unit.pictures.estimates import PICTURES, SCALING, WITH_SPARSITIES, loads, picture, roofline, scaling
-
-ROOT = Path(__file__).parents[3]
-
-
-def drawn(shown):
-    """Return the figure, drawn, and all texts that can be seen with their boxes."""
-    with matplotlib.style.context(["default", STYLE]):
-        figure = estimate_figure(shown)
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw(renderer)
-        texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-        # Ticks beyond the limits are there, but not drawn.
-        ticks = {
-            id(label)
-            for axes in figure.findobj(Axes)
-            for axis, (low, high) in ((axes.xaxis, sorted(axes.get_xlim())), (axes.yaxis, sorted(axes.get_ylim())))
-            for tick in axis.get_major_ticks() + axis.get_minor_ticks()
-            for label in (tick.label1, tick.label2)
-            if not axes.axison or not low <= tick.get_loc() <= high
-        }
-        boxes = [(text, text.get_window_extent(renderer)) for text in texts if id(text) not in ticks]
-    return figure, boxes
+from tests.unit.compiler.programs import stock
+from tests.unit.pictures.drawn import draw, drawn, said
+from tests.unit.pictures.estimates import PICTURES, SCALING, WITH_SPARSITIES, loads, picture, roofline
+from tests.unit.pictures.test_every_picture import LONG
 
 
-def said(shown):
-    return [text.get_text() for text, _ in drawn(shown)[1]]
+def words_of(shown):
+    return [text.get_text() for text, _ in draw(lambda: estimate_figure(shown))[1]]
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_nothing_is_cut_off_and_no_words_are_over_others(name):
-    figure, boxes = drawn(PICTURES[name])
-    width, height = figure.bbox.width, figure.bbox.height
-    assert [
-        text.get_text() for text, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
-    ] == []
-    level = [(text.get_text(), box) for text, box in boxes if text.get_rotation() == 0]
-    assert len(level) > 30
-    # Letters of the largest line height leave a pixel of air above and below.
-    over = [
-        (one, other)
-        for (one, a), (other, b) in combinations(level, 2)
-        if min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 3
-    ]
-    assert over == []
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_labels_cover_no_markers(name):
-    figure, boxes = drawn(PICTURES[name])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.lab] * (n in LONG)) for n in PICTURES])
+def test_labels_cover_no_markers_and_all_panels_say_that_they_are_modelled(name):
+    figure, boxes = drawn("estimate", name)
     axes = next(axes for axes in figure.axes if "wafer's edge" in axes.get_xlabel())
-    markers = [
-        axes.transData.transform(offset)
-        for group in axes.collections
-        if isinstance(group, PathCollection)
-        for offset in group.get_offsets()
-    ]
+    groups = [group for group in axes.collections if isinstance(group, PathCollection)]
+    markers = [axes.transData.transform(offset) for group in groups for offset in group.get_offsets()]
     assert markers
     labels = [(text, box) for text, box in boxes if isinstance(text, Annotation) and text.axes is axes]
     covered = [
@@ -88,19 +39,13 @@ def test_labels_cover_no_markers(name):
         if text.get_rotation() == 0 and box.x0 <= x <= box.x1 and box.y0 <= y <= box.y1
     ]
     assert covered == []
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_all_panels_say_that_they_are_modelled(name):
-    figure, boxes = drawn(PICTURES[name])
-    texts = [text.get_text() for text, _ in boxes]
     panels = 3 + (PICTURES[name].scaling is not None) + bool(PICTURES[name].sparsities)
-    assert sum("(modelled)" in text for text in texts) == panels + 1
+    assert sum("(modelled)" in text.get_text() for text, _ in boxes) == panels + 1
     assert sum("modelled" in axes.get_xlabel() + axes.get_ylabel() for axes in figure.findobj(Axes)) == panels
 
 
 def test_what_is_on_it():
-    texts = said(PICTURES["both"])
+    texts = said("estimate", "both")
     assert set(texts) >= {
         "gpt3, 1,315,723,264 parameters, on 1 x cs2 (modelled)",
         "Batches of 512 samples of 2,048 tokens",
@@ -122,18 +67,17 @@ def test_what_is_on_it():
         labels = " ".join(text for text in texts if text.startswith(f"{phase}: "))
         assert all(name in labels for name in ("lm_head", "qkv", "out", "ffn.0", "ffn.1")), labels
     assert not any("gradient: " in text and "attention" in text for text in texts)
-
-
-def test_panels_that_nobody_asked_for_are_left_out():
-    texts = said(PICTURES["one number of systems"])
-    assert not any("ideal" in text or "speedup" in text or "num_csx" in text for text in texts)
-    texts = said(PICTURES["a step alone"])
-    assert "the whole step" in texts
-    assert not {"no bytes", "delta"} & set(texts)
+    # Panels that nobody asked for are left out; large numbers are told in millions.
+    unasked = said("estimate", "one number of systems")
+    assert not any("ideal" in text or "speedup" in text or "num_csx" in text for text in unasked)
+    alone = said("estimate", "a step alone")
+    assert ("the whole step" in alone, {"no bytes", "delta"} & set(alone)) == (True, set())
+    assert "million tokens/s, modelled" in said("estimate", "slow")
+    assert "100.0%" in said("estimate", "one point")
 
 
 def test_points_are_where_the_data_are():
-    figure, _ = drawn(PICTURES["scaling"])
+    figure, _ = drawn("estimate", "scaling")
     axes = next(axes for axes in figure.axes if axes.get_xlabel() == "systems (num_csx)")
     ideal, modelled = axes.get_lines()[:2]
     assert list(modelled.get_xdata()) == [point.num_csx for point in SCALING.points]
@@ -151,27 +95,12 @@ def test_points_are_where_the_data_are():
     assert list(roof.get_ydata())[1:] == [5.07e15, 5.07e15]
 
 
-def test_large_numbers_are_told_in_millions():
-    assert "million tokens/s, modelled" in said(PICTURES["slow"])
-
-
 def test_sparsities_beside_one_that_is_not_dense():
-    shown = picture(**{**WITH_SPARSITIES, "sparsities": WITH_SPARSITIES["sparsities"][1:]})
-    texts = said(shown)
-    assert "sparse products alone: 0.5 / (1 - sparsity)" in texts
-    assert "speedup over sparsity 0.5, modelled" in texts
+    texts = words_of(picture(**{**WITH_SPARSITIES, "sparsities": WITH_SPARSITIES["sparsities"][1:]}))
+    assert {"sparse products alone: 0.5 / (1 - sparsity)", "speedup over sparsity 0.5, modelled"} <= set(texts)
 
 
-@pytest.mark.parametrize("ending", ["svg", "png"])
-@pytest.mark.parametrize("name", ["both", "a step alone"])
-def test_it_is_the_same_each_time_whatever_the_style_of_the_machine(tmp_path, ending, name):
-    one, other = (tmp_path / f"{letter}.{ending}" for letter in "ab")
-    draw_estimate(PICTURES[name], one)
-    with matplotlib.style.context("ggplot"):
-        draw_estimate(PICTURES[name], other)
-    assert one.read_bytes() == other.read_bytes()
-
-
+@pytest.mark.lab
 def test_every_number_moves_it(tmp_path):
     path = tmp_path / "a.svg"
     one = picture(scaling=SCALING, **WITH_SPARSITIES)
@@ -197,12 +126,7 @@ def test_every_number_moves_it(tmp_path):
     assert len(seen) == len(changes)
 
 
-def test_nothing_is_written_by_halves(tmp_path):
-    with pytest.raises(OSError, match="none"):
-        draw_estimate(picture(), tmp_path / "none" / "a.png")
-    assert list(tmp_path.iterdir()) == []
-
-
+@pytest.mark.lab
 def test_a_thousand_kernels_are_drawn_in_seconds(tmp_path):
     many = tuple(
         Load(f"layers.{n}.linear", phase, 10**15, 10**9 * (1 + n), 0.2 + 0.1 * (n * 7 % 1000), 1)
@@ -238,12 +162,10 @@ def test_round_ticks():
 
 def test_every_group_of_a_roofline_has_a_label():
     """Of GPT-3 XL: labels that find no room near their points go farther away, or are shorter."""
-    params = load_params(ROOT / "params" / "gpt3_xl.yaml")
-    system = load_system("cs2")
-    artifact = compile_model(params, system, execution_mode="weight_streaming", micro_batch_size=72)
-    loads = (*kernel_loads(artifact), step_load(artifact))
+    artifact = stock("gpt3_xl", execution_mode="weight_streaming", micro_batch_size=72)
+    system, loads = artifact.system, (*kernel_loads(artifact), step_load(artifact))
     shown = Roofline(system.io_bytes_per_s, system.peak_flops(16), system.pe.efficiency, loads, "Roofline")
-    phases = [text.partition(":")[0] for text in said(picture(roofline=shown)) if ": " in text]
+    phases = [text.partition(":")[0] for text in words_of(picture(roofline=shown)) if ": " in text]
     assert {load.phase for load in kernel_loads(artifact)} <= set(phases)
 
 
@@ -262,7 +184,3 @@ def test_stages_that_are_alike_are_one_row():
     many = replace(plan, stages=tuple(stage(f"op{n}", n) for n in range(100)))
     rows = stage_rows(many)
     assert (len(rows), rows[-1].label, rows[-1].cycles) == (40, "slowest of 61 others", 65)
-
-
-def test_one_number_of_systems_that_fits_is_a_point():
-    assert "100.0%" in said(picture(scaling=scaling((4, 5.0, 1.0))))

@@ -3,102 +3,43 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from cstool.fabric.arch import OPPOSITE, STEP
-from cstool.pictures.fabric_heat import draw_fabric_heat, heat_page
 from cstool.pictures.fabric_routes import draw_fabric_routes, routes_page
 from cstool.pictures.fabric_strokes import positions, strokes_of, union
 from cstool.pictures.lettering import text_width
 from cstool.pictures.page import SMALL_PT
 from tests.examples import examples
-from tests.unit.fabric.waits import config, fabric
-from tests.unit.pictures.fabrics import many, single, stats, switched
-
-ALL_PORTS = {(x, y): config("RWENS>RWENS", "WENS>RWENS", "R>E", "RWENS>N") for x in range(3) for y in range(3)}
-PAGES = {
-    "one PE": lambda: routes_page(single(), "out"),
-    "switches": lambda: routes_page(switched(), "out"),
-    "all ports": lambda: routes_page(fabric(3, 3, {3: ALL_PORTS}), "out"),
-    "a color": lambda: routes_page(switched(), "out", [9]),
-    "9 x 5": lambda: routes_page(many(9, 5), "out"),
-    "16 x 16": lambda: routes_page(many(16, 16), "a rather long name of a directory with a compiled program"),
-    "30 x 10": lambda: routes_page(many(30, 10), "out"),
-    "64 x 64": lambda: routes_page(many(64, 64), "out"),
-    "750 x 1": lambda: routes_page(many(750, 1), "out"),
-    "1 x 99": lambda: routes_page(many(1, 99), "out"),
-    "heat of one PE": lambda: heat_page(stats(1, 1), "out"),
-    "heat of 4 x 3": lambda: heat_page(stats(4, 3), "out"),
-    "heat of 16 x 16": lambda: heat_page(stats(16, 16), "out"),
-    "heat of 64 x 64": lambda: heat_page(stats(64, 64), "out"),
-    "heat of 300 x 200": lambda: heat_page(stats(300, 200, 20_000), "out"),
-    "heat of 1 x 40": lambda: heat_page(stats(1, 40), "out"),
-    "heat of 400 x 1": lambda: heat_page(stats(400, 1, 20_000), "out"),
-}
+from tests.unit.fabric.waits import config
+from tests.unit.pictures.drawn import ALL_PORTS, said
+from tests.unit.pictures.fabrics import many, switched
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_nothing_is_cut_off_and_no_text_lies_over_another(name):
-    page = PAGES[name]()
-    renderer = FigureCanvasAgg(page).get_renderer()
-    page.draw(renderer)
-    texts = [text for text in page.findobj(Text) if text.get_text() and text.get_visible()]
-    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
-    width, height = page.bbox.width, page.bbox.height
-    assert [said for said, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height] == []
-    shrunk = [(said, box.padded(-0.75)) for said, box in boxes]
-    over = [(a, b) for n, (a, box) in enumerate(shrunk) for b, other in shrunk[:n] if box.overlaps(other)]
-    assert over == []
-
-
-def texts_of(page):
-    return [text.get_text() for text in page.findobj(Text) if text.get_text()]
-
-
-def test_a_page_of_routes_says_what_it_shows():
-    texts = texts_of(routes_page(switched(), "out"))
+def test_a_page_of_routes_says_what_it_shows(tmp_path):
+    texts = said("fabric", "switches")
     assert texts[0] == "out: routes of 4 colors on 4 x 3 PEs of wse2"
     assert "color 0: 9 PEs can send, 3 can take" in texts
     assert {"left.csl, 3 PEs", "pe.csl, 6 PEs", "right.csl, 3 PEs"} <= set(texts)
     assert "a to d: the arrow is there in this switch position, a is the first (●: sends, ○: takes)" in texts
-
-
-def test_a_page_of_a_large_fabric_has_a_hue_for_each_kind_of_route():
-    texts = texts_of(routes_page(many(64, 64), "out", [1]))
+    # A large fabric has a hue for each kind of route.
+    texts = [text.get_text() for text in routes_page(many(64, 64), "out", [1]).findobj(Text)]
     assert {"NORTH to RAMP, SOUTH: 3,968 PEs", "NORTH to RAMP: 64 PEs", "RAMP to SOUTH: 64 PEs"} <= set(texts)
+    draw_fabric_routes(switched(), tmp_path / "a.svg", "out")
+    assert (tmp_path / "a.svg").stat().st_size < 80_000
 
 
 def test_a_page_of_heat_says_what_was_fullest():
-    texts = texts_of(heat_page(stats(4, 3), "gemv"))
+    texts = said("fabric", "heat of 4 x 3")
     assert texts[0] == "gemv: 4 x 3 PEs of wse2 in a run (simulated)"
     assert " ".join(texts[1].split()) == (
         "1,000 cycles, simulated. PEs had a task in 57.4% of them. "
         "The link from PE 2.2 to the EAST carried most: 126 wavelets, one in 12.6% of the cycles."
     )
     assert "72.5" in texts
-    assert "No wavelet left a PE for another." in texts_of(heat_page(stats(1, 1), "gemv"))[1]
-
-
-def test_pictures_are_the_same_bytes_each_time(tmp_path):
-    for name in ("1.svg", "2.svg", "1.png", "2.png"):
-        draw_fabric_routes(switched(), tmp_path / name, "out", [9])
-        draw_fabric_heat(stats(2, 2), tmp_path / f"heat{name}", "out")
-    for name in ("", "heat"):
-        for ending in ("svg", "png"):
-            first, second = (tmp_path / f"{name}{number}.{ending}" for number in (1, 2))
-            assert first.read_bytes() == second.read_bytes()
-
-
-def test_a_picture_of_a_few_pes_is_small_and_can_be_dark(tmp_path):
-    for theme in ("light", "dark"):
-        draw_fabric_routes(switched(), tmp_path / f"{theme}.svg", "out", theme=theme)
-    light, dark = ((tmp_path / f"{theme}.svg").read_text(encoding="utf-8") for theme in ("light", "dark"))
-    assert len(light) < 80_000
-    assert "#1a1a1a" in light
-    assert "#1a1a1a" not in dark
+    assert "No wavelet left a PE for another." in said("fabric", "heat of one PE")[1]
 
 
 # --- strokes ---
@@ -107,10 +48,7 @@ def test_a_picture_of_a_few_pes_is_small_and_can_be_dark(tmp_path):
 def test_a_line_of_two_has_a_source_a_sink_and_one_head():
     strokes = strokes_of({(0, 0): config("R>E"), (1, 0): config("W>R")}, (2, 1), 60.0)
     assert (strokes.sources, strokes.sinks) == ([(0.5, 0.5)], [(1.5, 0.5)])
-    assert sorted(strokes.lines) == [
-        [(0.5, 0.5), (0.8, 0.5), (1.0, 0.5)],
-        [(1.0, 0.5), (1.2, 0.5), (1.5, 0.5)],
-    ]
+    assert sorted(strokes.lines) == [[(0.5, 0.5), (0.8, 0.5), (1.0, 0.5)], [(1.0, 0.5), (1.2, 0.5), (1.5, 0.5)]]
     assert [head[0] for head in strokes.heads] == [(1.2, 0.5)]
     assert (strokes.dead, strokes.faint, strokes.letters) == ([], [], [])
 
@@ -138,11 +76,7 @@ def test_switch_positions_are_letters_where_an_arrow_has_them():
 
 
 @pytest.mark.parametrize(
-    "configs",
-    [
-        {(1, 1): config("R>N", "R>W", "R>E", "R>S"), (1, 0): config("S>R"), (0, 1): config("E>R")},
-        ALL_PORTS,
-    ],
+    "configs", [{(1, 1): config("R>N", "R>W", "R>E", "R>S"), (1, 0): config("S>R"), (0, 1): config("E>R")}, ALL_PORTS]
 )
 def test_letters_lie_over_no_line(configs):
     scale = 62.0

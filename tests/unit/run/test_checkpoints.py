@@ -30,7 +30,7 @@ def _log_everything(caplog):
     caplog.set_level("INFO", "cstool")
 
 
-def save_at(found: Session, step: int, value: float) -> str:
+def save_at(found: Session, step: int, value: float = 1.0) -> str:
     """Save with all elements of one weight, and of its state, of that value."""
     for name in (WEIGHT, "optimizer.last_layer.weight.momentum_buffer"):
         set_array(found.appliance, name, np.full((10, 4), value, np.float32))
@@ -45,14 +45,28 @@ def weight_of(found: Session) -> float:
     return float(value)
 
 
+def warning_of(caplog: pytest.LogCaptureFixture) -> str:
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return warning
+
+
 @pytest.mark.parametrize(("checkpoint", "name"), [({}, "checkpoint_7.mdl"), (NAMED, "net-7.mdl")])
-def test_a_checkpoint_is_named_by_its_step_and_noted_in_index_session_and_result(tmp_path, checkpoint, name):
+def test_a_checkpoint_is_named_by_its_step_and_noted_in_index_session_and_log(tmp_path, caplog, checkpoint, name):
     with session(tmp_path, checkpoint=checkpoint) as found:
-        save_at(found, 7, 1.0)
+        save_at(found, 7)
         path = found.params.model_dir / name
         entries = list_checkpoints(found.params.model_dir, checkpoint.get("checkpoint_name", "checkpoint_{step}.mdl"))
         assert (found.saved_step, found.checkpoints) == (7, [str(path)])
+        # The time of all is summed; a step that was saved before gets a name of its own.
+        before, again = found.checkpoint_s, save(found)
+        assert found.checkpoint_s == before + again > again > 0
     assert [(entry.step, entry.path) for entry in entries] == [(7, path)]
+    assert path.exists()
+    assert re.fullmatch(name.replace(".mdl", r"_\d{8}_\d{6}\.mdl"), Path(found.checkpoints[1]).name)
+    first, second, *_ = caplog.messages
+    assert first == "Saving checkpoint at step 7"
+    line = rf"Saved checkpoint {re.escape(str(path))} \([\d.]+ kB in \d+\.\d\d s, \d+\.\d\d GB/s\)"
+    assert re.fullmatch(line, second)
 
 
 def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path):
@@ -71,30 +85,6 @@ def test_no_checkpoint_is_deleted_outside_of_the_folder_of_its_index(tmp_path):
     assert others.is_file()
 
 
-def test_the_time_of_all_checkpoints_is_summed(tmp_path):
-    with session(tmp_path) as found:
-        seconds = []
-        for step in (1, 2):
-            found.position = Position(step, step)
-            seconds.append(save(found))
-        assert found.checkpoint_s == sum(seconds) > 0
-
-
-def test_a_checkpoint_of_a_step_that_was_saved_before_gets_a_name_of_its_own(tmp_path):
-    with session(tmp_path) as found:
-        paths = [Path(save_at(found, 7, value)) for value in (1.0, 2.0)]
-    assert re.fullmatch(r"checkpoint_7_\d{8}_\d{6}\.mdl", paths[1].name)
-    assert all(path.exists() for path in paths)
-
-
-def test_the_log_tells_that_a_checkpoint_was_saved(tmp_path, caplog):
-    with session(tmp_path) as found:
-        path = save_at(found, 7, 1.0)
-    first, second = caplog.messages
-    assert first == "Saving checkpoint at step 7"
-    assert re.fullmatch(rf"Saved checkpoint {re.escape(path)} \([\d.]+ kB in \d+\.\d\d s, \d+\.\d\d GB/s\)", second)
-
-
 def test_without_any_checkpoint_weights_are_random_by_the_seed(tmp_path, caplog):
     weights = []
     for seed in (1, 1, 2):
@@ -111,32 +101,28 @@ def test_without_any_checkpoint_weights_are_random_by_the_seed(tmp_path, caplog)
     ]
 
 
-def test_the_latest_checkpoint_is_resumed(tmp_path, caplog):
-    with session(tmp_path) as found:
-        save_at(found, 7, 1.0)
+@pytest.mark.parametrize("autoloads", [True, False])
+def test_the_latest_checkpoint_is_resumed_unless_it_is_not_to_be(tmp_path, caplog, autoloads):
+    with session(tmp_path, checkpoint={"autoload_last_checkpoint": autoloads}) as found:
+        save_at(found, 7)
         path = save_at(found, 12, 2.0)
         caplog.clear()
         set_array(found.appliance, WEIGHT, np.zeros((10, 4), np.float32))
         found.position, found.saved_step = Position(), None
         restored(found, None, "all", strict=True)
-        assert (weight_of(found), found.position, found.saved_step) == (2.0, Position(12, 12), 12)
-    assert caplog.messages[1:] == [
+        if autoloads:
+            assert (weight_of(found), found.position, found.saved_step) == (2.0, Position(12, 12), 12)
+        else:
+            assert (found.position, found.saved_step) == (Position(), None)
+    fresh = ["No checkpoint was provided. Using randomly initialized model parameters."]
+    resumed = [
         f'Found latest checkpoint at "{path}".',
         f"Loading weights from checkpoint {path}",
         "Model state found in checkpoint and loaded successfully.",
         "Resuming from step 12. To start fresh, choose another --model_dir, or set "
         "trainer.init.checkpoint.autoload_last_checkpoint to false.",
     ]
-
-
-def test_autoloading_can_be_switched_off(tmp_path, caplog):
-    with session(tmp_path, checkpoint={"autoload_last_checkpoint": False}) as found:
-        save_at(found, 7, 1.0)
-        caplog.clear()
-        found.position = Position()
-        restored(found, None, "all", strict=True)
-        assert found.position == Position()
-    assert caplog.messages == ["No checkpoint was provided. Using randomly initialized model parameters."]
+    assert (caplog.messages[1:] if autoloads else caplog.messages) == (resumed if autoloads else fresh)
 
 
 def test_a_checkpoint_that_was_asked_for_wins_over_the_latest(tmp_path, caplog):
@@ -177,17 +163,19 @@ def test_if_not_strict_weights_that_it_lacks_begin_random(tmp_path, strict, chec
     assert 0 < bound <= 0.5  # 1 / sqrt(4)
 
 
-def test_a_form_is_kept_where_it_changes_something():
-    model = DecoderParams.model_validate({"name": "mistral"})
-    found = [forms(SimpleNamespace(optimizer=of, model=model)) for of in (SGD(momentum=0.9), SGD(dampening=0.5))]  # type: ignore[arg-type]
-    assert found == [{}, {"optimizer_form": "vendor"}]
-
-
-def test_switches_are_kept_where_what_they_switch_is_given():
+def test_a_form_is_kept_where_it_changes_something_and_switches_where_what_they_switch_is_given():
     given = {"attention_chunk_size": 8, "attention_qk_norm_layer": "rmsnorm", "apply_attention_qk_norm": True}
-    model = DecoderParams.model_validate({"name": "llama", **given})
-    found = forms(SimpleNamespace(optimizer=SGD(momentum=0.9), model=model))  # type: ignore[arg-type]
-    assert found == {"apply_attention_pattern": False, "apply_attention_qk_norm": True}
+    for optimizer, model, kept in (
+        (SGD(momentum=0.9), {"name": "mistral"}, {}),
+        (SGD(dampening=0.5), {"name": "mistral"}, {"optimizer_form": "vendor"}),
+        (
+            SGD(momentum=0.9),
+            {"name": "llama", **given},
+            {"apply_attention_pattern": False, "apply_attention_qk_norm": True},
+        ),
+    ):
+        params = SimpleNamespace(optimizer=optimizer, model=DecoderParams.model_validate(model))
+        assert forms(params) == kept  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(tmp_path, caplog, monkeypatch):
@@ -195,11 +183,10 @@ def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(tmp_path, 
     now = forms(SimpleNamespace(optimizer=AdamW(), model=DecoderParams.model_validate(sinks)))  # type: ignore[arg-type]
     with session(tmp_path) as found:
         monkeypatch.setattr(checkpoints, "forms", lambda params: {})
-        save_at(found, 7, 1.0)
+        save_at(found, 7)
         monkeypatch.setattr(setup, "forms", lambda params: now)
         restored(found, None, "all", strict=True)
-    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning == (
+    assert warning_of(caplog) == (
         "Not as it was in the checkpoint: optimizer_form pytorch -> vendor; apply_attention_sinks True -> False. "
         "Bits may differ from a straight run."
     )
@@ -208,12 +195,11 @@ def test_a_checkpoint_of_before_forms_could_be_chosen_was_in_pytorchs(tmp_path, 
 def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(tmp_path, caplog, monkeypatch):
     with session(tmp_path) as found:
         monkeypatch.setattr(state, "environment", lambda: {**environment(), "numpy": "1.0", "cpu": "z80"})
-        save_at(found, 7, 1.0)
+        save_at(found, 7)
         monkeypatch.undo()
         restored(found, None, "all", strict=True)
     now = environment()
-    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning == (
+    assert warning_of(caplog) == (
         f"Not as it was in the checkpoint: numpy 1.0 -> {now['numpy']}; cpu z80 -> {now['cpu']}. "
         "Bits may differ from a straight run."
     )

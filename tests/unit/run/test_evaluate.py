@@ -47,11 +47,26 @@ def look(
     return evaluate(found, DataSet("digits", "", params, data), StopRequest(), several=several), progress
 
 
-def test_loss_and_accuracy_are_means_over_all_samples_in_their_order_a_part_of_a_batch_included(tmp_path):
+def test_loss_and_accuracy_are_means_over_all_samples_in_their_order_a_part_of_a_batch_included(tmp_path, caplog):
     data = Digits(10)
     with session(tmp_path) as found:
-        result, _ = look(found, data)
-        weights = {name: weight.astype(np.float64) for name, weight in arrays_of(found.appliance, "model.").items()}
+        before = arrays_of(found.appliance, "model.")
+        result, progress = look(found, data)
+        assert caplog.messages[-5:] == [
+            f"Avg Eval Loss: {result.loss:.5f}",
+            "Evaluation metrics:",
+            f"  - eval/accuracy = {result.accuracy:.5f}",
+            "Evaluation completed successfully!",
+            f"Processed 10 sample(s) in {result.seconds:.9f} seconds.",
+        ]
+        again = look(found, Digits(10))[0]
+        np.testing.assert_equal(arrays_of(found.appliance, "model."), before)
+        # The number of batches can be bounded.
+        assert [look(found, Digits(10), steps=n)[0].samples for n in (1, 2, 3, 99)] == [4, 8, 10, 10]
+    assert (again.loss, again.accuracy) == (result.loss, result.accuracy)
+    steps = [("advance", "Evaluating", done) for done in (1, 2, 3)]
+    assert progress.events == [("start", "Evaluating", 3), *steps, ("finish", "Evaluating")]
+    weights = {name: weight.astype(np.float64) for name, weight in before.items()}
     labels, x = np.arange(10) % 10, data.x.astype(np.float64)
     batch = {"x": x, "labels": labels, "mask": np.ones(10)}
     assert result.loss == pytest.approx(reference.loss(found.graph, weights, batch, 3, None) / 10, rel=1e-6)
@@ -63,38 +78,11 @@ def test_loss_and_accuracy_are_means_over_all_samples_in_their_order_a_part_of_a
     assert data.seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 9, 9]]
 
 
-@pytest.mark.parametrize(("steps", "samples"), [(1, 4), (2, 8), (3, 10), (99, 10)])
-def test_the_number_of_batches_can_be_bounded(tmp_path, steps, samples):
-    with session(tmp_path) as found:
-        assert look(found, Digits(10), steps=steps)[0].samples == samples
-
-
-def test_evaluating_twice_gives_the_same_and_changes_no_weight(tmp_path):
-    with session(tmp_path) as found:
-        before = arrays_of(found.appliance, "model.")
-        first, second = (look(found, Digits(10))[0] for _ in range(2))
-        after = arrays_of(found.appliance, "model.")
-    assert (first.loss, first.accuracy) == (second.loss, second.accuracy)
-    np.testing.assert_equal(after, before)
-
-
 def test_the_log_has_a_line_every_log_steps_and_for_the_last(tmp_path, caplog):
     with session(tmp_path) as found:
         look(found, Digits(20), log_steps=2)
     matches = [re.fullmatch(EVAL_LINE, message) for message in caplog.messages]
     assert [int(match[1]) for match in matches if match] == [2, 4, 5]
-
-
-def test_the_log_ends_with_the_metrics(tmp_path, caplog):
-    with session(tmp_path) as found:
-        result, _ = look(found, Digits(10))
-    assert caplog.messages[-5:] == [
-        f"Avg Eval Loss: {result.loss:.5f}",
-        "Evaluation metrics:",
-        f"  - eval/accuracy = {result.accuracy:.5f}",
-        "Evaluation completed successfully!",
-        f"Processed 10 sample(s) in {result.seconds:.9f} seconds.",
-    ]
 
 
 def test_one_of_several_data_sets_is_named_in_every_line(tmp_path, caplog):
@@ -112,21 +100,19 @@ WORDS = mean_of(2.0, Loss("loss", perplexity="lm_perplexity"))
 PAIRS = mean_of(0.5, Loss("pairs", "batch_size", accuracy="accuracy_cls"))
 
 
+USUAL = {"eval/loss": 2.0, "eval/accuracy": 0.25}
+
+
 @pytest.mark.parametrize(
     ("means", "several", "expected"),
     [
-        ((mean_of(2.0),), False, {"eval/loss": 2.0, "eval/accuracy": 0.25}),
-        ((WORDS,), False, {"eval/loss": 2.0, "eval/accuracy": 0.25, "eval/lm_perplexity": math.exp(2.0)}),
+        ((mean_of(2.0),), False, USUAL),
+        ((WORDS,), False, {**USUAL, "eval/lm_perplexity": math.exp(2.0)}),
         ((mean_of(2.0),), True, {"eval/wiki/loss": 2.0, "eval/wiki/accuracy": 0.25}),
         (
             (WORDS, PAIRS),
             False,
-            {
-                "eval/loss": 2.5,
-                "eval/accuracy": 0.25,
-                "eval/lm_perplexity": math.exp(2.0),
-                "eval/accuracy_cls": 0.25,
-            },
+            {**USUAL, "eval/loss": 2.5, "eval/lm_perplexity": math.exp(2.0), "eval/accuracy_cls": 0.25},
         ),
     ],
 )
@@ -139,37 +125,30 @@ def sets(found: Session, *counts: int) -> list[DataSet]:
     return [DataSet(f"set_{count}", "p.yaml: x", loader, Digits(count)) for count in counts]
 
 
-def test_data_sets_are_evaluated_one_after_the_other_as_each_alone(tmp_path):
+def test_data_sets_are_evaluated_one_after_the_other_as_each_alone_and_one_that_was_given_up_does_not_count(tmp_path):
+    stop = StopRequest()
+    stop.signal_name = "SIGTERM"
     with session(tmp_path) as found:
         found.position = Position(7)
+        evaluate_sets(found, sets(found, 10, 4), stop)
+        assert (found.metrics, found.evaluated_step, found.evaluations) == ({}, None, [])
         seconds = evaluate_sets(found, sets(found, 10, 4), StopRequest(), Path("a.mdl"))
-        alone = [look(found, Digits(count))[0] for count in (10, 4)]
-    evaluations = found.evaluations
-    assert [(each["checkpoint"], each["data_set"], each["step"]) for each in evaluations] == [
-        ("a.mdl", "set_10", 7),
-        ("a.mdl", "set_4", 7),
-    ]
-    assert [(each["loss"], each["accuracy"], each["samples"]) for each in evaluations] == [
-        (each.loss, each.accuracy, each.samples) for each in alone
+        one, other = (look(found, Digits(count))[0] for count in (10, 4))
+    keys = ("checkpoint", "data_set", "step", "loss", "accuracy", "samples")
+    assert [tuple(each[key] for key in keys) for each in found.evaluations] == [
+        ("a.mdl", "set_10", 7, one.loss, one.accuracy, one.samples),
+        ("a.mdl", "set_4", 7, other.loss, other.accuracy, other.samples),
     ]
     assert found.metrics == {
-        "eval/set_10/loss": alone[0].loss,
-        "eval/set_10/accuracy": alone[0].accuracy,
-        "eval/set_4/loss": alone[1].loss,
-        "eval/set_4/accuracy": alone[1].accuracy,
+        "eval/set_10/loss": one.loss,
+        "eval/set_10/accuracy": one.accuracy,
+        "eval/set_4/loss": other.loss,
+        "eval/set_4/accuracy": other.accuracy,
     }
     assert (found.evaluated_step, seconds > 0) == (7, True)
 
 
-def test_an_evaluation_that_was_given_up_does_not_count(tmp_path):
-    stop = StopRequest()
-    stop.signal_name = "SIGTERM"
-    with session(tmp_path) as found:
-        evaluate_sets(found, sets(found, 10, 4), stop)
-    assert (found.metrics, found.evaluated_step, found.evaluations) == ({}, None, [])
-
-
-def test_a_table_has_a_line_for_every_evaluation():
+def test_a_table_has_a_line_for_every_evaluation_perplexity_that_of_a_hopeless_model_too():
     found = [
         {"checkpoint": f"/a/checkpoint_{step}.mdl", **Evaluation(name, step, (mean_of(loss),), 4000, 10, 1.5).as_dict()}
         for step, name, loss in ((5, "wiki", 12.5), (10, "books_val", 2.0))
@@ -179,28 +158,7 @@ def test_a_table_has_a_line_for_every_evaluation():
         "checkpoint_5.mdl   wiki       12.50000  268337.28652   0.25000   4,000",
         "checkpoint_10.mdl  books_val   2.00000       7.38906   0.25000   4,000",
     ]
-
-
-def test_progress_counts_the_batches(tmp_path):
-    with session(tmp_path) as found:
-        progress = look(found, Digits(8))[1]
-    assert progress.events == [
-        ("start", "Evaluating", 2),
-        ("advance", "Evaluating", 1),
-        ("advance", "Evaluating", 2),
-        ("finish", "Evaluating"),
-    ]
-
-
-@pytest.mark.parametrize(("loss", "perplexity"), [(2.0, math.exp(2.0)), (5000.0, math.exp(700.0))])
-def test_as_a_dictionary_it_has_the_perplexity_that_of_a_hopeless_model_too(loss, perplexity):
-    assert Evaluation("digits", 7, (mean_of(loss),), 40, 10, 1.5).as_dict() == {
-        "data_set": "digits",
-        "step": 7,
-        "loss": loss,
-        "accuracy": 0.25,
-        "tokens": 40,
-        "samples": 10,
-        "seconds": 1.5,
-        "perplexity": perplexity,
-    }
+    for loss, perplexity in ((2.0, math.exp(2.0)), (5000.0, math.exp(700.0))):
+        told = {"loss": loss, "accuracy": 0.25, "perplexity": perplexity}
+        told |= {"data_set": "digits", "step": 7, "tokens": 40, "samples": 10, "seconds": 1.5}
+        assert Evaluation("digits", 7, (mean_of(loss),), 40, 10, 1.5).as_dict() == told

@@ -39,22 +39,15 @@ from tests.unit.machine.machines import USUAL
 
 
 def test_the_line_of_the_log():
-    phases = {
-        "step": PhaseTimes(0.2, 0.25),
-        "forward": PhaseTimes(0.05, 0.06),
-        "again": PhaseTimes(0.0, 0.0),
-        "backward": PhaseTimes(0.1, 0.12),
-        "rest": PhaseTimes(0.05, 0.0),
-    }
-    assert HostComparison(phases).line() == (
+    seconds = {"step": (0.2, 0.25), "forward": (0.05, 0.06), "again": (0.0, 0.0), "backward": (0.1, 0.12)}
+    phases = {name: PhaseTimes(*times) for name, times in (seconds | {"rest": (0.05, 0.0)}).items()}
+    line = (
         "Time per step on this host, predicted / measured: 0.2 / 0.25 s (-20%); forward 0.05 / 0.06 s, "
-        "backward 0.1 / 0.12 s, rest 0.05 / 0 s."
+        "backward 0.1 / 0.12 s, rest 0.05 / 0 s"
     )
+    assert HostComparison(phases).line() == f"{line}."
+    assert HostComparison(phases, "the wire left out").line() == f"{line}; the wire left out."
     assert PhaseTimes(1.0, 0.0).error == 0.0
-    assert HostComparison(phases, "the wire left out").line() == (
-        "Time per step on this host, predicted / measured: 0.2 / 0.25 s (-20%); forward 0.05 / 0.06 s, "
-        "backward 0.1 / 0.12 s, rest 0.05 / 0 s; the wire left out."
-    )
 
 
 @pytest.fixture
@@ -62,6 +55,11 @@ def measured(tmp_path, monkeypatch):
     """Keep rates where runs look for them."""
     monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
     save_rates(round_rates())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "data", 96)
 
 
 @pytest.fixture
@@ -78,6 +76,9 @@ def setups(monkeypatch) -> list[HostSetup]:
     return found
 
 
+IN_FILE = {"store": "file", "memory": "64MiB"}
+
+
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(
     ("changes", "flags"),
@@ -87,20 +88,18 @@ def setups(monkeypatch) -> list[HostSetup]:
         ({"init__precision": {"loss_scaling_factor": "dynamic"}}, {}),
         ({"init__sparsity": 0.5}, {}),
         ({"init__activation_checkpointing": "always"}, {}),
-        ({"init__memoryx": {"store": "file", "memory": "64MiB"}}, {}),
-        ({"init__memoryx": {"store": "file", "memory": "64MiB", "commit_steps": 0}}, {}),
+        ({"init__memoryx": IN_FILE}, {}),
+        ({"init__memoryx": {**IN_FILE, "commit_steps": 0}}, {}),
     ],
     ids=["plain", "no norm", "dynamic loss scale", "sparse", "recomputed", "file", "no commits"],
 )
-def test_a_run_is_set_up_as_it_was_planned(tmp_path, setups, changes, flags):
-    file = gpt_params(tmp_path / "run", write_text(tmp_path / "text", 96), **changes)
+def test_a_run_is_set_up_as_it_was_planned(tmp_path, data, setups, changes, flags):
+    file = gpt_params(tmp_path / "run", data, **changes)
     result = run_file(file, **flags)
     params = load_params(file)
     planned = planned_setup(params, build_graph(params.model, SEQUENCE), 48)
     (setup,) = setups
-    assert setup.lanes == flags.get("lanes", 1)
-    names = [name for name in vars(planned) if name not in ("lanes", "densities")]
-    assert {name: getattr(setup, name) for name in names} == {name: getattr(planned, name) for name in names}
+    assert setup == replace(planned, lanes=flags.get("lanes", 1), densities=setup.densities)
     assert setup.densities == pytest.approx(planned.densities, abs=1e-3)
     assert list(result.predicted) == ["step", "forward", "again", "backward", "rest"]
     step = result.predicted["step"]
@@ -108,6 +107,13 @@ def test_a_run_is_set_up_as_it_was_planned(tmp_path, setups, changes, flags):
     assert min(result.step_seconds) <= step["measured"] <= max(result.step_seconds)
     assert result.predicted["forward"]["measured"] + result.predicted["backward"]["measured"] > 0
     assert (result.predicted["again"]["measured"] > 0) is ("init__activation_checkpointing" in changes)
+    if not changes:
+        # Losses are the same without, and too few steps are not compared.
+        few = run_file(gpt_params(tmp_path / "few", data, init__loop={"max_steps": 2}))
+        host_rates.rates_file().unlink()
+        unknown = run_file(gpt_params(tmp_path / "unknown", data))
+        assert result.losses == unknown.losses
+        assert few.predicted is unknown.predicted is None
 
 
 @pytest.mark.usefixtures("measured")
@@ -149,16 +155,14 @@ LINK = Link(1e6, 1e-3)
 @pytest.mark.usefixtures("four_cores")
 def test_ranks_on_one_host_share_its_cores_and_those_on_their_own_have_all_of_them(tmp_path):
     """Three systems with 4 of 12 grains each: two of them are those of rank 1."""
-    model = {f"init__model__{key}": value for key, value in {"hidden_size": 512, "filter_size": 2048}.items()}
+    model = {"init__model__hidden_size": 512, "init__model__filter_size": 2048}
     params = load_params(gpt_params(tmp_path / "run", tmp_path, **SYSTEMS, **model))
     graph, rates = build_graph(params.model, SEQUENCE), round_rates()
     here, apart = (planned_ranks(params, graph, 48, 2, rates, link) for link in (None, LINK))
-    assert [own.grains for own in here.setups] == [own.grains for own in apart.setups] == [4, 8]
-    assert [(own.lanes, own.lanes_beside) for own in here.setups] == [(2, 2), (2, 2)]
-    assert [(own.lanes, own.lanes_beside) for own in apart.setups] == [(4, 0), (4, 0)]
+    assert [(own.grains, own.lanes, own.lanes_beside) for own in here.setups] == [(4, 2, 2), (8, 2, 2)]
+    assert [(own.grains, own.lanes, own.lanes_beside) for own in apart.setups] == [(4, 4, 0), (8, 4, 0)]
     assert here.link == Link(rates.cached_bytes_per_s, both_ways=False)
-    assert (apart.link, apart.message_s) == (LINK, here.message_s)
-    assert here.traffic == apart.traffic
+    assert (apart.link, apart.message_s, apart.traffic) == (LINK, here.message_s, here.traffic)
 
 
 @pytest.mark.parametrize(
@@ -197,16 +201,3 @@ def test_a_run_on_several_ranks_is_compared_with_what_rank_0_sees(tmp_path, host
     assert found.phases["forward"] == PhaseTimes(expected.ranks[0].forward_s, 0.25)
     assert found.phases["rest"].predicted == expected.of(0).rest_s > expected.ranks[1].forward_s / 2
     assert expected.slowest == 1
-
-
-@pytest.mark.usefixtures("measured")
-def test_losses_are_the_same_with_and_without_and_too_few_steps_are_not_compared(tmp_path):
-    data = write_text(tmp_path / "text", 96)
-    known = run_file(gpt_params(tmp_path / "a", data))
-    few = run_file(gpt_params(tmp_path / "b", data, init__loop={"max_steps": 2}))
-    host_rates.rates_file().unlink()
-    unknown = run_file(gpt_params(tmp_path / "c", data))
-    assert known.losses == unknown.losses
-    assert known.predicted is not None
-    assert few.predicted is None
-    assert unknown.predicted is None

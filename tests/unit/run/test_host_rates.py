@@ -21,14 +21,11 @@ def file(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def test_rates_come_back_as_they_were_and_people_can_read_them(file):
+def test_rates_come_back_as_they_were_and_people_can_read_them_those_of_another_machine_do_not(file):
     assert load_rates() is None
     assert save_rates(round_rates()) == file
     assert load_rates() == round_rates()
     assert file.read_text().startswith("# This host as a system, measured by `cstool estimate --system host`.")
-
-
-def test_another_machine_was_not_measured(file):
     for other in (replace(round_rates(), cpu="another"), replace(round_rates(), cores=999)):
         save_rates(other)
         assert load_rates() is None
@@ -65,4 +62,4 @@ def test_a_folder_that_cannot_be_written(file):
     file.parent.write_text("a file where a folder should be")
     with pytest.raises(EstimateError) as found:
         save_rates(round_rates())
-    assert str(found.value) == (f"{file}: cannot be written: File exists\nhint: CSTOOL_CACHE_DIR names another folder")
+    assert str(found.value) == f"{file}: cannot be written: File exists\nhint: CSTOOL_CACHE_DIR names another folder"

@@ -12,15 +12,12 @@ from cstool.params import EarlyStopping
 from cstool.run.patience import Patience
 
 
-def asked(**keys: Any) -> EarlyStopping:
-    return EarlyStopping.model_validate({"patience": 2, **keys})
-
-
 def after(values: list[float], **keys: Any) -> Patience:
-    """Return the patience after evaluations every ten steps."""
-    found = Patience(asked(**keys))
+    """Return the patience after evaluations every ten steps; each counts once."""
+    found = Patience(EarlyStopping.model_validate({"patience": 2, **keys}))
     for number, value in enumerate(values, start=1):
-        found.look(10 * number, {found.asked.monitor: value})
+        for _ in range(2):
+            found.look(10 * number, {found.asked.monitor: value})
     return found
 
 
@@ -43,17 +40,10 @@ def test_the_best_is_what_nothing_was_better_than(values, keys, best, best_step,
     assert (found.best, found.best_step, found.bad, found.is_over) == (best, best_step, bad, bad >= 2)
 
 
-def test_an_evaluation_counts_once():
-    found = after([2.0, 3.0])
-    found.look(20, {"eval/loss": 3.0})
-    assert (found.bad, found.is_over) == (1, False)
-
-
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.integers(0, 12))
 def test_after_an_interruption_it_goes_on_as_if_there_had_been_none(values, cut):
-    before = after(values[:cut])
-    found = Patience(asked())
-    found.adopt(json.loads(json.dumps(before.as_dict())))
+    found = after([])
+    found.adopt(json.loads(json.dumps(after(values[:cut]).as_dict())))
     for number, value in list(enumerate(values, start=1))[cut:]:
         found.look(10 * number, {"eval/loss": value})
     assert found == after(values)
@@ -62,26 +52,18 @@ def test_after_an_interruption_it_goes_on_as_if_there_had_been_none(values, cut)
 @pytest.mark.parametrize(
     "state",
     [
-        None,
-        5,
-        {},
-        {**after([2.0], monitor="eval/accuracy").as_dict()},
-        {**after([2.0], mode="max").as_dict()},
-        {**after([2.0]).as_dict(), "bad": "x"},
-        {**after([2.0]).as_dict(), "best": "x"},
-        {**after([2.0]).as_dict(), "step": True},
+        *(None, 5, {}),
+        *(after([2.0], **keys).as_dict() for keys in ({"monitor": "eval/accuracy"}, {"mode": "max"})),
+        *(after([2.0]).as_dict() | damage for damage in ({"bad": "x"}, {"best": "x"}, {"step": True})),
     ],
 )
 def test_what_is_of_another_metric_or_of_none_is_not_gone_on_from(state):
-    found = Patience(asked())
+    found = after([])
     found.adopt(state)
-    assert found == Patience(asked())
+    assert found == after([])
 
 
 def test_it_says_why():
-    assert after([2.0, 3.0]).reason() == (
-        "EarlyStopping: eval/loss has not improved on 2.00000, that of step 10, in 1 evaluation"
-    )
-    assert after([math.nan, math.nan]).reason() == (
-        "EarlyStopping: eval/loss has not improved on nothing, in 2 evaluations"
-    )
+    rule = "EarlyStopping: eval/loss has not improved on"
+    assert after([2.0, 3.0]).reason() == f"{rule} 2.00000, that of step 10, in 1 evaluation"
+    assert after([math.nan, math.nan]).reason() == f"{rule} nothing, in 2 evaluations"

@@ -41,18 +41,13 @@ def vendors(predicted: list[int], labels: list[int], kind: str, counted: list[in
         return over / under if under else 0.0
 
     matrix = np.zeros((classes, classes))
-    for ours, theirs in zip(predicted, labels, strict=True):
-        matrix[theirs, ours] += 1
-    rightly, of_predicted, of_labels = matrix.diagonal(), matrix.sum(axis=0), matrix.sum(axis=1)
+    np.add.at(matrix, (labels, predicted), 1)
+    sums = np.array([matrix.diagonal(), matrix.sum(axis=0), matrix.sum(axis=1)])
     if kind == "micro_f1":
-        rightly, of_predicted, of_labels = (
-            np.array([each[counted].sum()]) for each in (rightly, of_predicted, of_labels)
-        )
-        counted = [0]
+        sums, counted = sums[:, counted].sum(axis=1, keepdims=True), [0]
     scores = []
-    for number in counted:
-        precision = divide(rightly[number], of_predicted[number])
-        recall = divide(rightly[number], of_labels[number])
+    for rightly, of_predicted, of_labels in sums[:, counted].T:
+        precision, recall = divide(rightly, of_predicted), divide(rightly, of_labels)
         scores.append(divide(2 * precision * recall, precision + recall))
     return sum(scores) / len(scores)
 
@@ -74,21 +69,20 @@ def test_micro_f1_is_that_of_all_classes_as_one(pairs):
     assert found == pytest.approx(vendors(predicted, labels, "micro_f1", [0, 1], 2), abs=1e-12)
 
 
-def test_where_no_class_has_a_name_all_count():
-    tallies = tallies_of([0, 1, 1, 2], [0, 1, 2, 2], 3)
-    [found] = scores_of(Loss("loss", scores="macro_f1"), tallies, Digits())
-    assert found == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
-
-
-def test_rouge_is_a_score_for_words_and_one_for_pairs_of_words():
-    assert scores_of(Loss("loss", scores="rouge"), (3, 1, 4, 3, 6, 5), Digits()) == (2 * 3 / 10, 2 * 1 / 8)
-    assert scores_of(Loss("loss", scores="rouge"), (0,) * 6, Digits()) == (0.0, 0.0)
-
-
-def test_halves_have_an_accuracy_each():
-    assert scores_of(Loss("loss", scores="halves"), (2, 1, 3, 4, 3, 4), Digits()) == (2 / 3, 1 / 4)
-    assert scores_of(Loss("loss", scores="halves"), (2, 0, 3, 0, 3, 0), Digits()) == (2 / 3, 0.0)
-
-
-def test_a_loss_without_scores_has_none():
-    assert scores_of(Loss("loss"), (), Digits()) == ()
+@pytest.mark.parametrize(
+    ("kind", "tallies", "expected"),
+    [
+        # Where no class has a name all count.
+        ("macro_f1", tallies_of([0, 1, 1, 2], [0, 1, 2, 2], 3), ((1 + 2 / 3 + 2 / 3) / 3,)),
+        # A score for words and one for pairs of words.
+        ("rouge", (3, 1, 4, 3, 6, 5), (2 * 3 / 10, 2 * 1 / 8)),
+        ("rouge", (0,) * 6, (0.0, 0.0)),
+        # Halves have an accuracy each.
+        ("halves", (2, 1, 3, 4, 3, 4), (2 / 3, 1 / 4)),
+        ("halves", (2, 0, 3, 0, 3, 0), (2 / 3, 0.0)),
+        (None, (), ()),
+    ],
+)
+def test_scores_by_hand(kind, tallies, expected):
+    loss = Loss("loss") if kind is None else Loss("loss", scores=kind)
+    assert scores_of(loss, tallies, Digits()) == pytest.approx(expected)

@@ -27,20 +27,13 @@ def test_weights_of_all_layers_are_one_row_unless_shape_or_group_differ():
     groups[f"{LAYERS}.2.{UP}"] = group(0.25)
     with sparse_memory(decoder(layers=3), None, groups, choose=by_density) as memoryx:
         rows = sparsity_table(memoryx)
-    static = {"algorithm": "static", "density": 0.25}
+    static, half = {"algorithm": "static", "density": 0.25}, {"algorithm": "set", "density": 0.5}
     kernels = {"forward": "sparse", "delta": "dense", "gradient": "sparse"}
     dense = {**kernels, "gradient": "dense"}
     assert rows == [
         {"weights": f"{LAYERS}.*.{OUTPUT}", "count": 2, "shape": [8, 8], **static, "kernels": kernels},
         {"weights": f"{LAYERS}.*.{UP}", "count": 2, "shape": [16, 8], **static, "kernels": kernels},
-        {
-            "weights": f"{LAYERS}.1.{OUTPUT}",
-            "count": 1,
-            "shape": [8, 8],
-            "algorithm": "set",
-            "density": 0.5,
-            "kernels": dense,
-        },
+        {"weights": f"{LAYERS}.1.{OUTPUT}", "count": 1, "shape": [8, 8], **half, "kernels": dense},
         {"weights": f"{LAYERS}.2.{UP}", "count": 1, "shape": [16, 8], **static, "density": 0.75, "kernels": dense},
     ]
     assert table_lines(rows) == [
@@ -53,7 +46,7 @@ def test_weights_of_all_layers_are_one_row_unless_shape_or_group_differ():
     ]
 
 
-def test_one_weight_is_called_so():
+def test_one_weight_is_called_so_and_panels_that_differ_are_both(monkeypatch):
     with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.9)}) as memoryx:
         lines = table_lines(sparsity_table(memoryx))
     assert lines == [
@@ -61,9 +54,6 @@ def test_one_weight_is_called_so():
         "  weights             shape         algorithm  zeros   forward  delta   gradient",
         "  fc_layers.1.weight  1 x (8 x 12)  static     90.62%  sparse   sparse  sparse",
     ]
-
-
-def test_panels_that_differ_are_both(monkeypatch):
     monkeypatch.setattr(_graph, "PANEL_BYTES", 4 * 12 * 4)
     with sparse_memory(fc_mnist(12, 8), None, {"fc_layers.1.weight": group(0.5)}, choose=by_density) as memoryx:
         memoryx.arrays.sparse["fc_layers.1.weight"].place(np.arange(48))

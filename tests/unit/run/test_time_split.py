@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.run.report import time_split
-from cstool.run.report.time_split import CHECKPOINT, EVALUATION, START_UP, TRAINING, TimeSplit
+from cstool.run.report.time_split import CHECKPOINT, EVALUATION, START_UP, TRAINING, Rates, TimeSplit
 
 
 @given(st.lists(st.tuples(st.sampled_from([START_UP, TRAINING]), st.integers(0, 50), st.integers(0, 10))))
@@ -33,19 +33,43 @@ def test_whatever_happens_the_parts_are_the_whole(turns):
     assert sum(found.values()) == now[0] - 100.0
 
 
-def test_what_training_waited_for_is_no_computing(monkeypatch):
-    now = [0.0]
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    """A clock that a test sets."""
+    now = [100.0]
     monkeypatch.setattr(time_split.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_what_training_waited_for_is_no_computing(clock):
     times = TimeSplit()
     times.turn_to(TRAINING)
-    now[0] = 10.0
+    clock[0] += 10.0
     times.move(1.0, EVALUATION)
-    found = times.seconds(2.0, 3.0)
-    assert found == {
-        "compute": 4.0,
-        "stream_wait": 3.0,
-        "input_wait": 2.0,
-        "checkpoint": 0.0,
-        "evaluation": 1.0,
-        "start_up": 0.0,
-    }
+    found = {"compute": 4.0, "stream_wait": 3.0, "input_wait": 2.0, "checkpoint": 0.0, "evaluation": 1.0}
+    assert times.seconds(2.0, 3.0) == found | {"start_up": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("looks", "rates"),
+    [
+        ([(0.0, 30, 2.0)], (15.0, 15.0)),
+        # Six tenths of the new rate, and four of the one before.
+        ([(0.0, 10, 1.0), (0.0, 20, 1.0)], (0.6 * 20 + 0.4 * 10, 15.0)),
+        # A pause counts in neither.
+        ([(0.0, 10, 1.0), (50.0, 10, 1.0)], (10.0, 10.0)),
+        # Without any time passed they are finite.
+        ([(0.0, 1, 0.0)], (1e9, 1e9)),
+    ],
+    ids=["first", "later", "pause", "no time"],
+)
+def test_rates_are_those_of_the_samples_and_the_time_without_pauses(clock, looks, rates):
+    found = Rates()
+    for paused_s, samples, passed_s in looks:
+        clock[0] += paused_s
+        found.pause(paused_s)
+        found.add(samples)
+        clock[0] += passed_s
+        last = found.look()
+    assert last == pytest.approx(rates)
+    assert (found.samples, found.seconds) == (sum(n for _, n, _ in looks), sum(passed_s for _, _, passed_s in looks))

@@ -73,18 +73,19 @@ def test_a_run_at_step_3_with_batches_of_5_to_an_epoch_ends_at(tmp_path, loop, l
     assert found.training.first_step == 3
 
 
-def test_batches_go_on_where_the_run_was(tmp_path):
-    _, data = trained(tmp_path, position=Position(3, 4), loop={"num_steps": 2})
-    assert data.seen == [[16, 17, 18, 19], [0, 1, 2, 3]]
-
-
 def test_a_run_that_is_over_does_nothing(tmp_path, caplog):
     found, data = trained(tmp_path, position=Position(5, 5), loop={"max_steps": 5})
     assert (found.training.losses, data.seen) == ([], [])
-    assert caplog.messages == [
-        "Nothing to train: the run is at step 5, and its last step is 5. num_steps counts from where it is."
-    ]
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    rule = "Nothing to train: the run is at step 5, and its last step is 5. num_steps counts from where it is."
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", rule)]
+
+
+def test_batches_go_on_where_the_run_was_those_of_another_size_at_the_same_sample(tmp_path, caplog):
+    _, data = trained(tmp_path, position=Position(3, 4), loop={"num_steps": 2})
+    assert data.seen == [[16, 17, 18, 19], [0, 1, 2, 3]]
+    _, data = trained(tmp_path, position=Position(3, 6, 2), loop={"num_steps": 1})
+    assert data.seen == [[12, 13, 14, 15]]
+    assert "batch_size was 2 so far and is 4 now: going on with batch 3." in caplog.messages
 
 
 def test_the_learning_rate_of_the_first_step_is_that_of_step_0(tmp_path, monkeypatch):
@@ -102,25 +103,20 @@ def test_the_learning_rate_of_the_first_step_is_that_of_step_0(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "names"),
+    ("checkpoint", "start", "steps"),
     [
-        ({"steps": 2}, ["checkpoint_2", "checkpoint_4", "checkpoint_5"]),
-        ({"steps": 9}, ["checkpoint_5"]),
-        ({}, []),
-        ({"save_initial_checkpoint": True}, ["checkpoint_0"]),
-        ({"steps": 5, "save_initial_checkpoint": True}, ["checkpoint_0", "checkpoint_5"]),
+        ({"steps": 2}, 0, [2, 4, 5]),
+        ({"steps": 9}, 0, [5]),
+        ({}, 0, []),
+        ({"save_initial_checkpoint": True}, 0, [0]),
+        ({"steps": 5, "save_initial_checkpoint": True}, 0, [0, 5]),
+        # A run that goes on writes no initial one.
+        ({"save_initial_checkpoint": True}, 3, []),
     ],
 )
-def test_checkpoints_are_written_after_the_steps_that_were_asked_for(tmp_path, checkpoint, names):
-    found, _ = trained(tmp_path, loop={"max_steps": 5}, checkpoint=checkpoint)
-    assert checkpoints(found) == names
-
-
-def test_a_run_that_goes_on_writes_no_initial_checkpoint(tmp_path):
-    found, _ = trained(
-        tmp_path, position=Position(3, 3), loop={"max_steps": 4}, checkpoint={"save_initial_checkpoint": True}
-    )
-    assert checkpoints(found) == []
+def test_checkpoints_are_written_after_the_steps_that_were_asked_for(tmp_path, checkpoint, start, steps):
+    found, _ = trained(tmp_path, position=Position(start, start), loop={"max_steps": 5}, checkpoint=checkpoint)
+    assert checkpoints(found) == [f"checkpoint_{step}" for step in steps]
 
 
 @pytest.mark.parametrize(
@@ -147,14 +143,8 @@ def test_evaluation_comes_between_steps_and_not_after_the_last(tmp_path, loop, s
     assert steps == evaluated
 
 
-def test_the_log_has_a_line_every_log_steps_and_for_the_first_and_last(tmp_path, caplog):
-    trained(tmp_path, loop={"max_steps": 8}, logging={"log_steps": 3})
-    matches = [re.fullmatch(TRAIN_LINE, message) for message in caplog.messages]
-    assert [int(match[1]) for match in matches if match] == [1, 3, 6, 8]
-
-
-def test_the_log_says_where_the_loop_begins_and_ends(tmp_path, caplog):
-    trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 8})
+def test_the_log_says_where_the_loop_begins_and_ends_with_a_line_every_log_steps(tmp_path, caplog):
+    found, _ = trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 3})
     assert caplog.messages[:11] == [
         "=" * 75,
         "Trainer Fit Summary",
@@ -164,32 +154,23 @@ def test_the_log_says_where_the_loop_begins_and_ends(tmp_path, caplog):
         "* 1 loop of 5 steps",
         "for a total of 5 train steps.",
         "No checkpoints will be taken: trainer.init.checkpoint.steps says how often.",
-        "Progress will be logged every 8 steps.",
+        "Progress will be logged every 3 steps.",
         "=" * 75,
         "Starting train loop 1 of 1, from global step 4 to 8 (5 steps)",
     ]
+    lines = [re.fullmatch(TRAIN_LINE, message) for message in caplog.messages]
+    assert [int(line[1]) for line in lines if line] == [4, 6, 8]
     assert caplog.messages[-3] == "Training completed successfully!"
     assert re.fullmatch(r"Processed 20 training sample\(s\) in \d+\.\d{9} seconds\.", caplog.messages[-2])
     assert caplog.messages[-1].startswith("Nothing was predicted for this host: ")
-
-
-def test_progress_counts_the_steps_of_this_loop(tmp_path):
-    found, _ = trained(tmp_path, position=Position(3, 3), loop={"max_steps": 5})
-    assert found.progress.events == [  # type: ignore[attr-defined]
-        ("start", "Training", 2),
-        ("advance", "Training", 1),
-        ("advance", "Training", 2),
-        ("finish", "Training"),
-    ]
-
-
-def test_the_result_counts_samples_and_their_rate_and_one_of_digits_as_one_token(tmp_path):
-    result = result_of(trained(tmp_path, loop={"max_steps": 5})[0])
+    steps = [("advance", "Training", done) for done in range(1, 6)]
+    assert found.progress.events == [("start", "Training", 5), *steps, ("finish", "Training")]  # type: ignore[attr-defined]
+    result = result_of(found)
     assert (result.samples, result.samples_per_s) == (20, 20 / result.seconds)
-    assert result.tokens_per_s == result.samples_per_s
+    assert result.tokens_per_s == result.samples_per_s, "one of digits is one token"
 
 
-def signalled(found: Session) -> None:
+def interrupted(found: Session, *, ends: bool = False) -> Interrupted | None:
     """Train, with a signal that comes during the first step."""
     step = found.appliance.train_step
 
@@ -198,12 +179,11 @@ def signalled(found: Session) -> None:
         return step(*arguments)
 
     found.appliance.train_step = with_a_signal  # type: ignore[method-assign]
-    go(found, Digits(), None)
-
-
-def interrupted(found: Session) -> Interrupted:
+    if ends:
+        go(found, Digits(), None)
+        return None
     with pytest.raises(Interrupted) as caught:
-        signalled(found)
+        go(found, Digits(), None)
     return caught.value
 
 
@@ -217,28 +197,23 @@ def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path, checkpoint):
         f"stopped by SIGTERM after step 1; it is saved in {found.params.model_dir}\n"
         "hint: the same command continues from there"
     )
-
-
-def test_a_signal_during_the_last_step_changes_nothing(tmp_path):
-    with session(tmp_path, loop={"max_steps": 1}) as found:
-        signalled(found)
+    # During the last step it changes nothing.
+    with session(tmp_path / "short", loop={"max_steps": 1}) as found:
+        interrupted(found, ends=True)
         assert (found.position.step, checkpoints(found)) == (1, [])
 
 
 def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    with session(tmp_path / "a", loop={"max_steps": 4}) as found:
-        restored(found, None, "all", strict=True)
-        interrupted(found)
-    losses = list(found.training.losses)
-    with session(tmp_path / "a", loop={"max_steps": 4}) as resumed:
-        restored(resumed, None, "all", strict=True)
-        go(resumed, Digits(), None)
-    with session(tmp_path / "b", loop={"max_steps": 4}) as straight:
-        restored(straight, None, "all", strict=True)
-        go(straight, Digits(), None)
-    assert losses + resumed.training.losses == straight.training.losses
+    def losses(name: str, train_it: Callable[[Session], Any]) -> list[float]:
+        with session(tmp_path / name, loop={"max_steps": 4}) as found:
+            restored(found, None, "all", strict=True)
+            train_it(found)
+        return list(found.training.losses)
+
+    def straight(found: Session) -> None:
+        go(found, Digits(), None)
+
+    assert losses("a", interrupted) + losses("a", straight) == losses("b", straight)
 
 
 class Damaged(Digits):
@@ -264,12 +239,6 @@ def test_starvation_is_warned_of_once(tmp_path, caplog, monkeypatch):
         go(found, Digits(), None)
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert re.fullmatch(r"Input starvation detected: \d+% of the time is spent waiting for the data set\.", warning)
-
-
-def test_batches_of_another_size_go_on_at_the_same_sample(tmp_path, caplog):
-    _, data = trained(tmp_path, position=Position(3, 6, 2), loop={"num_steps": 1})
-    assert data.seen == [[12, 13, 14, 15]]
-    assert "batch_size was 2 so far and is 4 now: going on with batch 3." in caplog.messages
 
 
 @pytest.mark.parametrize(
