@@ -1,10 +1,11 @@
 """What people do with jobs, with back ends that note what they were told."""
 
 import os
-import threading
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from cstool.jobs.capacity import write_capacity
 from cstool.jobs.client import Jobs, open_jobs
 from cstool.jobs.job import CANCEL, CANCEL_NOW, CANCELLED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
 from cstool.jobs.job_folder import JobFolder
+from cstool.jobs.local import LocalBackend
 from cstool.jobs.queue import BACKEND
 from cstool.jobs.slurm import SlurmBackend
 from tests.appliances import CAPACITY, NEEDS, small_order
@@ -97,49 +99,39 @@ def test_a_back_end_is_told_of_what_is_cancelled(tmp_path, elsewhere, at_once, w
     assert backend.told == [("refresh", job.name), (job.name, RUNNING, what)]
 
 
-@pytest.mark.parametrize("what", ["check", "accept"])
-def test_what_a_back_end_refuses_leaves_nothing(tmp_path, elsewhere, what):
+@pytest.mark.parametrize("what", ["check: refused", "accept: refused", "the disk is full", "systems"])
+def test_what_is_refused_leaves_nothing(tmp_path, elsewhere, monkeypatch, what):
     jobs, backend = elsewhere
-    backend.refuses = what
-    with pytest.raises(CstoolError, match=f"{what}: refused"):
-        jobs.submit(order(tmp_path))
-    assert jobs.queue.jobs() == []
-    assert jobs.events() == []
+    backend.refuses = what.partition(":")[0]
+    changes = {}
+    if what == "the disk is full":
+        monkeypatch.setattr(jobs.queue, "add", Mock(side_effect=CstoolError(what)))
+    elif what == "systems":
+        jobs, changes = (
+            Jobs(jobs.root, jobs.queue, LocalBackend(jobs.root, jobs.queue)),
+            {"needs": replace(NEEDS, systems=99)},
+        )
+        write_capacity(jobs.queue, CAPACITY)
+    with pytest.raises(CstoolError, match=what):
+        jobs.submit(order(tmp_path, **changes))
+    assert (jobs.queue.jobs(), jobs.events()) == ([], [])
     assert [*jobs.root.jobs.iterdir()] == []
 
 
-def test_what_cannot_be_queued_leaves_no_folder(tmp_path, jobs, monkeypatch):
-    def full(*_: object, **__: object) -> Job:
-        raise CstoolError("the disk is full")
-
-    monkeypatch.setattr(jobs.queue, "add", full)
-    with pytest.raises(CstoolError, match="the disk is full"):
-        jobs.submit(order(tmp_path))
-    assert [*jobs.root.jobs.iterdir()] == []
-
-
-def test_a_job_that_never_fits_is_refused(tmp_path, jobs):
-    write_capacity(jobs.queue, CAPACITY)
-    with pytest.raises(CstoolError, match="systems"):
-        jobs.submit(order(tmp_path, needs=replace(NEEDS, systems=99)))
-    assert jobs.jobs() == []
-
-
-def test_waiting_for_jobs_returns_them_as_they_ended_in_order(tmp_path, jobs):
+def test_waiting_for_jobs_returns_them_as_they_ended_in_order(tmp_path, jobs, monkeypatch):
     first, second = jobs.submit(order(tmp_path)), jobs.submit(order(tmp_path))
     assert [job.phase for job in jobs.wait([second.name, first.name], 0.0)] == [QUEUED, QUEUED]
 
-    def end() -> None:
-        with open_jobs(tmp_path / "root") as others:
-            for job in (first, second):
-                others.cancel(job.name)
+    def end(seconds: float) -> None:
+        for job in (first, second):
+            jobs.cancel(job.name)
 
-    ending = threading.Timer(0.1, end)
-    ending.start()
+    monkeypatch.setattr("cstool.jobs.client.time.sleep", end)
     found = within_patience(lambda: jobs.wait([second.name, first.name]))
-    ending.join()
     assert [(job.name, job.phase) for job in found] == [(second.name, CANCELLED), (first.name, CANCELLED)]
     assert jobs.wait([]) == []
+    with pytest.raises(CstoolError, match="must be in the queue, there is no such job"):
+        jobs.wait([f"wsjob-{'0' * 22}"])
 
 
 def test_waiting_asks_back_ends_that_know_what_the_queue_does_not(tmp_path, elsewhere):
@@ -149,19 +141,16 @@ def test_waiting_asks_back_ends_that_know_what_the_queue_does_not(tmp_path, else
     assert [found.phase for found in within_patience(lambda: jobs.wait([job.name]))] == [SUCCEEDED]
 
 
-def test_waiting_for_what_is_not_there(jobs):
-    with pytest.raises(CstoolError, match="must be in the queue, there is no such job"):
-        jobs.wait([f"wsjob-{'0' * 22}"])
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_somebody_elses_job_is_not_for_others_to_stop(tmp_path, jobs):
     job = jobs.submit(order(tmp_path))
-    said = as_user(NOBODY, [], lambda: jobs._check_owner(job, "cancel"))
-    assert said == f"CstoolError: job {job.name}: only root may cancel it, this is nobody"
-    said = as_user(NOBODY, [], lambda: jobs._check_owner(replace(job, user="ann", user_id=1), "label"))
-    assert said == f"CstoolError: job {job.name}: only ann or root may label it, this is nobody"
-    assert as_user(NOBODY, [], lambda: jobs._check_owner(replace(job, user_id=NOBODY), "label")) is None
+    for owner, user_id, what, said in (
+        (job.user, job.user_id, "cancel", f"CstoolError: job {job.name}: only root may cancel it, this is nobody"),
+        ("ann", 1, "label", f"CstoolError: job {job.name}: only ann or root may label it, this is nobody"),
+        ("nobody", NOBODY, "label", None),
+    ):
+        theirs = replace(job, user=owner, user_id=user_id)
+        assert as_user(NOBODY, [], lambda theirs=theirs, what=what: jobs._check_owner(theirs, what)) == said
 
 
 def test_the_back_end_is_that_which_was_asked_for_or_that_of_the_appliance(tmp_path):
@@ -175,15 +164,15 @@ def test_the_back_end_is_that_which_was_asked_for_or_that_of_the_appliance(tmp_p
         assert jobs.backend.name == "local"
 
 
-def test_no_other_back_end(tmp_path, jobs):
-    with pytest.raises(ClusterError) as error:
-        make_backend("slrum", jobs.root, jobs.queue)
-    assert str(error.value) == "--backend: must be local or slurm, got 'slrum'\nhint: did you mean slurm?"
-    with pytest.raises(ClusterError):
-        open_jobs(tmp_path / "c", "slrum", makes=True)
-
-
-def test_where_there_is_no_appliance(tmp_path):
+def test_no_other_back_end_and_no_appliance(tmp_path, jobs):
+    for make in (
+        lambda: make_backend("slrum", jobs.root, jobs.queue),
+        lambda: open_jobs(tmp_path / "none", "slrum", makes=True),
+    ):
+        with pytest.raises(ClusterError) as error:
+            make()
+        assert str(error.value) == "--backend: must be local or slurm, got 'slrum'\nhint: did you mean slurm?"
+    shutil.rmtree(tmp_path / "none", ignore_errors=True)
     with pytest.raises(CstoolError):
         open_jobs(tmp_path / "none")
     assert not (tmp_path / "none").exists()

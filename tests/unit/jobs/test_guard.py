@@ -74,16 +74,13 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again(tmp_path, monkeypatc
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.lab)])
 def test_a_signal_to_the_guard_ends_both(tmp_path, number):
-    program = (
-        "import sys, cstool.jobs.guard as guard\n"
-        "guard.sys.executable = sys.argv[1]\n"
-        "sys.exit(guard.main([sys.argv[2]]))"
-    )
+    program = "import sys, cstool.jobs.guard as guard\nguard.sys.executable = sys.argv[1]\n"
+    program += "sys.exit(guard.main([sys.argv[2]]))"
     fake = tmp_path / "python"
-    fake.write_text(f"#!/bin/sh\ntrap 'echo ended >> {tmp_path}/said; exit 0' TERM\necho $$ > {tmp_path}/pid\n"
-                    "while :; do sleep 0.01; done\n")  # fmt: skip
+    script = ["#!/bin/sh", f"trap 'echo ended >> {tmp_path}/said; exit 0' TERM", f"echo $$ > {tmp_path}/pid"]
+    fake.write_text("\n".join([*script, "while :; do sleep 0.01; done\n"]))
     fake.chmod(0o755)
     process = subprocess.Popen([sys.executable, "-c", program, str(fake), str(tmp_path)], start_new_session=True)
     try:
@@ -100,17 +97,14 @@ def test_a_signal_to_the_guard_ends_both(tmp_path, number):
 def test_there_is_one_guard(tmp_path, monkeypatch):
     monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
     held = lock_file(tmp_path / GUARD_LOCK)
-    try:
-        assert main([str(tmp_path)]) == HELD
-    finally:
-        os.close(held)
+    assert main([str(tmp_path)]) == HELD
+    os.close(held)
 
 
 def test_a_guard_of_no_folder_says_so(tmp_path, capsys):
     assert main([str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {tmp_path}/none/guard.lock: cannot be made, got: No such file or directory\n"
-    )
+    said = f"error: {tmp_path}/none/guard.lock: cannot be made, got: No such file or directory\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_guard_is_light():
@@ -149,24 +143,17 @@ def test_who_holds_a_lock(tmp_path):
     path.touch()
     assert holder_of(path) is None
     held = lock_file(path)
-    try:
+    found = holder_of(path)
+    assert found is not None
+    assert (found.pid, found.text) == (os.getpid(), path.read_text().strip())
+    # What the file says is not to be trusted: a process that does not have it open does not hold it.
+    host = os.uname().nodename
+    for text in ("process 1 on elsewhere since now", f"process 999999 on {host} since now", "", "\0"):
+        path.write_text(text)
         found = holder_of(path)
         assert found is not None
-        assert found.pid == os.getpid()
-        assert found.text == path.read_text().strip()
-        # What the file says is not to be trusted: a process that does not have it open does not hold it.
-        for text in (
-            "process 1 on elsewhere since now",
-            f"process 999999 on {os.uname().nodename} since now",
-            "",
-            "\0",
-        ):
-            path.write_text(text)
-            found = holder_of(path)
-            assert found is not None
-            assert found.pid is None
-    finally:
-        os.close(held)
+        assert found.pid is None
+    os.close(held)
     assert holder_of(path) is None
     path.unlink()
     path.symlink_to(tmp_path / "other")

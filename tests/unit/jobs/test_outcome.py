@@ -8,28 +8,7 @@ from typing import Any
 
 import pytest
 
-from cstool.jobs.job import (
-    CANCEL,
-    CANCEL_NOW,
-    CANCELLED,
-    COMPILE,
-    COMPILED,
-    COMPILING,
-    CRASHED,
-    EXECUTE,
-    FAILED,
-    JOB_CANCELLED,
-    JOB_FAILED,
-    JOB_SUCCEEDED,
-    PREEMPT,
-    PREEMPTED,
-    QUEUED,
-    RESTARTS,
-    RUNNING,
-    SUCCEEDED,
-    Job,
-    Needs,
-)
+from cstool.jobs.job import CANCEL, CANCEL_NOW, PREEMPT, Job, Needs
 from cstool.jobs.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept
 from cstool.jobs.outcome import LOST_WORDS, outcome, said
 from cstool.machine.ranks.mpi import WAY_ON
@@ -44,7 +23,7 @@ def job(**changes: Any) -> Job:
     usual = Job(
         *(1, f"wsjob-{'a' * 22}", "ann", 1, "", "local", "", "gpt2", "train", "p.yaml", Path("/m"), "k", 4, needs),
         *("p2", False, True, 0, {}, ""),
-        *(RUNNING, EXECUTE, "", "", 1, 0, (0,), 0.0, 1.0, None, None, None, None, 0),
+        *("RUNNING", "execute", "", "", 1, 0, (0,), 0.0, 1.0, None, None, None, None, 0),
     )
     return replace(usual, **changes)
 
@@ -59,88 +38,91 @@ def test_what_is_not_over_has_no_outcome(state, asked):
     assert outcome(job(asked=asked), Kept(state, None, HERE), HERE, "") is None
 
 
-DIED = "it died of SIGSEGV"
+DIED, SAVED, GONE = "it died of SIGSEGV", "it stopped, and is saved", "its keeper died"
+NO_DATA, AGAIN = "data_dir: must be a folder, got nothing", "the host was restarted; the job starts again"
+ROOM = "stopped for a job of a higher priority; "
+DEAD_HERE, DEAD_BEFORE = Kept(DEAD, None, HERE), Kept(DEAD, None, "boot-0")
+SEGV = ended(None, signal=11)
+COMPILES = {"phase": "COMPILING", "stage": "compile"}
+GROWN = "disk: /m must grow by no more than 2GB, it grew by more"
+BEFORE = "boot-0"
 TABLE = [
-    # job, record, stderr -> phase, stage, event, text
-    ({}, ended(0), "", SUCCEEDED, EXECUTE, JOB_SUCCEEDED, "ended well"),
-    ({"asked": PREEMPT}, ended(0), "", SUCCEEDED, EXECUTE, JOB_SUCCEEDED, "ended well"),
-    ({}, ended(0, why="time"), "", SUCCEEDED, EXECUTE, JOB_SUCCEEDED, "ended well"),
-    ({}, ended(2), ERROR, FAILED, EXECUTE, JOB_FAILED, "data_dir: must be a folder, got nothing"),
-    ({"max_restarts": 3}, ended(2), ERROR, FAILED, EXECUTE, JOB_FAILED, "data_dir: must be a folder, got nothing"),
-    ({"max_restarts": 3}, ended(1), ERROR, FAILED, EXECUTE, JOB_FAILED, "data_dir: must be a folder, got nothing"),
-    ({}, ended(2), "", FAILED, EXECUTE, JOB_FAILED, "it ended with exit code 2"),
-    ({"asked": PREEMPT}, ended(2), ERROR, FAILED, EXECUTE, JOB_FAILED, "data_dir: must be a folder, got nothing"),
-    ({}, ended(None, signal=9, why="memory", peak=1_600_000_000), "", FAILED, EXECUTE, JOB_FAILED,
-     "memory: must stay within 1.5GB, it took 1.6GB"),
-    ({"max_restarts": 3}, ended(130, why="disk"), "", FAILED, EXECUTE, JOB_FAILED,
-     "disk: /m must grow by no more than 2GB, it grew by more"),
-    ({"max_restarts": 3}, ended(130, why="time"), "", FAILED, EXECUTE, JOB_FAILED,
-     "time: its limit of 1:00:00 is over; it stopped, and is saved"),
-    ({}, ended(None, signal=9, why="time"), "", FAILED, EXECUTE, JOB_FAILED,
-     "time: its limit of 1:00:00 is over; it died of SIGKILL"),
-    ({"asked": CANCEL}, ended(130), "", CANCELLED, EXECUTE, JOB_CANCELLED, "cancelled; it stopped, and is saved"),
-    ({"asked": CANCEL}, ended(0), "", CANCELLED, EXECUTE, JOB_CANCELLED, "cancelled; it ended well"),
-    ({"asked": CANCEL_NOW}, ended(None, signal=9), "", CANCELLED, EXECUTE, JOB_CANCELLED,
-     "cancelled; it died of SIGKILL"),
-    ({"asked": CANCEL, "max_restarts": 1}, ended(None, signal=9, why="memory"), "", CANCELLED, EXECUTE, JOB_CANCELLED,
-     "cancelled; it died of SIGKILL"),
-    ({"asked": CANCEL}, ended(2), ERROR, CANCELLED, EXECUTE, JOB_CANCELLED, "cancelled; it ended with exit code 2"),
-    ({"asked": PREEMPT}, ended(130), "", QUEUED, EXECUTE, PREEMPTED,
-     "stopped for a job of a higher priority; it stopped, and is saved"),
-    ({"asked": PREEMPT}, ended(None, signal=15), "", QUEUED, EXECUTE, PREEMPTED,
-     "stopped for a job of a higher priority; it died of SIGTERM"),
-    ({"asked": PREEMPT}, Kept(DEAD, None, HERE), "", QUEUED, EXECUTE, PREEMPTED,
-     "stopped for a job of a higher priority; its keeper died"),
-    ({}, ended(None, signal=11), "", FAILED, EXECUTE, JOB_FAILED, f"crashed: {DIED}"),
-    ({"max_restarts": 2}, ended(None, signal=11), "", QUEUED, EXECUTE, CRASHED, f"crashed: {DIED}; restart 1 of 2"),
-    ({"max_restarts": 2, "restarts": 1}, ended(None, signal=11), "", QUEUED, EXECUTE, CRASHED,
-     f"crashed: {DIED}; restart 2 of 2"),
-    ({"max_restarts": 2, "restarts": 2}, ended(None, signal=11), "", FAILED, EXECUTE, JOB_FAILED,
-     f"crashed: {DIED}, after 2 restarts"),
-    ({}, ended(None, signal=99), "", FAILED, EXECUTE, JOB_FAILED, "crashed: it died of signal 99"),
-    ({"max_restarts": 1}, ended(130), "", QUEUED, EXECUTE, CRASHED,
-     "crashed: it stopped, and is saved; restart 1 of 1"),
-    ({"max_restarts": 1}, ended(1), LOST, QUEUED, EXECUTE, CRASHED,
-     "crashed: it ended with exit code 1; restart 1 of 1"),
-    ({}, Kept(DEAD, None, HERE), "", FAILED, EXECUTE, JOB_FAILED, "crashed: its keeper died"),
-    ({"max_restarts": 1}, Kept(DEAD, None, HERE), "", QUEUED, EXECUTE, CRASHED,
-     "crashed: its keeper died; restart 1 of 1"),
-    ({"max_restarts": 1}, Kept(DEAD, None, ""), "", QUEUED, EXECUTE, CRASHED,
-     "crashed: its keeper died; restart 1 of 1"),
-    ({}, Kept(DEAD, None, "boot-0"), "", QUEUED, EXECUTE, RESTARTS, "the host was restarted; the job starts again"),
-    *[({}, end, "", QUEUED, EXECUTE, RESTARTS, "the host was restarted; the job starts again") for end in (
-        ended(130, boot_id="boot-0"), ended(None, signal=15, boot_id="boot-0"), ended(None, signal=9, boot_id="boot-0"),
-    )],
-    ({}, ended(130, boot_id=""), "", FAILED, EXECUTE, JOB_FAILED, "crashed: it stopped, and is saved"),
-    ({}, ended(None, signal=11, boot_id="boot-0"), "", FAILED, EXECUTE, JOB_FAILED, f"crashed: {DIED}"),
-    ({}, ended(0, boot_id="boot-0"), "", SUCCEEDED, EXECUTE, JOB_SUCCEEDED, "ended well"),
-    ({}, ended(130, why="disk", boot_id="boot-0"), "", FAILED, EXECUTE, JOB_FAILED,
-     "disk: /m must grow by no more than 2GB, it grew by more"),
-    ({"asked": PREEMPT}, ended(130, boot_id="boot-0"), "", QUEUED, EXECUTE, PREEMPTED,
-     "stopped for a job of a higher priority; it stopped, and is saved"),
-    ({"asked": CANCEL}, ended(130, boot_id="boot-0"), "", CANCELLED, EXECUTE, JOB_CANCELLED,
-     "cancelled; it stopped, and is saved"),
-    ({"asked": PREEMPT}, Kept(DEAD, None, "boot-0"), "", QUEUED, EXECUTE, RESTARTS,
-     "the host was restarted; the job starts again"),
-    ({"asked": CANCEL}, Kept(DEAD, None, "boot-0"), "", CANCELLED, EXECUTE, JOB_CANCELLED,
-     "cancelled; its keeper died"),
-    ({"phase": COMPILING, "stage": COMPILE}, ended(0), "", QUEUED, EXECUTE, COMPILED, "compiled"),
-    ({"phase": COMPILING, "stage": COMPILE}, ended(2), ERROR, FAILED, COMPILE, JOB_FAILED,
-     "data_dir: must be a folder, got nothing"),
-    ({"phase": COMPILING, "stage": COMPILE, "max_restarts": 1}, ended(None, signal=9), "", QUEUED, COMPILE, CRASHED,
-     "crashed: it died of SIGKILL; restart 1 of 1"),
-    ({"phase": COMPILING, "stage": COMPILE, "asked": CANCEL}, ended(None, signal=15), "", CANCELLED, COMPILE,
-     JOB_CANCELLED, "cancelled; it died of SIGTERM"),
-]  # fmt: skip
+    # of the job, what its keeper recorded, what it has said; what becomes of it, and why
+    ({}, ended(0), "", "succeeded", "ended well"),
+    ({"asked": PREEMPT}, ended(0), "", "succeeded", "ended well"),
+    ({}, ended(0, why="time"), "", "succeeded", "ended well"),
+    ({}, ended(0, boot_id=BEFORE), "", "succeeded", "ended well"),
+    ({}, ended(2), ERROR, "failed", NO_DATA),
+    ({"max_restarts": 3}, ended(2), ERROR, "failed", NO_DATA),
+    ({"max_restarts": 3}, ended(1), ERROR, "failed", NO_DATA),
+    ({"asked": PREEMPT}, ended(2), ERROR, "failed", NO_DATA),
+    ({}, ended(2), "", "failed", "it ended with exit code 2"),
+    (
+        *({}, ended(None, signal=9, why="memory", peak=1_600_000_000), "", "failed"),
+        "memory: must stay within 1.5GB, it took 1.6GB",
+    ),
+    ({"max_restarts": 3}, ended(130, why="disk"), "", "failed", GROWN),
+    ({}, ended(130, why="disk", boot_id=BEFORE), "", "failed", GROWN),
+    ({"max_restarts": 3}, ended(130, why="time"), "", "failed", f"time: its limit of 1:00:00 is over; {SAVED}"),
+    ({}, ended(None, signal=9, why="time"), "", "failed", "time: its limit of 1:00:00 is over; it died of SIGKILL"),
+    ({"asked": CANCEL}, ended(130), "", "cancelled", f"cancelled; {SAVED}"),
+    ({"asked": CANCEL}, ended(130, boot_id=BEFORE), "", "cancelled", f"cancelled; {SAVED}"),
+    ({"asked": CANCEL}, ended(0), "", "cancelled", "cancelled; it ended well"),
+    ({"asked": CANCEL_NOW}, ended(None, signal=9), "", "cancelled", "cancelled; it died of SIGKILL"),
+    (
+        *({"asked": CANCEL, "max_restarts": 1}, ended(None, signal=9, why="memory"), "", "cancelled"),
+        "cancelled; it died of SIGKILL",
+    ),
+    ({"asked": CANCEL}, ended(2), ERROR, "cancelled", "cancelled; it ended with exit code 2"),
+    ({"asked": CANCEL}, DEAD_BEFORE, "", "cancelled", f"cancelled; {GONE}"),
+    ({"asked": PREEMPT}, ended(130), "", "preempted", f"{ROOM}{SAVED}"),
+    ({"asked": PREEMPT}, ended(130, boot_id=BEFORE), "", "preempted", f"{ROOM}{SAVED}"),
+    ({"asked": PREEMPT}, ended(None, signal=15), "", "preempted", f"{ROOM}it died of SIGTERM"),
+    ({"asked": PREEMPT}, DEAD_HERE, "", "preempted", f"{ROOM}{GONE}"),
+    ({}, SEGV, "", "failed", f"crashed: {DIED}"),
+    ({}, ended(None, signal=11, boot_id=BEFORE), "", "failed", f"crashed: {DIED}"),
+    ({"max_restarts": 2}, SEGV, "", "crashed", f"crashed: {DIED}; restart 1 of 2"),
+    ({"max_restarts": 2, "restarts": 1}, SEGV, "", "crashed", f"crashed: {DIED}; restart 2 of 2"),
+    ({"max_restarts": 2, "restarts": 2}, SEGV, "", "failed", f"crashed: {DIED}, after 2 restarts"),
+    ({}, ended(None, signal=99), "", "failed", "crashed: it died of signal 99"),
+    ({"max_restarts": 1}, ended(130), "", "crashed", f"crashed: {SAVED}; restart 1 of 1"),
+    ({}, ended(130, boot_id=""), "", "failed", f"crashed: {SAVED}"),
+    ({"max_restarts": 1}, ended(1), LOST, "crashed", "crashed: it ended with exit code 1; restart 1 of 1"),
+    ({}, DEAD_HERE, "", "failed", f"crashed: {GONE}"),
+    ({"max_restarts": 1}, DEAD_HERE, "", "crashed", f"crashed: {GONE}; restart 1 of 1"),
+    ({"max_restarts": 1}, Kept(DEAD, None, ""), "", "crashed", f"crashed: {GONE}; restart 1 of 1"),
+    ({}, DEAD_BEFORE, "", "restarts", AGAIN),
+    ({"asked": PREEMPT}, DEAD_BEFORE, "", "restarts", AGAIN),
+    ({}, ended(130, boot_id=BEFORE), "", "restarts", AGAIN),
+    ({}, ended(None, signal=15, boot_id=BEFORE), "", "restarts", AGAIN),
+    ({}, ended(None, signal=9, boot_id=BEFORE), "", "restarts", AGAIN),
+    (COMPILES, ended(0), "", "compiled", "compiled"),
+    (COMPILES, ended(2), ERROR, "failed", NO_DATA),
+    (
+        {**COMPILES, "max_restarts": 1},
+        ended(None, signal=9),
+        "",
+        "crashed",
+        "crashed: it died of SIGKILL; restart 1 of 1",
+    ),
+    ({**COMPILES, "asked": CANCEL}, ended(None, signal=15), "", "cancelled", "cancelled; it died of SIGTERM"),
+]
 
 
-@pytest.mark.parametrize(("changes", "kept", "words", "phase", "stage", "event", "text"), TABLE)
-def test_a_table_of_ends(changes, kept, words, phase, stage, event, text):
+@pytest.mark.parametrize(("changes", "kept", "words", "event", "text"), TABLE)
+def test_a_table_of_ends(changes, kept, words, event, text):
     found = outcome(job(**changes), kept, HERE, words)
     assert found is not None
-    assert (found.phase, found.stage, found.event, found.text) == (phase, stage, event, text)
-    assert found.counts == (event == CRASHED), "only a crash counts"
-    if phase in (FAILED, CANCELLED):
+    ends = event in ("succeeded", "failed", "cancelled")
+    stage = "execute" if event == "compiled" else changes.get("stage", "execute")
+    assert (found.event, found.text, found.phase, found.stage) == (
+        event,
+        text,
+        event.upper() if ends else "QUEUED",
+        stage,
+    )
+    assert found.counts == (event == "crashed"), "only a crash counts"
+    if event in ("failed", "cancelled"):
         assert found.reason == text
     if kept.end is not None:
         assert (found.exit_code, found.peak_bytes) == (kept.end.exit_code, kept.end.peak_bytes)

@@ -16,16 +16,15 @@ from cstool.errors import CstoolError
 from cstool.jobs.names import new_name
 from cstool.jobs.queue import Queue
 from cstool.jobs.root import Root, make_shared_root, open_root, usual_root
-from tests.end_to_end.disk import Disk
 from tests.unit.jobs.queues import NOBODY, add, an_order, as_user
 
 ELSEWHERE = "\nhint: --root or CSTOOL_APPLIANCE names another"
-NONE = "there is no appliance\nhint: cstool appliance start makes one, and so does a first job; --root or " + (
-    "CSTOOL_APPLIANCE names another"
-)
+NONE = "there is no appliance\nhint: cstool appliance start makes one, and so does a first job; "
+NONE += "--root or CSTOOL_APPLIANCE names another"
+RULE = "nobody else must be able to change an appliance"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root shares an appliance")
 GROUP = "users"
-MEMBER, OTHER_MEMBER = NOBODY, NOBODY - 1
+MEMBER, OTHER_MEMBER, STRANGER = NOBODY, NOBODY - 1, 2**31 - 5
 
 
 @pytest.fixture
@@ -54,13 +53,15 @@ def mode(path: Path) -> int:
 
 def test_where_the_usual_one_is(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.delenv("CSTOOL_APPLIANCE", raising=False)
+    for name in ("XDG_STATE_HOME", "CSTOOL_APPLIANCE"):
+        monkeypatch.delenv(name, raising=False)
     assert usual_root() == Path("/home/me/.local/state/cstool/appliance")
-    monkeypatch.setenv("XDG_STATE_HOME", "/state")
-    assert usual_root() == Path("/state/cstool/appliance")
-    monkeypatch.setenv("CSTOOL_APPLIANCE", "~/mine")
-    assert usual_root() == Path("/home/me/mine")
+    for name, value, where in (
+        ("XDG_STATE_HOME", "/state", "/state/cstool/appliance"),
+        ("CSTOOL_APPLIANCE", "~/mine", "/home/me/mine"),
+    ):
+        monkeypatch.setenv(name, value)
+        assert usual_root() == Path(where)
 
 
 def test_it_is_made_for_this_user_alone(place, monkeypatch):
@@ -79,21 +80,12 @@ def test_it_is_made_for_this_user_alone(place, monkeypatch):
 def test_its_places(tmp_path):
     root, name = Root(tmp_path), new_name()
     assert root.job(name).path == tmp_path / "jobs" / name
-    assert [path.name for path in (root.queue_file, root.queue_lock, root.supervisor_lock, root.supervisor_log)] == [
-        "queue.db",
-        "queue.lock",
-        "supervisor.lock",
-        "supervisor.log",
-    ]
-    assert root.compiled == tmp_path / "compiled"
-
-
-@pytest.mark.parametrize("name", ["..", "../../x", "/etc", "wsjob-", ""])
-def test_a_name_that_leaves_the_folder_is_refused(name, tmp_path):
-    assert refusal(lambda: Root(tmp_path).job(name)) == (
-        f"job {name!r}: a job is called wsjob- and 22 small letters or digits\n"
-        "hint: cstool job list -a shows all names; the first letters of one suffice"
-    )
+    files = (root.queue_file, root.queue_lock, root.supervisor_lock, root.supervisor_log, root.compiled)
+    names = ("queue.db", "queue.lock", "supervisor.lock", "supervisor.log", "compiled")
+    assert [*files] == [tmp_path / name for name in names]
+    for name in ("..", "../../x", "/etc", "wsjob-", ""):
+        with pytest.raises(CstoolError, match=f"^job '{name}': a job is called wsjob- and 22 small letters or digits"):
+            root.job(name)
 
 
 def test_where_there_is_none_nothing_is_made(place, tmp_path):
@@ -105,18 +97,15 @@ def test_where_there_is_none_nothing_is_made(place, tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_an_empty_folder_is_none_but_may_become_one(place):
+def test_an_empty_folder_may_become_one_and_one_with_other_files_may_not(place):
     place.mkdir(parents=True)
     assert refused(place, makes=False) == f"{place}: {NONE}"
-    assert open_root(place, makes=True) == open_root(place, makes=False) == Root(place)
-
-
-def test_a_folder_with_other_files_is_none(place):
-    place.mkdir(parents=True)
     (place / "thesis.tex").touch()
     assert refused(place, makes=False) == f"{place}: {NONE}"
     assert refused(place) == f"{place}: must be an appliance, or empty, it holds other files{ELSEWHERE}"
     assert [path.name for path in place.iterdir()] == ["thesis.tex"]
+    (place / "thesis.tex").unlink()
+    assert open_root(place, makes=True) == open_root(place, makes=False) == Root(place)
 
 
 @pytest.mark.parametrize("makes", [True, False])
@@ -129,66 +118,50 @@ def test_a_file_is_refused(makes, place):
 
 
 def loose(path: Path, mode: str) -> str:
-    rule = "nobody else must be able to change an appliance"
-    return f"{path}: {rule}: others may write to it (mode {mode}){ELSEWHERE}"
+    return f"{path}: {RULE}: others may write to it (mode {mode}){ELSEWHERE}"
 
 
-@pytest.mark.parametrize("makes", [True, False])
-@pytest.mark.parametrize("mode", ["0702", "0777", "1777"])
-def test_loose_permissions_are_refused(mode, makes, place):
-    open_root(place, makes=True)
-    place.chmod(int(mode, 8))
-    assert refused(place, makes=makes) == loose(place, mode)
+def test_loose_permissions_are_refused(place, tmp_path):
+    root = open_root(place, makes=True)
+    for mode, makes in (("0702", True), ("0777", False), ("1777", True)):
+        place.chmod(int(mode, 8))
+        assert refused(place, makes=makes) == loose(place, mode)
+    place.chmod(0o700)
+    place.parent.chmod(0o777)
+    assert refused(place, makes=False) == loose(place.parent, "0777")
+    place.parent.chmod(0o755)
+    (tmp_path / "link").symlink_to(place)
+    assert open_root(tmp_path / "link", makes=False) == root
 
 
 @needs_root
 def test_that_of_a_group_is_refused_unless_it_is_shared(place):
     open_root(place, makes=True)
     os.chown(place, 0, grp.getgrnam(GROUP).gr_gid)
-    place.chmod(0o770)
-    assert refused(place) == loose(place, "0770")
-    place.chmod(0o2770)
-    assert refused(place) == no_marker(place)
-
-
-def test_a_loose_folder_on_the_way_is_refused(place):
-    open_root(place, makes=True)
-    place.parent.chmod(0o777)
-    assert refused(place, makes=False) == loose(place.parent, "0777")
-
-
-def test_a_link_of_ones_own_is_followed(place, tmp_path):
-    root = open_root(place, makes=True)
-    (tmp_path / "link").symlink_to(place)
-    assert open_root(tmp_path / "link", makes=False) == root
+    for mode, said in ((0o770, loose(place, "0770")), (0o2770, no_marker(place))):
+        place.chmod(mode)
+        assert refused(place) == said
 
 
 @needs_root
-@pytest.mark.parametrize("makes", [True, False])
-def test_that_of_another_user_is_refused(makes, place, tmp_path):
+def test_that_of_another_user_is_refused(place, tmp_path):
     open_root(place, makes=True)
-    os.chown(place, 2**31 - 5, 0)
-    assert refused(place, makes=makes) == anothers(place)
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    for path, user, told in ((place, NOBODY, f"nobody (uid {NOBODY})"), (place, STRANGER, f"uid {STRANGER}")):
+        os.chown(path, user, 0)
+        assert refused(path) == refused(path, makes=False) == f"{path}: {RULE}: it belongs to {told}{ELSEWHERE}"
     os.chown(place, 0, 0)
-    (tmp_path / "link").symlink_to(place)
-    os.chown(tmp_path / "link", 2**31 - 5, 0, follow_symlinks=False)
-    assert refused(tmp_path / "link", makes=makes) == anothers(tmp_path / "link")
+    os.chown(link, STRANGER, 0, follow_symlinks=False)
+    assert refused(link, makes=False) == f"{link}: {RULE}: it belongs to uid {STRANGER}{ELSEWHERE}"
 
 
-def anothers(path: Path) -> str:
-    rule = "nobody else must be able to change an appliance"
-    return f"{path}: {rule}: it belongs to uid {2**31 - 5}{ELSEWHERE}"
-
-
-def test_a_disk_without_room_is_told(tmp_path):
-    disk = Disk(tmp_path / "disk", 64 * 1024)
-    try:
-        subprocess.run(["mount", "-o", "remount,nr_inodes=1", str(disk.place)], check=True)
-        place = disk.place / "appliance"
-        expected = f"{place}: the folder of an appliance cannot be used, got: No space left on device{ELSEWHERE}"
-        assert refused(place) == expected
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk.place)], check=True)
+def test_a_disk_without_room_is_told(make_disk):
+    disk = make_disk(64 * 1024)
+    subprocess.run(["mount", "-o", "remount,nr_inodes=1", str(disk.place)], check=True)
+    place = disk.place / "appliance"
+    expected = f"{place}: the folder of an appliance cannot be used, got: No space left on device{ELSEWHERE}"
+    assert refused(place) == expected
 
 
 # Shared with a group.
@@ -208,20 +181,15 @@ def shared(open_place) -> Root:
     return make_shared_root(open_place, GROUP)
 
 
-def test_only_root_shares(open_place, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 5)
-    assert refusal(lambda: make_shared_root(open_place, GROUP)) == (
-        f"--group {GROUP}: only root can share an appliance, this is uid {2**31 - 5}"
-    )
-
-
-@needs_root
-@pytest.mark.parametrize("name", ["no_such_group", "", "a\0b", "../x"])
-def test_a_group_must_be_there(name, open_place):
-    assert refusal(lambda: make_shared_root(open_place, name)) == (
-        f"--group: must be a group of this machine, got {name!r}"
-    )
-    assert not open_place.exists()
+def test_only_root_shares_and_with_a_group_that_is_there(open_place, monkeypatch):
+    if os.geteuid() == 0:
+        for name in ("no_such_group", "", "a\0b", "../x"):
+            said = f"--group: must be a group of this machine, got {name!r}"
+            assert refusal(lambda name=name: make_shared_root(open_place, name)) == said
+        assert not open_place.exists()
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    said = f"--group {GROUP}: only root can share an appliance, this is uid {STRANGER}"
+    assert refusal(lambda: make_shared_root(open_place, GROUP)) == said
 
 
 @needs_root
@@ -237,38 +205,30 @@ def test_a_shared_one_is_made_whatever_the_umask(open_place):
     assert [mode(path) for path in (root.queue_file, root.queue_lock)] == [0o660, 0o660]
     group = grp.getgrnam(GROUP).gr_gid
     found = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in (root.folder, *root.folder.iterdir())}
-    assert found == {
-        "still": (0, group),
-        "jobs": (0, group),
-        "queue.db": (0, group),
-        "queue.lock": (0, group),
-        "appliance.json": (0, 0),
-    }
+    theirs = dict.fromkeys(("still", "jobs", "queue.db", "queue.lock"), (0, group))
+    assert found == {**theirs, "appliance.json": (0, 0)}
     assert open_root(root.folder, makes=False) == open_root(root.folder, makes=True) == root
     assert make_shared_root(root.folder, GROUP) == root
 
 
 @needs_root
-def test_another_is_not_shared(shared, tmp_path, place):
-    assert refusal(lambda: make_shared_root(shared.folder, "games")) == (
-        f"{shared.folder}: is shared with the group {GROUP}, not with games{ELSEWHERE}"
-    )
-    other = shared.folder.parent / "private"
-    Queue(open_root(other, makes=True)).close()
-    assert refusal(lambda: make_shared_root(other, GROUP)) == (
-        f"{other}: is the appliance of root alone, it cannot be shared later{ELSEWHERE}"
-    )
-    other = shared.folder.parent / "closed" / "appliance"
-    other.parent.mkdir(mode=0o750)
-    assert refusal(lambda: make_shared_root(other, GROUP)) == (
-        f"{other.parent}: the group {GROUP} must be able to pass it, it is closed to it (mode 0750)"
-    )
-    other = shared.folder.parent / "full"
-    other.mkdir()
-    (other / "thesis.tex").touch()
-    assert refusal(lambda: make_shared_root(other, GROUP)) == (
-        f"{other}: must be an appliance, or empty, it holds other files{ELSEWHERE}"
-    )
+def test_another_is_not_shared(shared):
+    private, closed, full = (shared.folder.parent / name for name in ("private", "closed", "full"))
+    Queue(open_root(private, makes=True)).close()
+    closed.mkdir(mode=0o750)
+    full.mkdir()
+    (full / "thesis.tex").touch()
+    for folder, group, said in (
+        (shared.folder, "games", f"{shared.folder}: is shared with the group {GROUP}, not with games{ELSEWHERE}"),
+        (private, GROUP, f"{private}: is the appliance of root alone, it cannot be shared later{ELSEWHERE}"),
+        (
+            closed / "appliance",
+            GROUP,
+            f"{closed}: the group {GROUP} must be able to pass it, it is closed to it (mode 0750)",
+        ),
+        (full, GROUP, f"{full}: must be an appliance, or empty, it holds other files{ELSEWHERE}"),
+    ):
+        assert refusal(lambda folder=folder, group=group: make_shared_root(folder, group)) == said
 
 
 @needs_root
@@ -339,37 +299,34 @@ def test_members_use_it_together_and_others_do_not(shared):
 
 
 @needs_root
-@pytest.mark.parametrize(
-    "marker",
-    ["", "[]", "[" * 5000, '{"shared_with": "games"}', '{"shared_with": 7}', None, "link", "loose", "member's"],
-)
-def test_a_marker_that_is_not_roots_is_refused(marker, shared, tmp_path):
+def test_a_marker_that_is_not_roots_is_refused(shared, tmp_path):
     path = shared.folder / "appliance.json"
-    if marker is None:
-        path.unlink()
-    elif marker == "link":
-        path.rename(tmp_path / "marker")
-        path.symlink_to(tmp_path / "marker")
-    elif marker == "loose":
-        path.chmod(0o664)
-    elif marker == "theirs":
-        os.chown(path, MEMBER, MEMBER)
-    else:
-        path.write_text(marker)
-    assert refused(shared.folder, makes=False) == no_marker(shared.folder)
-
-
-@needs_root
-def test_a_shared_one_that_all_may_write_to_is_refused(shared):
+    content = path.read_bytes()
+    assert json.loads(content) == {"shared_with": GROUP}
+    (tmp_path / "marker").write_bytes(content)
+    for spoil in (
+        path.unlink,
+        lambda: (path.unlink(), path.symlink_to(tmp_path / "marker")),
+        lambda: path.chmod(0o664),
+        lambda: os.chown(path, MEMBER, MEMBER),
+        *(
+            lambda text=text: path.write_text(text)
+            for text in ("", "[]", "[" * 5000, '{"shared_with": "games"}', '{"shared_with": 7}')
+        ),
+    ):
+        spoil()
+        assert refused(shared.folder, makes=False) == no_marker(shared.folder)
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o644)
+        assert open_root(shared.folder, makes=False) == shared
     shared.folder.chmod(0o2777)
-    assert refused(shared.folder) == (
-        f"{shared.folder}: others than the group must not write to an appliance (mode 2777)"
-    )
+    said = f"{shared.folder}: others than the group must not write to an appliance (mode 2777)"
+    assert refused(shared.folder) == said
 
 
 @needs_root
 def test_a_queue_that_a_member_put_there_is_refused(shared):
-    assert json.loads((shared.folder / "appliance.json").read_text()) == {"shared_with": GROUP}
     group = grp.getgrnam(GROUP).gr_gid
     shared.queue_file.unlink()
     assert as_user(MEMBER, [group], lambda: Queue(shared)) == (

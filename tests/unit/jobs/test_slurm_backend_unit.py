@@ -10,7 +10,7 @@ import pytest
 
 from cstool.errors import ClusterError, CstoolError
 from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.job import CANCELLED, COMPILING, FAILED, QUEUED, RUNNING, SUCCEEDED, JobOrder
+from cstool.jobs.job import CANCELLED, COMPILING, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
 from cstool.jobs.slurm_journal import Entry, Journal, place_of
 from cstool.jobs.slurm_news import BatchState, end_of, next_change
 from cstool.jobs.slurm_script import JobScript, comment_of, slurm_folder
@@ -73,6 +73,10 @@ def submitted(jobs: Jobs, put: Callable[..., None], order: JobOrder, listed: str
     return jobs.submit(order)
 
 
+def journal_of(jobs: Jobs, job: Job) -> Journal:
+    return Journal(slurm_folder(jobs.folder(job.name)) / "journal")
+
+
 def entry(phase: str, stage: str = "execute", attempt: int = 1, **changes) -> Entry:
     kinds = {COMPILING: "compile_started", RUNNING: "started", QUEUED: "compiled", SUCCEEDED: "succeeded"}
     kind = kinds.get(phase, phase.lower())
@@ -87,9 +91,6 @@ LIFE = [
     entry(RUNNING, attempt=2, restarts=1),
     entry(SUCCEEDED, attempt=2, restarts=1, exit_code=0, peak_bytes=5),
 ]
-
-
-# What Slurm says.
 
 
 def test_lists_of_squeue(put):
@@ -122,15 +123,13 @@ def test_there_is_no_accounting(put):
 
 
 def test_a_number_by_its_name(put):
-    put(squeue="printf '7\\n12\\n'")
-    assert number_of("wsjob-x") == "12"
-    put(squeue="", sacct="echo 5")
-    assert number_of("wsjob-x") == "5"
-    put(sacct=NO_ACCOUNTS)
-    assert number_of("wsjob-x") is None
-
-
-# What is refused.
+    for squeue, sacct, number in (
+        ("printf '7\\n12\\n'", NO_ACCOUNTS, "12"),
+        ("", "echo 5", "5"),
+        ("", NO_ACCOUNTS, None),
+    ):
+        put(squeue=squeue, sacct=sacct)
+        assert number_of("wsjob-x") == number
 
 
 def refused(work: Callable[[], object]) -> tuple[str, str | None]:
@@ -139,37 +138,41 @@ def refused(work: Callable[[], object]) -> tuple[str, str | None]:
     return error.value.message, error.value.hint
 
 
-def test_preempt_is_left_to_slurm(jobs, order):
-    assert refused(lambda: jobs.submit(replace(order, preempts=True))) == (
-        "--preempt: must be left out with --backend slurm: by its own rules Slurm decides which job makes way",
-        "a partition or a QOS that may preempt others does: --sbatch=--qos=NAME",
-    )
-    assert jobs.jobs() == []
+OPTIONS = "--sbatch: must be options as one types them, got {!r}", "as --sbatch=--account=NAME"
 
 
 @pytest.mark.parametrize(
-    ("option", "name"),
-    [("--array=1-2", "array"), ("--arr=1", "array"), ("-a 1", "array"), ("--qos=x -Mother", "clusters")],
+    ("changes", "message", "hint"),
+    [
+        (
+            {"preempts": True},
+            "--preempt: must be left out with --backend slurm: by its own rules Slurm decides which job makes way",
+            "a partition or a QOS that may preempt others does: --sbatch=--qos=NAME",
+        ),
+        *(
+            ({"backend_options": (option,)}, f"--sbatch: must leave --{name} to the appliance, got {option!r}", None)
+            for option, name in (
+                ("--array=1-2", "array"),
+                ("--arr=1", "array"),
+                ("-a 1", "array"),
+                ("--qos=x -Mother", "clusters"),
+            )
+        ),
+        *(
+            ({"backend_options": (option,)}, OPTIONS[0].format(option), OPTIONS[1])
+            for option in ("", "qos", "--comment='x", "--a\nb")
+        ),
+    ],
 )
-def test_options_that_make_another_job_of_it(jobs, order, option, name):
-    message = f"--sbatch: must leave --{name} to the appliance, got {option!r}"
-    assert refused(lambda: jobs.submit(replace(order, backend_options=(option,)))) == (message, None)
-
-
-@pytest.mark.parametrize("option", ["", "qos", "--comment='x", "--a\nb"])
-def test_options_that_are_none(jobs, order, option):
-    assert refused(lambda: jobs.submit(replace(order, backend_options=(option,)))) == (
-        f"--sbatch: must be options as one types them, got {option!r}",
-        "as --sbatch=--account=NAME",
-    )
+def test_what_is_left_to_slurm_or_to_the_appliance(jobs, order, changes, message, hint):
+    assert refused(lambda: jobs.submit(replace(order, **changes))) == (message, hint)
+    assert jobs.jobs() == []
 
 
 def test_there_is_no_slurm(jobs, order, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert refused(lambda: jobs.submit(order)) == (
-        "--backend slurm: needs Slurm, found no sbatch on PATH",
-        "`--backend local` needs no Slurm",
-    )
+    message = "--backend slurm: needs Slurm, found no sbatch on PATH"
+    assert refused(lambda: jobs.submit(order)) == (message, "`--backend local` needs no Slurm")
 
 
 def test_sbatch_refuses_and_nothing_is_left(jobs, order, put):
@@ -184,23 +187,14 @@ def test_sbatch_refuses_and_nothing_is_left(jobs, order, put):
 
 def test_slurm_does_not_answer(jobs, order, put):
     job = submitted(jobs, put, order, "7|PENDING||N/A|N/A|Priority\n")
-    Journal(slurm_folder(jobs.folder(job.name)) / "journal").add(LIFE[0])
+    journal_of(jobs, job).add(LIFE[0])
     put(squeue=SILENT, scancel=SILENT)
-    assert refused(lambda: jobs.job(job.name)) == (
-        "Slurm: squeue must answer, it says: slurm_load_jobs error: Unable to contact slurm controller "
-        "(connect failure)",
-        WAIT,
-    )
+    said = "it says: slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+    assert refused(lambda: jobs.job(job.name)) == (f"Slurm: squeue must answer, {said}", WAIT)
     assert jobs.queue.job(job.name).phase == COMPILING
-    assert refused(lambda: jobs.cancel(job.name)) == (
-        "job 7 of Slurm: scancel must end it, it says: slurm_load_jobs error: Unable to contact slurm controller "
-        "(connect failure)",
-        "`scancel 7` tries it again",
-    )
+    message = f"job 7 of Slurm: scancel must end it, {said}"
+    assert refused(lambda: jobs.cancel(job.name)) == (message, "`scancel 7` tries it again")
     assert jobs.queue.job(job.name).asked == "cancel"
-
-
-# What it writes.
 
 
 def test_the_script(jobs, order, put, tmp_path):
@@ -226,24 +220,16 @@ def test_the_script(jobs, order, put, tmp_path):
     assert os.access(script.script, os.X_OK)
 
 
-@pytest.mark.parametrize(("priority", "nice"), [("p1", 0), ("p2", 1000), ("p3", 2000)])
-def test_priorities_are_only_lowered(jobs, order, priority, nice):
-    script = JobScript(jobs.root.job("wsjob-" + "a" * 22), replace(order, priority=priority), "0")
-    assert f"--nice={nice}" in script.sbatch_options()
+def test_options_of_other_jobs(jobs, order):
+    def options(**changes: object) -> list[str]:
+        return JobScript(jobs.root.job("wsjob-" + "a" * 22), replace(order, **changes), "0").sbatch_options()
 
-
-def test_a_job_that_cannot_go_on_is_not_queued_again(jobs, order):
-    script = JobScript(jobs.root.job("wsjob-" + "a" * 22), replace(order, preemptible=False), "0")
-    assert "--no-requeue" in script.sbatch_options()
-    assert not any(option.startswith(("--time", "--comment")) for option in script.sbatch_options())
-
-
-def test_a_long_comment_is_cut(order):
-    labels = {f"k{n}": "v" * 60 for n in range(20)}
-    assert len(comment_of(replace(order, labels=labels))) == 500
-
-
-# The journal.
+    for priority, nice in (("p1", 0), ("p2", 1000), ("p3", 2000)):
+        assert f"--nice={nice}" in options(priority=priority), "priorities are only lowered"
+    found = options(preemptible=False)
+    assert "--no-requeue" in found, "it could not go on"
+    assert not any(option.startswith(("--time", "--comment")) for option in found)
+    assert len(comment_of(replace(order, labels={f"k{n}": "v" * 60 for n in range(20)}))) == 500
 
 
 def test_a_journal_reads_as_it_was_written(tmp_path):
@@ -254,14 +240,13 @@ def test_a_journal_reads_as_it_was_written(tmp_path):
     assert [each.place for each in LIFE] == sorted({each.place for each in LIFE})
 
 
-@pytest.mark.parametrize(
-    "line", ['{"at": 1', "[]", "{}", "nan", "\0", '{"at": 1e999, "kind": "started"}', "[" * 5000, "\x1b[2J"]
-)
-def test_a_journal_that_is_damaged(tmp_path, line):
+def test_a_journal_that_is_damaged(tmp_path):
     journal = Journal(tmp_path / "journal")
-    (tmp_path / "journal").write_text(line)
-    journal.add(LIFE[0])
-    assert journal.read() == [LIFE[0]]
+    lines = ('{"at": 1', "[]", "{}", "nan", "\0", '{"at": 1e999, "kind": "started"}', "[" * 5000, "\x1b[2J")
+    for line in lines:
+        (tmp_path / "journal").write_text(line)
+        journal.add(LIFE[0])
+        assert journal.read() == [LIFE[0]], line
 
 
 @pytest.mark.parametrize(
@@ -269,18 +254,13 @@ def test_a_journal_that_is_damaged(tmp_path, line):
     [{"phase": "X"}, {"kind": "x"}, {"stage": "y"}, {"attempt": -1}, {"restarts": "1"}, {"exit_code": 256}]
     + [{"cpus": (-1,)}, {"at": -1}, {"phase": COMPILING}, {"stopped": 1}, {"text": 5}],
 )
-def test_an_entry_that_no_job_would_write(tmp_path, wrong):
+def test_an_entry_that_no_job_would_write_and_one_that_is_too_long(tmp_path, wrong):
     journal = Journal(tmp_path / "journal")
     journal.add(replace(LIFE[2], **wrong))
     assert journal.read() == []
-
-
-def test_what_a_journal_says_is_one_line(tmp_path):
-    journal = Journal(tmp_path / "journal")
     journal.add(replace(LIFE[2], text="a\nb\x1b[2J" + "x" * 1000))
     [found] = journal.read()
-    assert found.text.startswith("a\\nb\\x1b[2Jxxx")
-    assert len(found.text) == 500
+    assert (found.text[:12], len(found.text)) == ("a\\nb\\x1b[2Jx", 500)
 
 
 def test_a_journal_that_is_a_link_or_a_pipe(tmp_path):
@@ -300,12 +280,9 @@ def test_what_could_not_be_written_is_written_later(tmp_path):
     assert journal.read() == LIFE[:2]
 
 
-# What becomes of a job.
-
-
 def test_a_life_is_told_once_and_in_order(jobs, order, put):
     job = submitted(jobs, put, order, "7|RUNNING|alpha|1|2|None\n")
-    journal = Journal(slurm_folder(jobs.folder(job.name)) / "journal")
+    journal = journal_of(jobs, job)
     for number, each in enumerate(LIFE, start=1):
         journal.add(each)
         # Each time, or all at once.
@@ -329,32 +306,31 @@ def test_while_it_waits(jobs, order, put):
     assert (job.expected_start, job.expected_end) == (1795617400.0, 1795617500.0)
 
 
-SLURM_ENDS = [
-    ("7|CANCELLED|a|1|2|None\n", CANCELLED, "cancelled by Slurm's commands"),
-    ("7|TIMEOUT|a|1|2|TimeLimit\n", FAILED, "job 7 of Slurm: Slurm's time limit is over"),
-    ("7|OUT_OF_MEMORY|a|1|2|OutOfMemory\n", FAILED, "job 7 of Slurm: it took more memory than Slurm lets it have"),
-    ("7|NODE_FAIL|a|1|2|None\n", FAILED, "job 7 of Slurm: its node failed"),
-    (
-        "7|FAILED|a|1|2|JobLaunchFailure\n",
+OF_SLURM = "job 7 of Slurm: "
+SLURM_ENDS = {
+    "7|CANCELLED|a|1|2|None\n": (CANCELLED, "cancelled by Slurm's commands"),
+    "7|TIMEOUT|a|1|2|TimeLimit\n": (FAILED, f"{OF_SLURM}Slurm's time limit is over"),
+    "7|OUT_OF_MEMORY|a|1|2|OutOfMemory\n": (FAILED, f"{OF_SLURM}it took more memory than Slurm lets it have"),
+    "7|NODE_FAIL|a|1|2|None\n": (FAILED, f"{OF_SLURM}its node failed"),
+    "7|FAILED|a|1|2|JobLaunchFailure\n": (
         FAILED,
-        "job 7 of Slurm: its batch job ended as FAILED (JobLaunchFailure) before it began; its log is in `slurm` of "
+        f"{OF_SLURM}its batch job ended as FAILED (JobLaunchFailure) before it began; its log is in `slurm` of "
         "its folder",
     ),
-    ("", FAILED, "job 7 of Slurm: Slurm knows it no longer, and it did not say how it ended"),
-]
+    "": (FAILED, f"{OF_SLURM}Slurm knows it no longer, and it did not say how it ended"),
+}
 
 
-@pytest.mark.parametrize(("listed", "phase", "reason"), SLURM_ENDS)
-def test_what_slurm_ended(jobs, order, put, listed, phase, reason):
-    job = submitted(jobs, put, order, listed)
-    job = jobs.job(job.name)
-    assert (job.phase, job.reason) == (phase, reason)
-    assert jobs.events(job.name)[-1].text == reason
+@pytest.mark.parametrize("listed", SLURM_ENDS)
+def test_what_slurm_ended(jobs, order, put, listed):
+    job = jobs.job(submitted(jobs, put, order, listed).name)
+    assert (job.phase, job.reason) == SLURM_ENDS[listed]
+    assert jobs.events(job.name)[-1].text == job.reason
 
 
 def test_what_it_wrote_counts_more_than_what_slurm_says(jobs, order, put):
     job = submitted(jobs, put, order, "7|FAILED|a|1|2|NodeFail\n")
-    Journal(slurm_folder(jobs.folder(job.name)) / "journal").add(LIFE[-1])
+    journal_of(jobs, job).add(LIFE[-1])
     assert jobs.job(job.name).phase == SUCCEEDED
 
 
@@ -366,25 +342,21 @@ def test_what_has_just_ended_may_still_say_how(jobs, order, put):
 STOPPED = entry(QUEUED, kind="preempted", stopped=True)
 
 
-@pytest.mark.parametrize(
-    ("asked", "listed", "expected"),
-    [
+def test_what_was_stopped_from_outside(jobs, order, put):
+    job = replace(submitted(jobs, put, order), phase=RUNNING, stage="execute", attempt=1)
+    for asked, listed, expected in (
         ("cancel", None, "cancelled"),
         ("cancel", "RUNNING", "cancelled"),
         ("", None, None),
         ("", "PENDING", "preempted"),
         ("", "CANCELLED", "cancelled"),
         ("", "FAILED", "cancelled"),
-    ],
-)
-def test_what_was_stopped_from_outside(jobs, order, put, asked, listed, expected):
-    job = replace(submitted(jobs, put, order), phase=RUNNING, stage="execute", attempt=1, asked=asked)
-    state = None if listed is None else BatchState(Listed("7", listed, "", 1.0, 2.0, ""))
-    found = next_change(job, [STOPPED], state)
-    assert (None if found is None else found.kind) == expected
-    # Where it ran again, it is told of as it was.
-    again = next_change(job, [STOPPED, entry(RUNNING, attempt=2)], None)
-    assert again == STOPPED
+    ):
+        state = None if listed is None else BatchState(Listed("7", listed, "", 1.0, 2.0, ""))
+        found = next_change(replace(job, asked=asked), [STOPPED], state)
+        assert (None if found is None else found.kind) == expected, (asked, listed)
+        # Where it ran again, it is told of as it was.
+        assert next_change(replace(job, asked=asked), [STOPPED, entry(RUNNING, attempt=2)], None) == STOPPED
 
 
 def test_a_cancelled_job_that_slurm_ended(jobs, order, put):
@@ -393,27 +365,22 @@ def test_a_cancelled_job_that_slurm_ended(jobs, order, put):
     assert (found.phase, found.at, found.text) == (CANCELLED, 2.0, "cancelled; Slurm ended it")
 
 
-def test_cancel_of_one_that_waits_reaches_slurm(jobs, order, put, tmp_path):
+def test_a_stop_reaches_slurm_and_is_said_again_where_it_did_not(jobs, order, put, tmp_path, monkeypatch):
+    monkeypatch.setattr("cstool.jobs.slurm.ASK_S", 0.0)
+
+    def scancels() -> list[str]:
+        lines = (tmp_path / "said").read_text().splitlines()
+        (tmp_path / "said").unlink()
+        return [line.removeprefix("scancel --quiet ") for line in lines if line.startswith("scancel")]
+
     job = submitted(jobs, put, order, "7|PENDING||N/A|N/A|Priority\n")
     assert jobs.cancel(job.name).phase == CANCELLED
-    said = (tmp_path / "said").read_text().splitlines()
-    assert said[-2:] == [
-        "scancel --quiet --state=PENDING 7",
-        "scancel --quiet --state=RUNNING --batch --signal=TERM 7",
-    ]
-
-
-def test_a_stop_that_did_not_reach_slurm_is_said_again(jobs, order, put, tmp_path):
+    assert scancels() == ["--state=PENDING 7", "--state=RUNNING --batch --signal=TERM 7"]
     job = submitted(jobs, put, order, "7|RUNNING|a|1|2|None\n")
-    Journal(slurm_folder(jobs.folder(job.name)) / "journal").add(LIFE[2])
+    journal_of(jobs, job).add(LIFE[2])
     jobs.queue.change(job.name, (QUEUED,), phase=RUNNING, stage="execute", attempt=1, asked="cancel_now")
     jobs.job(job.name)
-    said = (tmp_path / "said").read_text().splitlines()
-    assert said[-3:] == [
-        "scancel --quiet --state=PENDING 7",
-        "scancel --quiet --state=RUNNING --batch --signal=INT 7",
-        "scancel --quiet 7",
-    ]
+    assert scancels() == ["--state=PENDING 7", "--state=RUNNING --batch --signal=INT 7", "7"]
 
 
 def test_a_submitter_that_was_killed(jobs, order, put, monkeypatch):
@@ -427,10 +394,8 @@ def test_a_submitter_that_was_killed(jobs, order, put, monkeypatch):
     jobs.queue.change(job.name, (QUEUED,), backend_id="")
     put(squeue="")
     job = jobs.job(job.name)
-    assert (job.phase, job.reason) == (
-        FAILED,
-        "it was not handed in to Slurm: the command that submitted it was ended",
-    )
+    reason = "it was not handed in to Slurm: the command that submitted it was ended"
+    assert (job.phase, job.reason) == (FAILED, reason)
 
 
 def test_a_folder_that_is_gone(jobs, order, put):
