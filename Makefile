@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check golden reference bench clean
+.PHONY: help install smoke demo test lab check golden reference bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,12 +18,22 @@ $(STAMP): setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]'
 	touch $@
 
+smoke: install  ## every part of cstool once, in under a minute
+	PATH="$(abspath $(BIN)):$$PATH" examples/smoke.sh
+
 demo: install  ## train a small GPT on the sources of Python's standard library, on 2 CSX
 	PATH="$(abspath $(BIN)):$$PATH" examples/demo.sh
 
-test: install  ## run all tests
-	# A file is one worker's, so what its tests share is made once; the long ones come first.
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+test: install  ## the tests that a change needs, unit tests first
+	$(BIN)/python -m pytest tests/unit -m "not lab" -n 2 --dist worksteal --budget
+	# Some of these wait for processes; a third worker computes meanwhile.
+	$(BIN)/python -m pytest tests/end_to_end tests/reference -m "not lab" -n 3 --dist worksteal --budget
+
+lab: install  ## the rest: Slurm, a browser, kills, storms, all examples, other CPUs and users, other versions
+	$(BIN)/python -m pytest -m lab -n 4 --dist worksteal
+	$(BIN)/python -m pytest -m "hypothesis and not lab" -n 2 --dist worksteal --hypothesis-profile lab
+	$(BIN)/python -m tests.any_machine
+	$(BIN)/python -m tests.versions
 
 check: install  ## lint, format, types, layers
 	$(BIN)/ruff check .

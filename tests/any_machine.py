@@ -70,7 +70,7 @@ SETTINGS = {
 }
 RUNS = ("haswell+avx2+umask+signals", "skylakex+user+locale", "zen+read_only_home+busy")
 """together they have every setting"""
-AS_MAKE_TEST = ("-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
+AS_MAKE_TEST = ("-n", "2", "--dist", "worksteal", "-m", "not lab")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,16 @@ from hypothesis import settings
 
 from cstool.estimation.published import Prediction, Published, predict
 from cstool.kernels._cache import cache_folder
+from cstool.kernels.compile import (
+    ANSWERING_KERNELS,
+    BFLOAT16_KERNELS,
+    MIXTURE_KERNELS,
+    PRODUCT_KERNELS,
+    SPARSE_KERNELS,
+)
+from cstool.machine.prepare import prepare_kernels
 from cstool.private_folder import make_private_folder
+from cstool.progress import Silent
 from tests.cost import Costs
 from tests.examples import WHOLE
 
@@ -22,6 +31,7 @@ for profile, count in (("test", WHOLE // 5), ("lab", WHOLE)):
     settings.register_profile(profile, deadline=None, derandomize=os.environ.get("CI") == "true", max_examples=count)
 settings.load_profile("test")
 
+ALL_KERNELS = ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS
 GOLDEN = Path(__file__).parent / "golden"
 LAB = Path(__file__).parent / "lab"
 
@@ -43,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Costs(checks=config.getoption("--budget")))
     if not hasattr(config, "workerinput"):  # those of pytest-xdist inherit the environment
         _leave_rates_behind(config)
+        if config.getoption("--budget"):  # else what a worker needs first, it compiles while the other does the same
+            prepare_kernels(Silent(), ALL_KERNELS)
 
 
 def _leave_rates_behind(config: pytest.Config) -> None:
