@@ -108,7 +108,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "control": "fabric/test_network fabric/test_control_payload",
         "network": "fabric/test_network fabric/test_network_twin",
         "router": "fabric/test_network fabric/test_network_twin",
-        "scalar": "fabric/test_fabric_functions fabric/test_saturate",
+        "scalar": "fabric/test_fabric_functions fabric/test_pe_threads",
         "scheduler": "fabric/test_pe_tasks",
         "microthread": "fabric/test_pe_threads",
         "trace_view": "fabric/test_fabric_trace",
@@ -120,7 +120,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "sequences": "inference/test_generate inference/test_walk",
     },
     "ir": {
-        "_graph": "ir/test_graph ir/test_panel ir/test_verify",
+        "_graph": "ir/test_graph",
         "_op_work": "ir models/test_statistics perf/test_perf",
         "_plain_data": "ir/test_artifact_file compiler/test_difference",
         "_verify_artifact": "ir/test_verify_artifact",

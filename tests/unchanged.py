@@ -47,6 +47,8 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 IN_FILE = {"memoryx": {"store": "file", "memory": "32MiB"}}
 AGAIN = {"activation_checkpointing": "always"}
 DROPOUT = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+# Where sparse kernels pay is measured anew when a source changes, and bits follow it: so there is no choice.
+ALWAYS = "--sparse_kernels always"
 
 
 @dataclass(frozen=True)
@@ -54,60 +56,43 @@ class Run:
     """A run that is asked for its losses and its last checkpoint.
 
     Args:
-        model: keys of its section
         init: keys of `trainer.init`
         flags: of the command
+        model: keys of its section
         stops: steps after which it is stopped, to go on with another command
     """
 
-    model: Mapping[str, Any] = field(default_factory=dict)
     init: Mapping[str, Any] = field(default_factory=dict)
-    flags: Sequence[str] = ()
+    flags: str = ""
+    model: Mapping[str, Any] = field(default_factory=dict)
     stops: Sequence[int] = ()
 
 
 def runs() -> Iterator[tuple[str, Run]]:
     """Yield the runs by name: every family, sparse rule, optimizer and store, and what must not change their bits."""
     for name, model in FAMILIES.items():
-        yield f"{name}", Run({**model, **DROPOUT}, flags=("--lanes", "2"))
+        yield f"{name}", Run(flags="--lanes 2", model={**model, **DROPOUT})
     for name, sparsity in SPARSITIES.items():
-        init = {"sparsity": sparsity}
-        # Where sparse kernels pay is measured anew when a source changes, and bits follow it: so there is no choice.
-        always = ("--sparse_kernels", "always")
         for store, where in (("ram", {}), ("file", IN_FILE)):
-            yield f"{name}, {store}, stopped twice", Run(init={**init, **where}, flags=always, stops=(2, 5))
-        yield (
-            f"{name}, llama, again, 4 systems",
-            Run(FAMILIES["llama"], {**init, **AGAIN}, (*always, "--num_csx", "4", "--lanes", "2")),
-        )
+            yield f"{name}, {store}, stopped twice", Run({"sparsity": sparsity, **where}, ALWAYS, stops=(2, 5))
+        again = Run({"sparsity": sparsity, **AGAIN}, f"{ALWAYS} --num_csx 4 --lanes 2", FAMILIES["llama"])
+        yield f"{name}, llama, again, 4 systems", again
     for name, optimizer in OPTIMIZERS.items():
-        for clip, precision in (("clipped", {"max_gradient_norm": 1.0}), ("not clipped", {})):
-            init = {"optimizer": optimizer, "precision": precision, **(IN_FILE if clip == "clipped" else {})}
-            yield f"{name}, {clip}", Run(init=init, flags=("--num_csx", "2"))
+        clipped = {"precision": {"max_gradient_norm": 1.0}, **IN_FILE}
+        for clip, more in (("clipped", clipped), ("not clipped", {"precision": {}})):
+            yield f"{name}, {clip}", Run({"optimizer": optimizer, **more}, "--num_csx 2")
     for lanes, systems in ((1, 1), (2, 4), (3, 2)):
-        yield (
-            f"{lanes} lanes, {systems} systems",
-            Run(DROPOUT, AGAIN, ("--lanes", f"{lanes}", "--num_csx", f"{systems}")),
-        )
-    yield "never sparse kernels", Run(init={"sparsity": SPARSITIES["static"]}, flags=("--sparse_kernels", "never"))
-    yield "pipelined", Run(flags=("--execution_mode", "pipelined"))
-    yield "evaluated between", Run(init={"loop": {"max_steps": STEPS, "eval_frequency": 2, "eval_steps": 1}})
+        yield f"{lanes} lanes, {systems} systems", Run(AGAIN, f"--lanes {lanes} --num_csx {systems}", DROPOUT)
+    yield "never sparse kernels", Run({"sparsity": SPARSITIES["static"]}, "--sparse_kernels never")
+    yield "pipelined", Run(flags="--execution_mode pipelined")
+    yield "evaluated between", Run({"loop": {"max_steps": STEPS, "eval_frequency": 2, "eval_steps": 1}})
 
 
 def params_of(case: Run, folder: Path, data: Path) -> dict[str, Any]:
     """Return the params file of a run as plain data."""
-    model = {
-        "name": "gpt2",
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "num_heads": 4,
-        "num_hidden_layers": 2,
-        "filter_size": 64,
-        "max_position_embeddings": SEQUENCE,
-        "dropout_rate": 0.0,
-        "attention_dropout_rate": 0.0,
-        **{key: value for key, value in case.model.items() if key != "hidden_size"},
-    }
+    model = {"name": "gpt2", "vocab_size": VOCABULARY, "hidden_size": 32, "num_heads": 4, "num_hidden_layers": 2}
+    model |= {"filter_size": 64, "max_position_embeddings": SEQUENCE, **dict.fromkeys(DROPOUT, 0.0)}
+    model |= {key: value for key, value in case.model.items() if key != "hidden_size"}
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": BATCH, "shuffle": True}
     init = {
         "model": model,
@@ -158,14 +143,8 @@ class Project:
         Raises:
             RuntimeError: it fails
         """
-        done = subprocess.run(
-            [sys.executable, "-m", "cstool", *arguments],
-            cwd=self.scratch,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        where = {"cwd": self.scratch, "env": self.environment, "check": False}
+        done = subprocess.run([sys.executable, "-m", "cstool", *arguments], capture_output=True, text=True, **where)
         if done.returncode:
             raise RuntimeError(f"cstool {' '.join(arguments)}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -176,7 +155,7 @@ class Project:
         file = folder / "params.yaml"
         file.write_text(yaml.safe_dump(params_of(case, folder, self.data)), encoding="utf-8")
         printed = "".join(
-            self.type("run", "-p", str(file), "--mode", "train_and_eval", "--max_steps", f"{last}", *case.flags)
+            self.type("run", "-p", str(file), "--mode", "train_and_eval", "--max_steps", f"{last}", *case.flags.split())
             for last in (*case.stops, STEPS)
         )
         losses = re.findall(r"[Ll]oss=([\d.]+)", printed)

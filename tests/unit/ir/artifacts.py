@@ -30,7 +30,6 @@ SRAM_BYTES = sum(entry.bytes for entry in SRAM)
 
 
 def make_kernels(graph: Graph) -> tuple[tuple[ir.FusedKernel, ...], ...]:
-    """One kernel per op."""
     return tuple(
         tuple(
             ir.FusedKernel(op.name, ir.KernelKind.ELEMENTWISE, (op.name,), op.inputs, op.outputs, op.weights)
@@ -153,6 +152,5 @@ def pipelined_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
 
 
 def plan(artifact: Artifact, **changes: Any) -> Artifact:
-    """The artifact with changes to its plan."""
     name = "pipelined" if artifact.streaming is None else "streaming"
     return replace(artifact, **{name: replace(getattr(artifact, name), **changes)})

@@ -25,7 +25,6 @@ PYTHON = re.findall(r"```pycon\n(.*?)```", HEAD, re.DOTALL)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """The two artifacts of the document, in the working folder."""
     write_artifact(streaming_artifact(), tmp_path / "a.json")
     write_artifact(pipelined_artifact(), tmp_path / "b.json")
     monkeypatch.chdir(tmp_path)

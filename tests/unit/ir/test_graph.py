@@ -1,6 +1,28 @@
 """A graph writes repeated blocks once and reads as if they were written out."""
 
-from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.ir import (
+    PANEL_BYTES,
+    Graph,
+    Initializer,
+    Loss,
+    Op,
+    OpKind,
+    Panel,
+    Segment,
+    Tensor,
+    Weight,
+    panel_sizes,
+    panels_of,
+    verify,
+)
 
 ZEROS = Initializer("constant")
 
@@ -72,3 +94,121 @@ def test_a_segment_goes_on_where_another_ended():
     assert (apart.ops, apart.tensors, apart.weights) == (together.ops, together.tensors, together.weights)
     assert [op.name for op in apart.ops][-2:] == ["a.8", "b.9"]
     assert apart.ops[-1].outputs == ("h.10",)
+
+
+# What makes a graph illegal, and how it is told.
+
+FIRST = Op(OpKind.LINEAR, "first", ("x",), ("y",), ("first.weight",))
+LAST = Op(OpKind.SOFTMAX_LOSS, "last", ("y", "labels", "mask"), ("loss",), ("last.weight",))
+TENSORS = (Tensor("y", (3,)), Tensor("loss", ()))
+WEIGHTS = (Weight("first.weight", (3, 2), ZEROS), Weight("last.weight", (5, 3), ZEROS))
+INPUTS = (Tensor("x", (2,)), Tensor("labels", (), "int32"), Tensor("mask", ()))
+
+
+def graph(*ops: Op, tensors: tuple[Tensor, ...] = TENSORS, weights: tuple[Weight, ...] = WEIGHTS) -> Graph:
+    return Graph("net", INPUTS, (Segment(ops, tensors, weights),), (Loss("loss"),))
+
+
+def test_a_legal_graph_passes():
+    verify(graph(FIRST, LAST))
+
+
+ILLEGAL = {
+    "a tensor is read before it is produced": (graph(LAST, FIRST), "last: reads 'y', which no op before it produces"),
+    "a tensor is read that does not exist": (
+        graph(replace(FIRST, inputs=("z",)), LAST),
+        "first: reads 'z', which no op before it produces",
+    ),
+    "a tensor is made twice": (graph(FIRST, replace(FIRST, name="again"), LAST), "again: produces 'y' a second time"),
+    "an input is produced": (graph(replace(FIRST, outputs=("x",)), LAST), "first: produces 'x' a second time"),
+    "no output is declared": (graph(FIRST, LAST, tensors=TENSORS[1:]), "first: produces 'y', which is not declared"),
+    "a weight is not declared": (
+        graph(FIRST, LAST, weights=WEIGHTS[1:]),
+        "first: uses weight 'first.weight', which is not declared",
+    ),
+    "a weight is never used": (
+        graph(FIRST, LAST, weights=(*WEIGHTS, Weight("c", (1,), ZEROS), Weight("b", (1,), ZEROS))),
+        "weight 'b' is declared but no op uses it",
+    ),
+    "two ops have one name": (graph(FIRST, replace(LAST, name="first")), "op name 'first' is used 2 times"),
+    "no op produces the loss": (graph(FIRST, weights=WEIGHTS[:1]), "no op produces the loss 'loss'"),
+    "a loss is forgotten": (
+        replace(graph(FIRST, LAST), losses=()),
+        "the losses that ops produce are ['loss'], and the graph has []",
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "message"), ILLEGAL.values(), ids=ILLEGAL)
+def test_a_graph_is_illegal_in_which(found, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        verify(found)
+
+
+@pytest.mark.parametrize(
+    ("repeated", "name", "times"),
+    [
+        # count and first number, by a stride of 2
+        ([("first", 3, 0)], "first", 3),
+        ([("layer.{n}", 3, 0), ("layer.{n}", 1, 4)], "layer.4", 2),
+    ],
+)
+def test_names_are_compared_after_repetitions_are_written_out(repeated, name, times):
+    tensors, weights = (Tensor("y.{n}", (3,)),), (Weight("w", (3, 2), ZEROS),)
+    segments = tuple(
+        Segment((Op(OpKind.LINEAR, op, ("x",), ("y.{n}",), ("w",)),), tensors, weights, count, first, 2)
+        for op, count, first in repeated
+    )
+    with pytest.raises(ValueError, match=rf"^op name '{name}' is used {times} times$"):
+        verify(Graph("net", INPUTS, segments, (Loss("y.0"),)))
+
+
+@pytest.mark.parametrize(("alias", "name"), [("other", "none"), ("first.weight", "first.weight")])
+def test_an_alias_is_another_name_of_a_weight(alias, name):
+    with pytest.raises(ValueError, match=f"^'{alias}' must be another name of a weight, got '{name}'$"):
+        verify(replace(graph(FIRST, LAST), aliases={alias: name}))
+
+
+# Panels: how a weight is cut for its way through the systems.
+
+shapes = st.one_of(
+    st.tuples(st.integers(1, 100_000), st.integers(1, 10_000)),
+    st.tuples(st.integers(1, 100), st.integers(1, 20_000_000)),
+)
+matrices = shapes.map(lambda shape: Weight("w", shape, Initializer("constant")))
+
+
+@given(matrices)
+def test_panels_are_even_cover_every_row_once_in_order_and_are_as_few_as_can_be(weight):
+    panels, (all_rows, columns) = panels_of(weight), weight.shape
+    edges = [0, *(panel.stop for panel in panels)]
+    assert [panel.start for panel in panels] == edges[:-1]
+    assert edges[-1] == all_rows
+    rows = [panel.stop - panel.start for panel in panels]
+    assert 1 <= max(rows) <= min(rows) + 1
+    assert all(4 * panel.size <= 32 * 2**20 or count == 1 for panel, count in zip(panels, rows, strict=True))
+    fewer = len(panels) - 1
+    limit = 8 * 2**20 if fewer == 1 else PANEL_BYTES
+    assert fewer == 0 or 4 * columns * -(-all_rows // fewer) > limit
+
+
+def test_a_matrix_of_more_than_8_mib_is_two_panels():
+    panels = {rows: len(panels_of(Weight("w", (rows, 2048), Initializer("constant")))) for rows in (1024, 1025, 2048)}
+    assert panels == {1024: 1, 1025: 2, 2048: 2}
+
+
+def test_the_word_embeddings_of_gpt2_small_make_five_panels_and_a_vector_one_however_long():
+    weight = Weight("embedding_layer.word_embeddings.weight", (50257, 768), Initializer("constant"))
+    edges = [0, 10051, 20102, 30154, 40205, 50257]
+    assert panels_of(weight) == tuple(
+        Panel(weight.name, n, a, b, (b - a, 768)) for n, (a, b) in enumerate(pairwise(edges))
+    )
+    vector = Weight("b", (20_000_000,), Initializer("constant"))
+    assert panels_of(vector) == (Panel("b", 0, 0, 20_000_000, (20_000_000,)),)
+    assert Panel("w", 1, 5, 9, (4, 6)).size == 24
+
+
+@given(matrices, matrices)
+def test_sizes_are_those_of_all_panels_whatever_weights_are_alike(one, other):
+    weights = [one, replace(one, name="like one"), other]
+    assert panel_sizes(weights) == {panel.size for weight in weights for panel in panels_of(weight)}

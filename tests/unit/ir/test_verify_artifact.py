@@ -20,7 +20,6 @@ LAST = len(PIPELINED.pipelined.stages) - 1
 
 
 def changed(section: str, number: int, **changes: Any) -> Artifact:
-    """The pipelined artifact with changes to a stage or a route."""
     found = list(getattr(PIPELINED.pipelined, section))
     found[number] = replace(found[number], **changes)
     return plan(PIPELINED, **{section: tuple(found)})
@@ -29,66 +28,60 @@ def changed(section: str, number: int, **changes: Any) -> Artifact:
 stage, route = partial(changed, "stages"), partial(changed, "routes")
 
 
-def kernel(**changes: Any) -> Artifact:
-    """The artifact with changes to its first kernel."""
-    first, *others = STREAMING.kernels
-    return replace(STREAMING, kernels=((replace(first[0], **changes), *first[1:]), *others))
-
-
-@pytest.mark.parametrize("artifact", [STREAMING, PIPELINED], ids=["streaming", "pipelined"])
-def test_examples_are_legal(artifact):
-    verify_artifact(artifact)
-
-
 MORE = (*SRAM, SramEntry("more", 50_000, ""))
-SEGMENTS = STREAMING.graph.segments
-FIRST_OPS = tuple(op.name for op in SEGMENTS[0].ops)
-LAYOUT = STREAMING.streaming.layout
+KERNELS, PLAN = STREAMING.kernels, STREAMING.streaming
+OPS = [[op.name for op in segment.ops] for segment in STREAMING.graph.segments]
+
+
+def streaming(**changes: Any) -> Artifact:
+    """The streaming artifact with changes to itself, or to the ops of its first kernel."""
+    if (ops := changes.pop("ops", None)) is not None:
+        changes["kernels"] = ((replace(KERNELS[0][0], ops=ops), *KERNELS[0][1:]), *KERNELS[1:])
+    return replace(STREAMING, **changes)
 
 
 @pytest.mark.parametrize(
     ("artifact", "message"),
     [
-        (replace(STREAMING, graph=replace(STREAMING.graph, losses=(Loss("none"),))), "no op produces the loss 'none'"),
-        (replace(STREAMING, num_csx=3), "num_csx 3 does not divide batch_size 16"),
-        (replace(STREAMING, num_csx=0), "num_csx 0 does not divide batch_size 16"),
-        (replace(STREAMING, micro_batch_size=3), "2 micro-batches of at most 3 are not 8 samples"),
-        (replace(STREAMING, micro_batch_size=0), "micro_batch_size 0 is not of 8 samples of a CSX"),
-        (replace(STREAMING, micro_batch_size=8), "2 micro-batches of at most 8 are not 8 samples"),
-        (replace(STREAMING, kernels=STREAMING.kernels[1:]), "kernels are of 2 segments, the graph has 3"),
+        (streaming(graph=replace(STREAMING.graph, losses=(Loss("none"),))), "no op produces the loss 'none'"),
+        (streaming(num_csx=3), "num_csx 3 does not divide batch_size 16"),
+        (streaming(num_csx=0), "num_csx 0 does not divide batch_size 16"),
+        (streaming(micro_batch_size=3), "2 micro-batches of at most 3 are not 8 samples"),
+        (streaming(micro_batch_size=0), "micro_batch_size 0 is not of 8 samples of a CSX"),
+        (streaming(micro_batch_size=8), "2 micro-batches of at most 8 are not 8 samples"),
+        (streaming(kernels=KERNELS[1:]), "kernels are of 2 segments, the graph has 3"),
         (
-            replace(STREAMING, kernels=(STREAMING.kernels[0][1:], *STREAMING.kernels[1:])),
-            f"kernels of segment 0 cover {FIRST_OPS[1]!r}, the stream has {FIRST_OPS[0]!r}",
+            streaming(kernels=(KERNELS[0][1:], *KERNELS[1:])),
+            f"kernels of segment 0 cover {OPS[0][1]!r}, the stream has {OPS[0][0]!r}",
         ),
         (
-            replace(STREAMING, kernels=(*STREAMING.kernels[:-1], STREAMING.kernels[-1][:-1])),
-            f"kernels of segment 2 cover {len(SEGMENTS[2].ops) - 1} ops, the stream has {len(SEGMENTS[2].ops)} ops",
+            streaming(kernels=(*KERNELS[:-1], KERNELS[-1][:-1])),
+            f"kernels of segment 2 cover {len(OPS[2]) - 1} ops, the stream has {len(OPS[2])} ops",
         ),
-        (kernel(ops=FIRST_OPS), "kernels of segment 0 cover 3 ops, the stream has 2 ops"),
-        (kernel(ops=("other",)), f"kernels of segment 0 cover 'other', the stream has {FIRST_OPS[0]!r}"),
-        (replace(STREAMING, streaming=None), "mode is weight_streaming, plans are []"),
+        (streaming(ops=tuple(OPS[0])), "kernels of segment 0 cover 3 ops, the stream has 2 ops"),
+        (streaming(ops=("other",)), f"kernels of segment 0 cover 'other', the stream has {OPS[0][0]!r}"),
+        (streaming(streaming=None), "mode is weight_streaming, plans are []"),
         (
-            replace(STREAMING, pipelined=PIPELINED.pipelined),
+            streaming(pipelined=PIPELINED.pipelined),
             "mode is weight_streaming, plans are ['weight_streaming', 'pipelined']",
         ),
         (replace(PIPELINED, mode=STREAMING.mode), "mode is weight_streaming, plans are ['pipelined']"),
-        (replace(STREAMING, active_pes=1201), "active_pes is 1201, the fabric has 1200"),
-        (replace(STREAMING, active_pes=0), "active_pes is 0, the fabric has 1200"),
-        (
-            plan(STREAMING, layout=replace(LAYOUT, columns=21)),
-            "layout has 2 x 21 columns and 30 rows, the fabric is 40 x 30",
+        (streaming(active_pes=1201), "active_pes is 1201, the fabric has 1200"),
+        (streaming(active_pes=0), "active_pes is 0, the fabric has 1200"),
+        *(
+            (
+                plan(STREAMING, layout=replace(PLAN.layout, columns=columns, rows=rows)),
+                f"layout has 2 x {columns} columns and {rows} rows, the fabric is 40 x 30",
+            )
+            for columns, rows in ((21, 30), (20, 31))
         ),
         (
-            plan(STREAMING, layout=replace(LAYOUT, rows=31)),
-            "layout has 2 x 20 columns and 31 rows, the fabric is 40 x 30",
-        ),
-        (
-            replace(STREAMING, sram_used_bytes=SRAM_BYTES - 1),
-            f"{STREAMING.streaming.fullest_kernel}: entries of sram add up to {SRAM_BYTES} B, not {SRAM_BYTES - 1}",
+            streaming(sram_used_bytes=SRAM_BYTES - 1),
+            f"{PLAN.fullest_kernel}: entries of sram add up to {SRAM_BYTES} B, not {SRAM_BYTES - 1}",
         ),
         (
             replace(plan(STREAMING, sram=MORE), sram_used_bytes=SRAM_BYTES + 50_000),
-            f"{STREAMING.streaming.fullest_kernel}: needs {SRAM_BYTES + 50_000} B of a PE, which has 49152",
+            f"{PLAN.fullest_kernel}: needs {SRAM_BYTES + 50_000} B of a PE, which has 49152",
         ),
         (
             plan(STREAMING, fullest_kernel="other"),
@@ -115,6 +108,8 @@ LAYOUT = STREAMING.streaming.layout
     ],
 )
 def test_what_is_not_legal_is_named(artifact, message):
+    for legal in (STREAMING, PIPELINED):
+        verify_artifact(legal)
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         verify_artifact(artifact)
 

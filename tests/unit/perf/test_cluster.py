@@ -1,7 +1,9 @@
 """A step of a cluster: a case worked out by hand, and what holds for all."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from cstool.perf.schedule import (
     StreamedOp,
 )
 from cstool.perf.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
+from cstool.perf.stragglers import slowest_of
 from tests.examples import examples
 
 A = StreamedOp("a", forward_s=4.0, delta_s=3.0, gradient_s=2.0, weight_bytes=2, gradient_bytes=2, weights=1)
@@ -51,7 +54,6 @@ AB = Schedule((Section((A, B)),), CLUSTER)
 
 
 def spans(found: StepSimulation, name: str, resource: str) -> list[tuple[float, float]]:
-    """Return when the tasks of a name ran on a resource."""
     return [found.timeline.span(task) for task in tasks(found, name, resource)]
 
 
@@ -214,7 +216,6 @@ FEEDS = st.builds(Feed, st.floats(0, 40), st.floats(0, 20), st.floats(0, 60))
 
 @st.composite
 def ops(draw: st.DrawFn, name: str) -> StreamedOp:
-    """Return an op with weights, or without."""
     times = [draw(SECONDS) for _ in range(3)]
     if draw(st.booleans()):
         return StreamedOp(name, times[0], times[1], 0.0)
@@ -345,3 +346,32 @@ def test_the_example_of_the_module_names_every_resource():
     text = Path(module.__file__).read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
     for resource in module.RESOURCES:
         assert resource in text
+
+
+# The slowest of several systems: against the integral that defines it, and what it makes of scaling.
+
+NORMAL = NormalDist()
+
+
+def expected_maximum(n: int, steps: int = 20_000) -> float:
+    """Expectation of the largest of n standard normal variables: the integral of x n f(x) F(x)^(n-1), by rectangles."""
+    width = 16.0 / steps
+    points = (-8.0 + (k + 0.5) * width for k in range(steps))
+    return math.fsum(width * x * n * NORMAL.pdf(x) * NORMAL.cdf(x) ** (n - 1) for x in points)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 16, 64, 192, 2048])
+def test_the_quantile_is_near_the_integral(n):
+    assert slowest_of(n, 1.0) == pytest.approx(expected_maximum(n), rel=0.05 if n < 4 else 0.015)
+
+
+def test_one_system_never_waits_and_equal_systems_do_not():
+    assert slowest_of(1, 0.3) == 0.0
+    assert slowest_of(192, 0.0) == 0.0
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000), st.floats(0, 1))
+def test_more_systems_wait_longer_and_yet_are_faster_together(some, more, share):
+    few, many = sorted((some, more))
+    assert slowest_of(few, share) <= slowest_of(many, share)
+    assert few / (1 + slowest_of(few, share)) <= many / (1 + slowest_of(many, share)) * (1 + 1e-12)

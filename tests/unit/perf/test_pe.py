@@ -16,7 +16,6 @@ PE = Pe(CS2, 16)
 
 
 def pe_with(bits: int, **changes: Any) -> Pe:
-    """A PE of WSE-2 with other numbers."""
     return Pe(replace(CS2, pe=replace(CS2.pe, **changes)), bits)
 
 

@@ -40,7 +40,6 @@ def save_at(found: Session, step: int, value: float = 1.0) -> str:
 
 
 def weight_of(found: Session) -> float:
-    """Return the value of all elements of that weight."""
     [value] = set(array_of(found.appliance, WEIGHT).ravel().tolist())
     return float(value)
 

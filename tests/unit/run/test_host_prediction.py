@@ -52,7 +52,6 @@ def test_the_line_of_the_log():
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Keep rates where runs look for them."""
     monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
     save_rates(round_rates())
 
@@ -131,7 +130,6 @@ def test_a_run_with_a_barrier_is_set_up_with_its_waves(tmp_path, monkeypatch, se
 
 
 def build_dpr(folder: Path) -> Graph:
-    """The graph of the case that was written to a folder."""
     model = load_params(folder / "params.yaml").model
     return build_graph(model, SampleForm(QUESTION, contexts=CONTEXTS, context_tokens=CONTEXT))
 

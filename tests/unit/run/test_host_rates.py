@@ -15,7 +15,6 @@ from tests.hosts import round_rates
 
 @pytest.fixture
 def file(tmp_path, monkeypatch) -> Path:
-    """Keep rates in the folder of the test."""
     path = tmp_path / "cache" / "host.yaml"
     monkeypatch.setattr(host_rates, "rates_file", lambda: path)
     return path

@@ -35,7 +35,6 @@ def test_whatever_happens_the_parts_are_the_whole(turns):
 
 @pytest.fixture
 def clock(monkeypatch) -> list[float]:
-    """A clock that a test sets."""
     now = [100.0]
     monkeypatch.setattr(time_split.time, "perf_counter", lambda: now[0])
     return now

@@ -12,11 +12,11 @@ from cstool.errors import DataError, Interrupted
 from cstool.machine.appliance import Appliance
 from cstool.machine.data_sets import DataSet
 from cstool.machine.state import Position
-from cstool.run.report.summary import result_of
+from cstool.run.report.summary import fit_summary, result_of
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
 from cstool.run.train import train
-from tests.unit.run.sessions import Digits, restored, session
+from tests.unit.run.sessions import Digits, params_of, restored, session
 
 TRAIN_LINE = (
     r"\| Train Device=CSX, Step=(\d+), Loss=\d+\.\d{5}, Rate=\S+ samples/sec, GlobalRate=\S+ samples/sec, "
@@ -43,7 +43,6 @@ def trained(
     evaluate_now: Callable[[], float] | None = None,
     **init: Any,
 ) -> tuple[Session, Digits]:
-    """Train from a position, and return the session and the data set."""
     with session(folder, **init) as found:
         found.position = position or Position()
         data = Digits(samples)
@@ -255,3 +254,48 @@ def test_the_hint_of_an_interruption_is_what_continues_the_run(tmp_path, loop, r
         found.resumes = resumes
         error = interrupted(found)
         assert error.hint == hint.replace("FILE", found.checkpoints[-1])
+
+
+# What a training loop says before it begins, in the vendor's words.
+
+
+@pytest.mark.parametrize(
+    ("init", "start", "last", "interval", "lines"),
+    [
+        (
+            {"checkpoint": {"steps": 200}, "logging": {"log_steps": 50}},
+            *(0, 200, None),
+            [
+                "* 1 loop of 200 steps",
+                "for a total of 200 train steps.",
+                "Checkpoints will be taken every 200 steps, for a total of 1 checkpoint.",
+                "Progress will be logged every 50 steps.",
+            ],
+        ),
+        (
+            {"checkpoint": {"steps": 3}},
+            *(4, 8, 2),
+            [
+                "* 1 loop of 4 steps",
+                "for a total of 4 train steps.",
+                "Validation will run every 2 steps, and after the last step.",
+                "Checkpoints will be taken every 3 steps, and on the last step, for a total of 2 checkpoints.",
+                "Progress will be logged every step.",
+            ],
+        ),
+        (
+            {"checkpoint": {"steps": 1}},
+            *(7, 8, 8),
+            [
+                "* 1 loop of 1 step",
+                "for a total of 1 train step.",
+                "Checkpoints will be taken every step, for a total of 1 checkpoint.",
+                "Progress will be logged every step.",
+            ],
+        ),
+    ],
+)
+def test_it_says_how_long_and_how_often(tmp_path, init, start, last, interval, lines):
+    rule = "=" * 75
+    head = [rule, "Trainer Fit Summary", "-" * 75, "Trainer will run 1 train loop.", "Train steps per train loop:"]
+    assert fit_summary(params_of(tmp_path, **init), start, last, interval) == [*head, *lines, rule]
