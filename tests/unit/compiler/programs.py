@@ -79,7 +79,6 @@ def a_request(system: System | None = None, batch_size: int = 4, **changes: Any)
 
 
 def compiled(graph: Graph, passes: Iterable[Pass], request: Request | None = None) -> Program:
-    """Return the program after some passes."""
     return run_passes(Program(graph, request or a_request()), tuple(passes), None)
 
 

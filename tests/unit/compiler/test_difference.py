@@ -32,7 +32,6 @@ ARTIFACTS = {"pipelined": PIPELINED, "streaming": STREAMING}
 
 
 def text(a: Artifact, b: Artifact) -> str:
-    """All changes, a line each."""
     return "".join(f"{change}\n" for change in differences(a, b))
 
 

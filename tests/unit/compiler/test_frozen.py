@@ -45,7 +45,6 @@ class Walk:
                 self.behind.update(op.outputs)
 
     def gradient_elements(self, ops: list[Op], samples: int) -> int:
-        """Return the size of the gradients of ops."""
         found = 0
         for op, name in [(each, name) for each in ops for name in each.weights]:
             weight = self.graph.weights[name]

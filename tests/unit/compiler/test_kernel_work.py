@@ -24,7 +24,6 @@ KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), mak
 
 @pytest.fixture(params=FAMILY_NAMES)
 def program(request) -> Program:
-    """A model of each family."""
     return compiled(every_family()[request.param], KERNEL_PASSES)
 
 

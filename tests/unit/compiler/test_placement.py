@@ -24,7 +24,6 @@ CHAINS = st.lists(STAGES, min_size=1, max_size=30)
 
 @cache
 def gpt_100m() -> Artifact:
-    """A model of 100 million weights, pipelined on cs2."""
     params = load_params(Path(__file__).with_name("gpt_100m.yaml"))
     return compile_model(params, load_system("cs2"), execution_mode="pipelined")
 

@@ -23,7 +23,6 @@ KERNEL_COLORS = {"inputs": 0, "partial sums": 9}
 
 @st.composite
 def floors(draw: st.DrawFn) -> tuple[tuple[Region, ...], int, int]:
-    """Placed stages, and the size of their wafer."""
     width, height = draw(st.integers(1, 60)), draw(st.integers(1, 60))
     stages = draw(st.lists(STAGES, min_size=1, max_size=20))
     try:
