@@ -63,10 +63,9 @@ ROOMS: dict[str, dict[str, str]] = {
     "compiler": {
         "chain": "compiler/test_fusion optimizers",
         "difference": "compiler/test_difference",
-        "memory": "compiler/test_memory",
+        "fusion": "compiler/test_fusion",
+        "placement": "compiler/test_placement",
         "routing": "compiler/test_routing",
-        "streaming": "compiler/test_streaming",
-        "stream_search": "compiler/test_streaming",
     },
     "convert": {
         "hf_config": "convert",
@@ -96,7 +95,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "text_spans": "data/test_pairs",
     },
     "estimation": {
-        "bands": "estimation/test_bands",
+        "bands": "estimation/test_published",
         "failures": "estimation/test_failures",
         "inference": "estimation/test_inference",
         "job_needs": "estimation/test_job_needs",
@@ -137,7 +136,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "supervisor": "jobs/test_supervisor",
     },
     "kernels": {
-        "attention_form": "kernels/test_attention",
+        "rotary": "kernels/test_rotary",
         "call": "kernels/test_call kernels/test_embedding",
         "cached_attention": "kernels/test_cached_attention",
         "gemm_providers": "kernels/test_gemm",
@@ -369,10 +368,11 @@ class Tester:
     Args:
         folder: for the copies
         workers: how many at a time
+        most_s: seconds of CPU of the tests of a module; one whose tests take longer is left out
     """
 
-    def __init__(self, folder: Path, workers: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, workers: int, most_s: float) -> None:
+        self.most_s = most_s
         self.copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for number in range(workers):
             copy_project(folder / f"{number}")
@@ -391,6 +391,9 @@ class Tester:
         try:
             module = mutants[0].module
             (usual, usual_s), *tried = self._run(project, module, [mutant for mutant in mutants if mutant.function])
+            if usual_s > self.most_s:
+                print(f"{module}: left out, whose tests take {usual_s:.1f} s of CPU", flush=True)
+                return []
             if usual:
                 raise RuntimeError(f"the tests of {module} fail without a fault: see {project}/log")
             in_session = iter(tried)
@@ -417,7 +420,7 @@ class Tester:
         """Run the tests of a module as it is in a copy, then with each mutant; exit codes, and seconds of CPU."""
         answer = project / "answer"
         answer.write_text("")
-        process = self.processes.Process(target=_test, args=(project, module, mutants, answer))
+        process = self.processes.Process(target=_test, args=(project, module, mutants, answer, self.most_s))
         process.start()
         process.join()
         found = [json.loads(line) for line in answer.read_text().splitlines()]
@@ -425,7 +428,7 @@ class Tester:
         return found or [(1, 0.0)] * (1 + len(mutants))
 
 
-def _test(project: Path, module: str, mutants: Sequence[Mutant], answer: Path) -> None:
+def _test(project: Path, module: str, mutants: Sequence[Mutant], answer: Path, most_s: float) -> None:
     """Run the tests of a module in a copy of the project, in this process, which then ends."""
     os.chdir(project)
     os.environ |= {"PYTHONPATH": str(project), "CI": "true", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -443,7 +446,7 @@ def _test(project: Path, module: str, mutants: Sequence[Mutant], answer: Path) -
     tests = [str(path) for path in tests_of(module)]
     pytest.main(
         ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not lab", *tests],
-        plugins=[Forks(module, mutants, answer)],
+        plugins=[Forks(module, mutants, answer, most_s)],
     )
     os._exit(0)
 
@@ -451,13 +454,14 @@ def _test(project: Path, module: str, mutants: Sequence[Mutant], answer: Path) -
 class Forks:
     """A plugin of pytest: runs the tests once they are collected, as they are and with each mutant, each in a fork."""
 
-    def __init__(self, module: str, mutants: Sequence[Mutant], answer: Path) -> None:
+    def __init__(self, module: str, mutants: Sequence[Mutant], answer: Path, most_s: float) -> None:
+        self.most_s = most_s
         self.module, self.mutants, self.answer = f"cstool.{module.replace('/', '.')}", mutants, answer
         self.file = Path("cstool", f"{module}.py").resolve()
         self.usual = self.file.read_text(encoding="utf-8")
 
     def pytest_runtestloop(self, session: Any) -> bool:
-        cpu_s, wall_s = 300.0, 600.0
+        cpu_s, wall_s = 1.1 * self.most_s, 600.0
         with self.answer.open("a") as answer:
             for mutant in (None, *self.mutants):
                 if mutant is not None:  # for what imports it later, and for processes that a test starts
@@ -465,6 +469,9 @@ class Forks:
                 code, used_s, took_s = self._forked(session, mutant, cpu_s, wall_s)
                 self.file.write_text(self.usual, encoding="utf-8")
                 if mutant is None:
+                    if used_s > self.most_s:
+                        print(json.dumps([code, used_s]), file=answer, flush=True)
+                        break
                     cpu_s, wall_s = FAR_TOO_LONG * used_s + 5, 10 * took_s + 20
                 print(json.dumps([code, used_s]), file=answer, flush=True)
         return True
@@ -538,23 +545,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=640, help="how many")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="modules with this in their name")
+    parser.add_argument("--only", default="", help="modules with one of these in their name, with commas between")
+    parser.add_argument("--most_s", type=float, default=15, help="seconds of CPU of the tests of a module, at most")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time")
     parser.add_argument("--json", type=Path, help="a file for all of it")
     asked = parser.parse_args(arguments)
-    modules = [module for module in MODULES if asked.only in module]
+    modules = [module for module in MODULES if any(word in module for word in asked.only.split(","))]
     mutants = chosen(asked.mutants, asked.seed, modules)
     folder = Path(tempfile.mkdtemp(prefix="mutants."))
     os.environ["CSTOOL_CACHE_DIR"] = str(folder / "cache")
-    tester = Tester(folder, asked.jobs)
+    tester = Tester(folder, asked.jobs, asked.most_s)
     mutants.sort(key=lambda mutant: modules.index(mutant.module))
     groups = [list(group) for _, group in groupby(mutants, lambda mutant: mutant.module)]
     with ThreadPoolExecutor(asked.jobs) as threads:
-        killed = [found for group in threads.map(tester.try_all, groups) for found in group]
+        tried = list(threads.map(tester.try_all, groups))
+    killed = [is_killed for group in tried for is_killed in group]
+    mutants = [mutant for group, found in zip(groups, tried, strict=True) for mutant in group[: len(found)]]
     shutil.rmtree(folder)
-    tried = Counter(room_of(mutant.module) for mutant in mutants)
+    count_in = Counter(room_of(mutant.module) for mutant in mutants)
     found_in = Counter(room_of(mutant.module) for mutant, found in zip(mutants, killed, strict=True) if found)
-    for room, count in tried.items():
+    for room, count in count_in.items():
         print(f"{found_in[room]:4} of {count:4}  {found_in[room] / count:6.1%}  {room}")
     print(f"{sum(killed):4} of {len(killed):4}  {sum(killed) / len(killed):6.1%}  killed")
     if asked.json:
