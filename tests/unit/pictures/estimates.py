@@ -69,7 +69,6 @@ SPARSITIES = (SparsityPoint(0, 1, 1), SparsityPoint(0.5, 1.5, 1.8), SparsityPoin
 
 
 def picture(**changes: Any) -> EstimatePicture:
-    """An estimate of one number of systems."""
     given = {
         "title": "gpt3, 1,315,723,264 parameters, on 1 x cs2 (modelled)",
         "subtitle": "Batches of 512 samples of 2,048 tokens",
