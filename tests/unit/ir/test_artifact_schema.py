@@ -5,8 +5,6 @@ import doctest
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -41,32 +39,6 @@ def test_links_lead_to_sections():
     assert len(sections) > 20
 
 
-class Fruit(StrEnum):
-    """A fruit."""
-
-    APPLE = "apple"
-    """red | green"""
-
-
-@dataclasses.dataclass(frozen=True)
-class Basket:
-    """A basket
-    of fruits.
-
-    Args:
-        fruits: in it; None
-            or some
-        size: (width, height)
-        prices: of each
-    """
-
-    fruits: tuple[Fruit, ...] | None
-    size: tuple[int, float]
-    prices: Mapping[str, float]
-    is_full: bool
-    """nothing more fits"""
-
-
 @dataclasses.dataclass(frozen=True)
 class Bare:
     """A class."""
@@ -74,24 +46,7 @@ class Bare:
     field: int
 
 
-SECTION = """### Basket
-
-A basket of fruits.
-
-| field | type | meaning |
-|---|---|---|
-| `fruits` | list of [Fruit](#fruit) or null | in it; null or some |
-| `size` | [whole number, number] | (width, height) |
-| `prices` | object: name -> number | of each |
-| `is_full` | true or false | nothing more fits |
-"""
-
-
-def test_a_section_says_types_and_meanings():
-    assert "\n".join(schema._section(Basket)) == SECTION
-    values = ["A fruit.", "", "| value | meaning |", "|---|---|", '| `"apple"` | red \\| green |']
-    assert list(schema._section(Fruit))[2:-1] == values
-    assert schema._types(Basket, []) == [Basket, Fruit]
+def test_a_field_without_a_meaning_is_a_mistake():
     with pytest.raises(ValueError, match=r"^Bare\.field has no docstring$"):
         list(schema._section(Bare))
 

@@ -100,42 +100,33 @@ def test_without_any_checkpoint_weights_are_random_by_the_seed(tmp_path, caplog)
     ]
 
 
-@pytest.mark.parametrize("autoloads", [True, False])
-def test_the_latest_checkpoint_is_resumed_unless_it_is_not_to_be(tmp_path, caplog, autoloads):
-    with session(tmp_path, checkpoint={"autoload_last_checkpoint": autoloads}) as found:
-        save_at(found, 7)
-        path = save_at(found, 12, 2.0)
+LOADED = "Model state found in checkpoint and loaded successfully."
+
+
+@pytest.mark.parametrize("how", ["latest", "asked for", "no autoloading"])
+def test_the_latest_checkpoint_is_resumed_unless_it_is_not_to_be_or_another_is_asked_for(tmp_path, caplog, how):
+    with session(tmp_path, checkpoint={"autoload_last_checkpoint": how != "no autoloading"}) as found:
+        first, last = save_at(found, 7, 1.0), save_at(found, 12, 2.0)
         caplog.clear()
         set_array(found.appliance, WEIGHT, np.zeros((10, 4), np.float32))
         found.position, found.saved_step = Position(), None
-        restored(found, None, "all", strict=True)
-        if autoloads:
-            assert (weight_of(found), found.position, found.saved_step) == (2.0, Position(12, 12), 12)
-        else:
-            assert (found.position, found.saved_step) == (Position(), None)
-    fresh = ["No checkpoint was provided. Using randomly initialized model parameters."]
-    resumed = [
-        f'Found latest checkpoint at "{path}".',
-        f"Loading weights from checkpoint {path}",
-        "Model state found in checkpoint and loaded successfully.",
-        "Resuming from step 12. To start fresh, choose another --model_dir, or set "
-        "trainer.init.checkpoint.autoload_last_checkpoint to false.",
-    ]
-    assert (caplog.messages[1:] if autoloads else caplog.messages) == (resumed if autoloads else fresh)
-
-
-def test_a_checkpoint_that_was_asked_for_wins_over_the_latest(tmp_path, caplog):
-    with session(tmp_path) as found:
-        first = save_at(found, 7, 1.0)
-        save_at(found, 12, 2.0)
-        caplog.clear()
-        found.saved_step = None
-        restored(found, Path(first), "all", strict=True)
-        assert (weight_of(found), found.position, found.saved_step) == (1.0, Position(7, 7), None)
-    assert caplog.messages == [
-        f"Loading weights from checkpoint {first}",
-        "Model state found in checkpoint and loaded successfully.",
-    ]
+        restored(found, Path(first) if how == "asked for" else None, "all", strict=True)
+        state, weight = (found.position, found.saved_step), array_of(found.appliance, WEIGHT)
+    told = {
+        "latest": [
+            f'Found latest checkpoint at "{last}".',
+            f"Loading weights from checkpoint {last}",
+            LOADED,
+            "Resuming from step 12. To start fresh, choose another --model_dir, or set "
+            "trainer.init.checkpoint.autoload_last_checkpoint to false.",
+        ],
+        "asked for": [f"Loading weights from checkpoint {first}", LOADED],
+        "no autoloading": ["No checkpoint was provided. Using randomly initialized model parameters."],
+    }
+    states = {"latest": (Position(12, 12), 12), "asked for": (Position(7, 7), None)}
+    assert state == states.get(how, (Position(), None))
+    assert how == "no autoloading" or set(weight.ravel().tolist()) == {2.0 if how == "latest" else 1.0}
+    assert caplog.messages[how == "latest" :] == told[how]
 
 
 @pytest.mark.parametrize("states", ["optimizer", "dataloader"])
