@@ -40,9 +40,8 @@ def turns(monkeypatch):
 
     def run(runner: Runner, params: Params, mode: str, lanes: int, progress: object) -> RunResult:
         before = [last for label, last, _ in taken if label == runner.label]
-        steps = range(max(before, default=0) + 1, params.last_step + 1)
         taken.append((runner.label, params.last_step, mode))
-        seconds = [float(step) for step in steps]
+        seconds = [float(step) for step in range(max(before, default=0) + 1, params.last_step + 1)]
         checkpoint = params.model_dir / f"{params.last_step}.mdl"
         checkpoint.parent.mkdir(exist_ok=True)
         checkpoint.touch()
@@ -60,33 +59,25 @@ def turns(monkeypatch):
     return taken
 
 
-def test_runs_take_turns_in_alternating_order(turns, tmp_path):
-    race(None, [Runner("a"), Runner("b")], 30, tmp_path, progress=Silent())
+def test_runs_take_turns_in_alternating_order_and_only_the_last_checkpoint_stays(turns, tmp_path):
+    found, _ = race(None, [Runner("a"), Runner("b")], 30, tmp_path, progress=Silent())
     assert turns == [
         *(("a", 10, "train"), ("b", 10, "train")),
         *(("b", 20, "train"), ("a", 20, "train")),
         *(("a", 30, "train_and_eval"), ("b", 30, "train_and_eval")),
     ]
+    assert [*(tmp_path / "a").iterdir()] == [found.checkpoint] == [tmp_path / "a" / "30.mdl"]
 
 
-def test_the_first_step_of_a_turn_counts_for_its_loss_alone(turns, tmp_path):
+def test_the_first_step_of_a_turn_counts_for_its_loss_alone_unless_it_is_the_only_one(turns, tmp_path):
     (found,) = race(None, [Runner("a")], 20, tmp_path, evaluates=False, progress=Silent())
     assert found.losses == tuple(-float(step) for step in range(1, 21))
     assert found.step_seconds == tuple(float(step) for step in range(1, 21) if step not in (1, 11))
     assert found.step_s == 11.0
     # Two lanes, of which one is in the op all the time.
     assert found.op_shares == {"op": pytest.approx(0.5)}
-
-
-def test_a_single_step_counts(turns, tmp_path):
-    (found,) = race(None, [Runner("a")], 1, tmp_path, progress=Silent())
+    (found,) = race(None, [Runner("b")], 1, tmp_path, progress=Silent())
     assert found.step_s == 1.0
-
-
-def test_only_the_last_checkpoint_stays(turns, tmp_path):
-    (found,) = race(None, [Runner("a")], 30, tmp_path, progress=Silent())
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["30.mdl"]
-    assert found.checkpoint == tmp_path / "a" / "30.mdl"
 
 
 def test_an_interruption_leaves_no_verdict(monkeypatch, tmp_path):

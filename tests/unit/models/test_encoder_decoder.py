@@ -66,40 +66,45 @@ def test_the_transformer_drops_twice_before_a_stack_and_t5_once():
     }
 
 
-def test_weights_begin_as_the_vendors_do():
-    """Of T5 normal ones: embeddings 1, queries 1 / sqrt(H D), what leaves the feed-forward part 1 / sqrt(F)."""
-    weights = encoder_decoder(initializer_factor=2.0).weights
-    layer = "decoder.layers.0"
-    found = {
-        name: weights[name].initializer.std
-        for name in (
-            WORDS,
-            f"{layer}.multihead_attn.proj_q_dense_layer.weight",
-            f"{layer}.multihead_attn.proj_k_dense_layer.weight",
-            f"{layer}.ffn.ffn.0.linear_layer.weight",
-            f"{layer}.ffn.ffn.1.linear_layer.weight",
-        )
-    }
-    assert list(found.values()) == pytest.approx([2.0, 2 * 24**-0.5, 2 * 8**-0.5, 2 * 8**-0.5, 2 * 16**-0.5])
+LAYER = "decoder.layers.0"
 
 
-def test_with_mup_what_writes_to_the_residual_begins_wider_by_twice_the_layers():
-    weights = encoder_decoder(layers=3, **ENCODER_DECODERS["t5, muP"]).weights
-    names = ("self_attn.proj_output_dense_layer", "ffn.ffn.1.linear_layer")
-    found = [weights[f"encoder.layers.1.{name}.weight"].initializer.std for name in names]
-    assert found == pytest.approx([6 * 8**-0.5, 6 * 16**-0.5])
-    assert weights[WORDS].initializer.std == pytest.approx(8**-0.5)
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        # Of T5 normal ones: embeddings 1, queries 1 / sqrt(H D), what leaves the feed-forward part 1 / sqrt(F).
+        (
+            {"initializer_factor": 2.0},
+            {
+                WORDS: 2.0,
+                f"{LAYER}.multihead_attn.proj_q_dense_layer.weight": 2 * 24**-0.5,
+                f"{LAYER}.multihead_attn.proj_k_dense_layer.weight": 2 * 8**-0.5,
+                f"{LAYER}.ffn.ffn.0.linear_layer.weight": 2 * 8**-0.5,
+                f"{LAYER}.ffn.ffn.1.linear_layer.weight": 2 * 16**-0.5,
+            },
+        ),
+        # With muP what writes to the residual begins wider by twice the layers.
+        (
+            {"layers": 3, **ENCODER_DECODERS["t5, muP"]},
+            {
+                WORDS: 8**-0.5,
+                "encoder.layers.1.self_attn.proj_output_dense_layer.weight": 6 * 8**-0.5,
+                "encoder.layers.1.ffn.ffn.1.linear_layer.weight": 6 * 16**-0.5,
+            },
+        ),
+    ],
+)
+def test_weights_begin_as_the_vendors_do(keys, expected):
+    weights = encoder_decoder(**keys).weights
+    assert {name: weights[name].initializer.std for name in expected} == pytest.approx(expected)
 
 
 def test_those_of_the_transformer_are_uniform():
     weights = encoder_decoder(**ENCODER_DECODERS["transformer"]).weights
-    bounds = {
-        "self_attn.proj_q_dense_layer": (3 / 27 / 7) ** 0.5,
-        "ffn.ffn.0.linear_layer": (6 / 24) ** 0.5,
-    }
+    bounds = {"self_attn.proj_q_dense_layer": (3 / 27 / 7) ** 0.5, "ffn.ffn.0.linear_layer": (6 / 24) ** 0.5}
     for name, bound in bounds.items():
         initializer = weights[f"encoder.layers.0.{name}.weight"].initializer
-        assert initializer.name == "uniform"
-        assert initializer.high == -initializer.low == pytest.approx(bound)
+        assert (initializer.name, initializer.high) == ("uniform", -initializer.low)
+        assert initializer.high == pytest.approx(bound)
     words = weights[WORDS].initializer
     assert (words.name, words.std, words.low, words.high) == ("truncated_normal", 1.0, -2.0, 2.0)

@@ -19,16 +19,9 @@ def test_the_weights_have_the_vendors_names_and_shapes():
     }
 
 
-def test_the_parameter_count_is_that_of_all_layers():
-    assert fc_mnist(50, 30).parameter_count == (784 * 50 + 50) + (50 * 30 + 30) + (30 * 10 + 10)
-
-
-def test_depth_layers_of_hidden_size_are_the_same_as_their_sizes():
+def test_depth_layers_of_hidden_size_are_the_same_as_their_sizes_and_biases_can_be_left_out():
     model = FcMnistParams.model_validate({"name": "fc_mnist", "depth": 3, "hidden_size": 5})
     assert build_graph(model, None) == fc_mnist(5, 5, 5)
-
-
-def test_biases_can_be_left_out():
     assert list(fc_mnist(6, use_bias=False).weights) == ["fc_layers.0.weight", "last_layer.weight"]
 
 
@@ -46,15 +39,8 @@ def test_function_and_dropout_are_those_of_the_params(function):
     assert [op.attributes for op in activations] == [{"function": function, "dropout": 0.2}] * 2
 
 
-def test_weights_and_biases_begin_within_one_over_the_root_of_the_inputs():
+def test_weights_and_biases_begin_within_one_over_the_root_of_the_inputs_and_biases_do_not_decay():
     weights = fc_mnist(16).weights
     wide, narrow = Initializer("uniform", low=-1 / 28, high=1 / 28), Initializer("uniform", low=-0.25, high=0.25)
     assert [weight.initializer for weight in weights.values()] == [wide, wide, narrow, narrow]
-
-
-def test_biases_do_not_decay():
-    assert [name for name, weight in fc_mnist().weights.items() if not weight.decays] == [
-        "fc_layers.0.bias",
-        "fc_layers.1.bias",
-        "last_layer.bias",
-    ]
+    assert [weight.decays for weight in weights.values()] == [True, False] * 2

@@ -41,16 +41,14 @@ def cut(std: float) -> Initializer:
 
 
 def test_initializer_range_is_the_width_of_all_initializers_left_out():
-    assert begins(params(initializer_range=0.5, num_hidden_layers=2)) == by_layer(
-        cut(0.5), cut(0.5), cut(0.25), cut(0.5), cut(0.25), normal(0.5)
-    )
+    found = begins(params(initializer_range=0.5, num_hidden_layers=2))
+    assert found == by_layer(cut(0.5), cut(0.5), cut(0.25), cut(0.5), cut(0.25), normal(0.5))
 
 
 def test_an_initializer_given_alone_is_for_all_layers_but_embeddings_and_an_untied_output():
     given = normal(0.1)
-    assert begins(params(initializer={"name": "normal", "std": 0.1})) == by_layer(
-        cut(0.02), given, given, given, given, normal(0.02)
-    )
+    found = begins(params(initializer={"name": "normal", "std": 0.1}))
+    assert found == by_layer(cut(0.02), given, given, given, given, normal(0.02))
 
 
 GIVEN = {
@@ -101,15 +99,9 @@ def test_mup_narrows_matrices_by_the_root_of_how_much_wider_the_model_is(build):
 
 
 def test_mup_narrows_initializers_that_are_given_as_well():
-    given = {key: {"name": "normal", "std": value} for key, value in GIVEN.items()}
-    assert begins(params(**MUP, **given)) == by_layer(
-        normal(2.0),
-        normal(0.5),
-        normal(pytest.approx(3.0 / 2 / 4, rel=1e-14)),
-        normal(2.0),
-        normal(pytest.approx(5.0 / 2 / 4, rel=1e-14)),
-        normal(0.02),
-    )
+    found = begins(params(**MUP, **{key: {"name": "normal", "std": value} for key, value in GIVEN.items()}))
+    outputs = (normal(pytest.approx(std / 2 / 4, rel=1e-14)) for std in (3.0, 5.0))
+    assert found == by_layer(normal(2.0), normal(0.5), next(outputs), normal(2.0), next(outputs), normal(0.02))
 
 
 def test_with_mup_an_initializer_is_not_for_the_layers_that_end_a_part():

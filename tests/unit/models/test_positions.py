@@ -18,28 +18,16 @@ def frequencies(**keys: Any) -> tuple[tuple[float, ...], float]:
     return rotary_frequencies(decoder_params(**{**usual, **keys}))
 
 
-def test_the_frequencies_fall_from_1_by_equal_ratios():
-    found, amplitude = frequencies(rotary_dim=8)
-    assert found == pytest.approx((1.0, 0.1, 0.01, 0.001), rel=CLOSE)
-    assert amplitude == 1.0
-
-
-def test_theta_is_where_they_would_end():
-    found, _ = frequencies(rotary_dim=4, rope_theta=500000.0)
-    assert found == pytest.approx((1.0, 500000.0**-0.5), rel=CLOSE)
-
-
-@pytest.mark.parametrize("rotary_dim", [2, 4, 16, 64])
-def test_there_is_one_for_each_pair_whatever_the_width_of_a_head(rotary_dim):
-    found, _ = frequencies(rotary_dim=rotary_dim)
-    assert len(found) == rotary_dim // 2
+def test_the_frequencies_fall_from_1_by_equal_ratios_to_where_theta_says():
+    assert frequencies(rotary_dim=8) == (pytest.approx((1.0, 0.1, 0.01, 0.001), rel=CLOSE), 1.0)
+    assert frequencies(rotary_dim=4, rope_theta=5e5)[0] == pytest.approx((1.0, 5e5**-0.5), rel=CLOSE)
+    for rotary_dim in (2, 64):
+        assert len(frequencies(rotary_dim=rotary_dim)[0]) == rotary_dim // 2
 
 
 def test_linear_scaling_divides_positions():
     plain, _ = frequencies(rotary_dim=8)
-    found, amplitude = frequencies(rotary_dim=8, pos_scaling_factor=4.0)
-    assert found == tuple(frequency / 4 for frequency in plain)
-    assert amplitude == 1.0
+    assert frequencies(rotary_dim=8, pos_scaling_factor=4.0) == (tuple(frequency / 4 for frequency in plain), 1.0)
 
 
 def llama3(factor: float, low: float, high: float, original: int, theta: float) -> list[tuple[str, float]]:
@@ -135,30 +123,21 @@ def test_yarn_makes_scores_sharper_the_longer_the_samples(factor, extra, amplitu
     assert found == pytest.approx(amplitude, rel=CLOSE)
 
 
-def test_slopes_of_a_power_of_two_fall_by_equal_ratios_to_2_to_the_minus_8():
-    assert alibi_slopes(8, 1.0) == tuple(2.0**-k for k in range(1, 9))
-    assert alibi_slopes(1, 1.0) == (2.0**-8,)
-    assert alibi_slopes(2, 1.0) == (2.0**-4, 2.0**-8)
-    assert alibi_slopes(16, 1.0) == pytest.approx([2 ** (-k / 2) for k in range(1, 17)], rel=CLOSE)
-
-
-def test_slopes_of_other_numbers_are_filled_up_with_every_other_one_of_the_next_power():
-    assert alibi_slopes(12, 1.0) == pytest.approx(
-        [*(2.0**-k for k in range(1, 9)), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5], rel=CLOSE
-    )
-    assert alibi_slopes(3, 1.0) == pytest.approx([2.0**-4, 2.0**-8, 2.0**-2], rel=CLOSE)
-    assert alibi_slopes(71, 1.0) == pytest.approx(
-        [*(2 ** (-k / 8) for k in range(1, 65)), *(2 ** (-k / 16) for k in range(1, 14, 2))], rel=CLOSE
-    )
-
-
-@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 40, 71, 112])
-def test_there_is_one_slope_for_each_head_and_no_two_are_alike(heads):
+@pytest.mark.parametrize(
+    ("heads", "expected"),
+    [
+        (8, [2.0**-k for k in range(1, 9)]),
+        (1, [2.0**-8]),
+        (2, [2.0**-4, 2.0**-8]),
+        (16, [2 ** (-k / 2) for k in range(1, 17)]),
+        # Other numbers than powers of two are filled up with every other one of the next power.
+        (12, [*(2.0**-k for k in range(1, 9)), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]),
+        (3, [2.0**-4, 2.0**-8, 2.0**-2]),
+        (71, [*(2 ** (-k / 8) for k in range(1, 65)), *(2 ** (-k / 16) for k in range(1, 14, 2))]),
+    ],
+)
+def test_slopes_fall_by_equal_ratios_and_scaling_divides_them(heads, expected):
     found = alibi_slopes(heads, 1.0)
-    assert len(found) == heads
+    assert found == pytest.approx(expected, rel=CLOSE)
     assert len({round(slope, 12) for slope in found}) == heads
-    assert all(0 < slope < 1 for slope in found)
-
-
-def test_scaling_divides_slopes():
-    assert alibi_slopes(12, 4.0) == tuple(slope / 4 for slope in alibi_slopes(12, 1.0))
+    assert alibi_slopes(heads, 4.0) == tuple(slope / 4 for slope in found)

@@ -33,13 +33,7 @@ def gpt2_small() -> Statistics:
     return count_statistics(decoder_graph(DecoderParams.model_validate({"name": "gpt2"}), 1024))
 
 
-def visible_by_mask(
-    tokens: int,
-    window: int | None,
-    sinks: int,
-    chunk: int | None = None,
-    columns: tuple[int, int] | None = None,
-) -> int:
+def visible_by_mask(tokens: int, *, window: Any, sinks: int, chunk: Any = None, columns: Any = None) -> int:
     reach = tokens if window is None else window
     spacing, width = columns or (tokens + 1, 0)
     ends = range(spacing - 1, tokens, spacing)
@@ -64,13 +58,8 @@ def products_written_out(graph: Graph) -> dict[OpKind, int]:
             # Each token meets as many experts as it chooses.
             flops = 2 * math.prod(graph.tensors[op.inputs[1]].shape) * graph.weights[op.weights[0]].size
         elif op.kind is OpKind.ATTENTION:
-            pairs = visible_by_mask(
-                shape[0],
-                op.attributes["window"],
-                op.attributes["sinks"],
-                op.attributes.get("chunk"),
-                op.attributes.get("columns"),
-            )
+            form = {name: op.attributes.get(name) for name in ("window", "sinks", "chunk", "columns")}
+            pairs = visible_by_mask(shape[0], **form)
             flops = 2 * (2 * pairs * (shape[1] // op.attributes["heads"])) * op.attributes["heads"]
         if flops:
             found[op.kind] = found.get(op.kind, 0) + flops
@@ -86,34 +75,19 @@ def test_parameters_and_products_are_those_of_the_graph_written_out(name):
 
 
 def test_the_parts_of_gpt2_small():
-    parts = {part.name: part for part in gpt2_small().parts}
-    layer = "transformer_decoder.layers.*"
-    assert list(parts) == [
-        "embedding_layer.word_embeddings",
-        "embedding_layer.position_embeddings.embed",
-        f"{layer}.norm1",
-        *(f"{layer}.self_attn.proj_{part}_dense_layer" for part in ("q", "k", "v", "output")),
-        f"{layer}.norm3",
-        f"{layer}.ffn.ffn.0.linear_layer",
-        f"{layer}.ffn.ffn.1.linear_layer",
-        "transformer_decoder.norm",
-    ]
-    up = parts[f"{layer}.ffn.ffn.0.linear_layer"]
-    assert (up.count, up.shapes, up.role) == (12, {(3072, 768): 12, (3072,): 12}, "inner")
-    assert up.parameters == 12 * (3072 * 768 + 3072)
-    norm = parts[f"{layer}.norm1"]
-    assert (norm.count, norm.shapes) == (12, {(768,): 24})
-
-
-def test_embeddings_are_apart_from_the_rest():
     found = gpt2_small()
-    assert found.parameters() == 124_439_808
-    assert found.parameters("embedding") == (50257 + 1024) * 768
-    assert found.parameters("output") == 0
-    assert found.parameters("inner") == 124_439_808 - (50257 + 1024) * 768
-
-
-def test_an_output_layer_with_weights_of_its_own_is_apart_as_well():
+    parts = {part.name.replace("transformer_decoder.layers.*", "L"): part for part in found.parts}
+    assert list(parts) == [
+        *("embedding_layer.word_embeddings", "embedding_layer.position_embeddings.embed", "L.norm1"),
+        *(f"L.self_attn.proj_{part}_dense_layer" for part in ("q", "k", "v", "output")),
+        *("L.norm3", "L.ffn.ffn.0.linear_layer", "L.ffn.ffn.1.linear_layer", "transformer_decoder.norm"),
+    ]
+    up, norm = parts["L.ffn.ffn.0.linear_layer"], parts["L.norm1"]
+    assert (up.count, up.shapes, up.role) == (12, {(3072, 768): 12, (3072,): 12}, "inner")
+    assert (up.parameters, norm.count, norm.shapes) == (12 * (3072 * 768 + 3072), 12, {(768,): 24})
+    embeddings = (50257 + 1024) * 768
+    by_role = [found.parameters(role) for role in ("embedding", "output", "inner")]
+    assert (found.parameters(), by_role) == (124_439_808, [embeddings, 0, 124_439_808 - embeddings])
     found = count_statistics(decoder(share_embedding_weights=False, use_bias_in_output=True))
     assert (found.parameters("embedding"), found.parameters("output")) == (11 * 8 + 8 * 8, 11 * 8 + 11)
 
@@ -133,13 +107,10 @@ def test_the_operations_of_gpt2_small():
     assert found.tokens == tokens
     assert found.sample_flops == Flops(linear + attention + output, 2 * (linear + attention + output))
     assert found.sample_flops.total == 3 * (linear + attention + output)
-
-
-def test_six_n_is_what_the_linear_layers_cost_and_little_more():
-    found = gpt2_small()
-    assert found.rule_of_six == 6 * (124_439_808 - (50257 + 1024) * 768)
-    linear = found.flops[OpKind.LINEAR].total / found.tokens
-    assert linear < found.rule_of_six < 1.01 * linear  # biases and norms
+    assert found.rule_of_six == 6 * (124_439_808 - (50257 + 1024) * hidden)
+    # What the linear layers cost, and little more: biases and norms.
+    of_token = found.flops[OpKind.LINEAR].total / found.tokens
+    assert of_token < found.rule_of_six < 1.01 * of_token
 
 
 def test_nobody_needs_the_delta_of_the_pixels():
@@ -152,19 +123,17 @@ def test_nobody_needs_the_delta_of_the_pixels():
     assert (found.tokens, found.rule_of_six) == (1, None)
 
 
-@given(st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 50))
-def test_visible_pairs_are_those_of_the_mask(tokens, window, sinks):
-    assert visible_pairs(tokens, window, 0 if window is None else sinks) == visible_by_mask(tokens, window, sinks)
-
-
 @given(
-    st.integers(1, 40), st.none() | st.integers(1, 50), st.tuples(st.integers(1, 12), st.integers(1, 12)), st.booleans()
+    st.integers(1, 40),
+    st.none() | st.integers(1, 50),
+    st.integers(0, 50),
+    st.none() | st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    st.booleans(),
 )
-def test_visible_pairs_of_chunks_and_columns_are_those_of_the_mask(tokens, size, columns, is_chunk):
+def test_visible_pairs_are_those_of_the_mask(tokens, size, sinks, columns, is_chunk):
     form = {"chunk": size, "window": None} if is_chunk else {"chunk": None, "window": size}
-    for given_columns in (None, columns):
-        more = {**form, "columns": given_columns, "sinks": 2 if form["window"] else 0}
-        assert visible_pairs(tokens, **more) == visible_by_mask(tokens, **more)
+    form |= {"columns": columns, "sinks": sinks if form["window"] else 0}
+    assert visible_pairs(tokens, **form) == visible_by_mask(tokens, **form)
 
 
 def test_attention_to_other_tokens_counts_all_pairs():

@@ -6,13 +6,7 @@ import pytest
 
 from cstool.models import SampleForm, build_graph, loss_term
 from cstool.params import ModelParams
-from tests.models import (
-    ENCODERS,
-    decoder_params,
-    encoder_decoder_params,
-    encoder_params,
-    preference_params,
-)
+from tests.models import ENCODERS, decoder_params, encoder_decoder_params, encoder_params, preference_params
 
 MODELS: dict[str, ModelParams] = {
     **{name: encoder_params(**keys) for name, keys in ENCODERS.items() if "packed" not in keys},
@@ -30,9 +24,5 @@ def test_it_is_the_sample_where_that_has_one_loss(name):
 
 
 def test_others_are_named():
-    assert {name: loss_term(model) for name, model in MODELS.items() if name in ("bert", "gpt2", "t5", "dpo")} == {
-        "bert": "masked token",
-        "gpt2": "token",
-        "t5": "token",
-        "dpo": "sample",
-    }
+    named = {"bert": "masked token", "gpt2": "token", "t5": "token", "dpo": "sample"}
+    assert {name: loss_term(MODELS[name]) for name in named} == named

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,12 @@ def message(data: Any) -> str:
     with pytest.raises(ParamsError) as raised:
         load_data(data)
     return str(raised.value)
+
+
+def part_of(data: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        data = data[name]
+    return data
 
 
 def numbers(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -93,6 +98,8 @@ def test_a_file_may_start_from_a_known_system():
     assert (system.fabric, system.pe, system.links) == (cs3.fabric, cs3.pe, cs3.links)
     assert system.sources["clock_hz"] == ("X", "what is said of its peak")
     assert system.sources["power_w"] == cs3.sources["power_w"]
+    system = load_data({"extends": "cs2", "fabric": {"width": number(1), "height": number(1)}})
+    assert (system.fabric.pes, system.pe) == (1, load_system("cs2").pe)
 
 
 def test_what_a_file_starts_from_is_a_known_system():
@@ -102,30 +109,20 @@ def test_what_a_file_starts_from_is_a_known_system():
     assert message({"extends": ["cs2"]}) == f"mine.yaml:1: extends {known}, got ['cs2']"
 
 
-def test_a_number_of_a_part_may_be_another():
-    system = load_data({"extends": "cs2", "fabric": {"width": number(1), "height": number(1)}})
-    assert system.fabric.pes == 1
-    assert system.pe == load_system("cs2").pe
-
-
 OPTIONAL = ("swarmx.straggler_share", "hosts.releases.")
 """how keys begin that may be missing"""
 
 
-@pytest.mark.parametrize("key", [key for key, _ in numbers(cs2_data()) if not key.startswith(OPTIONAL)])
-def test_a_missing_number_is_named(key):
-    data = cs2_data()
-    *path, last = key.split(".")
-    part = data
-    for name in path:
-        part = part[name]
-    del part[last]
-    label = "mine.yaml" if not path else next(
-        f"mine.yaml:{n}" for n, line in enumerate(yaml.safe_dump(data, sort_keys=False).splitlines(), start=1)
-        if line.strip() == f"{path[-1]}:"
-    )  # fmt: skip
-    assert message(data).startswith(label)
-    assert message(data).endswith(f": {key} is missing")
+def test_all_missing_numbers_are_named():
+    data, keys = cs2_data(), [key for key, _ in numbers(cs2_data()) if not key.startswith(OPTIONAL)]
+    for key in keys:
+        *path, last = key.split(".")
+        del part_of(data, path)[last]
+    lines = yaml.safe_dump(data, sort_keys=False).splitlines()
+    places = {line.split(":")[0].strip(): f":{number}" for number, line in enumerate(lines, start=1)}
+    expected = {f"mine.yaml{places[key.split('.')[-2]] if '.' in key else ':1'}: {key} is missing" for key in keys}
+    assert expected <= {line.partition("\n")[0] for line in message(data).splitlines()}
+    assert len(keys) > 40
 
 
 def test_what_is_not_known_of_hosts_and_swarmx_may_be_missing():
@@ -151,8 +148,8 @@ def test_a_release_has_a_name_with_a_point_and_there_is_at_least_one():
     assert message(data).endswith(": hosts.releases must hold at least 1, got {}")
 
 
+KNOWN = "known are cs1, cs2, cs3, and paths of YAML files"
 WRONG: list[tuple[str, Any, str]] = [
-    ("pe.sram_bytes.value", -1, "pe.sram_bytes.value must be at least 1, got -1"),
     ("pe.sram_bytes.value", 0, "pe.sram_bytes.value must be at least 1, got 0"),
     ("pe.sram_bytes.value", 1.5, "pe.sram_bytes.value must be a whole number, got 1.5"),
     ("pe.sram_bytes.value", "48 KiB", "pe.sram_bytes.value must be a whole number, got '48 KiB'"),
@@ -164,10 +161,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("memoryx.index_bytes.value", 2**63, "memoryx.index_bytes.value must be at most 1000000, got 9223372036854775808"),
     ("clock_hz.value", 1e300, "clock_hz.value must be at most 1e+30, got 1e+300"),
     ("clock_hz.value", 0, "clock_hz.value must be greater than 0, got 0"),
-    ("clock_hz.value", -0.85e9, "clock_hz.value must be greater than 0, got -850000000.0"),
     ("clock_hz.status", "R3", "clock_hz.status must be R1, R2, D, X, C or F, got 'R3'"),
     ("fabric.width.value", 10_001, "fabric.width.value must be at most 10000, got 10001"),
-    ("clock_hz.value", float("nan"), "clock_hz.value must be a finite number, got nan"),
     ("fabric.width.value", 0, "fabric.width.value must be at least 1, got 0"),
     ("fabric.widht", number(3), "fabric.widht is not a known key\nhint: did you mean width?"),
     ("fabric.width", 750, "fabric.width must be a mapping, got 750"),
@@ -181,8 +176,6 @@ WRONG: list[tuple[str, Any, str]] = [
     ("memoryx.units_bytes.value", 3, "memoryx.units_bytes.value must be a list, got 3"),
     ("memoryx.units_bytes.value", [2 * 10**15, 10**12, 2_400 * 10**12], "memoryx.units_bytes.value must ascend and "
      "end with capacity_bytes (2400000000000000), got [2000000000000000, 1000000000000, 2400000000000000]"),
-    ("memoryx.units_bytes.value", [10**12], "memoryx.units_bytes.value must ascend and end with capacity_bytes "
-     "(2400000000000000), got [1000000000000]"),
     ("memoryx.units_bytes.value", [2_400 * 10**12] * 2, "memoryx.units_bytes.value must ascend and end with "
      "capacity_bytes (2400000000000000), got [2400000000000000, 2400000000000000]"),
     ("memoryx.units_bytes.value", [0, 2_400 * 10**12], "memoryx.units_bytes.value.0 must be at least 1, got 0"),
@@ -194,30 +187,22 @@ WRONG: list[tuple[str, Any, str]] = [
     ("pe.accumulator_cache_bytes.value", -4, "pe.accumulator_cache_bytes.value must be at least 0, got -4"),
     ("swarmx.fan_out.value", 1, "swarmx.fan_out.value must be at least 2, got 1"),
     ("memoryx", 3, "memoryx must be a mapping, got 3"),
-    ("extends", "cs9", "extends must be one of cs1, cs2, cs3, got 'cs9'"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "value", "expected"), WRONG, ids=[f"{key}={value}" for key, value, _ in WRONG])
 def test_a_wrong_value_is_named(key, value, expected):
-    data = copy.deepcopy(cs2_data())
-    *path, last = key.split(".")
-    part = data
-    for name in path:
-        part = part[name]
-    part[last] = value
+    data, (*path, last) = cs2_data(), key.split(".")
+    part_of(data, path)[last] = value
     where, _, found = message(data).partition(": ")
     assert found == expected
     line = int(where.removeprefix("mine.yaml:"))
     assert expected.split()[0].split(".")[-1] in Path("mine.yaml").read_text().splitlines()[line - 1]
 
 
-def test_a_number_without_a_source_is_refused():
+def test_all_mistakes_are_told_at_once():
     data = {"extends": "cs2", "clock_hz": {"value": 1e9, "status": "C"}}
     assert message(data) == "mine.yaml:2: clock_hz.source is missing"
-
-
-def test_all_mistakes_are_told_at_once():
     data = {"extends": "cs2", "clock_hz": number(-1), "fabric": {"width": number(0)}, "colour": 3}
     assert message(data) == (
         "mine.yaml:3: clock_hz.value must be greater than 0, got -1\n"
@@ -226,20 +211,19 @@ def test_all_mistakes_are_told_at_once():
     )
 
 
-def test_what_is_no_system_file_is_refused():
-    known = "known are cs1, cs2, cs3, and paths of YAML files"
-    for name, expected in {
-        "cs4": f"cs4: is not a known system\nhint: did you mean cs3? {known}",
-        "wafer": f"wafer: is not a known system\nhint: {known}",
-        "none.yaml": "none.yaml: there is no such file",
-    }.items():
-        with pytest.raises(ParamsError) as raised:
-            load_system(name)
-        assert str(raised.value) == expected
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cs4", f"cs4: is not a known system\nhint: did you mean cs3? {KNOWN}"),
+        ("wafer", f"wafer: is not a known system\nhint: {KNOWN}"),
+        ("none.yaml", "none.yaml: there is no such file"),
+        ("list.yaml", "list.yaml:1: the file must be a mapping, got [1]"),
+        ("broken.yaml", "broken.yaml:2:1: not valid YAML: while parsing a flow mapping expected ',' or '}', but got "),
+    ],
+)
+def test_what_is_no_system_file_is_refused(name, expected):
     Path("list.yaml").write_text("- 1\n")
     Path("broken.yaml").write_text("fabric: {width: 3\n")
     with pytest.raises(ParamsError) as raised:
-        load_system("list.yaml")
-    assert str(raised.value) == "list.yaml:1: the file must be a mapping, got [1]"
-    with pytest.raises(ParamsError, match=r"^broken\.yaml:2:1: not valid YAML: "):
-        load_system("broken.yaml")
+        load_system(name)
+    assert str(raised.value).removesuffix("'<stream end>'") == expected

@@ -48,13 +48,10 @@ def test_problems_are_raised_in_the_order_of_the_file(problems):
     assert caught.value.problems == (("x.yaml:2: a.b is wrong, got 5", "make it right"), ("x.yaml:3: c is wrong", None))
 
 
-def test_without_problems_nothing_is_raised(problems):
+def test_without_problems_nothing_is_raised_and_braces_in_a_value_are_no_place_holder(problems):
     problems.note(("c",))
     problems.raise_found()
     assert problems.notes == ("c: accepted, no effect",)
-
-
-def test_braces_in_a_value_are_no_place_holder(problems):
     problems.add(("c",), "must hold {step}", "{x}")
     with pytest.raises(ParamsError) as caught:
         problems.raise_found()
