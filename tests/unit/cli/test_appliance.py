@@ -31,11 +31,8 @@ def test_how_it_is(cstool, tmp_path):
             "Jobs        2 QUEUED, 1 RUNNING",
         ]
         document = cstool("appliance", "status", "--json").document
-        assert (document["supervisor"], document["capacity"]["cpus"], document["used"]["cpus"]) == (
-            None,
-            [0, 1, 2, 3],
-            [2],
-        )
+        cpus = document["capacity"]["cpus"], document["used"]["cpus"]
+        assert (document["supervisor"], cpus) == (None, ([0, 1, 2, 3], [2]))
 
 
 def test_one_that_is_drained(cstool, tmp_path):
@@ -63,27 +60,19 @@ def test_there_is_none(cstool, tmp_path, verb):
     assert outcome.stderr.startswith(f"error: {tmp_path / 'appliance'}: there is no appliance\nhint: ")
 
 
+SIZE = "must be a number with one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, got"
+
+
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    ("flag", "value", "rule"),
     [
-        (
-            ["--cores", str(CORES + 1)],
-            f"--cores: must be from 1 to {CORES}, which this process may use, got {CORES + 1}",
-        ),
-        (
-            ["--memory", "much"],
-            "--memory: must be a number with one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, got 'much'\n"
-            "hint: for example 4GiB",
-        ),
-        (
-            ["--disk", "0"],
-            "--disk: must be a number with one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, got '0'\n"
-            "hint: for example 4GiB",
-        ),
+        ("--cores", str(CORES + 1), f"must be from 1 to {CORES}, which this process may use, got {CORES + 1}"),
+        ("--memory", "much", f"{SIZE} 'much'\nhint: for example 4GiB"),
+        ("--disk", "0", f"{SIZE} '0'\nhint: for example 4GiB"),
     ],
 )
-def test_what_an_appliance_cannot_have(cstool, typed, message):
-    assert cstool("appliance", "start", *typed) == (2, "", f"error: {message}\n")
+def test_what_an_appliance_cannot_have(cstool, flag, value, rule):
+    assert cstool("appliance", "start", flag, value) == (2, "", f"error: {flag}: {rule}\n")
 
 
 def test_what_is_not_said_stays_as_it_was(cstool, tmp_path, monkeypatch):

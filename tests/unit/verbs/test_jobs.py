@@ -32,18 +32,9 @@ def follow(tmp_path, monkeypatch) -> Any:
         def run(*steps: Callable[[], Any], on_interrupt: str = "cancel") -> int:
             left = iter(steps)
             monkeypatch.setattr("cstool.jobs.following.time.sleep", lambda _: next(left)())
-
-            def show(stream: str) -> Callable[[str], object]:
-                return lambda text: texts.update({stream: texts[stream] + text})
-
-            return follow_job(
-                jobs,
-                NAME,
-                signals,
-                {"out": show("out"), "err": show("err")},
-                lambda line: said.append(line.removeprefix(f"job {NAME}: ")),
-                on_interrupt=on_interrupt,
-            )
+            show = {name: lambda text, name=name: texts.update({name: texts[name] + text}) for name in texts}
+            say = lambda line: said.append(line.removeprefix(f"job {NAME}: "))  # noqa: E731
+            return follow_job(jobs, NAME, signals, show, say, on_interrupt=on_interrupt)
 
         run.shown, run.said, run.texts, run.signals = shown, said, texts, signals
         yield run
@@ -72,13 +63,7 @@ def test_what_happens_is_said_and_what_is_written_is_shown(follow):
     ]
 
 
-def test_a_run_that_said_what_is_wrong_ends_with_its_code(follow):
-    shown = follow.shown
-    shown.start(NAME, [0])
-    assert follow(lambda: shown.end(NAME, FAILED, "x", exit_code=2)) == 2
-
-
-def test_a_run_that_was_ended_is_an_error_with_its_reason(follow):
+def test_how_a_run_ended(follow):
     shown = follow.shown
     shown.start(NAME, [0])
     with pytest.raises(RankLostError) as caught:
@@ -89,6 +74,25 @@ def test_a_run_that_was_ended_is_an_error_with_its_reason(follow):
         )
     assert str(caught.value) == f"job {NAME}: must end by itself, it failed: it took more memory than it may"
     assert follow.said[1:] == ["was killed", "waits at position 1", "restart 1 of 1", "waits at position 1"]
+    job = shown.queue.job(NAME)
+    assert waiting_text(replace(job, reason=""), None, 0) == "waits"
+    waits = replace(job, reason="behind others", expected_start=723.0)
+    assert waiting_text(waits, 2, 0) == "waits at position 2: behind others; expected to start in 12m3s"
+    ends = (
+        (SUCCEEDED, 0, 0),
+        (CANCELLED, 130, 130),
+        (FAILED, 1, 1),
+        (FAILED, 2, 2),
+        (FAILED, 130, 1),
+        (FAILED, None, 1),
+    )
+    for phase, exit_code, code in ends:
+        assert exit_code_of(replace(job, phase=phase, exit_code=exit_code)) == code
+
+
+def test_a_run_that_said_what_is_wrong_ends_with_its_code(follow):
+    follow.shown.start(NAME, [0])
+    assert follow(lambda: follow.shown.end(NAME, FAILED, "x", exit_code=2)) == 2
 
 
 def test_a_log_that_was_cut_short_goes_on_after_what_was_moved(follow):
@@ -134,22 +138,21 @@ LEFT = (
 )
 
 
-def test_a_third_ctrl_c_leaves_it(follow):
-    follow.shown.start(NAME, [0])
-    with pytest.raises(Interrupted) as caught:
-        follow(*[send(follow, signal.SIGINT)] * 3)
-    assert str(caught.value) == LEFT.format("SIGINT")
-
-
 @pytest.mark.parametrize(
-    ("number", "on_interrupt"), [(signal.SIGHUP, "cancel"), (signal.SIGINT, "detach"), (signal.SIGTERM, "detach")]
+    ("numbers", "on_interrupt", "asked"),
+    [
+        ([signal.SIGINT] * 3, "cancel", "cancel_now"),
+        ([signal.SIGHUP], "cancel", ""),
+        ([signal.SIGINT], "detach", ""),
+        ([signal.SIGTERM], "detach", ""),
+    ],
 )
-def test_what_leaves_it_at_once(follow, number, on_interrupt):
+def test_what_leaves_it(follow, numbers, on_interrupt, asked):
     follow.shown.start(NAME, [0])
     with pytest.raises(Interrupted) as caught:
-        follow(send(follow, number), on_interrupt=on_interrupt)
-    assert str(caught.value) == LEFT.format(signal.Signals(number).name)
-    assert follow.shown.queue.job(NAME).asked == ""
+        follow(*(send(follow, number) for number in numbers), on_interrupt=on_interrupt)
+    assert str(caught.value) == LEFT.format(signal.Signals(numbers[-1]).name)
+    assert follow.shown.queue.job(NAME).asked == asked
 
 
 def test_a_job_that_waits_is_cancelled_at_once(follow):
@@ -163,22 +166,6 @@ def test_a_job_that_somebody_else_cancelled(follow):
     with pytest.raises(Interrupted) as caught:
         follow(lambda: follow.shown.queue.ask(NAME, "cancel"), lambda: follow.shown.end(NAME, CANCELLED))
     assert str(caught.value) == f"job {NAME} was cancelled\nhint: {WAY_ON}"
-
-
-@pytest.mark.parametrize(
-    ("phase", "exit_code", "code"),
-    [(SUCCEEDED, 0, 0), (CANCELLED, 130, 130), (FAILED, 1, 1), (FAILED, 2, 2), (FAILED, 130, 1), (FAILED, None, 1)],
-)
-def test_exit_codes(follow, phase, exit_code, code):
-    job = replace(follow.shown.queue.job(NAME), phase=phase, exit_code=exit_code)
-    assert exit_code_of(job) == code
-
-
-def test_what_a_job_waits_for(follow):
-    job = follow.shown.queue.job(NAME)
-    assert waiting_text(job, None, 0) == "waits"
-    job = replace(job, reason="behind others", expected_start=723.0)
-    assert waiting_text(job, 2, 0) == "waits at position 2: behind others; expected to start in 12m3s"
 
 
 def test_names_for_a_shell(follow):
