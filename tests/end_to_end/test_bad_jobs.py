@@ -1,5 +1,6 @@
 """What is wrong with jobs, folders, labels and flags: one clear error each, by the real command; nothing is lost."""
 
+import os
 import re
 import stat
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cstool.atomic_file import lock_file
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import gpt_params
 
@@ -18,14 +20,12 @@ AT_ONCE = "`cstool run --mode infer` answers at once; a job waits for its turn"
 
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch) -> Path:
-    """The usual appliance of a test, which nobody supervises."""
     monkeypatch.setenv("CSTOOL_APPLIANCE", str(tmp_path / "appliance"))
     return tmp_path / "appliance"
 
 
 @pytest.fixture
 def submit(cstool, tmp_path, data, monkeypatch) -> Callable[..., Outcome]:
-    """Submit a small GPT."""
 
     def run(*flags: object, **changes: object) -> Outcome:
         words = ["job", "submit", "-p", gpt_params(tmp_path, data, **changes), "--lanes", 1, *flags]
@@ -49,6 +49,11 @@ def test_without_a_supervisor_a_job_waits_and_says_so_and_is_for_its_user_alone(
     assert cstool("job", "cancel", name).said == "Job canceled successfully\n"
     said = f"error: job {name}: only a job that has not ended can be stopped, it is CANCELLED since [-0-9 :]+\n"
     assert re.fullmatch(said, cstool("job", "cancel", name).refusal)
+    assert cstool("appliance", "drain").code == 0
+    held = lock_file(root / "supervisor.lock")
+    waits = "waits until the appliance starts jobs again; `cstool appliance drain --off` has it do so\n"
+    assert submit().stderr.endswith(f": {waits}")
+    os.close(held)
 
 
 @pytest.mark.parametrize("verb", ["list", "submit"])

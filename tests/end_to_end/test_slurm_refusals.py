@@ -4,6 +4,7 @@ What stands for Slurm here are small scripts, so these tests need none; `test_sl
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,6 @@ def slurm(tmp_path, monkeypatch) -> Callable[..., None]:
 
 @pytest.fixture
 def job(cstool, tmp_path, data) -> Callable[..., Outcome]:
-    """Run a small GPT as a job."""
 
     def run(*flags: object, **changes: object) -> Outcome:
         changes = {"init__backend": {"cluster_config": {"num_csx": 4}}, **changes}
@@ -61,7 +61,6 @@ def job(cstool, tmp_path, data) -> Callable[..., Outcome]:
 
 @pytest.fixture
 def refused(job, tmp_path) -> Callable[..., None]:
-    """Check that a job is refused with just this message, and that nothing is written."""
 
     def check(message: str, hint: str | None, *flags: object, **changes: object) -> None:
         assert job("--launch", "slurm", *flags, **changes) == Outcome(2, "", error(message, hint))
@@ -75,14 +74,14 @@ def test_there_is_no_slurm(refused, monkeypatch):
     refused("--launch slurm: needs Slurm, found no sbatch on PATH", "`--launch mpi` needs no Slurm, on one host")
 
 
-@pytest.mark.parametrize("time", ["1x", "", "0", "0:00", "-5", "1:2:3:4", "1-", "1-2:3:4:5", "1.5", "1h", " 1", "²"])
-def test_a_time_limit_that_is_none(refused, slurm, time):
+def test_a_time_limit_that_is_none(refused, slurm):
     slurm()
-    refused(
-        f"--time: must be a time limit as sbatch takes it, got {time!r}",
-        "90 or 1:30:00 is an hour and a half, 2-12 two days and a half; 1:30 is a minute and a half",
-        f"--time={time}",
-    )
+    hint = "90 or 1:30:00 is an hour and a half, 2-12 two days and a half; 1:30 is a minute and a half"
+    for time in ("1x", "", "0", "0:00", "-5", "1:2:3:4", "1-", "1-2:3:4:5", "1.5", "1h", " 1", "²"):
+        refused(f"--time: must be a time limit as sbatch takes it, got {time!r}", hint, f"--time={time}")
+
+
+OPTIONS = "--sbatch: must be options as one types them, got {!r}"
 
 
 @pytest.mark.parametrize(
@@ -91,31 +90,15 @@ def test_a_time_limit_that_is_none(refused, slurm, time):
         (["--nodes", "0"], "--nodes: must be at least 1, got 0", None),
         (["--ranks", "0"], "--ranks: must be at least 1, got 0", None),
         (["--max_restarts", "-1"], "--max_restarts: must be at least 0, got -1", None),
-        (
-            ["--nodes", "3", "--ranks", "2"],
-            "--ranks: must be at least the number of nodes (3), got 2",
-            None,
-        ),
+        (["--nodes", "3", "--ranks", "2"], "--ranks: must be at least the number of nodes (3), got 2", None),
         (
             ["--transport", "in_process"],
             "--launch slurm: must not be with --transport in_process, got both",
             "one process needs no launch",
         ),
-        (
-            ["--sbatch", "account"],
-            "--sbatch: must be options as one types them, got 'account'",
-            "as --sbatch=--account=NAME",
-        ),
-        (
-            ["--sbatch", "--comment='two"],
-            '--sbatch: must be options as one types them, got "--comment=\'two"',
-            "as --sbatch=--account=NAME",
-        ),
-        (
-            ["--sbatch", "--a\nrm x"],
-            "--sbatch: must be options as one types them, got '--a\\nrm x'",
-            "as --sbatch=--account=NAME",
-        ),
+        (["--sbatch", "account"], OPTIONS.format("account"), "as --sbatch=--account=NAME"),
+        (["--sbatch", "--comment='two"], OPTIONS.format("--comment='two"), "as --sbatch=--account=NAME"),
+        (["--sbatch", "--a\nrm x"], OPTIONS.format("--a\nrm x"), "as --sbatch=--account=NAME"),
         (
             ["--max_restarts", "1", "--num_steps", "3"],
             "--max_restarts: must not be with num_steps, got 3",
@@ -143,14 +126,12 @@ def test_what_cannot_be_a_job(refused, slurm, flags, message, hint):
     refused(message, hint, *flags)
 
 
-@pytest.mark.parametrize(
-    "flag", [("--nodes", "2"), ("--partition", "main"), ("--time", "1"), ("--sbatch", "--account=a")]
-)
-def test_flags_of_slurm_without_it(job, flag):
-    message = f"{flag[0]}: must go with --launch slurm, got "
-    assert job(*flag) == Outcome(2, "", error(f"{message}it alone", None))
-    assert job(*flag, "--launch", "mpi") == Outcome(2, "", error(f"{message}--launch mpi", None))
-    assert job(*flag, "--mode", "infer", "--launch", "mpi") == Outcome(2, "", error(f"{message}--launch mpi", None))
+def test_flags_of_slurm_without_it(job):
+    for flag, value in (("--nodes", "2"), ("--partition", "main"), ("--time", "1"), ("--sbatch", "--account=a")):
+        for others, got in (((), "it alone"), (("--launch", "mpi"), "--launch mpi")):
+            said = error(f"{flag}: must go with --launch slurm, got {got}")
+            assert job(flag, value, *others) == Outcome(2, "", said)
+    assert job(flag, value, "--mode", "infer", "--launch", "mpi") == Outcome(2, "", said)
 
 
 def test_one_of_several_processes(refused, slurm, monkeypatch):
@@ -163,62 +144,47 @@ def test_one_of_several_processes(refused, slurm, monkeypatch):
     )
 
 
-def test_an_srun_that_cannot_tell_ranks_of_each_other(refused, slurm, monkeypatch):
-    monkeypatch.setattr("cstool.machine.slurm.commands.LIBRARY", "print('MPICH Version: 5.0.2')")
-    slurm(srun="echo 'MPI plugin types are...\n\tnone\n\tpmix' >&2")
-    refused(
-        "--launch slurm: srun must offer pmi2, by which ranks of MPICH Version: 5.0.2 find each other, "
-        "it offers none, pmix",
-        "an mpi4py built for an MPI of this cluster may use what there is",
-        "--nodes",
-        "2",
-    )
-    slurm(srun="exit 1")
-    monkeypatch.setattr("cstool.machine.slurm.commands.LIBRARY", "print('Open MPI v5.0.6')")
-    refused(
-        "--launch slurm: srun must offer pmix, by which ranks of Open MPI v5.0.6 find each other, it offers nothing",
-        "an mpi4py built for an MPI of this cluster may use what there is",
-        "--nodes",
-        "2",
-    )
+LACKS = "--launch slurm: srun must offer {}, by which ranks of {} find each other, it offers {}"
+BUILT = "an mpi4py built for an MPI of this cluster may use what there is"
 
 
-def test_there_is_no_mpi(refused, slurm, monkeypatch):
-    slurm()
-    monkeypatch.setattr("cstool.machine.slurm.commands.LIBRARY", "raise RuntimeError('cannot load MPI library')")
-    refused(
-        "--launch slurm: needs MPI for several ranks, got RuntimeError: cannot load MPI library",
-        "pip install 'cstool[mpi]' installs mpi4py and MPICH",
-        "--nodes",
-        "2",
-    )
+@pytest.mark.parametrize(
+    ("library", "srun", "message", "hint"),
+    [
+        (
+            "print('MPICH Version: 5.0.2')",
+            "echo 'MPI plugin types are...\n\tnone\n\tpmix' >&2",
+            LACKS.format("pmi2", "MPICH Version: 5.0.2", "none, pmix"),
+            BUILT,
+        ),
+        ("print('Open MPI v5.0.6')", "exit 1", LACKS.format("pmix", "Open MPI v5.0.6", "nothing"), BUILT),
+        (
+            "raise RuntimeError('cannot load MPI library')",
+            "exit 1",
+            "--launch slurm: needs MPI for several ranks, got RuntimeError: cannot load MPI library",
+            "pip install 'cstool[mpi]' installs mpi4py and MPICH",
+        ),
+    ],
+)
+def test_an_srun_that_cannot_tell_ranks_of_each_other(refused, slurm, monkeypatch, library, srun, message, hint):
+    monkeypatch.setattr("cstool.machine.slurm.commands.LIBRARY", library)
+    slurm(srun=srun)
+    refused(message, hint, "--nodes", "2")
 
 
-def test_sbatch_refuses(job, slurm):
+def test_sbatch_refuses_and_model_dir_cannot_be_written(job, slurm, tmp_path):
     slurm(sbatch="echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
-    assert job("--launch", "slurm") == Outcome(
-        2,
-        "",
-        error(
-            "--launch slurm: sbatch must take the job, it refuses: Batch job submission failed: Invalid account",
-            "the script is TMP/model_dir/slurm/job.sh",
-        ),
-    )
-
-
-def test_model_dir_cannot_be_written(job, slurm, tmp_path):
-    slurm()
+    message = "--launch slurm: sbatch must take the job, it refuses: Batch job submission failed: Invalid account"
+    hint = "the script is TMP/model_dir/slurm/job.sh"
+    assert job("--launch", "slurm") == Outcome(2, "", error(message, hint))
+    shutil.rmtree(tmp_path / "model_dir")
     (tmp_path / "model_dir").write_text("no folder")
-    assert job("--launch", "slurm") == Outcome(
-        2,
-        "",
-        error(
-            "TMP/model_dir/slurm: model_dir must be a folder that can be written, got: Not a directory",
-            "choose another one with --model_dir",
-        ),
-    )
+    message = "TMP/model_dir/slurm: model_dir must be a folder that can be written, got: Not a directory"
+    assert job("--launch", "slurm") == Outcome(2, "", error(message, "choose another one with --model_dir"))
 
 
+ENDED = "job 7: must end by itself, it was ended by {}"
+LONGER = "a longer --time, or a larger one of `--signal` in the script, helps"
 SUBMITTED = "job 7: submitted with TMP/model_dir/slurm/job.sh; its log is TMP/model_dir/slurm/7.out\n"
 
 
@@ -228,24 +194,9 @@ SUBMITTED = "job 7: submitted with TMP/model_dir/slurm/job.sh; its log is TMP/mo
         ("COMPLETED", "None", "0:0", 0, ""),
         ("FAILED", "NonZeroExitCode", "1:0", 1, ""),
         ("FAILED", "NonZeroExitCode", "130:0", 130, ""),
-        (
-            "FAILED",
-            "JobLaunchFailure",
-            "0:9",
-            1,
-            error("job 7: must end by itself, it was ended by signal 9 of its script", WAY_ON),
-        ),
-        (
-            "TIMEOUT",
-            "TimeLimit",
-            "0:15",
-            1,
-            error(
-                "job 7: must end by itself, it was ended by TIMEOUT",
-                f"{WAY_ON}; a longer --time, or a larger one of `--signal` in the script, helps",
-            ),
-        ),
-        ("NODE_FAIL", "None", "0:0", 1, error("job 7: must end by itself, it was ended by NODE_FAIL", WAY_ON)),
+        ("FAILED", "JobLaunchFailure", "0:9", 1, error(ENDED.format("signal 9 of its script"), WAY_ON)),
+        ("TIMEOUT", "TimeLimit", "0:15", 1, error(ENDED.format("TIMEOUT"), f"{WAY_ON}; {LONGER}")),
+        ("NODE_FAIL", "None", "0:0", 1, error(ENDED.format("NODE_FAIL"), WAY_ON)),
         ("CANCELLED", "None", "0:15", 130, f"interrupted: job 7 was cancelled\nhint: {WAY_ON}\n"),
     ],
 )
@@ -258,15 +209,13 @@ def test_a_job_that_is_over(job, slurm, state, reason, code, exit_code, message)
 
 def test_a_job_that_slurm_knows_no_longer(job, slurm):
     slurm(scontrol="echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    message = error(
-        "job 7: must be known to Slurm until it has ended, it is no longer",
-        "its log is in the folder `slurm` of model_dir",
-    )
-    assert job("--launch", "slurm") == Outcome(2, "a line of the log\n", f"{SUBMITTED}an error of the run\n{message}")
+    message = "job 7: must be known to Slurm until it has ended, it is no longer"
+    said = f"{SUBMITTED}an error of the run\n{error(message, 'its log is in the folder `slurm` of model_dir')}"
+    assert job("--launch", "slurm") == Outcome(2, "a line of the log\n", said)
 
 
 def test_slurm_does_not_answer_for_a_while(job, slurm, tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.machine.slurm.following.STATE_S", 0.1)
+    monkeypatch.setattr("cstool.machine.slurm.following.STATE_S", 0.01)
     states = [("PENDING", "Resources"), ("PENDING", "Resources"), ("RUNNING", "None"), ("COMPLETED", "None")]
     lines = [JOB.format(state=state, reason=reason, code="0:0") for state, reason in states]
     (tmp_path / "lines").write_text("\n".join([lines[0], "", *lines[1:], ""]))
@@ -276,10 +225,8 @@ def test_slurm_does_not_answer_for_a_while(job, slurm, tmp_path, monkeypatch):
         '[ "$line" ] || { echo \'Unable to contact slurm controller\' >&2; exit 1; }; echo "$line"'
     )
     outcome = job("--launch", "slurm")
-    assert (outcome.code, [line for line in outcome.stderr.splitlines() if "an error" not in line]) == (
-        0,
-        [SUBMITTED.rstrip(), "job 7: waits (Resources)", "job 7: runs on alpha"],
-    )
+    said = [line for line in outcome.stderr.splitlines() if "an error" not in line]
+    assert (outcome.code, said) == (0, [SUBMITTED.rstrip(), "job 7: waits (Resources)", "job 7: runs on alpha"])
 
 
 def test_the_script_is_kept_and_runs_the_same_command(job, slurm, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from tests.end_to_end.worked import run, save_checkpoints
 from tests.terminal import Shown, on_terminal
 
 Cstool = Callable[..., Outcome]
-WIDTHS = pytest.mark.parametrize("columns", [80, 100])
+WIDTHS = pytest.mark.parametrize("columns", [80, pytest.param(100, marks=pytest.mark.lab)])
 WRITES = ("--mode", "infer", "--temperature", "0", "--max_tokens", "40", "--truncate_prompt", "--prompt", TEXT[:90])
 
 
@@ -33,7 +33,6 @@ def _terminal(monkeypatch):
 
 
 def tasks(shown: Shown) -> list[str]:
-    """Return the names of the bars that came and went."""
     found = (re.match(r"(.+?) +[━╸╺]+ +\S", line) for line in shown.passing)
     return list(dict.fromkeys(bar[1] for bar in found if bar is not None))
 
@@ -92,9 +91,8 @@ def test_a_run_shows_bars_while_it_works_and_leaves_its_log(tmp_path, data, colu
 
 
 @WIDTHS
-@pytest.mark.parametrize("mode", ["eval", "eval_all"])
-def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready, tmp_path, mode, columns):
-    shown = on_terminal(columns, lambda: run("run", "--params", str(ready), "--mode", mode))
+def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready, tmp_path, columns):
+    shown = on_terminal(columns, lambda: run("run", "--params", str(ready), "--mode", "eval_all"))
     assert shown.code == 0
     assert "Evaluating" in tasks(shown)
     assert len(check_log(shown, tmp_path / "model_dir", columns)) == 1
@@ -103,9 +101,8 @@ def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready, tmp_path, mode, col
 @WIDTHS
 def test_classes_are_predicted_behind_a_bar(tmp_path, columns):
     assert run("data", "prepare", "digits", "--output", str(tmp_path / "digits")) == 0
-    flags = ("--set", f"trainer.fit.train_dataloader.data_dir={tmp_path / 'digits'}")
-    flags += ("--set", f"trainer.fit.val_dataloader.data_dir={tmp_path / 'digits'}")
-    flags += ("--model_dir", str(tmp_path / "model_dir"))
+    words = (f"--set=trainer.fit.{part}_dataloader.data_dir={tmp_path / 'digits'}" for part in ("train", "val"))
+    flags = (*words, "--model_dir", str(tmp_path / "model_dir"))
     assert run("run", "--params", "fc_mnist", *flags, "--max_steps", "2") == 0
     shutil.rmtree(tmp_path / "model_dir" / "cerebras_logs")
     shown = on_terminal(columns, lambda: run("run", "--params", "fc_mnist", *flags, "--mode", "infer"))
@@ -115,7 +112,6 @@ def test_classes_are_predicted_behind_a_bar(tmp_path, columns):
 
 
 def check_log(shown: Shown, model_dir: Path, columns: int) -> list[str]:
-    """Check what a run has left on the screen against its log; return the lines of the log about steps."""
     assert "━" not in "".join(shown.lines)
     (log,) = (model_dir / "cerebras_logs").glob("2*/run.log")
     written = [line.partition(":   ")[2] for line in log.read_text().splitlines()]
@@ -142,7 +138,6 @@ def without_cuts(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def worked(tmp_path_factory) -> Path:
-    """A folder with some text, a params file, and two checkpoints of it."""
     folder = tmp_path_factory.mktemp("worked")
     (folder / "books").mkdir()
     for name in "abcd":
