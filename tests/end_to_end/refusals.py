@@ -1,6 +1,7 @@
 """What a command left, and what is asserted of one that refuses: its whole message, and that all is as it was."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,3 +42,17 @@ def kept(model_dir: Path) -> dict[str, bytes]:
     files = model_dir.iterdir() if model_dir.is_dir() else ()
     links = ("latest_run.log", "performance.json")
     return {f.name: f.read_bytes() for f in files if f.is_file() and f.suffix != ".lock" and f.name not in links}
+
+
+def rows(table: str) -> list[tuple[str, str]]:
+    """Return what is typed or written in each row of a table, and the message that follows =>.
+
+    Args:
+        table: further lines of a message are indented by 4, or hints, what continues a line by 8
+    """
+    found = []
+    for entry in re.split(r"\n(?=\S)(?!hint: )", table.strip()):
+        written, _, message = entry.partition(" =>")
+        lines = re.sub(r"\n {8}", " ", message).split("\n")
+        found.append((written, "\n".join(line.strip() for line in lines).strip()))
+    return found

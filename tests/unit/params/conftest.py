@@ -13,6 +13,7 @@ import yaml
 from cstool.errors import ParamsError
 from cstool.params import Params, load_params
 from cstool.yaml_lines.document import parse_value
+from tests.end_to_end.refusals import rows
 
 SMALL: dict[str, Any] = {
     "trainer": {
@@ -64,14 +65,9 @@ def cases(table: str) -> list[tuple[Any, str]]:
     """Values, each with what loading says of it.
 
     Args:
-        table: a value, in YAML, =>, and the message; further lines are indented by 4, or hints, what continues one by 8
+        table: a value, in YAML, =>, and the message
     """
-    found = []
-    for entry in re.split(r"\n(?=\S)(?!hint: )", table.strip()):
-        value, _, message = entry.partition(" =>")
-        lines = re.sub(r"\n {8}", " ", message).split("\n")
-        found.append((parse_value(value, value), "\n".join(line.strip() for line in lines).strip()))
-    return found
+    return [(parse_value(value, value), message) for value, message in rows(table)]
 
 
 def meanings(table: str) -> list[tuple[Any, Any]]:

@@ -1,6 +1,7 @@
 """The tables of all keys, held against what loading does with each of them."""
 
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,16 +36,16 @@ def wrong(key: KeyFate) -> Any:
     return 5 if key.values.startswith("a mapping") else {"unheard_of": [1]}
 
 
-def file_with(place: str, keys: Sequence[KeyFate]) -> str:
+def file_with(place: str, keys: Sequence[KeyFate], values: Sequence[Any]) -> str:
     """Return the small file with keys set at a place of the tables, in a list each in an entry of its own."""
     where, _, kind = place.rstrip(")").partition(" (")
     selector, _, names = kind.partition(": ")
     chosen = {selector: names.split(", ")[0]} if kind else {}
     in_list = where.endswith(".*")
     entries: list[dict[str, Any]] = []
-    for key in keys:
+    for key, value in zip(keys, values, strict=True):
         content = {} if key.name == "steps" else copy.deepcopy(NEEDED.get(where, {}))
-        put(content, key.name, wrong(key)) if in_list else content.update({key.name: wrong(key)})
+        put(content, key.name, value) if in_list else content.update({key.name: value})
         entries.append({**chosen, **content})
     filled: Any = entries if in_list else {name: value for entry in entries for name, value in entry.items()}
     for part in reversed(where.removesuffix(".*").split(".")):
@@ -67,12 +68,12 @@ def merged(below: Any, above: Any) -> Any:
     return {name: merged(below.get(name), above.get(name, below.get(name))) for name in {**below, **above}}
 
 
-def messages_on(load, place: str, *keys: KeyFate) -> list[list[str]]:
-    """Return what loading says of each of the keys, or of what is below it, when their values are wrong."""
+def messages_on(load, place: str, *keys: KeyFate, values: Sequence[Any] = ()) -> list[list[str]]:
+    """Return what loading says of each of the keys, or of what is below it, when they have wrong values, or these."""
     where = place.partition(" ")[0]
     inner, last = where.removesuffix(".*").replace("*", "0"), where.endswith(".*")
     dotted = [f"{inner}.{number}.{key.name}" if last else f"{inner}.{key.name}" for number, key in enumerate(keys)]
-    return messages_with(load, file_with(place, keys), dotted)
+    return messages_with(load, file_with(place, keys, values or [*map(wrong, keys)]), dotted)
 
 
 def messages_with(load, text: str, dotted: Sequence[str]) -> list[list[str]]:
@@ -103,6 +104,37 @@ def test_every_key_has_the_fate_that_the_table_says(load, table):
         told = messages_on(load, place, *table.keys)
         alone = [key for key, found in zip(table.keys, told, strict=True) if not (any(told) and has_fate(key, found))]
         assert [key for key in alone if not has_fate(key, *messages_on(load, place, key))] == [], place
+
+
+RULES = {"from": ("at least", -2), "above": ("greater than", 0), "to": ("at most", 2), "below": ("less than", 0)}
+BOUND = r" (from|above|to|below) ([\d,.]*\d)"
+
+
+def beyond(key: KeyFate) -> list[tuple[KeyFate, float, str]]:
+    """Return a number beyond each bound that the table has of a key, and a pattern of what is said of it."""
+    if key.fate != "acted on" or re.fullmatch(rf"a (whole )?number({BOUND})+(, null)?", key.values) is None:
+        return []
+    found = []
+    for word, text in re.findall(BOUND, key.values):
+        bound = text.replace(",", "")
+        rule, step = RULES[word]
+        number = float(bound) + step if "." in bound else int(bound) + step
+        said = rf"\.{re.escape(key.name)} must be {rule} {re.escape(bound)}(\.0)?, got {re.escape(str(number))}$"
+        found.append((key, number, said))
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.places[0])
+def test_a_number_beyond_the_bounds_of_a_key_is_refused_with_the_bound(load, table):
+    place = table.places[0]
+    for side in (0, 1):
+        wanted = [beyond(key)[side] for key in table.keys if len(beyond(key)) > side]
+        keys, numbers = [key for key, _, _ in wanted], [number for _, number, _ in wanted]
+        told = messages_on(load, place, *keys, values=numbers) if keys else []
+        for (key, number, said), found in zip(wanted, told, strict=True):
+            if not any(re.search(said, text) for text in found):  # another one hides it
+                [found] = messages_on(load, place, key, values=[number])
+            assert any(re.search(said, text) for text in found), (place, found)
 
 
 def test_a_key_in_no_table_is_refused_as_unknown(load):

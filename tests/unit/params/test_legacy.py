@@ -324,7 +324,6 @@ runconfig.max_stepz: 1 => 14: runconfig.max_stepz is not a known key\nhint: did 
 runconfig: 5 => 12: runconfig must be a mapping, got 5
 {runconfig.compile_only: true, runconfig.validate_only: true} =>
     15: runconfig.validate_only cannot stand beside compile_only, got true\nhint: keep one of the two
-runconfig.max_checkpoints: 0 => 14: runconfig.max_checkpoints must be at least 1, got 0
 runconfig.checkpoint_path: 5 => 14: runconfig.checkpoint_path must be text, got 5
 runconfig.load_checkpoint_states: 5 => 14: runconfig.load_checkpoint_states must be all, or names of states, got 5
     hint: for example model
@@ -339,11 +338,9 @@ optimizer.optimizer_type: adamx => 10: optimizer.optimizer_type is not a known n
     hint: did you mean Adamax?
 optimizer.optimizer_type: lamb => 10: not supported: optimizer.optimizer_type: Lamb
     hint: supported: SGD, Adam, AdamW, Lion, Adafactor
-optimizer.learning_rate: -1 => 11: optimizer.learning_rate must be at least 0, got -1
 optimizer.learning_rate: null => 11: optimizer.learning_rate is missing\nhint: or give schedulers
 optimizer.betas: [0.9, 1] => 14: optimizer.betas.1 must be less than 1, got 1
 {optimizer.beta1: 0.9, optimizer.beta2: 1} => 13: optimizer.beta2 must be less than 1, got 1
-optimizer.max_gradient_norm: 0 => 12: optimizer.max_gradient_norm must be greater than 0, got 0
 optimizer.disable_lr_steps_reset: true => 12: not supported: optimizer.disable_lr_steps_reset: true\nhint: leave it out
 optimizer.learning_rate: [{scheduler: Linear, initial_learning_rate: 0.0, end_learning_rate: 0.1, total_iters: 0}] =>
     15: optimizer.learning_rate.0.total_iters must be at least 1, got 0

@@ -12,12 +12,11 @@ from cstool.params import load_params
 from cstool.params.micro_batch import MicroBatchChoice
 from cstool.yaml_lines.document import Document, Place
 from cstool.yaml_lines.problems import Problems
-from tests.unit.params.conftest import SMALL
+from tests.unit.params.conftest import SMALL, cases, meanings, told
 
 FLAG = "csx.performance.micro_batch_size"
 LOADER = "trainer.fit.train_dataloader.micro_batch_size"
 CALLBACKS = "trainer.init.callbacks"
-RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
 INTEROP = Path(__file__).parents[2] / "interop"
 
 
@@ -25,78 +24,47 @@ def flags(callback: str, value: object) -> dict[str, dict[str, object]]:
     return {callback: {FLAG: value}}
 
 
-def test_the_compiler_chooses_where_nothing_is_said(load):
-    params = load({})
-    assert (params.micro_batch_size, params.notes) == (None, ())
-    assert "callbacks" not in params.resolved()["trainer"]["init"]
+MEANINGS = meanings("""\
+{} => {micro_batch_size: null, no_effect: []}
+init.callbacks: [{ScopedTrainFlags: {csx.performance.micro_batch_size: 1}}] => {micro_batch_size: 1, no_effect: []}
+init.callbacks: [{GlobalFlags: {csx.performance.micro_batch_size: 8}}] => {micro_batch_size: 8, no_effect: []}
+fit.train_dataloader.micro_batch_size: 2 => {micro_batch_size: 2, no_effect: []}
+init.callbacks: [{GlobalFlags: {csx.performance.micro_batch_size: 2, csx.debug.x: 1}}] =>
+    {micro_batch_size: 2, no_effect: [init.callbacks.0.GlobalFlags.csx.debug.x]}
+init.callbacks: [{GlobalFlags: {csx.performance.micro_batch_size: 2}}, {ScopedTrainFlags:
+    {csx.performance.micro_batch_size: 4}}, {ScopedTrainFlags: {csx.performance.micro_batch_size: 1}}] =>
+    {micro_batch_size: 1, no_effect: [init.callbacks.0.GlobalFlags.csx.performance.micro_batch_size,
+        init.callbacks.1.ScopedTrainFlags.csx.performance.micro_batch_size]}
+{init.callbacks: [{GlobalFlags: {csx.performance.micro_batch_size: 2}}], fit.train_dataloader.micro_batch_size: 1} =>
+    {micro_batch_size: 2, no_effect: [fit.train_dataloader.micro_batch_size]}
+{init.callbacks: [{ScopedTrainFlags: {csx.performance.micro_batch_size: 4}}, {GlobalFlags:
+    {csx.performance.micro_batch_size: 2}}], fit.train_dataloader.micro_batch_size: 1} =>
+    {micro_batch_size: 4, no_effect: [fit.train_dataloader.micro_batch_size,
+        init.callbacks.1.GlobalFlags.csx.performance.micro_batch_size]}
+{init.callbacks: [{ScopedValidateFlags: {csx.performance.micro_batch_size: 3}}],
+    fit.val_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: d, batch_size: 8, micro_batch_size: 3}} =>
+    {micro_batch_size: null, no_effect: [init.callbacks.0.ScopedValidateFlags.csx.performance.micro_batch_size,
+        fit.val_dataloader.micro_batch_size]}
+""")
 
 
-@pytest.mark.parametrize("callback", ["ScopedTrainFlags", "GlobalFlags"])
-@pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_a_flag_for_training_is_acted_on(load, callback, size):
-    params = load({"init.callbacks": [flags(callback, size)]})
-    assert (params.micro_batch_size, params.notes) == (size, ())
+@pytest.mark.parametrize(("changes", "expected"), MEANINGS)
+def test_the_place_that_counts_most_is_acted_on_and_the_others_are_noted(means, changes, expected):
+    means(changes, expected)
 
 
-def test_the_key_of_the_training_data_is_acted_on(load):
-    params = load({"fit.train_dataloader.micro_batch_size": 2})
-    assert (params.micro_batch_size, params.notes) == (2, ())
-
-
-@pytest.mark.parametrize(
-    "value", ["auto", "explore", {"explore": None}, {"explore": {}}, {"explore": {"min": None}}, None]
-)
-def test_what_leaves_it_to_the_compiler_is_as_nothing(load, value):
-    params = load({"init.callbacks": [flags("ScopedTrainFlags", value)]})
-    assert (params, params.notes) == (load({}), ())
-
-
-@pytest.mark.parametrize("bounds", [{"min": 2}, {"max": 4}, {"min": 2, "max": 4}, {"min": 4, "max": 4}])
-def test_bounds_of_a_search_are_noted(load, bounds):
-    params = load({"init.callbacks": [flags("GlobalFlags", {"explore": bounds})]})
-    assert params == load({})
-    assert params.notes == (
-        f"{CALLBACKS}.0.GlobalFlags.{FLAG}.explore: accepted, no effect: "
-        "the compiler's search is exact and takes no hints",
-    )
-
-
-def test_the_flag_for_training_wins_over_that_for_all_and_both_over_the_data(load):
-    scoped, for_all = flags("ScopedTrainFlags", 4), flags("GlobalFlags", 2)
-    data = {"fit.train_dataloader.micro_batch_size": 1}
-    for callbacks in ([scoped, for_all], [for_all, scoped]):
-        params = load({"init.callbacks": callbacks, **data})
-        assert params.micro_batch_size == 4
+def test_what_leaves_it_to_the_compiler_is_as_nothing(load):
+    assert "callbacks" not in load({}).resolved()["trainer"]["init"]
+    for value in ("auto", "explore", {"explore": None}, {"explore": {}}, {"explore": {"min": None}}, None):
+        params = load({"init.callbacks": [flags("ScopedTrainFlags", value)]})
+        assert (params, params.notes) == (load({}), ()), value
+    for bounds in ({"min": 2}, {"max": 4}, {"min": 4, "max": 4}):
+        params = load({"init.callbacks": [flags("GlobalFlags", {"explore": bounds})]})
+        assert params == load({})
         assert params.notes == (
-            f"{LOADER}: accepted, no effect",
-            f"{CALLBACKS}.{callbacks.index(for_all)}.GlobalFlags.{FLAG}: accepted, no effect",
+            f"{CALLBACKS}.0.GlobalFlags.{FLAG}.explore: accepted, no effect: "
+            "the compiler's search is exact and takes no hints",
         )
-    params = load({"init.callbacks": [for_all], **data})
-    assert (params.micro_batch_size, params.notes) == (2, (f"{LOADER}: accepted, no effect",))
-
-
-def test_the_last_of_two_callbacks_counts(load):
-    params = load({"init.callbacks": [flags("ScopedTrainFlags", 4), flags("ScopedTrainFlags", 2)]})
-    assert params.micro_batch_size == 2
-    assert params.notes == (f"{CALLBACKS}.0.ScopedTrainFlags.{FLAG}: accepted, no effect",)
-
-
-def test_what_is_for_evaluation_is_noted(load):
-    val = {**SMALL["trainer"]["fit"]["train_dataloader"], "micro_batch_size": 3}
-    params = load({"init.callbacks": [flags("ScopedValidateFlags", 3)], "fit.val_dataloader": val})
-    assert params.micro_batch_size is None
-    assert params.notes == (
-        f"{CALLBACKS}.0.ScopedValidateFlags.{FLAG}: accepted, no effect",
-        "trainer.fit.val_dataloader.micro_batch_size: accepted, no effect",
-    )
-
-
-def test_other_flags_beside_it_are_noted(load):
-    params = load({"init.callbacks": [{"GlobalFlags": {FLAG: 2, "csx.debug.x": 1}}]})
-    assert (params.micro_batch_size, params.notes) == (
-        2,
-        (f"{CALLBACKS}.0.GlobalFlags.csx.debug.x: accepted, no effect",),
-    )
 
 
 @pytest.mark.parametrize("callbacks", [None, [flags("ScopedTrainFlags", 4)]])
@@ -136,43 +104,43 @@ def test_a_file_of_the_older_layout_has_it_at_its_data(load):
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (0, f"{RULE}, got 0"),
-        (-1, f"{RULE}, got -1"),
-        (2.0, f"{RULE}, got 2.0"),
-        (True, f"{RULE}, got true"),
-        (2**31, f"{RULE}, got 2147483648"),
-        ("Auto", f"{RULE}, got 'Auto'"),
-        ([2], f"{RULE}, got [2]"),
-        ({"auto": {"max": 2}}, f"{RULE}, got a mapping"),
-        (3, "must divide batch_size (8), got 3\nhint: 2 and 4 are the nearest"),
-        (7, "must divide batch_size (8), got 7\nhint: 4 and 8 are the nearest"),
-        (9, "must divide batch_size (8), got 9\nhint: 8 is the nearest"),
-        (2**31 - 1, "must divide batch_size (8), got 2147483647\nhint: 8 is the nearest"),
-    ],
-)
+SIZES = cases("""\
+0 => RULE, got 0
+-1 => RULE, got -1
+2.0 => RULE, got 2.0
+true => RULE, got true
+2147483648 => RULE, got 2147483648
+Auto => RULE, got 'Auto'
+[2] => RULE, got [2]
+auto: {max: 2} => RULE, got a mapping
+3 => must divide batch_size (8), got 3\nhint: 2 and 4 are the nearest
+7 => must divide batch_size (8), got 7\nhint: 4 and 8 are the nearest
+9 => must divide batch_size (8), got 9\nhint: 8 is the nearest
+2147483647 => must divide batch_size (8), got 2147483647\nhint: 8 is the nearest
+""")
+RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
+
+
+@pytest.mark.parametrize(("value", "message"), SIZES)
 def test_a_size_that_is_none_is_an_error(failure, value, message):
-    content = {"fit.train_dataloader.micro_batch_size": value}
-    assert failure(content) == f"x.yaml:17: {LOADER} {message}"
-    typed = failure({}, flags={LOADER: ("--micro_batch_size", value)})
-    assert typed == f"--micro_batch_size: {message}"
+    message = told(message, RULE=RULE)
+    assert failure({"fit.train_dataloader.micro_batch_size": value}) == f"x.yaml:17: {LOADER} {message}"
+    assert failure({}, flags={LOADER: ("--micro_batch_size", value)}) == f"--micro_batch_size: {message}"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "message"),
-    [
-        (5, " must be a mapping, got 5"),
-        ({"min": 0}, ".min must be a whole number from 1, got 0"),
-        ({"max": 1.5}, ".max must be a whole number from 1, got 1.5"),
-        ({"min": 4, "max": 2}, ".min must be at most max (2), got 4"),
-        ({"mim": 4}, ".mim is not a known key\nhint: did you mean min?"),
-    ],
-)
+BOUNDS = cases("""\
+5 => @ must be a mapping, got 5
+min: 0 => @.min must be a whole number from 1, got 0
+max: 1.5 => @.max must be a whole number from 1, got 1.5
+{min: 4, max: 2} => @.min must be at most max (2), got 4
+mim: 4 => @.mim is not a known key\nhint: did you mean min?
+""")
+
+
+@pytest.mark.parametrize(("bounds", "message"), BOUNDS)
 def test_bounds_that_make_no_sense_are_an_error(failure, bounds, message):
     found = failure({"fit.train_dataloader.micro_batch_size": {"explore": bounds}})
-    assert found.split(": ", 1)[1] == f"{LOADER}.explore{message}"
+    assert found.split(": ", 1)[1] == told(message, f"{LOADER}.explore")
 
 
 def test_a_wrong_size_that_does_not_count_is_an_error_all_the_same(failure):

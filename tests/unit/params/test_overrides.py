@@ -13,18 +13,15 @@ LINEAR = {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": 1.0, "
 MAX_STEPS = "trainer.init.loop.max_steps"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "flags", "steps"),
-    [
-        ([f"{MAX_STEPS}=20"], {}, 20),
-        ([f"{MAX_STEPS}=20", f"{MAX_STEPS}=30"], {}, 30),
-        ([f"{MAX_STEPS}=20"], {MAX_STEPS: ("--max_steps", 40)}, 40),
-    ],
-    ids=["set", "the later set", "a flag"],
-)
-def test_what_is_typed_wins_over_the_file_in_this_order(load, overrides, flags, steps):
-    assert load({}, overrides=overrides, flags=flags).loop.max_steps == steps
-    assert load({"init.loop": {"max_steps": "many"}}, overrides=overrides, flags=flags).loop.max_steps == steps
+def test_what_is_typed_wins_over_the_file_the_later_and_a_flag_over_all(load):
+    sets = [f"{MAX_STEPS}=20", f"{MAX_STEPS}=30"]
+    for overrides, flags, steps in (
+        (sets[:1], {}, 20),
+        (sets, {}, 30),
+        (sets, {MAX_STEPS: ("--max_steps", 40)}, 40),
+    ):
+        for content in ({}, {"init.loop": {"max_steps": "many"}}):
+            assert load(content, overrides=overrides, flags=flags).loop.max_steps == steps
 
 
 def test_a_flag_may_hold_a_path(load, folder):
@@ -49,13 +46,11 @@ def test_a_number_in_the_key_is_the_index_of_a_list(load):
     assert load({"init.schedulers": [LINEAR]}, overrides=overrides).learning_rate(5) == 1.0
 
 
-@pytest.mark.parametrize("name", ["num_steps", "max_steps", "num_epochs"])
-def test_a_typed_length_replaces_the_lengths_of_the_file(load, name):
-    params = load(
-        {"init.loop": {"num_steps": 1, "max_steps": 2, "num_epochs": 3}}, overrides=[f"trainer.init.loop.{name}=9"]
-    )
-    lengths = {"num_steps": None, "max_steps": None, "num_epochs": None, name: 9}
-    assert {name: getattr(params.loop, name) for name in lengths} == lengths
+def test_a_typed_length_replaces_the_lengths_of_the_file(load):
+    lengths = {"num_steps": 1, "max_steps": 2, "num_epochs": 3}
+    for typed in lengths:
+        loop = load({"init.loop": lengths}, overrides=[f"trainer.init.loop.{typed}=9"]).loop
+        assert {name: getattr(loop, name) for name in lengths} == {**dict.fromkeys(lengths), typed: 9}
 
 
 REFUSED = cases("""\

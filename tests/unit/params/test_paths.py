@@ -17,26 +17,23 @@ def two(tmp_path, monkeypatch) -> tuple[Path, Path]:
     return folder, cwd
 
 
-def test_what_exists_in_both_places_is_taken_from_the_folder_of_the_file(two):
-    folder, cwd = two
-    (folder / "data").mkdir()
-    (cwd / "data").mkdir()
-    assert resolve_path("data", folder).path == folder / "data"
-
-
-def test_what_exists_in_the_working_directory_alone_is_taken_from_there(two):
-    folder, cwd = two
-    (cwd / "data").mkdir()
-    assert resolve_path("./data/", folder).path == cwd / "data"
-
-
-def test_of_a_checkpoint_named_by_its_step_the_folder_must_be_there(two):
-    folder, cwd = two
-    (cwd / "runs").mkdir()
-    assert resolve_path("runs:latest", folder).path == cwd / "runs:latest"
-    (folder / "runs").mkdir()
-    assert resolve_path("runs:latest", folder).path == folder / "runs:latest"
-    assert resolve_path("gone:latest", folder).path == folder / "gone:latest"
+@pytest.mark.parametrize(
+    ("made", "written", "found"),
+    [
+        ("params/data work/data", "data", "params/data"),
+        ("work/data", "./data/", "work/data"),
+        ("", "../data", "data"),
+        ("work/runs", "runs:latest", "work/runs:latest"),
+        ("work/runs params/runs", "runs:latest", "params/runs:latest"),
+        ("work/runs", "gone:latest", "params/gone:latest"),
+    ],
+)
+def test_a_path_is_that_of_the_folder_of_the_file_unless_it_is_only_in_the_working_directory(two, made, written, found):
+    """Of a checkpoint named by its step the folder must be there."""
+    folder, _ = two
+    for name in made.split():
+        (folder.parent / name).mkdir()
+    assert resolve_path(written, folder).path == folder.parent / found
 
 
 def test_what_is_written_later_counts_when_it_is_asked_for(two):
@@ -46,27 +43,11 @@ def test_what_is_written_later_counts_when_it_is_asked_for(two):
     assert (found.path, found.now) == (folder / "runs:5", cwd / "runs:5")
 
 
-def test_what_exists_nowhere_counts_as_in_the_folder_of_the_file(two):
-    assert resolve_path("../data", two[0]).path == two[0].parent / "data"
-
-
-def test_all_places_that_were_tried_are_known(two):
-    assert resolve_path("data", two[0]).tried == (two[0] / "data", two[1] / "data")
-
-
-def test_a_folder_given_relative_to_the_working_directory_becomes_absolute(two):
-    assert resolve_path("data", Path("../params")).path == two[0] / "data"
-
-
-def test_an_absolute_path_stays_as_it_is(two, tmp_path):
-    path = tmp_path / "elsewhere"
-    assert resolve_path(str(path), two[0]).tried == (path,)
-
-
-def test_a_tilde_is_the_home_of_the_user(two, monkeypatch):
+def test_all_places_that_were_tried_are_known(two, tmp_path, monkeypatch):
+    folder, cwd = two
+    assert resolve_path("data", folder).tried == (folder / "data", cwd / "data")
+    assert resolve_path("data", Path("../params")).path == folder / "data"
+    assert resolve_path(str(tmp_path / "elsewhere"), folder).tried == (tmp_path / "elsewhere",)
     monkeypatch.setenv("HOME", "/home/someone")
-    assert resolve_path("~/data", two[0]).path == Path("/home/someone/data")
-
-
-def test_equal_paths_are_equal_wherever_they_were_looked_for():
+    assert resolve_path("~/data", folder).path == Path("/home/someone/data")
     assert ResolvedPath(Path("/a"), (Path("/a"),)) == ResolvedPath(Path("/a"), (Path("/a"), Path("/b")))

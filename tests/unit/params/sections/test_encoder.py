@@ -12,7 +12,6 @@ LOADER = {"data_processor": "BertHDF5DataProcessor", "data_dir": "data", "batch_
 REFUSED = cases("""\
 {name: esm2, token_dropout: true} => FILE: @.mask_token_id must be given for token_dropout
 {name: esm2, mask_token_id: 50} => FILE: @.mask_token_id must be below vocab_size (50), got 50
-{name: esm2, mask_token_id: -1} => FILE: @.mask_token_id must be at least 0, got -1
 {name: bert, rotary_dim: 8} => FILE: @.rotary_dim needs position_embedding_type rotary, and that is learned
     hint: leave one of them out
 {name: bert, position_embedding_type: relative} => FILE: not supported: @.position_embedding_type: relative

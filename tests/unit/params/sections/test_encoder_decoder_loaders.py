@@ -78,14 +78,10 @@ def test_what_the_graph_needs_is_there(loader):
 
 
 REFUSED = cases("""\
-{src_max_sequence_length: 3} => FILE: @.src_max_sequence_length must be at least 4, got 3
 {tgt_max_sequence_length: null} => FILE: @.tgt_max_sequence_length is missing
-{extra_ids: -1} => FILE: @.extra_ids must be at least 0, got -1
 {src_vocab_file: null} => FILE: @.src_vocab_file is missing
-{src_data_dir: null} => FILE: @.src_data_dir is missing
 {src_data_dir: [a, 5]} => FILE: @.src_data_dir must be a folder or a list of folders, got ['a', 5]
 {input_pad_id: "<pad>"} => FILE: @.input_pad_id must be a whole number, got '<pad>'
-{num_documents_to_concatenate: 0} => FILE: @.num_documents_to_concatenate must be at least 1, got 0
 {src_max_sequence_lenght: 5} =>
     FILE: @.src_max_sequence_lenght is not a known key\nhint: did you mean src_max_sequence_length?
 """)

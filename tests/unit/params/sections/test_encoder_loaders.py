@@ -178,15 +178,10 @@ REFUSED = cases("""\
 {max_predictions_per_seq: 33} => FILE: @.max_predictions_per_seq must be at most 32, got 33
 {max_sequence_length: 65} =>
     FILE: @.max_sequence_length must be at most the max_position_embeddings of the model (64), got 65
-{max_sequence_length: 3} => FILE: @.max_sequence_length must be at least 4, got 3
-{max_predictions_per_seq: null} => FILE: @.max_predictions_per_seq is missing
 {vocab_file: null} => FILE: @.vocab_file is missing
 {vocab_file: 5} => FILE: @.vocab_file must be a path, got 5
-{masked_lm_prob: 0} => FILE: @.masked_lm_prob must be greater than 0, got 0
 {gather_mlm_labels: false} => FILE: not supported: @.gather_mlm_labels: false\nhint: supported: true
-{attn_mask_pad_id: 1} => FILE: not supported: @.attn_mask_pad_id: 1\nhint: supported: 0
 {exclude_from_masking: "[PAD]"} => FILE: @.exclude_from_masking must be a list, got '[PAD]'
-{mask_tokens: x} => FILE: @.mask_tokens is not a known key\nhint: did you mean mask_token?
 {use_vsl: true} => FILE: @.use_vsl is not a known key
 {disable_nsp: true} => FILE: @.disable_nsp must be as in the model (false), got true
 """)

@@ -43,10 +43,7 @@ def test_an_fc_network_has_defaults_and_sizes(means, keys, expected):
 REFUSED = cases("""\
 {name: fc_mnist, hidden_sizes: 256} => 5: @.hidden_sizes must be a list, got 256
 {name: fc_mnist, hidden_sizes: [256, 0]} => 7: @.hidden_sizes.1 must be at least 1, got 0
-{name: fc_mnist, dropout: 1} => 5: @.dropout must be less than 1, got 1
-{name: fc_mnist, depth: 1001} => 5: @.depth must be at most 1000, got 1001
 {name: fc_mnist, activation_fn: tanh} => 5: not supported: @.activation_fn: tanh\nhint: supported: relu, gelu
-{name: fc_mnist, disable_softmax: true} => 5: not supported: @.disable_softmax: true\nhint: leave it out
 name: gtp2 => 4: @.name must be one of NAMES, got 'gtp2'\nhint: did you mean gpt2?
 name: Llama => 4: @.name must be one of NAMES, got 'Llama'\nhint: did you mean llama?
 name: xyz => 4: @.name must be one of NAMES, got 'xyz'

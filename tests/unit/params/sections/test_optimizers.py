@@ -53,20 +53,13 @@ Foo: {} => 8: @.Foo is not a known name\nhint: the names are SGD, Adam, AdamW, L
 SGD: null => 8: @.SGD.learning_rate is missing\nhint: or give schedulers
 SGD: 5 => 8: @.SGD must be a mapping, got 5
 SGD: {lr: 0.1, learning_rate: 0.1} => 9: @.SGD.lr is another name of learning_rate: give one of the two
-SGD: {lr: -1} => 9: @.SGD.lr must be at least 0, got -1
 SGD: {lr: 1e-3x} => 9: @.SGD.lr must be a number, got '1e-3x'
-SGD: {lr: 1, momentum: 1.0} => 10: @.SGD.momentum must be less than 1, got 1.0
 SGD: {lr: 1, nesterov: true} => 10: @.SGD.nesterov must be false without momentum or with dampening, got true
 Adam: {lr: 1, betas: 0.9} => 10: @.Adam.betas must be two numbers, got 0.9
 Adam: {lr: 1, betas: [0.9, 0.9, 0.9]} => 10: @.Adam.betas must be two numbers, got [0.9, 0.9, 0.9]
 Adam: {lr: 1, betas: [0.9, 1.0]} => 12: @.Adam.betas.1 must be less than 1, got 1.0
-Adam: {lr: 1, eps: 0.0} => 10: @.Adam.eps must be greater than 0, got 0.0
 Adam: {lr: 1, amsgrad: true} => 10: not supported: @.Adam.amsgrad: true\nhint: leave it out
-Adafactor: {lr: 1, beta1: 0.9} => 10: not supported: @.Adafactor.beta1: 0.9\nhint: leave it out
-Adafactor: {lr: 1, relative_step: true} => 10: not supported: @.Adafactor.relative_step: true\nhint: leave it out
-Adafactor: {lr: 1, warmup_init: true} => 10: not supported: @.Adafactor.warmup_init: true\nhint: leave it out
 Adafactor: {lr: 1, clip_threshold: 2.0} => 10: not supported: @.Adafactor.clip_threshold: 2.0\nhint: supported: 1.0
-Adafactor: {lr: 1, decay_rate: 0.8} => 10: @.Adafactor.decay_rate must be less than 0, got 0.8
 SGD: {lr: 1, momentun: 0.9} => 10: @.SGD.momentun is not a known key\nhint: did you mean momentum?
 """)
 

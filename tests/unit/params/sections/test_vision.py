@@ -39,11 +39,8 @@ REFUSED = cases("""\
 patch_size: [3, 4] => @.patch_size must divide the image_size (8 x 8), got [3, 4]
 position_embedding_type: rotary => not supported: @.position_embedding_type: rotary
     hint: supported: learned, fixed, null
-layerscale_value: 0.1 => not supported: @.layerscale_value: 0.1\nhint: leave it out
 stochastic_depth_drop_prob: 0.1 => not supported: @.stochastic_depth_drop_prob: 0.1\nhint: supported: 0.0
-use_dinov2_classifier: true => not supported: @.use_dinov2_classifier: true\nhint: leave it out
 freeze: [vit] => not supported: @.freeze\nhint: leave it out
-num_clases: 3 => @.num_clases is not a known key\nhint: did you mean num_classes?
 """)
 
 
