@@ -1,6 +1,5 @@
 """Several validation sets, many checkpoints, runs that stop early: the same bits, however and wherever."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -16,7 +15,9 @@ from cstool.store import list_checkpoints, read_index
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
 
-LOADER = {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 48}
+LOADER = {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 16, "shuffle": True}
+KEEPS = [{"KeepNCheckpoints": {"n": 2}}, {"SaveCheckpointState": {"k": 2, "checkpoint_states": "model"}}]
+STOP = {"EarlyStopping": {"monitor": "eval/wiki_val/loss", "patience": 2, "min_delta": 0.3}}
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +25,13 @@ def texts(tmp_path_factory) -> Path:
     """A folder with three data sets: train, wiki/val and books/val."""
     folder = tmp_path_factory.mktemp("texts")
     for seed, name in enumerate(("train", "wiki/val", "books/val")):
-        write_text(folder / name, 60, seed=seed)
+        write_text(folder / name, 60 if name == "train" else 24, seed=seed)
     return folder
 
 
 def sets(texts: Path) -> list[dict[str, Any]]:
-    return [{**LOADER, "data_dir": str(texts / name), "batch_size": size} for name, size in SIZES]
-
-
-SIZES = (("wiki/val", 48), ("books/val", 24))
+    sizes = (("wiki/val", 24), ("books/val", 12))
+    return [{**LOADER, "shuffle": False, "data_dir": str(texts / name), "batch_size": size} for name, size in sizes]
 
 
 def params_file(folder: Path, texts: Path, **changes: Any) -> Path:
@@ -40,6 +39,7 @@ def params_file(folder: Path, texts: Path, **changes: Any) -> Path:
     settings: dict[str, Any] = {
         "init__loop": {"max_steps": 6, "eval_frequency": 2},
         "init__checkpoint": {"steps": 2},
+        "fit__train_dataloader": {**LOADER, "data_dir": str(texts / "train")},
         "fit__val_dataloader": sets(texts),
         **changes,
     }
@@ -53,55 +53,47 @@ def found(result: RunResult) -> list[tuple[str, int, str, str]]:
 
 @pytest.fixture(scope="module")
 def trained(texts, tmp_path_factory) -> tuple[Path, RunResult]:
-    """A run with its checkpoints of steps 2, 4 and 6."""
+    """A run with its checkpoints of steps 2, 4 and 6, which was evaluated on every set on the way."""
     file = params_file(tmp_path_factory.mktemp("trained"), texts)
-    return file, run_file(file, mode="train_and_eval")
+    result = run_file(file, mode="train_and_eval")
+    assert [row[:2] for row in found(result)] == [(name, s) for s in (2, 4, 6) for name in ("wiki_val", "books_val")]
+    assert {e["checkpoint"] for e in result.evaluations} == {None}
+    return file, result
 
 
-def test_training_evaluates_every_set_on_the_way_and_after_the_last_step(trained):
-    names = [(name, step) for name, step, _, _ in found(trained[1])]
-    assert names == [(name, step) for step in (2, 4, 6) for name in ("wiki_val", "books_val")]
-    assert {e["checkpoint"] for e in trained[1].evaluations} == {None}
-
-
-@pytest.mark.parametrize("flags", [{}, {"trainer__init__backend__cluster_config__num_csx": 2}, {"lanes": 2}])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"trainer__init__backend__cluster_config__num_csx": 2, "lanes": 2},
+        {"trainer__init__memoryx__store": "file"},
+    ],
+)
 def test_all_checkpoints_are_evaluated_as_they_were_in_training(trained, flags):
     file, before = trained
     result = run_file(file, mode="eval_all", **flags)
     assert found(result) == found(before)
     paths = [entry.path for entry in list_checkpoints(file.parent / "model_dir")]
     assert [e["checkpoint"] for e in result.evaluations] == [str(path) for path in paths for _ in range(2)]
-
-
-def test_all_checkpoints_are_evaluated_from_a_file_as_from_memory(trained):
-    file, before = trained
-    result = run_file(file, mode="eval_all", trainer__init__memoryx__store="file")
-    assert found(result) == found(before)
     assert not list((file.parent / "model_dir").glob("*.h5*"))
 
 
 def test_validate_all_says_which_checkpoints_and_on_what(texts, trained):
     model_dir = trained[0].parent / "model_dir"
     paths = [str(model_dir / f"checkpoint_{step}.mdl") for step in (6, 2)]
-    file = params_file(
-        trained[0].parent / "again", texts, validate_all={"val_dataloaders": [sets(texts)[1]], "ckpt_paths": paths}
-    )
-    result = run_file(file, mode="eval_all")
-    by_key = {(name, step): row for row in found(trained[1]) for name, step in [row[:2]]}
-    assert [row[1:] for row in found(result)] == [by_key["books_val", step][1:] for step in (6, 2)]
-    assert [e["data_set"] for e in result.evaluations] == ["val", "val"]
+    asked = {"val_dataloaders": [sets(texts)[1]], "ckpt_paths": paths}
+    result = run_file(params_file(trained[0].parent / "again", texts, validate_all=asked), mode="eval_all")
+    by_key = {row[:2]: row[1:] for row in found(trained[1])}
+    assert found(result) == [("val", *by_key["books_val", step]) for step in (6, 2)]
 
 
 def test_checkpoints_with_other_numbers_of_zeros_are_evaluated_too(texts, tmp_path):
-    runs = [
-        params_file(tmp_path / name, texts, init__sparsity=sparsity, init__checkpoint={"steps": 6})
-        for name, sparsity in (("a", 0.9), ("b", 0.5))
+    once = {"init__checkpoint": {"steps": 6}}
+    before = [
+        run_file(params_file(tmp_path / str(sparsity), texts, init__sparsity=sparsity, **once), mode="train_and_eval")
+        for sparsity in (0.9, 0.5)
     ]
-    before = [run_file(file, mode="train_and_eval") for file in runs]
-    paths = [result.checkpoints[-1] for result in before]
-    result = run_file(
-        params_file(tmp_path, texts, init__sparsity=0.7, validate_all={"ckpt_paths": paths}), mode="eval_all"
-    )
+    asked = {"ckpt_paths": [result.checkpoints[-1] for result in before]}
+    result = run_file(params_file(tmp_path, texts, init__sparsity=0.7, validate_all=asked), mode="eval_all")
     assert found(result) == [row for each in before for row in found(each)[-2:]]
 
 
@@ -116,9 +108,11 @@ def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, tra
     ]
     elsewhere = ("--model_dir", tmp_path / "dir", "--json")
     for step, way in ways:
-        evaluated = cstool("run", "-p", trained[0], *way, *elsewhere).document["evaluations"]
+        outcome = cstool("run", "-p", trained[0], *way, *elsewhere)
         path = str(model_dir / f"checkpoint_{step}.mdl")
-        assert {(e["step"], e["checkpoint"]) for e in evaluated} == {(step, path)}
+        assert {(e["step"], e["checkpoint"]) for e in outcome.document["evaluations"]} == {(step, path)}
+    table = [line.partition("INFO:   ")[2].split()[:2] for line in outcome.stderr.splitlines()[-3:]]
+    assert table == [["checkpoint", "data"], ["checkpoint_6.mdl", "wiki_val"], ["checkpoint_6.mdl", "books_val"]]
     sparse = tmp_path / "sparse" / "checkpoint_1.mdl"
     sparse.parent.mkdir()
     assert cstool("checkpoint", "convert", fourth, sparse, "--to", "sparse", "--sparsity", "0.5").code == 0
@@ -126,22 +120,6 @@ def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, tra
     flags = ("--max_steps", 1, "--load_checkpoint_states", "model", "--checkpoint_path", fourth)
     document = cstool("run", "-p", trained[0], *flags, "--set", f"trainer.init.sparsity={mask}", *elsewhere).document
     assert document["sparsity"]
-
-
-def test_a_checkpoint_that_was_typed_is_the_only_one(cstool, trained):
-    path = trained[0].parent / "model_dir" / "checkpoint_4.mdl"
-    outcome = cstool("run", "-p", trained[0], "--mode", "eval_all", "--checkpoint_path", path, "--json")
-    evaluations = json.loads(outcome.stdout)["evaluations"]
-    assert [(e["data_set"], e["step"], e["checkpoint"]) for e in evaluations] == [
-        ("wiki_val", 4, str(path)),
-        ("books_val", 4, str(path)),
-    ]
-    table = [line.partition("INFO:   ")[2] for line in outcome.stderr.splitlines()[-3:]]
-    assert [line.split()[:2] for line in table] == [
-        ["checkpoint", "data"],
-        ["checkpoint_4.mdl", "wiki_val"],
-        ["checkpoint_4.mdl", "books_val"],
-    ]
 
 
 def refusal(file: Path, mode: str = "eval_all", **flags: Any) -> str:
@@ -170,7 +148,7 @@ def test_checkpoints_that_are_not_there_are_refused_before_anything_is_evaluated
 
 
 def test_data_of_another_length_or_kind_is_refused(cstool, tmp_path, texts):
-    short = {**LOADER, "data_dir": str(texts / "books/val"), "max_sequence_length": 64}
+    short = {**sets(texts)[1], "max_sequence_length": 64}
     file = params_file(tmp_path, texts, fit__val_dataloader=[*sets(texts), short])
     assert cstool("run", "-p", file, "--mode", "eval_all").stderr == error(
         "TMP/params.yaml: trainer.fit.val_dataloader.2: the samples must have as many tokens as those of "
@@ -179,48 +157,24 @@ def test_data_of_another_length_or_kind_is_refused(cstool, tmp_path, texts):
     )
 
 
-KEEPS = [{"KeepNCheckpoints": {"n": 2}}, {"SaveCheckpointState": {"k": 2, "checkpoint_states": "model"}}]
-
-
 def files(folder: Path) -> dict[str, str]:
     """Return the checkpoints of a folder, all that are called .mdl, with what is in them."""
     return {path.name: digest(path) if path.name.startswith("ch") else "" for path in sorted(folder.glob("*.mdl"))}
 
 
-@pytest.mark.parametrize("store", ["ram", "file"])
-def test_the_last_checkpoints_of_a_run_stay_and_parts_of_every_second_one(texts, tmp_path, store):
-    changes = {"init__callbacks": KEEPS, "init__checkpoint": {"steps": 1}, "init__memoryx": {"store": store}}
-    straight = params_file(tmp_path / "straight", texts, **changes)
-    result = run_file(straight)
-    folder = tmp_path / "straight" / "model_dir"
+@pytest.mark.takes("five runs, in a file")
+def test_the_last_checkpoints_of_a_run_stay_and_parts_of_every_second_one(texts, tmp_path, monkeypatch):
+    """In parts too; and the index and what is saved beside are mended after a kill."""
+    changes = {"init__callbacks": KEEPS, "init__checkpoint": {"steps": 1}, "init__memoryx": {"store": "file"}}
+    result, folder = run_file(params_file(tmp_path / "straight", texts, **changes)), tmp_path / "straight" / "model_dir"
     names = ["checkpoint_5.mdl", "checkpoint_6.mdl", *(f"model_checkpoint_{step}.mdl" for step in (2, 4, 6))]
     assert list(files(folder)) == names
     assert [(entry.step, entry.file) for entry in read_index(folder)] == [(s, f"checkpoint_{s}.mdl") for s in (5, 6)]
     assert [Path(path).name for path in result.checkpoints] == names[:2]
-    stopped = params_file(tmp_path / "stopped", texts, **changes)
-    for last in (1, 4, 6):
-        run_file(stopped, trainer__init__loop__max_steps=last)
-    assert files(tmp_path / "stopped" / "model_dir") == files(folder)
-
-
-def test_checkpoints_of_other_runs_stay(texts, tmp_path):
-    first = params_file(tmp_path, texts)
-    run_file(first)
-    folder = tmp_path / "model_dir"
-    second = params_file(
-        tmp_path, texts, init__callbacks=KEEPS[:1], fit__ckpt_path=str(folder / "checkpoint_2.mdl"),
-        init__loop={"max_steps": 10}, init__checkpoint={"steps": 1},
-    )  # fmt: skip
-    run_file(second)
-    steps = [entry.step for entry in list_checkpoints(folder)]
-    assert steps == [2, 4, 6, 9, 10]
-
-
-def test_the_index_and_what_is_saved_beside_are_mended_after_a_kill(texts, tmp_path, monkeypatch):
-    changes = {"init__callbacks": KEEPS, "init__checkpoint": {"steps": 1}}
-    file, folder = params_file(tmp_path, texts, **changes), tmp_path / "model_dir"
-    run_file(file, trainer__init__loop__max_steps=3)
-    index = (folder / "checkpoints_index.yaml").read_text()
+    file, stopped = params_file(tmp_path / "stopped", texts, **changes), tmp_path / "stopped" / "model_dir"
+    for last in (1, 3):
+        run_file(file, trainer__init__loop__max_steps=last)
+    index = (stopped / "checkpoints_index.yaml").read_text()
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -230,12 +184,18 @@ def test_the_index_and_what_is_saved_beside_are_mended_after_a_kill(texts, tmp_p
         run_file(file, trainer__init__loop__max_steps=4)
     monkeypatch.undo()
     # It may be killed even before the checkpoint is in the index.
-    (folder / "checkpoints_index.yaml").write_text(index)
-    assert not (folder / "model_checkpoint_4.mdl").exists()
+    (stopped / "checkpoints_index.yaml").write_text(index)
+    assert not (stopped / "model_checkpoint_4.mdl").exists()
     run_file(file)
-    straight = params_file(tmp_path / "straight", texts, **changes)
-    run_file(straight)
-    assert files(folder) == files(tmp_path / "straight" / "model_dir")
+    assert files(stopped) == files(folder)
+
+
+def test_checkpoints_of_other_runs_stay(texts, tmp_path):
+    first, folder = params_file(tmp_path, texts), tmp_path / "model_dir"
+    run_file(first)
+    more = {"init__loop": {"max_steps": 10}, "init__checkpoint": {"steps": 1}, "init__callbacks": KEEPS[:1]}
+    run_file(params_file(tmp_path, texts, **more, fit__ckpt_path=str(folder / "checkpoint_2.mdl")))
+    assert [entry.step for entry in list_checkpoints(folder)] == [2, 4, 6, 9, 10]
 
 
 def test_what_is_saved_beside_is_never_the_latest_and_loads_as_weights(cstool, texts, tmp_path):
@@ -257,9 +217,6 @@ def test_what_is_saved_beside_is_never_the_latest_and_loads_as_weights(cstool, t
     assert run_file(file, states="model", **weights).first_step == 0
 
 
-STOP = {"EarlyStopping": {"monitor": "eval/wiki_val/loss", "patience": 2, "min_delta": 0.3}}
-
-
 def stopping(folder: Path, texts: Path, **changes: Any) -> Path:
     """Write the params of a run that stops early, after an evaluation at which it saves itself or not."""
     settings = {"init__loop": {"max_steps": 30, "eval_frequency": 2}, "init__checkpoint": {"steps": 3}}
@@ -272,7 +229,6 @@ def stopped(texts, tmp_path_factory) -> RunResult:
 
 
 def test_a_run_stops_after_evaluations_without_an_improvement(stopped):
-    assert stopped.stopped_early is not None
     last, why = stopped.last_step, stopped.stopped_early
     assert last < 30
     losses = [e["loss"] for e in stopped.evaluations if e["data_set"] == "wiki_val"]
@@ -285,42 +241,37 @@ def test_a_run_stops_after_evaluations_without_an_improvement(stopped):
     assert [e["step"] for e in stopped.evaluations] == [step for step in range(2, last + 1, 2) for _ in range(2)]
 
 
-@pytest.mark.parametrize("store", ["ram", "file"])
-@pytest.mark.parametrize("kills", [(1,), (3, 4), (2, 2, 5)], ids=str)
+@pytest.mark.parametrize(
+    ("kills", "store"),
+    [((3, 4), "file"), *(pytest.param(kills, "ram", marks=pytest.mark.lab) for kills in ((1,), (2, 2, 5)))],
+)
 def test_an_interrupted_run_stops_where_a_straight_one_does(texts, tmp_path, monkeypatch, stopped, kills, store):
     file = stopping(tmp_path, texts, init__memoryx={"store": store}, init__checkpoint={"steps": 2})
     module = sys.modules[run.__module__]
-    evaluate = evaluate_sets
     for kill in kills:
         calls = iter(range(1, kill))
 
         def killed(*arguments: Any, calls: Any = calls) -> float:
             if next(calls, None) is None:
                 raise KeyboardInterrupt
-            return evaluate(*arguments)
+            return evaluate_sets(*arguments)
 
         monkeypatch.setattr(module, "evaluate_sets", killed)
         with pytest.raises(KeyboardInterrupt):
             run_file(file, mode="train_and_eval")
-    monkeypatch.setattr(module, "evaluate_sets", evaluate)
+    monkeypatch.undo()
     result = run_file(file, mode="train_and_eval")
     assert (result.last_step, bits(result)[1]) == (stopped.last_step, bits(stopped)[1])
-    assert stopped.stopped_early is not None
-    assert result.stopped_early is not None
     for key in ("best", "best_step", "step", "bad"):
         assert result.stopped_early[key] == stopped.stopped_early[key]
 
 
 def test_a_run_that_has_stopped_stays_stopped(cstool, texts, tmp_path, stopped):
-    file = stopping(tmp_path, texts)
-    last = Path(stopped.checkpoints[-1])
+    file, last, best = stopping(tmp_path, texts), Path(stopped.checkpoints[-1]), stopped.stopped_early
     (tmp_path / "model_dir").mkdir()
     shutil.copy(last, tmp_path / "model_dir" / last.name)
-    outcome = cstool("run", "-p", file, "--mode", "train_and_eval")
-    assert outcome.code == 0
-    assert stopped.stopped_early is not None
-    best = stopped.stopped_early
-    lines = [line.partition("INFO:   ")[2] for line in outcome.stdout.splitlines()]
+    said = cstool("run", "-p", file, "--mode", "train_and_eval").said.splitlines()
+    lines = [line.partition("INFO:   ")[2] for line in said]
     assert (
         f"Nothing to train: EarlyStopping: eval/wiki_val/loss has not improved on {best['best']:.5f}, that of step "
         f"{best['best_step']}, in 2 evaluations. A longer patience, or none, lets the run go on."
@@ -329,8 +280,7 @@ def test_a_run_that_has_stopped_stays_stopped(cstool, texts, tmp_path, stopped):
 
 
 def test_early_stopping_without_evaluations_is_refused(texts, tmp_path):
-    file = stopping(tmp_path, texts)
-    assert refusal(file, "train") == (
+    assert refusal(stopping(tmp_path, texts), "train") == (
         "TMP/params.yaml: EarlyStopping needs evaluations on the way, and there are none in mode train\n"
         "hint: --mode train_and_eval makes them"
     )

@@ -4,8 +4,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cstool.compiler import compile_model
 from cstool.ir import Artifact, ExecutionMode, Panel
 from cstool.machine.memoryx import memoryx
@@ -16,13 +14,8 @@ from cstool.run.result import RunResult
 from cstool.run.run import run
 from cstool.run.session import RunOrder
 from cstool.system import load_system
-from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, write_text
+from tests.end_to_end.runs import SEQUENCE, bits, gpt_params
 from tests.models import FAMILIES
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
 
 
 def compile_and_run(file: Path, system: str, mode: str, **asked: Any) -> tuple[Artifact, RunResult]:
@@ -32,26 +25,21 @@ def compile_and_run(file: Path, system: str, mode: str, **asked: Any) -> tuple[A
     return artifact, run(params, artifact, RunOrder("train", lanes=2), Silent())
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_modes_systems_and_micro_batches_leave_the_bits_alone(tmp_path, data, family):
-    model = {f"init__model__{key}": value for key, value in FAMILIES[family].items()}
-    ways = [("cs2", "pipelined"), ("cs2", "weight_streaming"), ("cs3", "weight_streaming"), ("cs1", "pipelined")]
+def test_modes_systems_and_micro_batches_leave_the_bits_alone(tmp_path, data):
+    model = {f"init__model__{key}": value for key, value in FAMILIES["llama"].items()}
+    ways = [("cs2", "weight_streaming"), ("cs3", "weight_streaming"), ("cs1", "pipelined")]
     found = []
     for number, (system, mode) in enumerate(ways):
         artifact, result = compile_and_run(gpt_params(tmp_path / str(number), data, **model), system, mode)
         assert artifact.mode is ExecutionMode(mode)
+        modelled = {"system": system, "execution_mode": mode, "step_s": artifact.step_s}
+        assert result.as_dict()["modelled"] == modelled
         found.append(bits(result))
     callbacks = [{"ScopedTrainFlags": {"csx.performance.micro_batch_size": 3}}]
     file = gpt_params(tmp_path / "small", data, **model, init__callbacks=callbacks)
     artifact, result = compile_and_run(file, "cs2", "weight_streaming")
     assert artifact.micro_batch_size == 3
-    assert [*found, bits(result)] == [found[0]] * 5
-
-
-def test_what_is_modelled_is_in_the_result_beside_what_was_measured(tmp_path, data):
-    artifact, result = compile_and_run(gpt_params(tmp_path, data), "cs2", "weight_streaming")
-    modelled = result.as_dict()["modelled"]
-    assert modelled == {"system": "cs2", "execution_mode": "weight_streaming", "step_s": artifact.step_s}
+    assert [*found, bits(result)] == [found[0]] * 4
 
 
 def test_weights_stream_in_the_order_of_the_artifact(tmp_path, data, monkeypatch):

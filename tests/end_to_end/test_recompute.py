@@ -1,4 +1,4 @@
-"""Activations computed again, by the command line: what the log and the result say of it, and that bits stay."""
+"""Activations computed again, by the command line: what the log and the result say of it."""
 
 import json
 from collections.abc import Callable
@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from cstool.machine import appliance
-from tests.end_to_end.refusals import error
-from tests.end_to_end.runs import gpt_params, latest_bits
+from tests.end_to_end.runs import gpt_params
 
 ALWAYS, NEVER = (("--set", f"trainer.init.activation_checkpointing={choice}") for choice in ("always", "never"))
 LAYER = "transformer_decoder.layers"
-FAR_TOO_FAST = {"AdamW": {"learning_rate": 1e30}}
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def said(log: list[str]) -> list[str]:
     return [line for line in log if line.startswith(("Preparing to execute", "Recomputing"))]
 
 
-def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves(run, tmp_path):
+def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves_and_costs(run):
     (kept, kept_log), (recomputed, log) = run("never", *NEVER), run("always", *ALWAYS)
     prepared = "Preparing to execute using 1 CSX: 12 grains of 4 samples, 2 lanes, 1 wave"
     assert said(kept_log) == [prepared]
@@ -46,11 +44,6 @@ def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves(run, 
     grain_bytes, whole_grain_bytes = (found["memory_bytes"]["activations"] // 12 for found in (recomputed, kept))
     assert recomputed["recomputed"] == {"layers": 2, "grain_bytes": grain_bytes, "whole_grain_bytes": whole_grain_bytes}
     assert recomputed["losses"] == kept["losses"]
-    assert latest_bits(tmp_path / "always" / "model_dir") == latest_bits(tmp_path / "never" / "model_dir")
-
-
-def test_the_result_counts_the_second_forward_apart(run):
-    (kept, _), (recomputed, _) = run("never", *NEVER), run("always", *ALWAYS)
     assert {tuple(seconds) for seconds in kept["op_seconds"].values()} == {("forward", "backward")}
     again = {op for op, seconds in recomputed["op_seconds"].items() if "again" in seconds}
     first_layers = {op for op in kept["op_seconds"] if op.startswith((f"{LAYER}.0.", f"{LAYER}.1."))}
@@ -75,29 +68,7 @@ def test_left_to_itself_a_run_recomputes_only_where_memory_is_short(run, monkeyp
     assert usual["losses"] == shorter["losses"] == shortest["losses"]
 
 
-def test_a_run_goes_on_with_another_choice_and_has_the_same_bits(run, tmp_path):
-    straight, _ = run("straight", *NEVER)
-    first, _ = run("parts", *ALWAYS, "--max_steps", 2)
-    second, _ = run("parts", *NEVER, "--max_steps", 4)
-    assert first["losses"] + second["losses"] == straight["losses"]
-    assert latest_bits(tmp_path / "parts" / "model_dir") == latest_bits(tmp_path / "straight" / "model_dir")
-    assert (first["recomputed"]["layers"], second["recomputed"]) == (2, None)
-
-
 def test_evaluation_alone_recomputes_nothing(run):
     run("eval", *NEVER)
     found, log = run("eval", *ALWAYS, "--mode", "eval")
     assert (found["recomputed"], said(log)[1:]) == (None, [])
-
-
-def test_the_first_tensor_that_is_not_finite_is_found_among_what_was_not_kept(cstool, tmp_path, data):
-    file = gpt_params(tmp_path, data, init__optimizer=FAR_TOO_FAST, init__model__num_hidden_layers=3)
-    outcome = cstool("run", "-p", file, *ALWAYS)
-    assert (outcome.code, outcome.stderr) == (
-        1,
-        error(
-            f"step 2: the loss is not finite; the first tensor that is not: activation {LAYER}.0.norm1.y, the output "
-            f"of {LAYER}.0.norm1",
-            "a lower learning rate, max_gradient_norm or a longer warm-up may help",
-        ),
-    )

@@ -1,12 +1,12 @@
 """What a run leaves behind and says at its end: the log as others parse it, events, performance.json, the summary."""
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from cstool.machine.inputs import InputWorker
 from cstool.machine.memoryx.stream import WeightStream
 from cstool.models.statistics import count_statistics
 from cstool.params import load_params
+from cstool.run import checkpoints
 from cstool.run.report import host_rates
 from cstool.run.run import run as run_module
-from cstool.store import list_checkpoints
 from tests.end_to_end.pages import without_numbers
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params, run_file
+from tests.end_to_end.worked import run
 from tests.event_files import scalars_of
 from tests.hosts import round_rates
-from tests.patience import wait_until
 
 Cstool = Callable[..., Outcome]
 EVALUATES = {"init__loop": {"max_steps": 5, "eval_frequency": 2, "eval_steps": 1}, "init__logging": {"log_steps": 2}}
@@ -63,13 +63,10 @@ def artifacts(tmp_path_factory, data) -> Path:
     """The model_dir of a run that trained and evaluated, and what it printed with --json, beside it."""
     folder = tmp_path_factory.mktemp("artifacts")
     file = gpt_params(folder, data, **EVALUATES, init__schedulers=[SCHEDULE])
-    command = [sys.executable, "-m", "cstool", "run", "-p", str(file), "-m", "train_and_eval"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    (folder / "stdout").write_text(done.stdout)
-    done = subprocess.run(
-        [*command, "--model_dir", str(folder / "again"), "--json"], capture_output=True, text=True, check=True
-    )
-    (folder / "document.json").write_text(done.stdout)
+    typed = ["run", "-p", str(file), "-m", "train_and_eval"]
+    for name, more in (("stdout", []), ("document.json", ["--model_dir", str(folder / "again"), "--json"])):
+        with (folder / name).open("w") as printed, contextlib.redirect_stdout(printed):
+            assert run(*typed, *more) == 0
     return folder
 
 
@@ -163,8 +160,7 @@ def test_the_summary_says_what_was_done_and_what_to_type_next(cstool, tmp_path, 
         "trainer.init.seed=3 --lanes 1"
     )
     out = tmp_path / "out"
-    names = ["model", "trained", "held out", "time", "step", "memory", "files", "continue", "evaluate"]
-    assert list(found) == names
+    assert list(found) == ["model", "trained", "held out", "time", "step", "memory", "files", "continue", "evaluate"]
     assert [without_numbers(row) for name, row in found.items() if name != "time"] == [
         without_numbers(row)
         for row in (
@@ -190,11 +186,6 @@ def test_the_summary_says_what_was_done_and_what_to_type_next(cstool, tmp_path, 
     assert ", after step 6)" in after["held out"]
 
 
-def test_a_run_that_saves_nothing_offers_nothing_to_continue(cstool, tmp_path, data):
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__checkpoint={}))
-    assert not {"continue", "evaluate"} & set(summary_of(outcome.stdout))
-
-
 def test_where_the_latest_checkpoint_is_not_looked_for_it_is_named(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__checkpoint={"steps": 2, "autoload_last_checkpoint": False})
     first = json.loads(cstool("run", "-p", file, "--json", "--num_steps", "2").stdout)
@@ -205,15 +196,6 @@ def test_where_the_latest_checkpoint_is_not_looked_for_it_is_named(cstool, tmp_p
     )
     again = json.loads(cstool(*shlex.split(command.replace("TMP", str(tmp_path)))[1:], "--json").stdout)
     assert (again["first_step"], again["last_step"]) == (2, 4)
-
-
-def test_nothing_to_train_is_summed_up_too(cstool, tmp_path, data):
-    file = gpt_params(tmp_path, data)
-    cstool("run", "-p", file)
-    events = scalars_of(tmp_path / "model_dir" / "events")
-    outcome = cstool("run", "-p", file)
-    assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4, and its last step is 4"
-    assert scalars_of(tmp_path / "model_dir" / "events") == events
 
 
 def test_an_interrupted_run_says_what_it_did_and_how_to_go_on(cstool, tmp_path, data, monkeypatch):
@@ -237,6 +219,7 @@ def test_an_interrupted_run_says_what_it_did_and_how_to_go_on(cstool, tmp_path, 
     assert summary_of(again.stdout)["trained"].startswith("trained   steps 2 to 3: ")
 
 
+@pytest.mark.lab
 def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(tmp_path, data, monkeypatch):
     def slower(owner: Any, name: str, seconds: float) -> None:
         original = getattr(owner, name)
@@ -247,11 +230,11 @@ def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(tmp_path, da
 
         monkeypatch.setattr(owner, name, call)
 
-    slower(run_module_of(), "choose_start", 0.2)
+    slower(sys.modules[run_module.__module__], "choose_start", 0.2)
     slower(InputWorker, "_read", 0.05)
     slower(WeightStream, "_look_at", 0.001)
     slower(Appliance, "evaluate", 0.15)
-    monkeypatch.setattr("cstool.run.checkpoints.save_state", slow_save(0.25))
+    slower(checkpoints, "save_state", 0.25)
     began = time.perf_counter()
     result = run_file(gpt_params(tmp_path, data, **EVALUATES), mode="train_and_eval")
     passed = time.perf_counter() - began
@@ -271,51 +254,29 @@ def test_the_parts_of_the_time_add_up_and_have_what_belongs_to_them(tmp_path, da
     assert training >= result.seconds
 
 
-def run_module_of() -> Any:
-    return sys.modules[run_module.__module__]
-
-
-def slow_save(seconds: float) -> Callable[..., Any]:
-    from cstool.machine.state import save_state
-
-    def save(*arguments: Any) -> Any:
-        time.sleep(seconds)
-        return save_state(*arguments)
-
-    return save
-
-
-def test_events_that_cannot_be_written_do_not_stop_a_run(cstool, tmp_path, data):
-    taken = tmp_path / "taken"
-    taken.write_text("")
-    changes = {"init__loggers": [{"TensorBoardLogger": {"summary_dir": str(taken)}}]}
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, **changes))
-    assert outcome.code == 0
-    warnings = [line.partition("WARNING:   ")[2] for line in outcome.stdout.splitlines() if "WARNING" in line]
-    assert warnings == [
-        "TMP/taken: events cannot be written, got: File exists. The run goes on; TensorBoard will lack what comes "
-        "until they can."
-    ]
-
-
-def test_the_logger_of_events_can_be_turned_off(cstool, tmp_path, data):
-    outcome = cstool("run", "-p", gpt_params(tmp_path, data, init__loggers=[{"TensorBoardLogger": None}]), "--json")
-    assert json.loads(outcome.stdout)["events"] is None
-    assert not (tmp_path / "model_dir" / "events").exists()
+def test_what_is_not_asked_for_is_neither_made_nor_offered(cstool, tmp_path, data):
+    """No events, no checkpoints; and nothing to train once all steps are done."""
+    changes = {"init__checkpoint": {}, "init__loggers": [{"TensorBoardLogger": None}]}
+    outcome = cstool("run", "-p", gpt_params(tmp_path / "none", data, **changes), "--json")
+    assert outcome.document["events"] is None
+    assert not (tmp_path / "none" / "model_dir" / "events").exists()
+    assert not {"continue", "evaluate"} & set(outcome.document["commands"])
+    file = gpt_params(tmp_path, data)
+    cstool("run", "-p", file)
+    events = scalars_of(tmp_path / "model_dir" / "events")
+    outcome = cstool("run", "-p", file)
+    assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4, and its last step is 4"
+    assert scalars_of(tmp_path / "model_dir" / "events") == events
 
 
 def test_after_a_kill_every_step_is_there_once(tmp_path, data):
-    changes = {"init__loop": {"max_steps": 30}, "init__checkpoint": {"steps": 3}}
-    file = gpt_params(tmp_path, data, **changes)
-    command = [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    folder = tmp_path / "model_dir"
-    wait_until(lambda: any(entry.step >= 3 for entry in list_checkpoints(folder)), "no checkpoint of step 3")
-    process.kill()
-    process.wait()
-    before = scalars_of(folder / "events")["loss"]
-    assert [step for step, _ in before] == list(range(1, len(before) + 1))
-    resumed = run_file(file, lanes=1)
-    assert 3 <= resumed.first_step <= len(before)
-    losses = [value for _, value in before[: resumed.first_step]] + [float32(loss) for loss in resumed.losses]
-    assert scalars_of(folder / "events")["loss"] == list(enumerate(losses, start=1))
+    """It had come to step 5, and saved itself after step 3 alone."""
+    file = gpt_params(tmp_path, data, init__loop={"max_steps": 8}, init__checkpoint={"steps": 3})
+    run_file(file, trainer__init__loop__max_steps=5)
+    (tmp_path / "model_dir" / "checkpoint_5.mdl").unlink()
+    before = scalars_of(tmp_path / "model_dir" / "events")["loss"]
+    assert [step for step, _ in before] == [1, 2, 3, 4, 5]
+    resumed = run_file(file)
+    assert resumed.first_step == 3
+    losses = [value for _, value in before[:3]] + [float32(loss) for loss in resumed.losses]
+    assert scalars_of(tmp_path / "model_dir" / "events")["loss"] == list(enumerate(losses, start=1))
