@@ -47,15 +47,13 @@ class StoreContract:
         with refusal(ValueError, "a: rows 0:2 must be given back as they were borrowed, they were not"):
             store.give_back("a", 0, 2, rows, changed=False)
 
-    def test_an_array_is_created_once(self, store: Store) -> None:
+    def test_an_array_is_created_once_with_dimensions_none_negative(self, store: Store) -> None:
         store.create("a", (4,))
         with refusal(ValueError, "a: an array must be created once, it exists already"):
             store.create("a", (4,))
-
-    @pytest.mark.parametrize("shape", [(), (2, -1)])
-    def test_a_shape_has_dimensions_none_negative(self, store: Store, shape: tuple[int, ...]) -> None:
-        with refusal(ValueError, f"a: a shape must have one or more dimensions, none negative, got {shape}"):
-            store.create("a", shape)
+        for shape in ((), (2, -1)):
+            with refusal(ValueError, f"b: a shape must have one or more dimensions, none negative, got {shape}"):
+                store.create("b", shape)
 
     def test_what_is_read_is_a_copy(self, store: Store) -> None:
         store.create("a", (2,))
@@ -64,45 +62,18 @@ class StoreContract:
         out[:] = 7
         assert store.borrow("a", 0, 2).tolist() == [0, 0]
 
-    def test_what_was_written_is_borrowed(self, store: Store) -> None:
-        store.create("a", (4,))
-        store.give_back("a", 1, 3, store.borrow("a", 1, 3), changed=False)
-        store.write("a", 2, np.array([5, 6], np.float32))
-        assert (store.borrow("a", 1, 3).tolist(), store.borrow("a", 2, 4).tolist()) == ([0, 5], [5, 6])
-
     @pytest.mark.parametrize("ask", ["read", "write"])
-    @pytest.mark.parametrize(
-        ("rows", "got"),
-        [
+    def test_copied_rows_are_like_the_array_and_lie_in_it(self, store: Store, ask: str) -> None:
+        store.create("a", (4, 2))
+        for rows, got in (
             (np.zeros((2, 3), np.float32), "(2, 3) float32"),
             (np.zeros((2, 2), np.int32), "(2, 2) int32"),
             (np.zeros((2, 2), np.float32).T[:, ::-1], "(2, 2) float32"),
-        ],
-    )
-    def test_copied_rows_are_like_the_array(self, store: Store, ask: str, rows: NDArray[Any], got: str) -> None:
-        store.create("a", (4, 2))
-        with refusal(ValueError, f"a: must be rows of (4, 2) float32, C-contiguous, got {got}"):
-            getattr(store, ask)("a", 0, rows)
-
-    @pytest.mark.parametrize("ask", ["read", "write"])
-    def test_copied_rows_lie_in_the_array(self, store: Store, ask: str) -> None:
-        store.create("a", (4, 2))
+        ):
+            with refusal(ValueError, f"a: must be rows of (4, 2) float32, C-contiguous, got {got}"):
+                getattr(store, ask)("a", 0, rows)
         with refusal(ValueError, "a: rows must satisfy 0 <= start <= stop <= 4, got 3:5"):
             getattr(store, ask)("a", 3, np.zeros((2, 2), np.float32))
-
-    def test_rows_of_several_arrays_change_together(self, store: Store) -> None:
-        for name, value in (("weight", 1), ("state", 2), ("gradient", 3)):
-            store.create(name, (4,), scratch=name == "gradient")
-            store.write(name, 0, np.full(4, value, np.float32))
-
-        def change(arrays: list[NDArray[Any]], first: int, last: int) -> None:
-            weight, state, gradient = arrays
-            state += gradient
-            weight += state * np.arange(first, last)
-
-        store.rewrite(["weight", "state"], 1, 3, change, ["gradient"])
-        found = [store.borrow(name, 0, 4).tolist() for name in ("weight", "state", "gradient")]
-        assert found == [[1, 6, 11, 1], [2, 5, 5, 2], [3, 3, 3, 3]]
 
     def test_rows_change_in_pieces_that_cover_them_in_order(self, store: Store) -> None:
         """Wide rows: a store that changes them in tiles needs several."""
@@ -118,17 +89,6 @@ class StoreContract:
         out = np.empty((9, 2**18), np.float32)
         store.read("a", 0, out)
         assert out.max(axis=1).tolist() == [0, 0, 2, 3, 4, 5, 6, 7, 0]
-
-    def test_what_was_changed_in_place_is_borrowed(self, store: Store) -> None:
-        store.create("a", (4,))
-        for start, stop in [(0, 4), (1, 3)]:
-            store.give_back("a", start, stop, store.borrow("a", start, stop), changed=False)
-
-        def change(arrays: list[NDArray[Any]], first: int, last: int) -> None:
-            arrays[0] += 1
-
-        store.rewrite(["a"], 0, 4, change)
-        assert (store.borrow("a", 0, 4).tolist(), store.borrow("a", 1, 3).tolist()) == ([1, 1, 1, 1], [1, 1])
 
     def test_a_change_that_fails_says_why(self, store: Store) -> None:
         store.create("a", (4,))
@@ -151,30 +111,26 @@ class StoreContract:
             assert rows.reshape(-1).tolist() == list(range(2 * start, 2 * stop))
             store.give_back("a", start, stop, rows, changed=False)
 
-    @pytest.mark.parametrize("ask", ["shape", "dtype", "borrow", "give_back", "read", "write", "rewrite"])
-    def test_an_unknown_name_is_refused(self, store: Store, ask: str) -> None:
-        with refusal(KeyError, "a: there is no such array in the store"):
-            match ask:
-                case "borrow":
-                    store.borrow("a", 0, 1)
-                case "give_back":
-                    store.give_back("a", 0, 1, np.zeros(1, np.float32), changed=True)
-                case "read" | "write":
-                    getattr(store, ask)("a", 0, np.zeros(1, np.float32))
-                case "rewrite":
-                    store.rewrite(["a"], 0, 1, lambda arrays, first, last: None)
-                case _:
-                    getattr(store, ask)("a")
+    def test_an_unknown_name_is_refused(self, store: Store) -> None:
+        rows = np.zeros(1, np.float32)
+        for ask in (
+            lambda: store.shape("a"),
+            lambda: store.dtype("a"),
+            lambda: store.borrow("a", 0, 1),
+            lambda: store.give_back("a", 0, 1, rows, changed=True),
+            lambda: store.read("a", 0, rows),
+            lambda: store.write("a", 0, rows),
+            lambda: store.rewrite(["a"], 0, 1, lambda arrays, first, last: None),
+        ):
+            with refusal(KeyError, "a: there is no such array in the store"):
+                ask()
 
-    @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 5), (3, 2)])
-    def test_rows_lie_in_the_array(self, store: Store, start: int, stop: int) -> None:
-        store.create("a", (4, 2))
-        with refusal(ValueError, f"a: rows must satisfy 0 <= start <= stop <= 4, got {start}:{stop}"):
-            store.borrow("a", start, stop)
-
-    def test_rows_that_change_lie_in_all_arrays(self, store: Store) -> None:
+    def test_rows_lie_in_the_array_and_those_that_change_in_all_arrays(self, store: Store) -> None:
         store.create("a", (4, 2))
         store.create("b", (3, 2))
+        for start, stop in ((-1, 2), (0, 5), (3, 2)):
+            with refusal(ValueError, f"a: rows must satisfy 0 <= start <= stop <= 4, got {start}:{stop}"):
+                store.borrow("a", start, stop)
         with refusal(ValueError, "b: rows must satisfy 0 <= start <= stop <= 3, got 1:4"):
             store.rewrite(["a"], 1, 4, lambda arrays, first, last: None, ["b"])
 
@@ -187,12 +143,9 @@ class StoreContract:
         with refusal(ValueError, message):
             store.give_back("a", start, start + 2, given, changed=True)
 
-    def test_closing_twice_is_fine(self, store: Store) -> None:
-        store.close()
-        store.close()
-
-    def test_a_closed_store_is_refused(self, store: Store) -> None:
+    def test_a_closed_store_is_refused_and_may_be_closed_again(self, store: Store) -> None:
         store.create("a", (4,))
+        store.close()
         store.close()
         with refusal(ValueError, "the store must be open, it was closed"):
             store.borrow("a", 0, 1)

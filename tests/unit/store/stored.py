@@ -1,10 +1,7 @@
 """Small stores for the tests of what is durable."""
 
 import json
-import os
-import subprocess
-import sys
-import textwrap
+import multiprocessing
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +10,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-import cstool
 from cstool.store import CommittedStore, FileStore, Store
 from cstool.store.file_layout import record_path
 
@@ -75,13 +71,9 @@ def without_digest(path: Path) -> Path:
     return path
 
 
-def run_script(script: str, folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process and a folder of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(cstool.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def forked(work: Callable[[], object]) -> int | None:
+    """Do something in a process of its own, and return its exit code, or below 0 the signal that ended it."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    return process.exitcode

@@ -3,8 +3,8 @@
 import errno
 import mmap
 import os
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +73,8 @@ def test_ranges_side_by_side_are_written_at_the_same_time(tmp_path, mode):
             file.read(edges[number], part)
             assert (part == 4 * turn + number).all()
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(4)))
     for number in range(4):
         expected[edges[number] : edges[number + 1]] = 4 * 19 + number
     assert file.path.read_bytes() == expected.tobytes()

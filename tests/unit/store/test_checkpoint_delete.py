@@ -53,17 +53,11 @@ def test_checkpoints_are_deleted_and_the_index_follows(write_run, tmp_path):
     assert "checkpoint_1" not in (tmp_path / "checkpoints_index.yaml").read_text()
 
 
-def test_where_there_is_no_index_none_is_made(write_checkpoint, tmp_path):
-    delete_checkpoints([write_checkpoint()])
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("spoil", [damage, lambda path: os.truncate(path, 1000)])
-def test_a_damaged_checkpoint_is_deleted(write_checkpoint, tmp_path, spoil):
-    path = write_checkpoint()
-    spoil(path)
+@pytest.mark.parametrize("spoil", [damage, lambda path: os.truncate(path, 1000), lambda path: None])
+def test_a_checkpoint_is_deleted_also_if_it_is_damaged_and_no_index_is_made(write_checkpoint, tmp_path, spoil):
+    spoil(path := write_checkpoint())
     delete_checkpoints([path])
-    assert left(tmp_path) == []
+    assert os.listdir(tmp_path) == []
 
 
 def _text(path: Path) -> None:

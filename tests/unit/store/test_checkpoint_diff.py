@@ -1,9 +1,11 @@
 """Two checkpoints are compared by what they mean."""
 
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,6 +22,8 @@ from cstool.store import (
     diff_checkpoints,
     open_checkpoint,
 )
+from cstool.store.checkpoint_diff import TensorDifference
+from cstool.store.checkpoint_format import DTYPES
 from tests.examples import examples
 
 Array = np.ndarray[Any, Any]
@@ -38,23 +42,25 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(
-        self,
-        side: str,
-        tensors: dict[str, Any],
-        links: dict[str, str] | None = None,
-        values: dict[str, object] | None = None,
-    ) -> Path:
+    def write(self, side: str, tensors: dict[str, Any], **more: dict[str, Any]) -> Path:
+        """Write `left` or `right`: tensors, `links` and `values`."""
         path = self.folder / f"{side}.mdl"
+        path.unlink(missing_ok=True)
         with CheckpointWriter(path) as writer:
             for key, numbers in tensors.items():
                 array = np.asarray(numbers)
                 writer.add_tensor(key, array.shape, array.dtype.name, [array] if array.size else [])
-            for key, target in (links or {}).items():
+            for key, target in more.get("links", {}).items():
                 writer.link(key, target)
-            for key, value in (values or {}).items():
+            for key, value in more.get("values", {}).items():
                 writer.add_value(key, value)
         return path
+
+    def of(self, left: dict[str, Any], right: dict[str, Any], **more: dict[str, Any]) -> CheckpointDiff:
+        """Write both, with the same `links` and `values`, and compare them."""
+        self.write("left", left, **more)
+        self.write("right", right, **more)
+        return self.diff()
 
     def diff(self, tolerance: Tolerance | None = None, told: list[Any] | None = None, **flags: bool) -> CheckpointDiff:
         """Compare what was written as `left` and `right`."""
@@ -89,9 +95,8 @@ def described(dense: Array, **more: object) -> dict[str, object]:
 
 
 def test_equal_checkpoints_match(two):
-    for side in ("left", "right"):
-        two.write(side, {"model.w": WEIGHT, "n": 3}, {"model.tied": "model.w"}, {"global_step": 5})
-    found = two.diff()
+    tensors = {"model.w": WEIGHT, "n": 3}
+    found = two.of(tensors, tensors, links={"model.tied": "model.w"}, values={"global_step": 5})
     assert found == CheckpointDiff(
         left=two.folder / "left.mdl",
         right=two.folder / "right.mdl",
@@ -105,28 +110,22 @@ def test_equal_checkpoints_match(two):
     assert found.match
 
 
-def test_numbers_that_differ_are_measured(two):
+def test_numbers_that_differ_are_measured_and_close_is_no_difference_where_a_tolerance_is_given(two):
     other = WEIGHT.copy()
     other[1, 1] += 2
     other[3, 2] -= 4
-    two.write("left", {"a": WEIGHT, "b": WEIGHT})
-    two.write("right", {"b": other, "a": WEIGHT})
-    found = two.diff()
+    found = two.of({"a": WEIGHT, "b": WEIGHT}, {"b": other, "a": WEIGHT})
     assert [tensor.key for tensor in found.tensors if tensor.difference] == ["b"]
     tensor = found.tensors[1]
     assert (tensor.difference, tensor.note, tensor.differing) == ("numbers", None, 2)
     assert (tensor.mean_square, tensor.greatest) == (20 / 12, 4)
     assert not found.match
-
-
-def test_close_is_no_difference_where_a_tolerance_is_given(two):
-    two.write("left", {"a": WEIGHT})
-    two.write("right", {"a": WEIGHT * np.float32(1.000005)})
+    two.of({"a": WEIGHT}, {"a": WEIGHT * np.float32(1.000005)})
     assert [two.diff(tolerance).match for tolerance in (None, Tolerance(), Tolerance(1e-7))] == [False, True, False]
 
 
 def test_what_one_side_lacks_is_named(two):
-    two.write("left", {"a": WEIGHT, "b": WEIGHT}, {"tied": "a"})
+    two.write("left", {"a": WEIGHT, "b": WEIGHT}, links={"tied": "a"})
     two.write("right", {"c": WEIGHT, "b": WEIGHT})
     assert [tensor for tensor in two.diff().tensors if tensor.difference] == [
         TensorComparison("a", form((4, 3)), None, "missing"),
@@ -137,34 +136,27 @@ def test_what_one_side_lacks_is_named(two):
 
 @pytest.mark.parametrize(
     ("right", "difference", "measured"),
-    [
-        (WEIGHT.T.copy(), "shape", None),
-        (WEIGHT.astype(np.float64), "dtype", 0),
-        (WEIGHT, None, 0),
-    ],
+    [(WEIGHT.T.copy(), "shape", None), (WEIGHT.astype(np.float64), "dtype", 0), (WEIGHT, None, 0)],
 )
-@pytest.mark.parametrize("tolerance", [None, Tolerance()])
-def test_dtypes_that_differ_are_a_difference_and_measured_shapes_are_not(two, right, difference, measured, tolerance):
-    two.write("left", {"a": WEIGHT, "nothing": np.zeros((0, 3), np.float32)})
-    two.write("right", {"a": right, "nothing": np.zeros((0, 3), np.float32)})
-    tensor, nothing = two.diff(tolerance).tensors
-    assert (tensor.difference, tensor.differing, tensor.greatest) == (difference, measured, measured)
-    assert nothing.difference is None
+def test_dtypes_that_differ_are_a_difference_and_measured_shapes_are_not(two, right, difference, measured):
+    nothing = {"nothing": np.zeros((0, 3), np.float32)}
+    two.of({"a": WEIGHT, **nothing}, {"a": right, **nothing})
+    for tolerance in (None, Tolerance()):
+        tensor, nothing = two.diff(tolerance).tensors
+        assert (tensor.difference, tensor.differing, tensor.greatest) == (difference, measured, measured)
+        assert nothing.difference is None
 
 
-def test_tied_and_stored_twice_is_the_same_and_told(two):
-    two.write("left", {"a": WEIGHT}, {"b": "a"})
+def test_tied_and_stored_twice_is_the_same_and_told_but_tied_to_different_numbers_differs(two):
+    two.write("left", {"a": WEIGHT}, links={"b": "a"})
     two.write("right", {"a": WEIGHT, "b": WEIGHT})
     found = two.diff()
     assert found.match
     assert [(tensor.key, tensor.note) for tensor in found.tensors] == [("a", None), ("b", "tied otherwise")]
-
-
-def test_tied_to_different_numbers_differs(two):
     for side, target in (("left", "a"), ("right", "b")):
-        two.write(side, {"a": WEIGHT, "b": -WEIGHT}, {"c": target})
-    found = two.diff()
-    assert [(tensor.key, tensor.difference) for tensor in found.tensors] == [("a", None), ("b", None), ("c", "numbers")]
+        two.write(side, {"a": WEIGHT, "b": -WEIGHT}, links={"c": target})
+    found = {tensor.key: tensor.difference for tensor in two.diff().tensors}
+    assert found == {"a": None, "b": None, "c": "numbers"}
 
 
 MASKS = st.lists(st.booleans(), min_size=24, max_size=24).map(lambda mask: np.array(mask).reshape(4, 6))
@@ -181,18 +173,15 @@ def test_sparse_tensors_differ_as_their_dense_twins_do(left, right, sides):
         for side, kind, mask, numbers in zip(("left", "right"), sides.split(), (left, right), NUMBERS, strict=True):
             whole = numbers * mask
             twins.write(side, dense_twin(whole))
-            if kind == "sparse":
-                as_asked.write(side, sparse(whole), values=described(whole))
-            else:
-                as_asked.write(side, dense_twin(whole))
+            is_sparse = kind == "sparse"
+            tensors = sparse(whole) if is_sparse else dense_twin(whole)
+            as_asked.write(side, tensors, values=described(whole) if is_sparse else {})
         found, wanted = as_asked.diff(), twins.diff()
     assert found.match == wanted.match
     assert found.values == ()
     for one, other in zip(found.tensors, wanted.tensors, strict=True):
-        assert (one.key, one.difference, one.differing, one.greatest) == (
-            *(other.key, other.difference, other.differing),
-            other.greatest,
-        )
+        exact = [(each.key, each.difference, each.differing, each.greatest) for each in (one, other)]
+        assert exact[0] == exact[1]
         assert one.mean_square == pytest.approx(other.mean_square, rel=1e-12)
 
 
@@ -214,17 +203,11 @@ def test_how_numbers_are_stored_is_told_but_is_no_difference(two, left, right, n
     assert found.tensors[0].left == form((4, 3), 11 if len(left) == 3 else None)
 
 
-def test_the_mean_is_over_the_zeros_too(two):
+def test_the_mean_is_over_the_zeros_too_and_different_shapes_are_not_measured(two):
     few = np.zeros((4, 3), np.float32)
     few[1, 1] = 2
-    two.write("left", sparse(few), values=described(few))
-    two.write("right", sparse(2 * few), values=described(few))
-    assert two.diff().tensors[0].mean_square == 4 / 12
-
-
-def test_sparse_tensors_of_different_shapes_are_not_measured(two):
-    two.write("left", sparse(WEIGHT), values=described(WEIGHT))
-    two.write("right", sparse(WEIGHT.T), values=described(WEIGHT.T))
+    assert two.of(sparse(few), sparse(2 * few), values=described(few)).tensors[0].mean_square == 4 / 12
+    two.write("right", sparse(few.T), values=described(few.T))
     assert [tensor.difference for tensor in two.diff().tensors] == ["shape", "shape"]
 
 
@@ -314,8 +297,8 @@ def test_other_paths_of_the_params_are_told_and_are_no_difference(two):
         fit = {"train_dataloader": loader, **({"ckpt_path": "a.mdl"} if folder == "y" else {})}
         return {"__metadata__": [{"params": {"trainer": {"init": init, "fit": fit}}}], "model_dir": folder}
 
-    two.write("left", {"model.w": WEIGHT}, {}, params("x"))
-    two.write("right", {"model.w": WEIGHT}, {}, {**params("y"), "model_dir": "x"})
+    two.write("left", {"model.w": WEIGHT}, values=params("x"))
+    two.write("right", {"model.w": WEIGHT}, values={**params("y"), "model_dir": "x"})
     found = two.diff()
     assert found.match
     assert [(path.key.partition(".trainer.")[2], path.left, path.right) for path in found.paths] == [
@@ -327,8 +310,106 @@ def test_other_paths_of_the_params_are_told_and_are_no_difference(two):
     strict = two.diff(with_paths=True)
     assert (strict.match, strict.values, strict.paths) == (False, found.paths, ())
     # What is called like a path elsewhere is none, and a seed counts.
-    (two.folder / "right.mdl").unlink()
-    two.write("right", {"model.w": WEIGHT}, {}, params("y", seed=2))
+    two.write("right", {"model.w": WEIGHT}, values=params("y", seed=2))
     assert [value.key.rpartition(".")[2] for value in two.diff().values] == ["seed", "model_dir"]
     alone = two.diff(tensors_only=True)
     assert (alone.match, alone.value_count, alone.paths) == (True, 0, ())
+
+
+# How far apart tensors are, against what NumPy says of them whole.
+
+
+def difference(left: Array, right: Array, tolerance: Tolerance | None = None, piece: int = 3) -> TensorDifference:
+    """Compare two arrays, some elements at a time."""
+    found = TensorDifference(left.size, tolerance)
+    for start in range(0, left.size, piece):
+        found.add(left[start : start + piece], right[start : start + piece])
+    return found
+
+
+def of(numbers: Any, dtype: str = "float32") -> Array:
+    return np.array(numbers, dtype)
+
+
+PAIRS = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: st.integers(0, 12).flatmap(lambda size: st.tuples(hnp.arrays(dtype, size), hnp.arrays(dtype, size)))
+)
+# Numbers whose squares neither overflow nor vanish, so that the twin below is exact enough.
+TAME = st.floats(-1e3, 1e3, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
+TAME_PAIRS = st.integers(1, 12).flatmap(
+    lambda size: st.tuples(hnp.arrays("float32", size, elements=TAME), hnp.arrays("float32", size, elements=TAME))
+)
+
+
+@given(PAIRS)
+def test_what_is_equal_has_no_difference(pair):
+    left, right = pair
+    same = [a == b or a.tobytes() == b.tobytes() for a, b in zip(left, right, strict=True)]
+    assert difference(left, right).differing == same.count(False)
+    itself = difference(left, left.copy())
+    assert (itself.differing, itself.mean_square, itself.greatest) == (0, 0, 0)
+
+
+@given(TAME_PAIRS)
+def test_mean_square_and_greatest_are_those_of_numpy(pair):
+    left, right = (side.astype(np.float64) for side in pair)
+    found = difference(*pair)
+    assert found.mean_square == pytest.approx(np.mean((left - right) ** 2), rel=1e-12)
+    assert found.greatest == np.abs(left - right).max()
+
+
+@given(
+    hnp.arrays("float32", 8, elements=st.floats(-10, 10, width=32)),
+    hnp.arrays("float64", 8, elements=st.floats(-1e-4, 1e-4)),
+    st.floats(0, 1e-4),
+    st.floats(0, 1e-4),
+)
+def test_close_is_what_numpy_calls_close(left, change, rtol, atol):
+    right = (left * (1 + change)).astype(np.float32)
+    close = np.isclose(left.astype(np.float64), right.astype(np.float64), rtol=rtol, atol=atol)
+    assert difference(left, right, Tolerance(rtol, atol)).beyond == np.count_nonzero(~close)
+
+
+def test_the_tolerance_is_relative_to_the_right():
+    assert difference(of([100.0]), of([110.0]), Tolerance(0.095, 0)).beyond == 0
+    assert difference(of([110.0]), of([100.0]), Tolerance(0.095, 0)).beyond == 1
+
+
+NAN, OTHER_NAN = (np.array([bits], np.uint32).view(np.float32) for bits in (0x7FC00000, 0x7FC00001))
+
+
+@pytest.mark.parametrize("tolerance", [None, Tolerance()])
+def test_nan_is_equal_to_nan_if_the_bits_are_and_infinity_is_close_to_itself_alone(tolerance):
+    assert difference(NAN, NAN, tolerance).beyond == 0
+    found = difference(NAN, OTHER_NAN, tolerance)
+    assert (found.beyond, math.isnan(found.greatest), math.isnan(found.mean_square)) == (1, True, True)
+    assert math.isnan(difference(of([np.nan, 0, 0, 0]), of([0, 0, 0, 1]), tolerance, piece=1).greatest)
+    found = difference(of([np.inf, np.inf, 1, np.inf]), of([np.inf, -np.inf, np.inf, 1]), tolerance)
+    assert (found.beyond, found.greatest) == (3, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "differing", "greatest"),
+    [
+        (of([1, 2, 3, 4]), of([1, 2, 4, 5]), 2, 1),
+        (of([0.0]), of([-0.0]), 0, 0),
+        (of([2**62 + 1, -(2**63)], "int64"), of([2**62, 2**63 - 1], "int64"), 2, float(2**64 - 1)),
+        (of([2**62 + 1], "int64"), of([2**62], "int64"), 1, 1),
+        (of([True, False], "bool"), of([False, False], "bool"), 1, 1),
+        (of([1, 2], "float16"), of([1, 2.5], "float64"), 1, 0.5),
+        (of([]), of([]), 0, 0),
+    ],
+    ids=["plain", "zeros", "too large for float64", "nearly too large", "truth values", "other dtypes", "nothing"],
+)
+def test_numbers_are_told_apart_exactly_and_all_are_beyond_no_tolerance(left, right, differing, greatest):
+    found = difference(left, right)
+    assert (found.differing, found.beyond, found.greatest) == (differing, differing, greatest)
+    if differing < 2:
+        assert found.mean_square == differing * greatest**2 / max(1, left.size)
+
+
+def test_pieces_that_were_never_shown_count_in_the_mean_and_squares_may_overflow():
+    found = TensorDifference(100, None)
+    found.add(of([3.0]), of([1.0]))
+    assert found.mean_square == 0.04
+    assert difference(of([1e200], "float64"), of([-1e200], "float64")).mean_square == math.inf

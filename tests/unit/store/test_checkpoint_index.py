@@ -1,7 +1,7 @@
 """The index of checkpoints follows the files, whoever updates it."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,18 +31,29 @@ def test_the_index_is_yaml_that_people_read(tmp_path):
 
 
 def test_entries_whose_file_is_gone_are_not_read_and_dropped(tmp_path):
-    _register(tmp_path, 5)
+    forget_deleted(tmp_path)
+    assert os.listdir(tmp_path) == [], "where there is no index none is made to forget"
+    for step in (5, 6):
+        _register(tmp_path, step)
     (tmp_path / "checkpoint_5.mdl").unlink()
-    assert read_index(tmp_path) == []
+    assert read_index(tmp_path) == [IndexEntry(6, "checkpoint_6.mdl")]
+    forget_deleted(tmp_path)
+    assert (tmp_path / INDEX_NAME).read_text() == "checkpoints:\n- step: 6\n  file: checkpoint_6.mdl\n"
+    (tmp_path / "checkpoint_6.mdl").unlink()
     _register(tmp_path, 10)
-    assert "checkpoint_5" not in (tmp_path / "checkpoints_index.yaml").read_text()
+    assert "checkpoint_6" not in (tmp_path / INDEX_NAME).read_text()
 
 
-def test_a_checkpoint_elsewhere_is_entered_by_its_way_there(tmp_path):
+def test_a_checkpoint_elsewhere_is_entered_by_its_way_there_and_as_one_of_a_run(tmp_path):
     (tmp_path / "model_dir").mkdir()
     (tmp_path / "checkpoint_1.mdl").touch()
     entries = register_checkpoint(tmp_path / "model_dir", 1, tmp_path / "checkpoint_1.mdl")
     assert entries == [IndexEntry(1, "../checkpoint_1.mdl")]
+    for step, run in ((1, None), (2, "abc"), (3, "abc")):
+        (tmp_path / f"{step}.mdl").touch()
+        register_checkpoint(tmp_path, step, tmp_path / f"{step}.mdl", run)
+    assert [(entry.step, entry.run) for entry in read_index(tmp_path)] == [(1, None), (2, "abc"), (3, "abc")]
+    assert "run" not in (tmp_path / INDEX_NAME).read_text().partition("- step: 2")[0]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: None], ids=["pipe", "nothing"])
@@ -77,11 +88,8 @@ def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path):
         for step in range(first, 40, 4):
             _register(tmp_path, step)
 
-    threads = [threading.Thread(target=register_some, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(register_some, range(4)))
     assert sorted(entry.step for entry in read_index(tmp_path)) == list(range(40))
 
 
@@ -94,27 +102,6 @@ def test_an_index_that_cannot_be_written_is_named(tmp_path):
         _register(tmp_path, 5)
     with refusal(CheckpointError, message, "its entries of deleted checkpoints do no harm"):
         forget_deleted(tmp_path)
-
-
-def test_a_deleted_checkpoint_is_forgotten(tmp_path):
-    _register(tmp_path, 5)
-    _register(tmp_path, 10)
-    (tmp_path / "checkpoint_5.mdl").unlink()
-    forget_deleted(tmp_path)
-    assert (tmp_path / "checkpoints_index.yaml").read_text() == "checkpoints:\n- step: 10\n  file: checkpoint_10.mdl\n"
-
-
-def test_where_there_is_no_index_none_is_made_to_forget(tmp_path):
-    forget_deleted(tmp_path)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_checkpoint_can_be_entered_as_one_of_a_run(tmp_path):
-    for step, run in ((1, None), (2, "abc"), (3, "abc")):
-        (tmp_path / f"{step}.mdl").touch()
-        register_checkpoint(tmp_path, step, tmp_path / f"{step}.mdl", run)
-    assert [(entry.step, entry.run) for entry in read_index(tmp_path)] == [(1, None), (2, "abc"), (3, "abc")]
-    assert "run" not in (tmp_path / INDEX_NAME).read_text().partition("- step: 2")[0]
 
 
 def test_an_index_that_is_far_too_long_counts_as_empty(tmp_path):

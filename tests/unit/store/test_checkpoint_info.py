@@ -50,29 +50,27 @@ def test_a_checkpoint_is_described(write_checkpoint):
     )
 
 
-def test_seed_and_batches_streamed_are_those_of_the_run(tmp_path):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_value("random", {"seed": 5, "generator": "philox4x32-10"})
-        writer.add_value("dataloader", {"batches_streamed": 30, "batch_size": 8})
-    info = described(tmp_path / "a.mdl")
-    assert (info.seed, info.batches_streamed) == (5, 30)
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "found"),
     [
-        *(("__metadata__", said) for said in (None, [], [{"version": "1"}], {"model_name": "a"}, [{"model_name": 5}])),
-        *(("global_step", step) for step in ("3", 3.0, None, True)),
+        ("random", {"seed": 5, "generator": "philox4x32-10"}, {"seed": 5}),
+        ("dataloader", {"batches_streamed": 30, "batch_size": 8}, {"batches_streamed": 30}),
+        *(
+            ("__metadata__", said, {})
+            for said in (None, [], [{"version": "1"}], {"model_name": "a"}, [{"model_name": 5}])
+        ),
+        *(("global_step", step, {}) for step in ("3", 3.0, None, True)),
     ],
 )
-def test_what_a_checkpoint_does_not_say_is_none(tmp_path, key, value):
+def test_what_a_checkpoint_says_of_its_run_is_told_and_what_it_does_not_say_is_none(tmp_path, key, value, found):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value(key, value)
     info = described(tmp_path / "a.mdl")
-    assert (info.step, info.model_name) == (None, None)
+    none = {"step": None, "model_name": None, "seed": None, "batches_streamed": None}
+    assert {name: getattr(info, name) for name in none} == {**none, **found}
 
 
-def test_norms_are_those_of_numpy_in_float64(tmp_path, monkeypatch):
+def test_norms_are_those_of_numpy_in_float64_and_tell_how_far_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr("cstool.store.saved_state.PIECE", 7)
     rng = np.random.default_rng(0)
     arrays = {
@@ -82,29 +80,19 @@ def test_norms_are_those_of_numpy_in_float64(tmp_path, monkeypatch):
         "scalar": np.array(-3, np.int8),
         "nothing": np.zeros((0, 4), np.float32),
     }
+    odd = {"nan": np.array([1, np.nan]), "inf": np.array([1, np.inf]), "1e200": np.array([1, 1e200])}
+    told: list[tuple[int, int]] = []
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        for name, array in arrays.items():
+        for name, array in {**arrays, **odd}.items():
             writer.add_tensor(name, array.shape, array.dtype.name, [array])
     with open_checkpoint(tmp_path / "a.mdl") as state:
-        norms = tensor_norms(state, arrays)
+        norms = tensor_norms(state, arrays, lambda *at: told.append(at))
+        assert [str(norm) for norm in tensor_norms(state, odd).values()] == ["nan", "inf", "inf"]
+    total = sum(array.nbytes for array in arrays.values())
+    assert (told[0], told[-1]) == ((14, total), (total, total))
     assert norms == pytest.approx(
         {name: float(np.linalg.norm(array.astype(np.float64).reshape(-1))) for name, array in arrays.items()}, rel=1e-14
     )
-
-
-@pytest.mark.parametrize(("number", "norm"), [(np.nan, "nan"), (np.inf, "inf"), (1e200, "inf")])
-def test_a_norm_may_be_no_number(tmp_path, number, norm):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_tensor("t", (2,), "float64", [np.array([1, number])])
-    with open_checkpoint(tmp_path / "a.mdl") as state:
-        assert str(tensor_norms(state, ["t"])["t"]) == norm
-
-
-def test_norms_tell_how_far_they_are(write_checkpoint):
-    told: list[tuple[int, int]] = []
-    with open_checkpoint(write_checkpoint()) as state:
-        tensor_norms(state, ["model.weight", "optimizer.count"], lambda *state: told.append(state))
-    assert told == [(48, 56), (56, 56)]
 
 
 def test_the_norm_of_a_damaged_tensor_is_refused(write_checkpoint):

@@ -19,7 +19,7 @@ from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.checkpoint_format import DTYPES
 from tests.contract.refusal import refusal
 from tests.examples import examples
-from tests.unit.store.stored import run_script
+from tests.unit.store.stored import forked
 
 WriteCheckpoint = Callable[..., Path]
 EARLIER = "take an earlier checkpoint"
@@ -75,21 +75,16 @@ def test_values_come_back(values):
             assert (reader.values(), reader.keys()) == (values, list(values))
 
 
-def test_strided_chunks_are_written_in_their_own_order(tmp_path):
+def test_values_and_keys_beyond_the_limit_of_attributes_come_back(tmp_path):
+    values = {f"a.rather.long.key.{number:05}": number for number in range(1500)} | {"long": ["x" * 70_000, None]}
     transposed = np.arange(12, dtype=np.float32).reshape(4, 3).T
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_tensor("t", (3, 4), "float32", [transposed])
-    with CheckpointReader(tmp_path / "a.mdl") as reader:
-        assert reader.read("t").tolist() == transposed.tolist()
-
-
-def test_values_and_keys_beyond_the_limit_of_attributes_come_back(tmp_path):
-    values = {f"a.rather.long.key.{number:05}": number for number in range(1500)} | {"long": ["x" * 70_000, None]}
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
         for key, value in values.items():
             writer.add_value(key, value)
     with CheckpointReader(tmp_path / "a.mdl") as reader:
-        assert (reader.values(), reader.keys()) == (values, list(values))
+        assert (reader.values(), reader.keys()) == (values, ["t", *values])
+        assert reader.read("t").tolist() == transposed.tolist(), "strided chunks are written in their own order"
 
 
 @pytest.fixture
@@ -128,22 +123,23 @@ def test_a_range_of_rows_is_read_also_into_an_array_of_the_caller(reader, weight
     assert out.tolist() == weight[rows].tolist()
 
 
-@pytest.mark.parametrize(
-    ("out", "got"),
-    [
-        (np.zeros((4, 2), np.float32), "(4, 2) float32, contiguous: True"),
-        (np.zeros((4, 3), np.float64), "(4, 3) float64, contiguous: True"),
-        (np.zeros((3, 4), np.float32).T, "(4, 3) float32, contiguous: False"),
-    ],
-)
-def test_an_array_that_does_not_fit_is_refused(reader, out, got):
-    with refusal(ValueError, f"model.weight: out must be C-contiguous (4, 3) float32, got {got}"):
-        reader.read("model.weight", out)
+ROWS = np.empty((1, 3), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("read", "message"),
     [
+        *(
+            (
+                lambda reader, out=out: reader.read("model.weight", out),
+                f"model.weight: out must be C-contiguous (4, 3) float32, got {got}",
+            )
+            for out, got in (
+                (np.zeros((4, 2), np.float32), "(4, 2) float32, contiguous: True"),
+                (np.zeros((4, 3), np.float64), "(4, 3) float64, contiguous: True"),
+                (np.zeros((3, 4), np.float32).T, "(4, 3) float32, contiguous: False"),
+            )
+        ),
         (
             lambda reader: reader.read("model.weight", stop=5),
             "model.weight: rows must satisfy 0 <= start <= stop <= 4, got 0:5",
@@ -153,14 +149,14 @@ def test_an_array_that_does_not_fit_is_refused(reader, out, got):
             "optimizer.count: a scalar has no rows to choose from",
         ),
         (
-            lambda reader: reader.in_order("model.weight")(np.empty((1, 3), np.float32), 1, 2),
+            lambda reader: reader.in_order("model.weight")(ROWS, 1, 2),
             "model.weight: rows must be read in order, the next is 0, got 1",
         ),
     ],
 )
-def test_rows_that_cannot_be_had_are_refused(reader, call, message):
+def test_rows_that_cannot_be_had_are_refused(reader, read, message):
     with refusal(ValueError, message):
-        call(reader)
+        read(reader)
 
 
 def test_what_is_missing_is_named_with_the_nearest(reader):
@@ -169,9 +165,6 @@ def test_what_is_missing_is_named_with_the_nearest(reader):
         reader.read("model.weigth")
     with refusal(CheckpointError, f"{reader.path}: the checkpoint has no value xyz"):
         reader.value("xyz")
-
-
-def test_a_closed_reader_is_closed_again_without_harm(reader):
     reader.close()
     reader.close()
 
@@ -204,62 +197,48 @@ def test_what_is_no_checkpoint_is_refused(tmp_path, make, rule, hint):
         CheckpointReader(tmp_path / "a.mdl")
 
 
-def test_a_truncated_file_is_refused(write_checkpoint):
-    path = write_checkpoint()
-    os.truncate(path, 1000)
-    with refusal(CheckpointError, f"{path}: the checkpoint is damaged or cut short (1000 bytes)", EARLIER):
-        CheckpointReader(path)
-
-
-def test_a_file_cut_short_while_it_is_open_is_noticed(write_checkpoint):
+def test_a_file_cut_short_is_refused_and_noticed_while_it_is_open(write_checkpoint):
     path = write_checkpoint()
     with CheckpointReader(path) as reader:
         os.truncate(path, 100)
         with refusal(CheckpointError, f"{path}: the file was cut short after it was opened", EARLIER):
             reader.read("model.weight")
+    with refusal(CheckpointError, f"{path}: the checkpoint is damaged or cut short (100 bytes)", EARLIER):
+        CheckpointReader(path)
 
 
 def test_a_truncation_anywhere_is_found_and_the_interpreter_survives(write_checkpoint, tmp_path):
-    script = """
-import sys
-from cstool.errors import CheckpointError
-from cstool.store import CheckpointReader
-whole, found, tried = open(sys.argv[1], "rb").read(), 0, 0
-for length in [*range(0, len(whole), 97), len(whole) - 1]:
-    open("cut.mdl", "wb").write(whole[:length])
-    tried += 1
-    try:
-        CheckpointReader("cut.mdl")
-    except CheckpointError:
-        found += 1
-print(found == tried > 20)
-"""
-    done = run_script(script, tmp_path, write_checkpoint())
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    whole, cut = write_checkpoint().read_bytes(), tmp_path / "cut.mdl"
+
+    def look() -> None:
+        for length in [*range(0, len(whole), 97), len(whole) - 1]:
+            cut.write_bytes(whole[:length])
+            with pytest.raises(CheckpointError):
+                CheckpointReader(cut)
+
+    assert len(whole) > 20 * 97
+    assert forked(look) == 0
 
 
 def test_a_bit_flipped_anywhere_in_the_file_is_found_or_harmless(write_checkpoint, tmp_path):
-    script = """
-import sys
-from cstool.errors import CheckpointError
-from cstool.store import CheckpointReader
-def contents(path):
-    with CheckpointReader(path) as reader:
-        return [(k, reader.shape(k), reader.read(k).tobytes()) for k in reader.tensor_names()], reader.values()
-whole, before = bytearray(open(sys.argv[1], "rb").read()), contents(sys.argv[1])
-found = 0
-for place in range(0, len(whole), 13):
-    whole[place] ^= 1 << place % 8
-    open("flipped.mdl", "wb").write(whole)
-    whole[place] ^= 1 << place % 8
-    try:
-        assert contents("flipped.mdl") == before, place
-    except CheckpointError:
-        found += 1
-print(found > 50)
-"""
-    done = run_script(script, tmp_path, write_checkpoint())
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    def contents(path: Path) -> object:
+        with CheckpointReader(path) as reader:
+            return [(k, reader.shape(k), reader.read(k).tobytes()) for k in reader.tensor_names()], reader.values()
+
+    def look() -> None:
+        path, flipped, found = write_checkpoint(), tmp_path / "flipped.mdl", 0
+        whole, before = bytearray(path.read_bytes()), contents(path)
+        for place in range(0, len(whole), 13):
+            whole[place] ^= 1 << place % 8
+            flipped.write_bytes(whole)
+            whole[place] ^= 1 << place % 8
+            try:
+                assert contents(flipped) == before, place
+            except CheckpointError:
+                found += 1
+        assert found > 50
+
+    assert forked(look) == 0
 
 
 # Damaged tensors.

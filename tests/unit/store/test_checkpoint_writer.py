@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import zlib
@@ -20,7 +21,7 @@ from cstool.errors import CheckpointError
 from cstool.store import CheckpointReader, CheckpointWriter, sweep_temporary
 from cstool.store.checkpoint_writer import METADATA_BYTES
 from tests.contract.refusal import refusal
-from tests.unit.store.stored import run_script
+from tests.unit.store.stored import forked
 
 WriteCheckpoint = Callable[..., Path]
 
@@ -43,21 +44,17 @@ def test_a_checkpoint_is_plain_hdf5(write_checkpoint, weight):
     assert described == [{"kind": "tensor"}, {"kind": "link", "target": "model.weight"}, value]
 
 
-def test_long_json_is_a_dataset(tmp_path):
+def test_long_json_is_a_dataset_and_only_a_temporary_file_is_seen_while_it_is_written(tmp_path):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value("long", "x" * 100_000)
+        assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
+    assert os.listdir(tmp_path) == ["a.mdl"]
     with h5py.File(tmp_path / "a.mdl") as file:
         assert file["long.__metadata__"][:].tobytes() == b'"' + b"x" * 100_000 + b'"'
 
 
 def test_the_same_contents_make_the_same_bytes(write_checkpoint):
     assert write_checkpoint("a.mdl").read_bytes() == write_checkpoint("b.mdl").read_bytes()
-
-
-def test_only_a_temporary_file_is_seen_while_it_is_written(tmp_path):
-    with CheckpointWriter(tmp_path / "a.mdl"):
-        assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
-    assert os.listdir(tmp_path) == ["a.mdl"]
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
@@ -86,32 +83,26 @@ PIECES = "a: the pieces must make up (2, 3) float32,"
 
 
 @pytest.mark.parametrize(
-    ("chunks", "message"),
-    [
-        ([np.zeros((2, 3), np.float64)], f"{ROWS} (2, 3) float64"),
-        ([np.zeros((2, 2), np.float32)], f"{ROWS} (2, 2) float32"),
-        ([np.zeros(3, np.float32)], f"{ROWS} (3,) float32"),
-        ([np.zeros((1, 3), np.float32)], TOGETHER),
-        ([np.zeros((2, 3), np.float32)] * 2, TOGETHER),
-        ([], TOGETHER),
-    ],
-)
-def test_chunks_make_up_their_tensor(tmp_path, chunks, message):
-    with refusal(ValueError, message), CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_tensor("a", (2, 3), "float32", chunks)
-
-
-@pytest.mark.parametrize(
     ("add", "message"),
     [
-        (lambda writer: writer.add_pieces("a", (2, 3), "float32", [np.zeros(6)]), f"{PIECES} there is more of float64"),
-        (
-            lambda writer: writer.add_pieces("a", (2, 3), "float32", [np.zeros(5, np.float32)]),
-            f"{PIECES} 4 bytes are missing",
+        *(
+            (lambda writer, chunks=chunks: writer.add_tensor("a", (2, 3), "float32", chunks), message)
+            for chunks, message in (
+                ([np.zeros((2, 3), np.float64)], f"{ROWS} (2, 3) float64"),
+                ([np.zeros((2, 2), np.float32)], f"{ROWS} (2, 2) float32"),
+                ([np.zeros(3, np.float32)], f"{ROWS} (3,) float32"),
+                ([np.zeros((1, 3), np.float32)], TOGETHER),
+                ([np.zeros((2, 3), np.float32)] * 2, TOGETHER),
+                ([], TOGETHER),
+            )
         ),
-        (
-            lambda writer: writer.add_pieces("a", (2, 3), "float32", [np.zeros(3, np.float32)] * 3),
-            f"{PIECES} there is more of float32",
+        *(
+            (lambda writer, pieces=pieces: writer.add_pieces("a", (2, 3), "float32", pieces), f"{PIECES} {rule}")
+            for pieces, rule in (
+                ([np.zeros(6)], "there is more of float64"),
+                ([np.zeros(5, np.float32)], "4 bytes are missing"),
+                ([np.zeros(3, np.float32)] * 3, "there is more of float32"),
+            )
         ),
         (
             lambda writer: writer.add_tensor("a", (2,), "complex64", []),
@@ -158,106 +149,81 @@ def test_another_checkpoint_is_never_overwritten(tmp_path, meanwhile):
     assert {found.name: found.read_text() for found in tmp_path.iterdir()} == {"a.mdl": "of another run"}
 
 
-def test_too_little_space_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9, 500))
+@pytest.mark.parametrize(
+    ("number", "free", "remedy"),
+    [
+        (errno.ENOSPC, 500, "free some space, or choose another model_dir; "),
+        (errno.EACCES, 10**9, "choose a model_dir that can be written; "),
+        (errno.EROFS, 10**9, "choose a model_dir that can be written; "),
+        (errno.EDQUOT, 10**9, "free some space, or choose another model_dir; "),
+        (errno.EIO, 10**9, ""),
+        (errno.ENOENT, None, "create the folder first; "),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_written(
+    tmp_path, monkeypatch, number, free, remedy
+):
+    path = tmp_path / ("a.mdl" if free else "missing/a.mdl")
+    if free:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, free))
+    if free == 10**9:
+        monkeypatch.setattr(os, "open", _Failing(number, after=0))
     with refusal(
         CheckpointError,
-        f"{tmp_path}/a.mdl: a checkpoint of {1000 + METADATA_BYTES} bytes must be writable here "
-        "(500 bytes are free), got: No space left on device",
-        "free some space, or choose another model_dir; the previous checkpoint is untouched",
+        f"{path}: a checkpoint of {1000 + METADATA_BYTES} bytes must be writable here "
+        f"({f'{free} bytes are free' if free else 'the folder cannot be looked at'}), got: {os.strerror(number)}",
+        f"{remedy}the previous checkpoint is untouched",
     ):
-        CheckpointWriter(tmp_path / "a.mdl", 1000)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with refusal(
-        CheckpointError,
-        f"{tmp_path}/missing/a.mdl: a checkpoint of {METADATA_BYTES} bytes must be writable here "
-        "(the folder cannot be looked at), got: No such file or directory",
-        "create the folder first; the previous checkpoint is untouched",
-    ):
-        CheckpointWriter(tmp_path / "missing" / "a.mdl")
+        CheckpointWriter(path, 1000)
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(
-    ("number", "remedy"),
+    ("call", "number", "after"),
     [
-        (errno.EACCES, "choose a model_dir that can be written; "),
-        (errno.EROFS, "choose a model_dir that can be written; "),
-        (errno.EDQUOT, "free some space, or choose another model_dir; "),
-        (errno.EIO, ""),
+        *(("pwrite", errno.ENOSPC, after) for after in range(0, 18, 3)),
+        *((call, errno.EIO, 0) for call in ("fsync", "ftruncate", "link", "posix_fallocate")),
     ],
 )
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch, number, remedy):
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, 10**9))
-    monkeypatch.setattr(os, "open", _Failing(number, after=0))
-    with refusal(
-        CheckpointError,
-        f"{tmp_path}/a.mdl: a checkpoint of {METADATA_BYTES} bytes must be writable here "
-        f"(1000000000 bytes are free), got: {os.strerror(number)}",
-        f"{remedy}the previous checkpoint is untouched",
-    ):
-        CheckpointWriter(tmp_path / "a.mdl")
-
-
-@pytest.mark.parametrize("after", range(0, 18, 3))
-def test_a_disk_that_fills_up_at_any_write_is_noticed_and_nothing_is_left(
-    write_checkpoint, tmp_path, monkeypatch, after
+def test_a_disk_that_fails_or_fills_up_at_any_call_is_noticed_and_nothing_is_left(
+    write_checkpoint, tmp_path, monkeypatch, call, number, after
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", _Failing(errno.ENOSPC, after, os.pwrite))
-        with pytest.raises(CheckpointError) as caught:
+        patch.setattr(os, call, _Failing(number, after, getattr(os, call)))
+        with pytest.raises(CheckpointError, match=f"got: {os.strerror(number)}") as caught:
             write_checkpoint()
-    assert caught.value.hint == "free some space, or choose another model_dir; the previous checkpoint is untouched"
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("call", ["fsync", "ftruncate", "link", "posix_fallocate"])
-def test_a_failing_disk_is_noticed_and_nothing_is_left(write_checkpoint, tmp_path, monkeypatch, call):
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, _Failing(errno.EIO, after=0))
-        with pytest.raises(CheckpointError, match="got: Input/output error"):
-            write_checkpoint()
-    assert os.listdir(tmp_path) == []
+    remedy = "free some space, or choose another model_dir; " if number == errno.ENOSPC else ""
+    assert (caught.value.hint, os.listdir(tmp_path)) == (f"{remedy}the previous checkpoint is untouched", [])
 
 
 @pytest.mark.parametrize("total_bytes", [0, 1_000_000])
 def test_a_real_limit_of_the_file_size_ends_in_an_error_and_no_crash(tmp_path, total_bytes):
-    script = f"""
-        import os, resource
-        import numpy as np
-        from cstool.errors import CheckpointError
-        from cstool.store import CheckpointWriter
+    def write_much() -> None:
+        with CheckpointWriter(tmp_path / "a.mdl", total_bytes) as writer:
+            for number in range(4):
+                writer.add_tensor(f"t.{number}", (500_000,), "uint8", [np.ones(500_000, np.uint8)])
+
+    def write() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
-        try:
-            with CheckpointWriter("a.mdl", {total_bytes}) as writer:
-                for number in range(4):
-                    writer.add_tensor(f"t.{{number}}", (500_000,), "uint8", [np.ones(500_000, np.uint8)])
-        except CheckpointError as error:
-            print(error.message.partition("got: ")[2], "|", error.hint, "|", os.listdir("."))
-    """
-    done = run_script(script, tmp_path)
-    assert (done.returncode, done.stderr, done.stdout) == (
-        0,
-        "",
-        "File too large | raise the limit of file sizes (ulimit -f); the previous checkpoint is untouched | []\n",
-    )
+        with pytest.raises(CheckpointError, match="got: File too large") as caught:
+            write_much()
+        assert caught.value.hint == "raise the limit of file sizes (ulimit -f); the previous checkpoint is untouched"
+
+    assert (forked(write), os.listdir(tmp_path)) == (0, [])
 
 
 def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file_to_sweep(write_checkpoint, tmp_path):
     previous = write_checkpoint("checkpoint_1.mdl")
-    script = """
-        import os, signal
-        import numpy as np
-        from cstool.store import CheckpointWriter
-        def chunks():
-            yield np.ones((1, 1000), np.float32)
-            os.kill(os.getpid(), signal.SIGKILL)
-        with CheckpointWriter("checkpoint_2.mdl", 8000) as writer:
+
+    def chunks() -> Any:
+        yield np.ones((1, 1000), np.float32)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def write() -> None:
+        with CheckpointWriter(tmp_path / "checkpoint_2.mdl", 8000) as writer:
             writer.add_tensor("model.weight", (2, 1000), "float32", chunks())
-    """
-    assert run_script(script, tmp_path).returncode == -signal.SIGKILL
+
+    assert forked(write) == -signal.SIGKILL
     (left,) = tmp_path.glob("*.tmp")
     with CheckpointReader(previous) as reader:
         reader.verify_all()

@@ -4,7 +4,6 @@ import functools
 import importlib.util
 import sys
 import zlib
-from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -18,32 +17,20 @@ PERIOD = 2**32 - 1
 """zero bytes after which a checksum comes round: the polynomial is primitive, of degree 32"""
 
 
-def test_the_quick_library_is_used_where_it_is_installed():
-    isal_zlib = pytest.importorskip("isal.isal_zlib")
-    assert module._crc32 is isal_zlib.crc32
-
-
-def test_without_the_quick_library_zlib_does_it(monkeypatch):
+def test_the_quick_library_is_used_where_it_is_installed_else_zlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "isal", None)
-    assert _loaded_anew()._crc32 is zlib.crc32
-
-
-def _loaded_anew() -> ModuleType:
     spec = importlib.util.spec_from_file_location("crc32_anew", module.__file__)
     assert spec is not None
     assert spec.loader is not None
-    anew = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(anew)
-    return anew
+    spec.loader.exec_module(anew := importlib.util.module_from_spec(spec))
+    assert anew._crc32 is zlib.crc32
+    monkeypatch.undo()
+    assert module._crc32 is pytest.importorskip("isal.isal_zlib").crc32
 
 
 @given(BYTES, st.integers(0, 2**32 - 1))
 def test_a_checksum_is_that_of_zlib(data, value):
     assert crc32(data, value) == zlib.crc32(data, value)
-
-
-def test_a_checksum_of_nothing_is_nought():
-    assert crc32(b"") == 0
 
 
 @given(BYTES)
@@ -58,13 +45,8 @@ def test_the_pieces_make_the_whole_wherever_it_is_cut(pieces):
     assert whole == zlib.crc32(b"".join(pieces))
 
 
-@given(st.binary(min_size=1), st.integers(0, 2**17))
-def test_a_long_second_piece(first, zeros):
-    assert combine_crc32(zlib.crc32(first), zlib.crc32(bytes(zeros)), zeros) == zlib.crc32(first + bytes(zeros))
-
-
-@given(BYTES, st.integers(0, 300), st.integers(1, 3))
-def test_a_second_piece_of_more_than_32_bits_of_length(first, zeros, rounds):
+@given(BYTES, st.integers(0, 2**17), st.integers(0, 3))
+def test_a_second_piece_of_any_length(first, zeros, rounds):
     combined = combine_crc32(zlib.crc32(first), zlib.crc32(bytes(zeros)), rounds * PERIOD + zeros)
     assert combined == zlib.crc32(first + bytes(zeros))
 

@@ -37,21 +37,11 @@ def check_covers(found: list[Extent], twin: list[Extent], start: int, stop: int)
             assert {*twin[extent.start : extent.stop]} == {extent}
 
 
-@given(changes)
-def test_every_row_is_in_one_extent_in_order(made):
+@given(changes, ranges())
+def test_extents_consist_of_what_their_rows_are_in_and_what_nobody_changed_keeps_its_checksum(made, span):
     extents, twin = changed(made)
     check_covers(list(extents.all()), twin, 0, ROWS)
-
-
-@given(changes, ranges())
-def test_a_range_consists_of_what_its_rows_are_in(made, span):
-    extents, twin = changed(made)
     check_covers(extents.within(*span), twin, *span)
-
-
-@given(changes)
-def test_what_nobody_changed_keeps_its_checksum(made):
-    extents, twin = changed(made)
     whole = [extent for extent in {*twin} if twin.count(extent) == extent.stop - extent.start]
     assert {extent for extent in whole if extent.crc32 is not None} <= {*extents.all()}
 

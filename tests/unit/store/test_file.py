@@ -23,17 +23,10 @@ ROOM = 2**20
 
 
 class TestFileStore(StoreContract):
-    @pytest.fixture
-    def make_store(self, tmp_path) -> StoreMaker:
+    @pytest.fixture(params=[2, 1], ids=["two slots", "one slot"])
+    def make_store(self, tmp_path, request) -> StoreMaker:
         numbers = itertools.count()
-        return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM)
-
-
-class TestFileStoreWithOneSlot(StoreContract):
-    @pytest.fixture
-    def make_store(self, tmp_path) -> StoreMaker:
-        numbers = itertools.count()
-        return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM, slots=1)
+        return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM, slots=request.param)
 
 
 def names_of(folder: Path) -> list[str]:
@@ -129,7 +122,7 @@ def test_what_must_stay_is_checked_before_anything_else(tmp_path):
     StoreLock(lock_path(path)).close()
 
 
-def test_the_disk_has_set_space_aside_before_anything_is_written(tmp_path):
+def test_the_disk_has_set_space_aside_before_anything_is_written_in_a_folder_that_is_there(tmp_path):
     store = FileStore(tmp_path / "memoryx.h5", ROOM)
     store.create("a", (2**16,))
     store.create("b", (2**16,), scratch=True)
@@ -137,9 +130,6 @@ def test_the_disk_has_set_space_aside_before_anything_is_written(tmp_path):
     assert 512 * os.fstat(store.file.fileno()).st_blocks >= 2 * 2**18
     assert 512 * os.fstat(store._scratch.fileno()).st_blocks >= 2**18
     store.close()
-
-
-def test_what_is_in_the_way_of_a_folder_is_said(tmp_path):
     path = tmp_path / "gone" / "memoryx.h5"
     message = f"{path}.lock: cannot be locked, got: No such file or directory"
     with refusal(StoreError, message, "create the folder first"):

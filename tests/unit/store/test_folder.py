@@ -1,4 +1,4 @@
-"""How the checkpoints of a folder are named, found and swept."""
+"""How the checkpoints of a folder are named, found and swept, and which is the newest: by what it holds."""
 
 import datetime
 import os
@@ -8,35 +8,37 @@ from pathlib import Path
 import pytest
 
 from cstool.errors import CheckpointError
-from cstool.store import CheckpointEntry, CheckpointWriter, checkpoint_path, list_checkpoints, sweep_temporary
+from cstool.store import (
+    CheckpointEntry,
+    CheckpointWriter,
+    checkpoint_path,
+    list_checkpoints,
+    newest_checkpoints,
+    sweep_temporary,
+)
 from tests.contract.refusal import refusal
 
 NOON = datetime.datetime(2026, 3, 4, 12, 0, 59)
 
 
 @pytest.mark.parametrize(
-    ("taken", "name"),
+    ("template", "taken", "name"),
     [
-        ([], "checkpoint_12.mdl"),
-        (["checkpoint_12.mdl"], "checkpoint_12_20260304_120059.mdl"),
-        (["checkpoint_12.mdl", "checkpoint_12_20260304_120059.mdl"], "checkpoint_12_20260304_120100.mdl"),
+        ("checkpoint_{step}.mdl", [], "checkpoint_12.mdl"),
+        ("checkpoint_{step}.mdl", ["checkpoint_12.mdl"], "checkpoint_12_20260304_120059.mdl"),
+        (
+            *("checkpoint_{step}.mdl", ["checkpoint_12.mdl", "checkpoint_12_20260304_120059.mdl"]),
+            "checkpoint_12_20260304_120100.mdl",
+        ),
+        ("run.{step}-of-9.h5", ["run.12-of-9.h5"], "run.12-of-9_20260304_120059.h5"),
     ],
-    ids=["free", "taken: the time", "that, too: the next second"],
+    ids=["free", "taken: the time", "that, too: the next second", "another template"],
 )
-def test_a_checkpoint_is_named_after_its_step(tmp_path, taken, name):
+@pytest.mark.parametrize("take", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "dangling link"])
+def test_a_checkpoint_is_named_after_its_step(tmp_path, template, taken, name, take):
     for other in taken:
-        (tmp_path / other).touch()
-    assert checkpoint_path(tmp_path, 12, now=NOON) == tmp_path / name
-
-
-def test_a_dangling_link_takes_its_name_too(tmp_path):
-    (tmp_path / "checkpoint_12.mdl").symlink_to("gone")
-    assert checkpoint_path(tmp_path, 12, now=NOON).name == "checkpoint_12_20260304_120059.mdl"
-
-
-def test_the_template_is_the_users(tmp_path):
-    (tmp_path / "run.7-of-9.h5").touch()
-    assert checkpoint_path(tmp_path, 7, "run.{step}-of-9.h5", NOON).name == "run.7-of-9_20260304_120059.h5"
+        take(tmp_path / other)
+    assert checkpoint_path(tmp_path, 12, template, now=NOON) == tmp_path / name
 
 
 @pytest.mark.parametrize("template", ["checkpoint.mdl", "{step}_{step}.mdl", "a/{step}.mdl", "a.{step}"])
@@ -59,22 +61,15 @@ def test_checkpoints_are_listed_by_step_then_timestamp(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "checkpoint_1.mdl.0123abcd.tmp",
-        "checkpoint_1.mdl.bak",
-        "my_checkpoint_1.mdl",
-        "checkpoint_-1.mdl",
-        "checkpoint_.mdl",
-        "checkpoint_1_2026.mdl",
-        "checkpoint_1xmdl",
-        "checkpoint_²³.mdl",
-        "checkpoints_index.yaml",
-    ],
+OTHERS = (
+    *("checkpoint_1.mdl.0123abcd.tmp", "checkpoint_1.mdl.bak", "my_checkpoint_1.mdl", "checkpoint_-1.mdl"),
+    *("checkpoint_.mdl", "checkpoint_1_2026.mdl", "checkpoint_1xmdl", "checkpoint_²³.mdl", "checkpoints_index.yaml"),
 )
-def test_other_files_and_folders_are_no_checkpoints(tmp_path, name):
-    (tmp_path / name).touch()
+
+
+def test_other_files_and_folders_are_no_checkpoints(tmp_path):
+    for name in OTHERS:
+        (tmp_path / name).touch()
     (tmp_path / "checkpoint_1.mdl").mkdir()
     assert list_checkpoints(tmp_path) == []
 
@@ -98,27 +93,44 @@ def _aged(path: Path, age_s: float) -> Path:
     return path
 
 
-def test_an_old_temporary_file_of_nobody_is_swept(tmp_path):
+def test_an_old_temporary_file_of_nobody_is_swept_young_and_foreign_ones_are_not(tmp_path):
     stale = _aged(tmp_path / "checkpoint_1.mdl.0123abcd.tmp", 100)
-    assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([stale], [])
+    kept = {"checkpoint_1.mdl.0123abce.tmp": 10, "notes.tmp": 100, "checkpoint_1.mdl.0123abc.tmp": 100, "a.mdl": 100}
+    for name, age_s in kept.items():
+        _aged(tmp_path / name, age_s)
+    with CheckpointWriter(tmp_path / "checkpoint_1.mdl") as writer:
+        (living,) = {*os.listdir(tmp_path)} - {*kept, stale.name}
+        _aged(tmp_path / living, 100)
+        assert (sweep_temporary(tmp_path), {*os.listdir(tmp_path)}) == ([stale], {*kept, living})
+        writer.add_value("step", 1)
+
+
+def newest(folder: Path) -> list[tuple[str, int, bool]]:
+    return [(held.entry.path.name, held.step, held.is_misnamed) for held in newest_checkpoints(folder)]
 
 
 @pytest.mark.parametrize(
-    ("name", "age_s"),
+    ("holding", "found"),
     [
-        ("checkpoint_1.mdl.0123abcd.tmp", 10),
-        ("notes.tmp", 100),
-        ("checkpoint_1.mdl.0123abc.tmp", 100),
-        ("checkpoint_1.mdl", 100),
+        ({}, []),
+        ({12: 2, 9: 6, 7: 7}, [(12, 2, True), (9, 6, True), (7, 7, False)]),
+        ({9: 20, 10: 6}, [(10, 6, True), (9, 20, True)]),
+        ({9: 6, 6: 6}, [(9, 6, True), (6, 6, False)]),
     ],
+    ids=["none", "less than their names say", "more than its name says", "the same: the one that is named for it"],
 )
-def test_young_and_foreign_files_are_not_swept(tmp_path, name, age_s):
-    _aged(tmp_path / name, age_s)
-    assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([], [name])
+def test_the_newest_is_that_which_holds_the_latest_step(tmp_path, write_checkpoint, holding, found):
+    for name, step in holding.items():
+        write_checkpoint(f"checkpoint_{name}.mdl", step)
+    assert newest(tmp_path) == [(f"checkpoint_{name}.mdl", step, misnamed) for name, step, misnamed in found]
 
 
-def test_the_file_of_a_living_writer_is_not_swept_however_old(tmp_path):
-    with CheckpointWriter(tmp_path / "checkpoint_1.mdl"):
-        (temporary,) = tmp_path.iterdir()
-        _aged(temporary, 100)
-        assert (sweep_temporary(tmp_path), temporary.exists()) == ([], True)
+def test_those_whose_names_are_older_are_not_looked_into_and_one_that_cannot_be_read_counts_by_its_name(
+    tmp_path, write_checkpoint
+):
+    write_checkpoint("checkpoint_7.mdl", 7)
+    (tmp_path / "checkpoint_6.mdl").mkdir()
+    (tmp_path / "checkpoint_5.mdl").write_text("nothing")
+    assert newest(tmp_path) == [("checkpoint_7.mdl", 7, False)]
+    os.truncate(write_checkpoint("checkpoint_9.mdl", 9), 100)
+    assert newest(tmp_path) == [("checkpoint_9.mdl", 9, False)]

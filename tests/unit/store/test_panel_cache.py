@@ -173,30 +173,25 @@ def test_whatever_is_asked_for_one_by_one_is_there_in_room_for_the_largest(sizes
     file.cache.close()
 
 
-def test_small_rows_that_the_stream_lacks_make_room(make_file):
-    """As those of optimizer state, which a checkpoint asks for once."""
-    file = make_file([1000] * 200 + [LARGE] * 3, 2 * buffer_bytes(LARGE))
-    file.cache.expect([file.rows(number) for number in (200, 201, 202)], 0)
-    for number in range(203):
+def ask(file: File, *numbers: int) -> None:
+    """Hold rows one after the other, and look at them."""
+    for number in numbers:
         file.check(number, file.cache.hold(file.rows(number), fresh=False))
         file.cache.let_go(file.rows(number))
 
 
-def test_small_rows_of_the_stream_make_room_before_anybody_waits_for_ever(make_file):
-    """As the panels of weights that are sparser than the memory was counted for."""
+@pytest.mark.parametrize("of_stream", [range(200, 203), range(203)], ids=["lacked", "had"])
+def test_small_rows_that_the_stream_has_or_lacks_make_room_before_anybody_waits_for_ever(make_file, of_stream):
+    """As those of optimizer state, which a checkpoint asks for once, or of weights sparser than was counted on."""
     file = make_file([1000] * 200 + [LARGE] * 3, 2 * buffer_bytes(LARGE))
-    file.cache.expect([file.rows(number) for number in range(203)], 0)
-    for number in range(203):
-        file.check(number, file.cache.hold(file.rows(number), fresh=False))
-        file.cache.let_go(file.rows(number))
+    file.cache.expect([file.rows(number) for number in of_stream], 0)
+    ask(file, *range(203))
 
 
 def test_what_is_fetched_ahead_is_what_comes_next(make_file):
     file = make_file([LARGE] * 6, 6 * buffer_bytes(LARGE))
     file.cache.expect([file.rows(number) for number in (3, 1, 4, 0, 5, 2)], 0)
-    for number in (3, 1, 4, 0, 5, 2):
-        file.check(number, file.cache.hold(file.rows(number), fresh=False))
-        file.cache.let_go(file.rows(number))
+    ask(file, 3, 1, 4, 0, 5, 2)
     assert sorted(file.reads) == [0, 1, 2, 3, 4, 5]
 
 
@@ -211,9 +206,7 @@ def test_of_doubtful_rows_those_alone_are_fetched_that_are_wanted(make_file):
             file.cache.forget(rows.name, 0, LARGE)
         file.check(0, file.cache.hold(file.rows(0), fresh=False))
         file.cache.want([file.rows(2), file.rows(4)], 2)
-        for number in (2, 4, 5, 4, 2):
-            file.check(number, file.cache.hold(file.rows(number), fresh=False))
-            file.cache.let_go(file.rows(number))
+        ask(file, 2, 4, 5, 4, 2)
         file.cache.let_go(file.rows(0))
         wait_until(lambda: not file.cache._loading, "it is fetched over and over")
         assert {0, 2, 4, 5} == {*file.reads}
@@ -237,9 +230,7 @@ def test_an_error_of_fetching_ahead_is_not_tried_over_and_over(make_file):
     file = make_file([LARGE] * 3, 3 * buffer_bytes(LARGE))
     file.failures = {0: 10**9}
     file.cache.expect([file.rows(number) for number in (0, 1, 2)], 0)
-    for number in (1, 2, 1, 2):
-        file.check(number, file.cache.hold(file.rows(number), fresh=False))
-        file.cache.let_go(file.rows(number))
+    ask(file, 1, 2, 1, 2)
     assert file.reads.count(0) < 20
     wait_until(lambda: not file.cache._loading, "it is fetched over and over")
     file.failures = {}
@@ -290,12 +281,9 @@ def test_rows_that_change_are_not_fetched_meanwhile(make_file):
     file.check(0, held[0])
 
 
-@pytest.mark.parametrize("size_bytes", [1, STAYS_BYTES, LARGE, 2**20, 2**20 + 1, 32 * 2**20 - 4, 10**9 + 7])
-def test_a_buffer_is_at_most_a_sixteenth_larger_than_its_rows(size_bytes):
-    assert size_bytes <= buffer_bytes(size_bytes) <= size_bytes * 17 // 16 + 1
-
-
-def test_sizes_that_are_nearly_alike_share_buffers():
+def test_a_buffer_is_at_most_a_sixteenth_larger_than_its_rows_and_shared_by_nearly_alike_ones():
+    for size_bytes in (1, STAYS_BYTES, LARGE, 2**20, 2**20 + 1, 32 * 2**20 - 4, 10**9 + 7):
+        assert size_bytes <= buffer_bytes(size_bytes) <= size_bytes * 17 // 16 + 1
     rounded = {buffer_bytes(size) for size in range(2**20 + 1, 2**21, 997)}
     assert len(rounded) == 16
     assert all(later - earlier == 2**16 for earlier, later in itertools.pairwise(sorted(rounded)))

@@ -1,6 +1,6 @@
 """The store in main memory keeps the contract of all stores, and hands out views."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,25 +15,15 @@ class TestRamStore(StoreContract):
         return RamStore
 
 
-@pytest.mark.parametrize("shape", [(1,), (3, 5), (7, 11)])
-def test_an_array_begins_at_64_bytes(shape):
+def test_borrowing_copies_nothing_and_rows_begin_at_64_bytes_and_outlive_the_store():
     store = RamStore()
-    store.create("a", shape)
-    assert store.borrow("a", 0, 1).ctypes.data % 64 == 0
-
-
-def test_borrowing_copies_nothing():
-    store = RamStore()
-    store.create("a", (4, 2))
-    assert np.shares_memory(store.borrow("a", 0, 3), store.borrow("a", 2, 4))
-
-
-def test_borrowed_rows_outlive_the_store():
-    store = RamStore()
-    store.create("a", (4,))
-    rows = store.borrow("a", 0, 4)
+    for name, shape in {"a": (4, 2), "b": (1,), "c": (3, 5), "d": (7, 11)}.items():
+        store.create(name, shape)
+        assert store.borrow(name, 0, 1).ctypes.data % 64 == 0
+    rows = store.borrow("a", 0, 3)
+    assert np.shares_memory(rows, store.borrow("a", 2, 4))
     store.close()
-    assert rows.tolist() == [0, 0, 0, 0]
+    assert rows.tolist() == [[0, 0]] * 3
 
 
 def test_threads_borrow_and_give_back_at_the_same_time():
@@ -46,9 +36,6 @@ def test_threads_borrow_and_give_back_at_the_same_time():
             rows += 1
             store.give_back("a", row, row + 1, rows, changed=True)
 
-    threads = [threading.Thread(target=add_one_often, args=(row,)) for row in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(add_one_often, range(4)))
     assert store.borrow("a", 0, 4).tolist() == [200, 200, 200, 200]

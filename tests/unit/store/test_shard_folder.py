@@ -3,6 +3,7 @@
 import itertools
 import os
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -25,11 +26,8 @@ def found(node: int, nodes: int, *steps: int, name: str = SET) -> ShardFound:
 
 
 def test_a_shard_is_called_by_its_node_and_how_many_there_are():
-    assert [shard_name(0, 1), shard_name(0, 2), shard_name(11, 12)] == [
-        "memoryx.h5",
-        "memoryx_1_of_2.h5",
-        "memoryx_12_of_12.h5",
-    ]
+    names = ["memoryx.h5", "memoryx_1_of_2.h5", "memoryx_12_of_12.h5"]
+    assert [shard_name(0, 1), shard_name(0, 2), shard_name(11, 12)] == names
 
 
 def test_the_shards_of_a_folder_are_found_by_number(tmp_path):
@@ -54,67 +52,46 @@ def test_where_there_is_no_folder_there_are_no_shards(tmp_path):
         find_shards(tmp_path / "file")
 
 
-def test_a_damaged_record_is_told(tmp_path):
-    path = write_shards(tmp_path, 1)[1]
+def test_a_record_that_is_damaged_or_of_another_name_is_told(tmp_path):
+    path, other = write_shards(tmp_path, 1)[1], tmp_path / "memoryx_2_of_4.h5"
+    content = record_path(path).read_bytes()
     os.truncate(record_path(path), 100)
     with refusal(DamagedCheckpointError, f"{record_path(path)}: the commit record is damaged or cut short"):
         find_shards(tmp_path)
-
-
-def test_a_shard_under_the_name_of_another_is_told(tmp_path):
-    path = write_shards(tmp_path, 1)[1]
-    other = tmp_path / "memoryx_2_of_4.h5"
-    os.rename(record_path(path), record_path(other))
+    record_path(other).write_bytes(content)
+    record_path(path).unlink()
     with refusal(StoreError, f"{other}: must be called memoryx_2_of_3.h5, which it is by its commit record"):
         find_shards(tmp_path)
-
-
-def test_a_whole_model_under_the_name_of_a_shard_is_told(tmp_path):
-    path = write_store(tmp_path / "memoryx_1_of_2.h5", steps=(1,))
+    path = write_store(tmp_path / "whole" / "memoryx_1_of_2.h5", steps=(1,))
     with refusal(StoreError, f"{path}: must be a shard of a MemoryX, as it is called, it has a whole one"):
-        find_shards(tmp_path)
+        find_shards(path.parent)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"node": 3},
-        {"node": -1},
-        {"node": True},
-        {"nodes": "3"},
-        {"nodes": 2**60},
-        {"set": 5},
-        {"weights": ["embedding", "embedding"]},
-        {"weights": [5]},
-        {"weights": None},
-        {"rows": {"unknown": [[0, 1]]}},
-        {"rows": {"embedding": [[0, 2], [1, 3]]}},
-        {"rows": {"embedding": [[2, 2]]}},
-        {"rows": {"embedding": [[-1, 2]]}},
-        {"rows": {"embedding": [[0, 2.0]]}},
-        {"rows": {"embedding": [0, 2]}},
-        {"rows": []},
-    ],
-    ids=str,
-)
+CHANGES: list[dict[str, Any]] = [
+    *({"node": node} for node in (3, -1, True)),
+    *({"nodes": nodes} for nodes in ("3", 2**60)),
+    {"set": 5},
+    *({"weights": weights} for weights in (["embedding", "embedding"], [5], None)),
+    *({"rows": {"embedding": rows}} for rows in ([[0, 2], [1, 3]], [[2, 2]], [[-1, 2]], [[0, 2.0]], [0, 2])),
+    *({"rows": rows} for rows in ({"unknown": [[0, 1]]}, [])),
+    *({lacks: ...} for lacks in ("set", "node", "nodes", "weights", "rows")),
+    {"links": {"model.other": "model.unknown"}},
+]
+"""of the value of a shard, of which it lacks what is `...`, or of the links of a record"""
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_a_record_that_makes_no_sense_of_its_shard_is_refused(tmp_path, change):
+    def spoil(document: dict[str, Any]) -> None:
+        place = document if "links" in change else document["values"][SHARD]
+        for key, value in change.items():
+            if value is ...:
+                del place[key]
+            else:
+                place[key] = {**place[key], **value} if key == "links" else value
+
     path = write_shards(tmp_path, 1)[1]
-    edit_record(path, lambda document: document["values"][SHARD].update(change))
-    with refusal(DamagedCheckpointError, f"{record_path(path)}: {ANOTHER_KIND}"):
-        find_shards(tmp_path)
-
-
-@pytest.mark.parametrize("lacks", ["set", "node", "nodes", "weights", "rows"])
-def test_a_record_that_lacks_something_of_its_shard_is_refused(tmp_path, lacks):
-    path = write_shards(tmp_path, 1)[1]
-    edit_record(path, lambda document: document["values"][SHARD].pop(lacks))
-    with refusal(DamagedCheckpointError, f"{record_path(path)}: {ANOTHER_KIND}"):
-        find_shards(tmp_path)
-
-
-def test_a_link_to_no_weight_of_the_model_is_refused(tmp_path):
-    path = write_shards(tmp_path, 1)[1]
-    edit_record(path, lambda document: document["links"].update({"model.other": "model.unknown"}))
+    edit_record(path, spoil)
     with refusal(DamagedCheckpointError, f"{record_path(path)}: {ANOTHER_KIND}"):
         find_shards(tmp_path)
 

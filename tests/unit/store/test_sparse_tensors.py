@@ -88,18 +88,10 @@ def test_the_optimizer_state_of_a_sparse_weight_is_sparse_where_it_is_as_long(tm
 @pytest.mark.parametrize(
     "described",
     [
-        None,
-        [],
-        {},
-        {"w": None},
-        {"w": {"shape": None}},
-        {"w": {"shape": [20]}},
-        {"w": {"shape": [4, 0]}},
-        {"w": {"shape": [4, -5]}},
-        {"w": {"shape": [4, 5.0]}},
-        {"w": {"shape": [4, True]}},
-        {"w": {"shape": [2**40, 2**40]}},
+        *(None, [], {}, {"w": None}),
+        *({"w": {"shape": s}} for s in (None, [20], [4, 0], [4, -5], [4, 5.0], [4, True], [2**40, 2**40])),
     ],
+    ids=str,
 )
 def test_a_shape_that_makes_no_sense_is_refused(tmp_path, described):
     message = f"{tmp_path}/a.mdl: model.w.indices must belong to a sparse weight, it does not"
