@@ -32,8 +32,9 @@ from tests.unit.inference.machines import whole_news
 from tests.unit.machine.machines import randomize
 
 RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["encoders"]
+QUESTION, CONTEXT = "question_encoder", "ctx_encoder"
 WEIGHTS = "model.safetensors"
-KNOWN = ", ".join(MODEL_TYPES)
+WHICH = f"these of Hugging Face can be had: {', '.join(MODEL_TYPES)}"
 
 
 def stored() -> dict[str, hf.Tensors]:
@@ -48,32 +49,34 @@ def write_dpr(folder: Path, configs: Any = CONFIGS, tensors: Any = None, shards:
     return folder
 
 
-def read_dpr(folder: Path) -> dict[str, dict[str, bytes]]:
-    return {
-        name: {key: array.tobytes() for key, array in hf.read_safetensors(folder / name / WEIGHTS).items()}
-        for name in CONFIGS
-    }
-
-
 def in_bytes(tensors: Any) -> dict[str, dict[str, bytes]]:
     return {name: {key: array.tobytes() for key, array in own.items()} for name, own in tensors.items()}
 
 
-def test_the_references_are_of_these_models():
-    found = {name: record["config_digest"] for name, record in RECORDS.items()}
-    assert found == {name: config_digest(config) for name, config in CONFIGS.items()}
-    for name, tensors in stored().items():
-        assert RECORDS[name]["digest"] == deterministic.digest(tensors)
+def read_dpr(folder: Path) -> dict[str, dict[str, bytes]]:
+    return in_bytes({name: hf.read_safetensors(folder / name / WEIGHTS) for name in CONFIGS})
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    with CheckpointReader(one) as first, CheckpointReader(other) as second:
+        names = [name for name in first.tensor_names() if name.startswith("model.")]
+        assert names == [name for name in second.tensor_names() if name.startswith("model.")]
+        assert all(first.read(key).tobytes() == second.read(key).tobytes() for key in names)
 
 
 def test_its_vectors_are_those_of_hugging_face(tmp_path, monkeypatch):
+    assert {name: record["config_digest"] for name, record in RECORDS.items()} == {
+        name: config_digest(config) for name, config in CONFIGS.items()
+    }
+    for name, tensors in stored().items():
+        assert RECORDS[name]["digest"] == deterministic.digest(tensors)
     convert(Request(write_dpr(tmp_path / "hf", shards=2), tmp_path / "a.mdl"))
     monkeypatch.chdir(tmp_path)
     params = load_params(tmp_path / "a.yaml")
     inputs = {"input_ids": TOKENS, "token_type_ids": SEGMENTS, "attention_mask": [1] * len(TOKENS)}
     arrays = {name: np.array(values, np.int32) for name, values in inputs.items()}
     with InferenceModel(params, checkpoint_path=tmp_path / "a.mdl", lanes=1, progress=Silent()) as model:
-        for side, folder in (("question", "question_encoder"), ("context", "ctx_encoder")):
+        for side, folder in (("question", QUESTION), ("context", CONTEXT)):
             walk = model.walk(1, len(TOKENS), embedding_graph(params.model, side))
             vector = walk.states(arrays, whole_news(len(TOKENS)))[0]
             np.testing.assert_allclose(vector, RECORDS[folder]["vector"], atol=1e-5)
@@ -90,13 +93,12 @@ def test_there_and_back_all_tensors_are_the_same_bit_for_bit(cstool, tmp_path):
     convert(Request(tmp_path / "back", tmp_path / "again.mdl"))
     assert load_params(tmp_path / "again.yaml").model == load_params(tmp_path / "a.yaml").model
     convert(Request(tmp_path / "a.mdl", tmp_path / "cut", to="hf", shard_bytes=40_000, model_type="dpr"))
-    for name in CONFIGS:
+    for name, tensors in stored().items():
         index = json.loads((tmp_path / "cut" / name / "model.safetensors.index.json").read_text())
-        assert index["weight_map"].keys() == stored()[name].keys()
-        assert index["metadata"]["total_size"] == sum(array.nbytes for array in stored()[name].values())
+        assert index["weight_map"].keys() == tensors.keys()
+        assert index["metadata"]["total_size"] == sum(array.nbytes for array in tensors.values())
     convert(Request(tmp_path / "cut", tmp_path / "joined.mdl"))
-    with CheckpointReader(tmp_path / "a.mdl") as one, CheckpointReader(tmp_path / "joined.mdl") as other:
-        assert all(one.read(key).tobytes() == other.read(key).tobytes() for key in one.tensor_names())
+    assert_same_weights(tmp_path / "a.mdl", tmp_path / "joined.mdl")
 
 
 def test_what_was_trained_here_goes_there_and_goes_on_from_there(tmp_path):
@@ -104,23 +106,20 @@ def test_what_was_trained_here_goes_there_and_goes_on_from_there(tmp_path):
     [last] = (tmp_path / "run" / "model_dir").glob("checkpoint_*0.mdl")
     convert(Request(last, tmp_path / "hf", to="hf"))
     configs = [json.loads((tmp_path / "hf" / name / "config.json").read_text()) for name in CONFIGS]
-    assert [config["num_hidden_layers"] for config in configs] == [2, 1]
-    assert [config["architectures"] for config in configs] == [["DPRQuestionEncoder"], ["DPRContextEncoder"]]
-    assert {config["model_type"] for config in configs} == {"dpr"}
+    assert [(config["num_hidden_layers"], config["architectures"], config["model_type"]) for config in configs] == [
+        (2, ["DPRQuestionEncoder"], "dpr"),
+        (1, ["DPRContextEncoder"], "dpr"),
+    ]
     # The temperature is of training alone: the params of the run keep it.
     params = load_params(tmp_path / "run" / "params.yaml")
     convert(Request(tmp_path / "hf", tmp_path / "back.mdl", params=params))
-    with CheckpointReader(last) as one, CheckpointReader(tmp_path / "back.mdl") as other:
-        names = [name for name in one.tensor_names() if name.startswith("model.")]
-        assert names == other.tensor_names()
-        assert all(one.read(key).tobytes() == other.read(key).tobytes() for key in names)
+    assert_same_weights(last, tmp_path / "back.mdl")
 
 
 def made(folder: Path, model: dict[str, Any]) -> Path:
     """Write a checkpoint of random weights of a DPR, and its params beside it."""
-    file = folder / "made.yaml"
-    file.write_text(yaml.safe_dump({"trainer": {"init": {"model": model}}}))
-    params = load_params(file)
+    (folder / "made.yaml").write_text(yaml.safe_dump({"trainer": {"init": {"model": model}}}))
+    params = load_params(folder / "made.yaml")
     graph = build_graph(params.model, SampleForm(4, contexts=2, context_tokens=4))
     with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
         randomize(appliance)
@@ -134,22 +133,20 @@ def test_one_encoder_is_both_there_and_must_be_one_on_the_way_back(tmp_path):
     path = made(tmp_path, CASES["one encoder"]["model"])
     convert(Request(path, tmp_path / "hf", to="hf"))
     question, context = read_dpr(tmp_path / "hf").values()
-    assert list(context) == [key.replace("question_encoder.", "ctx_encoder.") for key in question]
-    assert list(question.values()) == list(context.values())
+    assert [*context.items()] == [(key.replace(QUESTION, CONTEXT), value) for key, value in question.items()]
     params = load_params(tmp_path / "made.yaml")
     convert(Request(tmp_path / "hf", tmp_path / "back.mdl", params=params))
-    with CheckpointReader(path) as one, CheckpointReader(tmp_path / "back.mdl") as other:
-        assert all(one.read(key).tobytes() == other.read(key).tobytes() for key in one.tensor_names())
+    assert_same_weights(path, tmp_path / "back.mdl")
     convert(Request(tmp_path / "hf", tmp_path / "two.mdl"))
     assert load_params(tmp_path / "two.yaml").model.use_biencoder
-    tensors = hf.read_safetensors(tmp_path / "hf" / "ctx_encoder" / WEIGHTS)
-    changed = "ctx_encoder.bert_model.encoder.layer.1.output.dense.bias"
+    tensors = hf.read_safetensors(tmp_path / "hf" / CONTEXT / WEIGHTS)
+    changed = f"{CONTEXT}.bert_model.encoder.layer.1.output.dense.bias"
     tensors[changed] = tensors[changed] + 1
-    hf.write_safetensors(tmp_path / "hf" / "ctx_encoder" / WEIGHTS, tensors)
+    hf.write_safetensors(tmp_path / "hf" / CONTEXT / WEIGHTS, tensors)
     folders = [tmp_path / "hf" / name for name in CONFIGS]
     rule = (
         f"{folders[1]}: must have the weights of {folders[0]}, since the model has one encoder for both, "
-        "question_encoder.transformer_encoder.layers.1.ffn.ffn.1.linear_layer.bias is another"
+        f"{QUESTION}.transformer_encoder.layers.1.ffn.ffn.1.linear_layer.bias is another"
     )
     with refusal(CheckpointError, rule, "use_biencoder: true in the params keeps both"):
         convert(Request(tmp_path / "hf", tmp_path / "no.mdl", params=params))
@@ -175,23 +172,16 @@ def test_a_tokenizer_stands_beside_both_encoders(cstool, tmp_path):
     tokenizers.Tokenizer(tokenizers.models.WordLevel(names, unk_token="[UNK]")).save(str(words))
     convert(Request(write_dpr(tmp_path / "hf"), tmp_path / "a.mdl"))
     asked = ("--to", "hf", "--tokenizer", words)
-    outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", *asked, "--json")
-    assert outcome.code == 0, outcome.stderr
-    assert (outcome.document["config_path"], outcome.document["notes"]) == (None, [])
+    document = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", *asked, "--json").document
+    assert (document["config_path"], document["notes"]) == (None, [])
     for name in CONFIGS:
-        folder = tmp_path / "back" / name
-        assert sorted(path.name for path in folder.iterdir()) == [
-            "config.json",
-            WEIGHTS,
-            "tokenizer.json",
-            "tokenizer_config.json",
-        ]
-        assert (folder / "tokenizer.json").read_bytes() == words.read_bytes()
+        files = {path.name: path for path in (tmp_path / "back" / name).iterdir()}
+        assert files.keys() == {"config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json"}
+        assert files["tokenizer.json"].read_bytes() == words.read_bytes()
     assert read_dpr(tmp_path / "back") == in_bytes(stored())
 
 
 TWO = CASES["cls"]["model"]
-WHICH = f"these of Hugging Face can be had: {KNOWN}"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +194,7 @@ WHICH = f"these of Hugging Face can be had: {KNOWN}"
             "its vector is that of the first token as it is",
         ),
         (
-            {"ctx_encoder": {**TWO["ctx_encoder"], "norm_first": True}},
+            {CONTEXT: {**TWO[CONTEXT], "norm_first": True}},
             (),
             "ctx_encoder.norm_first must be false for DPRContextEncoder, got true",
             WHICH,
@@ -219,84 +209,57 @@ def test_a_dpr_that_hugging_face_lacks_is_refused(cstool, tmp_path, changes, fla
     assert not (tmp_path / "hf").exists()
 
 
-def without(name: str) -> Any:
-    return {folder: tensors for folder, tensors in stored().items() if folder != name}
+PARAMS = "--params names the file of the model"
+LAYER = f"{CONTEXT}.bert_model.encoder.layer.1.attention.self.query.weight"
+OF_ONE = "the model must have encoders of one hidden_size: of questions and contexts the product is taken"
 
 
 @pytest.mark.parametrize(
-    ("configs", "tensors", "source", "message"),
+    ("changes", "source", "rule", "hint"),
     [
+        ({CONTEXT: None}, "hf", f": must have the encoders {QUESTION} and {CONTEXT}, lacks {CONTEXT}", None),
         (
-            CONFIGS,
-            without("ctx_encoder"),
+            {},
+            f"hf/{CONTEXT}",
+            f"/{CONTEXT}/config.json: must be of a whole model, got one encoder of a DPR",
+            f"the folder in which both are, {QUESTION} and {CONTEXT}, is what can be converted",
+        ),
+        (
+            {CONTEXT: CONFIGS[QUESTION]},
             "hf",
-            error("TMP/hf: must have the encoders question_encoder and ctx_encoder, lacks ctx_encoder"),
+            f"/{CONTEXT}/config.json: architectures must be DPRContextEncoder in this folder, got DPRQuestionEncoder",
+            None,
         ),
         (
-            CONFIGS,
-            None,
-            "hf/ctx_encoder",
-            error(
-                "TMP/hf/ctx_encoder/config.json: must be of a whole model, got one encoder of a DPR",
-                "the folder in which both are, question_encoder and ctx_encoder, is what can be converted",
-            ),
-        ),
-        (
-            {**CONFIGS, "ctx_encoder": CONFIGS["question_encoder"]},
-            None,
+            {QUESTION: {"projection_dim": 12}},
             "hf",
-            error(
-                "TMP/hf/ctx_encoder/config.json: architectures must be DPRContextEncoder in this folder, got "
-                "DPRQuestionEncoder"
-            ),
+            f"/{QUESTION}/config.json: projection_dim must be 0, got 12",
+            "vectors here are as wide as what the encoder makes",
         ),
-        (
-            {**CONFIGS, "question_encoder": {**CONFIGS["question_encoder"], "projection_dim": 12}},
-            None,
-            "hf",
-            error(
-                "TMP/hf/question_encoder/config.json: projection_dim must be 0, got 12",
-                "vectors here are as wide as what the encoder makes",
-            ),
-        ),
-        (
-            {**CONFIGS, "ctx_encoder": {**CONFIGS["ctx_encoder"], "hidden_size": 24}},
-            None,
-            "hf",
-            error(
-                "TMP/hf: must describe a model: the model must have encoders of one hidden_size: of questions and "
-                "contexts the product is taken, got 48 and 24"
-            ),
-        ),
-        (
-            {**CONFIGS, "ctx_encoder": {**CONFIGS["ctx_encoder"], "num_hidden_layers": 2}},
-            None,
-            "hf",
-            error(
-                "TMP/hf/ctx_encoder: lacks the tensor ctx_encoder.bert_model.encoder.layer.1.attention.self.query."
-                "weight of this model",
-                "--params names the file of the model",
-            ),
-        ),
+        ({CONTEXT: {"hidden_size": 24}}, "hf", f": must describe a model: {OF_ONE}, got 48 and 24", None),
+        ({CONTEXT: {"num_hidden_layers": 2}}, "hf", f"/{CONTEXT}: lacks the tensor {LAYER} of this model", PARAMS),
     ],
 )
-def test_folders_that_are_no_dpr_are_refused(cstool, tmp_path, configs, tensors, source, message):
+def test_folders_that_are_no_dpr_are_refused(cstool, tmp_path, changes, source, rule, hint):
+    tensors = {name: own for name, own in stored().items() if changes.get(name, {}) is not None}
+    configs = {name: {**CONFIGS[name], **changes.get(name, {})} for name in tensors}
     write_dpr(tmp_path / "hf", configs, tensors)
     outcome = cstool("checkpoint", "convert", tmp_path / source, tmp_path / "a.mdl")
-    assert outcome == (2, "", message)
+    assert outcome == (2, "", error(f"TMP/hf{rule}", hint))
     assert not (tmp_path / "a.mdl").exists()
 
 
 def test_params_of_another_model_are_refused(cstool, tmp_path):
-    write_dpr(tmp_path / "hf")
-    convert(Request(tmp_path / "hf", tmp_path / "a.mdl"))
-    content = yaml.safe_load((tmp_path / "a.yaml").read_text())
-    content["trainer"]["init"]["model"]["ctx_encoder"]["filter_size"] = 96
-    (tmp_path / "other.yaml").write_text(yaml.safe_dump(content))
-    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl", "-p", tmp_path / "other.yaml")
-    rule = "TMP/hf/ctx_encoder/config.json: must be of the model of TMP/other.yaml: filter_size 96, got 80"
-    assert outcome == (2, "", error(rule, "without --params the model is the one that config.json describes"))
-    content["trainer"]["init"]["model"] = {"name": "fc_mnist"}
-    (tmp_path / "other.yaml").write_text(yaml.safe_dump(content))
-    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl", "-p", tmp_path / "other.yaml")
-    assert outcome == (2, "", error("TMP/hf: must be of the model of TMP/other.yaml, fc_mnist, got dpr"))
+    convert(Request(write_dpr(tmp_path / "hf"), tmp_path / "a.mdl"))
+    document = yaml.safe_load((tmp_path / "a.yaml").read_text())
+    init, other = document["trainer"]["init"], tmp_path / "other.yaml"
+    init["model"][CONTEXT]["filter_size"] = 96
+    other.write_text(yaml.safe_dump(document))
+    command = ("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl", "-p", other)
+    rule = f"TMP/hf/{CONTEXT}/config.json: must be of the model of TMP/other.yaml: filter_size 96, got 80"
+    hint = "without --params the model is the one that config.json describes"
+    assert cstool(*command) == (2, "", error(rule, hint))
+    init["model"] = {"name": "fc_mnist"}
+    other.write_text(yaml.safe_dump(document))
+    rule = "TMP/hf: must be of the model of TMP/other.yaml, fc_mnist, got dpr"
+    assert cstool(*command) == (2, "", error(rule))

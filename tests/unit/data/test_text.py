@@ -355,6 +355,21 @@ SHARE = "--val_fraction: must be at least 0 and less than 1, got"
         ({"val_fraction": -0.1}, f"{SHARE} -0.1"),
         ({"val_fraction": 1.0}, f"{SHARE} 1.0"),
         ({"val_fraction": float("nan")}, f"{SHARE} nan"),
+        (
+            {"train_vocab": 300, "tokenizer": "a.json"},
+            "--train_tokenizer: must stand without another tokenizer, got --tokenizer a.json\n"
+            "hint: leave one of the two out",
+        ),
+        (
+            {"train_vocab": 256},
+            "--train_tokenizer: must be from 257 to 1,048,576 tokens, got 256\n"
+            "hint: 256 are the bytes, and one stands between documents",
+        ),
+        (
+            {"allow_unknown": True},
+            "--allow_unknown: must stand beside --tokenizer FILE; bytes stand for all there is\nhint: leave it out",
+        ),
+        ({"processes": 0}, "--processes: must be at least 1, got 0"),
         ({"sources": ["loop"]}, "DIR/loop: must be a file or a folder, found nothing there"),
         (
             {"sources": ["source/c"], "val_fraction": 0},
