@@ -256,27 +256,42 @@ def test_without_a_wire_a_step_is_that_of_the_slowest_rank():
     assert alone.step_s == pytest.approx(predict_step(GRAPH, RATES, SETUP).step_s)
 
 
-def test_a_slow_wire_is_all_that_counts():
-    """1 MB/s: two others get 1,000 B each forward, 2,000 B on the way back; their gradients come the other way."""
-    found = predicted(Link(1e6))
-    assert found.wires_s == pytest.approx((2e-3, 4e-3))
-    # Of each pass the first panel comes on top: 2 x 100 B, and 2 x 200 B.
-    assert found.step_s == pytest.approx(2e-3 + 2e-4 + 4e-3 + 4e-4 + CALLS.step_s)
-    assert found.swarmx_s == pytest.approx(6.6e-3 - 2 * 2 * PASS_S)
-    # One rate for both ways adds them up; gradients may be what the way back waits for.
-    shared = predicted(Link(1e6, both_ways=False))
-    assert shared.step_s - found.step_s == pytest.approx(1.2e-3)
-    assert sum(shared.wires_s) == pytest.approx(7.2e-3)
-    found = predicted(Link(1e6), replace(TRAFFIC, gradient_bytes=((0, 0, 0), (5000, 0, 0), (4000, 0, 0))))
-    assert found.step_s == pytest.approx(2e-3 + 2e-4 + 9e-3 + 4e-4 + CALLS.step_s)
+SLOW, LATE = Link(1e6), Link(1e6, 5e-3)
+MEETING = replace(TRAFFIC, waves=3, meets=True)
 
 
-def test_where_each_keeps_some_all_wait_and_the_wire_is_shorter():
-    """1.8 ms and 0.8 ms of the busiest wire, for 6 ms of that of rank 0 alone; and rank 0 waits like the others."""
-    found = predicted(Link(1e6), SHARED)
-    assert found.step_s == pytest.approx(8e-4 + 2e-4 + 1.8e-3 + 4e-4 + CALLS.step_s)
-    busy = predicted(Link(1e7), SHARED, 100, 1, 1)
-    assert busy.step_s == pytest.approx(2 * 100 * PASS_S + 2e-5 + 4e-5 + CALLS.step_s)
+@pytest.mark.parametrize(
+    ("link", "traffic", "grains", "step_s"),
+    [
+        # 1 MB/s: two others get 1,000 B each forward, 2,000 B on the way back; their gradients come the other way. Of
+        # each pass the first panel comes on top: 2 x 100 B, and 2 x 200 B.
+        (SLOW, TRAFFIC, (), 2e-3 + 2e-4 + 4e-3 + 4e-4),
+        # One rate for both ways adds them up; gradients may be what the way back waits for.
+        (replace(SLOW, both_ways=False), TRAFFIC, (), 6.6e-3 + 1.2e-3),
+        (SLOW, replace(TRAFFIC, gradient_bytes=((0, 0, 0), (5000, 0, 0), (4000, 0, 0))), (), 2e-3 + 2e-4 + 9e-3 + 4e-4),
+        # Where each keeps some, 1.8 ms and 0.8 ms of the busiest wire; and rank 0 waits like the others.
+        (SLOW, SHARED, (), 8e-4 + 2e-4 + 1.8e-3 + 4e-4),
+        (Link(1e7), SHARED, (100, 1, 1), 2 * 100 * PASS_S + 2e-5 + 4e-5),
+        # Messages take two latencies of a pass, forward and back.
+        (LATE, TRAFFIC, (), 6.6e-3 + 4 * 5e-3),
+        (LATE, replace(TRAFFIC, waves=3), (), 2e-3 + 3 * 2e-4 + 4e-3 + 3 * 4e-4 + 12 * 5e-3),
+        # A barrier, three waves: five passes forward, three back, each with L before and after; L until deltas come.
+        (SLOW, MEETING, (), 2e-3 + 5 * 2e-4 + 4e-3 + 3 * 4e-4),
+        (LATE, MEETING, (), 2e-3 + 5 * 2e-4 + 4e-3 + 3 * 4e-4 + (5 + 3 + 5 + 3 + 1) * 5e-3),
+        # 10 MB/s: 200 us forward, 400 us back. A grain takes 50 us or so; ten of them hide all but 20 us and 40 us.
+        (Link(1e7), TRAFFIC, (1, 10, 10), 2 * 10 * PASS_S + 2e-5 + 4e-5),
+        # Rank 0 has its panels at once: it may be so far behind the others that nobody waits.
+        (Link(1e7), TRAFFIC, (12, 10, 10), 2 * 12 * PASS_S),
+    ],
+)
+def test_what_the_wire_adds_to_a_step_by_hand(link, traffic, grains, step_s):
+    found = predicted(link, traffic, *grains)
+    assert found.step_s == pytest.approx(step_s + CALLS.step_s)
+    assert found.swarmx_s == pytest.approx(step_s - 2 * max(grains or (2,)) * PASS_S)
+    assert MEETING.passes == (5, 3)
+    if link is LATE and traffic is TRAFFIC:
+        setup = RanksSetup(tuple(map(setup_of, (2, 1, 1))), TRAFFIC, SLOW, message_s=5e-3)
+        assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(found.step_s)
 
 
 def test_where_each_keeps_some_the_norm_of_all_gradients_takes_two_latencies():
@@ -286,34 +301,6 @@ def test_where_each_keeps_some_the_norm_of_all_gradients_takes_two_latencies():
 
     assert took(SHARED, Link(1e6, 5e-3)) - took(SHARED, Link(1e6)) == pytest.approx(6 * 5e-3)
     assert took(TRAFFIC, Link(1e6, 5e-3)) - took(TRAFFIC, Link(1e6)) == pytest.approx(4 * 5e-3)
-
-
-def test_a_fast_wire_hides_behind_compute_but_for_the_first_panels():
-    """10 MB/s: 200 us forward, 400 us back. A grain takes 50 us or so; ten of them hide all but 20 us and 40 us."""
-    found = predicted(Link(1e7), TRAFFIC, 1, 10, 10)
-    assert PASS_S * 10 > 4e-4
-    assert found.swarmx_s == pytest.approx(2e-5 + 4e-5)
-    # Rank 0 has its panels at once: it may be so far behind the others that nobody waits.
-    assert predicted(Link(1e7), TRAFFIC, 12, 10, 10).swarmx_s == 0.0
-
-
-def test_messages_take_two_latencies_of_a_pass_forward_and_back():
-    quick, slow = predicted(Link(1e6)), predicted(Link(1e6, 5e-3))
-    assert slow.step_s - quick.step_s == pytest.approx(4 * 5e-3)
-    waves = replace(TRAFFIC, waves=3)
-    assert predicted(Link(1e6, 5e-3), waves).step_s - predicted(Link(1e6), waves).step_s == pytest.approx(12 * 5e-3)
-    setup = RanksSetup(tuple(map(setup_of, (2, 1, 1))), TRAFFIC, Link(1e6), message_s=5e-3)
-    assert predict_ranks(GRAPH, CALLS, setup).step_s == pytest.approx(slow.step_s)
-
-
-def test_a_barrier_takes_more_messages_and_passes_by_hand():
-    """In three waves: five passes forward, three back, each with L before and after; and L until deltas are there."""
-    meeting = replace(TRAFFIC, waves=3, meets=True)
-    assert meeting.passes == (5, 3)
-    quick, slow = predicted(Link(1e6), meeting), predicted(Link(1e6, 5e-3), meeting)
-    assert slow.step_s - quick.step_s == pytest.approx((5 + 3 + 5 + 3 + 1) * 5e-3)
-    # Of each pass the first panel comes on top: 5 x 2 x 100 B, and 3 x 2 x 200 B.
-    assert quick.step_s == pytest.approx(2e-3 + 1e-3 + 4e-3 + 1.2e-3 + CALLS.step_s)
 
 
 def test_updates_of_ranks_on_one_host_share_its_cores_and_each_updates_what_it_keeps():
