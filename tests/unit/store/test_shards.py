@@ -1,5 +1,6 @@
 """All shards of a MemoryX are what the same commit in one file is, to the last byte, or an error says what is wrong."""
 
+import itertools
 import os
 import re
 import shutil
@@ -230,54 +231,26 @@ def test_shards_of_different_steps_are_opened_at_the_newest_that_all_hold(tmp_pa
 def test_a_shard_without_the_others_is_no_checkpoint(shards, tmp_path):
     for file in (shards[1], record_path(shards[1])):
         shutil.move(file, tmp_path)
-    message = f"{shards[0].parent}: must have all 3 shards of MemoryX, memoryx_2_of_3.h5 is not there"
-    hint = "bring it and memoryx_2_of_3.h5.commit here from the model_dir of its node"
-    for path in (shards[0], shards[2]):
-        with refusal(StoreError, message, hint):
-            open_checkpoint(path)
-    with refusal(StoreError, message, hint):
-        copy_checkpoint(shards[0], tmp_path)
-    message = f"{tmp_path}: must have all 3 shards of MemoryX, memoryx_1_of_3.h5 is not there"
-    with refusal(StoreError, message, "bring it and memoryx_1_of_3.h5.commit here from the model_dir of its node"):
-        open_checkpoint(tmp_path / shards[1].name)
+    for folder, missing, paths in (
+        (shards[0].parent, "memoryx_2_of_3.h5", (shards[0], shards[2])),
+        (tmp_path, "memoryx_1_of_3.h5", (tmp_path / shards[1].name,)),
+    ):
+        message = f"{folder}: must have all 3 shards of MemoryX, {missing} is not there"
+        hint = f"bring it and {missing}.commit here from the model_dir of its node"
+        for path, read in itertools.product(paths, (open_checkpoint, lambda path: copy_checkpoint(path, tmp_path))):
+            with refusal(StoreError, message, hint):
+                read(path)
 
 
-def test_a_record_without_its_file_is_told(shards):
-    shards[1].unlink()
-    message = f"{shards[1]}: must be there, as its commit record is, found nothing"
-    with refusal(StoreError, message, f"bring it back, or cstool checkpoint delete {shards[1]} drops what is there"):
-        open_checkpoint(shards[0])
-
-
-def test_a_shard_that_was_renamed_is_told(shards, tmp_path):
+def test_a_shard_that_was_renamed_or_lacks_its_file_is_told(shards, tmp_path):
     other = tmp_path / "mine.h5"
     shutil.copy(shards[1], other)
     shutil.copy(record_path(shards[1]), record_path(other))
     with refusal(StoreError, f"{other}: must be called memoryx_2_of_3.h5, which it is by its commit record"):
         open_checkpoint(other)
-
-
-def test_shards_of_different_runs_are_told(shards, tmp_path):
-    for path in write_shards(tmp_path / "other", 3, name="fedcba9876543210")[1:2]:
-        for file in (path, record_path(path)):
-            shutil.copy(file, shards[0].parent)
-    message = (
-        f"{shards[0].parent}: the shards of MemoryX must be of one run, memoryx_1_of_3.h5 and memoryx_2_of_3.h5 are of "
-        "different ones"
-    )
-    with refusal(StoreError, message, TOGETHER):
-        open_checkpoint(shards[0])
-
-
-def test_a_shard_from_an_older_step_is_told(shards, tmp_path):
-    write_shards(tmp_path / "other", 1)
-    for file in (shards[1].name, record_path(shards[1]).name):
-        shutil.copy(tmp_path / "other" / file, shards[0].parent)
-    message = (
-        f"{shards[0].parent}: all shards of MemoryX must hold a step in common, memoryx_1_of_3.h5 holds step 3 and 2, "
-        "memoryx_2_of_3.h5 holds step 1"
-    )
-    with refusal(StoreError, message, "one of them is an older copy: bring back those that belong together"):
+    shards[1].unlink()
+    message = f"{shards[1]}: must be there, as its commit record is, found nothing"
+    with refusal(StoreError, message, f"bring it back, or cstool checkpoint delete {shards[1]} drops what is there"):
         open_checkpoint(shards[0])
 
 
@@ -341,82 +314,73 @@ def test_sources_of_different_runs_or_steps_are_told_and_closed(shards, tmp_path
 NOT_ITS_OWN = "must be of a weight that the shard has rows of, it is not"
 
 
+IN_ORDER = "must lie in one shard in order: it is sparse"
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("node", "change", "message"),
     [
-        (of_shard(nodes=4), "{2}: must be of the same run as {1}, it is of another"),
-        (of_shard(weights=["embedding"], rows={}), "{2}: must be of the same run as {1}, it is of another"),
-        (rows("embedding", [0, 1]), "{1}: the shards must have all rows of embedding once, rows 1 to 2 are in none"),
-        (rows("embedding", [0, 3]), "{1}: the shards must have all rows of embedding once, row 2 is in two"),
-        (rows("layer.bias"), "{1}: the shards must have all rows of layer.bias once, they have none"),
-        (rows("layer.bias", [0, 4]), "{2}: model.layer.bias is damaged: it must be 4 float32, got 5 float32"),
+        (1, of_shard(nodes=4), "{2}: must be of the same run as {1}, it is of another"),
+        (1, of_shard(weights=["embedding"], rows={}), "{2}: must be of the same run as {1}, it is of another"),
+        (1, rows("embedding", [0, 1]), "{1}: the shards must have all rows of embedding once, rows 1 to 2 are in none"),
+        (1, rows("embedding", [0, 3]), "{1}: the shards must have all rows of embedding once, row 2 is in two"),
+        (1, rows("layer.bias"), "{1}: the shards must have all rows of layer.bias once, they have none"),
+        (1, rows("layer.bias", [0, 4]), "{2}: model.layer.bias is damaged: it must be 4 float32, got 5 float32"),
         (
-            rows("embedding", [0, 1], [1, 2], [7, 8]),
+            *(1, rows("embedding", [0, 1], [1, 2], [7, 8])),
             "{2}: model.embedding is damaged: it must be 3 x 3 float32, got 2 x 3 float32",
         ),
-        (without_array("model.embedding"), "{2}: must have rows of embedding, as its commit record says, it has not"),
         (
-            without_array("optimizer.embedding.exp_avg"),
+            *(1, without_array("model.embedding")),
+            "{2}: must have rows of embedding, as its commit record says, it has not",
+        ),
+        (
+            *(1, without_array("optimizer.embedding.exp_avg")),
             "{2}: must have the same arrays of embedding as {1}, it has others",
+        ),
+        (0, rows("sparse", [3, 6], [0, 3]), f"{{1}}: all rows of sparse {IN_ORDER}"),
+        (
+            *(0, without_array("model.sparse.indices")),
+            "{1}: model.sparse.indices is damaged: it must be there, sparse is sparse",
+        ),
+        (
+            *(0, lambda document: document["values"]["sparsity"]["sparse"].update(non_zeros=25)),
+            "{1}: model.sparse.indices is damaged: 25 numbers must lie in it, it has room for 24",
+        ),
+        (
+            *(
+                0,
+                lambda document: document["values"]["sparsity"].update(
+                    embedding=document["values"]["sparsity"]["sparse"]
+                ),
+            ),
+            f"{{1}}: all rows of embedding {IN_ORDER}",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_records_that_contradict_each_other_are_told(shards, tmp_path, change, message):
-    sources = rejoined(tmp_path, change)
+def test_records_that_contradict_each_other_or_make_no_sense_of_a_sparse_weight_are_told(
+    shards, tmp_path, node, change, message
+):
+    sources = rejoined(tmp_path, change, node)
     kind = DamagedCheckpointError if "damaged" in message else StoreError
     with refusal(kind, message.format("", *shards), TOGETHER if "same run" in message else None):
         CommittedShards(sources)
 
 
 def test_arrays_of_no_weight_that_is_here_are_told(shards, tmp_path):
-    def rename(document: dict[str, Any]) -> None:
-        shard = document["values"][SHARD]
-        shard["rows"].pop("layer.weight")
-
-    edit_record(
-        shards[0], lambda document: document["values"][SHARD]["rows"].update({"layer.weight": [[0, 1], [1, 6]]})
-    )
-    sources = rejoined(tmp_path, rename)
+    edit_record(shards[0], rows("layer.weight", [0, 1], [1, 6]))
+    sources = rejoined(tmp_path, lambda document: document["values"][SHARD]["rows"].pop("layer.weight"))
     with refusal(StoreError, f"{shards[1]}: model.layer.weight {NOT_ITS_OWN}"):
         CommittedShards(sources)
     for node, path in enumerate(shards):
         edit_record(path, lambda document: document["links"].clear())
-        edit_record(path, lambda document: document["values"][SHARD].update(weights=[*MODEL][1:]))
+        edit_record(path, of_shard(weights=[*MODEL][1:]))
         edit_record(path, lambda document: document["values"][SHARD]["rows"].pop("embedding"))
-        if node == 0:
-            edit_record(
-                path, lambda document: document["values"][SHARD]["rows"].update({"layer.weight": [[5, 6], [0, 1]]})
-            )
-        if node == 1:
-            edit_record(path, lambda document: document["values"][SHARD]["rows"].update({"layer.weight": [[1, 5]]}))
+        if node < 2:
+            edit_record(path, rows("layer.weight", *([[5, 6], [0, 1]], [[1, 5]])[node]))
     with refusal(StoreError, f"{shards[0]}: model.embedding {NOT_ITS_OWN}"):
         CommittedShards(open_all(tmp_path / "model_dir", 3, 3))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (rows("sparse", [3, 6], [0, 3]), "all rows of sparse must lie in one shard in order: it is sparse"),
-        (without_array("model.sparse.indices"), "model.sparse.indices is damaged: it must be there, sparse is sparse"),
-        (
-            lambda document: document["values"]["sparsity"]["sparse"].update(non_zeros=25),
-            "model.sparse.indices is damaged: 25 numbers must lie in it, it has room for 24",
-        ),
-        (
-            lambda document: document["values"]["sparsity"].update(
-                {"embedding": document["values"]["sparsity"]["sparse"]}
-            ),
-            "all rows of embedding must lie in one shard in order: it is sparse",
-        ),
-    ],
-    ids=["rows", "no indices", "too many", "another"],
-)
-def test_what_makes_no_sense_of_a_sparse_weight_is_told(shards, tmp_path, change, message):
-    sources = rejoined(tmp_path, change, node=0)
-    kind = DamagedCheckpointError if "damaged" in message else StoreError
-    with refusal(kind, f"{shards[0]}: {message}"):
-        CommittedShards(sources)
 
 
 def test_a_sparse_weight_is_one_row_of_numbers(tmp_path):
@@ -494,12 +458,6 @@ def test_a_shard_that_was_cut_short_is_told(shards, part):
     assert caught.value.message.startswith(f"{shards[2]}: ")
     # Nobody is kept from the others by that.
     StoreLock(lock_path(shards[0])).close()
-
-
-def test_a_damaged_record_of_any_shard_is_told(shards):
-    os.truncate(record_path(shards[2]), 10)
-    with refusal(DamagedCheckpointError, f"{record_path(shards[2])}: the commit record is damaged or cut short"):
-        open_checkpoint(shards[0])
 
 
 def test_a_node_may_have_no_rows_at_all(tmp_path):
