@@ -10,9 +10,7 @@ from cstool.batch_split import divisors, even_parts, nearest_divisors
 @given(st.integers(1, 5000))
 def test_they_are_all_that_divide(number: int) -> None:
     assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
-
-
-def test_large_numbers_take_no_time() -> None:
+    # Large numbers take no time.
     assert divisors(2**31 - 1) == [1, 2**31 - 1]
     assert len(divisors(10**9)) == 100
 
@@ -37,7 +35,4 @@ def test_parts_are_the_whole_in_order_and_of_nearly_equal_length(length: int, co
     assert len(parts) == count
     assert [item for part in parts for item in part] == list(range(length))
     assert {len(part) for part in parts} <= {length // count, -(-length // count)}
-
-
-def test_parts_of_few_are_empty() -> None:
     assert even_parts("ab", 5) == ["", "", "a", "", "b"]

@@ -29,30 +29,20 @@ def test_a_step_of_a_small_model_trains(model, batch_size, sequence, precision):
         step()
 
 
-def test_every_row_names_a_model():
+def test_rows_name_a_model_and_their_columns_and_a_graph_has_the_tokens_that_are_asked_for():
     for row in (*ROWS.values(), *QUICK_ROWS.values()):
         assert not isinstance(row, Step) or row.model in MODELS
+    assert list(columns_of(ROWS["gpt_tiny, 24 x 128"])) == list(COLUMNS)
+    expected = ["cstool float32", "cstool bfloat16", "PyTorch eager", "autocast"]
+    assert list(columns_of(ROWS["generate 128 tokens"])) == expected
+    assert model_graph("gpt_tiny", 16)[1].sequence_length == 16
+    assert model_graph("fc_mnist", 1)[1].sequence_length is None
 
 
 def test_sparse_weights_of_a_row_are_sparse():
     _, appliance = cstool_side("gpt_tiny", 2, sequence_length=16, sparsity=0.9)
     with appliance:
         assert len(appliance.memoryx.arrays.sparse) > 0
-
-
-def test_the_columns_of_a_row():
-    assert list(columns_of(ROWS["gpt_tiny, 24 x 128"])) == list(COLUMNS)
-    assert list(columns_of(ROWS["generate 128 tokens"])) == [
-        "cstool float32",
-        "cstool bfloat16",
-        "PyTorch eager",
-        "autocast",
-    ]
-
-
-def test_a_graph_has_the_tokens_that_are_asked_for():
-    assert model_graph("gpt_tiny", 16)[1].sequence_length == 16
-    assert model_graph("fc_mnist", 1)[1].sequence_length is None
 
 
 def test_speeds_are_those_of_neighbouring_turns_and_the_faster_peer_counts():

@@ -37,18 +37,6 @@ def test_a_small_trace_as_a_whole(tmp_path: Path, golden: Callable[[str, str], N
     golden("trace/small.json", (tmp_path / "trace.json").read_text())
 
 
-def test_a_trace_of_nothing_is_one(tmp_path: Path) -> None:
-    assert written(Trace("nothing", "measured"), tmp_path)["traceEvents"] == []
-
-
-@pytest.mark.parametrize("origin_s", [0.0, -3.0, 86_400.0])
-def test_the_earliest_time_is_0_wherever_the_clock_began(tmp_path: Path, origin_s: float) -> None:
-    trace = Trace("t", "measured")
-    trace.span("a", "b", "late", origin_s + 2.5e-6, origin_s + 4e-6)
-    trace.counter("a", "c", origin_s + 0.5e-6, n=1)
-    assert spans(written(trace, tmp_path)) == [("late", 2.0, 1.5)]
-
-
 def test_processes_and_lanes_are_in_the_order_of_their_first_use(tmp_path: Path) -> None:
     trace = Trace("t", "measured")
     for process, lane, start_s in [("B", "y", 3.0), ("A", "x", 2.0), ("B", "x", 1.0)]:
@@ -146,28 +134,23 @@ def test_what_no_trace_can_hold_is_refused(add: Callable[[Trace], object], messa
         add(Trace("t", "measured"))
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "none" / "trace.json"
-    with refusal(TraceError, f"{path}: cannot be written: No such file or directory"):
-        Trace("t", "measured").write(path)
-    with refusal(TraceError, f"{tmp_path}: cannot be written: Is not a file"):
-        Trace("t", "measured").write(tmp_path)
-
-
-def test_a_full_disk_leaves_the_trace_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text("old")
-
+def test_a_file_that_cannot_be_written_is_named_and_what_was_there_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with refusal(TraceError, f"{path}: cannot be written: No space left on device"):
-        Trace("t", "measured").write(path)
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"trace.json": "old"}
-
-
-def test_a_link_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "trace.json").symlink_to(tmp_path / "there.json")
-    written(Trace("t", "measured"), tmp_path)
-    assert (tmp_path / "trace.json").is_symlink()
+    path, link = tmp_path / "trace.json", tmp_path / "link"
+    link.symlink_to(path)
+    path.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with refusal(TraceError, f"{path}: cannot be written: No space left on device"):
+            Trace("t", "measured").write(path)
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"trace.json": "old", "link": "old"}
+    Trace("t", "measured").write(link)
+    assert (link.is_symlink(), json.loads(path.read_text())["traceEvents"]) == (True, [])
+    with refusal(TraceError, f"{tmp_path}/none/trace.json: cannot be written: No such file or directory"):
+        Trace("t", "measured").write(tmp_path / "none" / "trace.json")
+    with refusal(TraceError, f"{tmp_path}: cannot be written: Is not a file"):
+        Trace("t", "measured").write(tmp_path)

@@ -16,17 +16,17 @@ EXIT_CODES = dict.fromkeys(WITH_2.split(), 2) | {"NonFiniteError": 1, "RankLostE
 
 
 def test_an_error_is_its_message_with_the_hint_on_a_line_of_its_own() -> None:
+    """What would be obeyed is shown."""
     assert str(CstoolError("x.yaml:3: seed must be whole, got 1.5")) == "x.yaml:3: seed must be whole, got 1.5"
-    error = CstoolError("x: must be even, got 3", "2 and 4 are the nearest")
-    assert str(error) == "x: must be even, got 3\nhint: 2 and 4 are the nearest"
-    assert (error.message, error.hint) == ("x: must be even, got 3", "2 and 4 are the nearest")
+    error = CstoolError("a\nerror: fake: b", "c\x1b[1m\nhint: d")
+    assert (error.message, error.hint) == (r"a\nerror: fake: b", r"c\x1b[1m\nhint: d")
+    assert str(error) == "a\\nerror: fake: b\nhint: c\\x1b[1m\\nhint: d"
 
 
 def test_a_params_error_tells_all_problems_each_with_its_hint() -> None:
-    problems = (("x.yaml:1: first", None), ("x.yaml:2: second", "do this"), ("x.yaml:9: third", "do that"))
-    error = ParamsError(problems)
-    assert error.problems == problems
-    assert str(error) == "x.yaml:1: first\nx.yaml:2: second\nhint: do this\nx.yaml:9: third\nhint: do that"
+    error = ParamsError((("x.yaml:1: a\nb", None), ("x.yaml:2: second", "d\ne"), ("x.yaml:9: third", "do that")))
+    assert error.problems == ((r"x.yaml:1: a\nb", None), ("x.yaml:2: second", r"d\ne"), ("x.yaml:9: third", "do that"))
+    assert str(error) == "x.yaml:1: a\\nb\nx.yaml:2: second\nhint: d\\ne\nx.yaml:9: third\nhint: do that"
 
 
 def test_every_error_is_a_cstool_error_with_the_exit_code_of_its_kind() -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import CstoolError, ParamsError
 from cstool.plain_text import lines, one_line, terminal_text
 
 
@@ -49,15 +48,3 @@ def test_no_character_that_is_left_can_be_obeyed(text: str) -> None:
         {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     )
     assert one_line(shown) == shown
-
-
-def test_an_error_is_a_line_and_its_hint_another() -> None:
-    error = CstoolError("a\nerror: fake: b", "c\x1b[1m\nhint: d")
-    assert (error.message, error.hint) == (r"a\nerror: fake: b", r"c\x1b[1m\nhint: d")
-    assert str(error) == "a\\nerror: fake: b\nhint: c\\x1b[1m\\nhint: d"
-
-
-def test_each_problem_of_a_file_is_a_line_and_its_hint_another() -> None:
-    error = ParamsError([("a\nb", None), ("c", "d\ne")])
-    assert error.problems == ((r"a\nb", None), ("c", r"d\ne"))
-    assert str(error) == "a\\nb\nc\nhint: d\\ne"

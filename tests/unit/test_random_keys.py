@@ -29,14 +29,10 @@ def test_many_counters_give_what_each_gives_alone() -> None:
     assert philox4x32(counters, (3, 5)).tolist() == alone
 
 
-def test_the_key_of_a_purpose_never_changes() -> None:
+def test_the_key_of_a_purpose_never_changes_and_another_seed_or_name_has_another() -> None:
     """Checkpoints of older versions rely on it."""
     assert key_of(1, "embedding_layer.dropout") == (2059672098, 3225381085)
-
-
-@pytest.mark.parametrize("other", [(2, "a"), (1, "b")])
-def test_another_seed_or_name_has_another_key(other: tuple[int, str]) -> None:
-    assert key_of(*other) != key_of(1, "a")
+    assert len({key_of(*purpose) for purpose in ((1, "a"), (2, "a"), (1, "b"))}) == 3
 
 
 def test_a_generator_is_numpys_philox_under_the_key_of_its_purpose() -> None:

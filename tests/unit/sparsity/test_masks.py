@@ -1,6 +1,5 @@
 """Masks: how many weights are kept, which, and that they are the same everywhere."""
 
-import hashlib
 import math
 import os
 import subprocess
@@ -14,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
 from cstool.sparsity.masks import (
+    UNBALANCED,
     Balance,
+    balance_of,
     checkerboard_mask,
     dropconnect_mask,
     initial_mask,
@@ -67,36 +68,48 @@ def test_counts_differ_from_the_vendors_by_float32_rounding_alone(sparsity, size
     assert abs(keep_count(sparsity, size) - vendors) <= 1 + size * 2.0**-22
 
 
+MATRIX = np.arange(8).reshape(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("keys", "balance", "blocks"),
+    [
+        ({}, UNBALANCED, [[[0, 1, 2, 3], [4, 5, 6, 7]]]),
+        ({"balance_out_groups": 2}, Balance(out_groups=2), [[[0, 1, 2, 3]], [[4, 5, 6, 7]]]),
+        ({"balance_in_groups": 2}, Balance(in_groups=2), [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]),
+    ],
+)
+def test_the_balance_is_that_of_the_group_and_its_blocks_are_views_of_rows_or_columns(keys, balance, blocks):
+    assert (balance_of(group(algorithm="rigl", **keys)), balance.groups) == (balance, len(blocks))
+    assert [block.tolist() for block in balance.blocks(MATRIX)] == blocks
+    assert all(np.shares_memory(block, MATRIX) for block in balance.blocks(MATRIX))
+
+
+@pytest.mark.parametrize("balance", [Balance(in_groups=3), Balance(out_groups=4)])
+def test_blocks_that_do_not_divide_are_refused(balance):
+    with pytest.raises(ValueError, match=r"does not divide 2 x 4"):
+        balance.blocks(MATRIX)
+
+
 @given(SCORES, st.data())
-def test_top_is_what_a_stable_sort_puts_first(scores, data):
-    count = data.draw(st.integers(0, scores.size))
+def test_top_is_what_a_stable_sort_puts_first_and_leaves_the_scores_as_they_are(scores, data):
+    count, before = data.draw(st.integers(0, scores.size)), scores.copy()
     flat = scores.ravel().astype(np.float64)
     slow = np.zeros(scores.size, dtype=bool)
     slow[np.argsort(-flat, kind="stable")[:count]] = True
     mask = top(scores, count)
     assert (mask.dtype, mask.shape) == (np.dtype(bool), scores.shape)
     assert mask.ravel().tolist() == slow.tolist()
+    np.testing.assert_array_equal(scores, before)
 
 
-def test_ties_go_to_the_lowest_index():
+def test_ties_go_to_the_lowest_index_of_rows_also_of_what_is_no_contiguous_array():
     assert top(np.float32([1, 2, 1, 2, 1]), 3).tolist() == [True, True, False, True, False]
-
-
-def test_scores_that_are_no_contiguous_array_are_read_in_order_of_rows():
     scores = np.arange(6, dtype=np.float32).reshape(2, 3).T % 2
     assert top(scores, 2).tolist() == [[False, True], [True, False], [False, False]]
-
-
-def test_top_leaves_the_scores_as_they_are():
-    scores = np.float32([3, 1, 2])
-    top(scores, 1)
-    assert scores.tolist() == [3, 1, 2]
-
-
-@pytest.mark.parametrize("count", [-1, 4])
-def test_more_than_there_are_cannot_be_kept(count):
-    with pytest.raises(ValueError, match="of 3 scores"):
-        top(np.float32([1, 2, 3]), count)
+    for count in (-1, 4):
+        with pytest.raises(ValueError, match="of 3 scores"):
+            top(np.float32([1, 2, 3]), count)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +136,8 @@ def test_every_block_keeps_as_many_as_any_other_and_none_that_is_smaller(balance
 
 @given(MATRICES, DECIMALS, DECIMALS)
 def test_a_sparser_mask_lies_in_a_denser_one(weight, one, other):
-    sparser, denser = (topk_mask(weight, sparsity) for sparsity in (max(one, other), min(one, other)))
-    assert not (sparser & ~denser).any()
-    sparser, denser = (random_mask((4, 8), sparsity, 1, "w") for sparsity in (max(one, other), min(one, other)))
-    assert not (sparser & ~denser).any()
-
-
-def test_topk_goes_by_magnitude():
-    assert topk_mask(np.float32([[-3, 1], [2, -2]]), 0.5).tolist() == [[True, False], [True, False]]
+    for of in (lambda sparsity: topk_mask(weight, sparsity), lambda sparsity: random_mask((4, 8), sparsity, 1, "w")):
+        assert not (of(max(one, other)) & ~of(min(one, other))).any()
 
 
 @given(DECIMALS, st.sampled_from([Balance(), Balance(in_groups=5), Balance(out_groups=4)]))
@@ -155,29 +162,18 @@ def test_every_position_is_as_likely_as_any_other():
     assert kept.max() < 600
 
 
-QUARTER = """
-...x...x
-x...x...
-.x...x..
-..x...x.
-...x...x
-"""
-HALF = """
-.x.x.x
-x.x.x.
-.x.x.x
-"""
-THREE_QUARTERS = """
-.xxx.xxx
-xxx.xxx.
-xx.xxx.x
-x.xxx.xx
-"""
+BOARDS = {
+    0.75: "...x...x x...x... .x...x.. ..x...x. ...x...x",
+    0.5: ".x.x.x x.x.x. .x.x.x",
+    0.25: ".xxx.xxx xxx.xxx. xx.xxx.x x.xxx.xx",
+    0.0: "xx xx",
+    1 - 1e-12: "... ...",
+}
 
 
-@pytest.mark.parametrize(("sparsity", "board"), [(0.75, QUARTER), (0.5, HALF), (0.25, THREE_QUARTERS), (0.0, "xx\nxx")])
-def test_checkerboards_by_hand(sparsity, board):
-    rows = board.split()
+@pytest.mark.parametrize("sparsity", BOARDS)
+def test_checkerboards_by_hand(sparsity):
+    rows = BOARDS[sparsity].split()
     mask = checkerboard_mask((len(rows), len(rows[0])), sparsity)
     assert ["".join(".x"[int(kept)] for kept in row) for row in mask] == rows
 
@@ -203,10 +199,6 @@ def test_a_checkerboard_keeps_about_its_share_of_rows_and_columns(sparsity):
     assert np.abs(mask.sum() - (1 - sparsity) * mask.size) <= 2 * 64
 
 
-def test_a_checkerboard_of_nothing_is_empty():
-    assert not checkerboard_mask((3, 4), 1 - 1e-12).any()
-
-
 def test_dropconnect_draws_each_weight_for_itself_and_afresh_at_every_step():
     masks = [dropconnect_mask((100, 100), 0.2, 1, "w", step) for step in range(1, 4)]
     # 8000 of 10000 are expected, with a standard deviation of 40.
@@ -217,17 +209,11 @@ def test_dropconnect_draws_each_weight_for_itself_and_afresh_at_every_step():
     assert (dropconnect_mask((100, 100), 0.2, 1, "w", 1) == masks[0]).all()
 
 
-def test_dropconnect_samples_differ_from_one_another_and_from_training():
+def test_dropconnect_drops_the_words_below_its_share_of_all_otherwise_in_each_sample():
     masks = [dropconnect_mask((8, 8), 0.5, 1, "w", 1, sample) for sample in (None, 0, 1)]
     assert len({mask.tobytes() for mask in masks}) == 3
-
-
-@pytest.mark.parametrize(("sparsity", "kept"), [(0.0, 64), (1.0, 0), (1 - 2.0**-40, 0)])
-def test_dropconnect_can_leave_out_none_and_all(sparsity, kept):
-    assert dropconnect_mask((8, 8), sparsity, 1, "w", 1).sum() == kept
-
-
-def test_dropconnect_drops_the_words_below_its_share_of_all():
+    for sparsity, kept in ((0.0, 64), (1.0, 0), (1 - 2.0**-40, 0)):
+        assert dropconnect_mask((8, 8), sparsity, 1, "w", 1).sum() == kept
     words = random_scores((8, 8), 1, "w", 3)
     for word in words.ravel()[:4]:
         assert (dropconnect_mask((8, 8), int(word) / 2**32, 1, "w", 3) == (words >= word)).all()
@@ -263,7 +249,7 @@ def test_a_mask_from_a_checkpoint_keeps_what_is_not_zero_there():
     assert initial_mask(found, np.float32(weight), 7, "w").tolist() == expected
 
 
-SCRIPT = """
+MASKS_OF_A_RUN = """
 import hashlib
 from cstool.sparsity.masks import dropconnect_mask, random_mask
 masks = random_mask((64, 48), 0.75, 3, "layers.0.weight", 100), dropconnect_mask((64, 48), 0.3, 3, "w", 2)
@@ -271,11 +257,9 @@ print(hashlib.sha256(b"".join(mask.tobytes() for mask in masks)).hexdigest())
 """
 
 
-def test_masks_are_the_same_in_every_process():
-    masks = random_mask((64, 48), 0.75, 3, "layers.0.weight", 100), dropconnect_mask((64, 48), 0.3, 3, "w", 2)
-    here = hashlib.sha256(b"".join(mask.tobytes() for mask in masks)).hexdigest()
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-c", SCRIPT]
-        there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-        assert there == here
+def test_masks_are_the_same_in_every_process(capsys):
+    exec(MASKS_OF_A_RUN, {})
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    command = [sys.executable, "-c", MASKS_OF_A_RUN]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == capsys.readouterr().out

@@ -40,30 +40,29 @@ def bools(rows: list[list[int]]) -> list[list[bool]]:
     return np.array(rows, dtype=bool).tolist()
 
 
-def test_rigl_by_hand():
-    weight = np.float32([[5, -1, 0, 0], [3, 0, -4, 0]])
-    mask = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
-    gradient = np.float32([[9, 9, 0, -2], [9, 1, 9, 0]])
-    # Half of the four goes: 1 and 3 are the smallest. Two of those outside come: first where 1 and 3 were, with 9.
-    assert rigl(weight, mask, gradient, 0.5, 0.5).tolist() == bools([[1, 1, 0, 0], [1, 0, 1, 0]])
-    gradient = np.float32([[9, 1, 0, -2], [1, 1, 9, 0]])
-    # Of the three with magnitude 1 the first one comes.
-    assert rigl(weight, mask, gradient, 0.5, 0.5).tolist() == bools([[1, 1, 0, 1], [0, 0, 1, 0]])
+RIGL_WEIGHT, RIGL_MASK = [[5, -1, 0, 0], [3, 0, -4, 0]], [[1, 1, 0, 0], [1, 0, 1, 0]]
 
 
-def test_rigl_by_hand_balanced_over_columns():
-    weight = np.float32([[5, 0, 1, 0], [4, 0, 0, 2]])
-    mask = np.array([[1, 0, 1, 0], [1, 0, 0, 1]], dtype=bool)
-    gradient = np.float32([[0, 1, 0, 9], [0, 2, 8, 0]])
-    # Of two in each half one stays, and one comes.
-    expected = bools([[1, 0, 0, 1], [0, 1, 0, 1]])
-    assert rigl(weight, mask, gradient, 0.5, 0.5, Balance(in_groups=2)).tolist() == expected
-
-
-def test_set_by_hand():
-    weight = np.float32([[5, -1, 0, 0]])
-    mask = np.array([[1, 1, 0, 0]], dtype=bool)
-    assert changed(weight, mask, np.uint32([[9, 1, 1, 0]]), 0.25, 0.5).tolist() == bools([[1, 1, 1, 0]])
+@pytest.mark.parametrize(
+    ("weight", "mask", "gradient", "more", "expected"),
+    [
+        # Half of the four goes: 1 and 3 are the smallest. Two of those outside come: first where 1 and 3 were, with 9.
+        (RIGL_WEIGHT, RIGL_MASK, [[9, 9, 0, -2], [9, 1, 9, 0]], (0.5, 0.5), [[1, 1, 0, 0], [1, 0, 1, 0]]),
+        # Of the three with magnitude 1 the first one comes.
+        (RIGL_WEIGHT, RIGL_MASK, [[9, 1, 0, -2], [1, 1, 9, 0]], (0.5, 0.5), [[1, 1, 0, 1], [0, 0, 1, 0]]),
+        # Of two in each half one stays, and one comes.
+        (
+            *([[5, 0, 1, 0], [4, 0, 0, 2]], [[1, 0, 1, 0], [1, 0, 0, 1]], [[0, 1, 0, 9], [0, 2, 8, 0]]),
+            (0.5, 0.5, Balance(in_groups=2)),
+            [[1, 0, 0, 1], [0, 1, 0, 1]],
+        ),
+        # As set does with random scores.
+        ([[5, -1, 0, 0]], [[1, 1, 0, 0]], [[9, 1, 1, 0]], (0.25, 0.5), [[1, 1, 1, 0]]),
+    ],
+)
+def test_rigl_and_set_by_hand(weight, mask, gradient, more, expected):
+    made = rigl(np.float32(weight), np.array(mask, bool), np.float32(gradient), *more)
+    assert made.tolist() == bools(expected)
 
 
 def test_gmp_by_hand():
@@ -73,23 +72,17 @@ def test_gmp_by_hand():
     assert topk_mask(weight, 0.375).tolist() == bools([[1, 1, 1, 0], [0, 1, 0, 1]])
 
 
-def test_a_target_sparser_than_what_stays_drops_nothing_more():
+def test_a_target_sparser_than_what_stays_drops_nothing_more_and_zeros_outside_do_not_come_in():
     weight = np.arange(1, 11, dtype=np.float32).reshape(1, 10)
-    mask = np.full((1, 10), True)
-    assert rigl(weight, mask, weight, 0.9, 0.3).sum() == 7
-    assert changed(weight, mask, random_scores((1, 10), 1, "w", 1), 0.9, 0.3).sum() == 7
-
-
-def test_what_the_mask_leaves_out_does_not_come_in_where_weights_in_it_are_zero():
-    weight = np.float32([[0, 0, 0, 7]])
+    for scores in (weight, random_scores((1, 10), 1, "w", 1)):
+        assert changed(weight, np.full((1, 10), True), scores, 0.9, 0.3).sum() == 7
     mask = np.array([[0, 1, 1, 1]], dtype=bool)
-    assert drop(weight, mask, 0.3).tolist() == bools([[0, 1, 0, 1]])
+    assert drop(np.float32([[0, 0, 0, 7]]), mask, 0.3).tolist() == bools([[0, 1, 0, 1]])
 
 
 def test_a_block_with_fewer_than_the_average_keeps_what_it_has_and_grows_to_the_target():
     weight = np.float32([[4, 3, 2, 1], [9, 0, 0, 0]])
-    mask = weight != 0
-    rows = Balance(out_groups=2)
+    mask, rows = weight != 0, Balance(out_groups=2)
     # Five in two blocks, all but a fifth of them: two of each.
     assert drop(weight, mask, 0.2, rows).tolist() == bools([[1, 1, 0, 0], [1, 0, 0, 0]])
     assert rigl(weight, mask, np.ones_like(weight), 0.25, 0.2, rows).sum(axis=1).tolist() == [3, 3]

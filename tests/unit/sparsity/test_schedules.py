@@ -1,4 +1,4 @@
-"""Shares over time."""
+"""Shares over time, and when masks change."""
 
 import math
 
@@ -14,10 +14,26 @@ from cstool.params.sections.sparsity import (
     LinearShare,
     PowerShare,
 )
-from cstool.sparsity.schedules import drop_fraction_at, is_update_step, share_at, sparsity_at, starts_sparse
-from tests.unit.sparsity.sections import group
-from tests.unit.sparsity.test_updates import UPDATES
+from cstool.sparsity.schedules import (
+    count_updates,
+    drop_fraction_at,
+    is_update_step,
+    share_at,
+    sparsity_at,
+    starts_sparse,
+    update_steps,
+)
+from cstool.yaml_lines.section import MAX_STEPS
+from tests.unit.sparsity.sections import group, updates
 
+REGULAR = st.builds(
+    lambda freq, start, length: updates(freq=freq, start=start, stop=None if length is None else start + length),
+    st.integers(1, 9),
+    st.integers(0, 20),
+    st.none() | st.integers(1, 40),
+)
+LISTED = st.sets(st.integers(0, 60), min_size=1).map(lambda steps: updates(steps=sorted(steps)))
+UPDATES = st.none() | REGULAR | LISTED
 ABC = CyclingShare(values=(0.1, 0.2, 0.3))
 
 
@@ -47,36 +63,29 @@ def test_the_formulas_at_steps_0_10_and_20(share, expected):
         (ExponentialShare(init=0.5, gamma=1.0, final=0.1), 2**31, 1.0),
         (ExponentialShare(init=0.5, gamma=-1.0), 2**31, 1.0),
         (PowerShare(init=0.5, beta=2.0), 2**31, 1.0),
+        # Nothing times infinity is nothing.
+        (ExponentialShare(init=0.5, gamma=1.0, final=0.5), 2**31, 0.5),
+        (PowerShare(init=0.0, beta=2.0), 2**31, 0.0),
     ],
 )
 def test_what_a_formula_gives_beyond_0_and_1_counts_as_that(share, step, bound):
     assert share_at(share, step) == bound
 
 
-@pytest.mark.parametrize(
-    "share", [ExponentialShare(init=0.5, gamma=1.0, final=0.5), PowerShare(init=0.0, beta=2.0)], ids=["exp", "power"]
-)
-def test_nothing_times_infinity_is_nothing(share):
-    assert share_at(share, 2**31) == share.init
-
-
 def test_a_cycling_share_goes_by_updates_alone():
     assert [share_at(ABC, step=1000, updates=updates) for updates in range(5)] == [0.1, 0.2, 0.3, 0.1, 0.2]
 
 
-def test_where_training_starts_sparse_the_first_mask_takes_the_first_value_and_the_first_update_the_second():
-    cycling = group(ABC, algorithm="gmp", update={"freq": 4})
-    assert [sparsity_at(cycling, step) for step in (0, 4, 8, 12)] == [0.1, 0.2, 0.3, 0.1]
-
-
-def test_where_training_starts_dense_the_first_update_takes_the_first_value():
-    cycling = group(ABC, algorithm="gmp", update={"freq": 4, "start": 4})
-    assert [sparsity_at(cycling, step) for step in (4, 8, 12, 16)] == [0.1, 0.2, 0.3, 0.1]
-
-
-def test_between_updates_a_cycling_share_is_what_the_next_one_takes():
-    cycling = group(ABC, algorithm="gmp", update={"freq": 2})
-    assert [sparsity_at(cycling, step) for step in range(1, 5)] == [0.2, 0.2, 0.3, 0.3]
+@pytest.mark.parametrize(
+    ("update", "steps", "expected"),
+    [
+        ({"freq": 4}, (0, 4, 8, 12), [0.1, 0.2, 0.3, 0.1]),  # training starts sparse, with the first value
+        ({"freq": 4, "start": 4}, (4, 8, 12, 16), [0.1, 0.2, 0.3, 0.1]),  # it starts dense
+        ({"freq": 2}, range(1, 5), [0.2, 0.2, 0.3, 0.3]),  # between updates it is what the next one takes
+    ],
+)
+def test_a_cycling_sparsity_by_hand(update, steps, expected):
+    assert [sparsity_at(group(ABC, algorithm="gmp", update=update), step) for step in steps] == expected
 
 
 @pytest.mark.parametrize("start", [0, 4])
@@ -103,3 +112,44 @@ def test_a_cycling_share_stands_where_moving_it_on_step_by_step_leads(update, la
         assert drop_fraction_at(cycling, step) == ABC.values[of_drop_fraction % 3]
         of_sparsity += is_update_step(update, step)
         of_drop_fraction += is_update_step(update, step)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"freq": 4}, [0, 4, 8, 12]),
+        ({"freq": 4, "stop": 8}, [0, 4]),
+        ({"freq": 4, "stop": 9}, [0, 4, 8]),
+        ({"freq": 4, "start": 3}, [3, 7, 11]),
+        ({"freq": 4, "start": 3, "stop": 11}, [3, 7]),
+        ({"freq": 100}, [0]),
+        ({"steps": [2, 3, 11]}, [2, 3, 11]),
+        ({"steps": [0, 5]}, [0, 5]),
+    ],
+)
+def test_masks_change_from_start_until_before_stop(keys, expected):
+    update = updates(**keys)
+    assert [step for step in range(13) if is_update_step(update, step)] == expected
+    assert starts_sparse(update) == (0 in expected)
+
+
+def test_without_an_update_section_masks_change_at_every_step():
+    assert all(is_update_step(None, step) for step in range(5))
+    assert starts_sparse(None)
+    assert list(update_steps(None, 3)) == [1, 2, 3]
+
+
+def test_updates_of_a_run():
+    """Step 0 is none, though it decides how training starts; the stock file has 35; a run without end the most."""
+    assert list(update_steps(updates(freq=2), 6)) == [2, 4, 6]
+    assert list(update_steps(updates(steps=[0, 3]), 6)) == [3]
+    steps = update_steps(updates(freq=100, stop=3584), 4778)
+    assert (len(steps), steps[0], steps[-1]) == (35, 100, 3500)
+    assert count_updates(None, MAX_STEPS) == len(update_steps(None)) == MAX_STEPS
+
+
+@given(UPDATES, st.integers(0, 70))
+def test_update_steps_are_those_that_is_update_step_says(update, last):
+    slow = [step for step in range(1, last + 1) if is_update_step(update, step)]
+    assert list(update_steps(update, last)) == slow
+    assert count_updates(update, last) == len(slow)
