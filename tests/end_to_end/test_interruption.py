@@ -14,17 +14,13 @@ import pytest
 from cstool.errors import Interrupted
 from cstool.machine.appliance import Appliance
 from cstool.store import list_checkpoints
-from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file
 from tests.patience import wait_until
 
-STEPS = 20
+STEPS = 12
 LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": 1}}
+PROCESS = pytest.mark.takes("a whole run is a process")
 DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +39,8 @@ def wait_for_step(folder: Path, step: int) -> None:
     wait_until(lambda: any(entry.step >= step for entry in list_checkpoints(folder)), f"no checkpoint of step {step}")
 
 
-@pytest.mark.parametrize("step", [1, 4, 9])
+@PROCESS
+@pytest.mark.parametrize("step", [4, *(pytest.param(n, marks=pytest.mark.lab) for n in (1, 6))])
 def test_killed_at_any_moment_it_ends_with_the_bits_of_the_straight_run(tmp_path, data, straight, step):
     file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
     process = start(file)
@@ -55,9 +52,10 @@ def test_killed_at_any_moment_it_ends_with_the_bits_of_the_straight_run(tmp_path
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@PROCESS
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.lab)])
 def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, data, straight, number):
-    file = gpt_params(tmp_path, data, init__loop={"max_steps": STEPS}, init__checkpoint={"steps": 1}, **DROPOUT)
+    file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
     process = start(file)
     wait_for_step(tmp_path / "model_dir", 2)
     process.send_signal(number)
@@ -72,8 +70,9 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, data, 
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
+@pytest.mark.lab
 def test_a_terminal_that_is_closed_ends_it_like_a_signal(tmp_path, data, straight):
-    file = gpt_params(tmp_path, data, init__loop={"max_steps": STEPS}, init__checkpoint={"steps": 1}, **DROPOUT)
+    file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
     process, terminal = pty.fork()
     if not process:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -97,15 +96,7 @@ def test_a_terminal_that_is_closed_ends_it_like_a_signal(tmp_path, data, straigh
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-def test_stopped_and_resumed_on_another_number_of_systems(tmp_path, data, straight):
-    first = gpt_params(tmp_path, data, **{**LOOP, "init__loop": {"max_steps": 5}}, **DROPOUT)
-    run_file(first, lanes=2, trainer__init__backend__cluster_config__num_csx=3)
-    file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
-    resumed = run_file(file, trainer__init__backend__cluster_config__num_csx=4)
-    assert (resumed.first_step, resumed.last_step) == (5, STEPS)
-    assert latest_bits(tmp_path / "model_dir") == straight
-
-
+@pytest.mark.lab
 def test_the_environment_has_no_say(tmp_path, data, straight):
     """Another hash seed, and BLAS told to use many threads."""
     file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
@@ -115,32 +106,24 @@ def test_the_environment_has_no_say(tmp_path, data, straight):
     assert latest_bits(tmp_path / "model_dir") == straight
 
 
-def signalled(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None:
-    """Have SIGTERM arrive whenever a method is called."""
-    original = getattr(owner, method)
+def test_a_signal_during_an_evaluation_ends_it_between_two_batches_or_saves_the_step(
+    tmp_path, data, straight, monkeypatch
+):
+    evaluate = Appliance.evaluate
 
-    def call(*arguments: Any) -> Any:
+    def signalled(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
-        return original(*arguments)
+        return evaluate(*arguments)
 
-    monkeypatch.setattr(owner, method, call)
-
-
-def test_a_signal_during_an_evaluation_ends_it_between_two_batches(tmp_path, data, monkeypatch):
-    run_file(gpt_params(tmp_path, data))
-    signalled(monkeypatch, Appliance, "evaluate")
-    with pytest.raises(Interrupted) as caught:
-        run_file(gpt_params(tmp_path, data), mode="eval")
-    assert str(caught.value) == ("stopped by SIGTERM during the evaluation after step 4\nhint: --mode eval repeats it")
-
-
-def test_a_signal_during_an_evaluation_between_steps_saves_the_step(tmp_path, data, straight, monkeypatch):
     changes = {**DROPOUT, "init__loop": {"max_steps": STEPS, "eval_frequency": 3}, "init__checkpoint": {"steps": STEPS}}
     file = gpt_params(tmp_path, data, **changes)
-    with monkeypatch.context() as patch:
-        signalled(patch, Appliance, "evaluate")
-        with pytest.raises(Interrupted) as caught:
-            run_file(file, mode="train_and_eval")
+    monkeypatch.setattr(Appliance, "evaluate", signalled)
+    with pytest.raises(Interrupted) as caught:
+        run_file(file, mode="train_and_eval")
     assert caught.value.message == f"stopped by SIGTERM after step 3; it is saved in {tmp_path / 'model_dir'}"
+    with pytest.raises(Interrupted) as caught:
+        run_file(file, mode="eval")
+    assert str(caught.value) == "stopped by SIGTERM during the evaluation after step 3\nhint: --mode eval repeats it"
+    monkeypatch.undo()
     run_file(file, mode="train_and_eval")
     assert latest_bits(tmp_path / "model_dir") == straight

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from cstool.machine.data_sets import check_data
 from cstool.machine.host_memory import BUDGET_VARIABLE
 from cstool.params import load_params
 from tests.end_to_end.refusals import error
-from tests.end_to_end.runs import gpt_params
+from tests.end_to_end.runs import gpt_params, latest_bits
 
 MIB = 2**20
 RUN = """
@@ -66,12 +67,12 @@ def file(tmp_path_factory, data) -> Path:
 
 
 @pytest.fixture(scope="module")
-def free(tmp_path_factory, file) -> tuple[Ended, bytes]:
-    """A run without a budget, and its checkpoint."""
+def free(tmp_path_factory, file) -> tuple[Ended, str]:
+    """A run without a budget, and the digest of its checkpoint."""
     folder = tmp_path_factory.mktemp("free")
     ended = run(file, folder, None)
     assert ended.code == 0, ended.stderr
-    return ended, (folder / "checkpoint_2.mdl").read_bytes()
+    return ended, latest_bits(folder)
 
 
 def needed(file: Path, **flags: Any) -> int:
@@ -80,34 +81,23 @@ def needed(file: Path, **flags: Any) -> int:
     return estimate_memory(params, check_data(params, "train"), "train", 2, compiled=True).total
 
 
-def same_weights(folder: Path, checkpoint: bytes, tmp_path: Path) -> bool:
-    """Whether the checkpoint of a run has the bits of another one."""
-    other = tmp_path / "free.mdl"
-    other.write_bytes(checkpoint)
-    words = ["checkpoint", "diff", str(folder / "checkpoint_2.mdl"), str(other)]
-    code = "import sys; from cstool.cli import main; sys.exit(main())"
-    # What is not a tensor is where the run was, and its params: one says that MemoryX is in a file.
-    return (
-        " tensors compared, 0 differ;"
-        in subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True).stdout
-    )
-
-
+@pytest.mark.lab
 def test_with_what_is_estimated_a_run_is_laid_out_as_without_a_budget(file, free, tmp_path):
     ended = run(file, tmp_path / "model_dir", needed(file))
     assert ended.code == 0
     assert preparing(ended) == preparing(free[0])
     assert "Recomputing" not in ended.stdout
     assert ended.peak_bytes <= needed(file)
-    assert same_weights(tmp_path / "model_dir", free[1], tmp_path)
+    assert latest_bits(tmp_path / "model_dir") == free[1]
 
 
+@pytest.mark.takes("whole runs are processes, whose memory at the peak is looked at")
 @pytest.mark.parametrize(
     ("share", "words", "says"),
     [
-        (0.72, (), "Recomputing the activations"),
-        (0.61, (), "2 lanes, 2 waves"),
-        (0.65, ("--memoryx", "file"), "MemoryX is in"),
+        pytest.param(0.72, (), "Recomputing the activations", marks=pytest.mark.lab),
+        pytest.param(0.61, (), "2 lanes, 2 waves"),
+        pytest.param(0.65, ("--memoryx", "file"), "MemoryX is in", marks=pytest.mark.lab),
     ],
     ids=["recomputed", "waves", "file"],
 )
@@ -118,22 +108,31 @@ def test_with_less_it_keeps_to_that_and_the_bits_are_the_same(file, free, tmp_pa
     assert free[0].peak_bytes > budget, "without a budget it takes more"
     assert ended.peak_bytes <= budget
     assert says in ended.stdout
-    assert same_weights(tmp_path / "model_dir", free[1], tmp_path)
+    assert latest_bits(tmp_path / "model_dir") == free[1]
 
 
-def test_with_far_too_little_it_says_so_before_it_trains(file, tmp_path):
-    ended = run(file, tmp_path / "model_dir", 100 * MIB, "--memoryx", "ram")
-    assert ended.code == 2
-    assert ended.stderr.startswith(
+@pytest.fixture
+def little(monkeypatch, file, tmp_path, cstool) -> Callable[[str], list[str]]:
+    """What a run says in this process, which has taken more than its budget already."""
+
+    def run_with_little(store: str) -> list[str]:
+        monkeypatch.setenv(BUDGET_VARIABLE, str(100 * MIB))
+        outcome = cstool("run", "-p", file, "--model_dir", tmp_path / "model_dir", "--lanes", 2, "--memoryx", store)
+        assert outcome.code == 2
+        assert not list((tmp_path / "model_dir").glob("*.mdl"))
+        return outcome.stderr.splitlines()
+
+    return run_with_little
+
+
+def test_with_far_too_little_it_says_so_before_it_trains(little):
+    assert little("ram")[0].startswith(
         "error: the model: its weights, optimizer state and gradients must fit the memory (0 bytes are free), got "
     )
-    assert not list((tmp_path / "model_dir").glob("*.mdl"))
 
 
-def test_buffers_of_a_file_that_get_too_little_say_who_said_how_much(file, tmp_path):
-    ended = run(file, tmp_path / "model_dir", 100 * MIB, "--memoryx", "file")
-    assert ended.code == 2
-    message, hint = ended.stderr.splitlines()
+def test_buffers_of_a_file_that_get_too_little_say_who_said_how_much(little):
+    message, hint = little("file")
     assert message.startswith(
         "error: a budget of 104,857,600 bytes of memory: what it leaves for MemoryX must be at least "
     )

@@ -1,4 +1,4 @@
-"""Mixtures with sparse experts as a whole: files, ranks, interruptions, answers, the verdict, the modelled wafer."""
+"""Mixtures with sparse experts as a whole: checkpoints, answers, the verdict."""
 
 import json
 from pathlib import Path
@@ -7,49 +7,7 @@ from typing import Any
 import h5py
 import pytest
 
-from cstool.run.result import RunResult
-from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
-from tests.end_to_end.runs import digest
-from tests.memoryx_works import EXPERTS
-from tests.thread_ranks import run_ranks
-
-RARELY = {"init__memoryx": {**IN_FILE["init__memoryx"], "commit_steps": 4}}
-LOOP = {"init__loop": {"max_steps": 8}, "init__checkpoint": {"steps": 8}}
-CHANGING: dict[str, dict[str, Any]] = {
-    "rigl": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 3}},
-    "set": {"algorithm": "set", "sparsity": [0.5, 0.9, 0.75], "update": {"freq": 2}},
-    "gmp": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.0, "slope": 0.1}, "update": {"freq": 2}},
-    "dropconnect": {"algorithm": "dropconnect", "sparsity": 0.5},
-}
-
-
-def ending(result: RunResult) -> tuple[list[float], str]:
-    return result.losses, digest(Path(result.checkpoints[-1]))
-
-
-@pytest.mark.parametrize("algorithm", CHANGING)
-def test_bits_are_the_same_in_a_file_on_several_ranks_and_interrupted(tmp_path, data, algorithm):
-    changes = {**EXPERTS, "init__sparsity": CHANGING[algorithm]}
-    straight = run_small(small_params(tmp_path / "ram", data, **changes, **LOOP))
-    filed = run_small(small_params(tmp_path / "file", data, **changes, **LOOP, **RARELY))
-    ranks = run_ranks(small_params(tmp_path / "ranks", data, **changes, **LOOP, **RARELY), 2)
-    for result in (filed, ranks):
-        assert ending(result) == ending(straight)
-    if algorithm != "dropconnect":
-        assert filed.memoryx.idle_panels >= filed.memoryx.idle_visits > 0
-    losses: list[float] = []
-    for stop in (3, 4, 8):
-        loop = {"init__loop": {"max_steps": stop}, "init__checkpoint": {"steps": stop}}
-        part = run_small(small_params(tmp_path / "stopped", data, **changes, **loop), lanes=1 + stop % 2)
-        losses += part.losses
-    assert (losses, ending(part)[1]) == ending(straight)
-
-
-def test_bfloat16_has_the_same_bits_in_a_file_and_on_ranks(tmp_path, data):
-    changes = {**EXPERTS, "init__sparsity": CHANGING["rigl"], "init__precision__host": "bfloat16", **LOOP}
-    expected = ending(run_small(small_params(tmp_path / "ram", data, **changes)))
-    assert ending(run_small(small_params(tmp_path / "file", data, **changes, **RARELY), lanes=2)) == expected
-    assert ending(run_ranks(small_params(tmp_path / "ranks", data, **changes, **RARELY), 2)) == expected
+from tests.end_to_end.memoryx_files import run_small, small_params
 
 
 def mixture(folder: Path, data: Path, **changes: Any) -> Path:
@@ -75,6 +33,7 @@ def test_a_checkpoint_has_the_non_zeros_of_experts_and_the_run_says_what_was_spa
     assert len(rows) == 2 + 4
 
 
+@pytest.mark.takes("two trained models, and three answers")
 def test_it_answers_as_its_dense_checkpoint_does_and_streams_less(cstool, ready, tmp_path):
     """One expert of six answers a token, so that the others are not read."""
     moe = "trainer.init.model.moe={num_experts: 6, top_k: 1}"
@@ -106,6 +65,7 @@ def test_it_answers_as_its_dense_checkpoint_does_and_streams_less(cstool, ready,
     assert filed["completions"] == found["completions"]
 
 
+@pytest.mark.lab
 def test_it_holds_against_its_dense_twin(cstool, tmp_path, data):
     file = mixture(tmp_path, data, init__loop__eval_steps=1)
     asked = ("--num_steps", 3, "--max_loss_gap", 1, "--json", "--lanes", 1)

@@ -74,17 +74,19 @@ def traced(folder: Path, data: Path, *, lanes: int = 2, num_csx: int = 2, **chan
     return run_file(file, lanes=lanes, trace=folder / "trace.json", **{NUM_CSX: num_csx})
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_bits_are_those_of_a_run_without(tmp_path, data, variant):
-    plain = run_file(gpt_params(tmp_path / "plain", data, **VARIANTS[variant]), lanes=2)
-    assert bits(traced(tmp_path / "traced", data, **VARIANTS[variant])) == bits(plain)
-
-
-@pytest.mark.parametrize("num_csx", [1, 16])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "num_csx"),
+    [
+        *(("recomputed", 1), ("in a file", 16), ("rigl", 2)),
+        *(pytest.param(variant, 16, marks=pytest.mark.lab) for variant in ("clipped", "not clipped")),
+    ],
+)
 def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(tmp_path, data, variant, num_csx):
-    traced(tmp_path, data, num_csx=num_csx, **VARIANTS[variant])
-    found = spans_of(tmp_path / "trace.json")
+    """And the bits are those of a run without a trace."""
+    plain = run_file(gpt_params(tmp_path / "plain", data, **VARIANTS[variant]), lanes=2)
+    result, path = traced(tmp_path, data, num_csx=num_csx, **VARIANTS[variant]), tmp_path / "trace.json"
+    assert bits(result) == bits(plain)
+    found = spans_of(path)
     graph = compiled(load_params(tmp_path / "params.yaml"), "train").graph
     names = Counter((s.name, s.arguments["step"]) for s in found if s.name != "wait" and "step" in s.arguments)
     for step in (2, 3, 4):
@@ -98,6 +100,7 @@ def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(tmp_path
                 assert names.pop((f"{op.name} receive", step)) == panels
             again = names.pop((f"{op.name} again", step), 0)
             assert again in ((0, GRAINS) if variant == "recomputed" and op.name.startswith(f"{LAYERS}0.") else (0,))
+            assert op.name != f"{LAYERS}0.self_attn" or (again > 0) == (variant == "recomputed")
             names.pop((f"{op.name} settle", step), None)
         for weight in graph.weights:
             assert names.pop((f"{weight} update", step)) == 1
@@ -108,17 +111,18 @@ def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(tmp_path
     systems = {(s.process, s.arguments["grain"]) for s in found if s.name.endswith("forward")}
     shares = Deal(GRAINS, num_csx, 1).shares(0)
     assert systems == {(f"CSX {i} (measured)", grain) for i, share in enumerate(shares) for grain in share}
+    streamed = counters_of(path, "streamed")
+    assert streamed == sorted(streamed)
+    if variant != "rigl":  # whose panels are not equally full at every step
+        assert streamed[-1] == 3 * result.streamed_bytes_per_step
+    assert max(counters_of(path, "gradients in flight")) > 0
+    assert max(counters_of(path, "buffers")) > 0
+    assert max(counters_of(path, "memory of buffers")) <= result.memory_bytes["gradients"]
 
 
-def test_again_is_there_where_layers_are_recomputed(tmp_path, data):
-    traced(tmp_path, data, init__activation_checkpointing="always")
-    again = {s.name for s in spans_of(tmp_path / "trace.json") if s.name.endswith(" again")}
-    assert f"{LAYERS}0.self_attn again" in again
-    assert all(name.startswith(f"{LAYERS}0.") for name in again)
-
-
-@pytest.mark.parametrize("variant", ["clipped", "in a file"])
-@pytest.mark.parametrize(("num_csx", "lanes"), [(1, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize(
+    ("variant", "num_csx", "lanes"), [("clipped", 1, 1), ("in a file", 1, 2), ("clipped", 3, 2), ("in a file", 3, 2)]
+)
 def test_spans_of_a_lane_follow_each_other_within_the_time_of_the_steps(
     tmp_path, data, monkeypatch, variant, num_csx, lanes
 ):
@@ -143,19 +147,6 @@ def test_spans_of_a_lane_follow_each_other_within_the_time_of_the_steps(
             assert 0 < sum(s.end_us - s.start_us for s in inside) <= step.end_us - step.start_us
 
 
-@pytest.mark.parametrize("variant", ["clipped", "recomputed", "rigl"])
-def test_counters_say_what_streamed_and_how_many_gradients_there_were(tmp_path, data, variant):
-    result = traced(tmp_path, data, **VARIANTS[variant])
-    path = tmp_path / "trace.json"
-    streamed = counters_of(path, "streamed")
-    assert streamed == sorted(streamed)
-    if variant != "rigl":  # whose panels are not equally full at every step
-        assert streamed[-1] == 3 * result.streamed_bytes_per_step
-    assert max(counters_of(path, "gradients in flight")) > 0
-    assert max(counters_of(path, "buffers")) > 0
-    assert max(counters_of(path, "memory of buffers")) <= result.memory_bytes["gradients"]
-
-
 def test_requests_to_the_file_are_there(tmp_path, data):
     result = traced(tmp_path, data, init__loop={"max_steps": 1}, init__checkpoint={"steps": 0}, **IN_FILE)
     written = [s.arguments["bytes"] for s in spans_of(tmp_path / "trace.json") if s.name == "write"]
@@ -165,7 +156,7 @@ def test_requests_to_the_file_are_there(tmp_path, data):
 
 @pytest.mark.parametrize(
     ("before", "last", "steps"),
-    [(0, 1, "step 1"), (0, 3, "steps 1 to 3"), (0, 6, "steps 2 to 4"), (2, 7, "steps 4 to 6")],
+    [(0, 1, "step 1"), (2, 7, "steps 4 to 6")],
 )
 def test_steps_2_to_4_of_the_run_are_recorded_or_all_of_a_short_one(tmp_path, data, caplog, before, last, steps):
     if before:
@@ -195,37 +186,37 @@ def fail() -> None:
     raise NonFiniteError("the loss is not finite")
 
 
-def test_an_interrupted_run_leaves_the_trace_of_what_it_did(tmp_path, data, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("step", "act", "expected", "steps"),
+    [
+        (3, lambda: signal.raise_signal(signal.SIGTERM), "stopped by SIGTERM after step 3", [2, 3]),
+        (3, fail, "the loss is not finite", [2, 3]),
+        (1, fail, "the loss is not finite", []),
+    ],
+    ids=["interrupted", "fails", "fails before step 2"],
+)
+def test_a_run_that_ends_early_leaves_the_trace_of_what_it_did(
+    tmp_path, data, monkeypatch, caplog, step, act, expected, steps
+):
     caplog.set_level("INFO", "cstool")
-    at_step(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(Interrupted, match="stopped by SIGTERM after step 3"):
-        traced(tmp_path, data, init__loop={"max_steps": 9})
-    assert f"Trace of steps 2 to 3 written to {tmp_path / 'trace.json'} (measured on this host)." in caplog.messages
-    assert steps_of(tmp_path / "trace.json") == ["step 2", "step 3"]
-
-
-def test_a_run_that_fails_leaves_the_trace_of_what_it_did(tmp_path, data, monkeypatch):
-    at_step(monkeypatch, 3, fail)
-    with refusal(NonFiniteError, "the loss is not finite"):
-        traced(tmp_path, data)
-    found = spans_of(tmp_path / "trace.json")
-    assert {s.arguments["step"] for s in found if s.name.endswith(" backward")} == {2}
-    assert [s.name for s in found if s.name.startswith("step ")] == ["step 2", "step 3"]
-
-
-def test_a_run_that_fails_before_its_second_step_leaves_no_trace(tmp_path, data, monkeypatch, caplog):
-    caplog.set_level("INFO", "cstool")
-    at_step(monkeypatch, 1, fail)
-    with refusal(NonFiniteError, "the loss is not finite"):
+    at_step(monkeypatch, step, act)
+    with pytest.raises((Interrupted, NonFiniteError), match=f"^{expected}"):
         traced(tmp_path, data)
     path = tmp_path / "trace.json"
-    assert f"No trace was written to {path}: the run ended before step 2." in caplog.messages
-    assert not path.exists()
+    if not steps:
+        assert f"No trace was written to {path}: the run ended before step 2." in caplog.messages
+        assert not path.exists()
+        return
+    assert f"Trace of steps 2 to 3 written to {path} (measured on this host)." in caplog.messages
+    assert steps_of(path) == ["step 2", "step 3"]
+    backward = {s.arguments["step"] for s in spans_of(path) if s.name.endswith(" backward")}
+    assert backward == ({2} if act is fail else {2, 3})
 
 
-@pytest.fixture
-def full(monkeypatch):
-    """A disk that has no room for a trace."""
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_trace_that_cannot_be_written_ends_a_run_that_is_saved_but_what_ended_it_counts_more(
+    tmp_path, data, monkeypatch, caplog, fails
+):
     write = Trace.write
 
     def call(self: Trace, path: Path) -> None:
@@ -237,22 +228,17 @@ def full(monkeypatch):
             write(self, path)
 
     monkeypatch.setattr(Trace, "write", call)
-
-
-@pytest.mark.usefixtures("full")
-def test_a_trace_that_cannot_be_written_ends_a_run_that_is_saved(tmp_path, data):
-    with refusal(TraceError, f"{tmp_path / 'trace.json'}: cannot be written: No space left on device"):
-        traced(tmp_path, data)
-    assert (tmp_path / "model_dir" / "checkpoint_4.mdl").is_file()
+    message = f"{tmp_path / 'trace.json'}: cannot be written: No space left on device"
+    if fails:
+        at_step(monkeypatch, 3, fail)
+        with refusal(NonFiniteError, "the loss is not finite"):
+            traced(tmp_path, data)
+        assert message in caplog.messages
+    else:
+        with refusal(TraceError, message):
+            traced(tmp_path, data)
+        assert (tmp_path / "model_dir" / "checkpoint_4.mdl").is_file()
     assert not (tmp_path / "trace.json").exists()
-
-
-@pytest.mark.usefixtures("full")
-def test_what_ends_a_run_counts_more_than_its_trace(tmp_path, data, monkeypatch, caplog):
-    at_step(monkeypatch, 3, fail)
-    with refusal(NonFiniteError, "the loss is not finite"):
-        traced(tmp_path, data)
-    assert f"{tmp_path / 'trace.json'}: cannot be written: No space left on device" in caplog.messages
 
 
 def test_the_command_writes_it(cstool, tmp_path, data):
@@ -293,12 +279,7 @@ def test_what_cannot_be_traced_is_refused_before_anything_runs(cstool, tmp_path,
     typed = flags.replace("TMP", str(tmp_path)).split()
     assert cstool("run", "-p", file, *typed) == (2, "", expected)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_several_trainers_are_not_traced(cstool, tmp_path, data):
-    file = gpt_params(tmp_path, data)
     trainer = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump({"trainer": [trainer, trainer]}))
     message = error("--trace: must be for one trainer, got 2 in TMP/params.yaml", "trace them apart")
     assert cstool("run", "-p", file, "--trace", tmp_path / "trace.json") == (2, "", message)
-    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
