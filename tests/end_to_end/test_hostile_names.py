@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from cstool.ir._plain_data import plain_digest
 from cstool.store import CheckpointWriter
 from cstool.system.load import FOLDER
-from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params
 
 FORGED = "error: forged"
@@ -26,6 +25,7 @@ PIECES = [
     *("\x1b[2J", "\x1b]0;x\x07", "\r", "\b", "\t", "\x9b31m", "\x85", "\u2028", "\u202e", "\u2066", "\u200b", "[red]"),
     *("a", "weight", ": ", "'", '"', "%s", "{0}", "\\", "é"),
 ]
+Check = Callable[..., None]
 
 hostile = st.one_of(st.permutations(PIECES), st.lists(st.sampled_from(PIECES), min_size=1, max_size=4)).map(
     lambda parts: f"{''.join(parts)}\n{FORGED}"
@@ -48,19 +48,25 @@ def fresh(tmp_path) -> Callable[[], Path]:
     return make
 
 
-def check(outcome: Outcome) -> None:
-    """Check that a command ended in words of its own."""
-    assert outcome.code in (0, 1, 2)
-    for text in (outcome.stdout, outcome.stderr):
-        unseen = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\n"}
-        assert unseen == set()
-        assert [line for line in text.splitlines() if line.startswith(FORGED)] == []
+@pytest.fixture
+def check(cstool) -> Check:
+    """Type a command, and check that it ended in words of its own."""
+
+    def typed(*arguments: object) -> None:
+        outcome = cstool(*arguments)
+        assert outcome.code in (0, 1, 2)
+        for text in (outcome.stdout, outcome.stderr):
+            unseen = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\n"}
+            assert unseen == set()
+            assert [line for line in text.splitlines() if line.startswith(FORGED)] == []
+
+    return typed
 
 
 @given(hostile, st.sampled_from(["key", "top", "model", "optimizer", "processor", "data_dir", "value", "model_dir"]))
 @example("weight\x1b[2J\u202e\n" + FORGED, "key")
 @few
-def test_in_params(cstool, fresh, data, name, where):
+def test_in_params(check, fresh, data, name, where):
     folder = fresh()
     file = gpt_params(folder, data)
     document = yaml.safe_load(file.read_text())
@@ -77,45 +83,42 @@ def test_in_params(cstool, fresh, data, name, where):
     }[where]
     section[key] = value
     file.write_text(yaml.safe_dump(document))
-    check(cstool("config", "validate", file))
-    check(cstool("config", "show", file))
-    check(cstool("config", "stats", file))
-    check(cstool("run", "--params", file, "--set", f"trainer.init.loop.{name}=1"))
+    for verb in ("validate", "show", "stats"):
+        check("config", verb, file)
+    check("run", "--params", file, "--set", f"trainer.init.loop.{name}=1")
     if where != "model_dir":
-        check(cstool("run", "--params", file, "--mode", "eval"))
-    check(cstool("checkpoint", "list", folder / name))
+        check("run", "--params", file, "--mode", "eval")
+    check("checkpoint", "list", folder / name)
 
 
 @given(hostile)
 @few
-def test_in_yaml_that_is_none(cstool, fresh, name):
+def test_in_yaml_that_is_none(check, fresh, name):
     file = fresh() / "params.yaml"
-    file.write_text(f"trainer: {{{name}", encoding="utf-8")
-    check(cstool("config", "validate", file))
-    file.write_text(json.dumps({name: {name: [name]}}))
-    check(cstool("config", "validate", file))
-    check(cstool("system", "show", file))
+    for content in (f"trainer: {{{name}", json.dumps({name: {name: [name]}})):
+        file.write_text(content, encoding="utf-8")
+        check("config", "validate", file)
+    check("system", "show", file)
 
 
 @given(names)
 @few
-def test_in_names_of_files(cstool, fresh, data, name):
+def test_in_names_of_files(check, fresh, data, name):
     folder = fresh() / name
     file = gpt_params(folder, data).rename(folder / f"{name}.yaml")
-    check(cstool("config", "validate", file))
-    check(cstool("config", "validate", folder / name))
-    check(cstool("data", "info", folder))
-    check(cstool("data", "check", folder))
-    check(cstool("checkpoint", "list", folder))
+    for path in (file, folder / name):
+        check("config", "validate", path)
+    check("checkpoint", "list", folder)
     shutil.copytree(data, folder / "data")
     next((folder / "data").glob("*.h5")).rename(folder / "data" / f"{name}.h5")
-    check(cstool("data", "info", folder / "data"))
-    check(cstool("data", "check", folder / "data"))
+    for path in (folder, folder / "data"):
+        check("data", "info", path)
+        check("data", "check", path)
 
 
 @given(names)
 @few
-def test_in_checkpoints(cstool, fresh, name):
+def test_in_checkpoints(check, fresh, name):
     folder = fresh()
     paths = [folder / "checkpoint_1.mdl", folder / f"{name}.mdl"]
     for path, key in zip(paths, (f"model.{name}", f"model.{name}{name}"), strict=True):
@@ -125,44 +128,42 @@ def test_in_checkpoints(cstool, fresh, name):
             writer.add_value(f"{name}_value", name)
             writer.add_value("__metadata__", [{"version": name, "model_name": name, "params": {name: name}}])
     for words in (["info", paths[0], "--all"], ["verify", *paths], ["diff", *paths], ["list", folder]):
-        check(cstool("checkpoint", *words))
-    check(cstool("checkpoint", "copy", paths[1], folder / f"{name}2.mdl"))
-    check(cstool("checkpoint", "convert", paths[0], folder / "hf", "--to", "hf"))
-    check(cstool("checkpoint", "delete", paths[1]))
+        check("checkpoint", *words)
+    check("checkpoint", "copy", paths[1], folder / f"{name}2.mdl")
+    check("checkpoint", "convert", paths[0], folder / "hf", "--to", "hf")
+    check("checkpoint", "delete", paths[1])
     with h5py.File(paths[0], "r+") as h5:
         h5[name] = [1]
-        h5.attrs[name] = name
-        h5.attrs["__cstool_version__"] = name
-        h5.attrs["__version__"] = name
-    check(cstool("checkpoint", "verify", paths[0]))
-    check(cstool("checkpoint", "info", paths[0]))
+        for key in (name, "__cstool_version__", "__version__"):
+            h5.attrs[key] = name
+    check("checkpoint", "verify", paths[0])
+    check("checkpoint", "info", paths[0])
 
 
 @given(hostile)
 @few
-def test_in_checkpoints_of_hugging_face(cstool, fresh, name):
+def test_in_checkpoints_of_hugging_face(check, fresh, name):
     folder = fresh()
     (folder / "hf").mkdir()
+    entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    header = json.dumps({name: entry, "__metadata__": {name: name}}).encode()
     for config in ({"architectures": [name]}, {"architectures": ["GPT2LMHeadModel"], "n_layer": name, name: name}):
         (folder / "hf" / "config.json").write_text(json.dumps(config))
-        header = json.dumps(
-            {name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "__metadata__": {name: name}}
-        )
-        (folder / "hf" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(4))
-        check(cstool("checkpoint", "convert", folder / "hf", folder / "x.mdl"))
-        check(cstool("checkpoint", "info", folder / "hf" / "model.safetensors"))
+        (folder / "hf" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+        check("checkpoint", "convert", folder / "hf", folder / "x.mdl")
+        check("checkpoint", "info", folder / "hf" / "model.safetensors")
 
 
 @given(hostile, st.sampled_from(["tokenizer", "source", "kind", "seed"]))
 @few
-def test_in_records_of_data(cstool, fresh, name, key):
+def test_in_records_of_data(check, fresh, name, key):
     folder = fresh()
     (folder / "text.txt").write_text("to be or not to be " * 400)
-    check(cstool("data", "prepare", "text", folder / "text.txt", "--output", folder / "made", "--sequence_length", "8"))
+    check("data", "prepare", "text", folder / "text.txt", "--output", folder / "made", "--sequence_length", "8")
     record: dict[str, Any] = json.loads((folder / "made" / "prepared.json").read_text())
     (folder / "made" / "prepared.json").write_text(json.dumps({**record, key: name, name: {name: name}}))
     for verb in ("info", "check", "baseline"):
-        check(cstool("data", verb, folder / "made"))
+        check("data", verb, folder / "made")
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +173,8 @@ def artifact(tmp_path_factory, data) -> dict[str, Any]:
     from cstool.params import load_params
     from tests.end_to_end.runs import compiled
 
-    folder = tmp_path_factory.mktemp("artifact")
-    found: dict[str, Any] = json.loads(artifact_text(compiled(load_params(gpt_params(folder, data)), "train")))
+    params = load_params(gpt_params(tmp_path_factory.mktemp("artifact"), data))
+    found: dict[str, Any] = json.loads(artifact_text(compiled(params, "train")))
     return found
 
 
@@ -188,29 +189,26 @@ def _renamed(value: Any, old: str, new: str) -> Any:
 
 @given(hostile, st.sampled_from(["gpt2", "embedding_layer", "cs2", "norm", "compiled"]))
 @few
-def test_in_artifacts(cstool, fresh, artifact, name, renamed):
+def test_in_artifacts(check, fresh, artifact, name, renamed):
     folder = fresh()
     plain = _renamed({key: value for key, value in artifact.items() if key != "digest"}, renamed, name)
     plain["reasons"] = [name]
-    (folder / "a.json").write_text(json.dumps({**artifact}))
-    (folder / "b.json").write_text(json.dumps({**plain, "digest": plain_digest(plain)}))
-    (folder / "c.json").write_text(json.dumps({**artifact, name: name, "digest": name}))
+    others = ({**plain, "digest": plain_digest(plain)}, {**artifact, name: name, "digest": name})
+    for file, content in zip("abc", (artifact, *others), strict=True):
+        (folder / f"{file}.json").write_text(json.dumps(content))
     for file in ("b.json", "c.json"):
-        check(cstool("compile", "show", folder / file))
-        check(cstool("compile", "diff", folder / "a.json", folder / file))
+        check("compile", "show", folder / file)
+        check("compile", "diff", folder / "a.json", folder / file)
 
 
 @given(hostile, st.sampled_from(["name", "wafer", "source", "key"]))
 @few
-def test_in_system_files(cstool, fresh, name, where):
+def test_in_system_files(check, fresh, name, where):
     file = fresh() / "system.yaml"
     document = yaml.safe_load((FOLDER / "cs2.yaml").read_text())
-    match where:
-        case "source":
-            document["sources"] = dict.fromkeys(document.get("sources", {"a": ""}), name)
-        case "key":
-            document[name] = name
-        case _:
-            document[where] = name
+    if where == "source":
+        document["sources"] = dict.fromkeys(document.get("sources", {"a": ""}), name)
+    else:
+        document[name if where == "key" else where] = name
     file.write_text(yaml.safe_dump(document))
-    check(cstool("system", "show", file))
+    check("system", "show", file)
