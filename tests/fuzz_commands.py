@@ -29,7 +29,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,12 @@ import typer
 import cstool
 from cstool.cli import main as cstool_main
 from cstool.run.report import host_rates
-from tests.fuzz.cases import RECIPES, Case, make_case, make_whole
+from tests.fuzz.cases import make_case
 from tests.fuzz.corpus import make_corpus
 
 CODES = (0, 1, 2, 130)
 LIMIT_S = 60
 """of an input; what takes longer hangs"""
-SLOW_S = 20
 BATCH = 100
 """inputs of a child: what one leaves in memory does not reach far"""
 MEMORY_BYTES = 8 * 2**30
@@ -67,30 +66,8 @@ class Outcome:
     stderr: str = ""
 
 
-@dataclass
-class Summary:
-    """What came of all inputs."""
-
-    codes: dict[str, Counter[Any]] = field(default_factory=lambda: defaultdict(Counter))
-    findings: list[Outcome] = field(default_factory=list)
-    slowest: list[Outcome] = field(default_factory=list)
-
-    def add(self, outcome: Outcome) -> None:
-        """Take an outcome into account."""
-        self.codes[outcome.command][outcome.code] += 1
-        if outcome.finding is not None:
-            self.findings.append(outcome)
-        self.slowest = sorted([*self.slowest, outcome], key=lambda other: -other.seconds)[:10]
-
-
-def fuzz(corpus: Path, seed: int | None, numbers: Sequence[int]) -> Iterator[Outcome]:
-    """Run inputs in child processes, one at a time, and yield what came of each.
-
-    Args:
-        corpus: of `warm_up`
-        seed: of the inputs; None for the recipes with whole files, none of which is refused
-        numbers: of the inputs, or of recipes
-    """
+def fuzz(corpus: Path, seed: int, numbers: Sequence[int]) -> Iterator[Outcome]:
+    """Run inputs in child processes, one at a time, and yield what came of each; the corpus is that of `warm_up`."""
     left = list(numbers)
     while left:
         batch, left = left[:BATCH], left[BATCH:]
@@ -102,7 +79,7 @@ def fuzz(corpus: Path, seed: int | None, numbers: Sequence[int]) -> Iterator[Out
             batch = batch[done:]
 
 
-def _in_a_child(corpus: Path, seed: int | None, batch: Sequence[int]) -> Iterator[Outcome]:
+def _in_a_child(corpus: Path, seed: int, batch: Sequence[int]) -> Iterator[Outcome]:
     """Yield the outcomes of a batch up to one that ends the child, or has to be ended itself."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -138,27 +115,13 @@ def _in_a_child(corpus: Path, seed: int | None, batch: Sequence[int]) -> Iterato
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if begun is not None and (not ready or status):
         why = f"it takes more than {LIMIT_S} s" if not ready else f"the process ends with {status}"
-        yield Outcome(begun, *described(corpus, seed, begun), None, float(LIMIT_S), why)
+        yield Outcome(begun, "unknown", [], None, float(LIMIT_S), why)
 
 
-def _case(corpus: Path, folder: Path, seed: int | None, number: int) -> Case:
-    if seed is None:
-        return make_whole(corpus, folder, RECIPES[number])
-    return make_case(corpus, folder, random.Random(f"{seed} {number}"))
-
-
-def described(corpus: Path, seed: int | None, number: int) -> tuple[str, list[str]]:
-    """Return the command and the arguments of an input."""
-    folder = corpus.parent / f"described-{number}"
-    case = _case(corpus, folder, seed, number)
-    shutil.rmtree(folder)
-    return case.command, case.arguments
-
-
-def run_one(corpus: Path, seed: int | None, number: int, keep: bool = False) -> Outcome:
+def run_one(corpus: Path, seed: int, number: int, keep: bool = False) -> Outcome:
     """Run an input in this process, whose output goes to files meanwhile."""
     folder = corpus.parent / f"input-{number}"
-    case = _case(corpus, folder, seed, number)
+    case = make_case(corpus, folder, random.Random(f"{seed} {number}"))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     os.chdir(folder)
     began, streams = time.perf_counter(), corpus.parent / f"streams-{number}"
@@ -214,10 +177,11 @@ def _typed(arguments: Sequence[str]) -> Any:
 def _judged(code: Any, stdout: str, stderr: str) -> str | None:
     if code not in CODES:
         return f"the exit code is {code!r}"
-    if "Traceback (most recent call last)" in stderr or "--- Logging error" in stderr:
+    if "--- Logging error" in stderr:
         return stderr
-    if re.search(r"^Traceback \(most recent", stdout, re.MULTILINE):
-        return stdout
+    for text in (stderr, stdout):
+        if re.search(r"^Traceback \(most recent call last\)", text, re.MULTILINE):
+            return text
     if code == 2 and not (stderr + stdout).strip():
         return "nothing is said beside the exit code 2"
     if found := re.search(r"^.*Warning: .*$", stderr, re.MULTILINE):
@@ -257,50 +221,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument(
-        "--whole", action="store_true", help="type each recipe once, with whole files: all must succeed"
-    )
     parser.add_argument("--only", type=int, help="run this input alone, show all of it, and keep its files")
-    parser.add_argument("--folder", default="/dev/shm" if os.path.isdir("/dev/shm") else None, help="for all files")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="fuzz_commands.", dir=options.folder))
+    folder = Path(tempfile.mkdtemp(prefix="fuzz_commands.", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     corpus = warm_up(folder)
     if options.only is not None:
         outcome = run_one(corpus, options.seed, options.only, keep=True)
         shown = f"cd {folder / f'input-{options.only}'}; cstool"
         print(shown, *outcome.arguments, f"\n{outcome.stderr}\nexit code {outcome.code}\n{outcome.finding or 'fine'}")
         sys.exit(outcome.finding is not None)
-    if options.whole:
-        for outcome in fuzz(corpus, None, range(len(RECIPES))):
-            if outcome.code:
-                print(f"{' '.join(outcome.arguments)}: {outcome.code}\n{outcome.stderr}")
-        shutil.rmtree(folder)
-        return
-    began, summary = time.monotonic(), Summary()
-    for outcome in fuzz(corpus, options.seed, range(options.first, options.first + options.inputs)):
-        summary.add(outcome)
-        if (outcome.number + 1) % 500 == 0:
-            print(f"{outcome.number + 1:,} inputs after {time.monotonic() - began:.0f} s", flush=True)
+    codes: dict[str, Counter[Any]] = defaultdict(Counter)
+    by_reason: dict[str, list[int]] = defaultdict(list)
+    slowest: list[Outcome] = []
+    for outcome in fuzz(corpus, options.seed, range(options.inputs)):
+        codes[outcome.command][outcome.code] += 1
+        slowest = sorted([*slowest, outcome], key=lambda other: -other.seconds)[:10]
         if outcome.finding is not None:
+            by_reason[signature(outcome.finding)].append(outcome.number)
             print(f"input {outcome.number}: {outcome.command}: {signature(outcome.finding)}", flush=True)
-    seconds = time.monotonic() - began
     shutil.rmtree(folder)
     print(f"\n{'command':<20}{'inputs':>8}  exit codes")
-    for command, codes in sorted(summary.codes.items()):
-        told = ", ".join(f"{code}: {count:,}" for code, count in sorted(codes.items(), key=str))
-        print(f"{command:<20}{codes.total():>8,}  {told}")
-    print("\nslowest")
-    for outcome in summary.slowest:
-        flag = "  SLOW" if outcome.seconds > SLOW_S else ""
-        print(f"{outcome.seconds:8.2f} s  input {outcome.number}: {' '.join(outcome.arguments)[:90]}{flag}")
-    by_reason: dict[str, list[int]] = defaultdict(list)
-    for outcome in summary.findings:
-        by_reason[signature(outcome.finding or "")].append(outcome.number)
-    print(f"\n{options.inputs:,} inputs in {seconds:.0f} s, seed {options.seed}: {len(summary.findings)} findings")
-    for reason, found in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        print(f"{len(found):6}  {reason}  (inputs {', '.join(map(str, found[:4]))})")
-    sys.exit(bool(summary.findings))
+    for command, found in sorted(codes.items()):
+        told = ", ".join(f"{code}: {count:,}" for code, count in sorted(found.items(), key=str))
+        print(f"{command:<20}{found.total():>8,}  {told}")
+    for outcome in slowest:
+        print(f"{outcome.seconds:8.2f} s  input {outcome.number}: {' '.join(outcome.arguments)[:90]}")
+    print(f"\n{options.inputs:,} inputs, seed {options.seed}: {sum(map(len, by_reason.values()))} findings")
+    for reason, numbers in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        print(f"{len(numbers):6}  {reason}  (inputs {', '.join(map(str, numbers[:4]))})")
+    sys.exit(bool(by_reason))
 
 
 if __name__ == "__main__":

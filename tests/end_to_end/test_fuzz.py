@@ -1,5 +1,6 @@
 """Commands about spoilt files, with odd arguments: some of what `python -m tests.fuzz_commands` types."""
 
+import pytest
 import typer
 
 from cstool.run.report import host_rates
@@ -8,6 +9,7 @@ from tests.fuzz_commands import fuzz, signature, warm_up
 INPUTS = 120
 
 
+@pytest.mark.lab
 def test_spoilt_files_and_odd_arguments_end_in_no_traceback(tmp_path, monkeypatch):
     for owner, name in ((typer.main, "get_command"), (host_rates, "rates_file")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # is put back afterwards

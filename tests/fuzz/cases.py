@@ -1,166 +1,164 @@
 """One input after another: a command, the files that it reads, and what is odd about them."""
 
 import random
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
 from tests.fuzz.mutations import odd_text, spoil
 
-RUN_FLAGS = "--num_csx --lanes --eval_steps --seed --memoryx --memoryx_memory --memoryx_nodes --logging "
-RUN_FLAGS += "--load_checkpoint_states "
-RUN_FLAGS += "--system --execution_mode --recompute --model_dir --checkpoint_path --artifact --sparse_kernels --trace "
-RUN_FLAGS += "--compile_dir --set"
-INFER_FLAGS = "--temperature --top_k --top_p --stop --batch_size --output --tokenizer --prompt --seed --lanes --set"
-PLAN_FLAGS = "--system --num_csx --batch_per_csx --sparsity --tokens --memoryx --execution_mode --recompute --csv --set"
 LENGTHS = ("--num_steps", "--max_tokens", "--max_steps")
 """flags that say how long a command takes"""
 KEYS = "model.hidden_size model.num_heads model.name seed loop.max_steps optimizer precision.max_gradient_norm".split()
+SHORT = {
+    "ASK": "run -p gpt.yaml -m infer -o gpt_dir",
+    "CHECKED": "--sparsity --max_loss_gap --tolerance --num_csx --set",
+    "COMMIT": "file_dir/memoryx.h5.commit",
+    "HELD": "--sequence_length 16 --processes 1 --train_tokenizer 257 --val_fraction 0.3",
+    "HOW": "--sequence_length 8 --processes 1",
+    "INFER": "--temperature --top_k --top_p --stop --batch_size --output --tokenizer --prompt --seed --lanes --set",
+    "LAST": "gpt_dir/checkpoint_2.mdl",
+    "PLAN": "--system --num_csx --batch_per_csx --sparsity --tokens --memoryx --execution_mode --recompute --csv --set",
+    "PREPARE": "data prepare text",
+    "PREPARED": "--val_fraction --seed --shuffle_seed --packing --train_tokenizer --sequence_length --tokenizer",
+    "RUN": "--num_csx --lanes --eval_steps --seed --memoryx --memoryx_memory --memoryx_nodes --logging "
+    "--load_checkpoint_states --system --execution_mode --recompute --model_dir --checkpoint_path --artifact "
+    "--sparse_kernels --trace --compile_dir --set",
+    "SORT": "run -p mnist.yaml -m infer -o mnist_dir --output classes.csv",
+    "STEP": "--num_steps 1 --sparse_kernels always --lanes 1 -c compiled",
+    "STREAMED": "--execution_mode weight_streaming",
+    "WRITE": "--max_tokens 2 --lanes 1",
+}
+"""words of the table that stand for several"""
+TABLE = """
+24 | run -p gpt.yaml STEP | gpt.yaml text compiled | RUN | gpt.yaml
+6 | run -p gpt.yaml STEP | gpt.yaml text compiled | RUN
+8 | run -p llama.yaml STEP | llama.yaml text | RUN | llama.yaml
+8 | run -p sparse.yaml STEP | sparse.yaml text compiled | RUN | sparse.yaml
+8 | run -p legacy.yaml STEP | legacy.yaml text | RUN | legacy.yaml
+6 | run -p stopping.yaml -m train_and_eval STEP | stopping.yaml text compiled | RUN | stopping.yaml text/val/*
+2 | run -p several.yaml STEP | several.yaml text | | several.yaml
+8 | run -p mnist.yaml STEP | mnist.yaml digits compiled | RUN | mnist.yaml digits/*
+10 | run -p gpt.yaml -o gpt_dir STEP | gpt.yaml text gpt_dir compiled | RUN | LAST gpt_dir/*
+8 | run -p sparse.yaml -o sparse_dir STEP | sparse.yaml text sparse_dir compiled | | sparse_dir/checkpoint_2.mdl
+10 | run -p file.yaml -o file_dir STEP | file.yaml text file_dir compiled | | file_dir/memoryx* COMMIT
+8 | run -p gpt.yaml --artifact artifact.json STEP | gpt.yaml text artifact.json | | artifact.json
+4 | run -p gpt.yaml STEP | gpt.yaml text compiled | | compiled/*
+6 | run -p gpt.yaml -m eval -o gpt_dir -c compiled | gpt.yaml text gpt_dir compiled | RUN | LAST text/val/*
+3 | run -p gpt.yaml -m eval_all -o gpt_dir -c compiled | gpt.yaml text gpt_dir compiled
+8 | ASK --prompt a WRITE | gpt.yaml text gpt_dir | INFER
+8 | run -m infer --checkpoint_path LAST --prompt a WRITE --tokenizer bytes | gpt_dir | INFER | LAST
+4 | ASK --prompt_file prompts.txt WRITE | gpt.yaml text gpt_dir prompts.txt | INFER | prompts.txt
+4 | ASK --prompt_file prompts.jsonl WRITE | gpt.yaml text gpt_dir prompts.jsonl | INFER | prompts.jsonl
+4 | ASK --tokenizer tokenizer.json --prompt a WRITE | gpt.yaml text gpt_dir tokenizer.json | | tokenizer.json
+4 | SORT | mnist.yaml digits mnist_dir | INFER | mnist.yaml digits/* mnist_dir/checkpoint_2.mdl
+6 | compile -p gpt.yaml -c out --validate_only | gpt.yaml | PLAN
+2 | compile -p gpt.yaml -c out | gpt.yaml | --system --num_csx --micro_batch_size --set
+6 | compile -p gpt.yaml -c out STREAMED | gpt.yaml | PLAN
+2 | compile -p gpt.yaml --system system.yaml -c out | gpt.yaml system.yaml | | system.yaml
+6 | compile -p gpt.yaml --system system.yaml -c out STREAMED | gpt.yaml system.yaml | | system.yaml
+2 | compile -p gpt.yaml --system small.yaml -c out | gpt.yaml small.yaml | | small.yaml
+12 | compile show artifact.json | artifact.json
+6 | compile diff artifact.json compiled/A | artifact.json compiled
+8 | estimate -p gpt.yaml --num_csx 2 | gpt.yaml | PLAN
+6 | estimate -p gpt.yaml --system system.yaml | gpt.yaml system.yaml | PLAN | system.yaml
+4 | estimate -p llama.yaml --num_csx 1,2,4 | llama.yaml | PLAN
+1 | validate -p sparse.yaml --num_steps 1 --lanes 1 -o out | sparse.yaml text | CHECKED
+10 | system show system.yaml | system.yaml
+24 | config validate gpt.yaml | gpt.yaml | --set
+16 | config validate legacy.yaml | legacy.yaml | --set
+8 | config validate sparse.yaml | sparse.yaml | --set
+12 | config show llama.yaml | llama.yaml | --set
+4 | config show several.yaml | several.yaml | --set
+6 | config stats mnist.yaml | mnist.yaml | --set
+8 | config stats gpt.yaml | gpt.yaml | --set
+16 | config convert_legacy legacy.yaml | legacy.yaml | --out
+8 | data info text | text | | text/prepared.json text/*
+8 | data info tokens | tokens | | tokens/prepared.json tokens/*.json tokens/*/*
+6 | data info digits | digits | | digits/*
+10 | data check text | text | --vocab_size | text/prepared.json text/*/*
+10 | data check tokens | tokens | --vocab_size | tokens/prepared.json tokens/*.json
+6 | data check digits | digits | | digits/*
+8 | data baseline text | text | | text/prepared.json text/*/*
+8 | PREPARE source --output out HOW | source | PREPARED
+8 | PREPARE source --output out HOW --tokenizer tokenizer.json | source tokenizer.json | | tokenizer.json
+6 | PREPARE source --output tokens HELD | source tokens | | tokens/prepared.json
+8 | PREPARE lines.jsonl --output out HOW | lines.jsonl | --jsonl_key --val_fraction --packing | lines.jsonl
+3 | config pull gpt_tiny | | --out
+1 | model list | | --json
+3 | model describe gpt_tiny | | --json
+6 | checkpoint list gpt_dir | gpt_dir | | gpt_dir/*
+6 | checkpoint list file_dir | file_dir | | file_dir/*
+16 | checkpoint info LAST --norms | gpt_dir | --tensors | LAST
+10 | checkpoint info sparse_dir:2 --verify | sparse_dir | --tensors | sparse_dir/checkpoint_2.mdl
+10 | checkpoint info file_dir/memoryx.h5 --all | file_dir | | file_dir/memoryx.h5 file_dir/memoryx.h5.commit
+4 | checkpoint info vendor/vendor.mdl | vendor | | vendor/*
+12 | checkpoint verify gpt_dir:latest | gpt_dir | | LAST
+10 | checkpoint verify file_dir/memoryx.h5 | file_dir | | file_dir/memoryx*
+8 | checkpoint diff gpt_dir:1 gpt_dir:2 | gpt_dir | --rtol --atol | gpt_dir/*.mdl
+6 | checkpoint diff sparse_dir:1 gpt_dir:2 --json | sparse_dir gpt_dir | | gpt_dir/*.mdl sparse_dir/*.mdl
+8 | checkpoint copy gpt_dir:2 out.mdl | gpt_dir | | LAST
+8 | checkpoint copy file_dir/memoryx.h5 out.mdl | file_dir | | file_dir/memoryx*
+4 | checkpoint delete gpt_dir:2 | gpt_dir | | gpt_dir/*
+4 | checkpoint delete file_dir/memoryx.h5 | file_dir | | file_dir/*
+6 | checkpoint prune gpt_dir --keep 1 | gpt_dir | --keep | gpt_dir/*
+12 | checkpoint convert hf_gpt2 out.mdl | hf_gpt2 | | hf_gpt2/*
+12 | checkpoint convert hf_llama out.mdl | hf_llama | | hf_llama/*
+16 | checkpoint convert vendor/vendor.mdl out.mdl -p gpt.yaml | vendor gpt.yaml | | vendor/*
+8 | checkpoint convert LAST out --to hf | gpt_dir | --shard_size | LAST
+8 | checkpoint convert LAST out.mdl --to sparse --sparsity 0.5 | gpt_dir | --sparsity --param_filter | LAST
+8 | checkpoint convert sparse_dir/checkpoint_2.mdl out.mdl --to dense | sparse_dir | | sparse_dir/checkpoint_2.mdl
+"""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A kind of input.
+    """A kind of input: a row of the table.
 
     Args:
-        command: as it is counted
-        items: files and folders that it needs
-        arguments: of it; typed as they are, or with odd ones beside them
-        flags: with a value, that may stand there, too
         often: how often it is drawn, compared with others
+        arguments: of the command; typed as they are, or with odd ones beside them
+        items: files and folders that it needs
+        flags: with a value, that may stand there, too
         targets: globs of the files that may be spoilt; () for all items
     """
 
-    command: str
-    items: str
+    often: int
     arguments: str
+    items: str = ""
     flags: str = ""
-    often: int = 4
     targets: str = ""
 
-
-STEP = "--num_steps 1 --sparse_kernels always --lanes 1 -c compiled"
-WRITE = "--max_tokens 2 --lanes 1"
-RECIPES = [
-    Recipe("run", "gpt.yaml text compiled", f"run -p gpt.yaml {STEP}", RUN_FLAGS, 24, "gpt.yaml"),
-    Recipe("run", "gpt.yaml text compiled", f"run -p gpt.yaml {STEP}", RUN_FLAGS, 6),
-    Recipe("run", "llama.yaml text", f"run -p llama.yaml {STEP}", RUN_FLAGS, 8, "llama.yaml"),
-    Recipe("run", "sparse.yaml text compiled", f"run -p sparse.yaml {STEP}", RUN_FLAGS, 8, "sparse.yaml"),
-    Recipe("run", "legacy.yaml text", f"run -p legacy.yaml {STEP}", RUN_FLAGS, 8, "legacy.yaml"),
-    Recipe("run", "stopping.yaml text compiled", f"run -p stopping.yaml -m train_and_eval {STEP}", RUN_FLAGS, 6,
-           "stopping.yaml text/val/*"),
-    Recipe("run", "several.yaml text", f"run -p several.yaml {STEP}", "", 2, "several.yaml"),
-    Recipe("run", "mnist.yaml digits compiled", f"run -p mnist.yaml {STEP}", RUN_FLAGS, 8, "mnist.yaml digits/*"),
-    Recipe("run, resumed", "gpt.yaml text gpt_dir compiled", f"run -p gpt.yaml -o gpt_dir {STEP}", RUN_FLAGS, 10,
-           "gpt_dir/checkpoint_2.mdl gpt_dir/*"),
-    Recipe("run, resumed", "sparse.yaml text sparse_dir compiled", f"run -p sparse.yaml -o sparse_dir {STEP}", "", 8,
-           "sparse_dir/checkpoint_2.mdl"),
-    Recipe("run, resumed", "file.yaml text file_dir compiled", f"run -p file.yaml -o file_dir {STEP}", "", 10,
-           "file_dir/memoryx* file_dir/memoryx.h5.commit"),
-    Recipe("run, artifact", "gpt.yaml text artifact.json", f"run -p gpt.yaml --artifact artifact.json {STEP}", "", 8,
-           "artifact.json"),
-    Recipe("run, artifact", "gpt.yaml text compiled", f"run -p gpt.yaml {STEP}", "", 4, "compiled/*"),
-    Recipe("run, eval", "gpt.yaml text gpt_dir compiled", "run -p gpt.yaml -m eval -o gpt_dir -c compiled", RUN_FLAGS,
-           6, "gpt_dir/checkpoint_2.mdl text/val/*"),
-    Recipe("run, eval", "gpt.yaml text gpt_dir compiled", "run -p gpt.yaml -m eval_all -o gpt_dir -c compiled", "", 3),
-    Recipe("infer", "gpt.yaml text gpt_dir", f"run -p gpt.yaml -m infer -o gpt_dir --prompt a {WRITE}", INFER_FLAGS, 8),
-    Recipe("infer", "gpt_dir", f"run -m infer --checkpoint_path gpt_dir/checkpoint_2.mdl --prompt a {WRITE}"
-           " --tokenizer bytes", INFER_FLAGS, 8, "gpt_dir/checkpoint_2.mdl"),
-    Recipe("infer", "gpt.yaml text gpt_dir prompts.txt", "run -p gpt.yaml -m infer -o gpt_dir --prompt_file "
-           f"prompts.txt {WRITE}", INFER_FLAGS, 4, "prompts.txt"),
-    Recipe("infer", "gpt.yaml text gpt_dir prompts.jsonl", "run -p gpt.yaml -m infer -o gpt_dir --prompt_file "
-           f"prompts.jsonl {WRITE}", INFER_FLAGS, 4, "prompts.jsonl"),
-    Recipe("infer", "gpt.yaml text gpt_dir tokenizer.json", "run -p gpt.yaml -m infer -o gpt_dir --tokenizer "
-           f"tokenizer.json --prompt a {WRITE}", "", 4, "tokenizer.json"),
-    Recipe("infer", "mnist.yaml digits mnist_dir", "run -p mnist.yaml -m infer -o mnist_dir --output classes.csv",
-           INFER_FLAGS, 4, "mnist.yaml digits/* mnist_dir/checkpoint_2.mdl"),
-    Recipe("compile", "gpt.yaml", "compile -p gpt.yaml -c out --validate_only", PLAN_FLAGS, 6),
-    Recipe("compile", "gpt.yaml", "compile -p gpt.yaml -c out", "--system --num_csx --micro_batch_size --set", 2),
-    Recipe("compile", "gpt.yaml", "compile -p gpt.yaml -c out --execution_mode weight_streaming", PLAN_FLAGS, 6),
-    Recipe("compile", "gpt.yaml system.yaml", "compile -p gpt.yaml --system system.yaml -c out", "", 2, "system.yaml"),
-    Recipe("compile", "gpt.yaml system.yaml", "compile -p gpt.yaml --system system.yaml -c out --execution_mode "
-           "weight_streaming", "", 6, "system.yaml"),
-    Recipe("compile", "gpt.yaml small.yaml", "compile -p gpt.yaml --system small.yaml -c out", "", 2, "small.yaml"),
-    Recipe("compile show", "artifact.json", "compile show artifact.json", "", 12),
-    Recipe("compile diff", "artifact.json compiled", "compile diff artifact.json compiled/A", "", 6),
-    Recipe("estimate", "gpt.yaml", "estimate -p gpt.yaml --num_csx 2", PLAN_FLAGS, 8),
-    Recipe("estimate", "gpt.yaml system.yaml", "estimate -p gpt.yaml --system system.yaml", PLAN_FLAGS, 6,
-           "system.yaml"),
-    Recipe("estimate", "llama.yaml", "estimate -p llama.yaml --num_csx 1,2,4", PLAN_FLAGS, 4),
-    Recipe("validate", "sparse.yaml text", "validate -p sparse.yaml --num_steps 1 --lanes 1 -o out",
-           "--sparsity --max_loss_gap --tolerance --num_csx --set", 1),
-    Recipe("system", "system.yaml", "system show system.yaml", "", 10),
-    Recipe("config", "gpt.yaml", "config validate gpt.yaml", "--set", 24),
-    Recipe("config", "legacy.yaml", "config validate legacy.yaml", "--set", 16),
-    Recipe("config", "sparse.yaml", "config validate sparse.yaml", "--set", 8),
-    Recipe("config", "llama.yaml", "config show llama.yaml", "--set", 12),
-    Recipe("config", "several.yaml", "config show several.yaml", "--set", 4),
-    Recipe("config", "mnist.yaml", "config stats mnist.yaml", "--set", 6),
-    Recipe("config", "gpt.yaml", "config stats gpt.yaml", "--set", 8),
-    Recipe("config", "legacy.yaml", "config convert_legacy legacy.yaml", "--out", 16),
-    Recipe("data info", "text", "data info text", "", 8, "text/prepared.json text/*"),
-    Recipe("data info", "tokens", "data info tokens", "", 8, "tokens/prepared.json tokens/*.json tokens/*/*"),
-    Recipe("data info", "digits", "data info digits", "", 6, "digits/*"),
-    Recipe("data check", "text", "data check text", "--vocab_size", 10, "text/prepared.json text/*/*"),
-    Recipe("data check", "tokens", "data check tokens", "--vocab_size", 10, "tokens/prepared.json tokens/*.json"),
-    Recipe("data check", "digits", "data check digits", "", 6, "digits/*"),
-    Recipe("data baseline", "text", "data baseline text", "", 8, "text/prepared.json text/*/*"),
-    Recipe("data prepare", "source", "data prepare text source --output out --sequence_length 8 --processes 1",
-           "--val_fraction --seed --shuffle_seed --packing --train_tokenizer --sequence_length --tokenizer", 8),
-    Recipe("data prepare", "source tokenizer.json", "data prepare text source --output out --sequence_length 8 "
-           "--processes 1 --tokenizer tokenizer.json", "", 8, "tokenizer.json"),
-    Recipe("data prepare", "source tokens", "data prepare text source --output tokens --sequence_length 16 "
-           "--processes 1 --train_tokenizer 257 --val_fraction 0.3", "", 6, "tokens/prepared.json"),
-    Recipe("data prepare", "lines.jsonl", "data prepare text lines.jsonl --output out --sequence_length 8 "
-           "--processes 1", "--jsonl_key --val_fraction --packing", 8, "lines.jsonl"),
-    Recipe("config", "", "config pull gpt_tiny", "--out", 3),
-    Recipe("model", "", "model list", "--json", 1),
-    Recipe("model", "", "model describe gpt_tiny", "--json", 3),
-    Recipe("checkpoint list", "gpt_dir", "checkpoint list gpt_dir", "", 6, "gpt_dir/*"),
-    Recipe("checkpoint list", "file_dir", "checkpoint list file_dir", "", 6, "file_dir/*"),
-    Recipe("checkpoint info", "gpt_dir", "checkpoint info gpt_dir/checkpoint_2.mdl --norms", "--tensors", 16,
-           "gpt_dir/checkpoint_2.mdl"),
-    Recipe("checkpoint info", "sparse_dir", "checkpoint info sparse_dir:2 --verify", "--tensors", 10,
-           "sparse_dir/checkpoint_2.mdl"),
-    Recipe("checkpoint info", "file_dir", "checkpoint info file_dir/memoryx.h5 --all", "", 10,
-           "file_dir/memoryx.h5 file_dir/memoryx.h5.commit"),
-    Recipe("checkpoint info", "vendor", "checkpoint info vendor/vendor.mdl", "", 4, "vendor/*"),
-    Recipe("checkpoint verify", "gpt_dir", "checkpoint verify gpt_dir:latest", "", 12, "gpt_dir/checkpoint_2.mdl"),
-    Recipe("checkpoint verify", "file_dir", "checkpoint verify file_dir/memoryx.h5", "", 10, "file_dir/memoryx*"),
-    Recipe("checkpoint diff", "gpt_dir", "checkpoint diff gpt_dir:1 gpt_dir:2", "--rtol --atol", 8, "gpt_dir/*.mdl"),
-    Recipe("checkpoint diff", "sparse_dir gpt_dir", "checkpoint diff sparse_dir:1 gpt_dir:2 --json", "", 6,
-           "gpt_dir/*.mdl sparse_dir/*.mdl"),
-    Recipe("checkpoint copy", "gpt_dir", "checkpoint copy gpt_dir:2 out.mdl", "", 8, "gpt_dir/checkpoint_2.mdl"),
-    Recipe("checkpoint copy", "file_dir", "checkpoint copy file_dir/memoryx.h5 out.mdl", "", 8, "file_dir/memoryx*"),
-    Recipe("checkpoint delete", "gpt_dir", "checkpoint delete gpt_dir:2", "", 4, "gpt_dir/*"),
-    Recipe("checkpoint delete", "file_dir", "checkpoint delete file_dir/memoryx.h5", "", 4, "file_dir/*"),
-    Recipe("checkpoint prune", "gpt_dir", "checkpoint prune gpt_dir --keep 1", "--keep", 6, "gpt_dir/*"),
-    Recipe("checkpoint convert", "hf_gpt2", "checkpoint convert hf_gpt2 out.mdl", "", 12, "hf_gpt2/*"),
-    Recipe("checkpoint convert", "hf_llama", "checkpoint convert hf_llama out.mdl", "", 12, "hf_llama/*"),
-    Recipe("checkpoint convert", "vendor gpt.yaml", "checkpoint convert vendor/vendor.mdl out.mdl -p gpt.yaml", "", 16,
-           "vendor/*"),
-    Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out --to hf", "--shard_size",
-           8, "gpt_dir/checkpoint_2.mdl"),
-    Recipe("checkpoint convert", "gpt_dir", "checkpoint convert gpt_dir/checkpoint_2.mdl out.mdl --to sparse "
-           "--sparsity 0.5", "--sparsity --param_filter", 8, "gpt_dir/checkpoint_2.mdl"),
-    Recipe("checkpoint convert", "sparse_dir", "checkpoint convert sparse_dir/checkpoint_2.mdl out.mdl --to dense", "",
-           8, "sparse_dir/checkpoint_2.mdl"),
-]  # fmt: skip
+    @property
+    def command(self) -> str:
+        """The command as it is counted."""
+        return " ".join(takewhile(str.isalpha, self.arguments.split()[:2]))
 
 
-@dataclass(frozen=True)
-class Case:
+def _recipe(row: str) -> Recipe:
+    often, *others = (re.sub(r"\b[A-Z]{3,}\b", lambda word: SHORT[word[0]], cell.strip()) for cell in row.split("|"))
+    return Recipe(int(often), *others)
+
+
+RECIPES = [_recipe(row) for row in TABLE.strip().splitlines()]
+
+
+class Case(NamedTuple):
     """One input, its files made."""
 
     command: str
     arguments: list[str]
 
 
-def make_whole(corpus: Path, folder: Path, recipe: Recipe) -> Case:
-    """Put the files of a recipe into a new folder as they are, and return what to type there."""
+def make_case(corpus: Path, folder: Path, chance: random.Random) -> Case:
+    """Put the files of an input that chance says into a new folder, and return what to type there."""
+    recipe = chance.choices(RECIPES, [recipe.often for recipe in RECIPES])[0]
     folder.mkdir()
     for item in recipe.items.split():
         if (corpus / item).is_dir():
@@ -168,22 +166,7 @@ def make_whole(corpus: Path, folder: Path, recipe: Recipe) -> Case:
         else:
             shutil.copy(corpus / item, folder / item)
     artifacts = sorted(path.name for path in (corpus / "compiled").iterdir())
-    return Case(recipe.command, recipe.arguments.replace("compiled/A", f"compiled/{artifacts[0]}").split())
-
-
-def make_case(corpus: Path, folder: Path, chance: random.Random) -> Case:
-    """Put the files of an input into a new folder.
-
-    Args:
-        corpus: of `make_corpus`
-        folder: to be made
-        chance: says which input
-
-    Returns:
-        what to type there
-    """
-    recipe = chance.choices(RECIPES, [recipe.often for recipe in RECIPES])[0]
-    arguments = make_whole(corpus, folder, recipe).arguments
+    arguments = recipe.arguments.replace("compiled/A", f"compiled/{artifacts[0]}").split()
     drawn = chance.random()
     if recipe.items and (drawn < 0.75 or not recipe.flags):
         for _ in range(chance.choice([1, 1, 1, 2])):
@@ -213,10 +196,8 @@ def _odd_arguments(arguments: Sequence[str], flags: Sequence[str], chance: rando
         case "flag":
             for _ in range(chance.choice([1, 1, 2])):
                 flag = chance.choice(flags)
-                value = (
-                    f"trainer.init.{chance.choice(KEYS)}={odd_text(chance)}" if flag == "--set" else odd_text(chance)
-                )
-                changed += [flag, value]
+                key = f"trainer.init.{chance.choice(KEYS)}=" if flag == "--set" else ""
+                changed += [flag, key + odd_text(chance)]
         case "value":
             changed[chance.randrange(len(changed))] = odd_text(chance)
         case "drop":

@@ -19,37 +19,14 @@ from tests.reference.vendor_files import write_vendor
 
 LENGTH = 16
 ADAM = {"AdamW": {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "learning_rate": 1e-2}}
-GPT = {
-    "name": "gpt2",
-    "vocab_size": 256,
-    "hidden_size": 8,
-    "num_heads": 2,
-    "num_hidden_layers": 1,
-    "filter_size": 16,
-    "max_position_embeddings": LENGTH,
-    "dropout_rate": 0.0,
-    "attention_dropout_rate": 0.0,
-}
-LLAMA = {
-    "name": "llama",
-    "vocab_size": 256,
-    "max_position_embeddings": LENGTH,
-    "position_embedding_type": "rotary",
-    "rotary_dim": 4,
-    "hidden_size": 16,
-    "num_heads": 4,
-    "attention_module": "multiquery_attention",
-    "extra_attention_params": {"num_kv_groups": 2},
-    "num_hidden_layers": 1,
-    "nonlinearity": "swiglu",
-    "filter_size": 16,
-    "norm_type": "rmsnorm",
-    "use_projection_bias_in_attention": False,
-    "use_ffn_bias_in_attention": False,
-    "use_ffn_bias": False,
-    "dropout_rate": 0.1,
-    "share_embedding_weights": False,
-}
+GPT = {"name": "gpt2", "vocab_size": 256, "hidden_size": 8, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 16}
+GPT |= {"max_position_embeddings": LENGTH, "dropout_rate": 0.0, "attention_dropout_rate": 0.0}
+LLAMA: dict[str, Any] = GPT | {"name": "llama", "hidden_size": 16, "num_heads": 4, "dropout_rate": 0.1}
+del LLAMA["attention_dropout_rate"]
+LLAMA |= {"position_embedding_type": "rotary", "rotary_dim": 4, "nonlinearity": "swiglu", "norm_type": "rmsnorm"}
+LLAMA |= {"attention_module": "multiquery_attention", "extra_attention_params": {"num_kv_groups": 2}}
+LLAMA |= {f"use_{part}": False for part in ("projection_bias_in_attention", "ffn_bias_in_attention", "ffn_bias")}
+LLAMA["share_embedding_weights"] = False
 SCHEDULERS = [
     {"SequentialLR": {"schedulers": [
         {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": 3e-3, "total_iters": 2}},
@@ -78,13 +55,9 @@ LEGACY = {
 def trainer(model: dict[str, Any], data: str = "text", batch_size: int = 4, **init: Any) -> dict[str, Any]:
     """Return a params file of the trainer layout."""
     mnist = model["name"] == "fc_mnist"
-    loader = {
-        "data_processor": "MNISTDataProcessor" if mnist else "GptHDF5MapDataProcessor",
-        "batch_size": batch_size,
-    }
-    parts = [
-        {"data_dir": data, "split": part} if mnist else {"data_dir": f"{data}/{part}"} for part in ("train", "val")
-    ]
+    names = ("train", "val")
+    loader = {"data_processor": "MNISTDataProcessor" if mnist else "GptHDF5MapDataProcessor", "batch_size": batch_size}
+    parts = [{"data_dir": data, "split": part} if mnist else {"data_dir": f"{data}/{part}"} for part in names]
     base = {
         "model_dir": "model_dir",
         "model": model,

@@ -1,8 +1,10 @@
 """Odd values, and ways to spoil a file that know what is in it: text, JSON, YAML, HDF5, safetensors, any bytes."""
 
 import copy
+import functools
 import json
 import math
+import operator
 import os
 import random
 import zlib
@@ -25,14 +27,8 @@ TEXTS += ["\x00", "none", "a.b", "a/b", "a\nb", "\x1b[31m", "*", "{step}", "%s",
 ODD: list[Any] = [None, True, False, *NUMBERS, *TEXTS, [], [[]], [1], [None], ["a", "a"], {}, {"a": 1}, {"": {}}, DEEP]
 
 PARAMS = ("gpt", "llama", "sparse", "file", "mnist", "legacy", "stopping", "several", "system", "small")
-NAMED = (
-    "tokenizer.json",
-    "prompts.txt",
-    "prompts.jsonl",
-    "lines.jsonl",
-    "artifact.json",
-    *(f"{name}.yaml" for name in PARAMS),
-)
+OTHERS = "tokenizer.json prompts.txt prompts.jsonl lines.jsonl artifact.json".split()
+NAMED = (*OTHERS, *(f"{name}.yaml" for name in PARAMS))
 """files that commands are given by their names"""
 
 DEEPEST, MOST = 12, 2000
@@ -44,10 +40,8 @@ Change = Callable[[Path, random.Random], None]
 
 def odd_text(chance: random.Random) -> str:
     """Return an odd value as one would type it."""
-    value = chance.choice(
-        [*TEXTS, *NUMBERS, "[1, 2]", "{a: 1}", "[", "1_000", "é" * 200, "\udcff", "1,2", "1..9", "9GB"]
-    )
-    return str(value).replace("\0", "")
+    more = ["[1, 2]", "{a: 1}", "[", "1_000", "é" * 200, "\udcff", "1,2", "1..9", "9GB"]
+    return str(chance.choice([*TEXTS, *NUMBERS, *more])).replace("\0", "")
 
 
 def _places(tree: Tree) -> list[tuple[Any, ...]]:
@@ -66,27 +60,24 @@ def change_tree(tree: Tree, chance: random.Random) -> Tree:
     if not path:
         return copy.deepcopy(chance.choice(ODD))
     *above, last = path
-    parent = tree
-    for key in above:
-        parent = parent[key]
+    parent = functools.reduce(operator.getitem, above, tree)
+    value = parent[last]
     match chance.choice(["odd", "odd", "odd", "near", "near", "delete", "rename", "wrap", "copy", "many"]):
-        case "odd":
-            parent[last] = copy.deepcopy(chance.choice(ODD))
-        case "near":
-            parent[last] = _near(parent[last], chance)
         case "delete":
             del parent[last]
         case "rename" if isinstance(parent, dict):
             parent[chance.choice([f"{last}x", str(last)[:-1], str(last).upper(), "", "x" * 300])] = parent.pop(last)
+        case "odd":
+            parent[last] = copy.deepcopy(chance.choice(ODD))
+        case "near":
+            parent[last] = _near(value, chance)
         case "wrap":
-            parent[last] = chance.choice([[parent[last]], {"a": parent[last]}, [parent[last]] * 3])
+            parent[last] = chance.choice([[value], {"a": value}, [value] * 3])
         case "copy":
-            other = tree
-            for key in chance.choice(_places(tree)):
-                other = other[key]
+            other = functools.reduce(operator.getitem, chance.choice(_places(tree)), tree)
             parent[last] = json.loads(json.dumps(other, default=str))
         case _:
-            parent[last] = [parent[last]] * chance.choice([2, 300])
+            parent[last] = [value] * chance.choice([2, 300])
     return tree
 
 
@@ -130,14 +121,11 @@ def change_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def spoil_bytes(path: Path, chance: random.Random) -> None:
-    """Spoil any file."""
     path.write_bytes(change_bytes(path.read_bytes(), chance))
 
 
 def spoil_json(path: Path, chance: random.Random) -> None:
-    """Spoil what a JSON file says."""
-    tree = change_tree(json.loads(path.read_text()), chance)
-    path.write_text(json.dumps(tree))
+    path.write_text(json.dumps(change_tree(json.loads(path.read_text()), chance)))
 
 
 def spoil_lines(path: Path, chance: random.Random) -> None:
@@ -155,20 +143,16 @@ def spoil_record(path: Path, chance: random.Random) -> None:
 
 
 def spoil_yaml(path: Path, chance: random.Random) -> None:
-    """Spoil what a YAML file says, or how."""
+    """Spoil what a YAML file says, or how: a key twice, an alias, another indentation."""
     tree = yaml.safe_load(path.read_text())
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         tree = change_tree(tree, chance)
-    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
-    lines = text.splitlines()
-    if chance.random() < 0.1 and lines:  # a key twice, an alias, another indentation
+    lines = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).splitlines()
+    if chance.random() < 0.1 and lines:
         at = chance.randrange(len(lines))
-        line = lines[at]
-        lines.insert(
-            at, chance.choice([line, f" {line}", "a: *a", "a: &a [*a]", "<<: 3", "? [a]\n: b", "!!python/x a"])
-        )
-        text = "\n".join(lines)
-    path.write_text(text, encoding="utf-8", errors="replace")
+        others = [lines[at], f" {lines[at]}", "a: *a", "a: &a [*a]", "<<: 3", "? [a]\n: b", "!!python/x a"]
+        lines.insert(at, chance.choice(others))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="replace")
 
 
 def spoil_hdf5(path: Path, chance: random.Random) -> None:
@@ -238,9 +222,8 @@ def _spoil_dataset(h5: h5py.File, dataset: h5py.Dataset, chance: random.Random) 
             spoilt = value.copy().reshape(-1)
             with np.errstate(all="ignore"):
                 if spoilt.size:
-                    spoilt[chance.randrange(spoilt.size) :: chance.choice([1, 1000])] = np.array(
-                        chance.choice(numbers)
-                    ).astype(value.dtype)
+                    places = slice(chance.randrange(spoilt.size), None, chance.choice([1, 1000]))
+                    spoilt[places] = np.array(chance.choice(numbers)).astype(value.dtype)
             h5[name] = spoilt.reshape(value.shape)
         case "group":
             h5.create_group(name)
@@ -271,28 +254,23 @@ def spoil_safetensors(path: Path, chance: random.Random) -> None:
 
 
 def spoil_place(path: Path, chance: random.Random) -> None:
-    """Put something else where a file or a folder is."""
+    """Put something else where a file or a folder is, or nothing."""
+    aside = path.with_name(f"{path.name}.aside")
     if path.is_dir() and not path.is_symlink():
-        aside = path.with_name(f"{path.name}.aside")
         path.rename(aside)
     else:
         path.unlink(missing_ok=True)
-        aside = path.with_name("nowhere")
-    match chance.choice(["nothing", "folder", "loop", "dangling", "empty", "device", "through", "pipe"]):
-        case "folder":
-            path.mkdir()
-        case "loop":
-            path.symlink_to(path.name)
-        case "dangling":
-            path.symlink_to("nowhere")
-        case "empty":
-            path.write_bytes(b"")
-        case "device":
-            path.symlink_to("/dev/null")
-        case "pipe" if path.name not in NAMED:  # who names a pipe waits for who writes to it
-            os.mkfifo(path)
-        case "through" if aside.exists():
-            path.symlink_to(aside.name)
+    ways: list[Callable[[], object]] = [
+        lambda: None,
+        path.mkdir,
+        path.touch,
+        *(lambda to=to: path.symlink_to(to) for to in (path.name, "nowhere", "/dev/null")),  # type: ignore[misc]
+    ]
+    if path.name not in NAMED:  # who names a pipe waits for who writes to it
+        ways.append(lambda: os.mkfifo(path))
+    if aside.exists():
+        ways.append(lambda: path.symlink_to(aside.name))
+    chance.choice(ways)()
 
 
 _KNOWING: dict[str, Change] = {
