@@ -9,9 +9,7 @@ import pytest
 
 from cstool.ir import Graph, Loss, _graph
 from cstool.kernels.tables import table_bytes
-from cstool.machine import appliance as appliance_module
 from cstool.machine.appliance import Appliance
-from cstool.machine.grains import grain_samples
 from cstool.machine.plan import make_plan
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW
@@ -58,79 +56,51 @@ MODELS: dict[str, Callable[[], Graph]] = {
     "fc_mnist, dropout": lambda: fc_mnist(activation_fn="gelu", dropout=0.3),
     "fc_mnist, no biases": lambda: fc_mnist(use_bias=False),
 }
+WINDOW = {"attention_sliding_window_length": 2}
+SINKS = {**WINDOW, "apply_attention_sinks": True}
+OTHER_WINDOWS = {**WINDOW, "sliding_window_every_other_decoder_layer": True, "layers": 2}
+ROTARY = {"position_embedding_type": "rotary", "rotary_dim": 4}
+FIXED, SCALED = {"position_embedding_type": "fixed"}, {"embeddings_scale": 3.0}
+SHARED = {"num_shared_experts": 2, "null_expert_bias": 1.1, "router_use_bias": True, "load_balancing_loss_coef": 0.3}
+SIGMOIDS = {"router_selection_nonlinearity": "sigmoid", "load_balancing_loss_coef": 0.3}
+WEIGHTED = {"expert_weighting_nonlinearity": "sigmoid", "expert_weighting_normalization": False}
+LONGER = {"original_max_position_embeddings": 16}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "shared experts, biases, one choice": {
-        "moe": {
-            "num_experts": 3,
-            "top_k": 1,
-            "num_shared_experts": 2,
-            "null_expert_bias": 1.1,
-            "load_balancing_loss_coef": 0.3,
-            "router_use_bias": True,
-        }
-    },
-    "experts by sigmoids": {
-        "nonlinearity": "swiglu",
-        "moe": {
-            "num_experts": 5,
-            "top_k": 3,
-            "router_selection_nonlinearity": "sigmoid",
-            "load_balancing_loss_coef": 0.3,
-        },
-    },
+    "shared experts, biases, one choice": {"moe": {"num_experts": 3, "top_k": 1, **SHARED}},
+    "experts by sigmoids": {"nonlinearity": "swiglu", "moe": {"num_experts": 5, "top_k": 3, **SIGMOIDS}},
     "experts by softmax, weighted by sigmoids": {
         "nonlinearity": "relu",
-        "moe": {
-            "num_experts": 4,
-            "top_k": 4,
-            "expert_weighting_nonlinearity": "sigmoid",
-            "expert_weighting_normalization": False,
-            "load_balancing_loss_coef": 0.3,
-        },
+        "moe": {"num_experts": 4, "top_k": 4, "load_balancing_loss_coef": 0.3, **WEIGHTED},
     },
     "balanced experts": BALANCED,
     "experts beside attention": {**FAMILIES["gptj"], "moe": {"num_experts": 3, "top_k": 2}},
-    "learned positions, norm, scale": {"embedding_layer_norm": True, "embeddings_scale": 3.0},
-    "fixed positions": {"position_embedding_type": "fixed"},
-    "fixed positions, norm, scale": {
-        "position_embedding_type": "fixed",
-        "embedding_layer_norm": True,
-        "embeddings_scale": 3.0,
-    },
-    "no positions, scale": {"position_embedding_type": None, "embeddings_scale": 3.0},
+    "learned positions, norm, scale": {"embedding_layer_norm": True, **SCALED},
+    "fixed positions": FIXED,
+    "fixed positions, norm, scale": {**FIXED, "embedding_layer_norm": True, **SCALED},
+    "no positions, scale": {"position_embedding_type": None, **SCALED},
     "norms without biases": {"norm_type": "biasless-layernorm"},
     "sandwich with biases": {"norm_first_sandwich": True, "name": "gemma2"},
     "inner size": {"attention_inner_dim": 12},
-    "window, sinks": {
-        "attention_sliding_window_length": 2,
-        "attention_sink_tokens": 1,
-        "apply_attention_sinks": True,
-    },
+    "window, sinks": {**SINKS, "attention_sink_tokens": 1},
     "window, sinks, alibi, cap": {
-        "position_embedding_type": "alibi",
-        "pos_scaling_factor": 2.0,
+        **SINKS,
         "attention_sliding_window_length": 3,
         "attention_sink_tokens": 2,
-        "apply_attention_sinks": True,
+        "position_embedding_type": "alibi",
+        "pos_scaling_factor": 2.0,
         "attention_logit_softcapping": 1.5,
     },
-    "every other window": {
-        "attention_sliding_window_length": 2,
-        "sliding_window_every_other_decoder_layer": True,
-        "layers": 2,
-    },
+    "every other window": OTHER_WINDOWS,
     "scores by layer": {"scale_qk_dot_by_layer_idx": True, "attention_type": "dot_product", "layers": 2},
     "capped logits, bias": {"final_logit_softcapping": 2.0, "output_logits_scale": 0.5, "use_bias_in_output": True},
     "llama3": {
-        "position_embedding_type": "rotary",
-        "rotary_dim": 4,
+        **ROTARY,
         "pos_scaling_type": "llama3",
         "pos_scaling_factor": 8.0,
-        "pos_scaling_extra_args": {"original_max_position_embeddings": 16},
+        "pos_scaling_extra_args": LONGER,
     },
     "yarn": {
-        "position_embedding_type": "rotary",
-        "rotary_dim": 4,
+        **ROTARY,
         "pos_scaling_type": "yarn",
         "pos_scaling_factor": 4.0,
         "pos_scaling_extra_args": {"original_max_position_embeddings": 64},
@@ -141,16 +111,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "use_ffn_bias": True,
         "nonlinearity": "geglu",
     },
-    "parallel, windows": {
-        "name": "falcon",
-        "rotary_dim": 2,
-        "attention_sliding_window_length": 2,
-        "sliding_window_every_other_decoder_layer": True,
-        "layers": 2,
-    },
+    "parallel, windows": {**OTHER_WINDOWS, "name": "falcon", "rotary_dim": 2},
     **{name: {"nonlinearity": name} for name in ("silu", "squared_relu", "quick_gelu", "linear", "reglu", "liglu")},
 }
 DECODERS: dict[str, dict[str, Any]] = {**{name: {"layers": 2, **FAMILIES[name]} for name in FAMILIES}, **VARIANTS}
+DROPPED = pytest.mark.parametrize(
+    ("recompute", "dropout"),
+    [("always", 0.1), *(pytest.param(*both, marks=pytest.mark.lab) for both in (("never", 0.0), ("never", 0.1)))],
+)
 GRAPH = decoder()
 LOSS = 1e-6
 """relative error of a loss in float32: a mean over many tokens, whose errors mostly cancel"""
@@ -174,23 +142,15 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
     assert check_gradients(graph, 5, 5, directions=1, lanes=2, **in_waves) <= LOSS
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("model", ENCODERS)
-def test_losses_and_gradients_of_any_encoder_are_right_with_padding_and_in_lanes(model, dropout):
-    graph = encoder(dropout=dropout, **ENCODERS[model])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.lab), 0.1])
+@pytest.mark.parametrize(("make", "model"), [*((encoder, n) for n in ENCODERS), *((vision, n) for n in VISION)])
+def test_losses_and_gradients_of_any_encoder_are_right_with_padding_and_in_lanes(make, model, dropout):
+    graph = make(dropout=dropout, **(ENCODERS | VISION)[model])
     # Norms follow each other without a residual past them: each makes errors larger by 1 / deviation of 8 numbers.
     assert check_gradients(graph, 6, 5, 1, 4 * GRADIENT_TOLERANCE, lanes=2, num_csx=2) <= LOSS
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("model", VISION)
-def test_losses_and_gradients_of_any_vision_transformer_are_right_in_lanes(model, dropout):
-    graph = vision(dropout=dropout, **VISION[model])
-    assert check_gradients(graph, 6, 5, 1, 4 * GRADIENT_TOLERANCE, lanes=2, num_csx=2) <= LOSS
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("recompute", ["never", "always"])
+@DROPPED
 @pytest.mark.parametrize("model", ENCODER_DECODERS)
 def test_losses_and_gradients_of_any_encoder_decoder_are_right_with_padding_and_in_lanes(model, recompute, dropout):
     """Layers read one table of biases and one output of the encoder, so the sums of their gradients are in it."""
@@ -204,8 +164,7 @@ def test_targets_may_be_shorter_or_longer_than_the_source(targets):
     assert check_gradients(encoder_decoder(targets=targets, layers=2), 4, 1, lanes=2) <= LOSS
 
 
-@pytest.mark.parametrize("recompute", ["never", "always"])
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@DROPPED
 @pytest.mark.parametrize("model", PREFERENCES)
 def test_losses_and_gradients_of_pairs_are_right_in_lanes(model, dropout, recompute):
     """The reference is not the policy: all weights are random."""
@@ -233,64 +192,6 @@ def test_gradients_go_through_a_barrier_in_waves_and_lanes(model, recompute):
             ("backward", 0),
         ]
     assert check_gradients(graph, 7, 5, 2, 4 * GRADIENT_TOLERANCE, **in_waves) <= LOSS
-
-
-@pytest.mark.parametrize("max_gradient_norm", [None, 1.0])
-@pytest.mark.parametrize(
-    "model",
-    [
-        *FAMILIES,
-        *ENCODERS,
-        *VISION,
-        *PREFERENCES,
-        *DPRS,
-        "t5",
-        "transformer",
-        "every other window",
-        "scores by layer",
-        "fc_mnist",
-    ],
-)
-def test_recomputing_changes_no_bit_in_waves_and_lanes_and_on_systems(monkeypatch, model, max_gradient_norm):
-    """Weights are in several panels, and learn between steps. There are 4 grains, so half of 8 systems get none."""
-    monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
-    monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
-    layers = {"dropout": 0.1, **DECODERS.get(model, {}), "layers": 3}
-    if model in ENCODERS:
-        graph = encoder(dropout=0.1, layers=3, **ENCODERS[model])
-    elif model in VISION:
-        graph = vision(dropout=0.1, layers=3, **VISION[model])
-    elif model in ENCODER_DECODERS:
-        graph = encoder_decoder(dropout=0.1, layers=3, decoder_num_hidden_layers=2, **ENCODER_DECODERS[model])
-    elif model in PREFERENCES:
-        graph = preferences(dropout=0.1, **{**PREFERENCES[model], "layers": 3})
-    elif model in DPRS:
-        graph = dpr(dropout=0.1, layers=3, **DPRS[model])
-    else:
-        graph = fc_mnist(7, 6, 5, dropout=0.3) if model == "fc_mnist" else decoder(**layers)
-    grain = grain_samples(graph, 8)
-    slot_bytes = make_plan(graph, grain, trains=True, recomputes=True).slot_bytes
-    expected = None
-    for recompute, settings in [
-        ("never", {}),
-        ("always", {}),
-        ("always", {"lanes": 2}),
-        ("always", {"lanes": 3, "num_csx": 2}),
-        ("always", {"lanes": 2, "memory_bytes": 3 * slot_bytes}),
-        ("always", {"lanes": 3, "num_csx": 8, "memory_bytes": 3 * slot_bytes}),
-    ]:
-        optimizer = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
-        with machine(
-            graph, 8, optimizer=optimizer, max_gradient_norm=max_gradient_norm, recompute=recompute, **settings
-        ) as appliance:
-            systems = appliance.clusters[0]
-            again = 4 if model in ENCODER_DECODERS else 5 if model in DPRS else 2
-            assert len(systems.plan.timeline.recomputed) == (again if recompute == "always" else 0)
-            assert (systems.waves > 1) == ("memory_bytes" in settings)
-            losses = [appliance.train_step(random_batch(graph, 8, seed=s), s, 0.01).loss for s in range(1, 4)]
-            found = losses, {name: array.tobytes() for name, array in arrays_of(appliance, "model.").items()}
-        expected = expected or found
-        assert found == expected, (recompute, settings)
 
 
 @pytest.mark.parametrize("model", ["decoder", "decoder, untied, biases", "fc_mnist"])

@@ -98,6 +98,7 @@ def waves(monkeypatch) -> Callable[[Cluster], Waves]:
         (5, 2, 4, [[[0], [1, None]], [[2], [3, 4]]]),
         (5, 5, 4, [[[], [None], [0], [None], [1]], [[], [2], [None], [3], [4]]]),
         (3, 2, 1, [[[], [0]], [[], [1]], [[], [2]]]),
+        (6, 1, 5, [[[0, 1, 2]], [[3, 4, 5]]]),  # five slots fit, but two waves of three leave none nearly empty
     ],
 )
 def test_grains_are_dealt_to_the_systems_in_order_and_taken_in_waves_when_memory_is_short(
@@ -110,59 +111,36 @@ def test_grains_are_dealt_to_the_systems_in_order_and_taken_in_waves_when_memory
 
 
 @pytest.mark.parametrize(
-    ("num_csx", "slots", "waves", "held"), [(1, 5, 2, [3]), (2, 6, 1, [3, 3]), (4, 6, 1, [1, 2, 1, 2])]
-)
-def test_memory_that_holds_all_grains_makes_one_wave_else_they_are_of_nearly_equal_size(num_csx, slots, waves, held):
-    """Five slots fit, but two waves of three leave none nearly empty."""
-    with systems(grains=6, num_csx=num_csx, memory_bytes=slots * SLOT_BYTES) as found:
-        assert (found.waves, found.layout.deal.slots, found.activation_bytes) == (waves, held, sum(held) * SLOT_BYTES)
-
-
-@pytest.mark.parametrize(
-    ("recompute", "memory_bytes", "layers", "waves"),
+    ("recompute", "memory_bytes", "keeps", "layers", "waves"),
     [
-        ("auto", 6 * SLOT_BYTES, 0, 1),
-        ("auto", 6 * SLOT_BYTES - 1, 1, 1),
-        ("auto", 6 * RECOMPUTED_BYTES, 1, 1),
-        ("auto", 6 * RECOMPUTED_BYTES - 1, 1, 2),
-        ("auto", RECOMPUTED_BYTES, 1, 6),
-        ("always", 6 * SLOT_BYTES, 1, 1),
-        ("never", 6 * SLOT_BYTES - 1, 0, 2),
+        ("auto", 6 * KEEPING_BYTES, True, 0, 1),
+        ("never", 6 * KEEPING_BYTES, True, 0, 1),
+        ("auto", 6 * KEEPING_BYTES - 1, False, 0, 1),
+        ("never", 6 * KEEPING_BYTES - 1, False, 0, 1),
+        ("auto", 6 * SLOT_BYTES, False, 0, 1),
+        ("auto", 6 * SLOT_BYTES - 1, False, 1, 1),
+        ("auto", 6 * RECOMPUTED_BYTES, False, 1, 1),
+        ("auto", 6 * RECOMPUTED_BYTES - 1, False, 1, 2),
+        ("auto", RECOMPUTED_BYTES, False, 1, 6),
+        ("always", 6 * KEEPING_BYTES, False, 1, 1),
+        ("never", 6 * SLOT_BYTES - 1, False, 0, 2),
     ],
 )
-def test_layers_are_recomputed_where_memory_is_short_and_if_that_is_not_enough_there_are_waves(
-    recompute, memory_bytes, layers, waves
+def test_where_memory_is_short_first_logits_are_not_kept_then_layers_are_recomputed_then_there_are_waves(
+    recompute, memory_bytes, keeps, layers, waves
 ):
     with systems(grains=6, num_csx=1, memory_bytes=memory_bytes, recompute=recompute) as found:
-        assert (len(found.plan.timeline.recomputed), found.waves) == (layers, waves)
-        slot_bytes = RECOMPUTED_BYTES if layers else SLOT_BYTES
+        assert (found.plan.keeps, len(found.plan.timeline.recomputed), found.waves) == (keeps, layers, waves)
+        slot_bytes = KEEPING_BYTES if keeps else RECOMPUTED_BYTES if layers else SLOT_BYTES
         assert (found.plan.slot_bytes, found.layout.whole_slot_bytes) == (slot_bytes, KEEPING_BYTES)
         assert found.activation_bytes == sum(found.layout.deal.slots) * slot_bytes
 
 
-@pytest.mark.parametrize(
-    ("recompute", "memory_bytes", "keeps"),
-    [
-        ("auto", 6 * KEEPING_BYTES, True),
-        ("never", 6 * KEEPING_BYTES, True),
-        ("always", 6 * KEEPING_BYTES, False),
-        ("auto", 6 * KEEPING_BYTES - 1, False),
-        ("never", 6 * KEEPING_BYTES - 1, False),
-    ],
-)
-def test_logits_are_kept_where_those_of_a_batch_fit_beside_all_activations(recompute, memory_bytes, keeps):
-    assert KEEPING_BYTES > SLOT_BYTES
-    with systems(grains=6, memory_bytes=memory_bytes, recompute=recompute) as found:
-        assert found.plan.keeps == keeps
-        assert found.waves == 1
-        assert found.layout.whole_slot_bytes == KEEPING_BYTES
-
-
-@pytest.mark.parametrize("recompute", ["auto", "always", "never"])
-def test_evaluation_has_nothing_to_recompute(recompute):
+def test_evaluation_has_nothing_to_recompute():
     slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
-    with systems(memory_bytes=2 * slot_bytes, recompute=recompute, trains=False) as found:
-        assert (found.plan.timeline.recomputed, found.plan.slot_bytes, found.waves) == ((), slot_bytes, 3)
+    for recompute in ("auto", "always", "never"):
+        with systems(memory_bytes=2 * slot_bytes, recompute=recompute, trains=False) as found:
+            assert (found.plan.timeline.recomputed, found.plan.slot_bytes, found.waves) == ((), slot_bytes, 3)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +196,9 @@ def test_the_second_forward_of_an_op_has_a_time_of_its_own():
         assert min(of_op.values()) > 0
 
 
-@pytest.mark.parametrize("num_csx", [3, 4, 24])
-@pytest.mark.parametrize(("lanes", "shares"), [(1, [6]), (2, [3, 3]), (4, [1, 2, 1, 2]), (9, [1] * 6)])
+@pytest.mark.parametrize(
+    ("num_csx", "lanes", "shares"), [(3, 1, [6]), (24, 2, [3, 3]), (4, 4, [1, 2, 1, 2]), (3, 9, [1] * 6)]
+)
 def test_lanes_share_the_slots_and_none_is_idle(lanes, shares, num_csx):
     with systems(grains=6, num_csx=num_csx, lanes=lanes) as found:
         assert [len(lane.slots) for lane in found.lanes] == shares

@@ -1,17 +1,16 @@
-"""Experts that no token of a batch chose: they are not read, and updated later, with the same bits."""
+"""Experts that no token of a batch chose: they are not read, and updated later.
+
+`test_sparse_experts.py` has that the bits are the same, of dense ones, too.
+"""
 
 from dataclasses import replace
-from typing import Any
 
+import numpy as np
 import pytest
 
 from cstool.ir import Graph
-from cstool.machine.memoryx import gradients, updates
-from cstool.machine.plan import make_plan
 from cstool.models import build_graph
-from cstool.optimizers import make_optimizer
-from cstool.params import SGD, Adam
-from tests.models import decoder, decoder_params
+from tests.models import BALANCED, decoder, decoder_params
 from tests.unit.inference.machines import made, walking
 from tests.unit.machine.expert_machines import (
     ADAMW,
@@ -27,67 +26,12 @@ from tests.unit.machine.expert_machines import (
     steps,
     use,
 )
-from tests.unit.machine.machines import arrays_of, machine, random_batch
+from tests.unit.machine.machines import arrays_of, machine, random_batch, set_array
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     return decoder(**GRAPH)
-
-
-def trained(graph: Graph, optimizer: Any = ADAMW, **settings: Any) -> tuple[list[float], dict[str, bytes]]:
-    """The losses of some steps, and all weights and moments after them."""
-    with machine(graph, BATCH, optimizer=optimizer, **settings) as appliance:
-        losses = steps(appliance, graph)
-        names = ["model.", *(f".{state}" for state in optimizer.states((1,)))]
-        found = {
-            f"{prefix}{name}": array.tobytes()
-            for prefix in names
-            for name, array in (
-                arrays_of(appliance, prefix) if prefix == "model." else arrays_of(appliance, "optimizer.", prefix)
-            ).items()
-        }
-        assert appliance.memoryx.buffers.used == 0
-        return losses, found
-
-
-def in_zeros(graph: Graph, optimizer: Any, **settings: Any) -> tuple[list[float], dict[str, bytes]]:
-    """What `trained` gives where every gradient is an array."""
-    init = gradients.ArrivingGradients.__init__
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            gradients.ArrivingGradients, "__init__", lambda self, *given, **_: init(self, *given, takes_none=False)
-        )
-        return trained(graph, optimizer, **settings)
-
-
-@pytest.mark.parametrize("max_gradient_norm", [None, 0.5])
-def test_updates_without_a_gradient_have_the_bits_of_those_with_zeros(tmp_path, monkeypatch, graph, max_gradient_norm):
-    settings: dict[str, Any] = {"max_gradient_norm": max_gradient_norm}
-    expected = in_zeros(graph, ADAMW, **settings)
-    assert trained(graph, **settings) == expected
-    room = make_plan(graph, 1, trains=True).slot_bytes
-    several: list[dict[str, Any]] = [
-        {"lanes": 2, "num_csx": 2},
-        {"recompute": "always"},
-        {"memory_bytes": room, "recompute": "never"},
-    ]
-    for number, more in enumerate(several):
-        assert trained(graph, **settings, **more, **in_file(tmp_path / f"{number}.h5")) == expected
-    monkeypatch.setattr(updates, "MOST_OWED", 2)
-    assert trained(graph, **settings, **in_file(tmp_path / "less.h5")) == expected
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        make_optimizer(Adam.model_validate({"weight_decay": 0.1}), None),
-        make_optimizer(SGD.model_validate({"momentum": 0.9, "weight_decay": 0.1}), None),
-    ],
-    ids=["Adam", "SGD"],
-)
-def test_so_it_is_with_other_optimizers(tmp_path, graph, optimizer):
-    assert trained(graph, optimizer, **in_file(tmp_path / "memoryx.h5")) == in_zeros(graph, optimizer)
 
 
 @pytest.fixture
@@ -177,3 +121,23 @@ def test_norms_of_all_weights_are_those_of_all_experts(tmp_path, graph):
             found.append(statistics.norms())
     assert found[0] == found[1]
     assert found[0]["grad_norm/transformer_decoder.layers.0.ffn.experts.experts.4.0.linear_layer.weight"] == 0
+
+
+def test_an_expert_that_nobody_chooses_has_gradients_of_zero():
+    graph = decoder(**{**BALANCED, "layers": 3, "moe": {"num_experts": 4, "top_k": 2, "router_use_bias": True}})
+    with machine(graph, 12, lanes=2) as appliance:
+        for layer in range(3):
+            name = f"model.transformer_decoder.layers.{layer}.ffn.gate"
+            set_array(appliance, f"{name}.bias", np.array([0.0, 0.0, -1e6, 0.0], np.float32))
+        appliance.train_step(random_batch(graph, 12), 1, 0.1)
+        gradients = arrays_of(appliance, "optimizer.", ".gradient")
+        assert appliance.memoryx.buffers.used == 0
+    of_experts = {name: gradient for name, gradient in gradients.items() if ".experts.experts." in name}
+    assert len(of_experts) == 3 * 4 * 3
+    for name, gradient in of_experts.items():
+        assert np.any(gradient) == (".experts.2." not in name)
+
+
+def test_evaluations_leave_balance_out():
+    losses = [(loss.name, loss.evaluates) for loss in decoder(**BALANCED).losses]
+    assert losses == [("loss", True), ("load_balancing_loss", False)]

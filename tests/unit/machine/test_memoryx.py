@@ -19,14 +19,14 @@ from cstool.params import SGD, AdamW
 from cstool.params.sections.optimizers import Adafactor
 from cstool.store import RamStore
 from tests.models import decoder, fc_mnist
+from tests.patience import PATIENCE_S, within_patience
 from tests.reference import kernels as reference
 from tests.unit.machine.machines import GradientKeeper, values_of
 from tests.unit.machine.sparse_machines import make_memory, random_gradients
-from tests.unit.machine.stores import each_store
+from tests.unit.machine.stores import each_store, make_store
 
 pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
-PATIENCE_S = 30.0
 WORDS = "embedding_layer.word_embeddings.weight"
 ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
 ADAFACTOR = Adafactor(weight_decay=0.1)
@@ -98,7 +98,7 @@ def first_values(graph: Graph) -> dict[str, Array]:
         return {name: values_of(memoryx, f"model.{name}").astype(np.float64) for name in graph.weights}
 
 
-def test_the_arrays_are_the_weights_each_followed_by_its_state():
+def test_the_arrays_are_the_weights_each_followed_by_its_state_if_there_is_any():
     with memory(fc_mnist(3, use_bias=False), make_optimizer(ADAMW, None)) as memoryx:
         assert memoryx.arrays.names == [
             "model.fc_layers.0.weight",
@@ -108,9 +108,6 @@ def test_the_arrays_are_the_weights_each_followed_by_its_state():
             "optimizer.last_layer.weight.exp_avg",
             "optimizer.last_layer.weight.exp_avg_sq",
         ]
-
-
-def test_evaluation_keeps_no_state():
     with memory(fc_mnist(3, use_bias=False)) as memoryx:
         assert memoryx.arrays.names == ["model.fc_layers.0.weight", "model.last_layer.weight"]
 
@@ -174,6 +171,7 @@ def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(max_gradi
         sums = {"lm_head": filled(memoryx, head), "embedding_layer.word_embeddings": rows}
         memoryx.begin_step(1, 0.1)
         for op in sorted(sums, key=lambda op: op != first):
+            assert not values_of(memoryx, f"optimizer.{WORDS}.gradient").any(), "it waits for both"
             memoryx.receive(panel, op, sums[op])
         if max_gradient_norm is not None:
             rest = random_gradients(graph, 0)
@@ -183,14 +181,6 @@ def test_the_two_sums_of_a_tied_weight_are_added_whichever_comes_first(max_gradi
         found = values_of(memoryx, f"optimizer.{WORDS}.gradient")
     head[rows.indices] += rows.values
     np.testing.assert_array_equal(found, head)
-
-
-def test_a_tied_weight_waits_for_both_of_its_sums():
-    with memory(decoder(), GradientKeeper()) as memoryx:
-        [panel] = memoryx.arrays.panels[WORDS]
-        memoryx.begin_step(1, 0.1)
-        memoryx.receive(panel, "lm_head", filled(memoryx, np.ones(panel.shape)))
-        assert not values_of(memoryx, f"optimizer.{WORDS}.gradient").any()
 
 
 def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere():
@@ -222,11 +212,11 @@ def workers_update(monkeypatch):
 
 
 @pytest.mark.usefixtures("workers_update")
-def test_acquire_waits_for_the_update_of_its_panel():
+def test_acquire_waits_for_the_update_of_its_panel_and_of_no_other():
     optimizer, acquired = Held(), threading.Event()
     graph = fc_mnist(3, use_bias=False)
     with memory(graph, optimizer) as memoryx:
-        [panel] = memoryx.arrays.panels["last_layer.weight"]
+        [panel], [other] = memoryx.arrays.panels["last_layer.weight"], memoryx.arrays.panels["fc_layers.0.weight"]
         seen = []
 
         def reader() -> None:
@@ -236,6 +226,7 @@ def test_acquire_waits_for_the_update_of_its_panel():
         memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
         thread = threading.Thread(target=reader)
         thread.start()
+        within_patience(lambda: memoryx.acquire(other))
         assert not acquired.wait(0.05)
         optimizer.go.set()
         thread.join(PATIENCE_S)
@@ -244,39 +235,20 @@ def test_acquire_waits_for_the_update_of_its_panel():
     assert memoryx.lanes_waited_s >= 0.04
 
 
-@pytest.mark.usefixtures("workers_update")
-def test_acquire_does_not_wait_for_the_update_of_another_panel():
-    optimizer = Held()
-    with memory(fc_mnist(3, use_bias=False), optimizer) as memoryx:
-        [updated], [other] = memoryx.arrays.panels["last_layer.weight"], memoryx.arrays.panels["fc_layers.0.weight"]
-        memoryx.receive(updated, "last_layer", filled(memoryx, np.ones(updated.shape)))
-        thread = threading.Thread(target=memoryx.acquire, args=(other,))
-        thread.start()
-        thread.join(PATIENCE_S)
-        waits = thread.is_alive()
-        optimizer.go.set()
-    assert not waits
-
-
-def test_lanes_share_a_panel_and_the_last_gives_it_back():
-    with memory(fc_mnist(3, use_bias=False)) as memoryx:
-        [panel] = memoryx.arrays.panels["last_layer.weight"]
-        first, second = memoryx.acquire(panel), memoryx.acquire(panel)
-        memoryx.release(panel)
-        memoryx.release(panel)
-        assert first is second
-        with pytest.raises(ValueError, match="must be given back as they were borrowed"):
-            memoryx.arrays.store.give_back("model.last_layer.weight", 0, 10, first, changed=False)
-
-
-@pytest.mark.usefixtures("workers_update")
-def test_drain_raises_what_went_wrong_in_an_update(monkeypatch):
+@pytest.mark.parametrize(("store", "after"), [(make_store, "drain"), (RamStore, "receive")])
+def test_what_went_wrong_in_an_update_is_raised_by_who_waits_for_it_or_made_it(monkeypatch, store, after):
+    monkeypatch.setattr(updates, "AT_ONCE_SIZE", 0 if after == "drain" else 2**20)
     monkeypatch.setattr(GradientKeeper, "update", Mock(side_effect=OSError("disk full")))
-    with memory(fc_mnist(3, use_bias=False), GradientKeeper()) as memoryx:
+    waiting_bytes = None if isinstance(made := store(), RamStore) else 2**16
+    with MemoryX(fc_mnist(3, use_bias=False), GradientKeeper(), store=made, waiting_bytes=waiting_bytes) as memoryx:
+        memoryx.reserve()
         [panel] = memoryx.arrays.panels["last_layer.weight"]
-        memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
+        gradient = filled(memoryx, np.ones(panel.shape))
+        calls = [lambda: memoryx.receive(panel, "last_layer", gradient), memoryx.drain]
+        if after == "drain":
+            calls.pop(0)()
         with pytest.raises(OSError, match=r"^disk full$"):
-            memoryx.drain()
+            calls[0]()
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -293,24 +265,21 @@ def test_who_brings_the_last_gradient_of_a_small_panel_in_memory_updates_it(monk
     assert [thread is threading.current_thread() for thread in threads] == [bool(room)]
 
 
-def test_what_goes_wrong_in_such_an_update_is_the_error_of_who_brings_the_gradient(monkeypatch):
-    monkeypatch.setattr(GradientKeeper, "update", Mock(side_effect=OSError("no memory")))
-    with MemoryX(fc_mnist(3, use_bias=False), GradientKeeper(), store=RamStore()) as memoryx:
-        [panel] = memoryx.arrays.panels["last_layer.weight"]
-        with pytest.raises(OSError, match=r"^no memory$"):
-            memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
-
-
-def test_lanes_are_pointed_at_a_panel_in_memory_which_is_lent_to_nobody():
-    with MemoryX(fc_mnist(3, use_bias=False), None, store=RamStore()) as memoryx:
+@pytest.mark.parametrize("store", [make_store, RamStore])
+def test_lanes_share_a_panel_and_the_last_gives_it_back(store):
+    """Of one in memory they are told where it is, and nobody has it lent."""
+    with MemoryX(fc_mnist(3, use_bias=False), None, store=store()) as memoryx:
+        memoryx.reserve()
         memoryx.initialize(1)
         [panel] = memoryx.arrays.panels["last_layer.weight"]
-        first = memoryx.acquire(panel)
+        first, second = memoryx.acquire(panel), memoryx.acquire(panel)
         memoryx.release(panel)
-        assert memoryx.acquire(panel) is first
+        memoryx.release(panel)
+        assert first is second
         with pytest.raises(ValueError, match="must be given back as they were borrowed"):
             memoryx.arrays.store.give_back("model.last_layer.weight", 0, 10, first, changed=False)
-        np.testing.assert_array_equal(first, values_of(memoryx, "model.last_layer.weight"))
+        np.testing.assert_array_equal(memoryx.acquire(panel), values_of(memoryx, "model.last_layer.weight"))
+        memoryx.release(panel)
 
 
 @pytest.mark.parametrize("initializer", ["normal", "truncated_normal", "uniform"])

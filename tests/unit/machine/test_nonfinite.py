@@ -42,14 +42,13 @@ def look_in(
         return str(systems.first_bad_tensor())
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
-    "name",
+    ("name", "value"),
     [
-        WORDS,
-        "transformer_decoder.layers.1.self_attn.proj_k_dense_layer.weight",
-        "transformer_decoder.layers.1.ffn.ffn.0.linear_layer.bias",
-        "transformer_decoder.norm.bias",
+        (WORDS, np.nan),
+        ("transformer_decoder.layers.1.self_attn.proj_k_dense_layer.weight", np.inf),
+        ("transformer_decoder.layers.1.ffn.ffn.0.linear_layer.bias", -np.inf),
+        ("transformer_decoder.norm.bias", np.nan),
     ],
 )
 def test_a_poisoned_weight_is_named(look, name, value):

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from cstool.kernels._cache import KernelFolder
 from cstool.machine import prepare as preparing
 from cstool.progress import Silent
 from tests.models import FAMILIES, decoder
+from tests.patience import wait_until
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def said(monkeypatch, caplog):  # type: ignore[no-untyped-def]
     return prepare
 
 
-def test_kernels_are_compiled_once(said, tmp_path):  # type: ignore[no-untyped-def]
+def test_kernels_are_compiled_once(said, tmp_path):
     folder = KernelFolder(tmp_path)
     assert said(folder) == [
         "Compiling the kernels for this machine. This happens once and may take a minute.",
@@ -51,7 +51,7 @@ def test_a_second_process_that_fails_does_no_harm(said, monkeypatch, tmp_path, c
     assert said(KernelFolder(tmp_path)) == []
 
 
-def test_one_core_ranks_a_budget_and_no_folder_have_no_second_process(said, monkeypatch, tmp_path):  # type: ignore[no-untyped-def]
+def test_one_core_ranks_a_budget_and_no_folder_have_no_second_process(said, monkeypatch, tmp_path):
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("there is one"))
     monkeypatch.setattr(preparing, "available_cores", lambda: 2)
     said(KernelFolder(None, "it is shared"))
@@ -103,32 +103,33 @@ def _begin(tmp_path: Path, how: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.lab
 def test_a_second_process_compiles_into_the_same_cache(tmp_path: Path) -> None:
     out, err = _begin(tmp_path, "works").communicate(timeout=60)
     first, has_activations = out.splitlines()[1].split()
     assert (int(first) >= 8, has_activations, err) == (True, "False", "")
 
 
+@pytest.mark.lab
 def test_a_second_process_that_is_not_done_ends_with_the_first_part(tmp_path: Path) -> None:
     out, err = _begin(tmp_path, "leaves").communicate(timeout=60)
     child, after = out.splitlines()
     assert (int(child) > 0, after.split(), err) == (True, ["0", "False"], "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.takes("two processes that import the kernels")
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.lab) for n in (signal.SIGTERM, signal.SIGINT))]
+)
 def test_a_second_process_ends_with_the_first(tmp_path: Path, number: signal.Signals) -> None:
     with _begin(tmp_path, "lives") as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
-        time.sleep(1)
         process.send_signal(number)
-    until = time.monotonic() + 30
-    while os.path.exists(f"/proc/{child}") and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not os.path.exists(f"/proc/{child}")
+    wait_until(lambda: not os.path.exists(f"/proc/{child}"), "the second process is still there")
 
 
-def test_why_they_are_not_kept_is_said_in_each_run(said):  # type: ignore[no-untyped-def]
+def test_why_they_are_not_kept_is_said_in_each_run(said):
     for _ in range(2):
         assert said(KernelFolder(None, "/home/ada/.cache: it belongs to bob (uid 1001)")) == [
             "Compiling the kernels, which may take a minute, for this run alone: no folder keeps them that is private "

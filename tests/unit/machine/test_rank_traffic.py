@@ -21,8 +21,9 @@ from cstool.perf.ranks import Traffic
 from tests.examples import examples
 from tests.models import decoder, dpr, fc_mnist
 from tests.patience import within_patience
-from tests.unit.machine.test_ranks import GRAPH, LINEAR, train
-from tests.unit.machine.test_sparse_weights import group
+from tests.unit.machine.test_ranks import GRAPH, LINEAR
+from tests.unit.machine.training import train
+from tests.unit.sparsity.sections import group
 
 TIED, UNTIED = decoder(), decoder(share_embedding_weights=False)
 TABLE = 11 * 8
@@ -34,6 +35,8 @@ REST = 8 * 8 + LAYER + 16
 """positions, a layer, the last norm"""
 SLOT = make_plan(GRAPH, 3, trains=True).slot_bytes
 """of a grain of 3 samples [bytes]"""
+TEXTS = dpr()
+TEXTS_SLOT = make_plan(TEXTS, 3, trains=True).slot_bytes
 ROW = 4 + 4 * 8
 """of a gradient that is rows: its number, and the numbers in it [bytes]"""
 
@@ -67,55 +70,11 @@ def test_weights_go_out_twice_and_the_embedding_for_the_output_layer_too(graph):
     assert (found.sent_bytes, found.nodes, found.waves) == ((2 * once, sums), 1, 1)
 
 
-def test_each_node_sends_its_own_panels_and_gets_the_sums_for_these():
-    """Together they send what one node would, and no sum goes to where it is made."""
-    graph = decoder(layers=2)
-    layout = laid_out(graph, 4, 2, grain=3)
-    alone, found = (counted(graph, layout, nodes=nodes) for nodes in (1, 2))
-    shards = deal_panels(graph, None, DENSE, 2)
-    tables = [p for p, node in shards.owners.items() if p.weight.startswith("embedding_layer.word")]
-    [holder] = {shards.node_of(panel) for panel in tables}
-    assert sum(found.forward_bytes) == alone.forward_bytes[0] == 4 * (REST + LAYER + 2 * TABLE)
-    assert found.forward_bytes[holder] == shards.shard_bytes[holder] + 4 * TABLE
-    assert found.forward_bytes == found.backward_bytes
-    for rank, other in ((0, 1), (1, 0)):
-        rows = 11 * ROW if other == holder else 0
-        assert found.gradient_bytes[rank][rank] == 0
-        assert found.gradient_bytes[rank][other] == shards.shard_bytes[other] + rows
-    assert found.nodes == 2
-
-
-def test_three_ranks_with_a_whole_subtree_each():
-    found = counted(TIED, laid_out(TIED, 6, 3))
-    sums = 4 * (REST + TABLE) + 11 * ROW
-    assert found.sent_bytes == (2 * 2 * 4 * (REST + 2 * TABLE), sums, sums)
-    assert found.gradient_bytes == ((0, 0, 0), (sums, 0, 0), (sums, 0, 0))
-
-
 def test_a_share_that_is_no_subtree_comes_back_as_several_sums():
     """Of 6 grains rank 1 has the last three: the fourth by itself, and a pair. One grain has 8 tokens, a pair 16."""
     assert leaving_nodes(6, range(3, 6)) == [Node(0, 3), Node(2, 1)]
     found = counted(UNTIED, laid_out(UNTIED, 6, 2))
     assert found.sent_bytes[1] == 2 * 4 * (REST + TABLE) + (8 + 11) * ROW
-
-
-def test_layers_that_are_recomputed_go_out_three_times_but_for_what_ends_them():
-    """Of two layers the first runs forward again, without its last linear op, whose output backward does not read."""
-    graph = decoder(layers=2)
-    kept, again = (counted(graph, laid_out(graph, 4, 2, recompute=how)) for how in ("never", "always"))
-    assert kept.backward_bytes == kept.forward_bytes == again.forward_bytes == (4 * (REST + LAYER + 2 * TABLE), 0)
-    assert again.backward_bytes[0] - kept.backward_bytes[0] == 4 * (LAYER - FFN_OUT)
-    assert again.gradient_bytes == kept.gradient_bytes
-
-
-def test_each_wave_has_all_weights_and_gradients_come_once():
-    slot = make_plan(TIED, 1, trains=True).slot_bytes
-    once = counted(TIED, laid_out(TIED, 8, 2))
-    found = counted(TIED, laid_out(TIED, 8, 2, memory_bytes=[2 * slot] * 2))
-    assert (found.waves, found.sent_bytes[0]) == (2, 2 * once.sent_bytes[0])
-    assert found.first_bytes == once.first_bytes
-    # The second and the fourth quarter of the tree are no half.
-    assert found.sent_bytes[1] == 2 * 4 * (REST + TABLE) + 2 * 11 * ROW
 
 
 def test_zeros_stay_at_home_and_patterns_go_with_what_is_left():
@@ -135,22 +94,6 @@ def test_before_a_barrier_all_waves_but_the_last_go_forward_twice_by_hand():
         assert (found.waves, found.meets, found.passes) == (waves, True, (forward, waves))
         assert found.forward_bytes == (forward * once, 0)
         assert found.backward_bytes == (waves * once, 0)
-
-
-@pytest.mark.parametrize(("ranks", "waves"), [(2, 1), (2, 2), (3, 1)])
-def test_before_a_barrier_what_is_counted_is_sent(ranks, waves):
-    """To the byte, but for rows of embeddings, see below. Of two ranks each has two grains, and room for 1 or 2."""
-    graph = dpr()
-    slot = make_plan(graph, 3, trains=True).slot_bytes
-    more = {"memory_bytes": slot, "recompute": "never"} if waves > 1 else {}
-    came, _, links = within_patience(lambda: train(graph, ranks, steps=4, nodes=ranks, **more))
-    _, _, fewer = within_patience(lambda: train(graph, ranks, steps=3, nodes=ranks, **more))
-    traffic = came.traffic
-    assert traffic is not None
-    assert (traffic.waves, traffic.meets) == (waves, True)
-    for long, short, most in zip(links, fewer, traffic.sent_bytes, strict=True):
-        rows, rest = divmod(most - (long.sent_bytes - short.sent_bytes), ROW)
-        assert (0 <= rows <= 12, rest) == (True, 0)
 
 
 @given(st.integers(1, 40), st.integers(1, 400), st.floats(0.0, 1.0))
@@ -187,16 +130,18 @@ def test_the_nodes_that_leave_are_those_that_the_tree_sends(data, grains):
         pytest.param(GRAPH, 3, {"num_csx": 6, "max_gradient_norm": 0.5}, id="clipped"),
         pytest.param(GRAPH, 2, {"memory_bytes": 2 * SLOT - 1, "recompute": "never"}, id="waves"),
         pytest.param(GRAPH, 2, {"num_csx": 3}, id="no whole subtree"),
+        pytest.param(TEXTS, 3, {}, id="barrier"),
+        pytest.param(TEXTS, 2, {"memory_bytes": TEXTS_SLOT, "recompute": "never"}, id="barrier, waves"),
         pytest.param(GRAPH, 2, {"sparsity": SparsityRules({LINEAR: group(0.75)}, 3)}, id="sparse"),
         pytest.param(
             GRAPH, 2, {"sparsity": SparsityRules({LINEAR: group(0.3, algorithm="dropconnect")}, 3)}, id="dropconnect"
         ),
     ],
 )
-@pytest.mark.parametrize("alone", [True, False], ids=["one node", "all nodes"])
-def test_what_is_counted_is_what_ranks_send(request, graph, ranks, more, alone):
+def test_what_is_counted_is_what_ranks_send(request, graph, ranks, more):
     """To the byte; but which of 11 rows of the embedding have gradients the data say: a sum lacks one or two."""
-    nodes = 1 if alone else ranks
+    name = request.node.callspec.id
+    nodes = 1 if name in ("tied", "clipped", "sparse") else ranks
     came, _, links = within_patience(lambda: train(graph, ranks, steps=4, nodes=nodes, **more))
     _, _, fewer = within_patience(lambda: train(graph, ranks, steps=3, nodes=nodes, **more))
     found = [long.sent_bytes - short.sent_bytes for long, short in zip(links, fewer, strict=True)]
@@ -205,9 +150,9 @@ def test_what_is_counted_is_what_ranks_send(request, graph, ranks, more, alone):
     assert traffic.nodes == nodes
     assert traffic.waves == (2 if "memory_bytes" in more else 1)
     for sent, most in zip(found, traffic.sent_bytes, strict=True):
-        if request.node.callspec.id.endswith("dropconnect"):
+        if name == "dropconnect":
             # Each step leaves out another part: a little more or less of the one weight.
             assert sent == pytest.approx(most, rel=0.05)
             continue
         rows, rest = divmod(most - sent, ROW)
-        assert (0 <= rows <= 4, rest) == (True, 0)
+        assert (0 <= rows <= (12 if graph is TEXTS else 4), rest) == (True, 0)

@@ -17,15 +17,15 @@ from cstool.machine.memoryx.elsewhere import NOWHERE
 from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
 from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx_store import _check_not_in_the_way
-from cstool.machine.plan import make_plan
 from cstool.optimizers import Optimizer, WholeOptimizer, make_optimizer
 from cstool.params import SGD, AdamW
 from cstool.params.sections.optimizers import Adafactor
 from tests.examples import examples
-from tests.models import SPARSITIES, decoder, fc_mnist
+from tests.models import decoder, fc_mnist
 from tests.patience import within_patience
-from tests.unit.machine.test_ranks import GRAPH, LINEAR, assert_same, train
-from tests.unit.machine.test_sparse_weights import group
+from tests.unit.machine.test_ranks import GRAPH, LINEAR
+from tests.unit.machine.training import assert_same, train
+from tests.unit.sparsity.sections import group
 
 WHOLE = make_optimizer(Adafactor(learning_rate=0.01), None)
 OPTIMIZERS = {
@@ -34,9 +34,8 @@ OPTIMIZERS = {
     "adamw": make_optimizer(AdamW(learning_rate=0.01), None),
     "adafactor": WHOLE,
 }
+TIED = decoder()
 SPARSE = SparsityRules({LINEAR: group(0.75)}, 3)
-NODES = [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3), (4, 4)]
-"""ranks, and how many of them keep a shard"""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -98,55 +97,11 @@ def test_shards_are_gone_on_from_as_they_were_dealt_if_that_can_be():
     assert dealt_already(GRAPH, None, DENSE, rows_of(deal_panels(GRAPH, None, DENSE, 3))[:2], "a") is None
 
 
-@pytest.mark.parametrize(("ranks", "nodes"), NODES)
-def test_the_bits_do_not_depend_on_nodes(ranks, nodes):
-    more = {"max_gradient_norm": 0.5, "looks": True}
-    expected, _, _ = train(GRAPH, 1, **more)
-    assert all(expected.seen)
-    found, _, _ = within_patience(lambda: train(GRAPH, ranks, nodes=nodes, **more))
-    assert_same(found, expected)
-
-
-RULES = {
-    name: SparsityRules({LINEAR: group(**{"sparsity": 0.3, **SPARSITIES[name]})}, 4)
-    for name in ("set", "rigl", "static", "dropconnect")
-}
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        *(pytest.param({"sparsity": found, "steps": 4}, id=name) for name, found in RULES.items()),
-        pytest.param({"sparsity": RULES["rigl"], "steps": 4, "max_gradient_norm": 0.5}, id="rigl, clipped"),
-        pytest.param({"optimizer": WHOLE}, id="adafactor"),
-        pytest.param({"optimizer": WHOLE, "max_gradient_norm": 0.5}, id="adafactor, clipped"),
-        pytest.param({"recompute": "always"}, id="recomputed"),
-    ],
-)
-@pytest.mark.parametrize("nodes", [2, 3])
-def test_the_bits_do_not_depend_on_nodes_whatever_is_asked_for(more, nodes):
-    expected, _, _ = train(GRAPH, 1, looks=True, **more)
-    found, _, _ = within_patience(lambda: train(GRAPH, 3, nodes=nodes, looks=True, **more))
-    assert_same(found, expected)
-
-
-def test_tied_and_untied_embeddings_are_shared_by_nodes():
-    for is_tied in (True, False):
-        graph = decoder(share_embedding_weights=is_tied)
-        expected, _, _ = train(graph, 1)
-        owners = deal_panels(graph, OPTIMIZERS["adamw"], DENSE, 3).owners
-        assert len({node for panel, node in owners.items() if "word_embeddings" in panel.weight}) > 1
-        assert_same(within_patience(lambda graph=graph: train(graph, 3))[0], expected)
-
-
-def test_nodes_go_in_waves_together():
-    memory_bytes = int(1.5 * make_plan(GRAPH, 3, trains=True).slot_bytes)
-    expected, _, _ = train(GRAPH, 1, num_csx=2, evaluates=False)
-    more = {"num_csx": 2, "evaluates": False, "memory_bytes": memory_bytes, "recompute": "never"}
-    for nodes in (1, 2):
-        found, _, _ = within_patience(lambda nodes=nodes: train(GRAPH, 2, nodes=nodes, **more))
-        assert found.waves == 2
-        assert_same(found, expected)
+def test_tied_embeddings_are_shared_by_nodes():
+    expected, _, _ = train(TIED, 1)
+    owners = deal_panels(TIED, OPTIMIZERS["adamw"], DENSE, 3).owners
+    assert len({node for panel, node in owners.items() if "word_embeddings" in panel.weight}) > 1
+    assert_same(within_patience(lambda: train(TIED, 3))[0], expected)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Mixtures whose experts are sparse: they compute what masked dense ones do, with the same bits everywhere."""
+"""Mixtures of sparse experts, or dense ones: sparse ones compute what masked dense ones do, all with the same bits."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +12,14 @@ from cstool.ir import Graph, Panel
 from cstool.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
 from cstool.kernels.sparse import KernelChoice
 from cstool.machine.appliance import Appliance
+from cstool.machine.memoryx import updates
 from cstool.machine.memoryx.gradients import NoGradient
-from cstool.machine.memoryx.sparse_weights import SparsityRules
+from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx.updates import Updates
 from cstool.machine.plan import make_plan
 from cstool.machine.sparsity import token_shares
-from cstool.params import LossScaling, SparsityParams
+from cstool.optimizers import make_optimizer
+from cstool.params import SGD, Adam, LossScaling, SparsityParams
 from cstool.params.sections.sparsity import CyclingShare, LinearShare
 from cstool.run.report.sparsity_table import sparsity_scalars
 from cstool.sparsity import assign_groups, next_mask
@@ -41,7 +43,8 @@ from tests.unit.machine.sparse_machines import SEED, rules
 from tests.unit.sparsity.sections import group
 
 FILTER = ["*.experts.experts.*.weight"]
-GROUPS: dict[str, SparsityParams] = {
+GROUPS: dict[str, SparsityParams | None] = {
+    "dense": None,
     "static": group(0.75, param_filter=FILTER),
     "set": group(CyclingShare(values=(0.5, 0.9, 0.75)), algorithm="set", update={"freq": 2}, param_filter=FILTER),
     "rigl": group(0.75, algorithm="rigl", update={"freq": 2}, param_filter=FILTER),
@@ -57,13 +60,19 @@ def graph() -> Graph:
     return decoder(**GRAPH)
 
 
-def rules_for(graph: Graph, by: SparsityParams, **keys: Any) -> SparsityRules:
+def rules_for(graph: Graph, by: SparsityParams | None, **keys: Any) -> SparsityRules:
+    if by is None:
+        return DENSE
     return rules(dict.fromkeys(assign_groups([by], graph, ("x.yaml:1", "sparsity")), by), **keys)
 
 
 @contextmanager
 def sparse_machine(
-    graph: Graph, by: SparsityParams, optimizer: Any = ADAMW, keys: Mapping[str, Any] | None = None, **settings: Any
+    graph: Graph,
+    by: SparsityParams | None,
+    optimizer: Any = ADAMW,
+    keys: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> Iterator[Appliance]:
     """Lend a machine whose experts are sparse, with large random weights."""
     sparsity = rules_for(graph, by, **(keys or {}))
@@ -100,7 +109,7 @@ def written_out(appliance: Appliance) -> dict[str, np.ndarray]:
 Found = tuple[list[float], dict[str, bytes]]
 
 
-def trained(graph: Graph, by: SparsityParams, **settings: Any) -> Found:
+def trained(graph: Graph, by: SparsityParams | None, **settings: Any) -> Found:
     """The losses of some steps; all weights and moments after them, and where the non-zeros are."""
     with sparse_machine(graph, by, **settings) as appliance:
         losses, arrays = steps(appliance, graph), appliance.memoryx.arrays
@@ -123,29 +132,42 @@ def take_zeros(updates: Updates, panel: Panel, gradient: np.ndarray | NoGradient
     take(updates, panel, gradient)
 
 
-def in_zeros(graph: Graph, by: SparsityParams, **settings: Any) -> Found:
+def in_zeros(graph: Graph, by: SparsityParams | None, **settings: Any) -> Found:
     """What `trained` gives where every gradient is an array."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Updates, "take", take_zeros)
         return trained(graph, by, **settings)
 
 
-@pytest.mark.parametrize("max_gradient_norm", [None, 0.5])
-@pytest.mark.parametrize("name", GROUPS)
+ADAM = make_optimizer(Adam.model_validate({"weight_decay": 0.1}), None)
+MOMENTUM = make_optimizer(SGD.model_validate({"momentum": 0.9, "weight_decay": 0.1}), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "max_gradient_norm"),
+    [
+        *((name, ADAMW, norm) for name, norm in zip(GROUPS, [0.5, None] * 4, strict=False)),
+        ("dense", ADAMW, None),
+        ("dense", ADAM, None),
+        ("dense", MOMENTUM, 0.5),
+        ("rigl", ADAMW, 0.5),
+    ],
+)
 def test_bits_depend_neither_on_where_things_are_nor_on_whether_idle_experts_have_gradients(
-    tmp_path, graph, name, max_gradient_norm
+    tmp_path, monkeypatch, graph, name, optimizer, max_gradient_norm
 ):
-    by, settings = GROUPS[name], {"max_gradient_norm": max_gradient_norm}
+    by, settings = GROUPS[name], {"max_gradient_norm": max_gradient_norm, "optimizer": optimizer}
     expected = in_zeros(graph, by, **settings)
     assert trained(graph, by, **settings) == expected
     room = make_plan(graph, 1, trains=True).slot_bytes
     several: list[dict[str, Any]] = [
-        {"num_csx": 4, "lanes": 2},
         {"num_csx": 2, "lanes": 3, "recompute": "always", **in_file(tmp_path / "a.h5")},
         {"memory_bytes": room, "recompute": "never", **in_file(tmp_path / "b.h5")},
     ]
     for more in several:
         assert trained(graph, by, **settings, **more) == expected
+    monkeypatch.setattr(updates, "MOST_OWED", 2)
+    assert trained(graph, by, **settings, **in_file(tmp_path / "less.h5")) == expected
 
 
 def test_so_it_is_in_bfloat16(tmp_path, graph):

@@ -106,7 +106,9 @@ def rewritten(path: Path, **changes: Any) -> Path:
 
 
 def test_a_checkpoint_holds_these_tensors(tmp_path):
-    saved(tmp_path / "c.mdl")
+    with appliance_of() as appliance:
+        appliance.memoryx.initialize(SEED)
+        assert save(tmp_path / "c.mdl", appliance, PLACE) == 4 * (3 * COUNT + 2 * (12 * 784 + 10 * 8))
     with CheckpointReader(tmp_path / "c.mdl") as reader:
         found = {name: (reader.shape(name), reader.dtype(name)) for name in reader.tensor_names()}
         keys, sparsity = reader.keys(), reader.value("sparsity")
@@ -157,14 +159,9 @@ def test_a_weight_that_has_only_just_grown_is_still_there_after_loading(tmp_path
     with appliance_of(algorithm) as appliance:
         load(tmp_path / "c.mdl", appliance)
         assert appliance.memoryx.arrays.sparse[SPARSE].count == COUNT
-
-
-def test_saving_returns_the_bytes_of_the_tensors(tmp_path):
-    with appliance_of() as appliance:
+    with appliance_of(ticket(tmp_path, "c.mdl")) as appliance:
         appliance.memoryx.initialize(SEED)
-        found = save(tmp_path / "c.mdl", appliance, PLACE)
-    with h5py.File(tmp_path / "c.mdl") as file:
-        assert found == sum(tensor.nbytes for tensor in file.values()) == 4 * (3 * COUNT + 2 * (12 * 784 + 10 * 8))
+        assert appliance.memoryx.arrays.sparse[SPARSE].count == COUNT
 
 
 @pytest.mark.parametrize(
@@ -239,60 +236,42 @@ def indices(*places: int) -> Array:
     return np.array([*range(COUNT - len(places)), *places], np.uint32)
 
 
-INDICES = f"{KEY}.indices"
+INDICES, STATE, COUNTED = f"{KEY}.indices", f"optimizer.{SPARSE}.momentum_buffer", np.arange(COUNT)
+NO_ROW = f"{INDICES} must be one row of unsigned integers, got"
+SHAPE, OF_ANOTHER = f"{SPARSE} must be 8 x 12, as in this model, got", f"\nhint: {OTHER}"
 BELONG = f"{INDICES} must belong to a sparse weight, it does not"
-STATE = f"optimizer.{SPARSE}.momentum_buffer"
+NO_SHAPES: list[Any] = [
+    {},
+    3,
+    {SPARSE: 3},
+    {SPARSE: {}},
+    *({SPARSE: {"shape": s}} for s in (96, "96", [96], [8, 12.0])),
+]
 
 
 @pytest.mark.parametrize(
-    ("changes", "rule"),
+    ("key", "value", "rule"),
     [
-        ({INDICES: indices(50, 30)}, f"{INDICES} must ascend, got 50, 30 at {COUNT - 2}"),
-        ({INDICES: indices(50, 50)}, f"{INDICES} must ascend, got 50, 50 at {COUNT - 2}"),
-        ({INDICES: indices(95, 96)}, f"{INDICES} must be less than 96, got 96 at {COUNT - 1}"),
-        (
-            {INDICES: np.array([*range(COUNT - 1), 2**64 - 1], np.uint64)},
-            f"{INDICES} must be less than 96, got {2**64 - 1} at {COUNT - 1}",
-        ),
-        (
-            {INDICES: np.arange(COUNT, dtype=np.int64)},
-            f"{INDICES} must be one row of unsigned integers, got {COUNT} int64",
-        ),
-        (
-            {INDICES: np.arange(COUNT, dtype=np.float32)},
-            f"{INDICES} must be one row of unsigned integers, got {COUNT} float32",
-        ),
-        (
-            {INDICES: np.arange(COUNT, dtype=np.uint32).reshape(2, -1)},
-            f"{INDICES} must be one row of unsigned integers, got 2 x {COUNT // 2} uint32",
-        ),
-        ({KEY: np.zeros(COUNT - 1, np.float32)}, f"{KEY} must be {COUNT} float32, got {COUNT - 1} float32"),
-        ({KEY: np.zeros(COUNT, np.float64)}, f"{KEY} must be {COUNT} float32, got {COUNT} float64"),
-        ({KEY: np.zeros((8, 12), np.float32)}, f"{KEY} must be {COUNT} float32, got 8 x 12 float32"),
-        ({STATE: np.zeros((8, 12), np.float32)}, f"{STATE} must be {COUNT} float32, got 8 x 12 float32"),
-        ({KEY: "left out"}, BELONG),
-        ({"sparsity": "left out"}, BELONG),
-        ({"sparsity": 3}, BELONG),
-        ({"sparsity": {}}, BELONG),
-        ({"sparsity": {SPARSE: 3}}, BELONG),
-        ({"sparsity": {SPARSE: {}}}, BELONG),
-        ({"sparsity": {SPARSE: {"shape": 96}}}, BELONG),
-        ({"sparsity": {SPARSE: {"shape": "96"}}}, BELONG),
-        ({"sparsity": {SPARSE: {"shape": [96]}}}, BELONG),
-        ({"sparsity": {SPARSE: {"shape": [8, 12.0]}}}, BELONG),
-        ({"sparsity": {SPARSE: {"shape": [0, 12]}}}, BELONG),
-        (
-            {"sparsity": {SPARSE: {"shape": [12, 8]}}},
-            f"{SPARSE} must be 8 x 12, as in this model, got 12 x 8\nhint: {OTHER}",
-        ),
-        (
-            {INDICES: "left out"},
-            f"{SPARSE} must be 8 x 12, as in this model, got {COUNT}\nhint: {OTHER}",
-        ),
+        (INDICES, indices(50, 30), f"{INDICES} must ascend, got 50, 30 at {COUNT - 2}"),
+        (INDICES, indices(50, 50), f"{INDICES} must ascend, got 50, 50 at {COUNT - 2}"),
+        (INDICES, indices(95, 96), f"{INDICES} must be less than 96, got 96 at {COUNT - 1}"),
+        (INDICES, indices(95, 96).astype(np.uint64) << 57, f"{INDICES} must be less than 96, got {1 << 57} at 1"),
+        (INDICES, COUNTED.astype(np.int64), f"{NO_ROW} {COUNT} int64"),
+        (INDICES, COUNTED.astype(np.float32), f"{NO_ROW} {COUNT} float32"),
+        (INDICES, COUNTED.astype(np.uint32).reshape(2, -1), f"{NO_ROW} 2 x {COUNT // 2} uint32"),
+        (KEY, np.zeros(COUNT - 1, np.float32), f"{KEY} must be {COUNT} float32, got {COUNT - 1} float32"),
+        (KEY, np.zeros(COUNT, np.float64), f"{KEY} must be {COUNT} float32, got {COUNT} float64"),
+        (KEY, np.zeros((8, 12), np.float32), f"{KEY} must be {COUNT} float32, got 8 x 12 float32"),
+        (STATE, np.zeros((8, 12), np.float32), f"{STATE} must be {COUNT} float32, got 8 x 12 float32"),
+        (KEY, "left out", BELONG),
+        ("sparsity", "left out", BELONG),
+        *(("sparsity", value, BELONG) for value in (3, {}, *({SPARSE: each} for each in (3, {}, *NO_SHAPES)))),
+        ("sparsity", {SPARSE: {"shape": [12, 8]}}, f"{SHAPE} 12 x 8{OF_ANOTHER}"),
+        (INDICES, "left out", f"{SHAPE} {COUNT}{OF_ANOTHER}"),
     ],
 )
-def test_what_no_run_would_write_is_refused(tmp_path, changes, rule):
-    path = rewritten(tmp_path / "c.mdl", **changes)
+def test_what_no_run_would_write_is_refused(tmp_path, key, value, rule):
+    path = rewritten(tmp_path / "c.mdl", **{key: value})
     assert refusal(path) == f"{path}: {rule}"
 
 
@@ -340,13 +319,6 @@ def test_without_a_checkpoint_to_rewind_to_the_weights_are_the_first_ones(tmp_pa
         found = dense_arrays(appliance)
     np.testing.assert_array_equal(found[KEY], np.where(mask, first[KEY], 0))
     assert found[KEY].any()
-
-
-def test_a_ticket_keeps_what_had_only_just_grown(tmp_path):
-    saved(tmp_path / "mask.mdl", group(0.75, algorithm="set", update={"freq": 2}))
-    with appliance_of(ticket(tmp_path)) as appliance:
-        appliance.memoryx.initialize(SEED)
-        assert appliance.memoryx.arrays.sparse[SPARSE].count == COUNT
 
 
 @pytest.mark.parametrize(("role", "purpose"), [("mask", "for its mask"), ("rewind", "to start from")])

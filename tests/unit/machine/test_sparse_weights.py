@@ -126,8 +126,7 @@ def run_both(
 
 
 @ALL
-@NORMS
-@CUTS
+@pytest.mark.parametrize(("max_gradient_norm", "panel_bytes"), [(None, SIX_PANELS), (5.0, ONE_PANEL)], ids=str)
 def test_it_is_its_twin_to_the_last_bit(monkeypatch, name, max_gradient_norm, panel_bytes):
     monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     found, updates = GROUPS[name]
@@ -156,13 +155,10 @@ def test_every_weight_goes_by_its_own_group():
 
 
 @NORMS
-def test_a_panel_may_be_without_any_non_zero(monkeypatch, max_gradient_norm):
+def test_a_panel_or_a_weight_may_be_without_any_non_zero(monkeypatch, max_gradient_norm):
     monkeypatch.setattr(_graph, "PANEL_BYTES", 4 * 12)  # a row of the small weight
     run_both({SMALL: group(0.97, algorithm="set", update={"freq": 2})}, [2, 4, 6, 8], max_gradient_norm)
-
-
-def test_a_weight_may_be_without_any_non_zero():
-    run_both({SMALL: group(0.999)}, [], None)
+    run_both({SMALL: group(0.999)}, [], max_gradient_norm)
 
 
 @CUTS
