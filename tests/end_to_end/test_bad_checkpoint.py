@@ -57,8 +57,7 @@ def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(refused, m
     refused(f"{SECOND}: {rule}", OLDER, **EVERY_STEP)
 
 
-@pytest.mark.parametrize("key", ["choices", "random"])
-@pytest.mark.parametrize(("value", "shown"), [(None, "None"), ([], "[]"), ("x", "'x'")])
+@pytest.mark.parametrize(("key", "value", "shown"), [("choices", None, "None"), ("random", [], "[]")])
 def test_values_that_a_run_looks_up_must_be_mappings(refused, tmp_path, model_dir, key, value, shown):
     path = model_dir / "checkpoint_2.mdl"
     aside = path.rename(tmp_path / "aside.mdl")
@@ -89,11 +88,11 @@ def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(refused, mode
     refused(f"{SECOND}: the checkpoint is damaged or cut short (3000 bytes)", hint)
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.usefixtures("model_dir")
-def test_a_checkpoint_of_another_model_is_refused(refused, mode):
+def test_a_checkpoint_of_another_model_is_refused(refused):
     rule = f"lacks the weight {LAYERS}.2.norm1.weight of this model"
-    refused(f"{SECOND}: {rule}", OTHER_MODEL, "--mode", mode, init__model__num_hidden_layers=3)
+    for mode in ("train", "eval"):
+        refused(f"{SECOND}: {rule}", OTHER_MODEL, "--mode", mode, init__model__num_hidden_layers=3)
 
 
 LIST = "cstool checkpoint list shows the checkpoints of a folder"
@@ -163,29 +162,20 @@ def test_nan_names_the_step_and_the_first_bad_tensor_and_keeps_the_checkpoint_be
         f"{LAYERS}.0.norm1",
         "a lower learning rate, max_gradient_norm or a longer warm-up may help",
     ))  # fmt: skip
-    assert sorted(kept(tmp_path / "model_dir")) == SAVED_ONCE
-
-
-SAVED_ONCE = ["checkpoint_1.mdl", "checkpoints_index.yaml"]
-
-
-def raise_before(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *signals: signal.Signals) -> None:
-    """Have signals arrive whenever a method is called."""
-    original = getattr(owner, method)
-
-    def interrupted(*arguments: Any) -> Any:
-        for number in signals:
-            signal.raise_signal(number)
-        return original(*arguments)
-
-    monkeypatch.setattr(owner, method, interrupted)
+    assert sorted(kept(tmp_path / "model_dir")) == ["checkpoint_1.mdl", "checkpoints_index.yaml"]
 
 
 @pytest.mark.parametrize(("owner", "method"), [(Appliance, "train_step"), (PendingFile, "commit")])
 def test_a_second_sigint_stops_at_once_and_leaves_nothing_half_written(
     cstool, tmp_path, data, model_dir, monkeypatch, owner, method
 ):
-    before = kept(model_dir)
-    raise_before(monkeypatch, owner, method, signal.SIGINT, signal.SIGINT)
+    before, original = kept(model_dir), getattr(owner, method)
+
+    def interrupted(*arguments: Any) -> Any:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, method, interrupted)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
     assert (outcome.code, outcome.stderr, kept(model_dir)) == (130, "interrupted\n", before)

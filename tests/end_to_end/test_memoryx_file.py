@@ -1,39 +1,31 @@
 """Runs whose MemoryX is in a file: the same bits, whatever ends them, and whatever they go on from."""
 
-import errno
-import math
-import os
 import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from cstool.errors import CheckpointError, NonFiniteError
+from cstool.errors import NonFiniteError
 from cstool.machine import memoryx_store
 from cstool.machine.appliance import Appliance, TrainStep
 from cstool.machine.inputs import Batch
 from cstool.run.result import RunResult
 from cstool.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
-from tests.end_to_end.memoryx_files import IN_FILE, go_past_the_page_cache
+from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.refusals import kept
-from tests.end_to_end.runs import gpt_params, latest_bits, run_file
+from tests.end_to_end.runs import bits, latest_bits
+from tests.models import SPARSITIES
 from tests.patience import within_patience
 
 ROOM_BYTES = 5 * 2**14
 """for weights: five of the largest panels [bytes]"""
-UNCLIPPED = {"init__precision__max_gradient_norm": None}
-SPARSE = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.5, "update": {"freq": 2}}}
-BFLOAT16 = {"init__precision__host": "bfloat16"}
-VARIANTS = {"clipped": {}, "unclipped": UNCLIPPED, "sparse": SPARSE, "bfloat16": BFLOAT16}
-EACH = pytest.mark.parametrize("variant", VARIANTS)
+SPARSE = {"init__sparsity": SPARSITIES["rigl"]}
 
 
-def file_run(folder: Path, data: Path, variant: str = "clipped", **changes: Any) -> RunResult:
-    return run_file(gpt_params(folder, data, **{**VARIANTS[variant], **IN_FILE, **changes}), lanes=2)
+def file_run(folder: Path, data: Path, **changes: Any) -> RunResult:
+    return run_small(small_params(folder, data, **{**SPARSE, **IN_FILE, **changes}), lanes=2)
 
 
 @pytest.fixture(autouse=True)
@@ -44,66 +36,9 @@ def _little_room(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory, data) -> Callable[[str], str]:
-    """Return the digest at the end of a run of a variant in memory."""
-    found: dict[str, str] = {}
-
-    def of(variant: str) -> str:
-        if variant not in found:
-            run_file(gpt_params(folder := tmp_path_factory.mktemp("straight"), data, **VARIANTS[variant]))
-            found[variant] = latest_bits(folder / "model_dir")
-        return found[variant]
-
-    return of
-
-
-@EACH
-@pytest.mark.parametrize("past_the_page_cache", [False, True])
-def test_a_run_that_goes_on_has_the_bits_of_a_straight_one_in_memory(
-    tmp_path, data, straight, variant, past_the_page_cache, monkeypatch
-):
-    if past_the_page_cache:
-        go_past_the_page_cache(monkeypatch.setattr)
-    for last in (1, 3, 4):
-        file_run(tmp_path, data, variant, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
-    assert latest_bits(tmp_path / "model_dir") == straight(variant)
-
-
-def failing(monkeypatch: pytest.MonkeyPatch, call: str, thread: str, after: int) -> None:
-    """Have a call of the system fail in threads of some name, from some call on."""
-    original, calls = getattr(os, call), []
-
-    def fail(*arguments: Any) -> Any:
-        if threading.current_thread().name.startswith(thread):
-            calls.append(call)
-            if len(calls) > after:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return original(*arguments)
-
-    monkeypatch.setattr(os, call, fail)
-
-
-@EACH
-@pytest.mark.parametrize(
-    ("call", "thread", "after"),
-    [
-        ("preadv", "memoryx", 30),
-        ("pwritev", "memoryx", 0),
-        ("pwritev", "memoryx", 300),
-        ("fdatasync", "commit", 0),
-        ("fdatasync", "commit", 2),
-        ("pwrite", "commit", 3),
-    ],
-)
-def test_a_disk_that_fails_in_any_thread_ends_the_run_which_goes_on_when_it_works_again(
-    tmp_path, data, straight, monkeypatch, variant, call, thread, after
-):
-    with monkeypatch.context() as broken:
-        failing(broken, call, thread, after)
-        with pytest.raises(CheckpointError, match="Input/output error"):
-            within_patience(lambda: file_run(tmp_path, data, variant, init__checkpoint={"steps": 2}))
-    file_run(tmp_path, data, variant, init__checkpoint={"steps": 2})
-    assert latest_bits(tmp_path / "model_dir") == straight(variant)
+def straight(tmp_path_factory, data) -> str:
+    """The digest at the end of a run in memory."""
+    return bits(run_small(small_params(tmp_path_factory.mktemp("straight"), data, **SPARSE)))[1]
 
 
 def test_a_checkpoint_on_its_way_is_saved_when_the_next_step_fails(tmp_path, data, monkeypatch, caplog):
@@ -125,38 +60,34 @@ def test_a_checkpoint_on_its_way_is_saved_when_the_next_step_fails(tmp_path, dat
     )
 
 
-@EACH
-def test_a_run_killed_before_the_checkpoint_of_a_committed_step_saves_it_when_it_goes_on(
-    tmp_path, data, straight, variant
-):
+def test_a_run_killed_before_the_checkpoint_of_a_committed_step_saves_it_when_it_goes_on(tmp_path, data, straight):
     """Here it saves none at first; that it is in memory then changes nothing, either."""
-    file_run(tmp_path, data, variant, init__checkpoint={"steps": None})
+    file_run(tmp_path, data, init__checkpoint={"steps": None})
     for memoryx in (IN_FILE, {}):
-        gone_on = file_run(tmp_path, data, variant, **memoryx)
+        gone_on = file_run(tmp_path, data, **memoryx)
         assert (len(gone_on.losses), len(gone_on.checkpoints)) == (0, 1)
-        assert latest_bits(tmp_path / "model_dir") == straight(variant)
-        assert file_run(tmp_path, data, variant, **memoryx).checkpoints == []
+        assert latest_bits(tmp_path / "model_dir") == straight
+        assert file_run(tmp_path, data, **memoryx).checkpoints == []
         Path(gone_on.checkpoints[0]).unlink()
 
 
-@EACH
-def test_an_evaluation_leaves_nothing_and_changes_nothing(tmp_path, data, variant, caplog):
-    file_run(tmp_path, data, variant)
+def test_an_evaluation_leaves_nothing_and_changes_nothing(tmp_path, data):
+    file_run(tmp_path, data)
     folder = tmp_path / "model_dir"
     before = kept(folder)
     losses = set()
     checkpoint = {"fit__ckpt_path": str(folder / "checkpoint_4.mdl")}
     for changes in ({}, IN_FILE, checkpoint, {**IN_FILE, **checkpoint}):
-        result = run_file(gpt_params(tmp_path, data, **VARIANTS[variant], **changes), mode="eval", lanes=2)
+        result = run_small(small_params(tmp_path, data, **SPARSE, **changes), mode="eval", lanes=2)
         losses.add(result.evaluations[0]["loss"])
         assert kept(folder) == before, changes
     assert len(losses) == 1
 
 
 def test_evaluations_on_the_way_change_no_bit(tmp_path, data, straight):
-    file = gpt_params(tmp_path, data, **IN_FILE, init__loop={"max_steps": 4, "eval_frequency": 1})
-    assert len(run_file(file, mode="train_and_eval", lanes=2).evaluations) == 4
-    assert latest_bits(tmp_path / "model_dir") == straight("clipped")
+    file = small_params(tmp_path, data, **SPARSE, **IN_FILE, init__loop={"max_steps": 4, "eval_frequency": 1})
+    assert len(run_small(file, mode="train_and_eval", lanes=2).evaluations) == 4
+    assert latest_bits(tmp_path / "model_dir") == straight
 
 
 @pytest.mark.parametrize("memoryx", [IN_FILE, {}], ids=["file", "memory"])
@@ -165,35 +96,27 @@ def test_weights_alone_of_a_committed_step_are_where_a_run_begins(tmp_path, data
     file_run(tmp_path / "one", data)
     folder = tmp_path / "one" / "model_dir"
     checkpoint = shutil.copy(folder / "checkpoint_4.mdl", tmp_path)
-    expected = gpt_params(tmp_path / "two", data, fit__ckpt_path=checkpoint, init__loop={"max_steps": 2})
-    found = gpt_params(tmp_path / "one", data, **memoryx, init__loop={"max_steps": 2})
-    assert run_file(found, states="model").losses == run_file(expected, states="model").losses
-
-
-def test_all_but_the_weights_of_a_committed_step_leaves_them_random(tmp_path, data):
-    file_run(tmp_path, data, init__checkpoint={"steps": None})
-    fresh = run_file(gpt_params(tmp_path / "fresh", data))
-    loop = {"init__loop": {"max_steps": 5}}
-    found = run_file(gpt_params(tmp_path, data, **loop), states="optimizer,dataloader")
-    assert found.first_step == 4
-    # With zeros it would be ln 64.
-    assert abs(found.losses[0] - math.log(64)) > 1e-3 < abs(fresh.losses[0] - math.log(64))
+    two = {**SPARSE, "init__loop": {"max_steps": 2}}
+    expected = small_params(tmp_path / "two", data, fit__ckpt_path=checkpoint, **two)
+    found = small_params(tmp_path / "one", data, **memoryx, **two)
+    assert run_small(found, states="model").losses == run_small(expected, states="model").losses
 
 
 def test_trainers_of_one_file_go_on_from_each_others_commits(cstool, tmp_path, data, straight):
     trainers = []
     for last in (1, 4):
-        file = gpt_params(tmp_path, data, **IN_FILE, init__loop={"max_steps": last}, init__checkpoint={"steps": 4})
+        changes = {"init__loop": {"max_steps": last}, "init__checkpoint": {"steps": 4}}
+        file = small_params(tmp_path, data, **SPARSE, **IN_FILE, **changes)
         trainers.append(yaml.safe_load(file.read_text()))
     file.write_text(yaml.safe_dump({"trainer": trainers}))
-    first, second = cstool("run", "-p", file, "--json", "--lanes", 2).document["trainers"]
+    first, second = cstool("run", "-p", file, "--json", "--sparse_kernels", "always").document["trainers"]
     assert (first["memoryx"]["committed_step"], second["first_step"], second["memoryx"]["committed_step"]) == (1, 1, 4)
-    assert latest_bits(tmp_path / "model_dir") == straight("clipped")
+    assert latest_bits(tmp_path / "model_dir") == straight
 
 
 def test_validate_has_its_runs_in_memory(cstool, tmp_path, data):
     """It compares steps of runs that take turns; their memory is that of weights, too."""
-    file = gpt_params(tmp_path, data, **IN_FILE, init__loop__eval_steps=1)
+    file = small_params(tmp_path, data, **IN_FILE, init__loop__eval_steps=1)
     asked = ("--sparsity", 0.5, "--num_steps", 3, "--max_loss_gap", 9, "--model_dir", tmp_path / "kept", "--json")
     assert not list((tmp_path / "kept").rglob(f"{FILE_NAME}*"))
     found = cstool("validate", "-p", file, *asked).document

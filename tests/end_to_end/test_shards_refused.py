@@ -1,41 +1,34 @@
 """Shards of MemoryX that cannot be gone on from, on two ranks: one error that says what to do, and all stays as it was.
 
-In the expected messages TMP is the folder of the test.
+Ranks are threads here. In the expected messages TMP is the folder of the test.
 """
 
 import shutil
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cstool.errors import CstoolError
 from cstool.store import StoreLock, find_shards, shard_name
 from cstool.store.file_layout import lock_path, record_path
+from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, small_params
 from tests.end_to_end.ranks import by_mpirun, run
 from tests.end_to_end.refusals import error, kept
-from tests.end_to_end.runs import gpt_params
+from tests.thread_ranks import run_ranks
 
-HOST = socket.gethostname()
-RANKS, STEPS = 2, 3
+RANKS = 2
 FOLDER = "TMP/model_dir"
 ONE, TWO = (f"{FOLDER}/{shard_name(node, RANKS)}" for node in range(RANKS))
-FRESH = {"init__checkpoint": {"steps": 0, "autoload_last_checkpoint": False}}
+DROP = f"cstool checkpoint delete {ONE} drops what is there"
 
 
-def params(folder: Path, data: Path, steps: int = STEPS + 1, **changes: Any) -> Path:
+def params(folder: Path, data: Path, steps: int = 4, **changes: Any) -> Path:
     """Write the params of a GPT of one layer with two grains to a batch, of which no checkpoint is made."""
-    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 8, "shuffle": True}
-    small = {
-        "init__model__num_hidden_layers": 1,
-        "init__loop": {"max_steps": steps},
-        "init__checkpoint": {"steps": 0},
-        "init__memoryx": {"store": "file", "memory": "32MiB"},
-        "init__backend": {"cluster_config": {"num_csx": RANKS}, "compile_dir": str(data.parent / "cached_compile")},
-        "fit": {"train_dataloader": loader},
-    }
-    return gpt_params(folder, data, **(small | changes))
+    small = {"init__model__num_hidden_layers": 1, "init__loop": {"max_steps": steps}, **NEVER_SAVED, **IN_FILE}
+    return small_params(folder, data, **small, init__backend__cluster_config={"num_csx": RANKS}, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +36,9 @@ def written(tmp_path_factory, data) -> Path:
     """A folder with the model_dirs of two runs, and that of the first as it was two steps before."""
     folder = tmp_path_factory.mktemp("written")
     for name in ("run", "other"):
-        assert run(*by_mpirun(params(folder / name, data, 1))).exit_code == 0
+        run_ranks(params(folder / name, data, 1), RANKS)
         shutil.copytree(folder / name / "model_dir", folder / f"{name} before")
-        assert run(*by_mpirun(params(folder / name, data, STEPS))).exit_code == 0
+        run_ranks(params(folder / name, data, 3), RANKS)
     return folder
 
 
@@ -56,20 +49,24 @@ def model_dir(tmp_path, written) -> Path:
 
 
 @pytest.fixture
-def refused(tmp_path, data) -> Iterator[Callable[..., None]]:
+def refused(tmp_path, data, model_dir) -> Callable[..., None]:
     """Check that a run on two ranks refuses with just this message, and leaves all files as they were."""
 
-    def check(message: str, hint: str | None, *flags: str, **changes: Any) -> None:
-        before = kept(tmp_path / "model_dir")
-        said = run(*by_mpirun(params(tmp_path, data, **changes), *flags))
-        assert (said.exit_code, said.errors.replace(str(tmp_path), "TMP")) == (2, error(message, hint))
-        assert kept(tmp_path / "model_dir") == before
+    def check(message: str, hint: str | None, **flags: Any) -> None:
+        before = kept(model_dir)
+        with pytest.raises(CstoolError) as caught:
+            run_ranks(params(tmp_path, data), RANKS, **flags)
+        said = [str(text).replace(str(tmp_path), "TMP") for text in (caught.value.message, caught.value.hint)]
+        assert said == [message, str(hint)]
+        assert kept(model_dir) == before
 
     return check
 
 
-def drop(path: str = ONE) -> str:
-    return f"cstool checkpoint delete {path} drops what is there"
+def bring(source: Path, model_dir: Path) -> None:
+    """Put the second shard of another folder in the place of the one that is there."""
+    for path in (source / shard_name(1, RANKS), record_path(source / shard_name(1, RANKS))):
+        shutil.copy(path, model_dir)
 
 
 def test_a_shard_is_missing(refused, model_dir):
@@ -77,14 +74,8 @@ def test_a_shard_is_missing(refused, model_dir):
         path.unlink()
     refused(
         f"{TWO}: this shard of MemoryX must be at one of the 2 ranks, as memoryx_1_of_2.h5 is, it is not",
-        f"run on the hosts that have all 2 of them; or {drop()}",
+        f"run on the hosts that have all 2 of them; or {DROP}",
     )
-
-
-def bring(source: Path, model_dir: Path, node: int = 1) -> None:
-    """Put a shard of another folder in the place of the one that is there."""
-    for path in (source / shard_name(node, RANKS), record_path(source / shard_name(node, RANKS))):
-        shutil.copy(path, model_dir)
 
 
 def test_shards_of_two_runs_in_one_folder(refused, written, model_dir):
@@ -92,16 +83,7 @@ def test_shards_of_two_runs_in_one_folder(refused, written, model_dir):
     names = " and ".join(shard_name(node, RANKS) for node in range(RANKS))
     refused(
         f"{FOLDER}: the shards of MemoryX must be of one run, {names} are of different ones",
-        f"bring back those that belong together; or {drop()}",
-    )
-
-
-def test_a_commit_record_of_a_shard_is_damaged(refused, model_dir):
-    path = record_path(model_dir / shard_name(0, RANKS))
-    path.write_bytes(path.read_bytes()[:100])
-    refused(
-        f"{ONE}.commit: the commit record is damaged or cut short",
-        "bring back a copy of it and of its shard, or have cstool checkpoint delete drop the shard",
+        f"bring back those that belong together; or {DROP}",
     )
 
 
@@ -110,39 +92,44 @@ def test_a_shard_that_is_an_older_copy(refused, written, model_dir):
     refused(
         f"{FOLDER}: the shards of MemoryX must hold a step in common, memoryx_1_of_2.h5 holds step 3 and 2, "
         "memoryx_2_of_2.h5 holds step 1",
-        f"one of them is an older copy: bring back those that belong together; or {drop()}",
+        f"one of them is an older copy: bring back those that belong together; or {DROP}",
     )
 
 
-def test_a_shard_at_another_rank_is_cut_short(refused, model_dir):
+def test_a_shard_or_its_commit_record_is_cut_short(refused, model_dir):
     path = model_dir / shard_name(1, RANKS)
     path.write_bytes(path.read_bytes()[:5000])
-    refused(f"rank 1 on {HOST}: {TWO}: the MemoryX file is damaged or cut short", None)
+    refused(f"rank 1: {TWO}: the MemoryX file is damaged or cut short", None)
+    path = record_path(model_dir / shard_name(0, RANKS))
+    path.write_bytes(path.read_bytes()[:100])
+    refused(
+        f"{ONE}.commit: the commit record is damaged or cut short",
+        "bring back a copy of it and of its shard, or have cstool checkpoint delete drop the shard",
+    )
 
 
-def test_a_fresh_start_over_shards_that_no_checkpoint_has(refused, model_dir):
-    assert find_shards(model_dir)
+def test_a_fresh_start_over_shards_that_no_checkpoint_has(refused):
     refused(
         f"{ONE}: holds step 3, which no checkpoint has, and this run would replace it",
         f"cstool checkpoint copy {ONE} {FOLDER}/checkpoint_3.mdl keeps it as a checkpoint, cstool checkpoint delete "
         f"{ONE} drops it; or choose another --model_dir",
-        **FRESH,
+        trainer__init__checkpoint__autoload_last_checkpoint=False,
     )
 
 
 def test_a_shard_that_another_run_uses(refused, model_dir):
-    lock = StoreLock(lock_path(model_dir / shard_name(1, RANKS)))
-    owner = lock_path(model_dir / shard_name(1, RANKS)).read_text().strip()
-    rule = f"the MemoryX file must be used by one run at a time, it is in use by {owner}"
-    refused(f"rank 1 on {HOST}: {TWO}.lock: {rule}", "wait for it, stop it, or choose another --model_dir")
-    lock.close()
+    place = lock_path(model_dir / shard_name(1, RANKS))
+    with closing(StoreLock(place)):
+        rule = f"the MemoryX file must be used by one run at a time, it is in use by {place.read_text().strip()}"
+        refused(f"rank 1: {TWO}.lock: {rule}", "wait for it, stop it, or choose another --model_dir")
 
 
-def test_no_nodes_at_all(refused, model_dir):
-    assert find_shards(model_dir)
-    refused("--memoryx_nodes: must be at least 1, got 0", None, "--memoryx_nodes", "0")
+def test_no_nodes_at_all(cstool, tmp_path, data):
+    expected = error("--memoryx_nodes: must be at least 1, got 0")
+    assert cstool("run", "-p", params(tmp_path, data), "--memoryx_nodes", 0) == (2, "", expected)
 
 
+@pytest.mark.lab
 def test_more_nodes_than_ranks_are_all_of_them(tmp_path, data):
     said = run(*by_mpirun(params(tmp_path, data, 1), "--memoryx_nodes", "5"))
     assert (said.exit_code, said.errors) == (0, "")
