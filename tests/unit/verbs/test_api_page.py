@@ -40,31 +40,19 @@ def test_the_reference_has_every_name_with_its_signature(tmp_path):
     assert "    num_csx: int | None = None,\n" in page
 
 
-def test_every_name_is_documented():
-    missing = [name for name, found in offered() if not (found.__doc__ or "").strip()]
-    missing += [
-        each for name, found in offered() for each, function in callables(name, found) if not (function.__doc__ or "")
-    ]
-    assert missing == []
-
-
-def test_every_verb_says_what_its_arguments_are():
+def test_every_name_is_documented_and_typed_and_every_verb_says_what_its_arguments_are():
     for name, found in offered():
-        if inspect.isfunction(found):
-            for argument in inspect.signature(found).parameters:
-                assert argument in (found.__doc__ or ""), f"{name}: {argument}"
-            assert "Raises:" in found.__doc__ or not inspect.signature(found).parameters
-
-
-def test_everything_is_typed():
-    untyped = []
-    for name, found in offered():
+        assert (found.__doc__ or "").strip(), name
         for each, function in callables(name, found):
             signature = inspect.signature(function)
+            assert function.__doc__, each
             typed = [p.annotation is not p.empty or p.name == "self" for p in signature.parameters.values()]
-            if not all(typed) or signature.return_annotation is signature.empty:
-                untyped.append(each)
-    assert untyped == []
+            assert all(typed), each
+            assert signature.return_annotation is not signature.empty, each
+        if inspect.isfunction(found):
+            arguments = inspect.signature(found).parameters
+            assert [argument for argument in arguments if argument not in found.__doc__] == [], name
+            assert "Raises:" in found.__doc__ or not arguments
 
 
 def test_a_type_checker_sees_the_names_that_there_are():
@@ -80,26 +68,20 @@ def test_a_type_checker_sees_the_names_that_there_are():
     assert imported == cstool._HOMES
 
 
-def test_other_names_are_not_there():
-    with pytest.raises(AttributeError, match=r"^module 'cstool' has no attribute 'trian'$"):
-        cstool.trian  # noqa: B018
-
-
 def test_its_names_are_those_that_are_offered_and_no_imports():
     names = [name for name in dir(cstool) if not name.startswith("__")]
     assert names == cstool.__all__
-
-
-def test_a_verb_stays_a_verb_whatever_is_imported():
-    """No module of the package takes the name of a verb."""
+    with pytest.raises(AttributeError, match=r"^module 'cstool' has no attribute 'trian'$"):
+        cstool.trian  # noqa: B018
+    # No module of the package takes the name of a verb: it stays a verb whatever is imported.
     package = Path(cstool.__file__).parent
     assert {path.stem for path in package.iterdir()} & set(cstool.__all__) == set()
 
 
-@pytest.mark.parametrize("statement", ["import cstool", "from cstool.cli import main", "import cstool; cstool.train"])
-def test_nothing_that_takes_long_is_imported_before_it_is_needed(statement):
-    show = (
-        "import sys; print([name for name in ('numpy', 'numba', 'h5py', 'pydantic', 'IPython') if name in sys.modules])"
+def test_nothing_that_takes_long_is_imported_before_it_is_needed():
+    code = (
+        "import sys, cstool; from cstool.cli import main; cstool.train\n"
+        "print([name for name in ('numpy', 'numba', 'h5py', 'pydantic', 'IPython') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", f"{statement}; {show}"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

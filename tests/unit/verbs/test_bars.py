@@ -19,31 +19,22 @@ def line_of(width: int, amount=str, total: int | None = 600) -> str:
     return captured.get().rstrip("\n").rstrip()
 
 
-@pytest.mark.parametrize("width", range(12, 121))
-def test_the_count_is_always_there_and_the_last_four_columns_are_free(width):
-    line = line_of(width)
-    assert "120/600" in line
-    assert len(line) <= width - 4
+def test_the_count_is_always_there_and_the_last_four_columns_are_free():
+    for width in range(12, 121):
+        line = line_of(width)
+        assert "120/600" in line
+        assert len(line) <= width - 4
 
 
 @pytest.mark.parametrize(
-    ("width", "task", "bar", "time", "detail"),
-    [
-        (100, True, True, True, True),
-        (80, True, True, True, True),
-        (60, True, False, True, True),
-        (40, True, False, True, False),
-        (20, False, False, False, False),
-    ],
+    ("width", "shown"),
+    [(80, "Training ━ --:-- loss"), (60, "Training --:-- loss"), (40, "Training --:--"), (20, "")],
 )
-def test_in_a_short_line_the_bar_goes_first_and_then_the_detail(width, task, bar, time, detail):
+def test_in_a_short_line_the_bar_goes_first_and_then_the_detail(width, shown):
     line = line_of(width)
-    assert ("Training" in line, "━" in line, "--:--" in line, "loss" in line) == (task, bar, time, detail)
+    assert [word for word in ("Training", "━", "--:--", "loss") if word in line] == shown.split()
 
 
-def test_an_unknown_total_is_a_question_mark():
+def test_an_unknown_total_is_a_question_mark_and_amounts_may_be_bytes():
     assert "120/?" in line_of(80, total=None)
-
-
-def test_amounts_may_be_bytes():
     assert "120 B/2.1 MB" in line_of(80, bytes_text, total=2**21)

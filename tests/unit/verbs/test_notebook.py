@@ -91,14 +91,9 @@ def test_an_error_leaves_no_bar_behind(cell):
     assert "<progress" not in cell.shown[-1]["text/html"]
 
 
-def test_many_losses_are_drawn_as_means_of_neighbours():
-    losses = [float(step % 2) for step in range(2 * WIDTH)]
-    drawn = points(loss_curve(losses))
-    assert len(drawn) == WIDTH
-    assert len({y for _, y in drawn}) == 1
-
-
-def test_a_curve_has_room_for_a_loss_that_never_changes_and_none_for_what_is_not_finite():
+def test_a_curve_has_means_of_neighbours_and_room_for_a_loss_that_never_changes():
+    drawn = points(loss_curve([float(step % 2) for step in range(2 * WIDTH)]))
+    assert (len(drawn), len({y for _, y in drawn})) == (WIDTH, 1)
     assert points(loss_curve([2.0, 2.0])) == [(MARGIN, HEIGHT - MARGIN), (WIDTH - MARGIN, HEIGHT - MARGIN)]
     assert len(points(loss_curve([2.0, float("nan"), float("inf"), 1.0]))) == 2
     assert loss_curve([float("nan"), float("nan")]) == ""
