@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cstool.compiler.compile import KERNEL_PASSES, PASSES, run_passes
+from cstool.compiler.compile import KERNEL_PASSES, run_passes
 from cstool.compiler.kernel_work import KernelWork, kernel_works
 from cstool.compiler.program import Program, segment_weights
 from cstool.ir import FusedKernel, Graph, KernelKind, Lookup, MatMul, OpKind, Pairs, VectorOps
@@ -22,11 +22,6 @@ from tests.unit.compiler.programs import FAMILY_NAMES, a_request, compiled, ever
 KERNEL = FusedKernel("k", KernelKind.ELEMENTWISE, ops=("op",), reads=("x",), makes=("y",), weights=())
 
 
-@pytest.fixture(params=FAMILY_NAMES)
-def program(request) -> Program:
-    return compiled(every_family()[request.param], KERNEL_PASSES)
-
-
 def work_of(*work: Any, **changes: Any) -> KernelWork:
     return replace(KernelWork(KERNEL, work, True, 0, ()), **changes)
 
@@ -38,10 +33,16 @@ def layer_works(graph: Graph, counts: Mapping[str, int]) -> tuple[KernelWork, ..
     return kernel_works(run_passes(Program(graph, a_request(), nonzeros), KERNEL_PASSES, None))[layer]
 
 
-def test_kernels_together_hold_each_weight_where_it_is_used(program):
-    """A tied weight counts in every kernel that names it; matrices, tables and vectors, told apart by their shapes."""
-    for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
-        weights = segment_weights(program.graph, segment)
+@pytest.mark.parametrize("graph", [*every_family().values(), attentive()], ids=[*FAMILY_NAMES, "attentive"])
+def test_kernels_together_hold_each_weight_where_it_is_used(graph):
+    """A tied weight counts in every kernel that names it; matrices, tables and vectors, told apart by their shapes.
+
+    Products put together leave their sum; only what reads the batch passes no delta on.
+    """
+    flops, passes = 0, {True: [], False: []}
+    inputs = {tensor.name for tensor in graph.inputs}
+    for segment, works in zip(graph.segments, kernel_works(compiled(graph, KERNEL_PASSES)), strict=True):
+        weights = segment_weights(graph, segment)
         for work in works:
             ops = [op for op in segment.ops if op.name in work.kernel.ops]
             # What is added to scores is a table in the file, and a vector on the wafer.
@@ -55,31 +56,15 @@ def test_kernels_together_hold_each_weight_where_it_is_used(program):
             # Of its matrices and tables, all rows are outputs.
             assert work.outputs == sum(shape[0] for shape in shapes if len(shape) == 2)
             assert work.inputs == max((shape[1] for shape in shapes if len(shape) == 2), default=0)
-
-
-def test_what_is_added_to_scores_is_no_matrix_of_the_wafer():
-    ((_, *attention, _),) = kernel_works(compiled(attentive(), PASSES))
-    assert [(work.matrix_elements, work.vectors) for work in attention] == [(0, (8, 2))] * 2
-
-
-def test_putting_products_together_leaves_their_sum(program):
-    flops = 0
-    for segment, works in zip(program.graph.segments, kernel_works(program), strict=True):
-        for work in works:
             products = [item for item in work.work if isinstance(item, MatMul)]
             assert len(products) <= 1
             flops += segment.count * sum(2 * item.tokens * item.weights for item in products)
             flops += segment.count * (4 * work.pairs.pairs * work.pairs.width if work.pairs else 0)
-    assert flops == count_statistics(program.graph).sample_flops.forward
-
-
-def test_only_what_reads_the_batch_passes_no_delta_on(program):
-    inputs = {tensor.name for tensor in program.graph.inputs}
-    without = [work.kernel for works in kernel_works(program) for work in works if not work.needs_delta]
-    assert without
-    assert all(inputs.issuperset(kernel.reads) for kernel in without)
-    with_delta = [work.kernel for works in kernel_works(program) for work in works if work.needs_delta]
-    assert all(set(kernel.reads) - inputs for kernel in with_delta)
+            passes[work.needs_delta].append(set(work.kernel.reads) - inputs)
+    assert flops == count_statistics(graph).sample_flops.forward
+    assert all(passes[True])
+    assert not any(passes[False])
+    assert passes[False] or graph.name == "attentive"
 
 
 def test_shapes_in_words_and_what_a_kernel_without_products_has():

@@ -367,14 +367,12 @@ def test_no_moment_of_a_step_takes_more_than_its_kernel_was_given(family, parts)
 @pytest.mark.parametrize("family", [*FAMILIES])
 def test_many_numbers_of_columns_at_once_are_what_each_is(family):
     program = compiled(decoder(layers=5, **FAMILIES[family]), MEMORY_PASSES)
-    works, columns = kernel_works(program), [1, 2, 3, 7, 40]
-    blocks = sum(segment.count for segment in program.graph.segments[1:-1])
-    for recompute in recompute_options(blocks):
+    works, columns, size = kernel_works(program), [1, 2, 3, 7, 40], 5
+    for recompute in recompute_options(sum(segment.count for segment in program.graph.segments[1:-1])):
         many = StreamMemory(program, works, np.array(columns), recompute)
-        most = np.broadcast_to(many.most_tokens(), len(columns))
+        most = np.broadcast_to(many.most_tokens(), size)
         for number, count in enumerate(columns):
-            alone = StreamMemory(program, works, count, recompute)
+            alone, layout = StreamMemory(program, works, count, recompute), Layout(2, count, 3, 4)
             assert most[number] == alone.most_tokens()
-            layout = Layout(2, count, 3, 4)
             for need, expected in zip(many.needs, alone.needs, strict=True):
-                assert np.broadcast_to(need.total_bytes(layout), len(columns))[number] == expected.total_bytes(layout)
+                assert np.broadcast_to(need.total_bytes(layout), size)[number] == expected.total_bytes(layout)

@@ -193,55 +193,46 @@ def test_lanes_keep_to_the_right():
 
 
 ONE = "activation a 0->1"
-PLANTED: dict[str, tuple[list[Route], list[str]]] = {
-    "none": ([legal()], []),
-    "color not allowed": ([legal(color=21)], [f"{ONE}: color 21 is not allowed"]),
-    "color of kernels": ([legal(color=9)], [f"{ONE}: color 9 is not allowed", f"{ONE}: color 9 belongs to kernels"]),
-    "no lanes": ([legal(lanes=0)], [f"{ONE}: no lanes"]),
-    "no path": ([legal(path=())], [f"{ONE}: no path"]),
-    "askew": ([legal(path=((4, 1), (5, 2)))], [f"{ONE}: from (4, 1) to (5, 2) is neither across nor down"]),
-    "on the spot": ([legal(path=((4, 1), (4, 1)))], [f"{ONE}: from (4, 1) to (4, 1) is neither across nor down"]),
-    "no room to turn": (
-        [legal(lanes=2, path=((4, 1), (5, 1), (5, 2), (4, 2)))],
-        [f"{ONE}: lane 1 has no room to turn before (4, 1)"],
+ONE_ROUTE: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, []),
+    ({"color": 21}, [": color 21 is not allowed"]),
+    ({"color": 9}, [": color 9 is not allowed", ": color 9 belongs to kernels"]),
+    ({"lanes": 0}, [": no lanes"]),
+    ({"path": ()}, [": no path"]),
+    ({"path": ((4, 1), (5, 2))}, [": from (4, 1) to (5, 2) is neither across nor down"]),
+    ({"path": ((4, 1), (4, 1))}, [": from (4, 1) to (4, 1) is neither across nor down"]),
+    ({"lanes": 2, "path": ((4, 1), (5, 1), (5, 2), (4, 2))}, [": lane 1 has no room to turn before (4, 1)"]),
+    ({"path": ((5, 1), (6, 1))}, [", lane 0: begins at (5, 1), not at the border of its source"]),
+    (
+        {"lanes": 2, "path": ((4, 4), (5, 4))},
+        [", lane 1: begins at (4, 5), not at the border of its source", ", lane 1: ends at (5, 5), outside its target"],
     ),
-    "begins elsewhere": (
-        [legal(path=((5, 1), (6, 1)))],
-        [f"{ONE}, lane 0: begins at (5, 1), not at the border of its source"],
-    ),
-    "a second lane begins elsewhere": (
-        [legal(lanes=2, path=((4, 4), (5, 4)))],
-        [
-            f"{ONE}, lane 1: begins at (4, 5), not at the border of its source",
-            f"{ONE}, lane 1: ends at (5, 5), outside its target",
-        ],
-    ),
-    "ends elsewhere": ([legal(path=((4, 1), (4, 0)))], [f"{ONE}, lane 0: ends at (4, 0), outside its target"]),
-    "begins east of the west edge": (
+    ({"path": ((4, 1), (4, 0))}, [", lane 0: ends at (4, 0), outside its target"]),
+    ({"path": ((4, 0), (4, -1), (5, -1), (5, 0))}, [", lane 0: leaves the replica at (4, -1)"]),
+    ({"path": ((4, 1), (6, 1), (6, 2), (5, 2), (5, 0))}, [", lane 0: crosses itself"]),
+]
+BEYOND = legal(path=((4, 1), (6, 1)))
+PLANTED: list[tuple[list[Route], list[str]]] = [
+    *(([legal(**changes)], [ONE + message for message in messages]) for changes, messages in ONE_ROUTE),
+    (
         [legal(source=-1, kind="input", path=((1, 1), (5, 1)))],
         ["input a -1->1, lane 0: begins at (1, 1), not at the west edge"],
     ),
-    "leaves the replica": (
-        [legal(path=((4, 0), (4, -1), (5, -1), (5, 0)))],
-        [f"{ONE}, lane 0: leaves the replica at (4, -1)"],
+    (
+        [BEYOND, legal(name="b", source=2, path=((6, 5), (6, 0)))],
+        [f"activation b 2->1, lane 0: color 10 at (6, 1) is that of {ONE}, lane 0"],
     ),
-    "crosses itself": ([legal(path=((4, 1), (6, 1), (6, 2), (5, 2), (5, 0)))], [f"{ONE}, lane 0: crosses itself"]),
-    "two routes at a PE": (
-        [legal(path=((4, 1), (6, 1))), legal(name="b", source=2, path=((6, 5), (6, 0)))],
-        ["activation b 2->1, lane 0: color 10 at (6, 1) is that of activation a 0->1, lane 0"],
-    ),
-    "two colors at a PE": ([legal(path=((4, 1), (6, 1))), legal(source=2, color=11, path=((6, 5), (6, 0)))], []),
-    "a link twice": (
+    ([BEYOND, legal(source=2, color=11, path=((6, 5), (6, 0)))], []),
+    (
         [legal(), legal(name="b")],
         [
-            "activation b 0->1, lane 0: color 10 at (4, 1) is that of activation a 0->1, lane 0",
-            "activation b 0->1, lane 0: color 10 at (5, 1) is that of activation a 0->1, lane 0",
-            "activation b 0->1, lane 0: the link (4, 1) to (5, 1) carries color 10 for activation a 0->1, lane 0",
+            *(f"activation b 0->1, lane 0: color 10 at ({x}, 1) is that of {ONE}, lane 0" for x in (4, 5)),
+            f"activation b 0->1, lane 0: the link (4, 1) to (5, 1) carries color 10 for {ONE}, lane 0",
         ],
     ),
-}
+]
 
 
-@pytest.mark.parametrize(("routes", "expected"), PLANTED.values(), ids=PLANTED)
+@pytest.mark.parametrize(("routes", "expected"), PLANTED)
 def test_the_checker_finds_what_is_planted(routes, expected):
     assert faults(SQUARES, routes, (10, 10), COLORS, KERNEL_COLORS) == expected

@@ -35,3 +35,12 @@ def gpt(batch_size: int = 64, sparsity: float = 0.0, norm: float | None = 1.0, *
 def estimator(params: Params, system: str = "cs2", **asked: Any) -> Estimator:
     """Return an estimator for weight streaming, unless something else is asked for."""
     return Estimator(make_request(params, system, **{"execution_mode": "weight_streaming", **asked}))
+
+
+_SHARED: dict[str, Estimator] = {}
+
+
+def shared(params: Params, system: str = "cs2", **asked: Any) -> Estimator:
+    """Return the same estimator for the same question, with all that it has compiled."""
+    key = repr((params, system, asked))
+    return _SHARED.get(key) or _SHARED.setdefault(key, estimator(params, system, **asked))

@@ -11,25 +11,19 @@ from cstool.models import build_graph, declared_form
 from cstool.perf.host import KINDS, PASSES, SPARSE
 
 PROBES = module.PROBES
+SMALL = (
+    module._Probe("gpt2", 32, 8, 2, 16, 32, dropout=0.1),
+    module._Probe("llama", 32, 8, 2, 16, 32),
+    module._Probe("fc_mnist", 16, 8),
+    module._Probe("gpt2", 64, 8, 2, 16, 32, sparsity=0.5),
+)
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(
-        module,
-        "PROBES",
-        (
-            module._Probe("gpt2", 32, 8, 2, 16, 32, dropout=0.1),
-            module._Probe("llama", 32, 8, 2, 16, 32),
-            module._Probe("fc_mnist", 16, 8),
-            module._Probe("gpt2", 64, 8, 2, 16, 32, sparsity=0.5),
-        ),
-    )
-    monkeypatch.setattr(module, "PROBE_S", 0.0)
-    monkeypatch.setattr(module, "STEPS", 3)
-    monkeypatch.setattr(module, "UPDATE_WEIGHTS", 2048)
-    monkeypatch.setattr(module, "DISK_BYTES", 1 << 20)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 18)
+    small = {"PROBES": SMALL, "PROBE_S": 0.0, "STEPS": 3, "UPDATE_WEIGHTS": 2048, "DISK_BYTES": 1 << 20}
+    for name, value in (small | {"BLOCK_BYTES": 1 << 18}).items():
+        monkeypatch.setattr(module, name, value)
 
 
 def test_every_kind_of_op_has_a_cost_and_every_rate_is_more_than_nothing(tmp_path):

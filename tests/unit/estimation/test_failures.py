@@ -29,29 +29,27 @@ def simulated_s(rng, work_s: float, interval_s: float, checkpoint_s: float, rest
 
 
 @pytest.mark.parametrize(
-    ("work_s", "interval_s", "checkpoint_s", "restart_s", "mtbf_s"),
+    "job",
     [
+        # Work, interval, a checkpoint, a restart, between failures [s].
         (1000.0, 50.0, 5.0, 10.0, 200.0),
         (1000.0, 130.0, 20.0, 60.0, 100.0),
         (100.0, 100.0, 0.0, 0.0, 50.0),
         (500.0, 30.0, 1.0, 300.0, 400.0),
     ],
 )
-def test_the_expected_time_is_the_mean_of_simulated_jobs(work_s, interval_s, checkpoint_s, restart_s, mtbf_s):
+def test_the_expected_time_is_the_mean_of_simulated_jobs(job):
     rng = np.random.default_rng(1)
-    found = [simulated_s(rng, work_s, interval_s, checkpoint_s, restart_s, mtbf_s) for _ in range(4000)]
-    error = np.std(found) / math.sqrt(len(found))
-    assert abs(np.mean(found) - job_s(work_s, interval_s, checkpoint_s, restart_s, mtbf_s)) < 4 * error
+    found = [simulated_s(rng, *job) for _ in range(4000)]
+    assert abs(np.mean(found) - job_s(*job)) < 4 * np.std(found) / math.sqrt(len(found))
 
 
 @pytest.mark.parametrize(("checkpoint_s", "mtbf_s"), [(10.0, 1e4), (60.0, 6e5), (600.0, 3000.0), (6000.0, 3000.0)])
 def test_no_other_interval_is_better_than_the_best(checkpoint_s, mtbf_s):
     best = best_interval_s(checkpoint_s, mtbf_s)
-
-    def per_work(interval_s: float) -> float:
-        return span_s(interval_s, checkpoint_s, 30.0, mtbf_s) / interval_s
-
-    assert all(per_work(best) <= per_work(best * factor) for factor in np.linspace(0.5, 1.8, 66))
+    factors = (1.0, *np.linspace(0.5, 1.8, 66))
+    per_work = [span_s(best * each, checkpoint_s, 30.0, mtbf_s) / (best * each) for each in factors]
+    assert per_work[0] == min(per_work)
 
 
 @pytest.mark.parametrize("checkpoint_s", [1.0, 10.0, 100.0])
@@ -73,15 +71,13 @@ def test_the_best_interval_is_that_of_young_and_of_daly_where_these_hold(checkpo
     restart=st.floats(0, 1000),
     mtbf=st.floats(500, 1e7),
 )
-def test_failures_cost_time_and_fewer_of_them_cost_less(work, interval, checkpoint, restart, mtbf):
+def test_failures_cost_time_and_fewer_of_them_cost_less_what_cannot_end_takes_forever(
+    work, interval, checkpoint, restart, mtbf
+):
     found = job_s(work, interval, checkpoint, restart, mtbf)
     without = job_s(work, interval, checkpoint, restart, math.inf)
     assert without == pytest.approx(work + checkpoints(work, interval) * checkpoint)
     assert found >= without * (1 - 1e-9)
     assert job_s(work, interval, checkpoint, restart, 2 * mtbf) <= found * (1 + 1e-9)
     assert job_s(work, interval, checkpoint, restart + 1, mtbf) >= found
-
-
-def test_what_cannot_end_takes_forever():
-    assert span_s(1e6, 0, 0, 1.0) == math.inf
-    assert job_s(1e6, 1e6, 0, 0, 1.0) == math.inf
+    assert span_s(1e6, 0, 0, 1.0) == job_s(1e6, 1e6, 0, 0, 1.0) == math.inf

@@ -7,18 +7,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cstool.cache_folder import cache_root
 from cstool.errors import CompileError
 from cstool.estimation import Estimator, kept, make_request, smallest_compute_bound
-from cstool.ir import Artifact
 from cstool.params import load_params
-
-PROJECT = Path(__file__).parents[3]
-SMALL = PROJECT / "params" / "fc_mnist.yaml"
-STREAMED = PROJECT / "params" / "gpt2_small.yaml"
+from tests.unit.compiler.programs import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +38,9 @@ def compiled(monkeypatch) -> list[int]:
     return found
 
 
-def estimator(file: Path = SMALL, system: str = "cs2", **asked) -> Estimator:
-    return Estimator(make_request(load_params(file), system, **asked), keeps=True)
+def estimator(name: str = "fc_mnist", system: str = "cs2", flags: Any = None, keeps: bool = True, **asked) -> Estimator:
+    params = load_params(ROOT / "params" / f"{name}.yaml", flags=flags or {})
+    return Estimator(make_request(params, system, **asked), keeps=keeps)
 
 
 def files() -> list[Path]:
@@ -50,55 +48,47 @@ def files() -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def test_the_same_estimate_compiles_once(compiled):
+def test_the_same_estimate_compiles_once_in_a_folder_for_this_user_alone(compiled):
+    """What is found again has all of its system, also what a file leaves out and no comparison looks at."""
     first, again = estimator().at(1), estimator().at(1)
     assert compiled == [1]
     assert again.artifact == first.artifact
     assert (again.step_s, again.limits, again.step) == (first.step_s, first.limits, first.step)
-
-
-def test_what_is_found_again_has_all_of_its_system(compiled):
-    """Also what a file leaves out and no comparison looks at."""
-    made, again = (estimator().at(1).artifact.system for _ in range(2))
-    assert compiled == [1]
-    assert made.hosts is not None
-    assert made.servers is not None
-    assert [getattr(made, each.name) for each in fields(made)] == [getattr(again, each.name) for each in fields(again)]
-
-
-def test_the_folder_is_for_this_user_alone(root):
-    estimator().at(1)
+    made, found = first.artifact.system, again.artifact.system
+    assert None not in (made.hosts, made.servers)
+    assert [getattr(made, each.name) for each in fields(made)] == [getattr(found, each.name) for each in fields(found)]
     (file,) = files()
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert kept.read_artifact(file) == first.artifact
 
 
-def test_one_that_is_not_asked_to_keeps_nothing(root, compiled):
+def test_one_that_is_not_asked_to_keeps_nothing_and_what_fails_is_not_kept(root, compiled):
     for _ in range(2):
-        Estimator(make_request(load_params(SMALL), "cs2")).at(1)
+        estimator(keeps=False).at(1)
     assert compiled == [1, 1]
     assert not root.exists()
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            estimator("llama3_8b", execution_mode="pipelined").at(1)
+    assert len(compiled) == 4
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("name", "other"),
     [
-        {"system": "cs3"},
-        {"recompute": "none"},
-        {"execution_mode": "weight_streaming"},
-        {"batch_per_csx": 64},
-        {"frozen": "first:1"},
-        {"software": "2.0"},
+        ("fc_mnist", {"system": "cs3"}),
+        ("fc_mnist", {"recompute": "none"}),
+        ("fc_mnist", {"execution_mode": "weight_streaming"}),
+        ("fc_mnist", {"batch_per_csx": 64}),
+        ("gpt_tiny", {"frozen": "first:1"}),
+        ("fc_mnist", {"software": "2.0"}),
+        ("fc_mnist", {"flags": {"trainer.init.optimizer.SGD.learning_rate": ("--set", 0.2)}}),
+        ("moe_tiny", {"expert_imbalance": 1.5}),
     ],
 )
-def test_what_is_asked_otherwise_is_compiled(compiled, other):
-    estimator(STREAMED).at(1)
-    estimator(STREAMED, **other).at(1)
-    assert len(compiled) == 2
-
-
-def test_uneven_experts_count(compiled):
-    for imbalance in (1.0, 1.5):
-        estimator(PROJECT / "params" / "moe_tiny.yaml", expert_imbalance=imbalance).at(1)
+def test_what_is_asked_otherwise_is_compiled(compiled, name, other):
+    estimator(name).at(1)
+    estimator(name, **other).at(1)
     assert len(compiled) == 2
 
 
@@ -109,14 +99,6 @@ def test_other_systems_are_compiled_and_other_folders_are_not(compiled):
     moved = replace(found.request, params=replace(found.request.params, model_dir=Path("/elsewhere")))
     Estimator(moved, keeps=True).at(2)
     assert compiled == [1, 2]
-
-
-def test_values_of_the_params_count(compiled):
-    for learning_rate in (0.1, 0.2):
-        typed = {"trainer.init.optimizer.SGD.learning_rate": ("--set", learning_rate)}
-        request = make_request(load_params(SMALL, flags=typed), "cs2")
-        Estimator(request, keeps=True).at(1)
-    assert len(compiled) == 2
 
 
 def test_other_sources_have_another_folder(root, monkeypatch, compiled):
@@ -153,28 +135,20 @@ def test_the_digest_is_of_every_source_that_decides(monkeypatch, tmp_path):
     assert len(set(found)) == 5
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b'{"schema": 0}'])
-def test_a_damaged_file_is_made_again(compiled, content):
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b'{"schema": 0}', None])
+def test_a_damaged_or_edited_file_is_made_again(compiled, content):
     expected = estimator().at(1).artifact
     (file,) = files()
     whole = file.read_bytes()
-    file.write_bytes(content)
+    file.write_bytes(whole.replace(b'"batch_size": ', b'"batch_size": 1') if content is None else content)
     assert estimator().at(1).artifact == expected
     assert file.read_bytes() == whole
     assert len(compiled) == 2
 
 
-def test_an_edited_file_is_made_again(compiled):
-    expected = estimator().at(1).artifact
-    (file,) = files()
-    file.write_text(file.read_text().replace('"batch_size": ', '"batch_size": 1'))
-    assert estimator().at(1).artifact == expected
-    assert len(compiled) == 2
-
-
 def test_the_smallest_batch_that_the_links_do_not_limit_is_kept(monkeypatch):
     def smallest() -> int | None:
-        found = estimator(STREAMED, execution_mode="weight_streaming")
+        found = estimator("gpt_tiny", execution_mode="weight_streaming")
         return smallest_compute_bound(found, found.at(1))
 
     expected = smallest()
@@ -185,13 +159,6 @@ def test_the_smallest_batch_that_the_links_do_not_limit_is_kept(monkeypatch):
         if file.stat().st_size < 100:
             file.write_text("none")
     assert smallest() == expected
-
-
-def test_what_fails_is_not_kept(compiled):
-    for _ in range(2):
-        with pytest.raises(CompileError):
-            estimator(PROJECT / "params" / "llama3_8b.yaml", execution_mode="pipelined").at(1)
-    assert len(compiled) == 2
 
 
 def test_where_no_folder_can_be_made_estimates_are_as_ever(monkeypatch, tmp_path, compiled):
@@ -226,24 +193,12 @@ def test_the_files_used_last_stay(monkeypatch, root):
     assert results.number("1", made) == 4.0
 
 
-def test_another_process_finds_it():
+@pytest.mark.takes("a process of Python with another seed of hashes")
+def test_another_process_finds_it(monkeypatch):
     """What sets have in them is in another order there."""
-    script = f"""
-import sys
-sys.path.insert(0, {str(PROJECT)!r})
-from tests.unit.estimation.test_kept import estimator
-estimator().at(1)
-"""
-    names = set()
-    for seed in ("1", "2", "3"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", script], env=environment, check=True)
-        names |= {path.name for path in files()}
-    assert len(names) == 1
-
-
-def test_kept_artifacts_are_artifacts():
-    artifact = estimator().at(1).artifact
-    (file,) = files()
-    assert isinstance(artifact, Artifact)
-    assert kept.read_artifact(file) == artifact
+    estimator().at(1)
+    before = files()
+    monkeypatch.setenv("PYTHONHASHSEED", "3")
+    script = "from tests.unit.estimation.test_kept import estimator; estimator().at(1)"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+    assert files() == before

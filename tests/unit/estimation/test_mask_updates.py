@@ -1,6 +1,7 @@
 """Steps after which masks change: dense gradients beside kernels that are dense, means by hand, lines and documents."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -28,6 +29,7 @@ trainer:
 """
 
 
+@cache
 def estimated(sparsity: str, execution_mode: str = "weight_streaming") -> tuple:
     params = parse_params(TEXT.format(sparsity=sparsity), "t")
     request = make_request(params, "cs2", execution_mode=execution_mode)
@@ -85,16 +87,11 @@ def test_weights_alone_decide_for_gmp_and_set_so_that_nothing_is_computed_for_it
         assert (updates.count, updates.update_step_s, updates.mean_step_s) == (10, found.step_s, found.step_s)
 
 
-def test_nothing_is_said_of_masks_that_stay_or_of_zeros_that_are_computed_with():
+def test_nothing_is_said_of_masks_that_stay_or_of_zeros_that_are_computed_with_and_every_step_may_be_one():
     assert mask_updates(*estimated("0.75")) == ()
     assert mask_updates(*estimated(RIGL, "pipelined")) == ()
-
-
-def test_every_step_may_be_one():
-    request, found = estimated("{algorithm: rigl, sparsity: 0.75, update: {freq: 1}}")
-    (updates,) = mask_updates(request, found)
-    assert updates.count == 1000
-    assert updates.mean_step_s == updates.update_step_s
+    (updates,) = mask_updates(*estimated("{algorithm: rigl, sparsity: 0.75, update: {freq: 1}}"))
+    assert (updates.count, updates.mean_step_s) == (1000, updates.update_step_s)
 
 
 def test_two_groups_have_a_line_each_and_only_their_own_gradients():
@@ -113,10 +110,8 @@ def test_two_groups_have_a_line_each_and_only_their_own_gradients():
 
 def test_experts_that_are_not_alike_share_the_gradients_of_zeros():
     """4 experts of 12 x 8, a quarter not zero: of 384 gradients each has 96, whatever its tokens."""
-    even = MatMul(
-        2, 8, 48, nonzeros=96, all_tokens=8, experts=4, busiest=2.5, trained=48, trained_nonzeros=384
-    )  # fmt: skip
-    system = load_system("cs2")
+    uneven = {"experts": 4, "busiest": 2.5, "trained": 48, "trained_nonzeros": 384}
+    even, system = MatMul(2, 8, 48, nonzeros=96, all_tokens=8, **uneven), load_system("cs2")
     found = streamed_phases(Pe(system, 16), [even], Layout(1, 2, 3, 4), 2, stream_of(system, 16))
     assert found.gradient.link == 4 * 12 * 4
 
@@ -129,17 +124,7 @@ def test_what_is_printed():
     alone = "by weights alone, which MemoryX has: such a step takes as long"
     assert list(update_facts([listed])) == [("mask updates", f"set, 2 times: {alone}")]
     assert list(update_facts([replace(rigl, every=1)]))[0][1].startswith("rigl, every step: ")
-    assert updates_document([rigl]) == [
-        {
-            "group": 0,
-            "algorithm": "rigl",
-            "every_steps": 100,
-            "updates": 10,
-            "of_steps": 1000,
-            "needs_all_gradients": True,
-            "update_step_s": 3.0,
-            "step_s": 2.0,
-            "mean_step_s": 2.01,
-        }
-    ]
+    told = {"group": 0, "algorithm": "rigl", "every_steps": 100, "updates": 10, "of_steps": 1000}
+    seconds = {"update_step_s": 3.0, "step_s": 2.0, "mean_step_s": 2.01}
+    assert updates_document([rigl]) == [told | seconds | {"needs_all_gradients": True}]
     assert list(update_facts([])) == updates_document([]) == []

@@ -1,12 +1,20 @@
 """What is asked for, and what is wrong with it."""
 
+from dataclasses import replace
+from types import MappingProxyType
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cstool.cli.estimate import parse_counts, parse_sparsities
-from cstool.errors import CstoolError
+from cstool.errors import CstoolError, EstimateError
+from cstool.estimation import Estimator, make_request
+from cstool.estimation.ranks import parse_link
 from cstool.estimation.request import parse_tokens
+from cstool.estimation.software import choose_software
+from cstool.ir import read_artifact, write_artifact
+from cstool.perf.ranks import Link
+from cstool.perf.schedule import COORDINATOR, HOSTS, SERVERS, WORKERS
+from cstool.system import HostsUnit, Release, load_system
 from tests.unit.estimation.requests import estimator, gpt
 
 
@@ -24,47 +32,36 @@ def test_counts(text, counts):
     assert parse_counts(text) == counts
 
 
-@pytest.mark.parametrize("text", ["0", "a", "1,,2", "-4", "1.5", "1..2..3", "0..4", ""])
-def test_counts_that_are_none(text):
-    with pytest.raises(CstoolError) as found:
-        parse_counts(text)
-    assert str(found.value) == (
-        f"--num_csx: must be numbers of systems, got {text}\nhint: such as 4, or 1,2,4..192, where .. doubles"
-    )
+TYPED = {
+    "--num_csx: must be numbers of systems, got {}\nhint: such as 4, or 1,2,4..192, where .. doubles": (
+        parse_counts,
+        ("0", "a", "1,,2", "-4", "1.5", "1..2..3", "0..4", ""),
+    ),
+    "--sparsity: must be shares of zeros from 0 to below 1, got {}\nhint: such as 0,0.5,0.9": (
+        parse_sparsities,
+        ("-0.1", "1", "x", "nan"),
+    ),
+    "--tokens: must be a number, such as 300B, got {}": (parse_tokens, ("B", "many", "inf", "nan", "1e400")),
+    "--tokens: must be more than zero, such as 300B, got {}": (parse_tokens, ("0", "-3B")),
+}
 
 
-@given(st.integers(1, 500), st.integers(0, 500))
-def test_a_range_doubles_from_its_first_to_its_last(first, more):
-    found = parse_counts(f"{first}..{first + more}")
-    assert found[0] == first
-    assert found[-1] == first + more
-    assert all(b == 2 * a for a, b in zip(found[:-2], found[1:-1], strict=True))
-
-
-def test_shares_of_zeros():
-    assert parse_sparsities("0.5,0,.9,0.5") == [0.0, 0.5, 0.9]
-    for text in ("-0.1", "1", "0.5,1.5", "x", "nan"):
+@pytest.mark.parametrize(("message", "parse", "texts"), [(message, *typed) for message, typed in TYPED.items()])
+def test_what_is_none(message, parse, texts):
+    for text in texts:
         with pytest.raises(CstoolError) as found:
-            parse_sparsities(text)
-        wrong = text.rpartition(",")[2]
-        assert str(found.value) == (
-            f"--sparsity: must be shares of zeros from 0 to below 1, got {wrong}\nhint: such as 0,0.5,0.9"
-        )
+            parse(text)
+        assert str(found.value) == message.format(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"), [("300B", 300 * 10**9), ("1.5T", 1_500 * 10**9), ("20_000", 20_000), ("7k", 7_000)]
-)
-def test_tokens(text, tokens):
-    assert parse_tokens(text) == tokens
+def test_shares_of_zeros_and_tokens():
+    assert parse_sparsities("0.5,0,.9,0.5") == [0.0, 0.5, 0.9]
+    with pytest.raises(CstoolError, match="got 1.5"):
+        parse_sparsities("0.5,1.5")
+    assert [parse_tokens(text) for text in ("300B", "1.5T", "20_000", "7k")] == [3e11, 1.5e12, 20_000, 7_000]
 
 
-@pytest.mark.parametrize("text", ["0", "-3B", "B", "many", "inf", "nan", "1e400"])
-def test_tokens_that_are_none(text):
-    with pytest.raises(CstoolError) as found:
-        parse_tokens(text)
-    rule = "must be more than zero" if text in ("0", "-3B") else "must be a number"
-    assert str(found.value) == f"--tokens: {rule}, such as 300B, got {text}"
+MOE = {"num_experts": 8, "top_k": 2}
 
 
 @pytest.mark.parametrize(
@@ -85,36 +82,18 @@ def test_tokens_that_are_none(text):
         (1, {"memoryx": "lots"}, "--memoryx: must be a number, such as 12TB, got lots", None),
         (1, {"system": "cs1", "memoryx": "12TB"}, "--memoryx: must be left out: cs1 has no MemoryX",
          "cs2 and cs3 have it"),
+        (1, {"expert_imbalance": 2.0},
+         "--expert_imbalance: must be left out: gpt3 of gpt.yaml has no mixture of experts", None),
+        *((1, {"moe": MOE, "expert_imbalance": uneven},
+           "--expert_imbalance: must be from 1 to 4, where one of 8 experts has all tokens, each of which meets 2"
+           f"; got {uneven:g}", None) for uneven in (0.5, 4.1, float("nan"))),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had_is_refused(num_csx, asked, rule, hint):
+    model = {"moe": asked["moe"]} if "moe" in asked else {}
     with pytest.raises(CstoolError) as found:
-        estimator(gpt(), **asked).at(num_csx)
+        estimator(gpt(**model), **{name: value for name, value in asked.items() if name != "moe"}).at(num_csx)
     assert str(found.value) == (rule if hint is None else f"{rule}\nhint: {hint}")
-
-
-MOE = {"num_experts": 8, "top_k": 2}
-
-
-@pytest.mark.parametrize(
-    ("shape", "imbalance", "rule"),
-    [
-        ({}, 2.0, "--expert_imbalance: must be left out: gpt3 of gpt.yaml has no mixture of experts"),
-        *(
-            (
-                {"moe": MOE},
-                imbalance,
-                "--expert_imbalance: must be from 1 to 4, where one of 8 experts has all tokens, each of which meets 2"
-                f"; got {imbalance:g}",
-            )
-            for imbalance in (0.5, 4.1, float("nan"))
-        ),
-    ],
-)
-def test_experts_cannot_be_more_uneven_than_one_that_has_all_tokens(shape, imbalance, rule):
-    with pytest.raises(CstoolError) as found:
-        estimator(gpt(**shape), expert_imbalance=imbalance)
-    assert str(found.value) == rule
 
 
 @pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
@@ -131,3 +110,127 @@ def test_uneven_experts_take_longer_for_the_same_products(mode):
 def test_a_batch_of_its_own_for_each_system_is_never_shared_out():
     found = estimator(gpt(), batch_per_csx=5).at(7)
     assert (found.samples_per_csx, found.batch_size) == (5, 35)
+
+
+# What is asked for of several ranks: links as they are typed. What cannot be shared out is refused by the command.
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s", "latency_s"),
+    [
+        *(("10Gb/s", 1.25e9, 0.0), ("1Gbit/s", 1.25e8, 0.0), ("12.5GB/s", 1.25e10, 0.0), ("8 b/s", 1.0, 0.0)),
+        *(("7B/s", 7.0, 0.0), ("100mb/s", 1.25e7, 0.0), ("1kB/s", 1e3, 0.0), (" 1Tb/s ", 1.25e11, 0.0)),
+        *(("1Gb/s,5ms", 1.25e8, 5e-3), ("1Gb/s, 0.5 s", 1.25e8, 0.5), ("200Gb/s,2us", 2.5e10, 2e-6)),
+        ("1Gb/s,0ms", 1.25e8, 0.0),
+    ],
+)
+def test_bits_and_bytes(text, bytes_per_s, latency_s):
+    assert parse_link(text) == Link(pytest.approx(bytes_per_s), pytest.approx(latency_s), both_ways=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "fast", "10", "10G", "10Gb", "10GB", "Gb/s", "0Gb/s", "-1Gb/s", "1e3Gb/s", "infb/s", "nanGb/s", "10xb/s",
+        "10GiB/s", "10GBit/s", "1Gb/s,", "1Gb/s,5", "1Gb/s,-5ms", "1Gb/s,5m", "1Gb/s;5ms", "5ms", "1Gb/s,5ms,1",
+        f"{'9' * 400}b/s", f"1b/s,{'9' * 400}s", "١Gb/s",
+    ],
+)  # fmt: skip
+def test_what_is_no_link(text):
+    with pytest.raises(EstimateError) as found:
+        parse_link(text)
+    assert found.value.message == f"--link: must be a rate of bits (b) or bytes (B), perhaps with a latency, got {text}"
+    assert found.value.hint == "such as 10Gb/s, 1.25GB/s, or 1Gb/s,5ms"
+
+
+# The release whose hosts feed the systems: which there are, what its workers read, what an estimate is then.
+
+RELEASE = Release(tokens_per_s=2e5, text_tokens_per_s=1e5, step_s=0.002, norm_s=0.01)
+HOSTS_UNIT = HostsUnit(1, 4, 25e9, MappingProxyType({"9.1": RELEASE, "9.2": Release()}))
+SYSTEM = replace(load_system("cs2"), hosts=HOSTS_UNIT)
+HDF5, CSV = "GptHDF5MapDataProcessor", "BertCSVDynamicMaskDataProcessor"
+
+
+def test_workers_read_tokens_from_hdf5_and_text_from_all_else():
+    assert choose_software(SYSTEM, "9.1", None, HDF5).worker_tokens_per_s == 2e5
+    assert choose_software(SYSTEM, "9.1", None, CSV).worker_tokens_per_s == 1e5
+    assert choose_software(SYSTEM, "9.2", None, HDF5).worker_tokens_per_s is None
+
+
+@pytest.mark.parametrize(("workers", "count", "servers"), [(None, 1, 1), (4, 4, 1), (5, 5, 2), (8, 8, 2)])
+def test_four_workers_share_an_activation_server(workers, count, servers):
+    found = choose_software(SYSTEM, "9.1", workers, HDF5)
+    assert (found.workers, found.servers, found.step_s, found.norm_s) == (count, servers, 0.002, 0.01)
+    # Without a release hosts take no time.
+    assert choose_software(SYSTEM, None, None, HDF5) is make_request(gpt(), "cs3").system.software is None
+
+
+@pytest.mark.parametrize(
+    ("system", "asked", "message"),
+    [
+        (
+            "cs2",
+            {"software": "1.0"},
+            "--software: must be a release whose hosts are known on cs2, got 1.0\n"
+            "hint: known are 2.0 on cs2; 2.6 on cs3",
+        ),
+        (
+            "cs1",
+            {"software": "2.6"},
+            "--software: must be a release whose hosts are known on cs1, got 2.6\n"
+            "hint: known are 2.0 on cs2; 2.6 on cs3",
+        ),
+        (
+            "cs2",
+            {"workers": 3},
+            "--num_workers_per_csx: must stand beside --software, which says what a worker does, got 3",
+        ),
+    ],
+)
+def test_a_release_that_is_not_known_and_workers_without_one(system, asked, message):
+    with pytest.raises(EstimateError) as found:
+        make_request(gpt(), system, **asked)
+    assert str(found.value) == message
+
+
+@pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
+def test_a_batch_that_its_worker_delivers_slowly(mode):
+    """Batches of 64 samples of 256 tokens: 16,384 tokens take a worker of 200,000 a second 82 ms, eight 10 ms."""
+    request = make_request(gpt(norm=None), "cs2", execution_mode=mode)
+    ideal = Estimator(request).at(1)
+
+    def fed(workers: int | None) -> Estimator:
+        software = choose_software(SYSTEM, "9.1", workers, HDF5)
+        return Estimator(replace(request, system=replace(request.system, software=software)))
+
+    one, eight = fed(None).at(1), fed(8).at(1)
+    assert one.step_s == pytest.approx(0.08192)
+    assert (one.bound, one.busy[WORKERS]) == (WORKERS, pytest.approx(1))
+    assert ideal.step_s < eight.step_s == pytest.approx(0.01024)
+    assert eight.busy[SERVERS] < 0.01 < eight.busy[COORDINATOR]
+    assert set(one.busy) - set(ideal.busy) == set(HOSTS)
+    # Each system has workers of its own.
+    assert fed(None).at(4).step_s == pytest.approx(0.08192 / 4, rel=0.02 if mode == "pipelined" else 1e-9)
+
+
+def test_a_norm_waits_for_the_coordinator_where_weights_are_streamed_alone():
+    def steps(mode: str, norm: float | None) -> list[float]:
+        request = make_request(gpt(norm=norm), "cs2", execution_mode=mode)
+        software = replace(choose_software(SYSTEM, "9.2", None, HDF5), norm_s=0.05)
+        fed = replace(request, system=replace(request.system, software=software))
+        return [Estimator(asked).at(1).step_s for asked in (request, fed)]
+
+    ideal, fed = steps("weight_streaming", 1.0)
+    assert fed == pytest.approx(ideal + 0.05)
+    for mode, norm in (("weight_streaming", None), ("pipelined", 1.0)):
+        ideal, fed = steps(mode, norm)
+        assert fed == ideal
+
+
+def test_the_known_releases_slow_no_large_step_down_by_much_and_artifacts_remember_them(tmp_path):
+    params = gpt(batch_size=4096, hidden_size=4096, filter_size=16384, num_hidden_layers=32, num_heads=32)
+    for system, release in (("cs2", "2.0"), ("cs3", "2.6")):
+        ideal, fed = (estimator(params, system, software=asked).at(1) for asked in (None, release))
+        assert ideal.step_s <= fed.step_s <= 1.05 * ideal.step_s
+    write_artifact(fed.artifact, tmp_path / "artifact.json")
+    assert read_artifact(tmp_path / "artifact.json").system.software == fed.artifact.system.software

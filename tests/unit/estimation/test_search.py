@@ -1,5 +1,6 @@
 """The search against every candidate there is, compiled and estimated one by one; and the bounds that it relies on."""
 
+import contextlib
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -17,49 +18,47 @@ from cstool.estimation.pareto import front
 from cstool.estimation.plan import Plan
 from cstool.estimation.point import estimate_of
 from cstool.estimation.search import MODES, Model, Search
-from cstool.params import Params
 from cstool.perf.micro_batches import even_sizes
+from tests.examples import WHOLE
 from tests.unit.estimation.requests import gpt
 
 TOKENS = "1B"
-MOST = 4
 INPUTS = CostInputs(price=10.0, checkpoint_bytes_per_s=1e10)
 
 
-def params_of(sparsity: float | None, **shape: Any) -> Params:
-    return gpt(batch_size=12, sparsity=sparsity or 0.0, **shape)
+IN_LAB = settings.default.max_examples >= WHOLE
+MOST = 4 if IN_LAB else 2
+"""systems"""
+few = settings(max_examples=10 if IN_LAB else 2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+"""each takes a second or more"""
+given_ones = settings(few, phases=few.phases if IN_LAB else (Phase.explicit,))
+"""each compiles hundreds of plans"""
 
 
 def models_of(
-    shares: tuple[float | None, ...],
     mode: str,
     system: str = "cs2",
+    shares: tuple[float | None, ...] = (None,),
     variant: dict[str, str] | None = None,
     **shape: Any,
 ) -> list[Model]:
     asked = {"tokens": TOKENS, "execution_mode": mode, **(variant or {})}
-    return [Model(share, make_request(params_of(share, **shape), system, **asked), INPUTS, None) for share in shares]
+    params = [gpt(batch_size=12, sparsity=share or 0.0, **shape) for share in shares]
+    return [Model(s, make_request(p, system, **asked), INPUTS, None) for s, p in zip(shares, params, strict=True)]
 
 
 def every_candidate(models: list[Model], space: Space) -> list[Plan]:
     """All numbers of systems, batches, micro-batches, modes and choices of recomputation, each by the compiler."""
     found = []
-    for model in models:
-        request = model.request
-        for count in range(1, (space.most or MOST) + 1):
-            for samples in samples_of(space, count):
-                for mode, recompute in product(MODES[request.execution_mode], ("fastest", "needed", "none", "all")):
-                    sizes = [None] if mode == "pipelined" else [None, *even_sizes(samples, samples)]
-                    for size in sizes:
-                        asked = Estimator(replace(request, recompute=recompute))
-                        try:
-                            artifact = asked.compiled(samples, mode, size, num_csx=count)
-                        except CompileError:
-                            continue
-                        estimate = estimate_of(request, artifact)
-                        cost = job_cost(estimate, INPUTS, None)
-                        assert cost is not None
-                        found.append(Plan(model.sparsity, estimate, cost))
+    for model, count in product(models, range(1, (space.most or MOST) + 1)):
+        request, recomputes = model.request, ("fastest", "needed", "none", "all")
+        for samples, mode, recompute in product(samples_of(space, count), MODES[request.execution_mode], recomputes):
+            asked = Estimator(replace(request, recompute=recompute))
+            for size in [None] if mode == "pipelined" else [None, *even_sizes(samples, samples)]:
+                with contextlib.suppress(CompileError):
+                    artifact = asked.compiled(samples, mode, size, num_csx=count)
+                    estimate = estimate_of(request, artifact)
+                    found.append(Plan(model.sparsity, estimate, job_cost(estimate, INPUTS, None)))
     return found
 
 
@@ -78,10 +77,9 @@ spaces = st.one_of(
     st.integers(1, 4).map(lambda samples: Space((), (samples,), MOST)),
 )
 variants = st.sampled_from([{}, {"frozen": "first:1,*ffn*"}, {"adapters": "rank=8,layers=all"}])
-few = settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
-@few
+@given_ones
 @example(
     # Pipelined is faster, and its range wider.
     shape={"hidden_size": 256, "num_hidden_layers": 5, "vocab_size": 300, "filter_size": 4096},
@@ -106,6 +104,7 @@ few = settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reus
     kinds={POWER},
     confident=False,
 )
+@pytest.mark.takes("compiles every candidate that there is")
 @given(
     shape=shapes,
     space=spaces,
@@ -120,7 +119,7 @@ few = settings(max_examples=5, deadline=None, phases=(Phase.explicit, Phase.reus
 def test_the_search_finds_what_trying_everything_finds(
     shape, space, shares, mode, system, variant, at, kinds, confident
 ):
-    models = models_of(shares, mode, system, variant, **shape)
+    models = models_of(mode, system, shares, variant, **shape)
     every = every_candidate(models, space)
     if not every:
         return
@@ -161,7 +160,7 @@ def test_the_search_finds_what_trying_everything_finds(
     variant=variants,
 )
 def test_no_plan_is_below_its_bounds(shape, count, samples, system, variant):
-    (model,) = models_of((None,), "auto", system, variant, **shape)
+    (model,) = models_of("auto", system, variant=variant, **shape)
     bounds = model.least(count, samples)
     for plan in model.every(count, samples):
         for flag, amount in plan.amounts().items():
@@ -175,7 +174,7 @@ def test_what_is_prepared_is_what_the_compiler_makes(shape, count, samples):
 
     The compiler compares layouts for as many micro-batches as there are; what is prepared, for one and for many.
     """
-    params = params_of(None, **shape)
+    params = gpt(batch_size=12, **shape)
     request = make_request(params, "cs2", tokens=TOKENS, execution_mode="weight_streaming")
     prepared, alone = Prepared(params, request.system), Estimator(request)
     ways = prepared.streamed(samples)
@@ -203,7 +202,7 @@ def test_the_front_is_what_nothing_beats(plans):
 
 def test_a_slower_plan_counts_where_the_fastest_draws_too_much():
     """Between what the fastest plan of one system draws and what the slowest does there is a limit for another one."""
-    models = models_of((None,), "weight_streaming")
+    models = models_of("weight_streaming")
     every = models[0].every(1, 12)
     powers = {plan.power_w for plan in every}
     fastest = models[0].fastest(1, 12)
@@ -216,15 +215,12 @@ def test_a_slower_plan_counts_where_the_fastest_draws_too_much():
     assert found.best.power_w <= limit
 
 
-def test_more_systems_than_a_cluster_has():
-    with pytest.raises(EstimateError) as error:
-        Search(models_of((None,), "auto"), Space((12,), (), 193), Limits(days=1))
-    assert str(error.value) == "--num_csx: must be at most 192, the systems of a cluster of cs2, got 193"
-
-
-def test_where_nothing_fits_the_compiler_says_why():
-    models = models_of((None,), "pipelined", hidden_size=8192, num_hidden_layers=60, filter_size=32768)
+def test_where_nothing_fits_the_compiler_says_why_and_a_cluster_has_no_more_systems():
+    models = models_of("pipelined", hidden_size=8192, num_hidden_layers=60, filter_size=32768)
     search = Search(models, Space((12,), (), None), Limits(days=1))
     assert search.run() is None
     with pytest.raises(CompileError):
         search.raise_misfit()
+    with pytest.raises(EstimateError) as error:
+        Search(models_of("auto"), Space((12,), (), 193), Limits(days=1))
+    assert str(error.value) == "--num_csx: must be at most 192, the systems of a cluster of cs2, got 193"

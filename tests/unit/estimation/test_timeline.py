@@ -14,22 +14,20 @@ from cstool.estimation.timeline import draw_timeline
 from cstool.perf.schedule import STRAGGLERS
 from tests.unit.estimation.requests import estimator, gpt
 
+Spans = dict[str, list[dict[str, Any]]]
 
-def events(
-    found: Estimate, folder: Path, *, waits: bool = True
-) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+
+def events(found: Estimate, folder: Path) -> tuple[dict[str, Any], Spans]:
     """Return what else is in the file, and its spans and counters by "process: lane"."""
     path = folder / "trace.json"
     draw_timeline(found).write(path)
     document = json.loads(path.read_text(encoding="utf-8"))
     processes = {e["pid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
     lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
-    spans: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for event in document["traceEvents"]:
-        if event["ph"] == "X":
-            spans[f"{processes[event['pid']]}: {lanes[event['pid'], event['tid']]}"].append(event)
-        elif event["ph"] == "C":
-            spans[f"{processes[event['pid']]}: {event['name']}"].append(event)
+    spans: Spans = defaultdict(list)
+    for event in (event for event in document["traceEvents"] if event["ph"] in "XC"):
+        lane = lanes[event["pid"], event["tid"]] if event["ph"] == "X" else event["name"]
+        spans[f"{processes[event['pid']]}: {lane}"].append(event)
     return document["otherData"], spans
 
 
@@ -83,29 +81,25 @@ def test_nothing_overlaps_on_a_lane_and_links_carry_no_more_than_they_can(tmp_pa
 def test_of_many_micro_batches_the_first_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_TASKS", 1)
     found = estimator(gpt(batch_size=4096)).at(1)
-    plan = found.artifact.streaming
-    assert plan.micro_batches > 1
-    other, _ = events(found, tmp_path)
-    assert other["title"].endswith(f", 1 of {plan.micro_batches} micro-batches")
+    assert (count := found.artifact.streaming.micro_batches) > 1
+    assert events(found, tmp_path)[0]["title"].endswith(f", 1 of {count} micro-batches")
 
 
 def test_pipelined_samples_meet_in_every_stage(tmp_path):
-    found = estimator(gpt(num_hidden_layers=2, hidden_size=256), execution_mode="pipelined").at(1)
+    params = gpt(num_hidden_layers=2, hidden_size=256)
+    found = estimator(params, execution_mode="pipelined").at(1)
     plan = found.artifact.pipelined
     other, spans = events(found, tmp_path)
     assert "pipelined" in other["title"]
-    lanes = [lane for lane in spans if "CSX, one replica" in lane]
-    assert len(lanes) == len(plan.stages) + 1
+    assert len([lane for lane in spans if "CSX, one replica" in lane]) == len(plan.stages) + 1
     assert "SwarmX (modelled): gradients of all systems" not in spans
-    four = estimator(gpt(num_hidden_layers=2, hidden_size=256), execution_mode="pipelined", batch_per_csx=64).at(4)
+    four = estimator(params, execution_mode="pipelined", batch_per_csx=64).at(4)
     _, others = events(four, tmp_path)
     (exchange,) = others["SwarmX (modelled): gradients of all systems"]
     (waiting,) = others["CSX, one replica (modelled): waiting"]
     assert waiting["dur"] == pytest.approx(1e6 * four.step.spent_s[STRAGGLERS], abs=1e-3)
     assert waiting["dur"] + exchange["dur"] == pytest.approx(1e6 * (four.step_s - found.step_s), rel=1e-3)
-    first = spans[f"CSX, one replica (modelled): {plan.stages[0].name}"]
-    last = spans[f"CSX, one replica (modelled): {plan.stages[-1].name}"]
-    assert first[0]["name"] == "sample 0 forward"
+    first, last = (spans[f"CSX, one replica (modelled): {plan.stages[n].name}"] for n in (0, -1))
     # The last stage turns round at once, the first has many samples in flight.
     assert [event["name"] for event in last[:2]] == ["sample 0 forward", "sample 0 backward"]
-    assert all(event["name"].endswith("forward") for event in first[:3])
+    assert [event["name"] for event in first[:3]] == [f"sample {n} forward" for n in range(3)]
