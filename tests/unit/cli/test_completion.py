@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.cli.completion import (
-    complete_artifact,
-    complete_checkpoint,
-    complete_model_dir,
-    complete_params,
-    complete_system,
-    normalize_typed_flags,
-)
+from cstool.cli import completion
+from cstool.cli.completion import normalize_typed_flags
+from tests.end_to_end.refusals import rows
 from tests.shown_jobs import Shown
 
 COMMANDS = [
@@ -25,8 +20,7 @@ COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _files(folder: Path) -> None:
     for name in (
         *("params/gpt.yaml", "params/gpt3.yml", "params/notes.txt", "params/.hidden.yaml", "packed/a.json"),
         *("checkpoints/gpt/checkpoint_5.mdl", "checkpoints/gpt/memoryx.h5", "checkpoints/gpt/run.log"),
@@ -38,36 +32,37 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("empty").mkdir()
 
 
-@pytest.mark.parametrize(
-    ("complete", "incomplete", "offered"),
-    [
-        (complete_params, "", ["blank/", "checkpoints/", "empty/", "one/", "packed/", "params/", "spread/"]),
-        (complete_params, "pa", ["packed/", "params/"]),
-        (complete_params, "par", ["params/gpt.yaml", "params/gpt3.yml"]),
-        (complete_params, "params/gpt3", ["params/gpt3.yml"]),
-        (complete_params, "params/.h", ["params/.hidden.yaml"]),
-        (complete_params, "./par", ["./params/gpt.yaml", "./params/gpt3.yml"]),
-        (complete_params, "on", ["one/below/only.yaml"]),
-        (complete_params, "empty", []),
-        (complete_params, "no/where", []),
-        (complete_params, "blank/", []),
-        (complete_checkpoint, "ch", ["checkpoints/gpt/", "checkpoints/old/"]),
-        (complete_checkpoint, "checkpoints/g", ["checkpoints/gpt/checkpoint_5.mdl", "checkpoints/gpt/memoryx.h5"]),
-        (complete_checkpoint, "spr", ["spread/memoryx_1_of_12.h5"]),
-        (complete_checkpoint, "checkpoints/gpt:", ["checkpoints/gpt:latest", "checkpoints/gpt:5"]),
-        (complete_checkpoint, "checkpoints/gpt:la", ["checkpoints/gpt:latest"]),
-        (complete_checkpoint, "checkpoints/gpt:6", []),
-        (complete_checkpoint, "checkpoints/old:", []),
-        (complete_model_dir, "ch", ["checkpoints/gpt", "checkpoints/old/"]),
-        (complete_model_dir, "checkpoints/o", ["checkpoints/old/runs/small"]),
-        (complete_artifact, "packed/", ["packed/a.json"]),
-        (complete_system, "", ["cs1", "cs2", "cs3"]),
-        (complete_system, "cs3", ["cs3"]),
-        (complete_system, "par", ["params/gpt.yaml", "params/gpt3.yml"]),
-    ],
-)
-def test_files_that_the_command_reads_are_offered_and_folders_on_the_way(complete, incomplete, offered):
-    assert complete(incomplete) == offered
+OFFERED = rows("""\
+params => blank/ checkpoints/ empty/ one/ packed/ params/ spread/
+params pa => packed/ params/
+params par => params/gpt.yaml params/gpt3.yml
+params params/gpt3 => params/gpt3.yml
+params params/.h => params/.hidden.yaml
+params ./par => ./params/gpt.yaml ./params/gpt3.yml
+params on => one/below/only.yaml
+params empty =>
+params no/where =>
+params blank/ =>
+checkpoint ch => checkpoints/gpt/ checkpoints/old/
+checkpoint checkpoints/g => checkpoints/gpt/checkpoint_5.mdl checkpoints/gpt/memoryx.h5
+checkpoint spr => spread/memoryx_1_of_12.h5
+checkpoint checkpoints/gpt: => checkpoints/gpt:latest checkpoints/gpt:5
+checkpoint checkpoints/gpt:la => checkpoints/gpt:latest
+checkpoint checkpoints/gpt:6 =>
+checkpoint checkpoints/old: =>
+model_dir ch => checkpoints/gpt checkpoints/old/
+model_dir checkpoints/o => checkpoints/old/runs/small
+artifact packed/ => packed/a.json
+system => cs1 cs2 cs3
+system cs3 => cs3
+system par => params/gpt.yaml params/gpt3.yml
+""")
+
+
+@pytest.mark.parametrize(("begun", "offered"), OFFERED)
+def test_files_that_the_command_reads_are_offered_and_folders_on_the_way(begun, offered):
+    kind, _, incomplete = begun.partition(" ")
+    assert getattr(completion, f"complete_{kind}")(incomplete) == offered.split()
 
 
 def test_flags_that_are_typed_to_the_end_are_looked_up_with_underscores():
@@ -76,42 +71,48 @@ def test_flags_that_are_typed_to_the_end_are_looked_up_with_underscores():
     assert environment == {"COMP_WORDS": "cstool\nrun\n--execution_mode\n--num-c", "OTHER": " --num-csx "}
 
 
-def offered_by(shell: str, typed: str) -> list[str]:
-    """Return the lines that the program answers when a shell asks it."""
+def asked(shell: str, typed: str) -> dict[str, str]:
+    """Return what a shell puts into the environment when it asks."""
     words = typed.split(" ")
-    asked = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
-    asked |= {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    done = subprocess.run(
-        [sys.executable, "-m", "cstool"],
-        env={**os.environ, **asked, "_CSTOOL_COMPLETE": f"complete_{shell}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.splitlines()
+    found = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": typed}
+    return {**found, "_TYPER_COMPLETE_FISH_ACTION": "get-args", "_CSTOOL_COMPLETE": f"complete_{shell}"}
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("cstool ", COMMANDS),
-        ("cstool checkpoint in", ["info"]),
-        ("cstool run --mode tr", ["train", "train_and_eval"]),
-        ("cstool run --num_", ["--num_csx", "--num_steps", "--num_beams"]),
-        ("cstool run --num-", ["--num-csx", "--num-steps", "--num-beams"]),
-        ("cstool run --execution-mode p", ["pipelined"]),
-        ("cstool --show-c", ["--show-completion"]),
-        ("cstool config show params/gpt3", ["params/gpt3.yml"]),
-        ("cstool run --set trainer.init.seed=1 --params params/gpt3", ["params/gpt3.yml"]),
-        ("cstool compile --system cs", ["cs1", "cs2", "cs3"]),
-    ],
-)
-def test_bash_is_offered_commands_flags_choices_and_files(typed, offered):
-    assert offered_by("bash", typed) == offered
+@pytest.fixture
+def offered_by(cstool, monkeypatch, capsys):
+    """Return the lines that the program answers when a shell asks it."""
+
+    def call(shell: str, typed: str) -> list[str]:
+        for name, value in asked(shell, typed).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit, match=r"^0$"):
+            cstool()
+        found = capsys.readouterr()
+        assert found.err == ""
+        return found.out.splitlines()
+
+    return call
 
 
-def test_names_of_jobs_are_offered_of_the_appliance_that_was_typed(tmp_path):
+OF_BASH = [("cstool ", " ".join(COMMANDS))] + rows("""\
+cstool checkpoint in => info
+cstool run --mode tr => train train_and_eval
+cstool run --num_ => --num_csx --num_steps --num_beams
+cstool run --num- => --num-csx --num-steps --num-beams
+cstool run --execution-mode p => pipelined
+cstool --show-c => --show-completion
+cstool config show params/gpt3 => params/gpt3.yml
+cstool run --set trainer.init.seed=1 --params params/gpt3 => params/gpt3.yml
+cstool compile --system cs => cs1 cs2 cs3
+""")
+
+
+@pytest.mark.parametrize(("typed", "offered"), OF_BASH)
+def test_bash_is_offered_commands_flags_choices_and_files(offered_by, typed, offered):
+    assert offered_by("bash", typed) == offered.split()
+
+
+def test_names_of_jobs_are_offered_of_the_appliance_that_was_typed(offered_by, tmp_path):
     with Shown(tmp_path / "elsewhere") as shown:
         names = [shown.submit(number) for number in range(2)]
     root = tmp_path / "elsewhere"
@@ -120,7 +121,7 @@ def test_names_of_jobs_are_offered_of_the_appliance_that_was_typed(tmp_path):
     assert offered_by("bash", f"cstool job wait --root {tmp_path / 'none'} ws") == [""]
 
 
-def test_zsh_and_fish_are_offered_them_too():
+def test_zsh_and_fish_are_offered_them_too(offered_by):
     assert offered_by("zsh", "cstool run --mode tr") == ['_arguments \'*: :(("train"', '"train_and_eval"))\'']
     assert offered_by("fish", "cstool run --mode tr") == ["train", "train_and_eval"]
 
@@ -144,7 +145,7 @@ def test_bash_completes_with_the_script_that_it_is_given(tmp_path):
     assert (done.stdout, done.stderr) == ("params/gpt.yaml\nparams/gpt3.yml\n", "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", pytest.param("zsh", marks=pytest.mark.lab), "fish"])
 def test_the_script_for_a_shell_is_installed_in_its_folder(tmp_path, shell):
     done = subprocess.run(
         [sys.executable, "-m", "cstool", "--install-completion", shell],

@@ -6,11 +6,9 @@ import pytest
 
 from cstool.models import build_graph, declared_form
 from cstool.params import load_params, stock_names, stock_text
+from tests.end_to_end.refusals import error, rows
 
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_a_stock_file_is_written_into_the_working_directory(cstool, tmp_path):
@@ -32,30 +30,26 @@ def test_into_a_folder_or_a_file_with_other_values(cstool):
 
 def test_a_file_that_is_there_stays_but_where_it_is_forced(cstool):
     Path("gpt_tiny.yaml").write_text("mine\n")
-    rule = "error: gpt_tiny.yaml: must be a new file, found one there\n"
-    assert (
-        cstool("config", "pull", "gpt_tiny").refusal == f"{rule}hint: --force replaces it, --out names another file\n"
-    )
+    rule, hint = "gpt_tiny.yaml: must be a new file, found one there", "--force replaces it, --out names another file"
+    assert cstool("config", "pull", "gpt_tiny").refusal == error(rule, hint)
     assert Path("gpt_tiny.yaml").read_text() == "mine\n"
     assert cstool("config", "pull", "gpt_tiny", "--force").code == 0
     assert load_params("gpt_tiny.yaml").model.name == "gpt2"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("config pull gpt-tiny.yaml",
-         "gpt-tiny.yaml: must be the name of a stock params file\nhint: did you mean gpt_tiny?"),
-        ("model describe nothing",
-         "nothing: must be the name of a stock params file\nhint: `cstool model list` lists them"),
-        ("config pull gpt_tiny --set trainer.init.model.hiden_size=3",
-         "--set trainer.init.model.hiden_size=3: is not a known key\nhint: did you mean hidden_size?"),
-        ("config pull gpt_tiny --out no/own.yaml",
-         "no/own.yaml: cannot be written: No such file or directory\nhint: there is no folder no"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_one_error_and_nothing_is_written(cstool, tmp_path, arguments, message):
-    assert cstool(*arguments.split()) == (2, "", f"error: {message}\n")
+REFUSED = rows("""\
+config pull gpt-tiny.yaml => gpt-tiny.yaml: must be the name of a stock params file\nhint: did you mean gpt_tiny?
+model describe nothing => nothing: must be the name of a stock params file\nhint: `cstool model list` lists them
+config pull gpt_tiny --set trainer.init.model.hiden_size=3 =>
+    --set trainer.init.model.hiden_size=3: is not a known key\nhint: did you mean hidden_size?
+config pull gpt_tiny --out no/own.yaml =>
+    no/own.yaml: cannot be written: No such file or directory\nhint: there is no folder no
+""")
+
+
+@pytest.mark.parametrize(("typed", "message"), REFUSED)
+def test_what_cannot_be_is_one_error_and_nothing_is_written(cstool, tmp_path, typed, message):
+    assert cstool(*typed.split()).refusal == error(message)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.end_to_end.refusals import error, rows
 from tests.unit.data import test_hdf5_contexts
 
 
@@ -23,8 +24,8 @@ def prepare(cstool, sources, tmp_path):
     """Run `cstool data prepare text` on the sources, or other text, with more arguments."""
 
     def run(*arguments: str, source=sources, val_fraction="0.3"):
-        common = ("--output", str(tmp_path / "text"), "--sequence_length", "16", "--val_fraction", val_fraction)
-        return cstool("data", "prepare", "text", str(source), *common, *arguments)
+        common = ("--output", tmp_path / "text", "--sequence_length", "16", "--val_fraction", val_fraction)
+        return cstool("data", "prepare", "text", source, *common, *arguments)
 
     return run
 
@@ -48,7 +49,7 @@ def test_files_that_are_no_text_are_told(cstool, tmp_path):
     source.mkdir()
     for name, content in (("a.txt", b"text, " * 100), ("b.png", b"\x89PNG\0" * 30), ("c.png", b"\0" * 40)):
         (source / name).write_bytes(content)
-    command = ("data", "prepare", "text", str(source), "--output", str(tmp_path / "out"), "--sequence_length", "8")
+    command = ("data", "prepare", "text", source, "--output", tmp_path / "out", "--sequence_length", "8")
     for _ in range(2):
         assert cstool(*command).stdout.splitlines()[-1] == (
             "Not text: 2 files with zero bytes, 190 B, such as b.png; give sources without such files, and "
@@ -74,16 +75,16 @@ def test_json_lines_are_documents_from_the_command_to_the_information(cstool, pr
         ["train", "1", "238"],
         ["val", "1", "62"],
     ]
-    told = cstool("data", "info", str(tmp_path / "text")).stdout
+    told = cstool("data", "info", tmp_path / "text").stdout
     assert ' bytes in 300 documents, "story" of JSON Lines\n' in told
     assert re.search(r"begins with +'Once upon \d", told)
-    assert cstool("data", "check", str(tmp_path / "text")).code == 0
+    assert cstool("data", "check", tmp_path / "text").code == 0
 
 
 def test_preparing_preferences_tells_what_became_of_the_lines(cstool, tmp_path):
     lines = [{"prompt": f"{n}=", "chosen": f"{n}", "rejected": "9" * 20 if n else ""} for n in range(11)]
     (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    command = ("data", "prepare", "preferences", str(tmp_path / "pairs.jsonl"), "--output", str(tmp_path / "out"))
+    command = ("data", "prepare", "preferences", str(tmp_path / "pairs.jsonl"), "--output", tmp_path / "out")
     command += ("--sequence_length", "16", "--val_fraction", "0.2")
     stdout = cstool(*command).said
     assert re.sub(r"in \d+\.\d s", "in S s", stdout).splitlines() == [
@@ -95,7 +96,7 @@ def test_preparing_preferences_tells_what_became_of_the_lines(cstool, tmp_path):
     ]
     assert cstool(*command).stdout.splitlines()[0] == f"{tmp_path}/out: already prepared"
     assert cstool(*command, "--json").document["train"] == {"pairs": 8, "tokens": 136, "cut": 8}
-    assert cstool("data", "check", str(tmp_path / "out")).code == 0
+    assert cstool("data", "check", tmp_path / "out").code == 0
 
 
 def test_text_that_is_already_prepared_is_kept_and_the_summary_is_there_as_json(prepare, tmp_path):
@@ -107,19 +108,15 @@ def test_text_that_is_already_prepared_is_kept_and_the_summary_is_there_as_json(
 
 def test_info_says_what_a_data_set_is(prepare, cstool, golden, tmp_path):
     prepare(*TOKENS)
-    stdout = cstool("data", "info", str(tmp_path / "text")).said
-    golden("cli/data_info.txt", stdout.replace(str(tmp_path), "DIR"))
-
-
-def test_info_is_there_as_json(prepare, cstool, golden, tmp_path):
-    prepare()
-    outcome = cstool("data", "info", str(tmp_path / "text"), "--json")
-    golden("cli/data_info.json", outcome.stdout.replace(str(tmp_path), "DIR"))
+    golden("cli/data_info.txt", cstool("data", "info", tmp_path / "text").said.replace(str(tmp_path), "DIR"))
+    prepare("--overwrite")
+    shown = cstool("data", "info", tmp_path / "text", "--json").said
+    golden("cli/data_info.json", shown.replace(str(tmp_path), "DIR"))
 
 
 def test_info_of_questions_says_how_many_contexts_each_has(cstool, tmp_path):
     test_hdf5_contexts.write(tmp_path / "dpr" / "train")
-    lines = cstool("data", "info", str(tmp_path / "dpr")).stdout.splitlines()
+    lines = cstool("data", "info", tmp_path / "dpr").stdout.splitlines()
     assert lines[:4] == [
         f"data set            {tmp_path}/dpr",
         "format              HDF5 of questions with contexts",
@@ -160,8 +157,8 @@ def test_of_a_folder_of_others_info_says_what_it_can(prepare, cstool, tmp_path, 
 def test_check_is_one_line_or_all_findings(prepare, cstool, tmp_path):
     prepare()
     folder = tmp_path / "text"
-    assert cstool("data", "check", str(folder)) == (0, f"{folder}: ok, 107 samples in 2 files, 24.6 kB\n", "")
-    assert cstool("data", "check", str(folder), "--vocab_size", "98") == (
+    assert cstool("data", "check", folder) == (0, f"{folder}: ok, 107 samples in 2 files, 24.6 kB\n", "")
+    assert cstool("data", "check", folder, "--vocab_size", "98") == (
         1,
         "".join(
             f"{folder}/{part}/data_00000.h5: {name} must be in [0, 98), got 98 in sample 0 at position {place}, and "
@@ -175,64 +172,52 @@ def test_check_is_one_line_or_all_findings(prepare, cstool, tmp_path):
 
 def test_check_is_there_as_json(prepare, cstool, tmp_path):
     prepare()
-    outcome = cstool("data", "check", str(tmp_path / "text"), "--json")
-    document = json.loads(outcome.stdout)
-    assert (outcome.code, document["ok"], document["findings"], document["samples"]) == (0, True, [], 107)
+    document = cstool("data", "check", tmp_path / "text", "--json").document
+    assert (document["ok"], document["findings"], document["samples"]) == (True, [], 107)
     (tmp_path / "text" / "val" / "data_00000.h5").unlink()
-    outcome = cstool("data", "check", str(tmp_path / "text"), "--json")
+    outcome = cstool("data", "check", tmp_path / "text", "--json")
     document = json.loads(outcome.stdout)
     assert (outcome.code, outcome.stderr, document["ok"], len(document["findings"])) == (1, "", False, 3)
 
 
-def test_digits_are_told_in_one_line(cstool, tmp_path):
-    command = ("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
+def test_digits_are_told_in_one_line_and_class_by_class(cstool, golden, tmp_path):
+    made = tmp_path / "digits"
+    command = ("data", "prepare", "digits", "--output", made)
     line = "prepared, 1,797 pictures: 1,438 train, 359 val\n"
-    assert cstool(*command) == (0, f"{tmp_path}/digits: {line}", "")
-    assert cstool(*command) == (0, f"{tmp_path}/digits: already {line}", "")
-    assert cstool(*command, "--json").document == {
-        "path": f"{tmp_path}/digits", "train": 1438, "val": 359, "already_prepared": True
-    }  # fmt: skip
-
-
-def test_info_counts_the_pictures_of_each_class(cstool, golden, tmp_path):
-    cstool("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
-    outcome = cstool("data", "info", str(tmp_path / "digits"))
-    golden("cli/data_info_digits.txt", outcome.stdout.replace(str(tmp_path), "DIR"))
+    assert cstool(*command).said == f"{made}: {line}"
+    assert cstool(*command).said == f"{made}: already {line}"
+    found = {"path": str(made), "train": 1438, "val": 359, "already_prepared": True}
+    assert cstool(*command, "--json").document == found
+    golden("cli/data_info_digits.txt", cstool("data", "info", made).stdout.replace(str(tmp_path), "DIR"))
+    message = error(f"{made}/train: must be a folder with files *.h5, found nothing there").strip()
+    assert cstool("data", "baseline", made).refusal.startswith(message)
 
 
 def test_other_arguments_need_overwrite(prepare, tmp_path):
     prepare()
-    message = (
-        f"error: {tmp_path}/text: must not hold another data set, got one made from other text or with other "
-        "arguments\nhint: add --overwrite to replace it, or give another --output\n"
+    assert prepare("--seed", "5").refusal == error(
+        f"{tmp_path}/text: must not hold another data set, got one made from other text or with other arguments",
+        "add --overwrite to replace it, or give another --output",
     )
-    assert prepare("--seed", "5") == (2, "", message)
     assert prepare("--seed", "5", "--overwrite").stdout.startswith(f"{tmp_path}/text: prepared in ")
 
 
 def test_the_baseline_is_one_line(prepare, cstool, tmp_path):
     prepare()
     pattern = rf"Held-out loss of a bigram model of {tmp_path}/text: \d\.\d{{5}} nats per byte\n"
-    assert re.fullmatch(pattern, cstool("data", "baseline", str(tmp_path / "text")).said)
-    document = cstool("data", "baseline", str(tmp_path / "text"), "--json").document
+    assert re.fullmatch(pattern, cstool("data", "baseline", tmp_path / "text").said)
+    document = cstool("data", "baseline", tmp_path / "text", "--json").document
     assert (document["path"], document["model"]) == (f"{tmp_path}/text", "bigram")
     assert 0 < document["loss"] < 6
     prepare("--train_tokenizer", "258", "--overwrite")
-    assert cstool("data", "baseline", str(tmp_path / "text")).said.endswith(" nats per token\n")
-
-
-def test_a_baseline_of_pictures_is_refused(cstool, tmp_path):
-    cstool("data", "prepare", "digits", "--output", str(tmp_path / "digits"))
-    message = f"error: {tmp_path}/digits/train: must be a folder with files *.h5, found nothing there\n"
-    assert cstool("data", "baseline", str(tmp_path / "digits")).refusal.startswith(message)
+    assert cstool("data", "baseline", tmp_path / "text").said.endswith(" nats per token\n")
 
 
 def test_a_baseline_of_nothing_says_how_to_make_a_data_set(cstool, tmp_path):
-    message = (
-        f"error: {tmp_path}/train: must be a folder with files *.h5, found nothing there\n"
-        "hint: `cstool data prepare text --output DIR --sequence_length N` makes a data set from any files\n"
+    assert cstool("data", "baseline", tmp_path).refusal == error(
+        f"{tmp_path}/train: must be a folder with files *.h5, found nothing there",
+        "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files",
     )
-    assert cstool("data", "baseline", str(tmp_path)) == (2, "", message)
 
 
 MLM = ("--sequence_length", "16", "--vocab_size", "40", "--val_fraction", "0.3")
@@ -240,26 +225,28 @@ MLM = ("--sequence_length", "16", "--vocab_size", "40", "--val_fraction", "0.3")
 
 @pytest.mark.parametrize(("flags", "name"), [((), "mlm"), (("--nsp", "--do_lower"), "pairs")])
 def test_masked_text_is_told_like_text(cstool, sources, golden, tmp_path, flags, name):
-    command = ("data", "prepare", "mlm", str(sources), "--output", str(tmp_path / "made"), *MLM, *flags)
+    command = ("data", "prepare", "mlm", sources, "--output", tmp_path / "made", *MLM, *flags)
     stdout = cstool(*command).said.replace(str(tmp_path), "DIR")
     golden(f"cli/prepare_{name}.txt", re.sub(r"in \d+\.\d s", "in S s", stdout))
     assert cstool(*command, "--json").document["already_prepared"]
-    told = cstool("data", "info", str(tmp_path / "made")).said.replace(str(tmp_path), "DIR")
+    told = cstool("data", "info", tmp_path / "made").said.replace(str(tmp_path), "DIR")
     golden(f"cli/data_info_{name}.txt", told)
-    assert cstool("data", "check", str(tmp_path / "made")).code == 0
+    assert cstool("data", "check", tmp_path / "made").code == 0
 
 
-def test_masked_text_is_refused_like_text(cstool, sources, tmp_path):
-    command = ("data", "prepare", "mlm", str(sources), "--output", str(tmp_path / "made"), *MLM)
-    assert cstool(*command, "--packing", "documents", "--nsp").refusal == (
-        "error: --packing: must be left out beside --nsp, got documents\n"
-        "hint: the texts of a pair never cross documents\n"
-    )
-    assert cstool(*command, "--vocab_file", "vocab.txt").refusal == (
-        "error: --vocab_size: must be left out beside --vocab_file, whose tokens are taken as they are, got 40\n"
-    )
-    asked = (*command[:6], "--sequence_length", "16", "--vocab_file", str(tmp_path / "none"))
-    assert cstool(*asked).refusal == (
-        f"error: {tmp_path}/none: must be a vocabulary, a token on each line, found nothing there\n"
-        "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`\n"
+NOT_MASKED = rows("""\
+--packing documents --nsp => --packing: must be left out beside --nsp, got documents
+    hint: the texts of a pair never cross documents
+--vocab_file vocab.txt => --vocab_size: must be left out beside --vocab_file, whose tokens are taken as they are, got 40
+""")
+
+
+@pytest.mark.parametrize(("typed", "message"), NOT_MASKED)
+def test_masked_text_is_refused_like_text(cstool, sources, tmp_path, typed, message):
+    command = ("data", "prepare", "mlm", sources, "--output", tmp_path / "made")
+    assert cstool(*command, *MLM, *typed.split()).refusal == error(message)
+    asked = (*command, "--sequence_length", "16", "--vocab_file", tmp_path / "none")
+    assert cstool(*asked).refusal == error(
+        f"{tmp_path}/none: must be a vocabulary, a token on each line, found nothing there",
+        "it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`",
     )

@@ -7,6 +7,7 @@ import pytest
 
 from cstool.fabric.stats import read_stats
 from cstool.sdk.artifact import write_program
+from tests.end_to_end.refusals import error, rows
 from tests.unit.fabric.waits import sender_and_receiver
 from tests.unit.pictures.fabrics import switched
 
@@ -21,9 +22,8 @@ runner.stop()
 
 
 @pytest.fixture
-def directory(tmp_path, monkeypatch):
+def directory(folder):
     """A directory `sums` in the current one with a compiled program, a host script and command scripts."""
-    monkeypatch.chdir(tmp_path)
     write_program(sender_and_receiver(5), Path("sums/out"))
     Path("sums/run.py").write_text(RUN)
     Path("sums/commands_wse2.sh").write_text("set -e\necho running >&2\ncs_python run.py\n")
@@ -32,7 +32,7 @@ def directory(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
+def once(tmp_path_factory):
     """A directory that was run once, with a trace."""
     from cstool.verbs.fabric import run_directory
 
@@ -43,6 +43,20 @@ def ran(tmp_path_factory):
     said = []
     run_directory(folder, trace=folder / "t.trace", show=said.append)
     assert said == ["the host waits"]
+    return folder
+
+
+@pytest.fixture
+def ran(once, monkeypatch):
+    """It is the working directory."""
+    monkeypatch.chdir(once)
+    return once
+
+
+@pytest.fixture
+def drawn(folder):
+    """The working directory has a program with routes."""
+    write_program(switched(), Path("out"))
     return folder
 
 
@@ -82,55 +96,55 @@ def test_a_limit_of_cycles_ends_the_run(cstool, directory):
     assert "the program did not end within 9 cycles" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("none", "none: must be a directory with a program in CSL, there is none"),
-        ("sums/out", "sums/out: must have commands_wse2.sh, has no script\nhint: --script NAME says what it is called"),
-        ("sums --script x.sh",
-         "sums: must have x.sh, has commands_wse2.sh, commands_wse3.sh\nhint: --script commands_wse2.sh runs that one"),
-        ("sums --copy sums", "sums: must be a new folder, there is one already"),
-        ("sums --copy /dev/null/x", "/dev/null/x: cannot be written: Not a directory"),
-        ("sums --max_cycles 0", "--max_cycles: Input should be greater than or equal to 1\n"
-         "hint: `cstool fabric run --help` lists what there is"),
-        ("sums --trace no/t.trace", "no/t.trace: cannot be written, there is no directory {here}/no"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_run_is_said(cstool, directory, typed, message):
-    message = message.format(here=Path.cwd())
-    assert cstool("fabric", "run", *typed.split()) == (2, "", f"error: {message}\n")
-
-
-def test_colors_are_listed_and_drawn(cstool, tmp_path, monkeypatch, golden):
-    monkeypatch.chdir(tmp_path)
-    write_program(switched(), Path("out"))
+def test_colors_are_listed_and_drawn(cstool, drawn, golden):
     listed = cstool("fabric", "routes", "out", "-o", "all.svg")
     assert (listed.code, listed.stderr) == (0, "")
     golden("cli/fabric_routes.txt", listed.stdout)
     assert cstool("fabric", "routes", "out", "-o", "one.svg", "--color", "9").code == 0
     assert Path("all.svg").stat().st_size > Path("one.svg").stat().st_size
-    assert f"{tmp_path.name}/out: routes of 1 color on 4 x 3 PEs of wse2" in Path("one.svg").read_text()
+    assert f"{drawn.name}/out: routes of 1 color on 4 x 3 PEs of wse2" in Path("one.svg").read_text()
     assert [use["color"] for use in cstool("fabric", "routes", "out", "--json").document["colors"]] == [0, 5, 9, 21]
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("out -o x.pdf", "--output: must end in .svg or .png, got x.pdf"),
-        ("out -o x.svg --color 3", "color: must be one of 0, 5, 9, 21, which have routes, got 3"),
-        ("out -o no/x.svg", "no/x.svg: cannot be written: No such file or directory"),
-        (".", ".: must be a directory with a compiled program, has no out.json\n"
-         "hint: cslc layout.csl ... -o DIRECTORY writes one"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_drawn_is_said(cstool, tmp_path, monkeypatch, typed, message):
-    monkeypatch.chdir(tmp_path)
-    write_program(switched(), Path("out"))
-    assert cstool("fabric", "routes", *typed.split()) == (2, "", f"error: {message}\n")
+REFUSED = rows("""\
+directory run none => none: must be a directory with a program in CSL, there is none
+directory run sums/out => sums/out: must have commands_wse2.sh, has no script
+    hint: --script NAME says what it is called
+directory run sums --script x.sh => sums: must have x.sh, has commands_wse2.sh, commands_wse3.sh
+    hint: --script commands_wse2.sh runs that one
+directory run sums --copy sums => sums: must be a new folder, there is one already
+directory run sums --copy /dev/null/x => /dev/null/x: cannot be written: Not a directory
+directory run sums --max_cycles 0 => --max_cycles: Input should be greater than or equal to 1
+    hint: `cstool fabric run --help` lists what there is
+directory run sums --trace no/t.trace => no/t.trace: cannot be written, there is no directory {here}/no
+drawn routes out -o x.pdf => --output: must end in .svg or .png, got x.pdf
+drawn routes out -o x.svg --color 3 => color: must be one of 0, 5, 9, 21, which have routes, got 3
+drawn routes out -o no/x.svg => no/x.svg: cannot be written: No such file or directory
+drawn routes . => .: must be a directory with a compiled program, has no out.json
+    hint: cslc layout.csl ... -o DIRECTORY writes one
+folder heat . => .: must have a sim_stats.json, in it or beside it, it has none
+    hint: a run writes it at its end: `cstool fabric run DIR`
+ran trace t.trace --pe 1 => a PE must be X.Y, its column and row, got '1'\nhint: for example 1.0
+ran trace t.trace --pe 2.0 => t.trace: must be asked for a PE within PE 0.0 to PE 1.0, got PE 2.0
+ran trace t.trace --pe 2.0 --chrome c.json => t.trace: must be asked for a PE within PE 0.0 to PE 1.0, got PE 2.0
+ran trace t.trace --link 1.0 => a link must be X.Y:PORT, PORT one of RAMP, WEST, EAST, NORTH, SOUTH, got '1.0'
+    hint: for example 1.0:EAST
+ran trace t.trace --cycles 3 => --cycles: must be FROM:TO, two cycles, got '3'
+    hint: `cstool fabric trace --help` lists what there is
+ran trace t.trace --chrome no/c.json => no/c.json: cannot be written: No such file or directory
+ran trace sim_stats.json => sim_stats.json: must be a trace of a fabric, it is not, or is damaged
+    hint: `cstool fabric run DIR --trace FILE` records one
+""")
 
 
-def test_heat_is_told_and_drawn_from_wherever_the_numbers_are(cstool, ran, tmp_path, golden, monkeypatch):
-    monkeypatch.chdir(ran)
+@pytest.mark.parametrize(("typed", "message"), REFUSED)
+def test_what_cannot_be_run_drawn_or_asked_is_said(cstool, request, typed, message):
+    where, *command = typed.split()
+    request.getfixturevalue(where)
+    assert cstool("fabric", *command).refusal == error(message.format(here=Path.cwd()))
+
+
+def test_heat_is_told_and_drawn_from_wherever_the_numbers_are(cstool, ran, tmp_path, golden):
     told = cstool("fabric", "heat", "sim_stats.json", "-o", str(tmp_path / "heat.svg"))
     assert (told.code, told.stderr) == (0, "")
     golden("cli/fabric_heat.txt", told.stdout)
@@ -138,20 +152,11 @@ def test_heat_is_told_and_drawn_from_wherever_the_numbers_are(cstool, ran, tmp_p
     for place in (".", "out"):
         assert cstool("fabric", "heat", place).stdout.splitlines()[1:] == told.stdout.splitlines()[1:]
     document = cstool("fabric", "heat", ".", "--json").document
-    assert (document["fullest_link"], document["pes"]["sent"]) == (
-        {"pe": [0, 0], "port": "EAST", "wavelets": 5},
-        [[5, 0]],
-    )
-    assert cstool("fabric", "heat", str(tmp_path)) == (
-        2,
-        "",
-        f"error: {tmp_path}: must have a sim_stats.json, in it or beside it, it has none\n"
-        "hint: a run writes it at its end: `cstool fabric run DIR`\n",
-    )
+    assert document["fullest_link"] == {"pe": [0, 0], "port": "EAST", "wavelets": 5}
+    assert document["pes"]["sent"] == [[5, 0]]
 
 
-def test_a_trace_is_asked(cstool, ran, monkeypatch, golden, tmp_path):
-    monkeypatch.chdir(ran)
+def test_a_trace_is_asked(cstool, ran, golden, tmp_path):
     golden("cli/fabric_trace.txt", cstool("fabric", "trace", "t.trace").stdout)
     golden("cli/fabric_trace_pe.txt", cstool("fabric", "trace", "t.trace", "--pe", "1.0").stdout)
     golden("cli/fabric_trace_link.txt", cstool("fabric", "trace", "t.trace", "--link", "0.0:east").stdout)
@@ -162,42 +167,13 @@ def test_a_trace_is_asked(cstool, ran, monkeypatch, golden, tmp_path):
     assert json.loads(chrome.read_text())["otherData"]["kind"] == "simulated"
 
 
-def test_a_trace_is_asked_of_some_cycles(cstool, ran, monkeypatch):
-    monkeypatch.chdir(ran)
+def test_a_trace_is_asked_of_some_cycles(cstool, ran):
     hops = cstool("fabric", "trace", "t.trace", "--link", "0.0:EAST", "--json").document["carried"]
     middle = hops[2]["time"]
     some = ("--cycles", f"{middle}:{middle + 1}")
     assert cstool("fabric", "trace", "t.trace", "--link", "0.0:EAST", *some, "--json").document["carried"] == hops[2:4]
     late = cstool("fabric", "trace", "t.trace", "--pe", "1.0", "--link", "0.0:EAST", "--cycles", "1000:", "--json")
     assert {name: late.document[name] for name in ("did", "came", "carried")} == {"did": [], "came": [], "carried": []}
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("--pe 1", "a PE must be X.Y, its column and row, got '1'\nhint: for example 1.0"),
-        ("--pe 2.0", "t.trace: must be asked for a PE within PE 0.0 to PE 1.0, got PE 2.0"),
-        ("--pe 2.0 --chrome c.json", "t.trace: must be asked for a PE within PE 0.0 to PE 1.0, got PE 2.0"),
-        ("--link 1.0", "a link must be X.Y:PORT, PORT one of RAMP, WEST, EAST, NORTH, SOUTH, got '1.0'\n"
-         "hint: for example 1.0:EAST"),
-        ("--cycles 3", "--cycles: must be FROM:TO, two cycles, got '3'\n"
-         "hint: `cstool fabric trace --help` lists what there is"),
-        ("--chrome no/c.json", "no/c.json: cannot be written: No such file or directory"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_asked_of_a_trace_is_said(cstool, ran, monkeypatch, typed, message):
-    monkeypatch.chdir(ran)
-    assert cstool("fabric", "trace", "t.trace", *typed.split()) == (2, "", f"error: {message}\n")
-
-
-def test_a_file_that_is_no_trace_is_refused(cstool, ran, monkeypatch):
-    monkeypatch.chdir(ran)
-    assert cstool("fabric", "trace", "sim_stats.json") == (
-        2,
-        "",
-        "error: sim_stats.json: must be a trace of a fabric, it is not, or is damaged\n"
-        "hint: `cstool fabric run DIR --trace FILE` records one\n",
-    )
 
 
 def test_builtins_are_listed_with_what_is_refused_and_why(cstool):

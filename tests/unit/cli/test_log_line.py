@@ -25,34 +25,30 @@ def fitted(message: str, width: int, level: int = logging.INFO) -> list[str]:
     return [line.replace(time, "DATE NOON").replace(time[11:19], "NOON") for line in lines]
 
 
-def test_where_there_is_room_a_line_is_as_in_the_file() -> None:
+def test_where_there_is_room_a_line_is_as_in_the_file():
     assert fitted(TRAIN, 300) == [f"DATE NOON INFO:   {TRAIN}"]
     assert fitted("Compiling.", 120) == ["DATE NOON INFO:   Compiling."]
 
 
-def test_on_a_narrow_terminal_it_begins_with_the_time_and_a_level_that_is_not_usual() -> None:
+def test_on_a_narrow_terminal_it_begins_with_the_time_and_a_level_that_is_not_usual():
     assert fitted("Compiling.", 119) == ["NOON Compiling."]
     assert fitted("No data.", 119, logging.WARNING) == ["NOON WARNING: No data."]
 
 
-@pytest.mark.parametrize(
-    ("width", "line"),
-    [
-        (
-            150,
-            "DATE NOON INFO:   | Train Step=600, Loss=1.60368, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec, "
-            "GradientNorm=2.31938",
-        ),
-        (100, "NOON | Train Step=600, Loss=1.60368, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec"),
-        (80, "NOON | Train Step=600, Loss=1.60368, TokenRate=19024 tokens/sec"),
-        (45, "NOON | Train Step=600, Loss=1.60368"),
-    ],
-)
-def test_a_line_about_a_step_loses_whole_fields(width: int, line: str) -> None:
-    assert fitted(TRAIN, width) == [line]
+STEP = "Step=600, Loss=1.60368"
+LINES = {
+    150: f"DATE NOON INFO:   | Train {STEP}, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec, GradientNorm=2.31938",
+    100: f"NOON | Train {STEP}, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec",
+    80: f"NOON | Train {STEP}, TokenRate=19024 tokens/sec",
+    45: f"NOON | Train {STEP}",
+}
 
 
-def test_other_lines_are_cut_between_words_and_a_quantity_stays_whole() -> None:
+def test_a_line_about_a_step_loses_whole_fields():
+    assert {width: fitted(TRAIN, width) for width in LINES} == {width: [line] for width, line in LINES.items()}
+
+
+def test_other_lines_are_cut_between_words_and_a_quantity_stays_whole():
     saved = "Saved checkpoint checkpoints/gpt_tiny/checkpoint_9.mdl (10.1 MB in 0.36 s, 0.03 GB/s)"
     assert fitted(saved, 80) == [
         "NOON Saved checkpoint checkpoints/gpt_tiny/checkpoint_9.mdl (10.1 MB in",
@@ -60,7 +56,7 @@ def test_other_lines_are_cut_between_words_and_a_quantity_stays_whole() -> None:
     ]
 
 
-def test_what_stands_beside_a_name_stays_beside_it() -> None:
+def test_what_stands_beside_a_name_stays_beside_it():
     assert fitted("  held out  loss 4.87, accuracy 0.22, lm_perplexity 129.81 (48 samples)", 60) == [
         "NOON   held out  loss 4.87, accuracy 0.22, lm_perplexity",
         "                     129.81 (48 samples)",
@@ -72,7 +68,7 @@ def test_what_stands_beside_a_name_stays_beside_it() -> None:
 
 
 @pytest.mark.parametrize("before", ["Running command: ", "  continue  "])
-def test_a_command_can_be_pasted(before: str) -> None:
+def test_a_command_can_be_pasted(before: str):
     command = "/bin/cstool run --params params/gpt_tiny.yaml --mode infer --prompt 'The quick fox'"
     lines = fitted(before + command, 80)
     assert len(lines) > 1
@@ -81,10 +77,10 @@ def test_a_command_can_be_pasted(before: str) -> None:
     assert shlex.split(joined.partition(before)[2]) == shlex.split(command)
 
 
-def test_a_rule_is_cut_and_a_word_that_is_too_long_is_left_to_the_terminal() -> None:
+def test_a_rule_is_cut_and_a_word_that_is_too_long_is_left_to_the_terminal():
     assert fitted("=" * 75, 60) == [f"NOON {'=' * 51}"]
     assert fitted(f"in {'x' * 90}", 60) == ["NOON in", f"         {'x' * 90}"]
 
 
-def test_a_message_of_several_lines_keeps_them() -> None:
+def test_a_message_of_several_lines_keeps_them():
     assert fitted("one\n\ntwo", 60) == ["NOON one", "", "         two"]

@@ -89,13 +89,10 @@ def test_rows_stand_side_by_side_where_titles_take_more_room_than_numbers(capsys
     )
 
 
-def test_facts_are_cut_between_words_on_a_terminal(capsys, terminal):
+def test_facts_stand_below_each_other_and_are_cut_between_words_on_a_terminal(capsys, terminal):
+    print_facts({"step": "5", "tensors": "12"})
+    assert capsys.readouterr().out == "step     5\ntensors  12\n"
     terminal(30)
     print_facts({"mode": "weight_streaming: 8 micro-batches of 64 samples", "step": "5 s"})
     text = "mode  weight_streaming: 8\n      micro-batches of 64\n      samples\nstep  5 s\n"
     assert capsys.readouterr().out == text
-
-
-def test_facts_stand_below_each_other(capsys):
-    print_facts({"step": "5", "tensors": "12"})
-    assert capsys.readouterr().out == "step     5\ntensors  12\n"

@@ -13,28 +13,21 @@ def outcome_of(error: CstoolError, capsys: pytest.CaptureFixture[str], debug: bo
     return exit_.value.exit_code, capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "text"),
-    [
-        (
-            DataError("datasets/text: no such folder", "`cstool data prepare text` makes it"),
-            2,
-            "error: datasets/text: no such folder\nhint: `cstool data prepare text` makes it\n",
-        ),
-        (CstoolError("a: must be b, got c"), 2, "error: a: must be b, got c\n"),
-        (
-            ParamsError([("x.yaml:3: a: unknown key", "did you mean b?"), ("x.yaml:4: c: missing", None)]),
-            2,
-            "error: x.yaml:3: a: unknown key\nhint: did you mean b?\nerror: x.yaml:4: c: missing\n",
-        ),
-        (NonFiniteError("step 3: loss is nan"), 1, "error: step 3: loss is nan\n"),
-        (
-            Interrupted("stopped after step 3", "the same command continues"),
-            130,
-            "interrupted: stopped after step 3\nhint: the same command continues\n",
-        ),
-    ],
-)
+TWO = ParamsError([("x.yaml:3: a: unknown key", "did you mean b?"), ("x.yaml:4: c: missing", None)])
+ERRORS = [
+    (DataError("a: no such folder", "`make` makes it"), 2, "error: a: no such folder\nhint: `make` makes it\n"),
+    (CstoolError("a: must be b, got c"), 2, "error: a: must be b, got c\n"),
+    (TWO, 2, "error: x.yaml:3: a: unknown key\nhint: did you mean b?\nerror: x.yaml:4: c: missing\n"),
+    (NonFiniteError("step 3: loss is nan"), 1, "error: step 3: loss is nan\n"),
+    (
+        Interrupted("stopped", "the same command continues"),
+        130,
+        "interrupted: stopped\nhint: the same command continues\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "text"), ERRORS)
 def test_an_error_is_its_messages_each_with_its_hint_and_an_exit_code(capsys, error, code, text):
     assert outcome_of(error, capsys) == (code, text)
 

@@ -11,32 +11,38 @@ import pytest
 from cstool.cli import surroundings
 from cstool.cli.screen import TextOutput
 from cstool.cli.surroundings import harmless_streams, lack_of_room, raw_stream
-from tests.end_to_end.refusals import error
+from tests.end_to_end.refusals import Outcome, error
 
 PYTHON = f"{sys.executable} -m cstool"
+
+
+def in_a_shell(command: str) -> Outcome:
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+FULL = error("a file or the output cannot be written: No space left on device")
+UNKNOWN = error("nope: is not a known system", "known are cs1, cs2, cs3, and paths of YAML files")
 
 
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
         ("system list >&-", (0, "", "")),
-        ("system show nope <&- >&-", (2, "", error("nope: is not a known system",
-         "known are cs1, cs2, cs3, and paths of YAML files"))),
+        ("system show nope <&- >&-", (2, "", UNKNOWN)),
         ("system show nope 2>&-", (2, "", "")),
         ("system show nope 2>/dev/full", (2, "", "")),
-        ("system list >/dev/full", (2, "", error("a file or the output cannot be written: No space left on device"))),
-        ("--version >/dev/full", (2, "", error("a file or the output cannot be written: No space left on device"))),
+        ("system list >/dev/full", (2, "", FULL)),
+        ("--version >/dev/full", (2, "", FULL)),
     ],
-)  # fmt: skip
+)
 def test_streams_that_are_closed_or_full_end_in_no_traceback(command, expected):
-    done = subprocess.run(["bash", "-c", f"{PYTHON} {command}"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == expected
+    assert in_a_shell(f"{PYTHON} {command}") == expected
 
 
 def test_a_reader_that_leaves_while_sigpipe_is_ignored_has_what_it_wanted():
     command = f"trap '' PIPE; set -o pipefail; {PYTHON} config keys | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "# The keys of a params file\n", "")
+    assert in_a_shell(command) == (0, "# The keys of a params file\n", "")
 
 
 def test_a_closed_stream_is_not_taken_by_the_next_file(tmp_path):
@@ -48,9 +54,8 @@ def test_a_closed_stream_is_not_taken_by_the_next_file(tmp_path):
 
 def test_too_small_an_address_space_ends_a_run_at_once(tmp_path):
     command = f"ulimit -v 450000; {PYTHON} run -p nothing.yaml"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     need = (surroundings.KERNELS_BYTES + surroundings.THREAD_BYTES * os.cpu_count()) // 1024
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", error(
+    assert in_a_shell(command) == (2, "", error(
         f"the address space of this process is limited to 450,000 kB, and cstool run must have {need:,}",
         "ulimit -v unlimited lifts the limit of a shell; memory alone is limited by a control group",
     ))  # fmt: skip
