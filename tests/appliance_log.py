@@ -1,9 +1,6 @@
 """What the event log of an appliance must be like, checked by itself: nothing of cstool is imported here.
 
-    cstool job events --all --json > events.json
-    python -m tests.appliance_log events.json --cpus 0,1 --memory 8000000000 --disk 10000000000 --systems 4
-
-prints every fault, and ends with 1 if there is one. Checked are:
+Checked are:
 
 - clocks and numbers never go back;
 - each job is submitted once, ends once, and nothing happens to it after that but labels;
@@ -15,13 +12,9 @@ prints every fault, and ends with 1 if there is one. Checked are:
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 from typing import Any
 
 Amounts = tuple[int, ...]
@@ -30,14 +23,8 @@ ENDS = ("succeeded", "failed", "cancelled")
 BACK = ("preempted", "crashed", "restarts")
 """an attempt is over, the job is not"""
 
-NEW, COMPILES_NEXT, COMPILING, READY, EXECUTING, ENDED = (
-    "new",
-    "waits to compile",
-    "compiling",
-    "ready",
-    "executing",
-    "ended",
-)
+NEW, COMPILES_NEXT, COMPILING = "new", "waits to compile", "compiling"
+READY, EXECUTING, ENDED = "ready", "executing", "ended"
 
 
 @dataclass
@@ -143,7 +130,6 @@ class _Checker:
             self.fault(f"is {kind}, but was {job.state}")
 
     def attempt(self, job: _Job, stage: str, data: Mapping[str, Any]) -> None:
-        """A new attempt begins."""
         number = data.get("attempt")
         if not isinstance(number, int) or number <= job.attempts[stage]:
             self.fault(f"begins attempt {number} to {stage} after attempt {job.attempts[stage]}")
@@ -198,16 +184,10 @@ class _Checker:
         """No job that comes before, and needs no more, is left waiting."""
         if job.needs is None:
             return
-        before = sorted(
-            (each for each in self.jobs.values() if each.state == READY and each.order < job.order and each.needs),
-            key=lambda each: each.order,
-        )
-        free = [
-            have - held
-            for have, held in zip(
-                self.capacity, _sum(each.held for each in self.jobs.values() if each.state == EXECUTING), strict=True
-            )
-        ]
+        waiting = (each for each in self.jobs.values() if each.state == READY and each.order < job.order and each.needs)
+        before = sorted(waiting, key=lambda each: each.order)
+        held = _sum(each.held for each in self.jobs.values() if each.state == EXECUTING)
+        free = [have - taken for have, taken in zip(self.capacity, held, strict=True)]
         for place, other in enumerate(before):
             if not _fits(other.needs or (), job.needs) or other.ready_since > self.event["at"] - self.fresh_s:
                 continue
@@ -217,12 +197,10 @@ class _Checker:
                 self.fault(f"starts ({job.priority}) before {other.name} ({other.priority}), which needs no more")
 
     def over(self, job: _Job, stage: str, data: Mapping[str, Any]) -> None:
-        """An attempt is over."""
         told = data.get("stage", stage), data.get("attempt", job.attempts[stage])
         if told != (stage, job.attempts[stage]):
-            self.fault(
-                f"attempt {told[1]} to {told[0]} is over, but attempt {job.attempts[stage]} to {stage} was begun"
-            )
+            begun = f"attempt {job.attempts[stage]} to {stage} was begun"
+            self.fault(f"attempt {told[1]} to {told[0]} is over, but {begun}")
 
     def comes_back(self, job: _Job, kind: str, data: Mapping[str, Any]) -> None:
         self.expect(job, kind, COMPILING, EXECUTING)
@@ -279,31 +257,3 @@ def _fits(amounts: Sequence[int], free: Sequence[int]) -> bool:
 
 def _told(amounts: Amounts) -> str:
     return ", ".join(f"{kind} {count:,}" for kind, count in zip(KINDS, amounts, strict=True))
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Check a file; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.appliance_log", description="Check a log of an appliance.")
-    parser.add_argument("file", type=Path, help="what cstool job events --all --json printed")
-    parser.add_argument("--cpus", required=True, help="numbers of cores, such as 0,1")
-    for name in ("memory", "disk", "systems"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--compiles", type=int)
-    parser.add_argument("--backfills", action="store_true")
-    parser.add_argument("--fresh_s", type=float, default=0.0)
-    flags = parser.parse_args(words)
-    capacity = {
-        "cpus": [int(number) for number in flags.cpus.split(",")],
-        "memory_bytes": flags.memory,
-        "disk_bytes": flags.disk,
-        "systems": flags.systems,
-        "compiles": flags.compiles,
-    }
-    events = json.loads(flags.file.read_text(encoding="utf-8"))["events"]
-    found = faults(events, capacity, backfills=flags.backfills, fresh_s=flags.fresh_s)
-    print("\n".join(found) if found else f"{len(events):,} events, nothing is wrong")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

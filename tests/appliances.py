@@ -93,12 +93,10 @@ class TestAppliance:
         return self.jobs.queue
 
     def start(self) -> int:
-        """Start guard and supervisor, and return the number of the guard's process."""
         self._guards.append(start_appliance(self.root, self.capacity))
         return self._guards[-1]
 
     def supervisor(self) -> int | None:
-        """Return the number of the supervisor's process; None where none runs."""
         holder = holder_of(self.root.supervisor_lock)
         return None if holder is None else holder.pid
 
@@ -112,11 +110,9 @@ class TestAppliance:
                     return number
 
     def starts(self) -> int:
-        """Return how many supervisors have begun."""
         return sum(event.kind == SUPERVISOR_STARTED for event in self.queue.events(""))
 
     def wait(self, jobs: Iterable[Job | str], seconds: float = 120.0) -> list[Job]:
-        """Wait until jobs have ended."""
         names = [job if isinstance(job, str) else job.name for job in jobs]
         found = self.jobs.wait(names, seconds)
         left = [(job.name, job.phase, job.stage, job.reason) for job in found if not job.has_ended]
@@ -124,12 +120,10 @@ class TestAppliance:
         return found
 
     def wait_for_phase(self, job: Job, *phases: str) -> Job:
-        """Wait until a job is in one of these phases."""
         wait_until(lambda: self.queue.job(job.name).phase in phases, f"{job.name} is never {phases}")
         return self.queue.job(job.name)
 
     def kinds(self, job: Job) -> list[str]:
-        """Return what happened to a job."""
         return [event.kind for event in self.queue.events(job.name)]
 
     def faults(self, *, all_end: bool = True, fresh_s: float = FRESH_S) -> list[str]:
@@ -138,13 +132,11 @@ class TestAppliance:
         return faults(events, asdict(self.capacity), backfills=True, fresh_s=fresh_s, all_end=all_end)
 
     def log(self) -> str:
-        """Return what the supervisors have said."""
         with suppress(OSError):
             return self.root.supervisor_log.read_text()
         return ""
 
     def end_all(self) -> None:
-        """End all processes of the appliance: the guard first, which would start others."""
         end_processes_of(self.root.folder)
         for guard in self._guards:
             with suppress(ChildProcessError):
@@ -153,7 +145,6 @@ class TestAppliance:
 
 
 def end_processes_of(folder: Path) -> None:
-    """Kill all processes, but this one, that have a file of a folder open, until there are none."""
     give_up_s = time.monotonic() + 30
     while time.monotonic() < give_up_s:
         with suppress(Exception):
@@ -171,7 +162,6 @@ def end_processes_of(folder: Path) -> None:
 
 
 def _processes_of(folder: Path) -> list[int]:
-    """Return the processes, but this one, that have a file of a folder open."""
     return [
         number
         for number in map(int, filter(str.isdecimal, os.listdir("/proc")))

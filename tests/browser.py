@@ -39,20 +39,16 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def open(self, url: str) -> None:
-        """Open a page anew, whichever is there."""
         self.driver.get("about:blank")
         self.driver.get(url)
 
     def js(self, expression: str, *arguments: Any) -> Any:
-        """Return the value of an expression; `arguments` is what is given with it."""
         return self.driver.execute_script(f"return {expression}", *arguments)
 
     def wait(self, expression: str, *arguments: Any) -> None:
-        """Wait until an expression is true."""
         wait_until(lambda: bool(self.js(expression, *arguments)), f"in the page it must become so: {expression}", 20.0)
 
     def text(self, selector: str) -> str:
-        """Return the text of the first element that a selector finds."""
         return str(self.js("document.querySelector(arguments[0])?.textContent ?? ''", selector))
 
     def click(self, selector: str) -> None:
@@ -60,7 +56,6 @@ class Browser:
         self.driver.find_element("css selector", selector).click()
 
     def choose(self, selector: str, value: str) -> None:
-        """Choose something of a list."""
         from selenium.webdriver.support.ui import Select
 
         Select(self.driver.find_element("css selector", selector)).select_by_value(value)
@@ -75,13 +70,11 @@ class Browser:
         chain.perform()
 
     def complaints(self) -> list[str]:
-        """Return what the console has, and forget it."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
 
 @contextmanager
 def started_browser() -> Iterator[Browser]:
-    """Start a browser, and end it with all of its processes."""
     webdriver = pytest.importorskip("selenium.webdriver")
     from selenium.webdriver.chrome.service import Service
 

@@ -25,6 +25,7 @@ from cstool.words import size_text
 from tests.end_to_end.ranks import committed
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.patience import wait_until
+from tests.unit.jobs.queues import an_order
 
 STEPS = 30
 CHANGES: dict[str, Any] = {
@@ -36,6 +37,8 @@ CHANGES: dict[str, Any] = {
 NEEDS = Needs(cores=1, memory_bytes=700 * 2**20, disk_bytes=2**30, systems=1)
 STRAIGHT = ["submitted", "compile_started", "compiled", "started", "succeeded"]
 PATIENCE_S = 180.0
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+TAKES = "import time; x = bytearray(300 * 2**20); time.sleep(60)"
 
 
 class Offer(Protocol):
@@ -48,25 +51,20 @@ class Offer(Protocol):
 
 
 def real_order(folder: Path, data: Path, **changes: Any) -> JobOrder:
-    """Return the order of a small GPT; `changes` are fields of the order, and keys of the params, with `__`."""
     params = {**CHANGES, **{key: value for key, value in changes.items() if "__" in key}}
     file = gpt_params(folder, data, **params)
-    order = JobOrder(
-        typed=("cstool", "job", "submit", "--params", str(file)),
+    order = an_order(
         program=(sys.executable, "-m", "cstool"),
-        run_words=("run",),
-        compile_words=("compile",),
         params=file.read_text(),
         params_file=str(file),
         working_dir=folder,
         environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
-        model="gpt2",
-        mode="train",
         model_dir=folder / "model_dir",
         compile_dir=folder / "model_dir" / "cached_compile",
         compile_key=str(folder),
         max_steps=STEPS,
         needs=NEEDS,
+        labels={},
     )
     return replace(order, **{key: value for key, value in changes.items() if "__" not in key})
 
@@ -97,27 +95,22 @@ class JobContract:
     @pytest.fixture(scope="class")
     @classmethod
     def text(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A data set."""
         return write_text(tmp_path_factory.mktemp("text") / "train", 60)
 
     @pytest.fixture(scope="class")
     @classmethod
     def straight(cls, tmp_path_factory: pytest.TempPathFactory, text: Path) -> str:
-        """The digest of a run alone, in this process."""
         result = run_file(gpt_params(tmp_path_factory.mktemp("straight"), text, **CHANGES))
         return digest(Path(result.checkpoints[-1]))
 
     @pytest.fixture
     def make(self, tmp_path: Path, text: Path) -> Callable[..., JobOrder]:
-        """Make the order of a small run."""
         return lambda **changes: real_order(tmp_path, text, **changes)
 
     def kinds(self, jobs: Jobs, job: Job) -> list[str]:
-        """What happened to a job, but for what has no place of its own among the rest."""
         return [event.kind for event in jobs.events(job.name)]
 
     def ended(self, jobs: Jobs, job: Job) -> Job:
-        """Wait until a job has ended."""
         [found] = jobs.wait([job.name], PATIENCE_S)
         assert found.has_ended, (found, [event.text for event in jobs.events(job.name)])
         return found
@@ -146,9 +139,9 @@ class JobContract:
         assert job.peak_bytes > 2**20
         assert len(job.cpus) >= 1
         assert self.kinds(jobs, job) == STRAIGHT
-        started = next(event for event in jobs.events(job.name) if event.kind == "started")
+        [started] = [event.data for event in jobs.events(job.name) if event.kind == "started"]
         expected = {"attempt": 1, "cpus": [*job.cpus], "memory_bytes": NEEDS.memory_bytes, "systems": 1}
-        assert {**started.data, **expected} == started.data
+        assert {**started, **expected} == started
         assert latest_bits(job.model_dir) == straight
         logged = "".join(jobs.folder(job.name).log(stream).read_text() for stream in ("out", "err"))
         assert "Training completed successfully!" in logged
@@ -184,14 +177,20 @@ class JobContract:
         assert self.kinds(jobs, job) == [*STRAIGHT[:4], "crashed", "started", "succeeded"]
         assert latest_bits(job.model_dir) == straight
 
-    def test_what_crashes_again_and_again(self, offer, tmp_path, text):
-        script = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-        order = program_order(tmp_path, text, script, max_restarts=1)
+    @pytest.mark.parametrize(
+        ("script", "memory_bytes", "restarts", "reason"),
+        [
+            (DIES, NEEDS.memory_bytes, 1, "crashed: it died of SIGKILL, after 1 restart"),
+            (TAKES, 100 * 2**20, 0, f"memory: must stay within {size_text(100 * 2**20)}, it took "),
+        ],
+    )
+    def test_what_dies_fails_alone(self, offer, tmp_path, text, script, memory_bytes, restarts, reason):
+        needs = replace(NEEDS, memory_bytes=memory_bytes)
+        order = program_order(tmp_path, text, script, max_restarts=1, needs=needs)
         job = self.ended(offer.jobs, offer.jobs.submit(order))
-        assert (job.phase, job.restarts, exit_code_of(job)) == (FAILED, 1, 1)
-        assert job.reason == "crashed: it died of SIGKILL, after 1 restart"
-        kinds = ["submitted", "started", "crashed", "started", "failed"]
-        assert self.kinds(offer.jobs, job) == kinds
+        assert (job.phase, job.restarts, exit_code_of(job)) == (FAILED, restarts, 1)
+        assert job.reason.startswith(reason), job.reason
+        assert self.kinds(offer.jobs, job) == ["submitted", "started", *["crashed", "started"] * restarts, "failed"]
 
     def test_cancel_of_a_job_that_waits(self, offer, make):
         jobs: Jobs = offer.jobs
@@ -220,10 +219,8 @@ class JobContract:
 
     def test_cancel_at_once(self, offer, tmp_path, text):
         jobs: Jobs = offer.jobs
-        script = (
-            "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            "print('begun', flush=True)\nwhile True: time.sleep(1)\n"
-        )
+        script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        script += "print('begun', flush=True)\nwhile True: time.sleep(1)\n"
         job = jobs.submit(program_order(tmp_path, text, script))
         log = jobs.folder(job.name).log("out")
         wait_until(lambda: log.exists() and "begun" in log.read_text(), "it does not begin", patience_s=PATIENCE_S)
@@ -238,13 +235,6 @@ class JobContract:
         job = self.ended(offer.jobs, offer.jobs.submit(order))
         assert (job.phase, job.restarts) == (FAILED, 0)
         assert job.reason.startswith("time: its limit of ")
-
-    def test_memory_that_is_not_enough_fails_this_job_alone(self, offer, tmp_path, text):
-        script = "import time; x = bytearray(300 * 2**20); time.sleep(60)"
-        order = program_order(tmp_path, text, script, needs=replace(NEEDS, memory_bytes=100 * 2**20))
-        job = self.ended(offer.jobs, offer.jobs.submit(order))
-        assert (job.phase, job.restarts) == (FAILED, 0)
-        assert job.reason.startswith(f"memory: must stay within {size_text(100 * 2**20)}, it took "), job.reason
 
     def test_a_job_file_that_was_edited(self, offer, tmp_path, text):
         jobs: Jobs = offer.jobs

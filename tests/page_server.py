@@ -37,7 +37,6 @@ class Page(NamedTuple):
     def ask(
         self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: object = None
     ) -> Answer:
-        """Ask for something, over a connection of its own."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         try:
@@ -51,7 +50,6 @@ class Page(NamedTuple):
 
 @contextmanager
 def serving(root: Root, token_file: Path | None = None, host: str = "127.0.0.1") -> Iterator[Page]:
-    """Serve a page as long as this lasts."""
     server, listener = make_server(root, host, 0, token_file)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

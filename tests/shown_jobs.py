@@ -51,57 +51,37 @@ class Shown:
     def __exit__(self, *error: object) -> None:
         self.queue.close()
 
-    def submit(
-        self,
-        number: int = 0,
-        *,
-        needs: dict[str, Any] | None = None,
-        user_id: int | None = None,
-        backend: str = "local",
-        **changes: Any,
-    ) -> str:
-        """Add a job; return its name."""
+    def submit(self, number: int = 0, *, user_id: int | None = None, backend: str = "local", **changes: Any) -> str:
         name = name_of(number)
-        order = replace(_ORDER, needs=replace(_ORDER.needs, **(needs or {})), **changes)
-        self.queue.add(
-            name,
-            order,
-            "0" * 64,
-            backend,
-            user=USERS[number % len(USERS)],
-            user_id=os.geteuid() if user_id is None else user_id,
-        )
+        needs = replace(_ORDER.needs, **changes.pop("needs", {}))
+        order = replace(_ORDER, needs=needs, **changes)
+        whose = os.geteuid() if user_id is None else user_id
+        self.queue.add(name, order, "0" * 64, backend, user=USERS[number % len(USERS)], user_id=whose)
         return name
 
     def compile(self, name: str, seconds: float) -> None:
-        """Have a job compile for so long."""
         self.change(name, ("compile_started", "compiles", {"attempt": 1}), phase="COMPILING")
         self.now += seconds
         self.change(name, ("compiled", "compiled", {}), phase="QUEUED", stage="execute")
 
     def start(self, name: str, cpus: Sequence[int], **fields: Any) -> None:
-        """Have a job run on these cores."""
         needs = self.queue.job(name).needs
         data = {"attempt": 1, "cpus": list(cpus), "memory_bytes": needs.memory_bytes, "systems": needs.systems}
         event = ("started", f"runs on core {', '.join(map(str, cpus))}", data)
         self.change(name, event, phase="RUNNING", stage="execute", cpus=tuple(cpus), reason="", **fields)
 
     def stop(self, name: str, kind: str = "preempted", text: str = "makes room for a p1 job") -> None:
-        """Have a running job wait again."""
         self.change(name, (kind, text, {}), phase="QUEUED")
 
     def end(self, name: str, phase: str = "SUCCEEDED", reason: str = "", **fields: Any) -> None:
-        """Have a job end so."""
         self.change(name, (_ENDED[phase], reason or phase.lower(), {}), phase=phase, reason=reason, **fields)
 
     def change(self, name: str, event: tuple[str, str, dict[str, Any]], **fields: Any) -> Job:
-        """Change a job that has not ended."""
         changed = self.queue.change(name, ACTIVE_PHASES, event=event, **fields)
         assert changed is not None
         return changed
 
     def log(self, name: str, text: str, stream: str = "out") -> Path:
-        """Add lines to the log of a job, in a folder of its own."""
         folder = self.root.job(name).path
         folder.mkdir(mode=0o700, exist_ok=True)
         file = folder / stream
@@ -111,12 +91,10 @@ class Shown:
 
 
 def name_of(number: int) -> str:
-    """Return the name of a job that was submitted with this number: always the same."""
     return "wsjob-" + "".join(random.Random(number).choices(string.ascii_lowercase + string.digits, k=22))
 
 
 def step_lines(first: int, last: int, every: int = 1, all_steps: int = 2000) -> str:
-    """Return what a run logs about its steps."""
     return "".join(
         f"2026-03-14 03:{step // 60 % 60:02d}:{step % 60:02d},277 INFO:   | Train Device=CSX, Step={step}, "
         f"Loss={_loss(step):.5f}, Rate=76.24 samples/sec, GlobalRate=70.72 samples/sec, "
@@ -189,11 +167,9 @@ def _past(shown: Shown, number: int) -> list[tuple[float, Callable[[], object]]]
         (begin + long, lambda: shown.end(name, phase, reason, exit_code=0)),
     ]
     if number % 17 == 5 or number % 23 == 6:
-        kind, text = ("preempted", "makes room for a p1 job") if number % 17 == 5 else ("crashed", "died by SIGKILL")
-        steps += [
-            (begin + long / 3, lambda: shown.stop(name, kind, text)),
-            (begin + long / 2, lambda: shown.start(name, cpus)),
-        ]
+        why = ("preempted", "makes room for a p1 job") if number % 17 == 5 else ("crashed", "died by SIGKILL")
+        steps.append((begin + long / 3, lambda: shown.stop(name, *why)))
+        steps.append((begin + long / 2, lambda: shown.start(name, cpus)))
     return steps
 
 

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,10 +26,6 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 MISSING = [name for name in (*DAEMONS, "sbatch", "srun") if shutil.which(name, path=PATH) is None]
 """what of Slurm is not installed here; Debian has it in slurm-wlm and munge"""
-MISSING_ACCOUNTS = [
-    name for name in ("slurmdbd", "mariadbd", "mariadb-install-db") if shutil.which(name, path=PATH) is None
-]
-"""what of its accounting is not; Debian has it in slurmdbd and mariadb-server"""
 CORES = 2
 CONFIG = """
 ClusterName=test
@@ -61,30 +57,6 @@ NodeName=alpha NodeHostname={host} NodeAddr=127.0.0.1 Port={alpha_port} CPUs={co
 NodeName=beta NodeHostname={host} NodeAddr=127.0.0.1 Port={beta_port} CPUs={cores} RealMemory=1000
 PartitionName=main Nodes=alpha,beta Default=YES MaxTime=60 State=UP
 """
-ACCOUNTS = """
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=localhost
-AccountingStoragePort={accounts_port}
-AccountingStoragePass={folder}/munge.socket
-AccountingStoreFlags=job_comment
-JobAcctGatherType=jobacct_gather/none
-"""
-"""what CONFIG has besides where there is accounting"""
-ACCOUNTS_DAEMON = """
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-DbdHost=localhost
-DbdPort={accounts_port}
-SlurmUser={user}
-LogFile={folder}/slurmdbd.log
-PidFile={folder}/slurmdbd.pid
-StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StoragePort={storage_port}
-StorageUser=slurm
-StoragePass=slurm
-StorageLoc=accounts
-"""
 
 
 class Slurm:
@@ -98,12 +70,10 @@ class Slurm:
         self.environment = {"SLURM_CONF": str(config), "PATH": PATH}
 
     def ask(self, *words: str) -> str:
-        """What a command of Slurm prints."""
         environment = {**os.environ, **self.environment}
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
     def jobs(self) -> list[str]:
-        """The numbers of all jobs that have not ended."""
         return self.ask("squeue", "--noheader", "--format=%i").split()
 
     def state(self, job: str) -> str:
@@ -112,21 +82,20 @@ class Slurm:
 
 
 @contextmanager
-def slurm(folder: Path, *, accounts: bool = False) -> Iterator[Slurm]:
+def slurm(folder: Path) -> Iterator[Slurm]:
     """Start a Slurm with two nodes, both on this machine, and end it with all its jobs.
 
     Args:
         folder: for all that it writes; its path is short, as a socket is in it
-        accounts: with accounting, for which nothing of `MISSING_ACCOUNTS` may be missing
     """
-    names = ("control_port", "alpha_port", "beta_port", "accounts_port", "storage_port")
+    names = ("control_port", "alpha_port", "beta_port")
     ports = dict(zip(names, _free_ports(len(names)), strict=True))
     (folder / "state").mkdir()
     config = folder / "slurm.conf"
     host, user = socket.gethostname().partition(".")[0], getpass.getuser()
     first_job = random.randrange(1000, 60_000_000)
     values = {"folder": folder, "host": host, "user": user, "cores": CORES, "first_job": first_job, **ports}
-    config.write_text((CONFIG + ACCOUNTS * accounts).format(**values))
+    config.write_text(CONFIG.format(**values))
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
@@ -136,8 +105,6 @@ def slurm(folder: Path, *, accounts: bool = False) -> Iterator[Slurm]:
     try:
         daemons.append(_start(found, folder, "munged", "--foreground", "--force", *munged))
         wait_until((folder / "munge.socket").exists, "munged does not listen")
-        if accounts:
-            _start_accounts(found, folder, values, daemons)
         daemons.append(_start(found, folder, "slurmctld", "-D"))
         daemons += [_start(found, folder, "slurmd", "-D", "-N", node) for node in ("alpha", "beta")]
         wait_until(lambda: _idle_nodes(found) == 2, "the nodes do not come up")
@@ -154,31 +121,6 @@ def slurm(folder: Path, *, accounts: bool = False) -> Iterator[Slurm]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-
-
-def _start_accounts(
-    found: Slurm, folder: Path, values: Mapping[str, object], daemons: list[subprocess.Popen[bytes]]
-) -> None:
-    """Start accounting and its database, and tell it of this cluster."""
-    config, storage = folder / "slurmdbd.conf", folder / "storage"
-    config.write_text(ACCOUNTS_DAEMON.format(**values))
-    config.chmod(0o600)
-    install = ("mariadb-install-db", "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db")
-    found.ask(*install, f"--user={values['user']}", f"--datadir={storage}")
-    # Who connects needs no password: it listens on this machine alone, and its data is that of a test.
-    words = ("--no-defaults", f"--datadir={storage}", f"--socket={folder / 'storage.socket'}", "--skip-grant-tables")
-    place = ("--bind-address=127.0.0.1", f"--port={values['storage_port']}", f"--user={values['user']}")
-    daemons.append(_start(found, folder, "mariadbd", *words, *place))
-    wait_until((folder / "storage.socket").exists, "mariadbd does not listen")
-    daemons.append(_start(found, folder, "slurmdbd", "-D"))
-    wait_until(lambda: _adds_cluster(found), "slurmdbd does not answer")
-
-
-def _adds_cluster(found: Slurm) -> bool:
-    with suppress(subprocess.CalledProcessError):
-        found.ask("sacctmgr", "--immediate", "add", "cluster", "test")
-        return True
-    return False
 
 
 def _idle_nodes(found: Slurm) -> int:
@@ -210,7 +152,6 @@ def _free_ports(count: int) -> Sequence[int]:
 
 
 def main() -> int:
-    """Run a command with a Slurm."""
     if MISSING:
         print(f"Slurm is not installed: there is no {', '.join(MISSING)}", file=sys.stderr)
         return 2

@@ -51,7 +51,6 @@ def client(number: int, count: int, folder: Path, seed: int) -> None:
         run = RunRequest(lanes=chance.choice([1, 1, 1, 2]), sparse_kernels="always")
         request = JobRequest(
             run=run,
-            typed=("cstool", "job", "submit", "--params", str(file)),
             program=(sys.executable, "-m", "cstool"),
             params_file=str(file),
             priority=chance.choice(PRIORITIES),
@@ -73,7 +72,6 @@ def client(number: int, count: int, folder: Path, seed: int) -> None:
 
 
 def tiny_params(folder: Path, place: Path, steps: int) -> Path:
-    """Write the params of a run of so many steps."""
     small = {"hidden_size": 16, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 32}
     model = {f"init__model__{key}": value for key, value in small.items()}
     loop = {"init__loop": {"max_steps": steps}, "init__checkpoint": {"steps": 1}}
@@ -135,7 +133,6 @@ def _start_client(number: int, count: int, folder: Path, seed: int) -> "subproce
 
 
 def _check(appliance: TestAppliance, found: dict[str, tuple[str, int]], bits: dict[int, str]) -> None:
-    """Check events, attempts and checkpoints."""
     wrong = appliance.faults()
     assert not wrong, "\n".join(wrong[:20])
     starts = Counter(event.job for event in appliance.queue.events() if event.kind == STARTED)
@@ -150,7 +147,6 @@ def _check(appliance: TestAppliance, found: dict[str, tuple[str, int]], bits: di
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Make a storm, and say how it went."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--clients", type=int, default=8)

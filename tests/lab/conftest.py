@@ -15,9 +15,12 @@ def cluster() -> Iterator[Slurm]:
     """A Slurm with two nodes on this machine, for all tests of a worker; at the end nothing of their jobs is left."""
     if MISSING:
         pytest.skip(f"Slurm is not installed: there is no {', '.join(MISSING)}")
-    with tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder, slurm(Path(folder)) as found:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in found.environment.items():
-                patch.setenv(name, value)
-            yield found
-            wait_until(lambda: not found.jobs(), "jobs are left")
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder,
+        slurm(Path(folder)) as found,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in found.environment.items():
+            patch.setenv(name, value)
+        yield found
+        wait_until(lambda: not found.jobs(), "jobs are left")

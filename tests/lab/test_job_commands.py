@@ -28,7 +28,6 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def type_in(folder) -> Iterator[Typed]:
-    """Type a command in a folder with data, and an appliance that is supervised."""
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "cstool", *map(str, words)]
@@ -48,7 +47,6 @@ def type_in(folder) -> Iterator[Typed]:
 
 @pytest.fixture
 def params(folder, tmp_path) -> Callable[..., Path]:
-    """Write params with a model_dir of this test."""
     return lambda **changes: gpt_params(tmp_path, folder / "text", **changes)
 
 
@@ -79,28 +77,12 @@ def test_a_run_as_a_job_says_and_does_what_a_run_does(type_in, params, tmp_path)
     assert "Note       a test\n" in type_in("job", "get", name).stdout
 
 
-def test_what_a_run_has_to_complain_of_comes_on_stderr_with_its_code(type_in, params):
-    flags = ["--lanes", 1, "--set", "trainer.init.optimizer.AdamW.learning_rate=1e30"]
-    job = type_in("run", "--appliance", "-p", params(), *flags)
-    assert job.returncode == 1
-    assert "error: " in job.stderr
-    assert "failed" in job.stderr.splitlines()[-1]
-
-
-def test_submitted_while_it_is_drained_waited_for_and_looked_at(type_in, params, tmp_path):
-    type_in("appliance", "drain")
+def test_submitted_and_waited_for_it_may_be_looked_at(type_in, params, tmp_path):
     file = params(init__backend={"cluster_config": {"job_labels": ["team=a"], "job_priority": "p3"}})
-    done = type_in("job", "submit", "-p", file, "--lanes", 1, "--job_labels", "run=3")
-    name = done.stdout.strip()
-    assert re.fullmatch(NAME, name)
-    said = "waits until the appliance starts jobs again; `cstool appliance drain --off` has it do so"
-    assert (done.returncode, done.stderr) == (0, f"job {name}: {said}\n")
-    type_in("appliance", "drain", "--off")
-    assert type_in("job", "wait", name).stdout == f"{name}: SUCCEEDED\n"
-    again = type_in("job", "submit", "-p", file, "--lanes", 1, "--max_steps", 5, "--wait")
-    assert (again.returncode, again.stderr) == (0, "")
-    assert re.fullmatch(rf"({NAME})\n\1: SUCCEEDED\n", again.stdout)
-    listed = type_in("job", "list", "-a", "--label", "run=3").stdout.splitlines()[-1]
+    done = type_in("job", "submit", "-p", file, "--lanes", 1, "--job_labels", "run=3", "--wait")
+    name, end = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, end) == (0, "", f"{name}: SUCCEEDED")
+    listed = type_in("job", "list", "-a", "--label", "team=a").stdout.splitlines()[-1]
     assert [listed.split()[place] for place in (0, 1, 4)] == [name, "p3", "SUCCEEDED"]
     assert listed.endswith(("run=3, team=a", "team=a, run=3"))
     assert (tmp_path / "model_dir" / "checkpoint_4.mdl").exists()

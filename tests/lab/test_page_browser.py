@@ -91,7 +91,6 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> dict[int, Path]:
-    """Appliances with 0, 1 and 200 jobs."""
     folders = {count: tmp_path_factory.mktemp(f"jobs_{count}") / "root" for count in (0, 1, 200)}
     Shown(folders[0]).queue.close()
     one_job(folders[1])
@@ -105,15 +104,12 @@ def shown(tmp_path) -> Iterator[Shown]:
     one_job(tmp_path / "root")
     with Shown(tmp_path / "root") as found:
         lock = lock_file(found.root.supervisor_lock)
-        try:
-            yield found
-        finally:
-            os.close(lock)
+        yield found
+        os.close(lock)
 
 
 @pytest.fixture
 def page(shown, browser) -> Iterator[Page]:
-    """Its page, open at the usual width."""
     with serving(shown.root) as served:
         browser.view(1280)
         browser.complaints()
@@ -151,20 +147,6 @@ def test_looks(made, browser, count):
         os.close(lock)
 
 
-def test_200_jobs(made, browser):
-    with Shown(made[200]) as shown, serving(shown.root) as page:
-        browser.view(1280)
-        browser.open(page.url)
-        browser.wait("document.querySelectorAll('#rows tr').length === 200")
-        names = browser.js("[...document.querySelectorAll('#rows tr')].map((row) => row.dataset.job)")
-        assert sorted(names) == sorted(job.name for job in shown.queue.jobs())
-        assert browser.js("document.querySelectorAll('.bar.running').length") == 2
-        # Nobody supervises: nothing is expected to start, and what runs is expected to go on.
-        assert browser.text("#state") == "no supervisor runs"
-        assert browser.js("document.querySelectorAll('.bar.expected').length") == 2
-        assert browser.text("#count") == "200"
-
-
 def test_job_is_shown(page, browser):
     browser.click("#rows .phase")
     browser.wait("document.querySelector('#detail-title')?.textContent === arguments[0]", NAME)
@@ -174,10 +156,8 @@ def test_job_is_shown(page, browser):
     assert "Step=760, Loss=2.69" in browser.text("#log")
     assert browser.text("#detail .stays").count("QUEUED") == 2
     assert "stated" in browser.text(".needs")
-    assert (
-        browser.js("document.querySelector('#detail progress').value / document.querySelector('#detail progress').max")
-        == 0.38
-    )
+    bar = "document.querySelector('#detail progress')"
+    assert browser.js(f"{bar}.value / {bar}.max") == 0.38
     browser.click("#tab-err")
     browser.wait("document.querySelector('#log').textContent.startsWith('warning: Input starvation')")
     browser.click("#detail .close")
@@ -228,13 +208,12 @@ def test_narrow_job_covers_the_rest(page, browser):
     browser.view(400)
     browser.click("#rows a")
     browser.wait("document.querySelector('.curve .line') !== null")
+    focus = "document.activeElement"
     for _ in range(8):
         browser.keys(TAB)
-        assert browser.js(
-            "document.activeElement === document.body || !!document.activeElement.closest('#detail, .skip')"
-        )
+        assert browser.js(f"{focus} === document.body || !!{focus}.closest('#detail, .skip')")
     browser.keys(ESCAPE)
-    browser.wait("document.activeElement.closest('tr')?.dataset.job === arguments[0]", NAME)
+    browser.wait(f"{focus}.closest('tr')?.dataset.job === arguments[0]", NAME)
     browser.click("#rows a")
     browser.view(1280)
     browser.wait("!document.querySelector('#queue').inert")
@@ -251,16 +230,22 @@ def test_everything_has_a_name(page, browser):
         || one.labels?.length)).map((one) => one.outerHTML)"""
     assert browser.js(unnamed, controls) == []
     assert browser.js("document.documentElement.lang") == "en"
-    assert browser.js("[...document.querySelectorAll('h1, h2, h3')].map((one) => one.tagName).join(' ')").startswith(
-        "H1 H2 H2 H2 H3"
-    )
+    heads = "[...document.querySelectorAll('h1, h2, h3')].map((one) => one.tagName).join(' ')"
+    assert browser.js(heads).startswith("H1 H2 H2 H2 H3")
 
 
-def test_filters(made, browser):
+def test_200_jobs_and_filters(made, browser):
     with Shown(made[200]) as shown, serving(shown.root) as page:
         browser.view(1280)
         browser.open(page.url)
         browser.wait("document.querySelectorAll('#rows tr').length === 200")
+        names = browser.js("[...document.querySelectorAll('#rows tr')].map((row) => row.dataset.job)")
+        assert sorted(names) == sorted(job.name for job in shown.queue.jobs())
+        assert browser.js("document.querySelectorAll('.bar.running').length") == 2
+        # Nobody supervises: nothing is expected to start, and what runs is expected to go on.
+        assert browser.text("#state") == "no supervisor runs"
+        assert browser.js("document.querySelectorAll('.bar.expected').length") == 2
+        assert browser.text("#count") == "200"
         browser.choose("#phase", "active")
         browser.wait("document.querySelectorAll('#rows tr').length === 50")
         browser.choose("#user", "carol")
@@ -291,15 +276,13 @@ def test_switch_of_colours(page, browser):
 
 
 def test_rests_while_it_is_hidden(page, shown, browser):
-    browser.js(
-        "(window.asked = 0, window.oldFetch = fetch, window.fetch = (...all) => (window.asked += 1, oldFetch(...all)))"
-    )
+    counts = "(...all) => (window.asked += 1, oldFetch(...all))"
+    browser.js(f"(window.asked = 0, window.oldFetch = fetch, window.fetch = {counts})")
     browser.wait("window.asked > 1")
     hide = "Object.defineProperty(document, 'visibilityState', {{configurable: true, value: '{}'}})"
     tell = "document.dispatchEvent(new Event('visibilitychange'))"
-    browser.js(
-        f"({hide.format('hidden')}, {tell}, window.ticks = 0, window.asked = 0, setInterval(() => ticks++, 500))"
-    )
+    ticks = "window.ticks = 0, window.asked = 0, setInterval(() => ticks++, 500)"
+    browser.js(f"({hide.format('hidden')}, {tell}, {ticks})")
     browser.wait("window.ticks >= 3")
     assert browser.js("window.asked") <= 1  # one may have been under way
     shown.queue.label(NAME, {"seen": "later"})

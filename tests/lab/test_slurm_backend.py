@@ -1,6 +1,5 @@
 """The Slurm back end, with a real Slurm, keeps the contract of back ends."""
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +9,9 @@ import pytest
 from cstool.jobs.client import Jobs, open_jobs
 from cstool.jobs.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job
 from cstool.jobs.slurm_script import slurm_folder
-from cstool.machine.slurm.listing import accounted_jobs, end_job, number_of
-from tests.end_to_end.runs import latest_bits
 from tests.job_contract import PATIENCE_S, JobContract, program_order
 from tests.patience import wait_until
-from tests.slurm import MISSING, MISSING_ACCOUNTS, Slurm, slurm
+from tests.slurm import Slurm
 
 STOPS = """
 import os, signal, sys, time
@@ -40,7 +37,6 @@ class SlurmOffer:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have the partition start nothing for a while."""
         self._cluster.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
         try:
             yield
@@ -61,7 +57,6 @@ class TestSlurm(JobContract):
 
     @pytest.fixture
     def begun(self, offer, tmp_path, text) -> Callable[..., Job]:
-        """Submit a job that stops well, and wait until it runs."""
 
         def begin(**changes: object) -> Job:
             jobs: Jobs = offer.jobs
@@ -86,13 +81,6 @@ class TestSlurm(JobContract):
         cluster.ask("scancel", *flags, job.backend_id)
         job = self.ended(offer.jobs, job)
         assert (job.phase, job.reason) == (phase, reason.format(job.backend_id))
-
-    def test_somebody_cancels_it_by_hand_while_it_waits(self, offer, cluster, make):
-        with offer.held():
-            job = offer.jobs.submit(make())
-            cluster.ask("scancel", job.backend_id)
-        job = self.ended(offer.jobs, job)
-        assert (job.phase, job.reason) == (CANCELLED, "cancelled by Slurm's commands")
 
     def test_slurm_queues_it_again(self, offer, cluster, begun):
         jobs, job = offer.jobs, begun()
@@ -121,16 +109,6 @@ class TestSlurm(JobContract):
         job = self.ended(jobs, job)
         assert (job.phase, job.exit_code) == (SUCCEEDED, 0)
 
-    def test_the_script_is_as_good_by_hand(self, offer, cluster, make, straight):
-        jobs: Jobs = offer.jobs
-        job = jobs.submit(make())
-        self.wait_for_commit(jobs, job, 1)
-        jobs.cancel(job.name)
-        job = self.ended(jobs, job)
-        cluster.ask("sbatch", "--wait", str(slurm_folder(jobs.folder(job.name)) / "job.sh"))
-        assert jobs.job(job.name) == job
-        assert latest_bits(job.model_dir) == straight
-
     def test_a_second_batch_job_leaves_it_alone(self, offer, cluster, begun):
         jobs, job = offer.jobs, begun()
         place = slurm_folder(jobs.folder(job.name))
@@ -150,26 +128,3 @@ class TestSlurm(JobContract):
             assert len(ranks) == 3
             for job in found:
                 offer.jobs.cancel(job.name)
-
-
-@pytest.mark.skipif(bool(MISSING + MISSING_ACCOUNTS), reason=f"there is no {', '.join(MISSING + MISSING_ACCOUNTS)}")
-def test_accounting_remembers_what_squeue_forgot(monkeypatch):
-    with (
-        tempfile.TemporaryDirectory(prefix="slurm.", dir="/tmp") as folder,
-        slurm(Path(folder), accounts=True) as found,
-    ):
-        for name, value in found.environment.items():
-            monkeypatch.setenv(name, value)
-        words = ("sbatch", "--parsable", "--output=/dev/null", "--job-name=wsjob-x", "--wrap")
-        ends, waits = found.ask(*words, "exit 2"), found.ask(*words[:-1], "--begin=now+1hour", "--wrap", "true")
-        wait_until(lambda: found.state(ends) == "FAILED", "it does not end")
-        end_job(waits, "TERM")
-
-        def states() -> list[str]:
-            return [job.state for job in accounted_jobs([ends, waits]).values()]
-
-        wait_until(lambda: states() == ["FAILED", "CANCELLED"], "accounting does not know")
-        first, second = accounted_jobs([ends, waits]).values()
-        assert (first.nodes in ("alpha", "beta"), second.nodes) == (True, "")
-        assert first.start <= first.end <= second.end
-        assert number_of("wsjob-x") == waits

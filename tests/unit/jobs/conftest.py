@@ -13,20 +13,17 @@ from tests.unit.jobs.keepers import KeptJob
 
 @pytest.fixture
 def job(tmp_path) -> Iterator[KeptJob]:
-    """A job whose attempts are started by hand."""
     with KeptJob(tmp_path / "wsjob-one") as made:
         yield made
 
 
 @pytest.fixture
 def root(tmp_path) -> Root:
-    """The root of an appliance, without a queue."""
     return open_root(tmp_path / "appliance", makes=True)
 
 
 @pytest.fixture
 def make_disk(tmp_path) -> Iterator[Callable[[int], Disk]]:
-    """Make a small disk, which is gone after the test."""
     place: Path = tmp_path / "disk"
     yield lambda size_bytes: Disk(place, size_bytes)
     subprocess.run(["umount", "--lazy", str(place)], capture_output=True)

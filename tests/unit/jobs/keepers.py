@@ -39,7 +39,6 @@ while True: time.sleep(0.01)
 
 
 def python(script: str, program: str = sys.executable) -> list[str]:
-    """Return the command of a script; it starts fast, as it has the standard library alone."""
     return [program, "-I", "-S", "-c", script]
 
 
@@ -64,7 +63,6 @@ class KeptJob:
         groups: Groups | None = None,
         **needs: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start a keeper as a supervisor does, with no control groups but those that are given."""
         usual = {"working_dir": Path("/"), "environment": {}, "model_dir": self.model_dir}
         command = python(script) if isinstance(script, str) else script
         with mock.patch.multiple(keeping, _groups=lambda: groups, TICK_S=TICK_S):
@@ -98,7 +96,6 @@ class KeptJob:
         keeping.ask(self.folder, EXECUTE, attempt, what)
 
     def end(self, attempt: int = 1, stage: str = EXECUTE, code: int = 0) -> End:
-        """Wait for the last keeper, and return what it recorded."""
         assert self.keepers[-1].wait(PATIENCE_S) == code, keeping.trouble(self.keepers[-1])
         found = self.look(attempt, stage)
         assert found.state == keeping.ENDED
@@ -110,7 +107,6 @@ class KeptJob:
         return self.end(options.get("attempt", 1), options.get("stage", EXECUTE))
 
     def text(self, name: str = "out") -> str:
-        """Return the text of a file of the folder; empty where there is none."""
         with suppress(FileNotFoundError):
             return (self.folder.path / name).read_text()
         return ""
@@ -119,7 +115,6 @@ class KeptJob:
         wait_until(lambda: words in self.text(name), f"no {words!r} in {name}")
 
     def holders(self) -> list[int]:
-        """Return the processes that have the lock open."""
         return [number for number in map(int, filter(str.isdecimal, os.listdir("/proc"))) if self._has_lock(number)]
 
     def run_process(self) -> int:
@@ -150,7 +145,6 @@ class KeptJob:
 
 
 def is_there(number: int) -> bool:
-    """Say whether a process lives."""
     with suppress(OSError, IndexError):
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False

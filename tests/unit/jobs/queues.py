@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cstool.errors import CstoolError
 from cstool.jobs.job import Job, JobOrder, Needs
 from cstool.jobs.names import new_name
 from cstool.jobs.queue import Queue
@@ -39,8 +40,15 @@ def an_order(**changes: Any) -> JobOrder:
     return replace(order, **changes)
 
 
+def refusal(work: Callable[[], object]) -> str:
+    import pytest  # clients of the queue are to start fast
+
+    with pytest.raises(CstoolError) as found:
+        work()
+    return str(found.value)
+
+
 def add(queue: Queue, *, user: str = "me", **changes: Any) -> Job:
-    """Add a job to a queue."""
     return queue.add(new_name(), an_order(**changes), DIGEST, "local", user=user, user_id=1000)
 
 

@@ -81,7 +81,6 @@ _PRIORITY = st.sampled_from(PRIORITIES)
 
 @st.composite
 def _needs(draw: st.DrawFn, whole: Capacity, known: bool) -> Needs:
-    """One in some needs more than there is."""
     more = 1 if draw(st.integers(0, 9)) == 0 else 0
     most = [have + more for have in all_of(whole)]
     seconds = st.integers(1, 10)

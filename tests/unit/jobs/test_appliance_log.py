@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.appliance_log import faults, main
+from tests.appliance_log import faults
 
 CAPACITY = {"cpus": [0, 1], "memory_bytes": 8, "disk_bytes": 20, "systems": 4, "compiles": 1}
 NEEDS = {"memory_bytes": 2, "disk_bytes": 0, "systems": 1}
@@ -138,25 +138,24 @@ FAULTS = {
 }
 
 
+for _second in ("1", "0", "null", '"2"'):
+    FAULTS[f"submit a; start a 0; over a crashed; start a 0 attempt={_second}; add a succeeded"] = (
+        f"event 4: a: begins attempt {json.loads(_second)} to execute after attempt 1"
+    )
+for _share, _held in (
+    ("memory_bytes=5", "memory_bytes 10, disk_bytes 0, systems 2"),
+    ("disk_bytes=11", "memory_bytes 4, disk_bytes 22, systems 2"),
+    ("systems=3", "memory_bytes 4, disk_bytes 0, systems 6"),
+):
+    FAULTS[
+        f"submit a p2 execute {_share}; submit b p2 execute {_share}; start a 0 {_share}; start b 1 {_share};"
+        "over a; over b"
+    ] = f"event 4: b: with it jobs hold cores 2, {_held}, there is cores 2, memory_bytes 8, disk_bytes 20, systems 4"
+
+
 @pytest.mark.parametrize("story", FAULTS)
 def test_what_is_wrong_is_told(story: str) -> None:
     assert Log(story).faults() == [FAULTS[story]]
-
-
-@pytest.mark.parametrize("second", ["1", "0", "null", '"2"'])
-def test_attempts_count_up(second: str) -> None:
-    log = Log(f"submit a; start a 0; over a crashed; start a 0 attempt={second}; add a succeeded")
-    assert log.faults() == [f"event 4: a: begins attempt {json.loads(second)} to execute after attempt 1"]
-
-
-@pytest.mark.parametrize(("kind", "share"), [("memory_bytes", 5), ("disk_bytes", 11), ("systems", 3)])
-def test_never_more_than_there_is(kind: str, share: int) -> None:
-    one = f"{kind}={share}"
-    log = Log(f"submit a p2 execute {one}; submit b p2 execute {one}; start a 0 {one}; start b 1 {one}; over a; over b")
-    held = {"cores": 2, "memory_bytes": 4, "disk_bytes": 0, "systems": 2, kind: 2 * share}
-    told = ", ".join(f"{name} {count}" for name, count in held.items())
-    there = "cores 2, memory_bytes 8, disk_bytes 20, systems 4"
-    assert log.faults() == [f"event 4: b: with it jobs hold {told}, there is {there}"]
 
 
 @pytest.mark.parametrize(
@@ -211,16 +210,6 @@ def test_a_backfill_is_told_unless_it_is_allowed_and_has_its_reason() -> None:
             assert backfilled(large, long_s, short_s) == [passes]
     # The one before both could have started itself: nobody is delayed.
     assert passes in backfilled("memory_bytes=6", "60", "5")
-
-
-def test_as_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [str(tmp_path / "log.json"), "--cpus", "0,1", "--memory", "8", "--disk", "20", "--systems", "4"]
-    for events, code, said in (
-        (GOOD, 0, f"{len(GOOD)} events, nothing is wrong\n"),
-        (GOOD[:-2], 1, "a: never ends, is executing\n"),
-    ):
-        (tmp_path / "log.json").write_text(json.dumps({"events": events}))
-        assert (main(words), capsys.readouterr().out) == (code, said)
 
 
 def test_it_imports_nothing_of_what_it_checks() -> None:

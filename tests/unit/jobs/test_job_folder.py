@@ -149,9 +149,6 @@ def test_whatever_fails_leaves_nothing(step, folder, monkeypatch):
     assert os.listdir(folder.path.parent) == []
 
 
-# Somebody changed it.
-
-
 def test_what_was_edited_is_refused(made):
     digest, edited = digest_of(made), "must stay as it was submitted, it was edited"
     order, content = json.loads(made.job_file.read_text()), made.job_file.read_bytes()

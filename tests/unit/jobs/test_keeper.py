@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -47,12 +46,8 @@ def ready(job: KeptJob, script: str = STOPS_WELL, before: str | None = None, **o
 
 
 def wait_for_looks(job: KeptJob) -> None:
-    """Wait until a keeper with COUNTS_LOOKS has begun a look, and ended it."""
     looks = len(job.text("looks")) + 1
     wait_until(lambda: len(job.text("looks")) > looks, "it does not look")
-
-
-# How it starts.
 
 
 def test_it_records_how_the_run_ended_and_how_much_it_took(job):
@@ -122,9 +117,6 @@ def test_it_is_light():
     assert not modules & {"subprocess", "dataclasses", "logging", "pathlib", "sqlite3", "socket", "cstool.errors"}
 
 
-# Once.
-
-
 def test_of_several_keepers_one_begins_the_attempt(job):
     script = f"open({str(job.folder.path / 'runs')!r}, 'a').write('x')\n{STOPS_WELL}"
     keepers = [job.start(script) for _ in range(4)]
@@ -146,16 +138,6 @@ def test_no_attempt_begins_while_another_one_of_the_job_lives(job):
     assert job.start("", attempt=2).wait(PATIENCE_S) == keeping.HELD
     assert (job.look(2).state, job.look(1).state) == (keeping.BEGINNING, keeping.ALIVE)
     assert not job.folder.attempt("execute", 2).path.exists()
-
-
-# Who is killed.
-
-
-def test_a_run_that_is_killed_is_recorded_with_the_signal(job):
-    ready(job)
-    os.kill(job.run_process(), signal.SIGKILL)
-    end = job.end()
-    assert (end.exit_code, end.signal, end.why) == (None, signal.SIGKILL, "")
 
 
 def test_without_its_keeper_a_run_finishes_its_step_and_is_found_dead(job, tmp_path):
@@ -193,9 +175,6 @@ def test_what_a_run_leaves_behind_is_ended(job):
     assert not is_there(int(job.text()))
 
 
-# What is asked of it.
-
-
 @pytest.mark.parametrize("what", [PREEMPT, CANCEL, "a signal to its keeper"])
 def test_asked_to_stop_it_does_so_after_its_step(job, what):
     kept = ready(job)
@@ -215,7 +194,8 @@ def test_it_is_told_once_and_what_it_was_asked_for_becomes_no_less(job):
         wait_for_looks(job)
     os.close(place)
     os.kill(job.run_process(), signal.SIGKILL)
-    assert job.end().asked == CANCEL
+    end = job.end()
+    assert (end.exit_code, end.signal, end.why, end.asked) == (None, signal.SIGKILL, "", CANCEL)
     assert job.text() == "ready\nSIGTERM\n"
 
 
@@ -226,9 +206,6 @@ def test_asked_for_more_it_is_killed(job):
     job.ask(CANCEL_NOW)
     end = job.end()
     assert (end.exit_code, end.signal, end.asked) == (None, signal.SIGKILL, CANCEL_NOW)
-
-
-# Budgets.
 
 
 FORKS = "import os, time\nfor _ in range(3):\n    if os.fork() == 0: exec({!r})\ntime.sleep(600)"
@@ -291,24 +268,34 @@ def test_its_time_is_over_whatever_the_clock_says(job):
     assert end.at < (job.look().began_at or 0)
 
 
-def test_time_that_ends_while_it_stops_is_no_reason(job, tmp_path):
+@pytest.fixture
+def clock(job):
+    """What has the clock of a keeper jump once a file is there, and its looks counted; and the file."""
+    over = job.folder.path / "over"
+    jumps = f"import os, time; real_s = time.monotonic; over = {str(over)!r}\n"
+    jumps += "time.monotonic = lambda: real_s() + 1000.0 * os.path.exists(over)\n"
+    return jumps + COUNTS_LOOKS.format(str(job.folder.path / "looks")), over
+
+
+def test_time_that_ends_while_it_stops_is_no_reason(job, clock, tmp_path):
     goes_on = tmp_path / "goes_on"
     script = TELLS.replace("while True:", f"import os\nwhile not os.path.exists({str(goes_on)!r}):")
-    ready(job, script, COUNTS_LOOKS.format(str(job.folder.path / "looks")), limit_s=0.4)
+    ready(job, script, clock[0], limit_s=500.0)
     job.ask(PREEMPT)
     job.wait_for("SIGTERM")
-    began = time.monotonic()
-    wait_until(lambda: time.monotonic() - began > 0.4, "the clock stands")
+    clock[1].touch()
     wait_for_looks(job)
     goes_on.touch()
     end = job.end()
     assert (end.exit_code, end.asked, end.why) == (0, PREEMPT, "")
-    assert end.seconds > 0.4
+    assert end.seconds > 500.0
 
 
-def test_time_that_ends_while_it_stops_is_a_reason_when_it_goes_on(job):
-    ready(job, IGNORES, "", limit_s=0.4, grace_s=0.05)
+def test_time_that_ends_while_it_stops_is_a_reason_when_it_goes_on(job, clock):
+    ready(job, IGNORES, clock[0], limit_s=500.0, grace_s=0.05)
     job.ask(PREEMPT)
+    wait_for_looks(job)
+    clock[1].touch()
     end = job.end()
     assert (end.signal, end.asked, end.why) == (signal.SIGKILL, PREEMPT, keeping.TIME)
 
@@ -352,9 +339,6 @@ def test_logs_begin_anew_and_the_text_before_is_kept(job):
     assert kept.endswith(f"{'x' * 99} 39\n")
     numbers = [int(line.split()[1]) for line in kept.splitlines()]
     assert numbers == [*range(numbers[0], 40)]
-
-
-# What cannot be written or read.
 
 
 @pytest.fixture

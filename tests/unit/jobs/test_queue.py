@@ -1,7 +1,7 @@
 """The queue: what each of its operations does, in one transaction with its event."""
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from cstool.jobs.names import new_name
 from cstool.jobs.queue import CAPACITY, KEEPS, Queue
 from cstool.jobs.root import open_root
 from tests.examples import examples
-from tests.unit.jobs.queues import DIGEST, add, an_order
+from tests.unit.jobs.queues import DIGEST, add, an_order, refusal
 
 BEGIN_S = 1_800_000_000.0
 
@@ -39,21 +39,12 @@ def queue(root, clock) -> Iterator[Queue]:
         yield made
 
 
-def refusal(work: Callable[[], object]) -> str:
-    with pytest.raises(CstoolError) as found:
-        work()
-    return str(found.value)
-
-
 def end(queue: Queue, name: str, phase: str = "SUCCEEDED", kind: str = "succeeded") -> None:
     assert queue.change(name, ACTIVE_PHASES, event=(kind, "ended", {}), phase=phase) is not None
 
 
 def kinds(queue: Queue, job: str | None = None) -> list[str]:
     return [event.kind for event in queue.events(job)]
-
-
-# Adding, and finding again.
 
 
 def test_a_job_is_added_with_its_event(queue):
@@ -156,9 +147,6 @@ def test_events_by_job_and_number(queue):
     assert queue.events(first.name, after=1) == []
 
 
-# Changes.
-
-
 def test_a_change_comes_with_its_event(queue, clock):
     job = add(queue)
     clock.now_s += 5
@@ -170,6 +158,10 @@ def test_a_change_comes_with_its_event(queue, clock):
     assert {field: getattr(changed, field) for field in changes} == changes
     assert (changed.started_at, changed.ended_at) == (BEGIN_S + 5, None)
     assert queue.events()[1:] == [Event(2, BEGIN_S + 5, job.name, "started", "on cores 1 and 3", data)]
+    # Texts are short lines.
+    queue.change(job.name, ("RUNNING",), event=("started", "a\nb\x1b[2J\udcff", {}), reason="c\nd" + "x" * 1000)
+    assert queue.events()[2].text == r"a\nb\x1b[2J\udcff"
+    assert queue.job(job.name).reason == r"c\nd" + "x" * 495 + "…"
 
 
 def test_nothing_happens_unless_it_is_as_believed(queue):
@@ -236,16 +228,6 @@ def test_numbers_are_never_used_again(queue):
     assert (add(queue).number, queue.events()[0].number) == (2, 3)
 
 
-def test_texts_are_short_lines(queue):
-    job = add(queue)
-    queue.change(job.name, ("QUEUED",), event=("started", "a\nb\x1b[2J\udcff", {}), reason="c\nd" + "x" * 1000)
-    assert queue.events()[1].text == r"a\nb\x1b[2J\udcff"
-    assert queue.job(job.name).reason == r"c\nd" + "x" * 495 + "…"
-
-
-# Asking.
-
-
 def test_a_job_that_waits_is_cancelled_at_once(queue, clock):
     job = add(queue)
     clock.now_s += 3
@@ -280,9 +262,6 @@ def test_one_that_has_ended_cannot_be_asked(what, phase, queue):
     assert kinds(queue) == ["submitted", "succeeded"]
 
 
-# Labels.
-
-
 def test_labels_are_set_and_removed(queue):
     job = add(queue)
     assert queue.label(job.name, {"team": None, "x": "1", "y": ""}).labels == {"x": "1", "y": ""}
@@ -306,9 +285,6 @@ def test_what_is_no_label_changes_nothing(queue):
     ):
         assert refusal(lambda changes=changes: queue.label(job.name, changes)) == message
     assert (queue.job(job.name), kinds(queue)) == (job, ["submitted"])
-
-
-# What is expected, positions, settings, history.
 
 
 def test_what_is_expected_is_set_without_events(queue):
@@ -348,9 +324,8 @@ def test_positions_go_by_priority_then_number(queue):
 def test_settings_are_json(queue, root):
     assert queue.get(CAPACITY) is None
     queue.put(CAPACITY, {"cpus": [0, 1], "x": None})
-    queue.put("drained", True)
     with Queue(root) as other:
-        assert (other.get(CAPACITY), other.get("drained")) == ({"cpus": [0, 1], "x": None}, True)
+        assert other.get(CAPACITY) == {"cpus": [0, 1], "x": None}
 
 
 def test_history_is_that_of_jobs_that_ran_straight_with_the_same_model_and_cores(queue, clock):
@@ -394,9 +369,6 @@ def test_jobs_are_counted_by_phase(queue):
     add(queue)
     add(queue)
     assert queue.counts() == {**nothing, "QUEUED": 2, "SUCCEEDED": 1}
-
-
-# Forgetting.
 
 
 def test_one_that_was_not_taken_is_forgotten_unless_it_runs(queue):
@@ -446,9 +418,6 @@ def test_no_more_is_forgotten_at_a_time_than_others_wait_for(queue, monkeypatch)
     assert queue.prune() == []
     assert queue.prune() == []
     assert queue.events() == []
-
-
-# A model: lists of jobs that do the same.
 
 
 @examples(40)

@@ -22,7 +22,7 @@ from cstool.jobs.root import Root, open_root
 from tests.end_to_end.disk import Disk
 from tests.patience import PATIENCE_S, within_patience
 from tests.unit.jobs.queue_clients import ROUNDS
-from tests.unit.jobs.queues import NOBODY, add
+from tests.unit.jobs.queues import NOBODY, add, refusal
 
 FULL = "cannot be written, its disk is full\nhint: nothing was lost; make room, then try again"
 DAMAGED = (
@@ -34,7 +34,6 @@ NONE = "{}: the queue must be there, it is not\nhint: cstool appliance start mak
 
 @pytest.fixture
 def start(root) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start clients, which end with the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(what: str, number: int = 0) -> subprocess.Popen[str]:
@@ -51,12 +50,6 @@ def start(root) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         client.communicate()
 
 
-def refusal(work: Callable[[], object]) -> str:
-    with pytest.raises(CstoolError) as found:
-        work()
-    return str(found.value)
-
-
 def end_all(clients: list[subprocess.Popen[str]]) -> None:
     for client in clients:
         out, err = client.communicate(timeout=PATIENCE_S)
@@ -64,12 +57,8 @@ def end_all(clients: list[subprocess.Popen[str]]) -> None:
 
 
 def check(root: Root) -> None:
-    """Check the file as SQLite does, when nobody has it open."""
     with contextlib.closing(sqlite3.connect(root.queue_file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-# Many processes.
 
 
 @pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.lab)])
@@ -192,12 +181,8 @@ def test_closing_more_than_once_does_no_harm(root):
     assert sorted(path.name for path in root.folder.iterdir()) == ["jobs", "queue.db", "queue.lock"]
 
 
-# Full disks.
-
-
 @pytest.fixture
 def full(make_disk) -> Disk:
-    """A disk that a test fills."""
     return make_disk(2**20)
 
 
@@ -239,9 +224,6 @@ def test_on_a_full_disk_none_is_made_and_later_there_is_one(full):
     with Queue(root) as queue:
         add(queue)
     check(root)
-
-
-# Damage, and what is no queue.
 
 
 def test_where_there_is_none(root):

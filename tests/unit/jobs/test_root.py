@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from cstool.errors import CstoolError
 from cstool.jobs.names import new_name
 from cstool.jobs.queue import Queue
 from cstool.jobs.root import Root, make_shared_root, open_root, usual_root
-from tests.unit.jobs.queues import NOBODY, add, an_order, as_user
+from tests.unit.jobs.queues import NOBODY, add, an_order, as_user, refusal
 
 ELSEWHERE = "\nhint: --root or CSTOOL_APPLIANCE names another"
 NONE = "there is no appliance\nhint: cstool appliance start makes one, and so does a first job; "
@@ -30,12 +30,6 @@ MEMBER, OTHER_MEMBER, STRANGER = NOBODY, NOBODY - 1, 2**31 - 5
 @pytest.fixture
 def place(tmp_path) -> Path:
     return tmp_path / "state" / "appliance"
-
-
-def refusal(make: Callable[[], object]) -> str:
-    with pytest.raises(CstoolError) as found:
-        make()
-    return str(found.value)
 
 
 def refused(path: Path, *, makes: bool = True) -> str:
@@ -162,9 +156,6 @@ def test_a_disk_without_room_is_told(make_disk):
     place = disk.place / "appliance"
     expected = f"{place}: the folder of an appliance cannot be used, got: No space left on device{ELSEWHERE}"
     assert refused(place) == expected
-
-
-# Shared with a group.
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -26,19 +27,11 @@ from tests.appliances import NEEDS, small_order
 
 TWO = Capacity((0, 1), 2**34, 2**34, 8, 1)
 HERE = "boot-1"
+COMPILES: dict[str, Any] = {"compile_words": ("compile",), "compile_key": "k"}
 
 
 class Killed(BaseException):
     """As SIGKILL: nothing is done after it."""
-
-
-class _Process:
-    """A keeper's process: it lives until the test says otherwise."""
-
-    returncode: int | None = None
-
-    def poll(self) -> int | None:
-        return self.returncode
 
 
 class Keepers:
@@ -51,16 +44,16 @@ class Keepers:
         """what was last said of a job: command, cpus, user"""
         self.asked: list[tuple[str, str, int, str]] = []
         self.killed: list[tuple[str, str, int, bool]] = []
-        self.processes: dict[str, _Process] = {}
+        self.processes: dict[str, SimpleNamespace] = {}
         self.cannot: str | None = None
         self.calls = 0
         self.meanwhile: Callable[[], object] = lambda: None
 
     def start(self, folder, order, stage, attempt, *, needs, user=None, **told) -> Any:
         self.calls += 1
-        process = self.processes[folder.name] = _Process()
+        process = self.processes[folder.name] = SimpleNamespace(returncode=None if self.cannot is None else 4)
+        process.poll = lambda: process.returncode
         if self.cannot is not None:
-            process.returncode = 4
             return process
         key = (folder.name, stage, attempt)
         self.told[folder.name] = {**told, "user": user}
@@ -84,13 +77,11 @@ class Keepers:
         return [7, 8]
 
     def end(self, *key: Any, code: int | None = 0, signal: int | None = None) -> None:
-        """An attempt ends."""
         self.kept[key] = Kept(ENDED, End(code, signal, "", "", 9, 1.0, 2.0), HERE)
         if key[0] in self.processes:
             self.processes[key[0]].returncode = 0
 
     def end_all(self) -> None:
-        """All that live end well."""
         for key, kept in self.kept.items():
             if kept.state == ALIVE:
                 self.end(*key)
@@ -114,7 +105,6 @@ class Place:
         return Supervisor(self.jobs.root, queue or self.queue, **parts, say=self.lines.append)
 
     def end(self, job: Job, code: int | None = 0, *, signal: int | None = None, turns: int = 1) -> Job:
-        """The attempt of a job ends, and the supervisor sees it."""
         job = self.job(job)
         self.keepers.end(job.name, job.stage, job.attempt, code=code, signal=signal)
         self.turn(turns)
@@ -141,18 +131,10 @@ class Place:
         assert faults(events, vars(TWO), **options) == []
 
 
-class Time:
-    """The clock of this host that never goes back."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch) -> Time:
-    found = Time()
+def clock(monkeypatch) -> SimpleNamespace:
+    """The clock of this host that never goes back."""
+    found = SimpleNamespace(now=0.0, monotonic=lambda: found.now)
     monkeypatch.setattr(module, "time", found)
     return found
 
@@ -181,16 +163,16 @@ def test_a_job_from_its_submission_to_its_end(place):
     place.check()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "limit_s", "lasts"), [(None, 60.0, 60.0), (90.0, 60.0, 60.0), (30.0, 60.0, 30.0), (None, None, None)]
-)
-def test_a_job_that_runs_is_expected_to_end_at_its_limit_at_the_latest(place, seconds, limit_s, lasts):
-    job = place.submit(needs=replace(NEEDS, cores=2, seconds=seconds, limit_s=limit_s))
-    behind = place.submit()
-    place.turn(2)
-    end = None if lasts is None else place.now + lasts
-    assert (place.job(job).phase, place.job(job).expected_end) == ("RUNNING", end)
-    assert place.job(behind).expected_start == end
+def test_a_job_that_runs_is_expected_to_end_at_its_limit_at_the_latest(place):
+    for seconds, limit_s, lasts in ((None, 60.0, 60.0), (90.0, 60.0, 60.0), (30.0, 60.0, 30.0), (None, None, None)):
+        job = place.submit(needs=replace(NEEDS, cores=2, seconds=seconds, limit_s=limit_s))
+        behind = place.submit()
+        place.turn(2)
+        end = None if lasts is None else place.now + lasts
+        assert (place.job(job).phase, place.job(job).expected_end) == ("RUNNING", end)
+        assert place.job(behind).expected_start == end
+        place.end(job)
+        place.end(behind)
 
 
 def test_it_plans_again_only_where_something_changed_or_time_has_passed(place, clock, monkeypatch):
@@ -221,13 +203,11 @@ def test_nothing_starts_before_the_appliance_has_something_to_give(place):
     place.queue.put(CAPACITY, {"cpus": "all"})
     with pytest.raises(CstoolError) as error:
         read_capacity(place.queue)
-    assert str(error.value) == (
-        f"{place.queue.path}: must say what the appliance has to give, got {{'cpus': 'all'}}\n"
-        "hint: `cstool appliance start` says it anew"
-    )
+    said = f"{place.queue.path}: must say what the appliance has to give, got {{'cpus': 'all'}}"
+    assert str(error.value) == f"{said}\nhint: `cstool appliance start` says it anew"
 
 
-def test_the_most_urgent_start_first_and_the_others_say_why_they_wait(place):
+def test_the_most_urgent_start_first_and_drained_it_starts_nothing(place):
     late, other, first = place.submit(priority="p3"), place.submit(), place.submit(priority="p1")
     place.turn()
     assert place.phases(late, other, first) == ["QUEUED", "RUNNING", "RUNNING"]
@@ -237,24 +217,14 @@ def test_the_most_urgent_start_first_and_the_others_say_why_they_wait(place):
     assert place.phases(late, other, first) == ["RUNNING", "SUCCEEDED", "SUCCEEDED"]
     assert place.job(late).reason == ""
     place.check(all_end=False)
-
-
-def test_drained_it_starts_nothing_and_what_runs_goes_on(place):
-    first = place.submit()
-    place.turn()
     place.queue.put(DRAINED_SETTING, True)
-    second, third = place.submit(), place.submit(compile_words=("compile",), compile_key="k")
+    second, third = place.submit(), place.submit(**COMPILES)
     place.turn()
-    assert place.phases(first, second, third) == ["RUNNING", "QUEUED", "QUEUED"]
-    place.keepers.end_all()
-    place.turn(2)
-    assert place.phases(first, second, third) == ["SUCCEEDED", "QUEUED", "QUEUED"]
+    place.end(late, turns=2)
+    assert place.phases(late, second, third) == ["SUCCEEDED", "QUEUED", "QUEUED"]
     place.queue.put(DRAINED_SETTING, False)
     place.turn()
     assert place.phases(second, third) == ["RUNNING", "COMPILING"]
-
-
-COMPILES: dict[str, Any] = {"compile_words": ("compile",), "compile_key": "k"}
 
 
 def test_a_compile_comes_first_and_identical_ones_happen_once(place, tmp_path):
@@ -368,16 +338,6 @@ def test_a_job_is_preempted_and_goes_on_and_is_preempted_again(place):
     place.check()
 
 
-def test_a_job_that_crashes_starts_again_as_often_as_it_may(place):
-    job = place.submit(max_restarts=1)
-    place.turn()
-    found = place.end(job, None, signal=9)
-    assert (found.phase, found.attempt, found.restarts) == ("RUNNING", 2, 1)
-    assert place.end(job, None, signal=11).reason == "crashed: it died of SIGSEGV, after 1 restart"
-    assert place.kinds(job) == ["submitted", "started", "crashed", "started", "failed"]
-    place.check()
-
-
 def test_after_a_reboot_what_ran_starts_again_and_nobody_is_to_blame(place):
     job = place.submit()
     place.turn()
@@ -465,13 +425,6 @@ def test_a_job_that_may_have_begun_is_not_cancelled_before_its_keeper_says_so(pl
     assert place.keepers.asked == [(job.name, EXECUTE, 1, CANCEL)]
 
 
-def test_a_job_of_another_back_end_is_left_alone(place):
-    job = place.submit()
-    theirs = place.queue.add(f"wsjob-{'0' * 22}", small_order(place.folder, ""), "", "slurm", user="x", user_id=0)
-    place.turn()
-    assert place.phases(job, theirs) == ["RUNNING", "QUEUED"]
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
 def test_a_job_runs_as_the_owner_of_its_folder_whatever_the_queue_says(place):
     job, nobodys = place.submit(), place.submit()
@@ -485,7 +438,7 @@ def test_a_job_runs_as_the_owner_of_its_folder_whatever_the_queue_says(place):
     assert place.job(nobodys).reason == f"{folder}: must belong to a user of this host, it is of uid 54321"
 
 
-def test_a_clock_that_goes_back_delays_nothing(place):
+def test_a_clock_that_goes_back_delays_nothing_and_jobs_of_other_back_ends_are_left_alone(place):
     first = place.submit(needs=replace(NEEDS, seconds=5.0))
     place.turn()
     place.now = 10.0
@@ -495,9 +448,13 @@ def test_a_clock_that_goes_back_delays_nothing(place):
     place.turn()
     assert place.phases(first, second) == ["SUCCEEDED", "SUCCEEDED"]
     place.check()
+    theirs = place.queue.add(f"wsjob-{'0' * 22}", small_order(place.folder, ""), "", "slurm", user="x", user_id=0)
+    third = place.submit()
+    place.turn()
+    assert place.phases(third, theirs) == ["RUNNING", "QUEUED"]
 
 
-def test_a_queue_that_cannot_be_written_stops_a_round_and_loses_nothing(place):
+def test_a_queue_that_cannot_be_written_stops_a_round_and_loses_nothing_and_may_be_opened_again(place):
     jobs = [place.submit() for _ in range(2)]
     full = Cut(place.queue, "change", at=1, error=CstoolError("the disk is full"))
     supervisor = place.new(queue=full)
@@ -507,6 +464,10 @@ def test_a_queue_that_cannot_be_written_stops_a_round_and_loses_nothing(place):
     assert place.phases(*jobs) == ["RUNNING", "RUNNING"]
     assert len(place.keepers.started) == 2
     place.check(all_end=False)
+    place.supervisor = supervisor
+    with Queue(place.jobs.root) as queue:
+        supervisor.use(queue)
+        assert place.end(jobs[0]).phase == "SUCCEEDED"
 
 
 class Cut:
@@ -614,23 +575,13 @@ def test_what_is_beyond_the_limits_goes_and_folders_that_no_job_has(place):
     assert [job.name for job in place.queue.jobs()] == [jobs[2].name, jobs[3].name]
 
 
-def test_after_trouble_it_goes_on_with_the_queue_opened_again(place):
-    job = place.submit()
-    place.turn()
-    with Queue(place.jobs.root) as queue:
-        place.supervisor.use(queue)
-        assert place.end(job).phase == "SUCCEEDED"
-
-
 def test_there_is_one_supervisor(place, monkeypatch):
     monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
     held = lock_file(place.jobs.root.supervisor_lock)
     with pytest.raises(CstoolError) as error:
         supervise(place.jobs.root)
     os.close(held)
-    assert re.fullmatch(
-        rf"{re.escape(str(place.jobs.root.folder))}: an appliance has one supervisor, one runs already: "
-        rf"process {os.getpid()} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\n"
-        "hint: `cstool appliance status` says how it is, `cstool appliance stop` ends it",
-        str(error.value),
-    )
+    who = rf"process {os.getpid()} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
+    said = rf"{re.escape(str(place.jobs.root.folder))}: an appliance has one supervisor, one runs already: {who}\n"
+    said += "hint: `cstool appliance status` says how it is, `cstool appliance stop` ends it"
+    assert re.fullmatch(said, str(error.value))

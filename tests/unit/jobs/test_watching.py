@@ -15,7 +15,6 @@ class Proc:
         self.place = place
 
     def add(self, number: int, parent: int, kib: int = 0, shared_kib: int = 0, state: str = "S") -> None:
-        """Add one, or change it; of its memory `shared_kib` are also another one's."""
         folder = self.place / str(number)
         folder.mkdir(exist_ok=True)
         (folder / "stat").write_text(f"{number} (a) ({number}) b) {state} {parent} 1 1 0 -1")
@@ -52,34 +51,29 @@ def test_who_has_lost_its_parent_for_a_moment_is_looked_at_again(proc):
 
 
 def test_of_one_process_each_reading_counts(proc):
-    proc.add(11, 10, kib=100)
     memory = Memory(str(proc.place))
-    assert not memory.read([11], 100 * 1024)
-    proc.add(11, 10, kib=101)
-    assert memory.read([11], 100 * 1024)
+    for kib, is_over in ((100, False), (101, True)):
+        proc.add(11, 10, kib=kib)
+        assert memory.read([11], 100 * 1024) is is_over
     assert memory.peak_bytes == 101 * 1024
     assert not memory.read([12], 0)
     assert not memory.read([], None)
 
 
+def read(memory: Memory, budget_kib: int) -> bool:
+    memory._exact_at = -1.0  # however long it took
+    return memory.read([11, 12], budget_kib * 1024)
+
+
 def test_of_several_the_least_of_some_readings_counts_each_shared_page_once(proc):
     memory = Memory(str(proc.place))
-    memory._exact_at = -1.0
-
-    def read(budget_kib: int) -> bool:
-        found = memory.read([11, 12], budget_kib * 1024)
-        memory._exact_at = -1.0  # however long it took
-        return found
-
     for number in (11, 12):
         proc.add(number, 10, kib=100, shared_kib=80)
-    assert [read(119) for _ in range(READINGS)] == [*[False] * (READINGS - 1), True]
+    assert [read(memory, 119) for _ in range(READINGS)] == [*[False] * (READINGS - 1), True]
     assert memory.peak_bytes == 120 * 1024
-    assert not read(120)
-    proc.add(12, 10, kib=1000)  # for a moment, as between vfork and exec
-    assert not read(120)
-    proc.add(12, 10, kib=100, shared_kib=80)
-    assert not read(120)
+    for kib in (100, 1000, 100):  # for a moment more, as between vfork and exec
+        proc.add(12, 10, kib=kib, shared_kib=80)
+        assert not read(memory, 120)
     assert memory.peak_bytes == 120 * 1024
 
 
@@ -89,8 +83,7 @@ def test_what_the_kernel_does_not_say_is_taken_for_not_shared(proc):
         proc.add(number, 10, kib=100, shared_kib=80)
         (proc.place / str(number) / "smaps_rollup").write_text("")
     for _ in range(READINGS):
-        memory.read([11, 12], None)
-        memory._exact_at = -1.0
+        read(memory, 2**20)
     assert memory.peak_bytes == 200 * 1024
 
 

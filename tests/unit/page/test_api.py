@@ -1,12 +1,16 @@
 """The JSON that the page lives on, from a server that is asked over real sockets."""
 
+import contextlib
 import http.client
 import json
 import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +20,7 @@ pytest.importorskip("uvicorn")
 import cstool.page
 from cstool.errors import CstoolError
 from cstool.jobs.queue import Queue
-from tests.page_server import Page, serving
+from tests.page_server import Answer, Page, serving
 from tests.patience import wait_until
 from tests.shown_jobs import CAPACITY, Shown, name_of, one_job, step_lines
 
@@ -34,18 +38,12 @@ for url in sys.argv[2:]:
         print(error.code, error.read().decode())
 """
 NAME = name_of(1)
-STATIC = Path(cstool.page.__file__).parent / "static"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("appliance") / "root"
-    one_job(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def shown(folder):
+def shown(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("appliance") / "root"
+    one_job(folder)
     with Shown(folder) as made:
         yield made
 
@@ -57,12 +55,17 @@ def page(shown):
 
 
 @pytest.fixture(scope="module")
-def writable(shown, tmp_path_factory):
+def change(shown, tmp_path_factory):
     file = tmp_path_factory.mktemp("token") / "token"
     file.touch(mode=0o600)
     file.write_text(TOKEN)
     with serving(shown.root, file) as served:
-        yield served
+
+        def ask(path: str, body: object, headers: dict[str, str] | None = None) -> Answer:
+            return served.ask(f"/api/jobs/{path}", "POST", with_token() if headers is None else headers, body)
+
+        ask.page = served
+        yield ask
 
 
 def with_token(token: str = TOKEN) -> dict[str, str]:
@@ -77,57 +80,39 @@ def test_overview(page, shown):
         "supervisor": None,
         "drained": False,
         "backend": "local",
-        "capacity": {
-            "cpus": [0, 1, 2, 3],
-            "memory_bytes": CAPACITY.memory_bytes,
-            "disk_bytes": CAPACITY.disk_bytes,
-            "systems": 8,
-            "compiles": 1,
-        },
-        "used": {"cpus": [0, 1], "memory_bytes": 2 * 10**9, "disk_bytes": 10**9, "systems": 1, "compiles": 0},
         "phases": shown.queue.counts(),
+        "capacity": {**asdict(CAPACITY), "cpus": [0, 1, 2, 3]},
+        "used": {"cpus": [0, 1], "memory_bytes": 2 * 10**9, "disk_bytes": 10**9, "systems": 1, "compiles": 0},
     }
     assert [job["name"] for job in found["jobs"]] == [NAME]
     assert [(span["stage"], span["cpus"], span["how"]) for span in found["spans"]] == [
         ("compile", [], "compiled"),
         ("execute", [0, 1], ""),
     ]
-    assert found["viewer"]["may_change"] is False
-    assert found["viewer"]["has_tokens"] is False
+    assert (found["viewer"]["may_change"], found["viewer"]["has_tokens"]) == (False, False)
     assert abs(float(answer.headers["x-appliance-time"]) - time.time()) < 60
 
 
-@pytest.mark.parametrize("path", ["overview", f"jobs/{NAME}", f"jobs/{NAME}/curve", f"jobs/{NAME}/log"])
-def test_what_did_not_change_is_not_sent(page, path):
-    first = page.ask(f"/api/{path}")
-    again = page.ask(f"/api/{path}", headers={"If-None-Match": first.headers["etag"]})
-    assert (first.status, again.status, again.body) == (200, 304, b"")
-    assert again.headers["etag"] == first.headers["etag"]
-    assert page.ask(f"/api/{path}", headers={"If-None-Match": '"other"'}).body == first.body
-
-
-def test_overview_changes_with_the_queue(page, shown):
+def test_what_did_not_change_is_not_sent(page, shown):
+    for path in ("overview", f"jobs/{NAME}", f"jobs/{NAME}/curve", f"jobs/{NAME}/log"):
+        first = page.ask(f"/api/{path}")
+        again = page.ask(f"/api/{path}", headers={"If-None-Match": first.headers["etag"]})
+        assert (first.status, again.status, again.body) == (200, 304, b"")
+        assert again.headers["etag"] == first.headers["etag"]
+        assert page.ask(f"/api/{path}", headers={"If-None-Match": '"other"'}).body == first.body
     before = page.ask("/api/overview")
     shown.queue.label(NAME, {"run": "again"})
     after = page.ask("/api/overview", headers={"If-None-Match": before.headers["etag"]})
-    assert after.status == 200
-    assert after.json["jobs"][0]["labels"]["run"] == "again"
+    assert (after.status, after.json["jobs"][0]["labels"]["run"]) == (200, "again")
 
 
 def test_job(page):
     found = page.ask(f"/api/jobs/{NAME}").json
     assert [stay["phase"] for stay in found["stays"]] == ["QUEUED", "COMPILING", "QUEUED", "RUNNING"]
     assert found["events"][0]["kind"] == "submitted"
-    assert found["needs"] == {
-        "cores": 1,
-        "memory_bytes": 2 * 10**9,
-        "disk_bytes": 10**9,
-        "systems": 1,
-        "seconds": 600.0,
-        "limit_s": None,
-        "sources": {"cores": "stated", "memory_bytes": "estimated"},
-        "peak_bytes": 1_600_000_000,
-    }
+    needs = {"cores": 1, "memory_bytes": 2 * 10**9, "disk_bytes": 10**9, "systems": 1, "seconds": 600.0}
+    sources = {"cores": "stated", "memory_bytes": "estimated"}
+    assert found["needs"] == {**needs, "limit_s": None, "sources": sources, "peak_bytes": 1_600_000_000}
     assert (found["may_read"], found["may_change"], found["max_steps"]) == (True, False, 2000)
 
 
@@ -160,23 +145,13 @@ def test_job_without_a_folder(page, shown):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "wsjob-",
-        "wsjob-1",
-        "..",
-        "%2e%2e",
-        "..%2f..%2fetc%2fpasswd",
-        "wsjob-" + "a" * 22,
-        NAME[:-1],
-        NAME + "%00",
-        NAME.upper(),
-    ],
+    ["wsjob-", "wsjob-1", "..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "wsjob-" + "a" * 22]
+    + [NAME[:-1], NAME + "%00", NAME.upper()],
 )
 def test_no_such_job(page, name):
     for path in ("", "/log", "/curve"):
         answer = page.ask(f"/api/jobs/{name}{path}")
-        assert answer.status == 404
-        assert "error" in answer.json
+        assert (answer.status, "error" in answer.json) == (404, True)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
@@ -187,102 +162,93 @@ def test_only_to_look_at(page, method):
         assert "GET" in answer.headers["allow"]
 
 
-@pytest.mark.parametrize("what", ["cancel", "labels"])
-def test_no_changes_without_a_token_file(page, shown, what):
+def test_no_changes_without_a_token_file_or_without_the_token(page, change, shown):
     before = shown.queue.job(NAME)
-    for headers in ({}, with_token(), with_token("")):
-        answer = page.ask(f"/api/jobs/{NAME}/{what}", "POST", headers, {"labels": {"a": "b"}})
-        message = "this page is to look at: it is served without --token_file"
-        assert (answer.status, answer.json) == (403, {"error": message, "hint": None})
-    assert page.ask(f"/api/jobs/{NAME}/{what}").status == 405
-    assert shown.queue.job(NAME) == before
-
-
-@pytest.mark.parametrize("headers", [{}, with_token("0123456789abcdef0124"), {"Authorization": TOKEN}, with_token("")])
-def test_no_changes_without_the_token(writable, shown, headers):
-    before = shown.queue.job(NAME)
+    none = {"error": "this page is to look at: it is served without --token_file", "hint": None}
     for what, body in (("cancel", {}), ("labels", {"labels": {"a": "b"}})):
-        answer = writable.ask(f"/api/jobs/{NAME}/{what}", "POST", headers, body)
-        assert (answer.status, answer.json["error"]) == (401, "the token is needed to change something")
+        for headers in ({}, with_token(), with_token("")):
+            answer = page.ask(f"/api/jobs/{NAME}/{what}", "POST", headers, body)
+            assert (answer.status, answer.json) == (403, none)
+        assert page.ask(f"/api/jobs/{NAME}/{what}").status == 405
+        for headers in ({}, with_token("0123456789abcdef0124"), {"Authorization": TOKEN}, with_token("")):
+            answer = change(f"{NAME}/{what}", body, headers)
+            assert (answer.status, answer.json["error"]) == (401, "the token is needed to change something")
     assert shown.queue.job(NAME) == before
 
 
-def test_label(writable, shown):
-    answer = writable.ask(f"/api/jobs/{NAME}/labels", "POST", with_token(), {"labels": {"team": None, "new": "x y"}})
+def test_label(change, shown):
+    answer = change(f"{NAME}/labels", {"labels": {"team": None, "new": "x y"}})
     assert answer.status == 200
     assert "team" not in answer.json["labels"]
     assert shown.queue.job(NAME).labels["new"] == "x y"
-    assert writable.ask("/api/overview", headers=with_token()).json["viewer"]["may_change"] is True
-    assert writable.ask("/api/overview").json["viewer"]["may_change"] is False
+    for headers, may in ((with_token(), True), ({}, False)):
+        assert change.page.ask("/api/overview", headers=headers).json["viewer"]["may_change"] is may
+
+
+LABELS = 'must be {"labels": {"key": "value"}}, or null for a label that is to go'
+AT_ONCE = 'must be {"at_once": true} or {"at_once": false}'
+NO_LINE = "label a: its value must be one line of characters that can be seen, got 'b\\nc'"
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "message"),
+    ("what", "body", "status", "message"),
     [
-        (b"{", 400, "must be JSON"),
-        (b"[" * 60_000, 400, "must be JSON"),
-        (b"\xff", 400, "must be JSON"),
-        (b"[]", 400, "must be an object of JSON"),
-        (b" " * 70_000, 413, "must have at most 65536 bytes"),
-        ({}, 400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go'),
-        ({"labels": {"a": 1}}, 400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go'),
-        ({"labels": {}, "more": 1}, 400, 'must be {"labels": {"key": "value"}}, or null for a label that is to go'),
-        (
-            {"labels": {"a": "b\nc"}},
-            409,
-            "label a: its value must be one line of characters that can be seen, got 'b\\nc'",
-        ),
+        ("labels", b"{", 400, "must be JSON"),
+        ("labels", b"[" * 60_000, 400, "must be JSON"),
+        ("labels", b"\xff", 400, "must be JSON"),
+        ("labels", b"[]", 400, "must be an object of JSON"),
+        ("labels", b" " * 70_000, 413, "must have at most 65536 bytes"),
+        ("labels", {}, 400, LABELS),
+        ("labels", {"labels": {"a": 1}}, 400, LABELS),
+        ("labels", {"labels": {}, "more": 1}, 400, LABELS),
+        ("labels", {"labels": {"a": "b\nc"}}, 409, NO_LINE),
+        ("cancel", {"at_once": 1}, 400, AT_ONCE),
+        ("cancel", {"at_once": True, "more": 1}, 400, AT_ONCE),
+        ("cancel", {"now": True}, 400, AT_ONCE),
     ],
 )
-def test_bad_labels(writable, shown, body, status, message):
+def test_bad_changes(change, shown, what, body, status, message):
     before = shown.queue.job(NAME)
-    answer = writable.ask(f"/api/jobs/{NAME}/labels", "POST", with_token(), body)
+    answer = change(f"{NAME}/{what}", body)
     assert (answer.status, answer.json["error"]) == (status, message)
     assert shown.queue.job(NAME) == before
 
 
-@pytest.mark.parametrize("body", [{"at_once": 1}, {"at_once": True, "more": 1}, {"now": True}])
-def test_bad_cancel(writable, body):
-    answer = writable.ask(f"/api/jobs/{NAME}/cancel", "POST", with_token(), body)
-    assert (answer.status, answer.json["error"]) == (400, 'must be {"at_once": true} or {"at_once": false}')
-
-
-def test_cancel(writable, shown):
+def test_cancel(change, shown):
     name = shown.submit(5)
-    answer = writable.ask(f"/api/jobs/{name}/cancel", "POST", with_token(), {"at_once": False})
+    answer = change(f"{name}/cancel", {"at_once": False})
     assert (answer.status, answer.json["phase"]) == (200, "CANCELLED")
-    again = writable.ask(f"/api/jobs/{name}/cancel", "POST", with_token(), {})
+    again = change(f"{name}/cancel", {})
     assert again.status == 409
     assert "it is CANCELLED since" in again.json["error"]
-    assert writable.ask(f"/api/jobs/{name_of(999)}/cancel", "POST", with_token(), {}).status == 404
+    assert change(f"{name_of(999)}/cancel", {}).status == 404
 
 
 def test_headers_of_every_answer(page):
+    expected = {
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY",
+        "referrer-policy": "no-referrer",
+        "cross-origin-resource-policy": "same-origin",
+    }
     for path, method in (("/", "GET"), ("/page.js", "GET"), ("/api/overview", "GET"), ("/none", "GET"), ("/", "POST")):
         headers = page.ask(path, method).headers
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
         assert "unsafe" not in policy
-        assert headers["x-content-type-options"] == "nosniff"
-        assert headers["x-frame-options"] == "DENY"
-        assert headers["referrer-policy"] == "no-referrer"
-        assert headers["cross-origin-resource-policy"] == "same-origin"
-        assert "access-control-allow-origin" not in headers
-        assert "server" not in headers
+        assert {**headers, **expected} == headers
+        assert not {"access-control-allow-origin", "server"} & {*headers}
 
 
-def test_name_of_another_host(page):
+def test_name_of_another_host_and_a_proxy_that_hides_who_looks(page, change):
     answer = page.ask("/api/overview", headers={"Host": "evil.example"})
     assert (answer.status, answer.body) == (421, b"This page is not served under that name.\n")
     assert "content-security-policy" in answer.headers
     assert page.ask("/api/overview", headers={"Host": f"localhost:{page.port}"}).status == 200
-
-
-def test_proxy_hides_who_looks(page, writable):
     proxied = {"X-Forwarded-For": "127.0.0.1"}
     answer = page.ask("/api/overview", headers=proxied)
     assert (answer.status, answer.json["error"]) == (401, "the token is needed to look from elsewhere")
-    assert writable.ask("/api/overview", headers={**proxied, **with_token()}).status == 200
+    assert change.page.ask("/api/overview", headers={**proxied, **with_token()}).status == 200
 
 
 def test_files(page):
@@ -296,11 +262,10 @@ def test_files(page):
 
 def test_page_has_nothing_from_elsewhere(page):
     """No script or style in the page itself, and none of another host."""
-    files = ["/", *(f"/{path.name}" for path in STATIC.glob("*.js"))]
-    for path in [*files, "/page.css"]:
+    static = Path(cstool.page.__file__).parent / "static"
+    for path in ("/", "/page.css", *(f"/{path.name}" for path in static.glob("*.js"))):
         text = page.ask(path).body.decode().replace("http://www.w3.org/2000/svg", "")
-        assert "://" not in text
-        assert "innerHTML" not in text
+        assert not [word for word in ("://", "innerHTML") if word in text]
     html = page.ask("/").body.decode()
     assert "style=" not in html
     assert html.count("<script") == html.count("<script src=")
@@ -310,17 +275,12 @@ def test_page_has_nothing_from_elsewhere(page):
 def test_log_of_somebody_else(page: Page):
     """Another user sees that there is a job, and neither its log nor its losses."""
     paths = ["overview", f"jobs/{NAME}", f"jobs/{NAME}/log", f"jobs/{NAME}/log?stream=err", f"jobs/{NAME}/curve"]
-    urls = [f"{page.url}api/{path}" for path in paths]
-    asked = [sys.executable, "-I", "-S", "-c", ASKS, str(STRANGER), *urls]
-    done = subprocess.run(asked, capture_output=True, text=True)
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    statuses = [int(line.partition(" ")[0]) for line in lines]
-    assert statuses == [200, 200, 403, 403, 403]
+    asked = [sys.executable, "-I", "-S", "-c", ASKS, str(STRANGER), *(f"{page.url}api/{path}" for path in paths)]
+    lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [int(line.partition(" ")[0]) for line in lines] == [200, 200, 403, 403, 403]
     overview, job, *refused = (json.loads(line.partition(" ")[2]) for line in lines)
     assert overview["viewer"]["user"] == str(STRANGER)
-    assert job["may_read"] is False
-    assert (job["name"], job["model_dir"]) == (NAME, "")
+    assert (job["name"], job["model_dir"], job["may_read"]) == (NAME, "", False)
     assert {event["text"] for event in job["events"]} == {""}  # why a job ended may be a line of its log
     assert all(answer == {"error": "its log is not for you", "hint": None} for answer in refused)
 
@@ -329,18 +289,16 @@ def test_other_back_ends_are_asked(page, shown, monkeypatch):
     """A scheduler elsewhere tells nobody by itself how its jobs are; one that does not answer does no harm."""
     asked = []
 
-    class Asked:
-        def __enter__(self) -> "Asked":
-            return self
+    @contextlib.contextmanager
+    def open_jobs(folder: Path):
+        yield SimpleNamespace(jobs=lambda *, active: asked.append(f"active={active}") or fails())
+        asked.append("closed")
 
-        def __exit__(self, *error: object) -> None:
-            asked.append("closed")
+    def fails() -> None:
+        asked.append("closed")
+        raise CstoolError("squeue does not answer")
 
-        def jobs(self, *, active: bool) -> None:
-            asked.append(f"active={active}")
-            raise CstoolError("squeue does not answer")
-
-    monkeypatch.setattr("cstool.jobs.client.open_jobs", lambda folder: Asked())
+    monkeypatch.setattr("cstool.jobs.client.open_jobs", open_jobs)
     assert page.ask("/api/overview").status == 200
     assert asked == []
     name = shown.submit(88, backend="slurm")
@@ -356,10 +314,8 @@ def test_other_back_ends_are_asked(page, shown, monkeypatch):
 
 
 def test_queue_that_cannot_be_read(page, monkeypatch):
-    def fails(self: Queue, *words: object, **more: object) -> None:
-        raise CstoolError("queue.db: cannot be read", "look at the disk")
-
-    monkeypatch.setattr(Queue, "version", fails)
+    error = CstoolError("queue.db: cannot be read", "look at the disk")
+    monkeypatch.setattr(Queue, "version", Mock(side_effect=error))
     answer = page.ask("/api/overview")
     assert (answer.status, answer.json) == (503, {"error": "queue.db: cannot be read", "hint": "look at the disk"})
 

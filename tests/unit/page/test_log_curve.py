@@ -53,14 +53,11 @@ def test_line(tmp_path, line, progress):
     assert curve_of(tmp_path, line + "\n").progress == progress
 
 
-def test_nan_is_a_point(tmp_path):
-    curve = curve_of(tmp_path, TRAIN.format(3, "nan") + "\n")
-    assert math.isnan(curve.losses[3])
-
-
-def test_last_value_of_a_step_counts(tmp_path):
-    curve = curve_of(tmp_path, "".join(TRAIN.format(*each) + "\n" for each in ((1, 5), (2, 4), (3, 9), (2, 3), (3, 2))))
-    assert curve.points() == [(1, 5.0), (2, 3.0), (3, 2.0)]
+def test_last_value_of_a_step_counts_and_nan_is_a_point(tmp_path):
+    steps = ((1, 5), (2, 4), (3, 9), (2, 3), (3, 2), (4, "nan"))
+    curve = curve_of(tmp_path, "".join(TRAIN.format(*each) + "\n" for each in steps))
+    assert curve.points()[:3] == [(1, 5.0), (2, 3.0), (3, 2.0)]
+    assert math.isnan(curve.losses[4])
 
 
 def test_log_that_was_cut(tmp_path):
@@ -72,12 +69,9 @@ def test_log_that_was_cut(tmp_path):
     anew = LogCurve()
     read(anew, tmp_path)
     assert anew.losses == curve.losses
-
-
-def test_no_log(tmp_path):
-    curve = LogCurve()
-    read(curve, tmp_path)
-    assert (curve.points(), curve.progress) == ([], None)
+    none = LogCurve()
+    read(none, tmp_path / "none")
+    assert (none.points(), none.progress) == ([], None)
 
 
 @examples(40)
@@ -85,9 +79,8 @@ def test_no_log(tmp_path):
 def test_what_was_added_is_read_once(tmp_path_factory, cuts):
     """However the log grows, in the middle of a line too, it is read as if it had been there whole."""
     folder = tmp_path_factory.mktemp("log")
-    content = (
-        step_lines(1, 12) + "no step\n" + step_lines(9, 16)
-    ).encode() + b"\xff\xfe\n| Train Device=CSX, Step=99, Lo"
+    content = f"{step_lines(1, 12)}no step\n{step_lines(9, 16)}".encode()
+    content += b"\xff\xfe\n| Train Device=CSX, Step=99, Lo"
     whole = curve_of(folder, content).losses
     curve = LogCurve()
     for cut in sorted(cuts):

@@ -42,11 +42,10 @@ def token_file(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.lab)])
 def test_signal_ends_it(root, number):
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVES, str(root.folder)], stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-c", SERVES, str(root.folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             url = process.stdout.readline().strip()
             with urllib.request.urlopen(f"{url}api/overview") as answer:
@@ -63,51 +62,38 @@ def refused(root, host="127.0.0.1", port=0, token=None) -> tuple[str, str | None
     return caught.value.message, caught.value.hint
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
-def test_others_need_a_token(root, host):
-    message = f"--host {host}: others can reach this address, so --token_file must be given"
-    assert refused(root, host) == (message, "--host 127.0.0.1 is for this machine alone")
+ANY = "--port 0 takes any that is free"
 
 
-def test_port_in_use(root):
+def test_what_cannot_be_listened_at(root, tmp_path):
+    for host in ("0.0.0.0", "::", ""):
+        message = f"--host {host}: others can reach this address, so --token_file must be given"
+        assert refused(root, host) == (message, "--host 127.0.0.1 is for this machine alone")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = f"--host 127.0.0.1 --port {port}: cannot listen there, got: Address already in use"
-        assert refused(root, port=port) == (message, "--port 0 takes any that is free")
-
-
-def test_address_of_another_machine(root, tmp_path):
+        assert refused(root, port=port) == (message, ANY)
     message = "--host 192.0.2.1 --port 0: cannot listen there, got: Cannot assign requested address"
-    assert refused(root, "192.0.2.1", token=token_file(tmp_path)) == (message, "--port 0 takes any that is free")
+    assert refused(root, "192.0.2.1", token=token_file(tmp_path)) == (message, ANY)
+    for host in ("no.such.host.invalid", "..", "a" * 300):
+        assert refused(root, host) == (f"--host {host}: must be an address of this machine, is none", None)
+    for port in (-1, 65536):
+        assert refused(root, port=port) == (f"--port: must be 0 to 65535, got {port}", None)
 
 
-@pytest.mark.parametrize("host", ["no.such.host.invalid", "..", "a" * 300])
-def test_no_address(root, host):
-    assert refused(root, host) == (f"--host {host}: must be an address of this machine, is none", None)
-
-
-@pytest.mark.parametrize("port", [-1, 65536])
-def test_no_port(root, port):
-    assert refused(root, port=port) == (f"--port: must be 0 to 65535, got {port}", None)
-
-
-def test_token_file_is_read_before_all(root, tmp_path):
-    file = token_file(tmp_path)
-    file.chmod(0o644)
+def test_token_file_and_queue_are_read_before_all(root, tmp_path):
+    file = tmp_path / "loose"
+    file.touch(mode=0o644)
     assert refused(root, token=file) == (f"{file}: nobody else may read it, got mode 0644", f"chmod 600 {file}")
-
-
-def test_appliance_without_a_queue(root):
     os.unlink(root.queue_file)
-    message, _ = refused(root)
-    assert str(root.folder) in message
+    assert str(root.folder) in refused(root)[0]
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
-def test_not_installed(root, package):
+def test_not_installed(package):
     code = f"import sys; sys.modules[{package!r}] = None\nfrom cstool.page.serve import make_server\n"
-    code += "from cstool.jobs.root import Root\nfrom pathlib import Path\nfrom cstool.errors import CstoolError\n"
-    code += "try: make_server(Root(Path('/none')), '127.0.0.1', 0, None)\nexcept CstoolError as error: print(error)\n"
+    code += "from cstool.errors import CstoolError\n"
+    code += "try: make_server(None, '127.0.0.1', 0, None)\nexcept CstoolError as error: print(error)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     said = f"the page needs {package}, which is not installed\nhint: pip install 'cstool[page]'\n"
     assert (done.stdout, done.stderr) == (said, "")

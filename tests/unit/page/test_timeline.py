@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.jobs.job import CRASHED, FAILED, PREEMPTED, QUEUED, RESTARTS, RUNNING, Event
+from cstool.jobs.job import CRASHED, FAILED, QUEUED, RESTARTS, Event
 from cstool.page.rows import MOST_ENDED, event_rows, job_rows
 from cstool.page.timeline import Span, Stay, Timeline, expected_spans, span_row, stays
 from tests.shown_jobs import Shown, many_jobs, name_of
@@ -19,16 +19,15 @@ def shown(tmp_path):
 
 def run_twice(shown: Shown) -> str:
     name = shown.submit(1)
-    shown.now = 1010.0
-    shown.compile(name, 5)
-    shown.now = 1020.0
-    shown.start(name, [1, 2])
-    shown.now = 1030.0
-    shown.stop(name)
-    shown.now = 1040.0
-    shown.start(name, [0])
-    shown.now = 1050.0
-    shown.end(name)
+    for at, act in (
+        (1010.0, lambda: shown.compile(name, 5)),
+        (1020.0, lambda: shown.start(name, [1, 2])),
+        (1030.0, lambda: shown.stop(name)),
+        (1040.0, lambda: shown.start(name, [0])),
+        (1050.0, lambda: shown.end(name)),
+    ):
+        shown.now = at
+        act()
     return name
 
 
@@ -45,16 +44,10 @@ def test_spans(shown):
         Span(other, "execute", 1050.0, None, (3,), 2 * 10**9, ""),
     ]
     assert timeline.last == shown.queue.events()[-1].number
-
-
-def test_events_come_in_parts(shown):
-    run_twice(shown)
-    events = shown.queue.events()
-    whole, parts = Timeline(), Timeline()
-    whole.add(events)
-    for event in events:
+    parts = Timeline()
+    for event in shown.queue.events():
         parts.add([event])
-    assert parts.spans() == whole.spans()
+    assert parts.spans() == timeline.spans()
 
 
 def test_start_without_an_end():
@@ -90,19 +83,14 @@ def test_stays(shown):
     ]
 
 
-def test_crash_is_one_wait(shown):
+def test_crash_is_one_wait_and_a_label_changes_no_phase(shown):
     name = shown.submit(1)
+    shown.queue.label(name, {"a": "b"})
     shown.start(name, [0])
     shown.stop(name, CRASHED, "died by SIGKILL")
     shown.stop(name, RESTARTS, "is started again")
     shown.end(name, FAILED, "crashed")
     assert [stay.phase for stay in stays(shown.queue.events(name))] == ["QUEUED", "RUNNING", "QUEUED", "FAILED"]
-
-
-def test_label_changes_no_phase(shown):
-    name = shown.submit(1)
-    shown.queue.label(name, {"a": "b"})
-    assert [stay.phase for stay in stays(shown.queue.events(name))] == ["QUEUED"]
 
 
 def test_expected_on_free_cores(shown):
@@ -125,15 +113,8 @@ def test_more_cores_than_there_are(shown):
 
 
 def test_span_row():
-    assert span_row(Span("a", "execute", 1.23456, None, (1,), 5, "")) == {
-        "job": "a",
-        "stage": "execute",
-        "begin": 1.23,
-        "end": None,
-        "cpus": [1],
-        "memory_bytes": 5,
-        "how": "",
-    }
+    row = {"job": "a", "stage": "execute", "begin": 1.23, "end": None, "cpus": [1], "memory_bytes": 5, "how": ""}
+    assert span_row(Span("a", "execute", 1.23456, None, (1,), 5, "")) == row
 
 
 def test_order_of_rows(tmp_path):
@@ -156,9 +137,8 @@ def test_order_of_rows(tmp_path):
 def test_ended_jobs_are_bounded(shown):
     name = shown.submit(1)
     shown.end(name)
-    job = shown.queue.job(name)
-    rows = job_rows([], [replace(job, number=number) for number in range(MOST_ENDED + 50)])
-    assert len(rows) == MOST_ENDED
+    jobs = [replace(shown.queue.job(name), number=number) for number in range(MOST_ENDED + 50)]
+    assert len(job_rows([], jobs)) == MOST_ENDED
 
 
 def test_why_a_job_ended(shown):
@@ -178,13 +158,3 @@ def test_what_somebody_wrote_is_shown(shown):
     assert (row["name"], row["model"]) == (name_of(1), "gpt\\x1b[2J")
     assert (row["note"], row["labels"]) == ("a\\u202eb", {"a": "\\u202e"})
     assert event_rows([Event(1, 1.0, "", "x", "a\nb", {})])[0]["text"] == "a\\nb"
-
-
-def test_preempted_runs_no_more(shown):
-    name = shown.submit(1)
-    shown.start(name, [0])
-    assert shown.queue.job(name).phase == RUNNING
-    shown.stop(name, PREEMPTED)
-    timeline = Timeline()
-    timeline.add(shown.queue.events())
-    assert [span.how for span in timeline.spans()] == ["preempted"]

@@ -2,7 +2,6 @@
 
 import os
 import socket
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +16,7 @@ HERE, THERE = "0100007F:9C40", "0100007F:21CA"
 """127.0.0.1:40000 and 127.0.0.1:8650, as a machine of the x86 family writes them"""
 CLIENT, SERVER = ("127.0.0.1", 40000), ("127.0.0.1", 8650)
 TOKEN = b"0123456789abcdef"
+PROXIES = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 
 
 @pytest.mark.parametrize(("listens", "connects"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")])
@@ -35,6 +35,10 @@ def test_real_socket(listens, connects):
             assert user_of_peer(*reversed(ends)) == os.geteuid()
             client.close()
             assert user_of_peer(*ends) is None  # it belongs to nobody, and is not root's
+        with socket.create_connection((connects, listener.getsockname()[1])) as other:
+            ends = other.getsockname()[:2], other.getpeername()[:2]
+            assert user_of_peer(*ends) == os.geteuid()
+        assert user_of_peer(*ends) is None  # though it was never accepted
 
 
 @pytest.mark.parametrize(
@@ -61,13 +65,9 @@ def test_no_list(tmp_path):
     assert user_of_peer(CLIENT, SERVER, tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("::ffff:127.0.0.1", True), ("0.0.0.0", False)]
-    + [("10.0.0.1", False), ("::", False), ("localhost", False), ("", False)],
-)
-def test_loopback(host, expected):
-    assert is_loopback(host) is expected
+def test_loopback():
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "10.0.0.1", "::", "localhost", "")))
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -76,23 +76,23 @@ def bearer(token: str) -> dict[str, str]:
 
 def test_viewers(monkeypatch):
     monkeypatch.setattr("cstool.page.viewer.user_of_peer", lambda client, server: 1234)
-    elsewhere = ("10.0.0.2", 5), ("10.0.0.1", 80)
-    me = os.geteuid()
-    assert viewer_of({}, CLIENT, SERVER, None) == Viewer(1234, is_here=True)
-    assert viewer_of({}, CLIENT, SERVER, TOKEN) == Viewer(1234, is_here=True)
-    assert viewer_of(bearer("0123456789abcdef"), CLIENT, SERVER, TOKEN) == Viewer(me, has_token=True, is_here=True)
-    assert viewer_of(bearer("0123456789abcdeg"), CLIENT, SERVER, TOKEN) == Viewer(1234, is_here=True)
-    assert viewer_of(bearer("é"), CLIENT, SERVER, TOKEN) == Viewer(1234, is_here=True)
-    assert viewer_of(bearer(""), CLIENT, SERVER, None) == Viewer(1234, is_here=True)
-    assert viewer_of({"authorization": "Basic 0123456789abcdef"}, CLIENT, SERVER, TOKEN) == Viewer(1234, is_here=True)
-    assert viewer_of(bearer("0123456789abcdef"), *elsewhere, TOKEN) == Viewer(me, has_token=True)
+    elsewhere, me, right = (("10.0.0.2", 5), ("10.0.0.1", 80)), os.geteuid(), bearer("0123456789abcdef")
+    somebody = Viewer(1234, is_here=True)
+    for headers, ends, token, viewer in (
+        ({}, (CLIENT, SERVER), None, somebody),
+        ({}, (CLIENT, SERVER), TOKEN, somebody),
+        (right, (CLIENT, SERVER), TOKEN, Viewer(me, has_token=True, is_here=True)),
+        (bearer("0123456789abcdeg"), (CLIENT, SERVER), TOKEN, somebody),
+        (bearer("é"), (CLIENT, SERVER), TOKEN, somebody),
+        (bearer(""), (CLIENT, SERVER), None, somebody),
+        ({"authorization": "Basic 0123456789abcdef"}, (CLIENT, SERVER), TOKEN, somebody),
+        (right, elsewhere, TOKEN, Viewer(me, has_token=True)),
+        ({}, (None, None), None, Viewer(None)),
+        # A proxy says nothing of the viewer.
+        *(({name: "127.0.0.1"}, (CLIENT, SERVER), None, Viewer(None)) for name in PROXIES),
+    ):
+        assert viewer_of(headers, *ends, token) == viewer, (headers, ends, token)
     assert not viewer_of({}, *elsewhere, TOKEN).is_here
-    assert viewer_of({}, None, None, None) == Viewer(None)
-
-
-@pytest.mark.parametrize("header", ["forwarded", "via", "x-forwarded-for", "x-real-ip"])
-def test_proxy_says_nothing_of_the_viewer(header):
-    assert viewer_of({header: "127.0.0.1"}, CLIENT, SERVER, None) == Viewer(None)
 
 
 def entry(mode: int, user: int = 4000001, group: int = 4000002) -> os.stat_result:
@@ -138,10 +138,6 @@ def token_file(folder: Path, content: str, mode: int = 0o600) -> Path:
     return file
 
 
-def test_token(tmp_path):
-    assert read_token(token_file(tmp_path, "0123456789abcdef\n")) == TOKEN
-
-
 def hint(file: Path) -> str:
     return f"(umask 077; python -c 'import secrets; print(secrets.token_urlsafe())' > {file}) makes one"
 
@@ -152,45 +148,24 @@ def refused(file: Path) -> tuple[str, str | None]:
     return caught.value.message, caught.value.hint
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_token_that_others_may_read(tmp_path, mode):
-    file = token_file(tmp_path, "0123456789abcdef", mode)
-    assert refused(file) == (f"{file}: nobody else may read it, got mode {mode:04o}", f"chmod 600 {file}")
+NO_TOKEN = "must have a token for the page, which is 16 to 4096 letters, digits or marks on one line, has other content"
 
 
-@pytest.mark.parametrize("content", ["", "short", "0123456789abcdef\nand more", "0123456789abcdéf", "x" * 5000])
-def test_no_token(tmp_path, content):
-    file = token_file(tmp_path, content)
-    rule = "must have a token for the page, which is 16 to 4096 letters, digits or marks on one line, has other content"
-    assert refused(file) == (f"{file}: {rule}", hint(file))
-
-
-def test_token_file_that_is_not_there(tmp_path):
-    file = tmp_path / "token"
-    message = f"{file}: must have a token for the page, got: No such file or directory"
-    assert refused(file) == (message, hint(file))
-    assert refused(tmp_path) == (f"{tmp_path}: must have a token for the page, is no file", hint(tmp_path))
-
-
-def test_token_file_that_is_a_link(tmp_path):
+def test_token(tmp_path):
+    assert read_token(token_file(tmp_path, "0123456789abcdef\n")) == TOKEN
+    for mode in (0o640, 0o604, 0o620):
+        file = token_file(tmp_path, "0123456789abcdef", mode)
+        assert refused(file) == (f"{file}: nobody else may read it, got mode {mode:04o}", f"chmod 600 {file}")
+    for content in ("", "short", "0123456789abcdef\nand more", "0123456789abcdéf", "x" * 5000):
+        assert refused(token_file(tmp_path, content)) == (f"{file}: {NO_TOKEN}", hint(file))
+    if os.geteuid() == 0:
+        os.chown(file, 4000001, 4000001)
+        assert refused(file) == (f"{file}: must belong to root, is of 4000001", None)
     link = tmp_path / "link"
-    link.symlink_to(token_file(tmp_path, "0123456789abcdef"))
-    message = f"{link}: must have a token for the page, got: Too many levels of symbolic links"
-    assert refused(link) == (message, hint(link))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
-def test_token_of_somebody_else(tmp_path):
-    file = token_file(tmp_path, "0123456789abcdef")
-    os.chown(file, 4000001, 4000001)
-    assert refused(file) == (f"{file}: must belong to root, is of 4000001", None)
-
-
-def test_socket_is_closed_at_once():
-    """A connection that was never accepted is nobody's either."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        client = socket.create_connection(listener.getsockname())
-        ends = client.getsockname(), listener.getsockname()
-        assert user_of_peer(*ends) == os.geteuid()
-        client.close()
-        assert user_of_peer(*ends) is None
+    link.symlink_to(file)
+    for path, said in (
+        (link, "got: Too many levels of symbolic links"),
+        (tmp_path / "none", "got: No such file or directory"),
+        (tmp_path, "is no file"),
+    ):
+        assert refused(path) == (f"{path}: must have a token for the page, {said}", hint(path))
