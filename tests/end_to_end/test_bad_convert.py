@@ -154,6 +154,7 @@ def test_what_cannot_be_converted_is_refused_and_nothing_is_left(cstool, here, d
 
 
 PARAMS = "--params names the file of the model"
+NOBODY_SAYS = "since it says which model this is, and there is no config.json in TMP/hf"
 RANDOM = np.random.default_rng(1).random
 TABLE = "transformer.wte.weight"
 CHANGES: dict[str, Callable[[hf.Tensors], object]] = {
@@ -196,6 +197,7 @@ def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(cs
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (None, error(f"--params: must be given, {NOBODY_SAYS}")),
         ("{", error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
         ("[" * 10**5, error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
         ('{"a": 1, "a": 2}', error("TMP/hf/config.json: must be a JSON file with a mapping, got a twice",
@@ -205,18 +207,12 @@ def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(cs
          error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),
     ],
 )  # fmt: skip
-def test_a_config_that_describes_no_model_is_refused(cstool, tmp_path, content, message):
+def test_a_config_that_is_missing_or_describes_no_model_is_refused(cstool, tmp_path, content, message):
     hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
-    (tmp_path / "hf" / "config.json").write_text(content)
+    if content is not None:
+        (tmp_path / "hf" / "config.json").write_text(content)
     outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
     assert (outcome, names(tmp_path)) == ((2, "", message), ["hf"])
-
-
-def test_without_config_and_params_nobody_says_the_model(cstool, tmp_path):
-    hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
-    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
-    why = "since it says which model this is, and there is no config.json in TMP/hf"
-    assert outcome == (2, "", error(f"--params: must be given, {why}"))
 
 
 def test_params_of_another_model_than_config_json_are_refused(cstool, here, data):
@@ -224,11 +220,9 @@ def test_params_of_another_model_than_config_json_are_refused(cstool, here, data
     differs = "vocab_size 64, got 100; max_position_embeddings 128, got 24; num_hidden_layers 2, got 3; "
     differs += "num_heads 2, got 4; hidden_size 32, got 48; filter_size 64, got 192; nonlinearity gelu, got gelu_new; "
     differs += "kv_heads 2, got 4; head_width 16, got 12"
-    message = error(
-        f"TMP/hf/config.json: must be of the model of TMP/params.yaml: {differs}",
-        "without --params the model is the one that config.json describes",
-    )
-    assert outcome == (2, "", message)
+    rule = f"TMP/hf/config.json: must be of the model of TMP/params.yaml: {differs}"
+    hint = "without --params the model is the one that config.json describes"
+    assert outcome == (2, "", error(rule, hint))
 
 
 def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(cstool, here, ready):
@@ -299,7 +293,8 @@ def test_interrupted_it_leaves_nothing(cstool, here, monkeypatch, target, to):
     assert (outcome, names(here)) == ((130, "", "interrupted\n"), before)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.takes("memory is traced, which takes long")
+@pytest.mark.parametrize("family", [pytest.param("gpt2", marks=pytest.mark.lab), "llama"])
 def test_whatever_the_size_of_a_model_little_of_it_is_in_memory(tmp_path, monkeypatch, family):
     """Of matrices of 4 MiB, ranges of 64 KiB: from Hugging Face, to sparse, to dense, and back."""
     monkeypatch.setattr(source_module, "CHUNK_BYTES", 2**16)

@@ -11,7 +11,6 @@ import pytest
 
 from cstool.convert import Request, convert
 from cstool.convert import source as source_module
-from cstool.params import load_params
 from cstool.sparsity.masks import topk_mask
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome
@@ -75,6 +74,7 @@ def losses(cstool: Callable[..., Outcome], file: Path, checkpoint: Path, states:
     return list(document["losses"])
 
 
+@pytest.mark.takes("runs before and after")
 def test_the_largest_are_kept_with_their_optimizer_state_and_a_sparse_run_goes_on(cstool, tmp_path, data, dense):
     out = tmp_path / "sparse.mdl"
     outcome = cstool("checkpoint", "convert", dense, out, "--to", "sparse", "--sparsity", "0.75")
@@ -88,42 +88,39 @@ def test_the_largest_are_kept_with_their_optimizer_state_and_a_sparse_run_goes_o
         mask = topk_mask(before[f"model.{weight}"], 0.75) if is_linear(name) else True
         np.testing.assert_array_equal(after[name], np.where(mask, whole, 0), err_msg=name)
     file = gpt_params(tmp_path, data, init__sparsity=TOPK)
-    straight, on = losses(cstool, file, dense, "model"), losses(cstool, file, out, "model")
-    assert on == straight  # the run itself prunes in the same way
+    # The run itself prunes in the same way.
+    assert losses(cstool, file, out, "model") == losses(cstool, file, dense, "model")
     # With all states it goes on at step 3, with its own moments.
     assert len(losses(cstool, file, out, "all")) == 2
 
 
-def test_zeros_are_written_out_and_a_dense_run_goes_on(cstool, tmp_path, data, sparse):
-    out = tmp_path / "dense.mdl"
+@pytest.mark.takes("runs before and after")
+def test_zeros_are_written_out_a_dense_run_goes_on_and_by_its_zeros_sparse_again_it_is_the_same(
+    cstool, tmp_path, data, sparse
+):
+    out, back = tmp_path / "dense.mdl", tmp_path / "back.mdl"
     outcome = cstool("checkpoint", "convert", sparse, out, "--to", "dense")
     assert outcome == (0, "Checkpoint saved to TMP/dense.mdl\n", "")
     before, after = arrays(sparse), arrays(out)
-    with h5py.File(out) as file:
-        assert not [name for name in file if name.endswith(".indices")]
     assert before.keys() == after.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array, err_msg=name)
     with CheckpointReader(out) as reader:
+        assert not [name for name in reader.tensor_names() if name.endswith(".indices")]
         assert reader.value("global_step") == 2
         assert "sparsity" not in reader.values()
         assert "sparse_kernels" not in reader.value("choices")
     file = gpt_params(tmp_path, data)
-    straight, on = losses(cstool, file, sparse, "model"), losses(cstool, file, out, "model")
-    assert on == straight
+    assert losses(cstool, file, out, "model") == losses(cstool, file, sparse, "model")
     assert len(losses(cstool, file, out, "all")) == 2
-
-
-def test_dense_and_by_its_zeros_sparse_again_it_is_the_same(cstool, tmp_path, sparse):
-    there, back = tmp_path / "dense.mdl", tmp_path / "back.mdl"
-    assert cstool("checkpoint", "convert", sparse, there, "--to", "dense").code == 0
-    assert cstool("checkpoint", "convert", there, back, "--to", "sparse").code == 0
+    assert cstool("checkpoint", "convert", out, back, "--to", "sparse").code == 0
     assert digest(back) == digest(sparse)
     with CheckpointReader(back) as new, CheckpointReader(sparse) as old:
         assert new.value("sparsity") == old.value("sparsity")
         assert new.link_of("model.lm_head.weight") == old.link_of("model.lm_head.weight") is not None
 
 
+@pytest.mark.takes("ranges of a few rows are many")
 def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(monkeypatch, tmp_path, dense, grown):
     """Among them ranges without a non-zero, and blocks of indices that end within a row."""
     for name, checkpoint, asked in (
@@ -141,9 +138,8 @@ def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(monkeypatch, 
 def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are(cstool, tmp_path, data, dense):
     first, second = tmp_path / "first.mdl", tmp_path / "second.mdl"
     command = ("checkpoint", "convert", dense, first, "--to", "sparse", "--sparsity", "0.5")
-    document = json.loads(
-        cstool(*command, "--param_filter", "*proj_q*", "--param_filter", "*.0.*proj_k*", "--json").stdout
-    )
+    filters = ("--param_filter", "*proj_q*", "--param_filter", "*.0.*proj_k*")
+    document = cstool(*command, *filters, "--json").document
     layer = "transformer_decoder.layers.{}.self_attn.proj_{}_dense_layer.weight"
     assert document["densities"] == {layer.format(n, part): 0.5 for n, part in ((0, "q"), (0, "k"), (1, "q"))}
     # A params file says it as well; what is sparse already and not named keeps its zeros.
@@ -180,9 +176,3 @@ def test_a_run_of_digits_becomes_sparse_too(tmp_path):
         writer.add_value("__metadata__", [{"version": "1", "model_name": "fc_mnist", "params": params}])
     done = convert(Request(tmp_path / "a.mdl", tmp_path / "b.mdl", to="sparse", sparsity=0.5))
     assert done.densities == {"fc_layers.0.weight": 0.5, "fc_layers.1.weight": 0.5}
-
-
-def test_params_may_be_given_where_the_checkpoint_does_not_say_its_model(tmp_path, data, dense):
-    params = load_params(gpt_params(tmp_path, data))
-    done = convert(Request(dense, tmp_path / "b.mdl", to="sparse", sparsity=0.5, params=params))
-    assert len(done.densities) == 12
