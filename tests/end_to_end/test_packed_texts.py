@@ -38,11 +38,10 @@ def losses_of(model: ModelParams, form: SampleForm, arrays: dict[str, np.ndarray
     count = len(arrays["labels"])
     graph = build_graph(model, form)
     inputs = {tensor.name: arrays[tensor.name].astype(tensor.dtype) for tensor in graph.inputs}
+    batch = Batch(0, inputs, samples=count, tokens=int(arrays["mask"].sum()), size=count)
     with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=1, lanes=1) as appliance:
         appliance.prepare(count, trains=False)
         appliance.memoryx.initialize(1)
-        tokens = int(arrays["mask"].sum())
-        batch = Batch(0, inputs, samples=count, tokens=tokens, size=count)
         return appliance.evaluate(batch, step=0)[0].total
 
 
@@ -120,16 +119,18 @@ def data(tmp_path_factory) -> Path:
 
 
 def params_of(folder: Path, data: Path, **changes) -> Path:
-    packs = {"fit__train_dataloader__use_vsl": True, "fit__val_dataloader__use_vsl": True}
-    return gpt_params(
-        folder, data, **packs, **{"init__checkpoint": {"steps": 3}, "init__loop": {"max_steps": 5}, **changes}
-    )
+    usual = {f"fit__{part}_dataloader__use_vsl": True for part in ("train", "val")}
+    usual |= {"init__checkpoint": {"steps": 3}, "init__loop": {"max_steps": 5}}
+    return gpt_params(folder, data, **usual, **changes)
 
 
 DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
 
 
-@pytest.mark.parametrize("changes", [DROPOUT, {"init__model__position_embedding_type": "rotary"}])
+@pytest.mark.takes("four runs of a few steps")
+@pytest.mark.parametrize(
+    "changes", [DROPOUT, pytest.param({"init__model__position_embedding_type": "rotary"}, marks=pytest.mark.lab)]
+)
 def test_packed_texts_have_the_same_bits_on_any_number_of_systems_and_after_a_stop(tmp_path, data, changes):
     expected = bits(run_file(params_of(tmp_path / "whole", data, **changes)))
     for num_csx, lanes in [(2, 1), (4, 3)]:
@@ -141,12 +142,13 @@ def test_packed_texts_have_the_same_bits_on_any_number_of_systems_and_after_a_st
     assert ([loss.hex() for loss in begun.losses] + losses, checkpoint) == expected
 
 
+@pytest.mark.takes("a run and two evaluations")
 def test_texts_that_are_not_packed_stand_beside_those_that_are(tmp_path, data):
     plain = write_text(tmp_path / "plain", 48)
-    changes = {"fit__val_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(plain)}}
-    changes["fit__val_dataloader"]["batch_size"] = 48
+    loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(plain), "batch_size": 48}
+    changes = {"fit__train_dataloader__use_vsl": True, "fit__val_dataloader": loader}
     run_file(params_of(tmp_path / "both", data))
-    found = run_file(gpt_params(tmp_path / "both", data, fit__train_dataloader__use_vsl=True, **changes), mode="eval")
+    found = run_file(gpt_params(tmp_path / "both", data, **changes), mode="eval")
     expected = run_file(gpt_params(tmp_path / "both", plain), mode="eval")
     # Positions are looked up in place of added; the rest is the same.
     losses = [result.evaluations[-1]["loss"] for result in (found, expected)]
