@@ -12,6 +12,8 @@ from tests.end_to_end.runs import gpt_params, run_file
 
 IN_FILE: dict[str, Any] = {"init__memoryx": {"store": "file", "memory": "32MiB"}}
 NEVER_SAVED = {"init__checkpoint": {"steps": 0}}
+EXPERTS = {"init__model__moe": {"num_experts": 24, "top_k": 1}, "init__model__filter_size": 16}
+"""of which batches leave some alone"""
 BIAS = "model.transformer_decoder.norm.bias"
 
 
