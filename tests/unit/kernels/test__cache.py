@@ -20,40 +20,30 @@ def _folder_is_chosen_anew() -> Iterator[None]:
     kernel_folder.cache_clear()
 
 
-def test_the_user_may_choose_the_root(monkeypatch, tmp_path):
-    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path))
-    assert cache_root() == tmp_path
+@pytest.mark.parametrize(
+    ("variables", "root"),
+    [
+        ({"CSTOOL_CACHE_DIR": "chosen", "XDG_CACHE_HOME": "desktop"}, "chosen"),
+        ({"XDG_CACHE_HOME": "desktop", "HOME": "home"}, "desktop/cstool"),
+        ({"HOME": "home"}, "home/.cache/cstool"),
+    ],
+)
+def test_the_root_is_the_users_choice_or_that_of_the_desktop_or_in_the_home(monkeypatch, tmp_path, variables, root):
+    for name in ("CSTOOL_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+        if name in variables:
+            monkeypatch.setenv(name, str(tmp_path / variables[name]))
+    assert cache_root() == tmp_path / root
 
 
-def test_without_a_choice_the_root_is_in_the_cache_of_the_desktop(monkeypatch, tmp_path):
-    monkeypatch.delenv("CSTOOL_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_root() == tmp_path / "cstool"
-
-
-def test_without_any_variable_the_root_is_in_the_home(monkeypatch, tmp_path):
-    monkeypatch.delenv("CSTOOL_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_root() == tmp_path / ".cache" / "cstool"
-
-
-def test_the_digest_changes_with_the_compiler(monkeypatch):
-    before = sources_digest()
+def test_the_digest_changes_with_the_compiler_the_cpu_and_the_one_that_numba_is_told(monkeypatch):
+    digests = {sources_digest()}
     monkeypatch.setattr("cstool.kernels._cache.version", lambda package: f"{package} of tomorrow")
-    assert sources_digest() != before
-
-
-def test_the_digest_changes_with_the_cpu(monkeypatch):
-    before = sources_digest()
+    digests.add(sources_digest())
     monkeypatch.setattr("cstool.kernels._cache.llvm.get_host_cpu_name", lambda: "another")
-    assert sources_digest() != before
-
-
-def test_the_digest_changes_with_the_cpu_that_numba_is_told(monkeypatch):
-    before = sources_digest()
+    digests.add(sources_digest())
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
-    assert sources_digest() != before
+    assert len({*digests, sources_digest()}) == 4
 
 
 @pytest.fixture
@@ -70,19 +60,13 @@ def package(monkeypatch, tmp_path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "source", ["norm.py", "sparse/linear.py", "../activations.py", "../optimizers/lion.py", "../random_keys.py"]
-)
-def test_the_digest_changes_with_a_source(package, source):
-    before = sources_digest()
-    (package / source).write_text("epsilon = 2")
-    assert sources_digest() != before
-
-
-def test_the_digest_tells_sources_of_one_name_apart(package):
-    before = sources_digest()
+def test_the_digest_changes_with_a_source_and_with_its_place(package):
+    digests = {sources_digest()}
+    for source in ("norm.py", "sparse/linear.py", "../activations.py", "../optimizers/lion.py", "../random_keys.py"):
+        (package / source).write_text("epsilon = 2")
+        digests.add(sources_digest())
     (package / "sparse" / "linear.py").rename(package / "linear.py")
-    assert sources_digest() != before
+    assert len({*digests, sources_digest()}) == 7
 
 
 def test_the_digest_does_not_depend_on_where_the_sources_lie(package, monkeypatch, tmp_path):
@@ -101,19 +85,15 @@ def test_the_folder_is_for_this_user_alone(monkeypatch, tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made", cache_folder())} == {0o700}
 
 
-def test_a_root_in_which_no_folder_can_be_made_keeps_no_kernels(monkeypatch, tmp_path):
-    file = tmp_path / "file"
-    file.write_text("no folder can be made below")
-    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(file))
-    assert kernel_folder() == KernelFolder(None, f"{file}: Not a directory")
-
-
-def test_a_folder_that_others_may_write_to_keeps_no_kernels(monkeypatch, tmp_path):
+def test_without_a_folder_of_ones_own_no_kernels_are_kept(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("no folder can be made below")
+    monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path / "file"))
+    assert kernel_folder() == KernelFolder(None, f"{tmp_path}/file: Not a directory")
+    kernel_folder.cache_clear()
     monkeypatch.setenv("CSTOOL_CACHE_DIR", str(tmp_path))
     cache_folder().mkdir()
     cache_folder().chmod(0o777)
-    problem = f"{cache_folder()}: others may write to it (mode 0777)"
-    assert kernel_folder() == KernelFolder(None, problem)
+    assert kernel_folder() == KernelFolder(None, f"{cache_folder()}: others may write to it (mode 0777)")
 
 
 def test_kernels_that_nobody_used_for_a_month_are_removed(monkeypatch, tmp_path):

@@ -79,27 +79,20 @@ class Caches:
         return [context[a:b] for a, b in zip(starts, starts[1:], strict=False)]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    ("name", "causal"), [*((name, True) for name in FORMS), *((name, False) for name in ("plain", "softcap", "slopes"))]
+)
 @pytest.mark.parametrize("length", [1, 6, BLOCK_TOKENS, BLOCK_TOKENS + 9])
-def test_a_whole_sequence_is_attention(name, length, rng):
-    form = Attention(HEADS, KV_HEADS, length, 0.3, **FORMS[name])
+def test_a_whole_sequence_is_attention_also_beside_others(name, causal, length, rng):
+    form = Attention(HEADS, KV_HEADS, length, 0.3, causal=causal, **FORMS[name])
     q, k, v = tokens(rng, length)
     expected, _ = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), form, None, (), weights_of(form))
     (context,) = Caches(form, 1).attend([(0, [q, k, v])])
     assert_close(context, expected)
-
-
-@pytest.mark.parametrize("name", ["plain", "softcap", "slopes"])
-@pytest.mark.parametrize("length", [1, 6, BLOCK_TOKENS, BLOCK_TOKENS + 9])
-def test_where_all_tokens_see_each_other_it_is_attention_too_beside_others(name, length, rng):
-    form = Attention(HEADS, KV_HEADS, length, 0.3, causal=False, **FORMS[name])
-    q, k, v = tokens(rng, length)
-    expected, _ = reference.attention(*(x.astype(np.float64) for x in (q, k, v)), form, None)
-    (context,) = Caches(form, 1).attend([(0, [q, k, v])])
-    assert_close(context, expected)
-    longer = Attention(HEADS, KV_HEADS, length + 5, 0.3, causal=False, **FORMS[name])
-    contexts = Caches(longer, 3).attend([(1, tokens(rng, 4)), (0, [q, k, v]), (2, tokens(rng, length + 5))], cuts=(5,))
-    np.testing.assert_array_equal(contexts[1], context)
+    if not causal:
+        longer = form._replace(sequence=length + 5)
+        news = [(1, tokens(rng, 4)), (0, [q, k, v]), (2, tokens(rng, length + 5))]
+        np.testing.assert_array_equal(Caches(longer, 3).attend(news, cuts=(5,))[1], context)
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -39,16 +39,10 @@ def _empty_cache(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("_empty_cache")
-def test_progress_names_what_comes_next():
-    seen: list[tuple[str, int, int]] = []
-    compile_kernels(lambda name, done, total: seen.append((name, done, total)))
-    assert seen == [(name, done, len(GROUPS)) for done, name in enumerate(GROUPS)]
-
-
-@pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize(
     ("needs", "more"),
     [
+        (set(), []),
         ({SPARSE_KERNELS}, ["sparse linear"]),
         ({ANSWERING_KERNELS}, ["inference"]),
         ({BFLOAT16_KERNELS}, ["bfloat16"]),
@@ -63,10 +57,11 @@ def test_progress_names_what_comes_next():
         ),
     ],
 )
-def test_only_what_a_run_needs_is_compiled(needs, more):
-    seen: list[str] = []
-    compile_kernels(lambda name, *_: seen.append(name), needs=needs)
-    assert seen == [*GROUPS, *more]
+def test_only_what_a_run_needs_is_compiled_and_progress_names_what_comes_next(needs, more):
+    seen: list[tuple[str, int, int]] = []
+    compile_kernels(lambda name, done, total: seen.append((name, done, total)), needs=needs)
+    groups = [*GROUPS, *more]
+    assert seen == [(name, done, len(groups)) for done, name in enumerate(groups)]
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -106,15 +101,37 @@ def test_without_a_folder_kernels_are_not_cached(monkeypatch):
     assert not kernels_cached()
 
 
+COUNTING = """
+import sys
+import numpy as np
+from cstool.ir import _graph
+from cstool.kernels.compile import compile_kernels
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.kernels")]
+    kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
+    return sum(len(kernel.signatures) for kernel in kernels)
+
+def have(needs):
+    global before
+    compile_kernels(lambda name, done, total: None, needs=needs)
+    before = compiled()
+"""
+
+
+def check_that_nothing_more_is_compiled(script: str) -> None:
+    script = f"{COUNTING}{script}print(before > 0, compiled() - before)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True 0\n"
+
+
+@pytest.mark.takes("a process that loads all kernels")
 def test_after_compilation_a_run_compiles_nothing_more():
     script = """
-import numpy as np
 from cstool.ir import OpKind
 from cstool.kernels import activation, attention, embedding, loss, magnitudes, norm, random, residual
 from cstool.kernels.attention_form import Attention
 from cstool.kernels import rotary, sparse
-from cstool.kernels.sparse import linear, pattern
-from cstool.kernels.compile import compile_kernels
 from tests.unit.kernels.calls import backward
 
 def one(*shape):
@@ -123,19 +140,12 @@ def one(*shape):
 def lend(name, shape):
     return one(*shape)
 
-def compiled():
-    modules = activation, attention, embedding, loss, magnitudes, norm, random, residual, rotary
-    modules += linear, pattern
-    kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
-    return sum(len(kernel.signatures) for kernel in kernels)
-
 def run(kind, *weights, inputs=(one(6, 8),), **attributes):
     for drop in None, random.Dropout(0.5, (1, 2), 3, 4, 3):
         of_call = {"dropout": drop, "scratch": lend, "stop": 9, "scale": 1}
         backward(kind, inputs, weights, one(6, 8), of_call=of_call, **{"sequence": 3, **attributes})
 
-compile_kernels(lambda name, done, total: None, needs=["sparse"])
-before = compiled()
+have(["sparse"])
 x, row, grad = one(6, 8), one(8), one(8)
 ids, mask = np.ones(6, np.int32), one(6)
 random.fill("truncated_normal", (1, 2), 3, row, 0, 1, -2, 2)
@@ -179,72 +189,47 @@ for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:
     for accumulate in True, False:
         sparse.sparse_linear_delta(outputs, made.transposed, some, one(6, 8), accumulate, lend)
     sparse.sparse_linear_gradient(x, outputs, made, some, lend)
-print(before, compiled() - before)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    before, more = done.stdout.split()
-    assert (int(before) > 0, int(more)) == (True, 0)
+    check_that_nothing_more_is_compiled(script)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("missing", [[], ["onednn"], ["onednn", "vdpbf16ps"]])
 def test_after_compilation_a_run_in_bfloat16_compiles_nothing_more(missing):
     script = f"""
-import sys
 from cstool.kernels import gemm_providers
-from cstool.kernels.compile import compile_kernels
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.machine.machines import machine, random_batch
-from cstool.ir import _graph
-
-def compiled():
-    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.kernels")]
-    kernels = {{kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}}
-    return sum(len(kernel.signatures) for kernel in kernels)
 
 for name in {missing}:
     none = gemm_providers.Found(name, None, "is not here")
     setattr(gemm_providers, f"find_{{name}}", lambda none=none: none)
-compile_kernels(lambda name, done, total: None, needs=["bfloat16", "products", "mixture"])
-before = compiled()
+have(["bfloat16", "products", "mixture"])
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
     for graph in fc_mnist(7, 6, 5), *(decoder(dropout=0.1, **FAMILIES[family]) for family in FAMILIES):
         with machine(graph, 4, precision="bfloat16") as appliance:
             appliance.train_step(random_batch(graph, 4), 1, 0.1)
-print(before, compiled() - before)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    before, more = done.stdout.split()
-    assert (int(before) > 0, int(more)) == (True, 0)
+    check_that_nothing_more_is_compiled(script)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_after_compilation_an_answer_compiles_nothing_more(precision):
     script = f"""
-import sys
-from cstool.kernels.compile import compile_kernels
 from cstool.kernels.gemm_providers import choose_gemm
 from cstool.models import build_graph
 from tests.models import FAMILIES, decoder_params
 from tests.unit.inference.machines import made, walking
-from cstool.ir import _graph
 
-def compiled():
-    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.kernels")]
-    kernels = {{kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}}
-    return sum(len(kernel.signatures) for kernel in kernels)
-
-compile_kernels(lambda name, done, total: None, needs=["answering", "mixture", "{precision}"])
 choose_gemm("{precision}")
-before = compiled()
+have(["answering", "mixture", "{precision}"])
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
     for family in FAMILIES:
         graph = build_graph(decoder_params(**FAMILIES[family]), 1)
         with walking(graph, sequences=2, capacity=8, precision="{precision}") as (walk, _):
             made(walk, ([1, 2, 3, 4, 5], [6, 7, 8, 9]), 3)
-print(before, compiled() - before)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    before, more = done.stdout.split()
-    assert (int(before) > 0, int(more)) == (True, 0)
+    check_that_nothing_more_is_compiled(script)

@@ -37,11 +37,6 @@ BENDS: dict[str, Bend] = {
 }
 
 every_bend = pytest.mark.parametrize("bend", BENDS.values(), ids=BENDS)
-any_cut = given(
-    cuts=st.sets(st.integers(1, CLASSES - 1), max_size=6),
-    seed=st.integers(0, 99),
-    bend=st.sampled_from(list(BENDS.values())),
-)
 
 
 class Case:
@@ -100,46 +95,37 @@ def _chunk_classes(request, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_CLASSES", request.param)
 
 
-@pytest.fixture(params=BENDS.values(), ids=BENDS)
-def bend(request) -> Bend:
-    bend: Bend = request.param
-    return bend
-
-
-@pytest.fixture(params=[True, False], ids=["bias", "no bias"])
-def case(request, dtype, rng, bend) -> Case:
-    return Case(dtype, request.param, rng, bend)
-
-
 @pytest.fixture
 def plain(rng) -> Case:
     return Case(np.dtype(np.float32), False, rng)
 
 
 @pytest.mark.usefixtures("_chunk_classes")
-@pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
-def test_loss_of_each_token(case, edges, scratch):
-    assert_close(case.forward(scratch, edges)[0], reference.softmax_losses(*case.wide(), *case.bend))
+@every_bend
+@pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
+def test_losses_and_deltas_are_those_of_the_twin(with_bias, bend, dtype, rng, scratch):
+    case = Case(dtype, with_bias, rng, bend)
+    deltas = reference.softmax_loss_deltas(*case.wide(), case.mask, SCALE, *case.bend)
+    for edges in ([0, CLASSES], PANELS):
+        assert_close(case.forward(scratch, edges)[0], reference.softmax_losses(*case.wide(), *case.bend))
+        for actual, array in zip(case.backward(scratch, edges), deltas, strict=True):
+            assert_close(actual, array)
 
 
-@pytest.mark.usefixtures("_chunk_classes")
-@pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
-def test_backward(case, edges, scratch):
-    expected = reference.softmax_loss_deltas(*case.wide(), case.mask, SCALE, *case.bend)
-    for actual, array in zip(case.backward(scratch, edges), expected, strict=True):
-        assert_close(actual, array)
-
-
-def test_total_is_the_sum_over_unmasked_tokens(plain, scratch32):
-    per_token, total, _, _ = plain.forward(scratch32, PANELS)
-    assert total == sum(float(value) for value, counts in zip(per_token, plain.mask, strict=True) if counts)
-
-
-def test_correct_counts_unmasked_tokens_whose_label_is_the_likeliest(plain, scratch32):
+def test_total_and_correct_are_those_of_unmasked_tokens(plain, scratch32):
     best = np.argmax(plain.x @ plain.weight.T, axis=1)
     plain.labels[:] = best
     plain.labels[4] = (best[4] + 1) % CLASSES
-    assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum() - 1
+    per_token, total, correct, _ = plain.forward(scratch32, PANELS)
+    assert total == sum(float(value) for value, counts in zip(per_token, plain.mask, strict=True) if counts)
+    assert correct == plain.mask.sum() - 1
+    delta_x, _, _ = plain.backward(scratch32, PANELS)
+    np.testing.assert_array_equal((delta_x == 0.0).all(axis=1), plain.mask == 0)
+    plain.bend = (1.0, 20.0, 0.0)  # under a cap the likeliest stays the likeliest
+    assert plain.forward(scratch32, PANELS)[2] == correct
+    plain.bend = (1.0, None, 0.0)
+    plain.labels[plain.mask == 0] = -100  # which is no class
+    assert plain.forward(scratch32, PANELS)[1] == total
 
 
 def test_of_equal_classes_the_first_is_the_likeliest(plain, scratch32):
@@ -164,21 +150,19 @@ def test_backward_is_the_slope_of_forward(bend, rng, scratch64):
 
 
 @examples(30)
-@any_cut
-def test_any_cut_in_panels_gives_the_loss_of_the_whole(cuts, seed, bend):
+@given(
+    cuts=st.sets(st.integers(1, CLASSES - 1), max_size=6),
+    seed=st.integers(0, 99),
+    bend=st.sampled_from(list(BENDS.values())),
+)
+def test_any_cut_in_panels_gives_the_loss_and_the_gradients_of_the_whole(cuts, seed, bend):
     case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)
     scratch = lender(np.dtype(np.float32))
-    edges = [0, *sorted(cuts), CLASSES]
-    assert_close(case.forward(scratch, edges)[0], case.forward(scratch, [0, CLASSES])[0].astype(np.float64))
-
-
-@examples(30)
-@any_cut
-def test_any_cut_in_panels_gives_the_gradients_of_the_whole(cuts, seed, bend):
-    case = Case(np.dtype(np.float32), True, np.random.default_rng(seed), bend)
-    scratch = lender(np.dtype(np.float32))
-    whole = case.backward(scratch, [0, CLASSES])
-    for actual, expected in zip(case.backward(scratch, [0, *sorted(cuts), CLASSES]), whole, strict=True):
+    whole, parts = (
+        [case.forward(scratch, edges)[0], *case.backward(scratch, edges)]
+        for edges in ([0, CLASSES], [0, *sorted(cuts), CLASSES])
+    )
+    for actual, expected in zip(parts, whole, strict=True):
         assert_close(actual, expected.astype(np.float64))
 
 
@@ -238,54 +222,25 @@ def test_under_a_cap_no_loss_is_larger_than_the_cap_allows(cap, seed):
     assert 0.0 <= losses.min() <= losses.max() <= (2.0 * cap + np.log(CLASSES)) * (1 + 1e-14)
 
 
-def test_under_a_cap_the_likeliest_class_stays_the_likeliest(plain, scratch32):
-    plain.labels[:] = np.argmax(plain.x @ plain.weight.T, axis=1)
-    plain.bend = (1.0, 20.0, 0.0)
-    assert plain.forward(scratch32, PANELS)[2] == plain.mask.sum()
-
-
-def test_masked_tokens_have_no_delta(plain, scratch32):
-    delta_x, _, _ = plain.backward(scratch32, PANELS)
-    np.testing.assert_array_equal((delta_x == 0.0).all(axis=1), plain.mask == 0)
-
-
-def test_a_masked_token_may_have_a_label_that_is_no_class(plain, scratch32):
-    expected = plain.forward(scratch32, PANELS)[1]
-    plain.labels[plain.mask == 0] = -100
-    assert plain.forward(scratch32, PANELS)[1] == expected
-
-
 @every_bend
-def test_logits_of_any_size_are_safe(bend, plain, scratch32):
-    plain.x *= 1e4
-    plain.bend = bend
-    assert np.isfinite(plain.forward(scratch32, PANELS)[1])
-    assert all(np.isfinite(array).all() for array in plain.backward(scratch32, PANELS))
+def test_numbers_of_any_size_are_safe_and_nan_comes_out_without_a_warning(bend, rng, scratch32):
+    def both(x: tuple[Any, float] = ((), 0.0), weight: tuple[Any, float] = ((), 0.0), size: float = 1.0) -> list[Any]:
+        case = Case(np.dtype(np.float32), False, rng, bend)
+        case.x *= size
+        for array, (place, value) in ((case.x, x), (case.weight, weight)):
+            if place:
+                array[place] = value
+        losses, total, _, _ = case.forward(scratch32, PANELS)
+        return [total, losses, *case.backward(scratch32, PANELS)[:2]]
 
-
-@every_bend
-@pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
-def test_nan_comes_out_of_the_loss(masked, bend, plain, scratch32):
-    plain.bend = bend
-    plain.x[2 if masked else 0, 3] = np.nan
-    assert np.isnan(plain.forward(scratch32, PANELS)[1])
-
-
-@every_bend
-@pytest.mark.parametrize("row", [0, 39])
-def test_nan_in_a_weight_comes_out_of_everything(row, bend, plain, scratch32):
-    plain.bend = bend
-    plain.weight[row, 3] = np.nan
-    assert np.isnan(plain.forward(scratch32, PANELS)[0]).all()
-    assert all(np.isnan(array).all() for array in plain.backward(scratch32, PANELS))
-
-
-@every_bend
-def test_infinite_logits_come_out_as_nan_without_a_warning(bend, plain, scratch32):
-    plain.bend = bend
-    plain.x[0, 0], plain.weight[:, 0] = 1e30, 1e30
-    assert np.isnan(plain.forward(scratch32, PANELS)[0][0])
-    assert np.isnan(plain.backward(scratch32, PANELS)[0][0]).all()
+    assert all(np.isfinite(found).all() for found in both(size=1e4))
+    for masked in (True, False):
+        assert np.isnan(both(x=((2 if masked else 0, 3), np.nan))[0])
+    for row in (0, 39):
+        assert all(np.isnan(found).all() for found in both(weight=((row, 3), np.nan)))
+    _, losses, delta_x, _ = both(x=((0, 0), 1e30), weight=((slice(None), 0), 1e30))
+    assert np.isnan(losses[0])
+    assert np.isnan(delta_x[0]).all()
 
 
 def test_smoothed_labels_make_the_loss_of_the_vendor_which_evaluations_leave_as_it_is(rng, scratch64):

@@ -47,15 +47,11 @@ def test_a_router_is_as_the_slow_twin_has_it(selection, weighting, divides):
     np.testing.assert_allclose(probabilities, expected[2], rtol=1e-6)
 
 
-def test_of_equal_experts_the_first_are_chosen():
-    _, choices, _ = routed(numbers(3, WIDTH), np.zeros((EXPERTS, WIDTH), np.float32))
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_of_experts_that_are_equal_or_no_numbers_the_first_are_chosen(value):
+    weights, choices, _ = routed(numbers(3, WIDTH), np.full((EXPERTS, WIDTH), value, np.float32))
     np.testing.assert_array_equal(choices, [[0, 1]] * 3)
-
-
-def test_logits_that_are_not_numbers_choose_different_experts_all_the_same():
-    weights, choices, _ = routed(np.full((2, WIDTH), np.nan, np.float32), numbers(EXPERTS, WIDTH))
-    np.testing.assert_array_equal(choices, [[0, 1]] * 2)
-    assert np.isnan(weights).all()
+    assert np.isnan(weights).all() == np.isnan(value)
 
 
 def layer(x: Array, matrices: list[Array], biases: list[Array], *, of_panel: slice = slice(0, OUTPUTS)) -> Call:

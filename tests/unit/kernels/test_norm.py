@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cstool.ir import OpKind
 from tests.reference import kernels as reference
@@ -45,11 +43,11 @@ def test_backward_adds_to_a_delta_when_asked(kind, rng):
     np.testing.assert_array_equal(added, 1.0 + delta_x)
 
 
-@given(exponent=st.integers(-40, 40), seed=st.integers(0, 99))
-def test_rms_does_not_see_the_size_of_a_row(exponent, seed):
-    x, weights, _ = _arrays(RMS, 10, np.float32, np.random.default_rng(seed))
-    y, scaled = (forward(RMS, [rows], weights, epsilon=0.0)[0] for rows in (x, np.ldexp(x, exponent)))
-    np.testing.assert_array_equal(scaled, y)
+def test_rms_does_not_see_the_size_of_a_row(rng):
+    x, weights, _ = _arrays(RMS, 10, np.float32, rng)
+    (y, *_) = forward(RMS, [x], weights, epsilon=0.0)
+    for exponent in range(-40, 41):
+        np.testing.assert_array_equal(forward(RMS, [np.ldexp(x, exponent)], weights, epsilon=0.0)[0], y)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +57,7 @@ def test_rms_does_not_see_the_size_of_a_row(exponent, seed):
 def test_a_row_with_nan_or_infinity_is_spoilt_and_no_other(kind, value, places, rng):
     x, weights, delta_y = _arrays(kind, 100, np.float32, rng)
     x[3, 50] = value
-    y, delta_x = (
-        forward(kind, [x], weights, epsilon=EPSILON)[0],
-        backward(kind, [x], weights, delta_y, epsilon=EPSILON)[0],
-    )
-    for array in (y, delta_x):
+    made = forward(kind, [x], weights, epsilon=EPSILON), backward(kind, [x], weights, delta_y, epsilon=EPSILON)
+    for array in (made[0][0], made[1][0]):
         assert np.isnan(array[3, places]).all()
         assert np.isfinite(array[np.arange(9) != 3]).all()

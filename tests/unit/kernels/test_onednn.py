@@ -30,12 +30,9 @@ def found_now() -> Found:
     return find_onednn()
 
 
-def test_where_the_wheel_is_missing_the_reason_says_what_to_type(monkeypatch):
+def test_where_the_wheel_is_missing_or_cannot_be_loaded_the_reason_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(gemm_providers, "library_path", lambda: None)
     assert found_now() == Found("onednn", None, "onednn-cpu-gomp is not installed: pip install 'cstool[bf16]'")
-
-
-def test_what_cannot_be_loaded_is_none(monkeypatch, tmp_path):
     broken = tmp_path / "libdnnl.so.3"
     broken.write_bytes(b"no library")
     monkeypatch.setattr(gemm_providers, "library_path", lambda: broken)
@@ -43,25 +40,18 @@ def test_what_cannot_be_loaded_is_none(monkeypatch, tmp_path):
 
 
 @installed
-def test_another_version_is_none(monkeypatch):
-    monkeypatch.setattr(onednn, "VERSION", (3, 9))
-    path = onednn.library_path()
-    assert found_now() == Found("onednn", None, f"{path}: must be oneDNN 3.9, got 3.2")
-
-
-@installed
-def test_what_multiplies_without_instructions_is_none(monkeypatch):
-    monkeypatch.setattr(gemm_providers, "FAST", ("none",))
-    found = found_now()
-    assert found.gemm is None
-    assert found.reason.startswith("this CPU has no instructions for bfloat16 (oneDNN takes ")
-
-
-@installed
-def test_a_cpu_without_instructions_is_told_apart_from_a_failure(monkeypatch):
+def test_another_version_or_what_multiplies_without_instructions_is_none(monkeypatch):
     def multiplies_none(*_: object) -> str:
         raise onednn.UnimplementedError("oneDNN: made up", None)
 
+    with monkeypatch.context() as patch:
+        patch.setattr(onednn, "VERSION", (3, 9))
+        assert found_now() == Found("onednn", None, f"{onednn.library_path()}: must be oneDNN 3.9, got 3.2")
+    with monkeypatch.context() as patch:
+        patch.setattr(gemm_providers, "FAST", ("none",))
+        found = found_now()
+        assert found.gemm is None
+        assert found.reason.startswith("this CPU has no instructions for bfloat16 (oneDNN takes ")
     monkeypatch.setattr(onednn.OneDnnGemm, "implementation", multiplies_none)
     reason = "this CPU has no instructions for bfloat16 (oneDNN takes nothing)"
     assert found_now() == Found("onednn", None, reason)

@@ -85,16 +85,18 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 @every_case
 @with_and_without_dropout
-def test_forward(case, dropout, dtype, rng):
-    inputs, weights, _ = case.arrays(rng, dtype)
-    wide = ([array.astype(np.float64) for array in arrays] for arrays in (inputs, weights))
-    expected = output(Op(case.kind, "", (), (), (), case.attributes), *wide, SEQUENCE, _heeded(case, dropout))
-    assert_close(case.forward(inputs, weights, dropout=dropout), expected)
-
-
-def _heeded(case: Case, dropout: Dropout | None) -> Dropout | None:
-    """Norms and rotary positions drop nothing."""
-    return None if case.kind in WHOLE_ROWS else dropout
+def test_forward_is_that_of_the_twin_and_backward_in_float32_that_in_float64(case, dropout, rng):
+    inputs, weights, delta_y = case.arrays(rng, np.float64)
+    heeded = None if case.kind in WHOLE_ROWS else dropout
+    for dtype in (np.float32, np.float64):
+        narrow = [[array.astype(dtype) for array in arrays] for arrays in (inputs, weights, [delta_y])]
+        wide = [[array.astype(np.float64) for array in arrays] for arrays in narrow]
+        op = Op(case.kind, "", (), (), (), case.attributes)
+        assert_close(case.forward(*narrow[:2], dropout=dropout), output(op, *wide[:2], SEQUENCE, heeded))
+        expected = case.backward(*wide[:2], wide[2][0], dropout=dropout)
+        for actual, array in zip(case.backward(*narrow[:2], narrow[2][0], dropout=dropout), expected, strict=True):
+            if not np.isnan(array).all():  # the delta of a residual is that of the output
+                assert_close(actual, array)
 
 
 @every_case
@@ -116,20 +118,14 @@ def test_backward_is_the_slope_of_forward(case, dropout, rng):
 
 @every_case
 @with_and_without_dropout
-def test_backward_in_float32_is_that_in_float64(case, dropout, rng):
-    inputs, weights, delta_y = case.arrays(rng)
-    wide = ([array.astype(np.float64) for array in arrays] for arrays in (inputs, weights))
-    expected = case.backward(*wide, delta_y.astype(np.float64), dropout=dropout)
-    for actual, array in zip(case.backward(inputs, weights, delta_y, dropout=dropout), expected, strict=True):
-        if not np.isnan(array).all():  # the delta of a residual is that of the output
-            assert_close(actual, array)
-
-
-@every_case
-@with_and_without_dropout
-def test_in_place_has_the_same_bits(case, dropout, rng):
+def test_in_place_has_the_same_bits_and_a_sample_does_not_depend_on_the_others(case, dropout, rng):
     inputs, weights, delta_y = case.arrays(rng)
     y, apart = case.forward(inputs, weights, dropout=dropout), case.backward(inputs, weights, delta_y, dropout=dropout)
+    if dropout is None:
+        last = [x[SEQUENCE:] for x in inputs]
+        np.testing.assert_array_equal(case.forward(last, weights), y[SEQUENCE:])
+        for part, whole in zip(case.backward(last, weights, delta_y[SEQUENCE:])[: case.inputs], apart, strict=False):
+            np.testing.assert_array_equal(part, whole[SEQUENCE:])
     in_place = case.backward(inputs, weights, delta_y, dropout=dropout, delta_x=delta_y)
     for actual, expected in zip(in_place, apart, strict=True):
         np.testing.assert_array_equal(actual, expected)
@@ -139,18 +135,8 @@ def test_in_place_has_the_same_bits(case, dropout, rng):
 
 
 @every_case
-def test_a_sample_does_not_depend_on_the_others(case, rng):
-    inputs, weights, delta_y = case.arrays(rng)
-    last = [x[SEQUENCE:] for x in inputs]
-    np.testing.assert_array_equal(case.forward(last, weights), case.forward(inputs, weights)[SEQUENCE:])
-    part, whole = case.backward(last, weights, delta_y[SEQUENCE:]), case.backward(inputs, weights, delta_y)
-    for one, other in zip(part[: case.inputs], whole, strict=False):
-        np.testing.assert_array_equal(one, other[SEQUENCE:])
-
-
-@every_case
 @with_and_without_dropout
-def test_nan_comes_out_forward(case, dropout, rng):
+def test_nan_comes_out(case, dropout, rng):
     for place in range(case.inputs):
         inputs, weights, _ = case.arrays(rng)
         inputs[place][3, 50] = np.nan
@@ -162,11 +148,6 @@ def test_nan_comes_out_forward(case, dropout, rng):
         weights[place][..., 50 % width] = np.nan
         y = case.forward(inputs, weights, dropout=dropout)
         np.testing.assert_array_equal(np.isnan(y).all(axis=0), np.arange(WIDTH) % width == 50 % width)
-
-
-@every_case
-@with_and_without_dropout
-def test_nan_comes_out_backward(case, dropout, rng):
     for x_there in (1.0, -1.0):
         inputs, weights, delta_y = case.arrays(rng)
         inputs[-1][3, 50], delta_y[3, 50] = x_there, np.nan

@@ -7,13 +7,8 @@ import pytest
 
 from cstool.ir import OpKind
 from cstool.kernels.call import Call, sum_losses
-from cstool.kernels.loss import (
-    softmax_loss_backward,
-    softmax_loss_forward,
-    token_loss_backward,
-    token_loss_forward,
-)
 from cstool.kernels.preference import pair_loss, preference_loss_backward, preference_loss_forward
+from cstool.kernels.table import KERNELS
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import make_call
 from tests.unit.kernels.tolerances import assert_close, assert_derivative
@@ -38,33 +33,21 @@ class Case:
         """Return the call after forward."""
         flat = [array.reshape(-1) for array in (self.policy, self.counts)]
         inputs = [*flat, self.pairs, *([self.reference.reshape(-1)] if has_reference else [])]
-        of_call = {"scale": SCALE}
-        call = make_call(
-            OpKind.PREFERENCE_LOSS,
-            inputs,
-            y=np.full(PAIRS, np.nan, self.policy.dtype),
-            of_call=of_call,
-            loss_type=kind,
-            beta=BETA,
-            penalty=PENALTY,
-        )
+        y, more = np.full(PAIRS, np.nan, self.policy.dtype), {"loss_type": kind, "beta": BETA, "penalty": PENALTY}
+        call = make_call(OpKind.PREFERENCE_LOSS, inputs, y=y, of_call={"scale": SCALE}, **more)
         preference_loss_forward(call)
         return call
 
     def expected(self, kind: str, *, has_reference: bool) -> np.ndarray:
         """(B, 3): loss and rewards of each pair."""
-        wide = (array.astype(np.float64) for array in (self.policy, self.counts, self.reference))
-        policy, counts, other = wide
-        found = reference.preference_losses(
-            kind, policy, counts, other if has_reference else None, beta=BETA, penalty=PENALTY
-        )
-        return np.array(found)
+        policy, counts, other = (array.astype(np.float64) for array in (self.policy, self.counts, self.reference))
+        given = kind, policy, counts, other if has_reference else None
+        return np.array(reference.preference_losses(*given, beta=BETA, penalty=PENALTY))
 
 
 @every_kind
 @with_and_without
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_forward(kind, has_reference, dtype, rng):
+def test_losses_are_those_of_the_formula_and_deltas_their_slope(kind, has_reference, dtype, rng):
     case = Case(dtype, rng)
     call = case.call(kind, has_reference=has_reference)
     expected = case.expected(kind, has_reference=has_reference)
@@ -75,13 +58,8 @@ def test_forward(kind, has_reference, dtype, rng):
     *rewards, _, _ = call.loss.extras
     told = [expected[:, 1].sum(), expected[:, 2].sum(), (expected[:, 1] - expected[:, 2]).sum()]
     assert rewards == pytest.approx(told if has_reference else [], rel=1e-12)
-
-
-@every_kind
-@with_and_without
-def test_backward_is_the_slope_of_forward(kind, has_reference, rng):
-    case = Case(np.float64, rng)
-    call = case.call(kind, has_reference=has_reference)
+    if dtype == np.float32:
+        return
     preference_loss_backward(call)
     before, delta = case.policy, call.delta_x(0).reshape(case.policy.shape)
 
@@ -135,40 +113,28 @@ def test_extras_are_summed_over_grains(rng):
     assert both.extras == tuple(2 * each for each in found.extras)
 
 
-class TestTokenLoss:
-    """It is the softmax loss without its mask, whose tokens have deltas of their own."""
+def token_loss(kind: OpKind, inputs: list[np.ndarray], weight: np.ndarray, delta_y: np.ndarray | None) -> Call:
+    call = make_call(kind, inputs, [weight], delta_y=delta_y, logits_scale=1.0, logits_softcap=None)
+    call.outputs = (np.full(len(inputs[0]), np.nan, inputs[0].dtype),)
+    call.start, call.stop, call.scale = 0, len(weight), 1.0
+    call.scratch = lambda _, shape: np.empty(shape, inputs[0].dtype)
+    KERNELS[kind].forward(call)
+    KERNELS[kind].backward(call)
+    return call
 
-    def call(self, kind: OpKind, inputs: list[np.ndarray], weight: np.ndarray, delta_y: np.ndarray | None) -> Call:
-        call = make_call(kind, inputs, [weight], delta_y=delta_y, logits_scale=1.0, logits_softcap=None)
-        call.outputs = (np.full(len(inputs[0]), np.nan, inputs[0].dtype),)
-        call.start, call.stop, call.scale = 0, len(weight), 1.0
-        call.scratch = lambda _, shape: np.empty(shape, inputs[0].dtype)
-        return call
 
-    def test_both_have_the_same_bits(self, rng):
-        x, weight = rng.standard_normal((9, 6)).astype(np.float32), rng.standard_normal((20, 6)).astype(np.float32)
-        labels, delta = rng.integers(0, 20, 9).astype(np.int32), rng.random(9).astype(np.float32)
-        ours = self.call(OpKind.TOKEN_LOSS, [x, labels], weight, delta)
-        theirs = self.call(OpKind.SOFTMAX_LOSS, [x, labels, delta], weight, None)
-        token_loss_forward(ours)
-        softmax_loss_forward(theirs)
-        token_loss_backward(ours)
-        softmax_loss_backward(theirs)
-        assert ours.loss is None
-        np.testing.assert_array_equal(ours.outputs[0], theirs.outputs[0])
-        np.testing.assert_array_equal(ours.delta_x(0), theirs.delta_x(0))
-        np.testing.assert_array_equal(ours.grad(0), theirs.grad(0))
+def test_a_token_loss_is_the_softmax_loss_without_its_mask_whose_tokens_have_deltas_of_their_own(rng):
+    x, weight = rng.standard_normal((9, 6)), rng.standard_normal((20, 6))
+    labels, delta = rng.integers(0, 20, 9).astype(np.int32), rng.random(9)
+    narrow, matrix, mask = (array.astype(np.float32) for array in (x, weight, delta))
+    ours = token_loss(OpKind.TOKEN_LOSS, [narrow, labels], matrix, mask)
+    theirs = token_loss(OpKind.SOFTMAX_LOSS, [narrow, labels, mask], matrix, None)
+    assert ours.loss is None
+    for mine, other in ((ours.outputs[0], theirs.outputs[0]), (ours.delta_x(0), theirs.delta_x(0))):
+        np.testing.assert_array_equal(mine, other)
+    np.testing.assert_array_equal(ours.grad(0), theirs.grad(0))
 
-    def test_backward_is_the_slope_of_forward(self, rng):
-        x, weight = rng.standard_normal((9, 6)), rng.standard_normal((20, 6))
-        labels, delta = rng.integers(0, 20, 9).astype(np.int32), rng.standard_normal(9)
+    def losses(at: np.ndarray) -> np.ndarray:
+        return token_loss(OpKind.TOKEN_LOSS, [at, labels], weight, delta).outputs[0]
 
-        def losses(at: np.ndarray) -> np.ndarray:
-            call = self.call(OpKind.TOKEN_LOSS, [at, labels], weight, delta)
-            token_loss_forward(call)
-            return call.outputs[0]
-
-        call = self.call(OpKind.TOKEN_LOSS, [x, labels], weight, delta)
-        token_loss_forward(call)
-        token_loss_backward(call)
-        assert_derivative(losses, x, call.delta_x(0), delta)
+    assert_derivative(losses, x, token_loss(OpKind.TOKEN_LOSS, [x, labels], weight, delta).delta_x(0), delta)

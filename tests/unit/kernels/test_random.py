@@ -15,10 +15,11 @@ from tests.reference.kernels import dropout_mask
 KEY = (0xDEADBEEF, 0x12345678)
 
 
-def _words(start: int, count: int) -> np.ndarray:
+def _words(start: int, count: int, sample: int = 0, step: int = 0) -> np.ndarray:
     blocks = np.arange(start // 4, (start + count) // 4 + 1, dtype=np.uint64)
     counter = np.zeros((len(blocks), 4), np.uint32)
     counter[:, 0], counter[:, 1] = blocks & np.uint64(0xFFFFFFFF), blocks >> np.uint64(32)
+    counter[:, 2:] = sample, step
     return philox4x32(counter, KEY).reshape(-1)[start % 4 :][:count]
 
 
@@ -49,11 +50,7 @@ def test_dropout_is_the_definition(samples, tokens, width, rate, step, first, ke
 def test_no_element_of_a_large_sample_has_the_mask_of_another(first):
     draws = draws_of(Dropout(0.5, KEY, 7, 5, 1))
     memory = np.ones(4 * (64 // 4 + 2), np.float32)
-    blocks = np.arange(first // 4, (first + 64) // 4 + 1, dtype=np.uint64)
-    counter = np.zeros((len(blocks), 4), np.uint32)
-    counter[:, 0], counter[:, 1] = blocks & np.uint64(0xFFFFFFFF), blocks >> np.uint64(32)
-    counter[:, 2], counter[:, 3] = 5 + 2, 7
-    words = philox4x32(counter, KEY).reshape(-1)[first % 4 :][:64]
+    words = _words(first, 64, 5 + 2, 7)
     np.testing.assert_array_equal(mask_elements(memory, draws, 2, first, 64), np.where(words >= 2**31, 2.0, 0.0))
 
 
@@ -65,27 +62,17 @@ def test_dropout_of_a_sample_does_not_depend_on_its_grain():
     np.testing.assert_array_equal(whole[4:], part)
 
 
-def test_dropout_in_place_has_the_same_bits(rng):
+def test_dropout_in_place_has_the_same_bits_keeps_nan_and_none_keeps_everything(rng):
     x = rng.standard_normal((6, 77)).astype(np.float32)
-    out = np.empty_like(x)
-    dropout = Dropout(0.3, KEY, 1, 2, 3)
+    x[5] = np.nan
+    out, dropout = np.empty_like(x), Dropout(0.3, KEY, 1, 2, 3)
+    for none in (None, Dropout(0.0, KEY, 1, 2, 3)):
+        dropout_apply(none, x, out)
+        np.testing.assert_array_equal(out, x)
     dropout_apply(dropout, x, out)
     dropout_apply(dropout, x, x)
     np.testing.assert_array_equal(x, out)
-
-
-@pytest.mark.parametrize("dropout", [None, Dropout(0.0, KEY, 1, 2, 3)], ids=["none", "rate 0"])
-def test_no_dropout_keeps_everything(dropout, rng):
-    x = rng.standard_normal((3, 5)).astype(np.float32)
-    out = np.empty_like(x)
-    dropout_apply(dropout, x, out)
-    np.testing.assert_array_equal(out, x)
-
-
-def test_nan_survives_dropout():
-    x = np.full((4, 33), np.nan, np.float32)
-    dropout_apply(Dropout(0.9, KEY, 1, 2, 4), x, x)
-    assert np.isnan(x).all()
+    assert np.isnan(x[5]).all()
 
 
 @pytest.mark.parametrize("start", [0, 3, 2**34 + 5])
@@ -108,22 +95,16 @@ def test_quantile_holds_in_the_far_tails():
     assert np.abs(out - expected).max() < 1e-6
 
 
-def test_truncated_normal_has_the_distribution():
+def test_truncated_normal_has_the_distribution_and_stays_within_its_bounds():
     out = _filled("truncated_normal", 0, 20_000, low=-0.01, high=0.06)
     assert kstest(out, truncnorm(-1.0, 2.5, loc=0.01, scale=0.02).cdf).pvalue > 0.01
-
-
-def test_truncated_normal_stays_within_its_bounds():
     out = _filled("truncated_normal", 0, 20_000, low=0.0099, high=0.0101)
     assert (out.min(), out.max()) >= (np.float32(0.0099), np.float32(0.01))
     assert out.max() <= np.float32(0.0101)
 
 
-def test_constant_is_the_mean():
+def test_constant_is_the_mean_and_an_unknown_initializer_is_refused():
     np.testing.assert_array_equal(_filled("constant", 5, 3), np.full(3, 0.01, np.float32))
-
-
-def test_an_unknown_initializer_is_refused():
     with pytest.raises(ValueError, match="^no initializer of this name: xavier$"):
         _filled("xavier", 0, 1)
 

@@ -33,20 +33,13 @@ def _array(head_width: int, dtype: type | np.dtype, rng: np.random.Generator) ->
     return rng.standard_normal((2 * SEQUENCE, HEADS * head_width)).astype(dtype)
 
 
-def test_elements_that_are_no_pair_pass_unchanged(rng):
+def test_elements_that_are_no_pair_and_first_tokens_pass_unchanged_and_heads_do_not_depend_on_others(rng):
     x = _array(20, np.float32, rng)
     for y in (_turned(x, 20, 3, 0.5), _turned_back(x, 20, 3, 0.5)):
         np.testing.assert_array_equal(y.reshape(-1, 20)[:, 6:], x.reshape(-1, 20)[:, 6:])
-
-
-def test_the_first_token_of_each_sample_does_not_turn(rng):
-    x = _array(16, np.float32, rng)
-    np.testing.assert_array_equal(_turned(x, 16, 8)[::SEQUENCE], x[::SEQUENCE])
-
-
-def test_the_bits_of_a_head_do_not_depend_on_the_others(rng):
-    x = _array(16, np.float32, rng)
-    np.testing.assert_array_equal(_turned(np.ascontiguousarray(x[:, :16]), 16, 8), _turned(x, 16, 8)[:, :16])
+    y = _turned(x, 20, 10)
+    np.testing.assert_array_equal(y[::SEQUENCE], x[::SEQUENCE])
+    np.testing.assert_array_equal(_turned(np.ascontiguousarray(x[:, :20]), 20, 10), y[:, :20])
 
 
 def test_angles_far_from_the_first_position_are_as_exact_as_near_ones():
@@ -58,10 +51,11 @@ def test_angles_far_from_the_first_position_are_as_exact_as_near_ones():
 
 
 @given(seed=st.integers(0, 999), amplitude=st.floats(0.5, 2.0))
-def test_a_pair_keeps_its_norm_times_the_amplitude(seed, amplitude):
-    x = _array(16, np.float64, np.random.default_rng(seed))
-    before, after = (np.linalg.norm(a.reshape(-1, 2), axis=1) for a in (x, _turned(x, 16, 8, amplitude)))
+def test_a_pair_keeps_its_norm_times_the_amplitude_and_turning_back_undoes_turning(seed, amplitude):
+    x = _array(20, np.float64, np.random.default_rng(seed))
+    before, after = (np.linalg.norm(a.reshape(-1, 2), axis=1) for a in (x, _turned(x, 20, 10, amplitude)))
     np.testing.assert_allclose(after, amplitude * before, rtol=1e-14)
+    np.testing.assert_allclose(_turned_back(_turned(x, 20, 3), 20, 3), x, rtol=0, atol=1e-14)
 
 
 @given(seed=st.integers(0, 999), first=st.integers(0, 40), second=st.integers(0, 40), shift=st.integers(1, 20))
@@ -77,12 +71,6 @@ def test_the_product_of_query_and_key_depends_on_their_distance_only(seed, first
         return float(q[query_position] @ k[key_position])
 
     assert abs(product(first, second) - product(first + shift, second + shift)) < 1e-12
-
-
-@given(seed=st.integers(0, 999))
-def test_turning_back_undoes_turning(seed):
-    x = _array(20, np.float64, np.random.default_rng(seed))
-    np.testing.assert_allclose(_turned_back(_turned(x, 20, 3), 20, 3), x, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -1,5 +1,6 @@
 """Products whose rows do not depend on one another, against NumPy in float64, and against themselves bit by bit."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -35,23 +36,16 @@ def arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> list[np.ndarra
 
 
 @pytest.mark.parametrize("rows", EDGES)
-@pytest.mark.parametrize("tokens", [1, TOKENS - 1, TOKENS, 2 * TOKENS + 3])
-@pytest.mark.parametrize("width", [1, 15, 16, 17, 100])
-def test_it_is_the_product(tokens, rows, width, rng):
-    x, weight, bias = arrays(rng, (tokens, width), (rows, width), (rows,))
-    exact = x.astype(np.float64) @ weight.T.astype(np.float64)
-    largest = float((np.abs(x).astype(np.float64) @ np.abs(weight.T)).max())
-    assert_close(product(x, weight), exact, largest)
-    assert_close(product(x, weight, bias), exact + bias, largest)
-
-
-@pytest.mark.parametrize("rows", EDGES)
-@pytest.mark.parametrize("tokens", [1, TOKENS - 1, TOKENS, FEW_TOKENS, FEW_TOKENS + 1, FEW_TOKENS + TOKENS + 3])
-@pytest.mark.parametrize("width", [1, 15, 16, 17, 100])
-def test_a_weight_in_bfloat16_gives_the_bits_of_its_numbers_in_float32(tokens, rows, width, rng):
-    x, weight, bias = arrays(rng, (tokens, width), (rows, width), (rows,))
-    bits = narrowed(weight)
-    np.testing.assert_array_equal(product(x, bits, bias), product(x, widened(bits), bias))
+def test_it_is_the_product_and_of_bfloat16_that_of_its_numbers_to_the_bit(rows, rng):
+    few = FEW_TOKENS, FEW_TOKENS + 1, FEW_TOKENS + TOKENS + 3
+    for tokens, width in itertools.product((1, TOKENS - 1, TOKENS, 2 * TOKENS + 3, *few), (1, 15, 16, 17, 100)):
+        x, weight, bias = arrays(rng, (tokens, width), (rows, width), (rows,))
+        bits = narrowed(weight)
+        np.testing.assert_array_equal(product(x, bits, bias), product(x, widened(bits), bias))
+        exact = x.astype(np.float64) @ weight.T.astype(np.float64)
+        largest = float((np.abs(x).astype(np.float64) @ np.abs(weight.T)).max())
+        assert_close(product(x, weight), exact, largest)
+        assert_close(product(x, weight, bias), exact + bias, largest)
 
 
 PRODUCTS = """
@@ -72,6 +66,7 @@ assert len(set(found)) == 1
 """
 
 
+@pytest.mark.lab
 def test_forms_that_two_processes_compiled_are_not_taken_for_each_other(tmp_path):
     """Each is the first that its process compiles, so inner functions of both have the same numbers."""
     environment = {**os.environ, "CSTOOL_CACHE_DIR": str(tmp_path)}
@@ -118,12 +113,12 @@ def test_operands_may_be_columns_of_wider_arrays(rng):
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 64, 81, 150])
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_weighted_rows_are_added_one_after_the_other(width, count, rng):
-    shares, rows, y = arrays(rng, (count,), (count + 3, width), (width,))
-    expected = y.astype(np.float64) + shares.astype(np.float64) @ rows[2 : 2 + count]
-    add_weighted(shares, rows, 2, y)
-    assert_close(y, expected, 1.0 + float(np.abs(expected).max()))
+def test_weighted_rows_are_added_one_after_the_other(width, rng):
+    for count in (0, 1, 7):
+        shares, rows, y = arrays(rng, (count,), (count + 3, width), (width,))
+        expected = y.astype(np.float64) + shares.astype(np.float64) @ rows[2 : 2 + count]
+        add_weighted(shares, rows, 2, y)
+        assert_close(y, expected, 1.0 + float(np.abs(expected).max()))
 
 
 def test_infinity_and_nan_are_not_lost():

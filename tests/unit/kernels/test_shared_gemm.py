@@ -62,16 +62,15 @@ def test_a_large_product_is_computed_by_several_threads(rng):
     assert len(watching.threads) == 2
 
 
-@pytest.mark.parametrize("shape", [(10, 768, 2048), (2, 4, 300, 300)])
-def test_small_products_and_those_of_heads_stay_with_the_thread_that_asks(shape, rng):
+@pytest.mark.parametrize(
+    ("of_a", "of_b"), [((10, 768), (768, 2048)), ((2, 4, 300, 300),) * 2], ids=["small", "of heads"]
+)
+def test_small_products_and_those_of_heads_stay_with_the_thread_that_asks(of_a, of_b, rng):
     watching = Watching()
     watching.shapes += [(), ()]
     gemm = SharedGemm(watching, 2)
-    if len(shape) == 3:
-        a, b = operands(shape, rng)
-    else:
-        a, b = rng.standard_normal(shape, np.float32), rng.standard_normal(shape, np.float32)
-    out = np.empty((*a.shape[:-1], b.shape[-1]), np.float32)
+    a, b = (rng.standard_normal(shape, np.float32) for shape in (of_a, of_b))
+    out = np.empty((*of_a[:-1], of_b[-1]), np.float32)
     gemm.multiply(a, b, out)
     gemm.close()
     assert watching.shapes == [(), (), out.shape]

@@ -197,17 +197,12 @@ def test_numbers_below_the_least_normal_one_are_zero(own):
         assert out[0, 0] == expected
 
 
-@pytest.fixture
-def _found_anew():
-    find_vdpbf16ps.cache_clear()
-    yield
-    find_vdpbf16ps.cache_clear()
-
-
-@pytest.mark.usefixtures("_found_anew")
 def test_without_the_instruction_it_is_none(monkeypatch):
     monkeypatch.setattr(vdpbf16ps.binding, "get_host_cpu_features", lambda: {"avx512f": True})
-    assert find_vdpbf16ps() == Found("vdpbf16ps", None, "this CPU has no AVX512_BF16")
+    find_vdpbf16ps.cache_clear()
+    found = find_vdpbf16ps()
+    find_vdpbf16ps.cache_clear()
+    assert found == Found("vdpbf16ps", None, "this CPU has no AVX512_BF16")
 
 
 @here
@@ -218,35 +213,36 @@ def test_where_onednn_is_missing_it_is_chosen(monkeypatch):
         assert choose_gemm("bfloat16").name == name
 
 
-KEPT = """
+def said_by_a_process(script: str, **told: str) -> str:
+    environment = {**os.environ, **told}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@here
+def test_it_is_compiled_when_it_is_chosen():
+    script = """
 from cstool.kernels import vdpbf16ps
 from cstool.kernels.gemm_providers import choose_gemm, find_vdpbf16ps
 for step in find_vdpbf16ps, lambda: choose_gemm("bfloat16", "vdpbf16ps"):
     print(step().name, len(vdpbf16ps._multiply.signatures))
 """
+    assert said_by_a_process(script) == "vdpbf16ps 0\nvdpbf16ps 1\n"
 
 
 @here
-def test_it_is_compiled_when_it_is_chosen():
-    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
-    assert done.stdout == "vdpbf16ps 0\nvdpbf16ps 1\n"
-
-
-ELSEWHERE = """
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    "told", [{"NUMBA_CPU_NAME": "generic"}, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": AVX2}]
+)
+def test_where_kernels_are_compiled_for_another_cpu_it_is_none(told, tmp_path):
+    script = """
 from cstool.kernels import gemm_providers
 from cstool.kernels.gemm_providers import Found, choose_gemm, find_vdpbf16ps
 gemm_providers.find_onednn = lambda: Found("onednn", None, "is not here")
 print(find_vdpbf16ps().reason)
 print(choose_gemm("bfloat16").name)
 """
-
-
-@here
-@pytest.mark.parametrize(
-    "told", [{"NUMBA_CPU_NAME": "generic"}, {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": AVX2}]
-)
-def test_where_kernels_are_compiled_for_another_cpu_it_is_none(told, tmp_path):
-    environment = {**os.environ, **told, "CSTOOL_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, env=environment)
     said = "Numba is told to compile for a CPU without AVX512_BF16\nemulated\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    assert said_by_a_process(script, **told, CSTOOL_CACHE_DIR=str(tmp_path)) == said

@@ -54,32 +54,18 @@ def _matrix(
 
 
 @EACH_CHOICE
-@pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
-def test_forward_is_the_product(choice, with_bias, layer, scratch32):
-    y = np.full_like(layer.delta_y, np.nan)
-    _matrix(layer, choice).forward(layer.x, layer.bias if with_bias else None, y, scratch32)
-    assert_sums(y, outputs, layer.x, layer.weight, layer.bias if with_bias else np.zeros_like(layer.bias))
-
-
-@EACH_CHOICE
-@pytest.mark.parametrize("accumulate", [True, False], ids=["add", "overwrite"])
-def test_delta_is_the_product(choice, accumulate, layer, scratch32):
-    before = layer.before if accumulate else np.zeros_like(layer.before)
-    delta_x = before.copy() if accumulate else np.full_like(before, np.nan)
+@pytest.mark.parametrize("more", [True, False], ids=["bias, add", "no bias, overwrite"])
+def test_they_are_products_with_the_non_zeros(choice, more, layer, scratch32):
+    y, before = np.full_like(layer.delta_y, np.nan), layer.before if more else np.zeros_like(layer.before)
     matrix = _matrix(layer, choice)
-    grad = np.full(matrix.gradient_shape, np.nan, np.float32)
-    matrix.backward(layer.x, layer.delta_y, delta_x, accumulate, grad, scratch32)
-    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
-
-
-@EACH_CHOICE
-@pytest.mark.parametrize("with_delta", [True, False], ids=["delta", "no delta"])
-def test_gradient_is_that_of_the_non_zeros(choice, with_delta, layer, scratch32):
-    matrix = _matrix(layer, choice)
-    grad = np.full(matrix.gradient_shape, np.nan, np.float32)
-    delta_x = np.empty_like(layer.before) if with_delta else None
-    matrix.backward(layer.x, layer.delta_y, delta_x, False, grad, scratch32)
-    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+    matrix.forward(layer.x, layer.bias if more else None, y, scratch32)
+    assert_sums(y, outputs, layer.x, layer.weight, layer.bias if more else np.zeros_like(layer.bias))
+    for delta_x in (before.copy() if more else np.full_like(before, np.nan), None):
+        grad = np.full(matrix.gradient_shape, np.nan, np.float32)
+        matrix.backward(layer.x, layer.delta_y, delta_x, more and delta_x is not None, grad, scratch32)
+        assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+        if delta_x is not None:
+            assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
 
 
 @EACH_CHOICE

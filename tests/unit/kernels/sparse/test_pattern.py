@@ -49,15 +49,10 @@ def test_non_zeros_stream_by_chunks_blocks_and_rows_with_the_fewest_first(mask):
 
 
 @given(mask=MASKS)
-def test_places_lead_from_positions_to_the_stream(mask):
+def test_places_lead_to_the_stream_and_a_panel_written_out_and_read_again_is_as_before(mask):
+    weight = np.random.default_rng(1).standard_normal(mask.shape, dtype=np.float32)
     pattern, places = _make(mask)
     np.testing.assert_array_equal(positions(pattern), np.flatnonzero(mask)[places])
-
-
-@given(mask=MASKS)
-def test_a_panel_written_out_and_read_again_is_as_before(mask):
-    weight = np.random.default_rng(1).standard_normal(mask.shape, dtype=np.float32)
-    pattern, _ = _make(mask)
     values, written = (np.full(shape, np.nan, np.float32) for shape in (pattern.count, mask.shape))
     collect(pattern, weight, values)
     np.testing.assert_array_equal(values, weight.ravel()[positions(pattern)])
