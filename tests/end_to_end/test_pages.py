@@ -171,20 +171,13 @@ def test_data(cstool):
     assert (outcome.code, f"$ cstool data check datasets/license\n{outcome.stdout}") == (1, damaged)
     shown += check_console(cstool, digits)
     verbs = [re.split(r" (?=\S*[/A-Z-])", command)[0] for command in shown]
-    of_text, of_masked_text = ["data prepare text"] * 2, ["data prepare mlm"] * 2
     looked_at = ["data info", "data check"]
-    of_spans = ["data prepare span", *looked_at]
-    assert verbs == [
-        *of_text,
-        *of_masked_text,
-        *looked_at,
-        *of_spans,
-        *looked_at,
-        "data prepare digits",
-        "data info",
-    ]
+    of_text, of_masked_text = ["data prepare text"] * 2, ["data prepare mlm"] * 2
+    expected = [*of_text, *of_masked_text, *looked_at, "data prepare span", *looked_at, *looked_at]
+    assert verbs == [*expected, "data prepare digits", "data info"]
 
 
+@pytest.mark.lab
 def test_the_digits_are_learnt_as_the_page_says(cstool):
     command = re.search(r"`cstool (run --params params/fc_mnist.yaml [^`]*)` then gets ([\d.]+) %", page("data"))
     assert cstool("data", "prepare", "digits", "--output", "datasets/mnist").code == 0
@@ -193,13 +186,8 @@ def test_the_digits_are_learnt_as_the_page_says(cstool):
     assert abs(100 * float(accuracy) - float(command[2])) < 1
 
 
-def test_every_flag_of_text_is_explained(cstool):
-    listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", "text", "--help").stdout, re.MULTILINE))
-    assert {flag for flag in listed if flag not in page("data")} == {"--debug"}
-
-
-@pytest.mark.parametrize("kind", ["mlm", "span"])
-def test_every_flag_of_text_for_other_models_is_explained(cstool, kind):
+@pytest.mark.parametrize("kind", ["text", "mlm", "span"])
+def test_every_flag_of_preparation_is_explained(cstool, kind):
     listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", kind, "--help").stdout, re.MULTILINE))
     assert {flag for flag in listed if flag not in page("data")} == {"--debug"}
 
@@ -207,7 +195,7 @@ def test_every_flag_of_text_for_other_models_is_explained(cstool, kind):
 # Estimates
 
 
-@pytest.mark.usefixtures("predicted_once")
+@pytest.mark.lab
 def test_estimate(cstool):
     commands, report, *_ = blocks("estimate")
     assert [outcome.stderr for outcome in run_console(cstool, commands)] == [""] * 4
@@ -234,6 +222,7 @@ def test_estimate_of_several_ranks(cstool, monkeypatch):
 # Runs
 
 
+@pytest.mark.lab
 def test_evaluation(cstool):
     kinds = ["yaml", "console", "text", "console", "text", "text", "console"]
     params, train, metrics, evaluate, table, end, load = blocks("evaluation", *kinds)
@@ -247,48 +236,46 @@ def test_evaluation(cstool):
     run_console(cstool, load)
 
 
+@pytest.mark.lab
 def test_memoryx(cstool):
     run, log, look, seen, console = blocks("memoryx", "console", "text", "python", "text", "console")
     _, trained = run_console(cstool, run)
     assert set(plain_lines(trained.stdout)) >= set(plain_lines(log))
     looked, seen = (re.sub(r"CRC-32 [0-9a-f]{8}", "CRC-32 N", text) for text in (run_python(look), seen))
     assert plain_lines(looked) == plain_lines(seen)
-    assert [command.split()[1] for command in check_console(cstool, console)] == [
-        "list",
-        "info",
-        "verify",
-        "diff",
-        "copy",
-    ]
+    verbs = [command.split()[1] for command in check_console(cstool, console)]
+    assert verbs == ["list", "info", "verify", "diff", "copy"]
 
 
+def typed_well(command: str) -> str:
+    """Return what a command prints that has nothing to complain of."""
+    return typed(command.removeprefix("$ ")).said.replace(str(Path.cwd()), "/home/me")
+
+
+@pytest.mark.lab
 def test_cluster(cstool):
     write_data(Path())
     kinds = ["console", "text", "console", "console", "console", "text", "text", "console", "console", "text"]
     # These are about Slurm: see `test_slurm.py`.
     slurm = ["console", "text", "console", "text", "text", "console"]
     two_ranks, log, same, launch, shards, kept, streamed, two_hosts, *_ = blocks("cluster", *kinds, *slurm, "text")
-    done = typed(two_ranks.removeprefix("$ "))
-    assert (done.code, done.stderr) == (0, "")
-    assert set(plain_lines(done.stdout)) >= set(plain_lines(log))
+    done = typed_well(two_ranks)
+    assert set(plain_lines(done)) >= set(plain_lines(log))
     assert len(check_console(cstool, same)) == 2
     differs = cstool("checkpoint", "diff", "checkpoints/one_process:3", "checkpoints/two_ranks:3").stdout
     assert differs.splitlines()[-2] in same.splitlines()
-    done = typed(launch.removeprefix("$ "))
-    assert (done.code, done.stderr) == (0, "")
-    done = typed(shards.removeprefix("$ "))
-    assert (done.code, done.stderr) == (0, "")
-    assert set(plain_lines(done.stdout.replace(str(Path.cwd()), "/home/me"))) >= set(plain_lines(kept))
-    done = typed(shards.removeprefix("$ ").replace("-n 3", "-n 2").replace("--max_steps 4", "--max_steps 5"))
-    assert (done.code, done.stderr) == (0, "")
-    assert set(plain_lines(done.stdout.replace(str(Path.cwd()), "/home/me"))) >= set(plain_lines(streamed))
+    typed_well(launch)
+    done = typed_well(shards)
+    assert set(plain_lines(done)) >= set(plain_lines(kept))
+    done = typed_well(shards.replace("-n 3", "-n 2").replace("--max_steps 4", "--max_steps 5"))
+    assert set(plain_lines(done)) >= set(plain_lines(streamed))
     # The tests have one host.
-    done = typed(two_hosts.removeprefix("$ ").replace("alpha,beta", "localhost"))
-    assert (done.code, done.stderr) == (0, "")
+    typed_well(two_hosts.replace("alpha,beta", "localhost"))
     differs = cstool("checkpoint", "diff", "checkpoints/one_process:3", "checkpoints/two_hosts:3").stdout
     assert differs.splitlines()[-2] in same.splitlines()
 
 
+@pytest.mark.lab
 def test_trace(cstool):
     run, log, look, seen = blocks("trace", "console", "text", "python", "text")
     _, trained = run_console(cstool, run)
@@ -352,6 +339,7 @@ def heads(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("---")]
 
 
+@pytest.mark.lab
 def test_infer(cstool):
     kinds = ["console", "text", "text", "console", "text", "console", "json"]
     kinds += ["console", "text", "console", "text", "console", "console", "text"]

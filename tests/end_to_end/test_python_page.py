@@ -19,6 +19,7 @@ PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.lab
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(PROJECT / "params", "params")
