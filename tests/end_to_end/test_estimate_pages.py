@@ -95,6 +95,7 @@ def test_answers_of_searches(cstool, monkeypatch):
     assert Path("front.png").stat().st_size > 10_000
 
 
+@pytest.mark.lab
 def test_refusals_of_searches(cstool):
     shown = re.findall(r"^\$ cstool (.*)\n((?:[^$].*\n)+)", OPTIMIZE[3], re.MULTILINE)
     assert len(shown) == 2
