@@ -267,7 +267,7 @@ PROPERTIES = (
 )
 FOUND = [(1, 32), (1, 41), (2, 1), (2, 22), (5, 16), (5, 37), (11, 18), (11, 44), (11, 59), (12, 1913)]
 """seed and number of cases that once broke a property"""
-QUICK = [(1, 32), (2, 1), (5, 16)]
+QUICK = [(2, 1), (5, 16)]
 OTHERS = [case for case in [*FOUND, *((0, number) for number in range(60))] if case not in QUICK]
 
 

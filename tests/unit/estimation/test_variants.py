@@ -56,7 +56,7 @@ def test_adapters_have_rank_times_inputs_and_outputs(layers, shapes):
     assert (need.gradient_bytes, need.optimizer_bytes) == (4 * count, 2 * 4 * count)
 
 
-@pytest.mark.parametrize(("rank", "published"), [(1, 4.7e6), (8, 37.7e6)])
+@pytest.mark.parametrize(("rank", "published"), [pytest.param(1, 4.7e6, marks=pytest.mark.lab), (8, 37.7e6)])
 def test_adapters_of_gpt3_are_as_many_as_published(rank, published):
     """Hu et al. (2021), table 4: 4.7 and 37.7 million on query and value of GPT-3; a quarter less time per token.
 
@@ -132,7 +132,7 @@ def test_freezing_more_is_never_slower_and_never_needs_more(order, layers):
         assert more.artifact.memoryx.total_bytes <= less.artifact.memoryx.total_bytes
 
 
-@pytest.mark.parametrize("layers", ["q", pytest.param("q,v", marks=pytest.mark.lab), "all"])
+@pytest.mark.parametrize("layers", ["q", *(pytest.param(names, marks=pytest.mark.lab) for names in ("q,v", "all"))])
 def test_a_larger_rank_is_never_faster(layers):
     found = [at(adapters=f"rank={rank},layers={layers}") for rank in (1, 4, 16, 64, 256)]
     for small, large in pairwise(found):
@@ -143,7 +143,7 @@ def test_a_larger_rank_is_never_faster(layers):
 @pytest.mark.parametrize(
     ("family", "mode"),
     [
-        pytest.param(family, mode, marks=[] if (n + m) % 2 else pytest.mark.lab)
+        pytest.param(family, mode, marks=[] if (n + m) % 2 and n % 5 == 0 else pytest.mark.lab)
         for n, family in enumerate(FAMILIES)
         for m, mode in enumerate(("weight_streaming", "pipelined"))
     ],
