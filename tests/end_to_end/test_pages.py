@@ -31,6 +31,7 @@ def _in_a_folder_with_params(tmp_path, monkeypatch):
     shutil.copytree(PROJECT / "params", "params")
 
 
+@pytest.mark.lab
 def test_checkpoint(cstool):
     Path("checkpoints/kept").mkdir(parents=True)
     runs, *consoles = re.findall(r"```console\n(.*?)```", page("checkpoint"), re.DOTALL)
@@ -290,6 +291,7 @@ def tree(folder: Path) -> str:
     return "\n".join(f"{path} -> {path.readlink()}" if path.is_symlink() else str(path) for path in entries)
 
 
+@pytest.mark.takes("a whole run, and Python that looks at it")
 def test_runs(cstool):
     kinds = ["console", "text", "text", "text", "python", "text", "text"]
     run, left, before, summary, look, seen, _ = blocks("runs", *kinds)
@@ -305,6 +307,7 @@ def test_runs(cstool):
     assert run_python(look) == seen
 
 
+@pytest.mark.takes("a run with all that it can log")
 def test_all_tags_of_events_are_on_the_page(cstool):
     assert cstool("data", "prepare", "text", "--output", "datasets/text", "--sequence_length", "128").code == 0
     scaled = "precision.loss_scaling_factor=dynamic"

@@ -42,6 +42,7 @@ class Signals(cstool.Silent):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.takes("three runs")
 def test_ctrl_c_saves_and_the_same_call_goes_on_with_the_same_bits(tmp_path, data):
     file = gpt_params(tmp_path, data)
     handler = signal.getsignal(signal.SIGINT)
