@@ -7,22 +7,25 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.cli.test_estimate import GPT
+from tests.unit.cli.conftest import SMALL
 
-FLAGS = ("estimate", "optimize", "-p", "gpt.yaml", "--tokens", "100B", "--execution_mode", "weight_streaming")
+pytestmark = pytest.mark.usefixtures("estimated")
+FLAGS = ("estimate", "optimize", "-p", "small.yaml", "--tokens", "100B", "--execution_mode", "weight_streaming")
+FLAGS += ("--num_csx", "8")
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("gpt.yaml").write_text(yaml.safe_dump({"trainer": GPT}))
+@pytest.fixture(scope="module")
+def found_days() -> dict[int, float]:
+    return {}
 
 
 @pytest.fixture
-def days(cstool) -> dict[int, float]:
-    """Days of the job, by numbers of systems."""
-    rows = cstool(*FLAGS, "--power", "100MW", "--json").document["modelled"]["front"]
-    return {row["num_csx"]: row["days"] for row in rows}
+def days(cstool, found_days) -> dict[int, float]:
+    """Days of the job, by numbers of systems, searched once."""
+    if not found_days:
+        rows = cstool(*FLAGS, "--power", "100MW", "--json").document["modelled"]["front"]
+        found_days |= {row["num_csx"]: row["days"] for row in rows}
+    return found_days
 
 
 def between(days: dict[int, float], few: int, more: int) -> str:
@@ -51,25 +54,15 @@ def test_the_answer_in_sentences(cstool, days):
     assert [row.rpartition("  ")[2].strip() for row in table[2:4]] == ["breaks --days", "the answer"]
 
 
-def test_one_system_may_be_enough(cstool):
-    found = cstool(*FLAGS, "--days", "100000")
-    assert "1 x cs2 is the fewest that keep within 100,000 days." in found.stdout
-    assert "One system is enough: nothing binds." in found.stdout
-
-
 def test_the_document_and_the_rows(cstool, days):
     few, more = sorted(days)[:2]
-    asked = (*FLAGS, "--days", between(days, few, more), "--csv", "front.csv", "--json")
-    document = cstool(*asked).document
-    modelled = document["modelled"]
-    assert modelled["answer"]["num_csx"] == more
-    assert modelled["next_fewer"]["num_csx"] == few
-    assert modelled["binding"] == ["--days"]
+    document = cstool(*FLAGS, "--days", between(days, few, more), "--csv", "front.csv", "--json").document
+    found = document["modelled"]
+    assert (found["answer"]["num_csx"], found["next_fewer"]["num_csx"], found["binding"]) == (more, few, ["--days"])
     assert document["limits"]["--power"] is None
-    assert all(row["kind"] == "modelled" for row in modelled["front"])
     rows = list(csv.DictReader(Path("front.csv").read_text().splitlines()))
     assert [int(row["num_csx"]) for row in rows if row["is_answer"] == "True"] == [more]
-    assert {row["kind"] for row in rows} == {"modelled"}
+    assert {row["kind"] for row in (*rows, *found["front"])} == {"modelled"}
 
 
 def test_the_days_are_those_of_the_estimate(cstool, days):
@@ -88,81 +81,15 @@ def test_shares_of_zeros(cstool, days):
     assert [row.split()[0] for row in rows[1:]] == ["0%", "90%"]
 
 
-def test_pictures(cstool):
-    for theme in ("light", "dark"):
-        asked = ("--days", "100000", "--price", "1", "--plot", f"{theme}.svg", "--theme", theme)
-        assert cstool(*FLAGS, *asked, "--sparsity", "0,0.5").code == 0
-        text = Path(f"{theme}.svg").read_text()
-        for said in (
-            "Days against systems (modelled)",
-            "Days against power of systems",
-            "Days against price",
-            "answer",
-        ):
-            assert said in text
-
-
-NO_JOB = ("estimate", "optimize", "-p", "gpt.yaml")
-REFUSED = [
-    (("estimate", "optimize", "--days", "3"), "--params is missing", "cstool estimate optimize --params FILE"),
-    ((*NO_JOB, "--days", "3"), "--tokens is missing: a job is so many tokens", "such as --tokens 300B"),
-    (FLAGS, "--days, --power or --budget is missing: without a limit there is nothing to search", "such as --days 30"),
-    ((*FLAGS, "--days", "0"), "--days: must be days, more than 0, got 0", None),
-    ((*FLAGS, "--days", "-2"), "--days: must be days, more than 0, got -2", None),
-    ((*FLAGS, "--days", "nan"), "--days: must be days, more than 0, got nan", None),
-    ((*FLAGS, "--power", "lots"), "--power: must be a power in W, kW or MW, such as 500kW, got lots", None),
-    ((*FLAGS, "--power", "500"), "--power: must be a power in W, kW or MW, such as 500kW, got 500", None),
-    ((*FLAGS, "--power", "0kW"), "--power: must be a power in W, kW or MW, such as 500kW, more than 0, got 0kW", None),
-    ((*FLAGS, "--budget", "2M"), "--budget: must stand beside --price, of a system for an hour, got 2M", None),
-    ((*FLAGS, "--budget", "much", "--price", "1"), "--budget: must be an amount, such as 2M, got much", None),
-    ((*FLAGS, "--budget", "2M", "--price", "0"), "--price: must be more than 0 beside --budget, got 0", None),
-    (
-        (*FLAGS, "--budget", "2M", "--price", "-4"),
-        "--price: must be a price of a system for an hour, at least 0, got -4",
-        None,
-    ),
-    (
-        (*FLAGS, "--power", "1MW", "--confident"),
-        "--confident: must stand beside --days or --budget: the range is one of time",
-        None,
-    ),
-    (
-        (*FLAGS, "--days", "3", "--batch_size", "8..4"),
-        "--batch_size: must go up in 8..4, got 8..4",
-        "such as 1536, or 512..4096, where .. doubles",
-    ),
-    (
-        (*FLAGS, "--days", "3", "--batch_size", "many"),
-        "--batch_size: must be numbers of samples, got many",
-        "such as 1536, or 512..4096, where .. doubles",
-    ),
-    (
-        (*FLAGS, "--days", "3", "--batch_size", "8", "--batch_per_csx", "4"),
-        "--batch_per_csx: must be left out beside --batch_size, got 4",
-        None,
-    ),
-    (
-        (*FLAGS, "--days", "3", "--num_csx", "500"),
-        "--num_csx: must be at most 192, the systems of a cluster of cs2, got 500",
-        None,
-    ),
-    ((*FLAGS, "--days", "3", "--plot", "a.pdf"), "--plot: must end in .svg or .png, got a.pdf", None),
-    ((*FLAGS, "--days", "3", "--csv", "a.txt"), "--csv: must end in .csv, got a.txt", None),
-    (
-        (*FLAGS, "--days", "3", "--sparsity", "1.5"),
-        "--sparsity: must be shares of zeros from 0 to below 1, got 1.5",
-        "such as 0,0.5,0.9",
-    ),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message", "hint"), REFUSED, ids=lambda value: str(value)[-40:])
-def test_what_is_refused(cstool, arguments, message, hint):
-    outcome = cstool(*arguments)
-    assert (outcome.code, outcome.stdout) == (2, "")
-    error, *rest = outcome.stderr.splitlines()
-    assert error == f"error: {message}"
-    assert [line.startswith(f"hint: {hint}") for line in rest] == ([] if hint is None else [True])
+def test_pictures_and_one_system_may_be_enough(cstool):
+    asked = ("--days", "100000", "--price", "1", "--plot", "a.svg", "--theme", "dark", "--sparsity", "0,0.5")
+    found = cstool(*FLAGS, *asked).said
+    assert "1 x cs2 is the fewest that keep within 100,000 days." in found
+    assert "One system is enough: nothing binds." in found
+    text = Path("a.svg").read_text()
+    for said in ("systems (modelled)", "power of systems", "price"):
+        assert f"Days against {said}" in text
+    assert "answer" in text
 
 
 def test_days_that_cannot_be_met(cstool, days):
@@ -203,37 +130,24 @@ def test_limits_that_cannot_be_met_together(cstool, days):
     assert cstool(*FLAGS, *asked[:2], "--power", nearest[2]).code == 0
 
 
-def test_adapters_take_less(cstool):
+def test_adapters_take_less_and_are_those_of_the_file(cstool, days):
     """All else is frozen: fewer bytes, fewer products, so the same systems take fewer days; and the page says so."""
-    asked = (*FLAGS, "--power", "100MW")
-    all_weights = cstool(*asked, "--json").document
-    found = cstool(*asked, "--adapters", "rank=4,layers=all", "--json").document
-    assert found["trained_parameters"] < all_weights["trained_parameters"] == all_weights["parameters"]
-    days = {row["num_csx"]: row["days"] for row in all_weights["modelled"]["front"]}
-    assert all(row["days"] < days.get(row["num_csx"], float("inf")) for row in found["modelled"]["front"])
-    lines = cstool(*asked, "--adapters", "rank=4,layers=all").stdout.splitlines()
+    asked = ("--power", "100MW")
+    adapters = ("--adapters", "rank=4,layers=all")
+    found = cstool(*FLAGS, *asked, *adapters, "--json").document
     trained, parameters = found["trained_parameters"], found["parameters"]
+    assert trained < parameters
+    assert all(row["days"] < days.get(row["num_csx"], float("inf")) for row in found["modelled"]["front"])
+    lines = cstool(*FLAGS, *asked, *adapters).stdout.splitlines()
     assert lines[1] == (
         f"{trained:,} of {parameters:,} weights, {trained / parameters:.3%}, all of them of adapters; "
         "the others are frozen: no gradient, no update, no optimizer state."
     )
     assert lines[-1] == "--frozen and --adapters are of estimates alone: cstool run trains all weights"
-
-
-def test_adapters_of_the_file(cstool):
-    """A file with the vendor's callback is searched as one whose adapters are asked for."""
+    # A file with the vendor's callback is searched as one whose adapters are asked for.
     callback = {"Lora": {"lora_params": {"r": 4, "target_modules": ["Linear"]}}}
-    data = {"init": {**GPT["init"], "callbacks": [callback]}, "fit": GPT["fit"]}
+    data = {"init": {**SMALL["init"], "callbacks": [callback]}, "fit": SMALL["fit"]}
     Path("lora.yaml").write_text(yaml.safe_dump({"trainer": data}))
-    of_file = cstool(*FLAGS[:3], "lora.yaml", *FLAGS[4:], "--power", "100MW")
-    asked = cstool(*FLAGS, "--power", "100MW", "--adapters", "rank=4,layers=all")
-    *of_file_lines, said, last = of_file.stdout.splitlines()
+    *of_file, said, last = cstool(*FLAGS[:3], "lora.yaml", *FLAGS[4:], *asked).stdout.splitlines()
     assert said == "adapters as the callback Lora of the file has them: --adapters rank=4,layers=all"
-    assert [*of_file_lines, last] == asked.stdout.splitlines()
-
-
-def test_frozen_layers_that_there_are_not(cstool):
-    found = cstool(*FLAGS, "--power", "100MW", "--frozen", "first:99")
-    layers = GPT["init"]["model"]["num_hidden_layers"]
-    assert (found.code, found.stdout) == (2, "")
-    assert found.stderr == f"error: --frozen: must be of at most the {layers:,} layers of gpt3, got first:99\n"
+    assert [*of_file, last] == lines
