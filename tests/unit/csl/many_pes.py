@@ -1,15 +1,16 @@
-"""Programs of several PEs: their files' texts; compiled, run, and read."""
+"""Programs of several PEs, compiled and simulated in this process, with a host that launches."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from cstool.csl.compile import compile_csl
+from cstool.fabric.host import Host
 from cstool.fabric.simulation import Simulation
 
 _TYPES = {"w": np.uint32, "i": np.int32, "f": np.float32, "H": np.uint16, "h": np.int16, "e": np.float16}
-
-OUTPUT = """
+PORTS = """
 fn fabout(comptime c: color, comptime q: output_queue, comptime extent: u16, comptime control: bool) fabout_dsd {
   return @get_dsd(fabout_dsd, if (@is_arch("wse3")) .{
     .extent = extent, .output_queue = q, .control = control,
@@ -30,32 +31,25 @@ fn data_task(comptime c: color, comptime q: input_queue) data_task_id {
 
 
 class Run:
-    """Files by name, among them `layout.csl`, compiled and run to the end.
+    """Files by name, among them `layout.csl`, compiled; `params` are the layout's.
 
     Attributes:
-        said: (PE, line) that the programs printed
+        said: lines that the programs printed
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        files: dict[str, str],
-        arch: str,
-        params: dict[str, int] | None = None,
-        colors: dict[str, int] | None = None,
-    ) -> None:
-        for name, text in {"ports.csl": OUTPUT, **files}.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path, files: Mapping[str, str], arch: str, **params: int) -> None:
+        for name, text in {"ports.csl": PORTS, **files}.items():
             (folder / name).write_text(text)
-        self.program = compile_csl(folder / "layout.csl", arch=arch, params=params or {}, colors=colors or {})
-        self.said: list[tuple[int, str]] = []
+        self.program = compile_csl(folder / "layout.csl", arch=arch, params=params)
+        self.said: list[str] = []
         self.simulation = Simulation(
-            self.program, max_cycles=200_000, on_say=lambda _time, pe, line: self.said.append((pe, line))
+            self.program, max_cycles=2_000_000, on_say=lambda _time, _pe, line: self.said.append(line)
         )
-        self.simulation.run_until()
+        self.host = Host(self.simulation)
 
     def at(self, x: int, y: int, name: str) -> list[int | float]:
-        """What an exported array of a PE holds at the end."""
+        """What an exported array of a PE holds once nothing happens any more."""
+        self.simulation.run_until()
         pe = self.simulation.pes[y * self.program.width + x]
         symbol = pe.program.symbols[name]
         kind = np.dtype(_TYPES[symbol.letter])
@@ -65,3 +59,7 @@ class Run:
     def row(self, name: str, y: int = 0) -> list[list[int | float]]:
         """Likewise of all PEs of a row."""
         return [self.at(x, y, name) for x in range(self.program.width)]
+
+    def launch(self, name: str, *arguments: float) -> None:
+        """Start a function on all PEs, and wait for all of them."""
+        self.host.finish(self.host.launch(name, arguments))

@@ -3,6 +3,7 @@ import pytest
 from cstool.csl import types
 from cstool.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
 from tests.unit.csl.comptime_cases import bad, module_of, program_of, value
+from tests.unit.csl.shown import cases
 
 A = """
 var a: [10]f32;
@@ -48,56 +49,37 @@ def test_vectors_of_a_matrix() -> None:
     assert value("@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> table[i] })", A) == Mem1d(64, 4, 2, 2)
 
 
-@pytest.mark.parametrize(
-    ("type_", "config", "message"),
-    [
-        (
-            "mem1d_dsd",
-            ".{ .tensor_access = |i|{4} -> a[i * i] }",
-            "the indices of a tensor access are sums of multiples of its variables",
-        ),
-        (
-            "mem1d_dsd",
-            ".{ .tensor_access = |i, j|{4, 3} -> m[i, j] }",
-            "a mem1d_dsd has one variable, got 2 (mem4d_dsd has up to 4)",
-        ),
-        ("mem1d_dsd", ".{ .tensor_access = |i|{4} -> m[i] }", "[4, 6]i16 takes 2 indices, got 1"),
-        ("mem1d_dsd", ".{ .tensor_access = |i|{4} -> bytes[i] }", "a DSD has elements of 16 or 32 bits, got u8"),
-        ("mem1d_dsd", ".{ .tensor_access = |i|{4} -> a[1.5] }", "an index is an integer, got comptime_float"),
-        ("mem1d_dsd", ".{ .tensor_access = |i|{70000} -> a[i] }", "an extent is 0 to 65535, got 70000"),
-        ("mem1d_dsd", ".{ .tensor_access = |i|{1.5} -> a[i] }", "an extent is an integer, got comptime_float 1.5"),
-        (
-            "mem1d_dsd",
-            ".{ .tensor_acces = 1 }",
-            "@get_dsd has the fields tensor_access, base_address, extent, offset, stride, "
-            "wavelet_index_offset, got .tensor_acces (did you mean tensor_access?)",
-        ),
-        ("mem1d_dsd", ".{ .extent = 1 }", "@get_dsd needs .base_address, or .tensor_access"),
-        ("mem1d_dsd", ".{ .base_address = 5, .extent = 1 }", ".base_address is a pointer, got comptime_int 5"),
-        ("mem1d_dsd", "5", "@get_dsd takes a struct, got comptime_int 5"),
-        ("i16", ".{}", "@get_dsd makes mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd, got i16"),
-        ("fabin_dsd", ".{ .extent = 1 }", "a DSD on the fabric needs .input_queue"),
-        (
-            "fabin_dsd",
-            ".{ .input_queue = 2, .extent = 1 }",
-            ".input_queue is an input_queue, got comptime_int 2 (make one: @get_input_queue(2))",
-        ),
-        ("fabin_dsd", ".{ .input_queue = @get_input_queue(2) }", "a DSD on the fabric needs .extent"),
-        (
-            "fabin_dsd",
-            ".{ .input_queue = @get_input_queue(2), .extent = 1, .fabric_color = 31 }",
-            "a color is 0 to 23, got 31",
-        ),
-        (
-            "fabout_dsd",
-            ".{ .output_queue = @get_output_queue(2), .extent = 1, .colour = 1 }",
-            "@get_dsd has the fields extent, output_queue, fabric_color, control, advance_switch, "
-            "wavelet_index_offset, control_transform, simd_mode, priority, got .colour",
-        ),
-    ],
-)
-def test_refused(type_: str, config: str, message: str) -> None:
-    assert bad(f"@get_dsd({type_}, {config})", A) == message
+REFUSED = r"""
+mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i * i] }
+  the indices of a tensor access are sums of multiples of its variables
+mem1d_dsd, .{ .tensor_access = |i, j|{4, 3} -> m[i, j] }
+  a mem1d_dsd has one variable, got 2 (mem4d_dsd has up to 4)
+mem1d_dsd, .{ .tensor_access = |i|{4} -> m[i] } ==> [4, 6]i16 takes 2 indices, got 1
+mem1d_dsd, .{ .tensor_access = |i|{4} -> bytes[i] } ==> a DSD has elements of 16 or 32 bits, got u8
+mem1d_dsd, .{ .tensor_access = |i|{4} -> a[1.5] } ==> an index is an integer, got comptime_float
+mem1d_dsd, .{ .tensor_access = |i|{70000} -> a[i] } ==> an extent is 0 to 65535, got 70000
+mem1d_dsd, .{ .tensor_access = |i|{1.5} -> a[i] } ==> an extent is an integer, got comptime_float 1.5
+mem1d_dsd, .{ .tensor_acces = 1 }
+  @get_dsd has the fields tensor_access, base_address, extent, offset, stride, wavelet_index_offset, got
+  .tensor_acces (did you mean tensor_access?)
+mem1d_dsd, .{ .extent = 1 } ==> @get_dsd needs .base_address, or .tensor_access
+mem1d_dsd, .{ .base_address = 5, .extent = 1 } ==> .base_address is a pointer, got comptime_int 5
+mem1d_dsd, 5 ==> @get_dsd takes a struct, got comptime_int 5
+i16, .{} ==> @get_dsd makes mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd, got i16
+fabin_dsd, .{ .extent = 1 } ==> a DSD on the fabric needs .input_queue
+fabin_dsd, .{ .input_queue = 2, .extent = 1 }
+  .input_queue is an input_queue, got comptime_int 2 (make one: @get_input_queue(2))
+fabin_dsd, .{ .input_queue = @get_input_queue(2) } ==> a DSD on the fabric needs .extent
+fabin_dsd, .{ .input_queue = @get_input_queue(2), .extent = 1, .fabric_color = 31 } ==> a color is 0 to 23, got 31
+fabout_dsd, .{ .output_queue = @get_output_queue(2), .extent = 1, .colour = 1 }
+  @get_dsd has the fields extent, output_queue, fabric_color, control, advance_switch, wavelet_index_offset,
+  control_transform, simd_mode, priority, got .colour
+"""
+
+
+@pytest.mark.parametrize(("arguments", "message"), cases(REFUSED))
+def test_refused(arguments: str, message: str) -> None:
+    assert bad(f"@get_dsd({arguments})", A) == message
 
 
 def test_fabric_operands_of_wse2() -> None:
@@ -106,9 +88,13 @@ def test_fabric_operands_of_wse2() -> None:
     module = module_of(f"{before}const x = {dsd};", "wse2")
     assert module.lookup("x", None).value[1] == FabricIn(2, 4)
     assert module.instance.queue_color(2, output=False) == 5
+    indexed = "@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i], .wavelet_index_offset = true })"
+    assert value(indexed, A, "wse2") == Mem1d(64, 4, 4, 4, True)
     out = "const q = @get_output_queue(2);"
     dsd = "@get_dsd(fabout_dsd, .{ .fabric_color = c, .output_queue = q, .extent = 4, .control = true })"
     assert value(dsd, before + out, "wse2") == FabricOut(2, 5, 4, control=True)
+    indexed = dsd.replace(".control", ".wavelet_index_offset")
+    assert value(indexed, before + out, "wse2") == FabricOut(2, 5, 4, indexed=True)
     dsd = "@get_dsd(fabout_dsd, .{ .output_queue = @get_output_queue(2), .extent = 4 })"
     assert bad(dsd, before, "wse2") == "a fabout_dsd of wse2 needs .fabric_color"
 

@@ -3,6 +3,7 @@ import pytest
 from cstool.csl.instance import Instance
 from cstool.fabric.program import ColorConfig, Route, Symbol
 from tests.unit.csl.comptime_cases import bad_program, program_of
+from tests.unit.csl.shown import cases
 
 TASKS = """
 const q = @get_input_queue(2);
@@ -18,6 +19,8 @@ task short(x: u8) void {}
 task result() u16 { return 1; }
 task control(x: i16) void {}
 fn plain() void {}
+const to_east = .{ .routes = .{ .rx = .{RAMP}, .tx = .{EAST} } };
+const to_west = .{ .routes = .{ .rx = .{RAMP}, .tx = .{WEST} } };
 """
 
 
@@ -65,76 +68,45 @@ def test_a_teardown_handler() -> None:
     assert instance.tasks[29].root.name == "local"
 
 
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (
-            "@bind_local_task(local, id); @bind_local_task(other, id);",
-            "task id 12 has one task, got 'other' after 'local' | bound to 'local'",
-        ),
-        ("@bind_local_task(plain, id);", "@bind_local_task takes a task, got fn()void plain"),
-        (
-            "@bind_local_task(local, 5);",
-            "@bind_local_task takes a local_task_id, got comptime_int 5 (@get_local_task_id)",
-        ),
-        ("@bind_local_task(word, id);", "a local task has no parameters"),
-        (
-            "@bind_data_task(word, id);",
-            "@bind_data_task takes a data_task_id, got local_task_id 12 (@get_data_task_id)",
-        ),
-        ("@bind_data_task(wide, data);", "a data task takes the 32 bits of a wavelet, its parameters have 48"),
-        ("@bind_data_task(short, data);", "a task's parameter has 16 or 32 bits, got 'x' of u8"),
-        ("@bind_local_task(result, id);", "a task returns void, got u16"),
-        (
-            "@bind_control_task(control, id);",
-            "@bind_control_task takes a control_task_id, got local_task_id 12 (@get_control_task_id)",
-        ),
-        (
-            "@bind_control_task(word, @get_control_task_id(40));",
-            "a control task takes the 16 bits of data of a control wavelet",
-        ),
-        ("@activate(local);", "'local' is not bound to a task id (@bind_local_task binds it)"),
-        ("@block(5);", "expected a task id, got comptime_int 5"),
-        (
-            "@initialize_queue(q, .{ .colour = c });",
-            "@initialize_queue has the fields color, priority, control_transform, simd_mode, got .colour "
-            "(did you mean color?)",
-        ),
-        ("@initialize_queue(q);", "@initialize_queue of an input_queue of wse3 needs .color"),
-        ("@initialize_queue(@get_output_queue(2), .{});", "@initialize_queue of an output_queue of wse3 needs .color"),
-        ("@initialize_queue(c, .{ .color = c });", "@initialize_queue takes a queue, got color 4"),
-        ("@initialize_queue(q, .{ .color = 2.5 });", "expected a color, got comptime_float 2.5"),
-        (
-            "@initialize_queue(q, .{ .color = c }); @initialize_queue(q, .{ .color = @get_color(5) });",
-            "input queue 2 is bound to one color, got 5 after 4 | bound to color 4",
-        ),
-        (
-            "@initialize_queue(q, .{ .color = c }); @initialize_queue(@get_input_queue(3), .{ .color = c });",
-            "color 4 goes to one input queue, got 3 after 2 | bound to input queue 2",
-        ),
-        (
-            "@set_teardown_handler(local, c); @set_teardown_handler(other, c);",
-            "one handler serves the teardown of all colors, got 'other' after 'local' | the other one",
-        ),
-        ("@set_teardown_handler(c, c);", "@set_teardown_handler takes a function and a color"),
-        ("@export_symbol(local);", "the host calls functions, not tasks"),
-        (
-            "@export_symbol(id);",
-            "the host can use functions and pointers, got local_task_id 12 (export a pointer: var p = &x;)",
-        ),
-        (
-            "@export_symbol(plain); @export_symbol(plain);",
-            "a symbol is exported once, got 'plain' again | the other one",
-        ),
-        ("@set_color_config(0, 0, c, .{});", "@set_color_config stands in a layout block alone"),
-        (
-            "@set_local_color_config(c, .{ .routes = .{ .rx = .{RAMP}, .tx = .{EAST} } }); "
-            "@set_local_color_config(c, .{ .routes = .{ .rx = .{RAMP}, .tx = .{WEST} } });",
-            "color 4 has one config at a PE, got another one | the first one",
-        ),
-        ("@assert(1 == 2);", "@assert failed"),
-    ],
-)
+REFUSED = r"""
+@bind_local_task(local, id); @bind_local_task(other, id);
+  task id 12 has one task, got 'other' after 'local' | bound to 'local'
+@bind_local_task(plain, id); ==> @bind_local_task takes a task, got fn()void plain
+@bind_local_task(local, 5); ==> @bind_local_task takes a local_task_id, got comptime_int 5 (@get_local_task_id)
+@bind_local_task(word, id); ==> a local task has no parameters
+@bind_data_task(word, id); ==> @bind_data_task takes a data_task_id, got local_task_id 12 (@get_data_task_id)
+@bind_data_task(wide, data); ==> a data task takes the 32 bits of a wavelet, its parameters have 48
+@bind_data_task(short, data); ==> a task's parameter has 16 or 32 bits, got 'x' of u8
+@bind_local_task(result, id); ==> a task returns void, got u16
+@bind_control_task(control, id);
+  @bind_control_task takes a control_task_id, got local_task_id 12 (@get_control_task_id)
+@bind_control_task(word, @get_control_task_id(40)); ==> a control task takes the 16 bits of data of a control wavelet
+@activate(local); ==> 'local' is not bound to a task id (@bind_local_task binds it)
+@block(5); ==> expected a task id, got comptime_int 5
+@initialize_queue(q, .{ .colour = c });
+  @initialize_queue has the fields color, priority, control_transform, simd_mode, got .colour (did you mean color?)
+@initialize_queue(q); ==> @initialize_queue of an input_queue of wse3 needs .color
+@initialize_queue(@get_output_queue(2), .{}); ==> @initialize_queue of an output_queue of wse3 needs .color
+@initialize_queue(c, .{ .color = c }); ==> @initialize_queue takes a queue, got color 4
+@initialize_queue(q, .{ .color = 2.5 }); ==> expected a color, got comptime_float 2.5
+@initialize_queue(q, .{ .color = c }); @initialize_queue(q, .{ .color = @get_color(5) });
+  input queue 2 is bound to one color, got 5 after 4 | bound to color 4
+@initialize_queue(q, .{ .color = c }); @initialize_queue(@get_input_queue(3), .{ .color = c });
+  color 4 goes to one input queue, got 3 after 2 | bound to input queue 2
+@set_teardown_handler(local, c); @set_teardown_handler(other, c);
+  one handler serves the teardown of all colors, got 'other' after 'local' | the other one
+@set_teardown_handler(c, c); ==> @set_teardown_handler takes a function and a color
+@export_symbol(local); ==> the host calls functions, not tasks
+@export_symbol(id); ==> the host can use functions and pointers, got local_task_id 12 (export a pointer: var p = &x;)
+@export_symbol(plain); @export_symbol(plain); ==> a symbol is exported once, got 'plain' again | the other one
+@set_color_config(0, 0, c, .{}); ==> @set_color_config stands in a layout block alone
+@set_local_color_config(c, to_east); @set_local_color_config(c, to_west);
+  color 4 has one config at a PE, got another one | the first one
+@assert(1 == 2); ==> @assert failed
+"""
+
+
+@pytest.mark.parametrize(("block", "message"), cases(REFUSED))
 def test_refused(block: str, message: str) -> None:
     assert bad_program(f"{TASKS}\ncomptime {{ {block} }}") == message
 

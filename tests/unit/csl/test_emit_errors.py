@@ -17,6 +17,9 @@ const E = enum(u16) { A, B };
 var g: P;
 task t() void {}
 fn square(x: f32) f32 { return x * x; }
+fn one(v: i16) i16 { return v; }
+fn none() i16 { return 0; }
+var pointer: *const fn(i16) i16 = &one;
 """
 CASES = """
 const x: i16 = k; | 16: 'x' must be i16, got i32 | convert it: @as(i16, ...)
@@ -74,6 +77,14 @@ _ = @set_dsd_base_addr(a_dsd, n); | 31: @set_dsd_base_addr takes a pointer, got 
 _ = @get_dsd(mem1d_dsd, .{ .base_address = &a, .extent = k }); \
 | 5: '.extent' must be u16, got i32 | convert it: @as(u16, ...)
 _ = &(n + 1); | 7: & takes a variable, an element or a field
+_ = @get_dsd(circbuf_dsd, .{ .base_address = &a, .extent = 4 }); \
+| 14: circular buffers (circbuf_dsd) are not simulated | a FIFO or a mem1d_dsd may do
+_ = @get_dsd(mem4d_dsd, .{ .tensor_access = |i|{4} -> a[i], .wavelet_index_offset = true }); \
+| 25: a mem4d_dsd with .wavelet_index_offset is not simulated | use a mem1d_dsd
+_ = pointer.*(1, 2); | 5: fn(i16)i16 takes 1 argument, got 2
+pointer = &none; \
+| 11: 'pointer' must be *const fn(i16)i16, got *const fn()i16 49154 | convert it: @ptrcast(*const fn(i16)i16, ...)
+_ = a(1); | 5: only a function can be called, got [8]f32
 """
 
 
@@ -90,5 +101,5 @@ def test_message(body: str, message: str, hint: str | None) -> None:
     text = HEAD + "export fn f(n: i16, k: i32, u: u16) void {\n" + body + "\n}\n"
     with pytest.raises(CslError) as caught:
         Program(text)
-    assert caught.value.message == f"pe.csl:14:{message}"
+    assert caught.value.message == f"pe.csl:17:{message}"
     assert caught.value.hint == hint

@@ -173,27 +173,24 @@ def test_as_between_integers_and_floats(integer: str, name: str, data: st.DataOb
 
 
 @pytest.mark.parametrize(
-    ("type_", "bits", "float_"), [("u32", 0x3FC00000, 1.5), ("i32", -1, math.nan), ("i32", -(1 << 31), -0.0)]
+    ("type_", "float_type", "bits", "number"),
+    [
+        ("u32", "f32", 0x3FC00000, 1.5),
+        ("i32", "f32", -1, math.nan),
+        ("i32", "f32", -(1 << 31), -0.0),
+        ("u16", "f16", 0xBC00, -1.0),
+        ("i16", "f16", -0x4400, -1.0),
+        ("u16", "i16", 0xFFFF, -1),
+    ],
 )
-def test_bitcast_keeps_the_bits(type_: str, bits: int, float_: float) -> None:
+def test_bitcast_keeps_the_bits(type_: str, float_type: str, bits: int, number: float) -> None:
     program = Program(
-        f"export fn to(a: {type_}) f32 {{ return @bitcast(f32, a); }}\n"
-        f"export fn back(x: f32) {type_} {{ return @bitcast({type_}, x); }}\n"
+        f"export fn to(a: {type_}) {float_type} {{ return @bitcast({float_type}, a); }}\n"
+        f"export fn back(x: {float_type}) {type_} {{ return @bitcast({type_}, x); }}\n"
     )
-    assert same(program.run("to", bits), float_)
-    if not math.isnan(float_):
-        assert program.run("back", float_) == bits
-
-
-def test_bitcast_of_sixteen_bits_and_of_signs() -> None:
-    program = Program(
-        "export fn half(a: u16) f16 { return @bitcast(f16, a); }\n"
-        "export fn sign(a: u16) i16 { return @bitcast(i16, a); }\n"
-        "export fn back(a: f16) i16 { return @bitcast(i16, a); }\n"
-    )
-    assert program.run("half", 0xBC00) == -1.0
-    assert program.run("sign", 0xFFFF) == -1
-    assert program.run("back", -1.0) == -0x4400
+    assert same(program.run("to", bits), number)
+    if not math.isnan(number):
+        assert program.run("back", number) == bits
 
 
 def test_comparisons_know_nan() -> None:

@@ -9,6 +9,7 @@ from cstool.csl.source import CslError
 from cstool.errors import CstoolError
 from cstool.fabric.program import ColorConfig, Exported, Route
 from tests.unit.csl.comptime_cases import bad_layout, layout_of
+from tests.unit.csl.shown import cases
 
 EAST = ".{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } }"
 WEST = ".{ .routes = .{ .rx = .{ RAMP }, .tx = .{ WEST } } }"
@@ -69,16 +70,45 @@ def test_local_configs_are_in_the_routes(tmp_path: Path) -> None:
     assert [program.configs[number].positions[0].tx for number in program.routes[2][0]] == [4, 2]
 
 
-def test_streams_of_memcpy(tmp_path: Path) -> None:
+def test_functions_of_modules_configure_colors(tmp_path: Path) -> None:
     program = layout_of(
         tmp_path,
-        'const m = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 1, .MEMCPYH2D_1 = @get_color(4) });\n'
+        'const rows = @import_module("rows.csl", .{ .c = @get_color(5) });\n'
+        'layout { @set_rectangle(2, 2); for (@range(i16, 4)) |k| @set_tile_code(k & 1, k >> 1, "pe.csl", .{}); '
+        "const size = @get_rectangle(); rows.configure(size.width, size.height); }",
+        {
+            "rows.csl": """
+param c: color;
+const turns = @import_module("<directions>");
+fn one(x: i16, y: i16) void {
+  const to = if (x == 0) .{ turns.rotate_180(WEST), RAMP } else .{ RAMP };
+  @set_color_config(x, y, c, .{ .routes = .{ .rx = .{ if (x == 0) RAMP else WEST }, .tx = to } });
+}
+fn configure(width: i16, height: i16) void {
+  var y: i16 = 0;
+  while (y < height) : (y += 1) {
+    for (@range(i16, width)) |x| one(x, y);
+  }
+}
+"""
+        },
+    )
+    assert program.routes[5].tolist() == [[0, 1], [0, 1]]
+    assert program.configs == (ColorConfig((Route(1, 5),)), ColorConfig((Route(2, 1),)))
+
+
+def test_streams_and_launches_of_memcpy(tmp_path: Path) -> None:
+    program = layout_of(
+        tmp_path,
+        'const m = @import_module("<memcpy/get_params>", '
+        ".{ .width = 1, .height = 1, .MEMCPYH2D_1 = @get_color(4), .LAUNCH = @get_color(8) });\n"
         'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = m.get_params(0) }); }',
         {
             "pe.csl": "param memcpy_params: comptime_struct;\n"
             'const sys = @import_module("<memcpy/memcpy>", memcpy_params);\n'
-            "comptime { @comptime_assert(@get_int(sys.MEMCPYH2D_1) == 4); }"
+            "comptime { @comptime_assert(@get_int(sys.MEMCPYH2D_1) == 4); @rpc(@get_data_task_id(sys.LAUNCH)); }"
         },
+        arch="wse2",
     )
     assert program.streams == {"MEMCPYH2D_1": 4}
 
@@ -135,118 +165,91 @@ def test_sram_over_the_limit_names_the_largest(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("layout", "message"),
-    [
-        ("const x = 1;", "DIR/layout.csl has no layout block (cslc takes the file with 'layout { ... }')"),
-        ("layout {}", "a layout needs @set_rectangle(width, height)"),
-        ("layout {} layout {}", "a file has one layout block | the first one"),
-        ("layout { @set_rectangle(0, 1); }", "a rectangle has at least one PE, got 0 x 1"),
-        (
-            "layout { @set_rectangle(1, 1); @set_rectangle(1, 1); }",
-            "the rectangle is set once | the first @set_rectangle",
-        ),
-        (
-            "layout { @set_rectangle(2, 2); }",
-            "each PE of the rectangle needs a program, got none for 0,0, and 3 more (@set_tile_code)",
-        ),
-        ('layout { @set_tile_code(0, 0, "pe.csl"); }', "@set_rectangle comes first"),
-        (
-            'layout { @set_rectangle(2, 1); @set_tile_code(2, 0, "pe.csl"); }',
-            "a PE of the rectangle is 0,0 to 1,0, got 2,0",
-        ),
-        (
-            'layout { @set_rectangle(2, 1); @set_tile_code(1.5, 0, "pe.csl"); }',
-            "a coordinate is an integer, got comptime_float 1.5",
-        ),
-        (
-            ONE % '@set_tile_code(0, 0, "pe.csl", .{});',
-            "a PE has one program, got another for 0,0 | the first one",
-        ),
-        (
-            'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pee.csl", .{}); }',
-            "no file pee.csl in DIR (did you mean pe.csl?)",
-        ),
-        (
-            'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{}); }',
-            "param 'count' of DIR/needs.csl is not given, and has no default | declared here",
-        ),
-        (
-            'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{ .count = 1, .cont = 2 }); }',
-            "DIR/needs.csl has no param 'cont' (did you mean count?)",
-        ),
-        (
-            'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{ .count = 1.5 }); }',
-            "param 'count' must be i16, got comptime_float 1.5 (convert it: @as(i16, ...)) | declared here",
-        ),
-        (
-            ONE % f"@set_color_config(0, 0, @get_color(1), {EAST}); @set_color_config(0, 0, @get_color(1), {WEST});",
-            "color 1 has one config at a PE, got another one for PE 0,0 | the first one",
-        ),
-        (
-            ONE % f"@set_color_config(0, 0, @get_color(22), {EAST});",
-            "color 22 is memcpy's own, like 21 to 23",
-        ),
-        (ONE % f"@set_color_config(0, 0, true, {EAST});", "expected a color, got bool true"),
-        (ONE % "@set_color_config(0, 0, @get_color(1), 5);", "a color's config is a struct, got comptime_int 5"),
-        (ONE % '@export_name("a", [*]f32, true);', "no program exports 'a' (@export_symbol(..., \"a\"))"),
-        (ONE % '@export_name("a", i16);', "@export_name takes a type [*]T or fn(...)void, got i16"),
-        (ONE % '@export_name("a", [*]color, 5);', "whether the host may write is true or false, got comptime_int"),
-        (
-            ONE % '@export_name("a", [*]f32); @export_name("a", [*]i32);',
-            "a name is exported once, got 'a' again | the other one",
-        ),
-        (ONE % "@bind_local_task(1, 2);", "@bind_local_task stands in a comptime block alone"),
-        (ONE % "@export_symbol(1);", "@export_symbol stands in a comptime block of a PE program alone"),
-        (ONE % "return;", "'return' cannot lead out of code that runs at compile time"),
-    ],
-)
+REFUSED = r"""
+const x = 1; ==> DIR/layout.csl has no layout block (cslc takes the file with 'layout { ... }')
+layout {} ==> a layout needs @set_rectangle(width, height)
+layout {} layout {} ==> a file has one layout block | the first one
+layout { @set_rectangle(0, 1); } ==> a rectangle has at least one PE, got 0 x 1
+layout { @set_rectangle(1, 1); @set_rectangle(1, 1); } ==> the rectangle is set once | the first @set_rectangle
+layout { @set_rectangle(2, 2); }
+  each PE of the rectangle needs a program, got none for 0,0, and 3 more (@set_tile_code)
+layout { @set_tile_code(0, 0, "pe.csl"); } ==> @set_rectangle comes first
+layout { @set_rectangle(2, 1); @set_tile_code(2, 0, "pe.csl"); } ==> a PE of the rectangle is 0,0 to 1,0, got 2,0
+layout { @set_rectangle(2, 1); @set_tile_code(1.5, 0, "pe.csl"); }
+  a coordinate is an integer, got comptime_float 1.5
+ONE: @set_tile_code(0, 0, "pe.csl", .{}); ==> a PE has one program, got another for 0,0 | the first one
+layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pee.csl", .{}); }
+  no file pee.csl in DIR (did you mean pe.csl?)
+layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{}); }
+  param 'count' of DIR/needs.csl is not given, and has no default | declared here
+layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{ .count = 1, .cont = 2 }); }
+  DIR/needs.csl has no param 'cont' (did you mean count?)
+layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{ .count = 1.5 }); }
+  param 'count' must be i16, got comptime_float 1.5 (convert it: @as(i16, ...)) | declared here
+ONE: @set_color_config(0, 0, @get_color(1), EAST_ONLY); @set_color_config(0, 0, @get_color(1), WEST_ONLY);
+  color 1 has one config at a PE, got another one for PE 0,0 | the first one
+ONE: @set_color_config(0, 0, @get_color(22), EAST_ONLY); ==> color 22 is memcpy's own, like 21 to 23
+ONE: @set_color_config(0, 0, true, EAST_ONLY); ==> expected a color, got bool true
+ONE: @set_color_config(0, 0, @get_color(1), 5); ==> a color's config is a struct, got comptime_int 5
+ONE: @export_name("a", [*]f32, true); ==> no program exports 'a' (@export_symbol(..., "a"))
+ONE: @export_name("a", i16); ==> @export_name takes a type [*]T or fn(...)void, got i16
+ONE: @export_name("a", [*]color, 5); ==> whether the host may write is true or false, got comptime_int
+ONE: @export_name("a", [*]f32); @export_name("a", [*]i32); ==> a name is exported once, got 'a' again | the other one
+ONE: @bind_local_task(1, 2); ==> @bind_local_task stands in a comptime block alone
+ONE: @export_symbol(1); ==> @export_symbol stands in a comptime block of a PE program alone
+ONE: return; ==> 'return' cannot lead out of code that runs at compile time
+"""
+
+
+@pytest.mark.parametrize(("layout", "message"), cases(REFUSED))
 def test_refused_layouts(tmp_path: Path, layout: str, message: str) -> None:
-    text = bad_layout(tmp_path, layout, {"needs.csl": "param count: i16;"})
+    if layout.startswith("ONE: "):
+        layout = ONE % layout.removeprefix("ONE: ")
+    text = bad_layout(
+        tmp_path, layout.replace("EAST_ONLY", EAST).replace("WEST_ONLY", WEST), {"needs.csl": "param count: i16;"}
+    )
     assert text.replace(str(tmp_path), "DIR") == message
 
 
+EXPORTS = 'var a: [4]f32; var p: [*]f32 = &a; comptime { @export_symbol(p, "a"); }'
+
+
 @pytest.mark.parametrize(
-    ("exported", "message"),
+    ("pe", "more", "message"),
     [
+        ("comptime { @comptime_assert(false); }", "", "@comptime_assert failed | program of PE 0,0"),
         (
+            "task t(x: u32) void {} comptime { @bind_data_task(t, @get_data_task_id(@get_input_queue(3))); }",
+            "",
+            "the input queue 3 of data task 't' must be bound to a color (@initialize_queue(queue, .{ .color = c })) "
+            "| program of PE 0,0",
+        ),
+        (
+            f"comptime {{ @set_local_color_config(@get_color(2), {EAST}); }}",
+            f"@set_color_config(0, 0, @get_color(2), {WEST});",
+            "color 2 has one config at a PE, got another one for PE 0,0 | the layout's",
+        ),
+        ('const a = @import_module("pe.csl");', "", "pe.csl imports itself | program of PE 0,0"),
+        (
+            EXPORTS,
             '@export_name("aa", [*]f32, true);',
             "what a program exports is named in the layout too, 'a' is not (did you mean aa?)",
         ),
-        ("", "what a program exports is named in the layout too, 'a' is not (@export_name(\"a\", [*]f32))"),
-        ('@export_name("a", [*]u32, true);', "'a' must be [*]u32, as the layout has it, got [*]f32 | named here"),
-        ('@export_name("a", fn()void);', "'a' must be fn()void, as the layout has it, got [*]f32 | named here"),
+        (EXPORTS, "", "what a program exports is named in the layout too, 'a' is not (@export_name(\"a\", [*]f32))"),
+        (
+            EXPORTS,
+            '@export_name("a", [*]u32, true);',
+            "'a' must be [*]u32, as the layout has it, got [*]f32 | named here",
+        ),
+        (
+            EXPORTS,
+            '@export_name("a", fn()void);',
+            "'a' must be fn()void, as the layout has it, got [*]f32 | named here",
+        ),
     ],
 )
-def test_exports_that_do_not_fit(tmp_path: Path, exported: str, message: str) -> None:
-    pe = 'var a: [4]f32; var p: [*]f32 = &a; comptime { @export_symbol(p, "a"); }'
-    assert bad_layout(tmp_path, ONE % exported, {"pe.csl": pe}) == message
-
-
-def test_an_error_in_a_program_says_for_which_pe(tmp_path: Path) -> None:
-    text = bad_layout(
-        tmp_path,
-        'layout { @set_rectangle(2, 1); @set_tile_code(0, 0, "pe.csl"); @set_tile_code(1, 0, "bad.csl"); }',
-        {"bad.csl": "comptime { @comptime_assert(false); }"},
-    )
-    assert text == "@comptime_assert failed | program of PE 1,0"
-
-
-def test_a_data_task_of_wse3_needs_a_bound_queue(tmp_path: Path) -> None:
-    pe = "task t(x: u32) void {} comptime { @bind_data_task(t, @get_data_task_id(@get_input_queue(3))); }"
-    assert bad_layout(tmp_path, ONE % "", {"pe.csl": pe}) == (
-        "the input queue 3 of data task 't' must be bound to a color (@initialize_queue(queue, .{ .color = c })) "
-        "| program of PE 0,0"
-    )
-
-
-def test_a_program_and_the_layout_disagree_about_a_color(tmp_path: Path) -> None:
-    text = bad_layout(
-        tmp_path,
-        ONE % f"@set_color_config(0, 0, @get_color(2), {WEST});",
-        {"pe.csl": f"comptime {{ @set_local_color_config(@get_color(2), {EAST}); }}"},
-    )
-    assert text == "color 2 has one config at a PE, got another one for PE 0,0 | the layout's"
+def test_refused_programs(tmp_path: Path, pe: str, more: str, message: str) -> None:
+    assert bad_layout(tmp_path, ONE % more, {"pe.csl": pe}) == message
 
 
 def test_params_of_the_command_line(tmp_path: Path) -> None:
@@ -280,15 +283,7 @@ def test_no_such_generation_or_file(tmp_path: Path) -> None:
     assert str(error.value) == "arch: must be one of wse2, wse3, got wse33\nhint: did you mean wse3?"
 
 
-def test_files_that_import_each_other(tmp_path: Path) -> None:
-    text = bad_layout(
-        tmp_path,
-        ONE % "",
-        {"pe.csl": 'const a = @import_module("a.csl");', "a.csl": 'const b = @import_module("a.csl");'},
-    )
-    assert text == "a.csl imports itself | program of PE 0,0"
-
-
+@pytest.mark.lab
 def test_a_large_layout_takes_little(tmp_path: Path) -> None:
     # A wafer is 745,500 PEs; here 16,000, at most 100 microseconds each on a slow core.
     start = time.process_time()
@@ -325,10 +320,10 @@ layout {
   @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(%s) });
 }
 """
-    pe = {"pe.csl": "param memcpy_params;"}
-    with pytest.raises(CslError) as caught:
-        layout_of(tmp_path / "a", layout % ("1, 1", "0"), pe)
-    assert caught.value.message.endswith("the rectangle must be that of <memcpy/get_params>, 2 x 1, got 1 x 1")
-    with pytest.raises(CslError) as caught:
-        layout_of(tmp_path / "b", layout % ("2, 1", "2"), pe)
-    assert caught.value.message.endswith("@comptime_assert failed: memcpy.get_params takes a column of the rectangle")
+    for size, column, message in (
+        ("1, 1", "0", "the rectangle must be that of <memcpy/get_params>, 2 x 1, got 1 x 1"),
+        ("2, 1", "2", "@comptime_assert failed: memcpy.get_params takes a column of the rectangle"),
+    ):
+        with pytest.raises(CslError) as caught:
+            layout_of(tmp_path, layout % (size, column), {"pe.csl": "param memcpy_params;"})
+        assert caught.value.message.endswith(message)

@@ -10,6 +10,7 @@ from cstool.csl import syntax
 from cstool.csl.parse import parse, parse_expression
 from cstool.csl.source import CslError, Source
 from tests.examples import examples
+from tests.unit.csl.shown import cases
 
 
 def dump(value: object) -> str:
@@ -43,209 +44,140 @@ def declarations(text: str) -> list[str]:
     return [dump(each) for each in parse(Source("a.csl", text)).declarations]
 
 
-@pytest.mark.parametrize(
-    ("text", "tree"),
-    [
-        ("x", "x"),
-        ("0x10", "16"),
-        ("1.0", "1.0"),
-        (r'"a\n"', r"'a\n'"),
-        (".north", "EnumLiteral(north)"),
-        (".for", "EnumLiteral(for)"),
-        ("f(a, 1,)", "Call(f, [a 1])"),
-        ("@as(u16, x)", "Builtin(as, [u16 x])"),
-        ("a.b.c", "Field(Field(a, b), c)"),
-        ("a[i, j][0]", "Index(Index(a, [i j]), [0])"),
-        ("p.*", "Dereference(p)"),
-        ("(p.*)[0].*.x", "Field(Dereference(Index(Dereference(p), [0])), x)"),
-        ("-x", "Unary(-, x)"),
-        ("!a.b", "Unary(!, Field(a, b))"),
-        ("&a[0]", "Unary(&, Index(a, [0]))"),
-        ("~-x", "Unary(~, Unary(-, x))"),
-        ("a == b", "Binary(==, a, b)"),
-        (".{}", "StructLiteral()"),
-        (".{ 1, .a, .{} }", "StructLiteral(-, [[0 1] [1 EnumLiteral(a)] [2 StructLiteral()]])"),
-        (".{ .async = true, .x = .y, }", "StructLiteral(-, [[async true] [x EnumLiteral(y)]])"),
-        ("T{ .a = 1 }", "StructLiteral(T, [[a 1]])"),
-        ("m.T(f32){ .a = 1 }", "StructLiteral(Call(Field(m, T), [f32]), [[a 1]])"),
-        ("[3]i16 { 1, 2, 3 }", "StructLiteral(ArrayType([3], i16), [[0 1] [1 2] [2 3]])"),
-        ("[_]u16{1}", "StructLiteral(ArrayType([-], u16), [[0 1]])"),
-        (
-            "[2]T{ T{ .a = 1 }, .{} }[i].a",
-            "Field(Index(StructLiteral(ArrayType([2], T), [[0 StructLiteral(T, [[a 1]])] [1 StructLiteral()]]), [i]), "
-            "a)",
-        ),
-        ("@zeros([n, 2]f32)", "Builtin(zeros, [ArrayType([n 2], f32)])"),
-        ("[2][3]u8", "ArrayType([2], ArrayType([3], u8))"),
-        ("*i16", "PointerType(i16)"),
-        ("**const i16", "PointerType(PointerType(i16, no, yes))"),
-        ("[*]f32", "PointerType(f32, yes)"),
-        ("[*]const [4]f32", "PointerType(ArrayType([4], f32), yes, yes)"),
-        ("fn(u16, f32)void", "FunctionType([u16 f32], void)"),
-        ("*const fn(x: i16) [2]i16", "PointerType(FunctionType([i16], ArrayType([2], i16)), no, yes)"),
-        ("|i|{n} -> x[i + 1]", "TensorAccess([i], [n], x, [Binary(+, i, 1)])"),
-        ("|i, j|{M, N} -> m.A[i, 2 * j]", "TensorAccess([i j], [M N], Field(m, A), [i Binary(*, 2, j)])"),
-        ("|i|{4} -> p.*[i]", "TensorAccess([i], [4], Dereference(p), [i])"),
-        ("|i|{4} -> m.x", "TensorAccess([i], [4], Field(m, x))"),
-        ("comptime a + b", "Comptime(Binary(+, a, b))"),
-        ("{}", "Block()"),
-        ("f({}, 0)", "Call(f, [Block() 0])"),
-        ("blk: { break :blk 1; }", "Block([Break(blk, 1)], blk)"),
-        ("struct { a: i16, in: f32 = 0.5, }", "StructType(struct, [[a i16 -] [in f32 0.5]])"),
-        ("packed struct { a: u3 }", "StructType(packed struct, [[a u3 -]])"),
-        ("union {}", "StructType(union)"),
-        (
-            "packed union { a: i16, b: f16 }{ .a = 1 }",
-            "StructLiteral(StructType(packed union, [[a i16 -] [b f16 -]]), [[a 1]])",
-        ),
-        ("enum { A, B }", "EnumType(-, [[A -] [B -]])"),
-        ("enum(u16) { A, B = 5, }", "EnumType(u16, [[A -] [B 5]])"),
-        ("if (a) 1 else 2 + 3", "If(a, 1, Binary(+, 2, 3))"),
-        ("1 + if (a) 1 else 2", "Binary(+, 1, If(a, 1, 2))"),
-        ("(if (a) 1 else 2) + 3", "Binary(+, If(a, 1, 2), 3)"),
-        ("if (a) b else if (c) d else e", "If(a, b, If(c, d, e))"),
-        ("if (a) .{ .x = 1 } else .{}", "If(a, StructLiteral(-, [[x 1]]), StructLiteral())"),
-        (
-            "if (a) T{ .x = 1 } else [1]u8{ 2 }",
-            "If(a, StructLiteral(T, [[x 1]]), StructLiteral(ArrayType([1], u8), [[0 2]]))",
-        ),
-        ("if (a) 1", "If(a, 1)"),
-        (
-            "switch (x) { 0 => a, 1, 2, => b, 3...5 => { f(); }, else => c }",
-            "Switch(x, [Case([0], a) Case([1 2], b) Case([Binary(..., 3, 5)], Block([Evaluate(Call(f))])) "
-            "Case([], c)])",
-        ),
-        ("switch (e) { .a => 1, else => return, }", "Switch(e, [Case([EnumLiteral(a)], 1) Case([], Return())])"),
-    ],
-)
+EXPRESSIONS = r"""
+x ==> x
+0x10 ==> 16
+1.0 ==> 1.0
+"a\n" ==> 'a\n'
+.north ==> EnumLiteral(north)
+.for ==> EnumLiteral(for)
+f(a, 1,) ==> Call(f, [a 1])
+@as(u16, x) ==> Builtin(as, [u16 x])
+a.b.c ==> Field(Field(a, b), c)
+a[i, j][0] ==> Index(Index(a, [i j]), [0])
+p.* ==> Dereference(p)
+(p.*)[0].*.x ==> Field(Dereference(Index(Dereference(p), [0])), x)
+-x ==> Unary(-, x)
+!a.b ==> Unary(!, Field(a, b))
+&a[0] ==> Unary(&, Index(a, [0]))
+~-x ==> Unary(~, Unary(-, x))
+a == b ==> Binary(==, a, b)
+.{} ==> StructLiteral()
+.{ 1, .a, .{} } ==> StructLiteral(-, [[0 1] [1 EnumLiteral(a)] [2 StructLiteral()]])
+.{ .async = true, .x = .y, } ==> StructLiteral(-, [[async true] [x EnumLiteral(y)]])
+T{ .a = 1 } ==> StructLiteral(T, [[a 1]])
+m.T(f32){ .a = 1 } ==> StructLiteral(Call(Field(m, T), [f32]), [[a 1]])
+[3]i16 { 1, 2, 3 } ==> StructLiteral(ArrayType([3], i16), [[0 1] [1 2] [2 3]])
+[_]u16{1} ==> StructLiteral(ArrayType([-], u16), [[0 1]])
+[2]T{ T{ .a = 1 }, .{} }[i].a
+  Field(Index(StructLiteral(ArrayType([2], T), [[0 StructLiteral(T, [[a 1]])] [1 StructLiteral()]]), [i]), a)
+@zeros([n, 2]f32) ==> Builtin(zeros, [ArrayType([n 2], f32)])
+[2][3]u8 ==> ArrayType([2], ArrayType([3], u8))
+*i16 ==> PointerType(i16)
+**const i16 ==> PointerType(PointerType(i16, no, yes))
+[*]f32 ==> PointerType(f32, yes)
+[*]const [4]f32 ==> PointerType(ArrayType([4], f32), yes, yes)
+fn(u16, f32)void ==> FunctionType([u16 f32], void)
+*const fn(x: i16) [2]i16 ==> PointerType(FunctionType([i16], ArrayType([2], i16)), no, yes)
+|i|{n} -> x[i + 1] ==> TensorAccess([i], [n], x, [Binary(+, i, 1)])
+|i, j|{M, N} -> m.A[i, 2 * j] ==> TensorAccess([i j], [M N], Field(m, A), [i Binary(*, 2, j)])
+|i|{4} -> p.*[i] ==> TensorAccess([i], [4], Dereference(p), [i])
+|i|{4} -> m.x ==> TensorAccess([i], [4], Field(m, x))
+comptime a + b ==> Comptime(Binary(+, a, b))
+{} ==> Block()
+f({}, 0) ==> Call(f, [Block() 0])
+blk: { break :blk 1; } ==> Block([Break(blk, 1)], blk)
+struct { a: i16, in: f32 = 0.5, } ==> StructType(struct, [[a i16 -] [in f32 0.5]])
+packed struct { a: u3 } ==> StructType(packed struct, [[a u3 -]])
+union {} ==> StructType(union)
+packed union { a: i16, b: f16 }{ .a = 1 } ==> StructLiteral(StructType(packed union, [[a i16 -] [b f16 -]]), [[a 1]])
+enum { A, B } ==> EnumType(-, [[A -] [B -]])
+enum(u16) { A, B = 5, } ==> EnumType(u16, [[A -] [B 5]])
+if (a) 1 else 2 + 3 ==> If(a, 1, Binary(+, 2, 3))
+1 + if (a) 1 else 2 ==> Binary(+, 1, If(a, 1, 2))
+(if (a) 1 else 2) + 3 ==> Binary(+, If(a, 1, 2), 3)
+if (a) b else if (c) d else e ==> If(a, b, If(c, d, e))
+if (a) .{ .x = 1 } else .{} ==> If(a, StructLiteral(-, [[x 1]]), StructLiteral())
+if (a) T{ .x = 1 } else [1]u8{ 2 } ==> If(a, StructLiteral(T, [[x 1]]), StructLiteral(ArrayType([1], u8), [[0 2]]))
+if (a) 1 ==> If(a, 1)
+switch (x) { 0 => a, 1, 2, => b, 3...5 => { f(); }, else => c }
+  Switch(x, [Case([0], a) Case([1 2], b) Case([Binary(..., 3, 5)], Block([Evaluate(Call(f))])) Case([], c)])
+switch (e) { .a => 1, else => return, } ==> Switch(e, [Case([EnumLiteral(a)], 1) Case([], Return())])
+"""
+
+
+@pytest.mark.parametrize(("text", "tree"), cases(EXPRESSIONS))
 def test_expressions(text, tree):
     assert expression(text) == tree
 
 
-@pytest.mark.parametrize(
-    ("text", "trees"),
-    [
-        ("f();", ["Evaluate(Call(f))"]),
-        (
-            "x = 1; x += 2; p.*[0] <<= 3; _ = f();",
-            [
-                "Assign(x, -, 1)",
-                "Assign(x, +, 2)",
-                "Assign(Index(Dereference(p), [0]), <<, 3)",
-                "Assign(_, -, Call(f))",
-            ],
-        ),
-        (
-            "const x = 1; var y: [2]u8 = undefined; var z: i16;",
-            ["Declare(const, x, -, 1)", "Declare(var, y, ArrayType([2], u8), undefined)", "Declare(var, z, i16)"],
-        ),
-        (
-            "comptime var x: u16 = 0; comptime { x += 1; }",
-            ["Declare(var, x, u16, 0, yes)", "ComptimeBlock(Block([Assign(x, +, 1)]))"],
-        ),
-        ("comptime f();", ["Evaluate(Comptime(Call(f)))"]),
-        ("comptime while (a) { f(); }", ["ComptimeBlock(Block([While(a, -, Block([Evaluate(Call(f))]))]))"]),
-        ("{ f(); }", ["Block([Evaluate(Call(f))])"]),
-        ("blk: { break :blk; }", ["Block([Break(blk)], blk)"]),
-        ("if (a) f();", ["If(a, Call(f))"]),
-        ("if (a) x = 1 else y = 2;", ["If(a, Assign(x, -, 1), Assign(y, -, 2))"]),
-        ("if (a) { f(); } else g();", ["If(a, Block([Evaluate(Call(f))]), Call(g))"]),
-        ("if (a) f() else { g(); } h();", ["If(a, Call(f), Block([Evaluate(Call(g))]))", "Evaluate(Call(h))"]),
-        ("if (a) {} else if (b) {} else {}", ["If(a, Block(), If(b, Block(), Block()))"]),
-        ("if (a) if (b) f() else g();", ["If(a, If(b, Call(f), Call(g)))"]),
-        ("if (a) for (x) |y| {} else {}", ["If(a, For(x, [[y no]], Block()), Block())"]),
-        (
-            "while (i < n) : (i += 1) { f(i); }",
-            ["While(Binary(<, i, n), Assign(i, +, 1), Block([Evaluate(Call(f, [i]))]))"],
-        ),
-        ("while (a) : (f()) g();", ["While(a, Evaluate(Call(f)), Evaluate(Call(g)))"]),
-        ("inline while (a) {}", ["While(a, -, Block(), -, yes)"]),
-        (
-            "for (@range(i16, n)) |i| { f(i); }",
-            ["For(Builtin(range, [i16 n]), [[i no]], Block([Evaluate(Call(f, [i]))]))"],
-        ),
-        ("for (x) |*v, i| v.* = i;", ["For(x, [[v yes] [i no]], Assign(Dereference(v), -, i))"]),
-        (
-            "a: for (x) |_| { b: inline for (y) |v| { continue :a; break; continue; break :b; } }",
-            [
-                "For(x, [[_ no]], "
-                "Block([For(y, [[v no]], Block([Continue(a) Break() Continue() Break(b)]), b, yes)]), a)"
-            ],
-        ),
-        (
-            "switch (x) { 0 => { f(); }, 1 => y = 2, else => if (a) g() else return, }",
-            [
-                "Switch(x, [Case([0], Block([Evaluate(Call(f))])) Case([1], Assign(y, -, 2)) "
-                "Case([], If(a, Call(g), Return()))])"
-            ],
-        ),
-        ("return; return a + b; return .{};", ["Return()", "Return(Binary(+, a, b))", "Return(StructLiteral())"]),
-        ("if (a) return else break :b 1;", ["If(a, Return(), Break(b, 1))"]),
-        ("if (a) {}; switch (x) {}; {};", ["If(a, Block())", "Switch(x)", "Block()"]),
-        (
-            "const layout = task.param; layout.task(packed); align = linksection;",
-            [
-                "Declare(const, layout, -, Field(task, param))",
-                "Evaluate(Call(Field(layout, task), [packed]))",
-                "Assign(align, -, linksection)",
-            ],
-        ),
-    ],
-)
+STATEMENTS = r"""
+f(); ==> Evaluate(Call(f))
+x = 1; x += 2; p.*[0] <<= 3; _ = f();
+  Assign(x, -, 1) & Assign(x, +, 2) & Assign(Index(Dereference(p), [0]), <<, 3) & Assign(_, -, Call(f))
+const x = 1; var y: [2]u8 = undefined; var z: i16;
+  Declare(const, x, -, 1) & Declare(var, y, ArrayType([2], u8), undefined) & Declare(var, z, i16)
+comptime var x: u16 = 0; comptime { x += 1; }
+  Declare(var, x, u16, 0, yes) & ComptimeBlock(Block([Assign(x, +, 1)]))
+comptime f(); ==> Evaluate(Comptime(Call(f)))
+comptime while (a) { f(); } ==> ComptimeBlock(Block([While(a, -, Block([Evaluate(Call(f))]))]))
+{ f(); } ==> Block([Evaluate(Call(f))])
+blk: { break :blk; } ==> Block([Break(blk)], blk)
+if (a) f(); ==> If(a, Call(f))
+if (a) x = 1 else y = 2; ==> If(a, Assign(x, -, 1), Assign(y, -, 2))
+if (a) { f(); } else g(); ==> If(a, Block([Evaluate(Call(f))]), Call(g))
+if (a) f() else { g(); } h(); ==> If(a, Call(f), Block([Evaluate(Call(g))])) & Evaluate(Call(h))
+if (a) {} else if (b) {} else {} ==> If(a, Block(), If(b, Block(), Block()))
+if (a) if (b) f() else g(); ==> If(a, If(b, Call(f), Call(g)))
+if (a) for (x) |y| {} else {} ==> If(a, For(x, [[y no]], Block()), Block())
+while (i < n) : (i += 1) { f(i); } ==> While(Binary(<, i, n), Assign(i, +, 1), Block([Evaluate(Call(f, [i]))]))
+while (a) : (f()) g(); ==> While(a, Evaluate(Call(f)), Evaluate(Call(g)))
+inline while (a) {} ==> While(a, -, Block(), -, yes)
+for (@range(i16, n)) |i| { f(i); } ==> For(Builtin(range, [i16 n]), [[i no]], Block([Evaluate(Call(f, [i]))]))
+for (x) |*v, i| v.* = i; ==> For(x, [[v yes] [i no]], Assign(Dereference(v), -, i))
+a: for (x) |_| { b: inline for (y) |v| { continue :a; break; continue; break :b; } }
+  For(x, [[_ no]], Block([For(y, [[v no]], Block([Continue(a) Break() Continue() Break(b)]), b, yes)]), a)
+switch (x) { 0 => { f(); }, 1 => y = 2, else => if (a) g() else return, }
+  Switch(x, [Case([0], Block([Evaluate(Call(f))])) Case([1], Assign(y, -, 2)) Case([], If(a, Call(g), Return()))])
+return; return a + b; return .{}; ==> Return() & Return(Binary(+, a, b)) & Return(StructLiteral())
+if (a) return else break :b 1; ==> If(a, Return(), Break(b, 1))
+if (a) {}; switch (x) {}; {}; ==> If(a, Block()) & Switch(x) & Block()
+const layout = task.param; layout.task(packed); align = linksection;
+  Declare(const, layout, -, Field(task, param)) & Evaluate(Call(Field(layout, task), [packed])) & Assign(align, -,
+  linksection)
+"""
+
+
+@pytest.mark.parametrize(("text", "trees"), cases(STATEMENTS))
 def test_statements(text, trees):
-    assert statements(text) == trees
+    assert " & ".join(statements(text)) == trees
 
 
-@pytest.mark.parametrize(
-    ("text", "trees"),
-    [
-        ("", []),
-        ("// nothing\n", []),
-        (
-            "param a; param b: i16; param c: u16 = 4; param d = 1;",
-            ["Param(a)", "Param(b, i16)", "Param(c, u16, 4)", "Param(d, -, 1)"],
-        ),
-        (
-            "const x: i16 align(32) = 10; const y align(64) = x;",
-            ["Declare(const, x, i16, 10, no, -, [[align 32]])", "Declare(const, y, -, x, no, -, [[align 64]])"],
-        ),
-        (
-            'var x: i16 linksection(".s") linkname("n") = 1;',
-            ["Declare(var, x, i16, 1, no, -, [[linksection '.s'] [linkname 'n']])"],
-        ),
-        (
-            "export var x: [4]f32; extern const y: *i16; export const z = 1;",
-            [
-                "Declare(var, x, ArrayType([4], f32), -, no, export)",
-                "Declare(const, y, PointerType(i16), -, no, extern)",
-                "Declare(const, z, -, 1, no, export)",
-            ],
-        ),
-        ("var x: if (a) i16 else f16 = 0;", ["Declare(var, x, If(a, i16, f16), 0)"]),
-        (
-            "fn f(x: i16, comptime T: type, y: anytype,) T { return x; }",
-            [
-                "Function(fn, f, [Parameter(x, i16) Parameter(T, type, yes) Parameter(y, anytype)], T, "
-                "Block([Return(x)]))"
-            ],
-        ),
-        ("fn f() [3]i16 { }", ["Function(fn, f, [], ArrayType([3], i16), Block())"]),
-        ("task t(x: f32) void { }", ["Function(task, t, [Parameter(x, f32)], void, Block())"]),
-        (
-            "export fn f() void { } extern fn g(x: [*]f16) *i16;",
-            [
-                "Function(fn, f, [], void, Block(), export)",
-                "Function(fn, g, [Parameter(x, PointerType(f16, yes))], PointerType(i16), -, extern)",
-            ],
-        ),
-        (
-            "comptime { f(); } layout { g(1); };",
-            ["ComptimeBlock(Block([Evaluate(Call(f))]))", "LayoutBlock(Block([Evaluate(Call(g, [1]))]))"],
-        ),
-    ],
-)
+DECLARATIONS = r"""
+param a; param b: i16; param c: u16 = 4; param d = 1; ==> Param(a) & Param(b, i16) & Param(c, u16, 4) & Param(d, -, 1)
+const x: i16 align(32) = 10; const y align(64) = x;
+  Declare(const, x, i16, 10, no, -, [[align 32]]) & Declare(const, y, -, x, no, -, [[align 64]])
+var x: i16 linksection(".s") linkname("n") = 1;
+  Declare(var, x, i16, 1, no, -, [[linksection '.s'] [linkname 'n']])
+export var x: [4]f32; extern const y: *i16; export const z = 1;
+  Declare(var, x, ArrayType([4], f32), -, no, export) & Declare(const, y, PointerType(i16), -, no, extern) &
+  Declare(const, z, -, 1, no, export)
+var x: if (a) i16 else f16 = 0; ==> Declare(var, x, If(a, i16, f16), 0)
+fn f(x: i16, comptime T: type, y: anytype,) T { return x; }
+  Function(fn, f, [Parameter(x, i16) Parameter(T, type, yes) Parameter(y, anytype)], T, Block([Return(x)]))
+fn f() [3]i16 { } ==> Function(fn, f, [], ArrayType([3], i16), Block())
+task t(x: f32) void { } ==> Function(task, t, [Parameter(x, f32)], void, Block())
+export fn f() void { } extern fn g(x: [*]f16) *i16;
+  Function(fn, f, [], void, Block(), export) & Function(fn, g, [Parameter(x, PointerType(f16, yes))],
+  PointerType(i16), -, extern)
+comptime { f(); } layout { g(1); };
+  ComptimeBlock(Block([Evaluate(Call(f))])) & LayoutBlock(Block([Evaluate(Call(g, [1]))]))
+"""
+
+
+@pytest.mark.parametrize(("text", "trees"), [*cases(DECLARATIONS), ("", ""), ("// nothing\n", "")])
 def test_declarations(text, trees):
-    assert declarations(text) == trees
+    assert " & ".join(declarations(text)) == trees
 
 
 # --- how operators bind, against slower ways to find it ---

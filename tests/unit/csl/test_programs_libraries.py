@@ -2,15 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.unit.csl.many_pes import Run
 from tests.unit.csl.one_pe import OnePE
 
-ARCHS = pytest.mark.parametrize("arch", ["wse2", "wse3"])
 
-
-@ARCHS
 def test_generators_of_random_bits_go_on_by_themselves(tmp_path: Path, arch: str) -> None:
     body = """
   for (@range(u16, 8)) |i| {
@@ -26,7 +21,6 @@ def test_generators_of_random_bits_go_on_by_themselves(tmp_path: Path, arch: str
     assert [found["mixed"][0], found["mixed"][2]] == [723471715 >> 16, 2497366906 >> 16]
 
 
-@ARCHS
 def test_priorities_are_taken(tmp_path: Path, arch: str) -> None:
     text = """
 const tile_config = @import_module("<tile_config>");
@@ -45,15 +39,17 @@ def test_a_table_of_control_tasks_is_taken(tmp_path: Path) -> None:
     OnePE(tmp_path, "comptime { @set_control_task_table(.{ .stride = 2 }); }", "", "wse3")
 
 
-@ARCHS
 def test_what_is_printed_and_traced(tmp_path: Path, arch: str) -> None:
     text = """
 const print = @import_module("<simprint>");
+const silent = @import_module("<simprint>", .{ .enable = false });
 const trace = @import_module("<debug>", .{ .key = "steps", .buffer_size = 50 });
 """
     body = """
   const half: f32 = 2.5;
   const minus: i16 = -3;
+  print.fmt("x = {d}, y = {f}", .{ minus, half });
+  silent.fmt("x = {}", .{minus});
   print.fmt_no_nl("{} and {d} ", .{ half, minus });
   print.fmt_with_coords("{x} {s}", .{ @as(u16, 255), "end" });
   print.fmt_no_nl_with_coords("bare", .{});
@@ -62,7 +58,16 @@ const trace = @import_module("<debug>", .{ .key = "steps", .buffer_size = 50 });
   trace.trace_i16(minus);
   trace.trace_string("done");"""
     said = [line.rstrip() for line in OnePE(tmp_path, text, body, arch).said]
-    assert said == ["2.5 and -3", "ff end", "bare", "text", "trace steps 2.5", "trace steps -3", "trace steps done"]
+    assert said == [
+        "x = -3, y = 2.5",
+        "2.5 and -3",
+        "ff end",
+        "bare",
+        "text",
+        "trace steps 2.5",
+        "trace steps -3",
+        "trace steps done",
+    ]
 
 
 STREAM = """
@@ -119,7 +124,6 @@ comptime {
 """
 
 
-@ARCHS
 def test_a_control_wavelet_ends_an_operation_of_unknown_length(tmp_path: Path, arch: str) -> None:
     take = """
 const many = ports.fabin(c, queue, 100);
@@ -144,7 +148,6 @@ comptime {
     assert run.at(1, 0, "got") == [1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0, 99]
 
 
-@ARCHS
 def test_data_and_control_of_one_color_call_different_tasks(tmp_path: Path, arch: str) -> None:
     take = """
 var count: u16 = 0;
@@ -163,29 +166,3 @@ comptime {
 """
     run = Run(tmp_path, {"layout.csl": STREAM, "send.csl": SEND, "take.csl": TAKE + take}, arch)
     assert run.at(1, 0, "got") == [1, 2, 3, 4, -1, 1, 2, 3, 4, 0, 0, 0]
-
-
-@ARCHS
-def test_an_older_program_names_a_color_of_launches(tmp_path: Path, arch: str) -> None:
-    layout = """
-const launch: color = @get_color(8);
-const memcpy = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 1, .LAUNCH = launch });
-layout {
-  @set_rectangle(1, 1);
-  @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = memcpy.get_params(0) });
-  @export_name("go", fn () void);
-}
-"""
-    pe = """
-param memcpy_params: comptime_struct;
-const sys_mod = @import_module("<memcpy/memcpy>", memcpy_params);
-fn go() void {
-  sys_mod.unblock_cmd_stream();
-}
-comptime {
-  @export_symbol(go);
-  if (!@is_arch("wse3")) @rpc(@get_data_task_id(sys_mod.LAUNCH));
-}
-"""
-    run = Run(tmp_path, {"layout.csl": layout, "pe.csl": pe}, arch)
-    assert [each.name for each in run.program.exported] == ["go"]

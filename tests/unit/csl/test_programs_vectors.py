@@ -1,58 +1,16 @@
-"""Vectors: @map, tensors, DSRs, f16, and changes of DSDs, as users write them."""
+"""Vectors: @map, tensors, DSRs, f16, changes of DSDs, and FIFOs that are empty or full, as users write them."""
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
-import pytest
 
 from tests.unit.csl.one_pe import OnePE
 
-ARCHS = pytest.mark.parametrize("arch", ["wse2", "wse3"])
+One = Callable[..., OnePE]
 
 
-@ARCHS
-def test_map_takes_vectors_scalars_and_pointers(tmp_path: Path, arch: str) -> None:
-    pe = OnePE(
-        tmp_path,
-        """
-var x = @zeros([4]f32);
-var y = @zeros([4]f32);
-var z = @zeros([4]i16);
-var total = @zeros([1]f32);
-const x_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> x[i] });
-const y_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> y[i] });
-const z_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> z[i] });
-fn square(a: f32) f32 { return a * a; }
-fn add3(a: f32, b: f32, k: f32) f32 { return a + b + k; }
-fn acc(a: f32, s: *f32) f32 { s.* += a; return s.*; }
-fn count(a: i16) void { total[0] += @as(f32, a); }
-fn fill() i16 { return 7; }
-const math = @import_module("<math>");
-""",
-        """
-for (@range(i16, 4)) |i| { x[i] = @as(f32, i + 1); }
-@map(square, x_dsd, y_dsd);
-@map(add3, x_dsd, y_dsd, 0.5, y_dsd);
-@map(fill, z_dsd);
-@map(count, z_dsd);
-var s: f32 = 1.0;
-@map(acc, x_dsd, &s, x_dsd);
-@map(math.sqrt_f32, y_dsd, y_dsd);
-""",
-        arch,
-    )
-    x, y, z, total = pe["x"], pe["y"], pe["z"], pe["total"]
-    assert np.allclose(y, np.sqrt([2.5, 6.5, 12.5, 20.5]))
-    assert z.tolist() == [7] * 4
-    assert total[0] == 28
-    assert x.tolist() == [2, 4, 7, 11]
-
-
-@ARCHS
-def test_tensors_of_two_and_three_dimensions(tmp_path: Path, arch: str) -> None:
-    pe = OnePE(
-        tmp_path,
-        """
+def test_tensors_of_two_and_three_dimensions(one: One) -> None:
+    pe = one("""
 var A: [3, 4]f32;
 var B: [2, 3, 4]i16;
 var out = @zeros([12]f32);
@@ -63,8 +21,7 @@ const o2 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{24} -> out2[i] });
 const B_dsd = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j, k|{4, 3, 2} -> B[k, j, i] });
 const o4 = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j|{4, 3} -> out[3 * i + j] });
 const C = [2, 2]i16{ 1, 2, 3, 4 };
-""",
-        """
+---
 for (@range(i16, 3)) |i| { for (@range(i16, 4)) |j| { A[i, j] = @as(f32, 10 * i + j); } }
 for (@range(u16, 2)) |k| {
   for (@range(u16, 3)) |j| { for (@range(u16, 4)) |i| { B[k, j, i] = @as(i16, 100 * k + 10 * j + i); } }
@@ -73,55 +30,15 @@ for (@range(u16, 2)) |k| {
 @mov16(o2, B_dsd);
 out2[0] = C[1, 0];
 @fadds(o, o4, 1.0);
-""",
-        arch,
-    )
+""")
     out, out2 = pe["out"], pe["out2"]
     assert out.tolist() == [10 * i + j + 1.0 for j in range(4) for i in range(3)], out
     assert out2.tolist()[1:] == [100 * k + 10 * j + i for i in range(4) for j in range(3) for k in range(2)][1:], out2
     assert out2[0] == 3
 
 
-@ARCHS
-def test_registers_and_lengths_of_run_time(tmp_path: Path, arch: str) -> None:
-    pe = OnePE(
-        tmp_path,
-        """
-var x = @zeros([8]f32);
-var y = @zeros([8]f32);
-var x_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> x[i] });
-const y_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> y[2 * i] });
-const d = @get_dsr(dsr_dest, 1);
-const s0 = @get_dsr(dsr_src0, 1);
-const s1 = @get_dsr(dsr_src1, 1);
-""",
-        """
-for (@range(i16, 8)) |i| { x[i] = @as(f32, i + 1); }
-@load_to_dsr(d, y_dsd);
-@load_to_dsr(s1, x_dsd);
-@load_to_dsr(s0, x_dsd);
-@fadds(d, s0, s1);
-x_dsd = @increment_dsd_offset(x_dsd, 4, f32);
-@load_to_dsr(s1, x_dsd);
-@fadds(d, d, s1);
-var n: u16 = 1;
-const r = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> y[2 * i + 1] });
-const r1 = @set_dsd_length(r, n);
-@fmovs(r1, 9.0);
-const q = @get_dsd(mem1d_dsd, .{ .base_address = &y, .extent = n, .offset = @as(i16, n) + 2 });
-@fmovs(q, 8.0);
-""",
-        arch,
-    )
-    y = pe["y"]
-    assert y.tolist() == [7.0, 9.0, 10.0, 8.0, 13.0, 0.0, 16.0, 0.0], y
-
-
-@ARCHS
-def test_halves_in_scalars_and_vectors(tmp_path: Path, arch: str) -> None:
-    pe = OnePE(
-        tmp_path,
-        """
+def test_halves_in_scalars_and_vectors(one: One) -> None:
+    pe = one("""
 var x = @zeros([8]f16);
 var y = @zeros([8]f16);
 var z = @zeros([4]f32);
@@ -131,8 +48,7 @@ const y_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> y[i] });
 const z_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> z[i] });
 const y4 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> y[i] });
 const k: f16 = 0.1;
-""",
-        """
+---
 for (@range(i16, 8)) |i| { x[i] = @as(f16, i) * k; }
 @faddh(y_dsd, x_dsd, 1.0);
 @fmach(y_dsd, y_dsd, x_dsd, @as(f16, 2));
@@ -147,9 +63,7 @@ b[3] = @as(u16, w >> 16);
 var mx: f16 = 0.0;
 @fmaxh(&mx, mx, x_dsd);
 x[0] = mx;
-""",
-        arch,
-    )
+""")
     x, y, b = pe["x"], pe["y"], pe["b"]
     xx = np.arange(8).astype(np.float16) * np.float16(0.1)
     assert (x[1:] == xx[1:]).all()
@@ -157,11 +71,8 @@ x[0] = mx;
     assert b.tolist() == [xx.view(np.uint16)[1], np.float16(-2.5).view(np.uint16), int(y[7]), 0x3FC0]
 
 
-@ARCHS
-def test_map_calls_functions_of_all_kinds(tmp_path: Path, arch: str) -> None:
-    pe = OnePE(
-        tmp_path,
-        """
+def test_map_calls_functions_of_all_kinds(one: One) -> None:
+    pe = one("""
 var out = @zeros([16]f32);
 var x = @zeros([8]f32);
 var w = @zeros([8]u16);
@@ -181,8 +92,7 @@ var acc: f32 = 0.0;
 fn const0() f32 { return 2.5; }
 fn mode(comptime k: u16) fn(f32) f32 { return if (k == 0) double else math.abs_f32; }
 fn double(a: f32) f32 { return a * 2.0; }
-""",
-        """
+---
 @map(const0, xd);
 for (@range(u16, 8)) |i| { w[i] = i; x[i] += @as(f32, i); }
 @map(fma, xd, xd, od);
@@ -197,19 +107,14 @@ var a2: f32 = 1.0;
 @map(math.max_f32, xd, scale, xd);
 out[8] = acc;
 out[9] = @as(f32, counter);
-""",
-        arch,
-    )
+""")
     out, x = pe["out"], pe["x"]
     assert out.tolist()[:10] == [10, 15, 20, 25, 30, 35, 40, 45, 9.5, 16], out
     assert x.tolist() == [17, 23, 29, 35, 41, 47, 53, 59], x
 
 
-@ARCHS
-def test_a_source_register_may_be_the_destination(tmp_path: Path, arch: str) -> None:
-    pe = OnePE(
-        tmp_path,
-        """
+def test_a_source_register_may_be_the_destination(one: One) -> None:
+    pe = one("""
 var out = @zeros([8]f32);
 var x = @zeros([8]f32);
 var m = @zeros([8]i16);
@@ -221,31 +126,21 @@ const o_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> out[i] });
 const rev = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> x[7 - i] });
 const m_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> m[i] });
 fn mask(a: f32) i16 { if (a > 3.0) { return 1; } return 0; }
-""",
-        """
+---
 for (@range(i16, 8)) |i| { x[i] = @as(f32, i); }
 @load_to_dsr(s0, o_dsd);
 @load_to_dsr(s1, rev);
 @fadds(s0, s0, s1);
 @fmacs(s0, s0, s1, 2.0);
 @map(mask, x_dsd, m_dsd);
-const a = @set_dsd_stride(x_dsd, 2);
-const b = @set_dsd_length(a, 3);
-const c = @set_dsd_base_addr(b, &out);
-@fmovs(c, -1.0);
-""",
-        arch,
-    )
+""")
     out, m = pe["out"], pe["m"]
-    assert out.tolist() == [-1, 18, -1, 12, -1, 6, 3, 0], out
+    assert out.tolist() == [21, 18, 15, 12, 9, 6, 3, 0], out
     assert m.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-@ARCHS
-def test_tensor_accesses_and_changes_of_dsds(tmp_path: Path, arch: str) -> None:
-    pe = OnePE(
-        tmp_path,
-        """
+def test_tensor_accesses_and_changes_of_dsds(one: One) -> None:
+    pe = one("""
 var out = @zeros([16]i16);
 var A = @zeros([24]i16);
 var B = @zeros([4, 6]i16);
@@ -265,8 +160,7 @@ fn dsd_of(p: [*]i16, len: u16) mem1d_dsd {
   return @get_dsd(mem1d_dsd, .{ .base_address = p, .extent = len, .stride = 2 });
 }
 var cur = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> A[i + 6] });
-""",
-        """
+---
 for (@range(u16, 4)) |i| { for (@range(u16, 6)) |j| { B[i, j] = @as(i16, i * 10 + j); } }
 @mov16(flat6, block);
 @mov16(neg, @increment_dsd_offset(row0, @as(i16, k * 6), i16));
@@ -281,9 +175,7 @@ cur = @increment_dsd_offset(cur, 2, i16);
 for (@range(i16, 2)) |s| { cur = @increment_dsd_offset(cur, s + 1, i16); }
 @sub16(cur, cur, 7);
 @sll16(flat6, flat6, 1);
-""",
-        arch,
-    )
+""")
     out, A = pe["out"], pe["A"]
 
     def r(i: int, j: int) -> int:
@@ -295,3 +187,30 @@ for (@range(i16, 2)) |s| { cur = @increment_dsd_offset(cur, s + 1, i16); }
     assert A[18:].tolist() == [r(2, j) for j in range(5, -1, -1)], A
     assert A[:6].tolist() == [2 * x for x in (r(1, 2) + 1, r(1, 3), r(1, 4) + 1, r(2, 2), r(2, 3), r(2, 4))], A
     assert A[6:13].tolist() == [0, 0, 77, 77, 0, -7, -7], A
+
+
+def test_registers_that_hold_fifos(one: One) -> None:
+    pe = one("""
+var out = @zeros([16]i16);
+var src = @zeros([8]i16);
+var buffer = @zeros([4]i16);
+const fifo = @allocate_fifo(buffer);
+const src_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> src[i] });
+const out_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> out[i] });
+const fd = @get_dsr(dsr_fifo_dest, 4);
+const fs = @get_dsr(dsr_fifo_src1, 4);
+const plain = @get_dsr(dsr_dest, 5);
+---
+for (@range(i16, 8)) |i| { src[i] = i + 1; }
+@load_to_dsr(fd, fifo);
+@load_to_dsr(fs, fifo);
+@load_to_dsr(plain, out_dsd);
+if (@mov16(fd, src_dsd)) { out[8] = 1; }
+if (!@mov16(fd, @as(i16, 3))) { out[9] = 1; }
+var done: bool = @mov16(plain, fs);
+out[10] = @as(i16, done);
+while (@mov16(fd, @as(i16, 3))) { out[11] += 1; }
+""")
+    out = pe["out"]
+    assert out[:4].tolist() == [1, 2, 3, 4], out
+    assert out[8:12].tolist() == [1, 1, 1, 4], out

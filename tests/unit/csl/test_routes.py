@@ -4,6 +4,7 @@ from cstool.csl.routes import color_config
 from cstool.csl.source import CslError, Place, Source
 from cstool.fabric.program import ColorConfig, Filter, Route
 from tests.unit.csl.comptime_cases import constant
+from tests.unit.csl.shown import cases
 
 HERE = Place(Source("layout.csl", "x"), 0, 1)
 ROUTES = ".routes = .{ .rx = .{ RAMP }, .tx = .{ NORTH } }"
@@ -45,46 +46,31 @@ def test_configs(text: str, expected: ColorConfig) -> None:
     assert _config(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            ".route = 1",
-            "a color's config has the fields routes, switches, filter, teardown, color_swap_x, "
-            "color_swap_y, got .route",
-        ),
-        (".routes = 5", ".routes is a struct, got comptime_int 5"),
-        (".routes = .{ .rx = .{ RAMP } }", "a route needs .tx: where wavelets go"),
-        (".routes = .{ .tx = .{ RAMP } }", "a route needs .rx: where wavelets come from"),
-        (".routes = .{ .rx = .{}, .tx = .{ EAST } }", "a route needs .rx: where wavelets come from"),
-        (
-            ".routes = .{ .rx = .{ 5 }, .tx = .{ EAST } }",
-            ".rx is a direction or several, .{ WEST, RAMP }, got comptime_struct .{ 5 }",
-        ),
-        (".routes = .{ .rx = .{ RAMP, RAMP }, .tx = .{ EAST } }", ".rx names a direction once, got RAMP twice"),
-        (f"{ROUTES}, .switches = .{{ .pos2 = .{{ .tx = WEST }} }}", ".pos2 follows .pos1, which is not given"),
-        (f"{ROUTES}, .switches = .{{ .pos1 = .{{ .rx = .{{}} }} }}", ".pos1 leaves the color without a source"),
-        (f"{ROUTES}, .switches = .{{ .pos1 = .{{ .tx = .{{}} }} }}", ".pos1 leaves the color without a destination"),
-        (f"{ROUTES}, .switches = .{{ .current_switch_pos = 4 }}", ".current_switch_pos is 0 to 3, got comptime_int 4"),
-        (
-            f"{ROUTES}, .switches = .{{ .current_switch_pos = 1 }}",
-            ".current_switch_pos is a position that there is, got 1",
-        ),
-        (
-            f"{ROUTES}, .switches = .{{ .pop_mode = .never }}",
-            ".pop_mode is one of no_pop, always_pop, pop_on_advance, got .never",
-        ),
-        (f"{ROUTES}, .switches = .{{ .ring_mode = 1 }}", ".ring_mode is true or false, got comptime_int 1"),
-        (f"{ROUTES}, .filter = .{{}}", ".filter needs .kind: one of range, sparse_range, counter"),
-        (f"{ROUTES}, .filter = .{{ .kind = .{{ .range = true }} }}", "a filter of kind range needs .max_idx"),
-        (
-            f"{ROUTES}, .filter = .{{ .kind = .range, .max_idx = 99999 }}",
-            ".max_idx is 0 to 65535, got comptime_int 99999",
-        ),
-    ],
-)
+REFUSED = r"""
+.route = 1
+  a color's config has the fields routes, switches, filter, teardown, color_swap_x, color_swap_y, got .route
+.routes = 5 ==> .routes is a struct, got comptime_int 5
+.routes = .{ .rx = .{ RAMP } } ==> a route needs .tx: where wavelets go
+.routes = .{ .tx = .{ RAMP } } ==> a route needs .rx: where wavelets come from
+.routes = .{ .rx = .{}, .tx = .{ EAST } } ==> a route needs .rx: where wavelets come from
+.routes = .{ .rx = .{ 5 }, .tx = .{ EAST } }
+  .rx is a direction or several, .{ WEST, RAMP }, got comptime_struct .{ 5 }
+.routes = .{ .rx = .{ RAMP, RAMP }, .tx = .{ EAST } } ==> .rx names a direction once, got RAMP twice
+ROUTES, .switches = .{ .pos2 = .{ .tx = WEST } } ==> .pos2 follows .pos1, which is not given
+ROUTES, .switches = .{ .pos1 = .{ .rx = .{} } } ==> .pos1 leaves the color without a source
+ROUTES, .switches = .{ .pos1 = .{ .tx = .{} } } ==> .pos1 leaves the color without a destination
+ROUTES, .switches = .{ .current_switch_pos = 4 } ==> .current_switch_pos is 0 to 3, got comptime_int 4
+ROUTES, .switches = .{ .current_switch_pos = 1 } ==> .current_switch_pos is a position that there is, got 1
+ROUTES, .switches = .{ .pop_mode = .never } ==> .pop_mode is one of no_pop, always_pop, pop_on_advance, got .never
+ROUTES, .switches = .{ .ring_mode = 1 } ==> .ring_mode is true or false, got comptime_int 1
+ROUTES, .filter = .{} ==> .filter needs .kind: one of range, sparse_range, counter
+ROUTES, .filter = .{ .kind = .{ .range = true } } ==> a filter of kind range needs .max_idx
+ROUTES, .filter = .{ .kind = .range, .max_idx = 99999 } ==> .max_idx is 0 to 65535, got comptime_int 99999
+"""
+
+
+@pytest.mark.parametrize(("text", "message"), cases(REFUSED))
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(CslError) as error:
-        _config(text)
-    shown = str(error.value.message).removeprefix("layout.csl:1:1: ")
-    assert shown == message
+        _config(text.replace("ROUTES", ROUTES))
+    assert str(error.value.message).removeprefix("layout.csl:1:1: ") == message

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from cstool.csl import evaluate, types
@@ -27,38 +29,39 @@ def _specialise(name: str, *arguments: Value | Type) -> evaluate.Specialised:
     return evaluate.specialise(function, arguments, Place(Source("call.csl", "f()"), 0, 3))
 
 
-def test_a_function_without_compile_time_parameters() -> None:
-    copy = _specialise("plain", types.I16, (types.COMPTIME_INT, 2))
-    assert copy.parameters == ((0, "a", types.I16), (1, "b", types.F32))
+OPTIONS = (types.STRUCT, {"a": (types.I16, 1)})
+THREE = types.PointerType(types.ArrayType((3,), types.F32))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "parameters", "bound"),
+    [
+        ("plain", (types.I16, (types.COMPTIME_INT, 2)), ((0, "a", types.I16), (1, "b", types.F32)), {}),
+        ("typed", ((types.TYPE, types.F16), types.F16), ((1, "a", types.F16),), {"T": (types.TYPE, types.F16)}),
+        # What exists at compile time alone is bound.
+        ("any", (types.F32, (types.VOID, None)), ((0, "x", types.F32),), {"y": (types.VOID, None)}),
+        (
+            "any",
+            ((types.I16, 5), (types.COMPTIME_INT, 5)),
+            ((0, "x", types.I16),),
+            {"x": RunTime(types.I16), "y": (types.COMPTIME_INT, 5)},
+        ),
+        # Later parameters see earlier ones.
+        ("counted", ((types.COMPTIME_INT, 3), THREE), ((1, "a", THREE),), {}),
+        ("struct_in", (OPTIONS, types.I16), ((1, "a", types.I16),), {"options": OPTIONS}),
+    ],
+)
+def test_parameters(name: str, arguments: Any, parameters: Any, bound: dict[str, object]) -> None:
+    copy = _specialise(name, *arguments)
+    assert copy.parameters == parameters
+    assert {each: copy.scope.find(each) for each in bound} == bound
+
+
+def test_results() -> None:
+    copy = _specialise("plain", types.I16, types.F32)
     assert (copy.result, copy.comptime_result) == (types.F32, False)
-    assert copy.scope.find("a") == RunTime(types.I16)
-
-
-def test_type_parameters() -> None:
-    copy = _specialise("typed", (types.TYPE, types.F16), types.F16)
-    assert copy.parameters == ((1, "a", types.F16),)
-    assert copy.result == types.F16
-    assert copy.scope.find("T") == (types.TYPE, types.F16)
-
-
-def test_anytype_is_bound_where_its_type_exists_at_compile_time_alone() -> None:
-    copy = _specialise("any", types.F32, (types.VOID, None))
-    assert copy.parameters == ((0, "x", types.F32),)
-    assert copy.scope.find("y") == (types.VOID, None)
-    copy = _specialise("any", (types.I16, 5), (types.COMPTIME_INT, 5))
-    assert copy.parameters == ((0, "x", types.I16),)
-    assert copy.scope.find("y") == (types.COMPTIME_INT, 5)
-
-
-def test_later_parameters_see_earlier_ones() -> None:
-    pointer = types.PointerType(types.ArrayType((3,), types.F32))
-    assert _specialise("counted", (types.COMPTIME_INT, 3), pointer).parameters == ((1, "a", pointer),)
-
-
-def test_results_at_compile_time() -> None:
+    assert _specialise("typed", (types.TYPE, types.F16), types.F16).result == types.F16
     assert _specialise("makes", (types.I16, 3)).comptime_result
-    options = (types.STRUCT, {"a": (types.I16, 1)})
-    assert _specialise("struct_in", options, types.I16).parameters == ((1, "a", types.I16),)
 
 
 def test_keys() -> None:
@@ -81,11 +84,7 @@ def test_keys() -> None:
             [types.I32, types.F32],
             "parameter 'a' of 'plain' must be i16, got a value of i32 (convert it: @as(i16, ...))",
         ),
-        (
-            "plain",
-            [types.I16, (types.BOOL, True)],
-            "parameter 'b' of 'plain' must be f32, got bool true",
-        ),
+        ("plain", [types.I16, (types.BOOL, True)], "parameter 'b' of 'plain' must be f32, got bool true"),
         (
             "counted",
             [types.U16, types.I16],

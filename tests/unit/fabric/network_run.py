@@ -4,32 +4,7 @@ from random import Random
 
 from cstool.fabric.network import Network
 from cstool.fabric.wavelet import Events
-
-
-class ShuffledEvents:
-    """Events of one cycle happen in any order."""
-
-    def __init__(self, seed):
-        self.now = 0
-        self.random = Random(seed)
-        self.cycles = {}
-
-    def at(self, time, action, *arguments):
-        assert time >= self.now
-        self.cycles.setdefault(time, []).append((action, arguments))
-
-    first = at
-
-    def cycle(self):
-        if not self.cycles:
-            return False
-        self.now = min(self.cycles)
-        events = self.cycles[self.now]
-        while events:
-            action, arguments = events.pop(self.random.randrange(len(events)))
-            action(*arguments)
-        del self.cycles[self.now]
-        return True
+from tests.unit.fabric.pe_run import ShuffledEvents
 
 
 class TestPE:
@@ -95,7 +70,7 @@ class Run:
     def __init__(self, case, polls=False, seed=None):
         self.case = case
         self.polls = polls
-        self.events = Events() if seed is None else ShuffledEvents(seed)
+        self.events = Events() if seed is None else ShuffledEvents(Random(seed))
         self.arrivals = []
         self.hops = []
         self.pes = []

@@ -1,5 +1,6 @@
 """Small fabric programs by hand: code of PEs as text, a row of PEs with colors along it."""
 
+import re
 import textwrap
 
 import numpy as np
@@ -14,20 +15,32 @@ def task(function, kind="local", **fields):
     return Task(function, kind, place=f"pe.csl:{len(function)}:1", **fields)
 
 
+USUAL = {"main": 8, "nine": 9, "ten": 10, "eleven": 11}
+"""ids of local tasks by their functions"""
+
+
 def program(body, *, arch="wse2", tasks=None, memory=b"", **fields):
-    """A PE program; `body` defines functions of `pe`. A function `main` is local task 8, and starts activated."""
+    """A PE program; `body` defines functions of `pe`. The USUAL ones are local tasks; `main` starts activated."""
     code = (
         "from cstool.fabric.dsd import *\n"
         "PLAIN = Settings()\n"
         "def program(pe):\n"
+        "    pe.log = log = []\n"
+        "    def note(name): log.append((name, pe.time()))\n"
         f"{textwrap.indent(textwrap.dedent(body), '    ')}\n"
         "    return {name: value for name, value in locals().items() if callable(value)}\n"
     )
-    tasks = {8: task("main")} if tasks is None else tasks
-    fields.setdefault("activated", tuple(number for number, each in tasks.items() if each.function == "main"))
+    defined = re.findall(r"^\s*def (\w+)\(", body, re.MULTILINE)
+    found = {USUAL[name]: task(name) for name in defined if name in USUAL} | (tasks or {})
+    fields.setdefault("activated", tuple(number for number, each in found.items() if each.function == "main"))
     fields.setdefault("inputs", frozenset(fields.get("input_queues", {}).values()))
     fields.setdefault("outputs", frozenset(fields.get("output_queues", {}).values()))
-    return PEProgram("pe.csl", arch, code, bytes(memory), tasks=tasks, **fields)
+    return PEProgram("pe.csl", arch, code, bytes(memory), tasks=found, **fields)
+
+
+def main(*lines):
+    """The function `main` of these lines."""
+    return "def main():\n" + textwrap.indent("\n".join(lines), "    ")
 
 
 def row(*programs, colors=(), **how):

@@ -41,10 +41,7 @@ BOTH_SEND = (
     QueueWait(0, 2, 4, 6),
     QueueWait(1, 2, 3, 6),
 )
-SILENT = (
-    PEProgram("left.csl", "wse2", ""),
-    PEProgram("right.csl", "wse2", "", inputs=frozenset({3})),
-)
+SILENT = (PEProgram("left.csl", "wse2", ""), PEProgram("right.csl", "wse2", "", inputs=frozenset({3})))
 FIFO = ThreadWait(1, "microthread 2", "fadds", "pop", "main", "pe.csl:50:3", None, None, 0, 3, 9)
 
 REPORTS = {
@@ -75,10 +72,7 @@ REPORTS = {
         TWO,
         [TaskWait(0, 9, "relay", "pe.csl:12:1", True), TaskWait(1, 3, "recv", "pe.csl:20:1", True, 6, 3), FIFO],
     ),
-    "no_way_in": (
-        fabric(2, 1, {3: {(1, 0): config("E>R", "W>R")}}),
-        [receives(1, 3)],
-    ),
+    "no_way_in": (fabric(2, 1, {3: {(1, 0): config("E>R", "W>R")}}), [receives(1, 3)]),
     "routes_in_a_circle": (
         fabric(3, 1, {3: {(0, 0): config("E>E"), (1, 0): config("W>RW"), (2, 0): config("R>W")}}),
         [receives(1, 3)],
@@ -96,10 +90,7 @@ REPORTS = {
             TaskWait(0, 9, "next", "pe.csl:12:1", True),
         ],
     ),
-    "host_stream": (
-        fabric(1, 1, {0: {(0, 0): config("W>R")}}, streams={"MEMCPYH2D_1": 0}),
-        [receives(0, 0, 5)],
-    ),
+    "host_stream": (fabric(1, 1, {0: {(0, 0): config("W>R")}}, streams={"MEMCPYH2D_1": 0}), [receives(0, 0, 5)]),
 }
 
 
@@ -187,11 +178,16 @@ def test_whatever_stands_still_a_report_names_every_kind_of_it_within_the_width(
     assert all(0 <= node[2] < len(PORTS) for node in reached if node[0] in ("route", "cut"))
 
 
-def test_a_simulation_that_stands_still_tells_why():
-    simulation = Simulation(sender_and_receiver(5, 7))
+def simulated(sent, taken):
+    """The report about a sender and a receiver that want other numbers of wavelets."""
+    simulation = Simulation(sender_and_receiver(sent, taken))
     assert simulation.run_until() is False
     waits = [*simulation.network.waiting(), *(wait for pe in simulation.pes for wait in pe.waiting())]
-    said = deadlock_report(simulation.program, 99, waits, simulation.network.config).splitlines()
+    return deadlock_report(simulation.program, 99, waits, simulation.network.config)
+
+
+def test_a_simulation_that_stands_still_tells_why():
+    said = simulated(5, 7).splitlines()
     assert said[3:7] == [
         "    PE 1.0  task main: @mov32, pe.csl:40:5, waits for color 3 (queue 2), 5 of 7 wavelets came",
         "      |",
@@ -201,10 +197,7 @@ def test_a_simulation_that_stands_still_tells_why():
 
 
 def test_a_sender_that_nobody_takes_from_is_told_through_the_network():
-    simulation = Simulation(sender_and_receiver(50, 7))
-    assert simulation.run_until() is False
-    waits = [*simulation.network.waiting(), *(wait for pe in simulation.pes for wait in pe.waiting())]
-    said = deadlock_report(simulation.program, 99, waits, simulation.network.config)
+    said = simulated(50, 7)
     assert said.splitlines()[0] == "deadlock at cycle 99: nothing can move any more; 2 of 2 PEs wait"
     assert re.search("input queue 2 holds [4-6] wavelets of color 3, but nothing takes them", said)
     assert said.endswith("look at a task bound to color 3, or an operation that receives it: nothing takes what came")

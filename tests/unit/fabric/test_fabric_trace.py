@@ -68,10 +68,8 @@ def test_perfetto_gets_cycles_as_microseconds(tmp_path):
     trace = recorded(tmp_path, *DONE)
     chrome_trace(trace, "t").write(tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == [
-        "PE 0.0 pe.csl (simulated)",
-        "PE 1.0 pe.csl (simulated)",
-    ]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert names == ["PE 0.0 pe.csl (simulated)", "PE 1.0 pe.csl (simulated)"]
     timed = [(event["name"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
     assert timed == [
         ("task main", 0, 10),

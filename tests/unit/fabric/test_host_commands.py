@@ -22,7 +22,6 @@ def program(pe):
         pass
     return {"work": work, "stuck": stuck}
 """
-EVERYWHERE = Rectangle(0, 0, 2, 2)
 
 
 def program() -> FabricProgram:
@@ -101,29 +100,36 @@ def test_a_copy_waits_for_the_command_stream(host: Host) -> None:
     assert host._simulation.events.now >= 1000
 
 
-def error(call: Any) -> str:
+ONE = Rectangle(0, 0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            lambda host: host.copy_out("n", Rectangle(1, 0, 2, 1), 1, 32),
+            "a command must stay inside the program's 2 x 2 PEs, got x = 1, y = 0, width = 2, height = 1",
+        ),
+        (
+            lambda host: host.copy_out("n", Rectangle(0, 0, 2, 2), 1, 32),
+            "PE 1.1: its program must export 'n', empty.csl does not",
+        ),
+        (lambda host: host.copy_out("n", ONE, 3, 16), "PE 0.0: 'n' has 4 bytes, the host asks for 6"),
+        (
+            lambda host: host.copy_out("far", ONE, 2, 16),
+            "PE 0.0: 4 bytes from 'far' on must lie in its 49152 bytes of SRAM, it points to 49150",
+        ),
+        (
+            lambda host: host.stream_in(3, Rectangle(0, 1, 1, 1), np.ones((1, 1, 1), np.uint32), 32),
+            "PE 0.1: the host streams wavelets of color 3 to it, its program must take them, no input queue is bound "
+            "to that color\nhint: bind one with @initialize_queue, and read it with a data task or a fabin_dsd",
+        ),
+    ],
+)
+def test_refused(host: Host, ask: Any, message: str) -> None:
     with pytest.raises(SimulationError) as caught:
-        call()
-    return str(caught.value)
-
-
-def test_refused(host: Host) -> None:
-    assert error(lambda: host.copy_out("n", Rectangle(1, 0, 2, 1), 1, 32)) == (
-        "a command must stay inside the program's 2 x 2 PEs, got x = 1, y = 0, width = 2, height = 1"
-    )
-    assert error(lambda: host.copy_out("n", EVERYWHERE, 1, 32)) == (
-        "PE 1.1: its program must export 'n', empty.csl does not"
-    )
-    assert error(lambda: host.copy_out("n", Rectangle(0, 0, 1, 1), 3, 16)) == (
-        "PE 0.0: 'n' has 4 bytes, the host asks for 6"
-    )
-    assert error(lambda: host.copy_out("far", Rectangle(0, 0, 1, 1), 2, 16)) == (
-        "PE 0.0: 4 bytes from 'far' on must lie in its 49152 bytes of SRAM, it points to 49150"
-    )
-    assert error(lambda: host.stream_in(3, Rectangle(0, 1, 1, 1), np.ones((1, 1, 1), np.uint32), 32)) == (
-        "PE 0.1: the host streams wavelets of color 3 to it, its program must take them, no input queue is bound to "
-        "that color\nhint: bind one with @initialize_queue, and read it with a data task or a fabin_dsd"
-    )
+        ask(host)
+    assert str(caught.value) == message
 
 
 def test_a_pointer_of_the_program_is_followed(host: Host) -> None:

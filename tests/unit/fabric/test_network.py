@@ -1,5 +1,7 @@
 """The network by hand: latencies, bandwidths, switches, filters, teardown, swap, reports and errors."""
 
+from dataclasses import replace
+
 import pytest
 
 from cstool.fabric import control
@@ -188,16 +190,6 @@ def test_ce_ignore_keeps_a_control_wavelet_from_the_ce_and_without_it_it_gets_th
     assert got(ran(row(2, [command(control.NOP), *data(1)])), 1) == [(5, command(control.NOP).data), (6, 0)]
 
 
-def test_ce_ignore_costs_no_room_in_the_queue():
-    run = ran(row(2, [command(control.NOP, ce_ignore=True)] * 20, takes={(1, 0): NEVER}, room=1))
-    assert run.network.in_flight() == 0
-    assert run.pes[0].wavelets == []
-
-
-def positions(run, color=5):
-    return [run.network.config(pe, color).current for pe in range(len(run.pes))]
-
-
 def switches(pop, ring=False, width=4):
     """Each PE of a row has three positions that do the same."""
     case = row(width, [])
@@ -224,18 +216,14 @@ def switches(pop, ring=False, width=4):
         ("pop_on_advance", [(control.NOP, control.ADVANCE)], [0, 0, 0, 0]),
         ("no_pop", [(control.ADVANCE,)] * 5, [2, 2, 2, 2]),
         ("no_pop", [(control.ADVANCE,)] * 2 + [(control.RESET,)], [0, 0, 0, 0]),
+        ("no_pop ring", [(control.ADVANCE,)] * 4, [1, 1, 1, 1]),
     ],
 )
 def test_which_router_executes_which_command(pop, sends, ends):
-    case = switches(pop)
+    case = switches(pop.removesuffix(" ring"), ring=pop.endswith("ring"))
     case.sends = {(0, 0): [command(*each) for each in sends]}
-    assert positions(ran(case)) == ends
-
-
-def test_a_ring_goes_from_the_last_position_to_the_first():
-    case = switches("no_pop", ring=True)
-    case.sends = {(0, 0): [ADV] * 4}
-    assert positions(ran(case)) == [1, 1, 1, 1]
+    run = ran(case)
+    assert [run.network.config(pe, 5).current for pe in range(4)] == ends
 
 
 def test_the_popped_payload_is_what_the_ce_gets():
@@ -320,12 +308,16 @@ def test_a_counter_counts_control_wavelets_or_passes_them(counts, passed):
     assert found == ([ADV.data, *passed] if counts else passed)
 
 
-def test_a_filter_needs_no_room_for_what_it_keeps_back():
-    case = row(3, data(50), middle="W>RE", room=2, takes={(1, 0): NEVER})
-    case.configs[1, 0, 5] = config("W>RE", filter=Filter("counter", (0, 0, 100)))
-    run = ran(case)
-    assert len(got(run, 2)) == 50
-    assert len(got(run, 1)) == 1
+@pytest.mark.parametrize("kept_back", ["by a filter", "by CE_IGNORE"])
+def test_what_does_not_go_down_the_ramp_needs_no_room(kept_back):
+    if kept_back == "by a filter":
+        case = row(3, data(50), middle="W>RE", room=2, takes={(1, 0): NEVER})
+        case.configs[1, 0, 5] = config("W>RE", filter=Filter("counter", (0, 0, 100)))
+        run = ran(case)
+        assert (len(got(run, 1)), len(got(run, 2))) == (1, 50)
+    else:
+        run = ran(row(2, [command(control.NOP, ce_ignore=True)] * 20, takes={(1, 0): NEVER}, room=1))
+        assert (run.network.in_flight(), run.pes[0].wavelets) == (0, [])
 
 
 # --- color swap ---
@@ -468,57 +460,66 @@ def test_waiting_in_the_middle_of_things_says_that_they_move():
     assert {wait.reason for wait in run.network.waiting()} <= {"it moves in this cycle"}
 
 
-def test_hops_are_counted_by_pe_port_and_color():
-    run = ran(row(3, data(7), middle="W>RE"))
-    assert run.network.hops() == {(0, EAST, 5): 7, (1, RAMP, 5): 7, (1, EAST, 5): 7, (2, RAMP, 5): 7}
-    assert run.hops[0] == (2, 0, 0, EAST, Wavelet(5, 0))
-
-
 # --- errors ---
 
 
-def fails(case):
+def alone(route):
+    return Case(1, 1, {(0, 0, 5): config(route)}, {(0, 0): data(1)})
+
+
+NO_ROUTE = "a router must have a route for each color that comes to it, got a wavelet of color"
+OFF = "routes must stay within the rectangle of 1 x 1 PEs, got a wavelet of color 5 to the"
+TAKE = "hint: take {} out of the color's tx at this PE"
+CONFLICT = Case(
+    3,
+    1,
+    {(0, 0, 5): config("R>E"), (1, 0, 5): config("WE>R"), (2, 0, 5): config("R>W")},
+    {(0, 0): data(5), (2, 0): data(5)},
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (
+            Case(2, 1, {(0, 0, 5): config("R>E")}, {(0, 0): data(1)}),
+            f"PE 1.0: {NO_ROUTE} 5 from the WEST and no route\nhint: @set_color_config(1, 0, ...) gives it one; "
+            "or the PE to the WEST must not send the color this way",
+        ),
+        (
+            row(2, data(1, color=6)),
+            f"PE 0.0: {NO_ROUTE} 6 from its own CE and no route\nhint: @set_color_config(0, 0, ...) gives it one",
+        ),
+        (alone("R>W"), f"PE 0.0: {OFF} WEST\n{TAKE.format('WEST')}"),
+        (alone("R>E"), f"PE 0.0: {OFF} EAST\n{TAKE.format('EAST')}"),
+        (alone("R>N"), f"PE 0.0: {OFF} NORTH\n{TAKE.format('NORTH')}"),
+        (alone("R>S"), f"PE 0.0: {OFF} SOUTH\n{TAKE.format('SOUTH')}"),
+        (
+            row(2, data(1), room=0),
+            "PE 1.0: a color that goes down the ramp must have an input queue, "
+            "got a wavelet of color 5 from WEST to RAMP, and pe.csl has none for it\n"
+            "hint: bind an input queue to the color there, or take RAMP out of its tx at this PE",
+        ),
+        (
+            CONFLICT,
+            "PE 1.0: a color must come from one port at a time, "
+            "got color 5 used by two routes in conflict, from WEST and from EAST in cycle 3\nhint: routers do not "
+            "choose between two inputs of a color: use two colors, or switch positions that take turns",
+        ),
+    ],
+)
+def test_what_ends_a_simulation(case, message):
     with pytest.raises(SimulationError) as caught:
         ran(case)
-    return str(caught.value)
+    assert str(caught.value) == message
 
 
-def test_a_color_without_a_route_at_a_router():
-    case = row(2, data(1))
-    del case.configs[1, 0, 5]
-    assert fails(case) == (
-        "PE 1.0: a router must have a route for each color that comes to it, "
-        "got a wavelet of color 5 from the WEST and no route\n"
-        "hint: @set_color_config(1, 0, ...) gives it one; or the PE to the WEST must not send the color this way"
-    )
-
-
-def test_a_color_without_a_route_at_the_router_of_its_sender():
-    assert fails(row(2, data(1, color=6))) == (
-        "PE 0.0: a router must have a route for each color that comes to it, "
-        "got a wavelet of color 6 from its own CE and no route\n"
-        "hint: @set_color_config(0, 0, ...) gives it one"
-    )
-
-
-@pytest.mark.parametrize(("port", "name"), [("W", "WEST"), ("E", "EAST"), ("N", "NORTH"), ("S", "SOUTH")])
-def test_a_route_off_the_rectangle(port, name):
-    assert fails(Case(1, 1, {(0, 0, 5): config(f"R>{port}")}, {(0, 0): data(1)})) == (
-        f"PE 0.0: routes must stay within the rectangle of 1 x 1 PEs, got a wavelet of color 5 to the {name}\n"
-        f"hint: take {name} out of the color's tx at this PE"
-    )
+def test_what_comes_one_after_the_other_is_no_conflict():
+    assert len(ran(replace(CONFLICT, start={(2, 0): 5})).arrivals) == 10
 
 
 def test_a_route_off_the_rectangle_that_nothing_takes_is_no_error():
     ran(Case(1, 1, {(0, 0, 5): config("R>W"), (0, 0, 6): config("R>R")}, {(0, 0): data(1, color=6)}))
-
-
-def test_a_ramp_where_nobody_takes_the_color():
-    assert fails(row(2, data(1), room=0)) == (
-        "PE 1.0: a color that goes down the ramp must have an input queue, "
-        "got a wavelet of color 5 from WEST to RAMP, and pe.csl has none for it\n"
-        "hint: bind an input queue to the color there, or take RAMP out of its tx at this PE"
-    )
 
 
 def test_a_ramp_of_a_pe_without_a_program():
@@ -541,14 +542,3 @@ def test_a_ramp_of_a_pe_without_a_program():
 
 def test_a_control_wavelet_that_ces_ignore_needs_nobody_to_take_it():
     assert ran(row(2, [command(control.NOP, ce_ignore=True)], room=0)).network.in_flight() == 0
-
-
-def test_two_inputs_of_a_color_at_once():
-    configs = {(0, 0, 5): config("R>E"), (1, 0, 5): config("WE>R"), (2, 0, 5): config("R>W")}
-    sends = {(0, 0): data(5), (2, 0): data(5)}
-    assert fails(Case(3, 1, configs, sends)) == (
-        "PE 1.0: a color must come from one port at a time, "
-        "got color 5 used by two routes in conflict, from WEST and from EAST in cycle 3\n"
-        "hint: routers do not choose between two inputs of a color: use two colors, or switch positions that take turns"
-    )
-    assert len(ran(Case(3, 1, configs, sends, start={(2, 0): 5})).arrivals) == 10  # one after the other

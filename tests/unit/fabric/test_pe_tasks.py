@@ -9,18 +9,7 @@ from cstool.fabric.errors import SimulationError
 from cstool.fabric.scheduler import SWITCH, TEARDOWN_TASK
 from cstool.fabric.simulation import Simulation
 from cstool.fabric.waiting import QueueWait, TaskWait
-from tests.unit.fabric.pe_run import program, row, run, task
-
-LOG = """
-log = []
-def note(name):
-    log.append((name, pe.time()))
-pe.log = log
-"""
-
-
-def logged(body, **fields):
-    return program(LOG + body, **fields)
+from tests.unit.fabric.pe_run import main, program, row, run, task
 
 
 def names(pe):
@@ -28,144 +17,95 @@ def names(pe):
 
 
 def test_a_task_begins_some_cycles_after_its_activation():
-    (pe,) = run(
-        logged(
-            """
-def main():
-    note("main")
-    pe.activate(9)
-    pe.cycles += 10
-    note("end")
-def other(): note("other")
-""",
-            tasks={8: task("main"), 9: task("other")},
-        )
-    )
-    assert pe.log == [("main", SWITCH), ("end", SWITCH + 10), ("other", 2 * SWITCH + 10)]
+    body = main('note("main")', "pe.activate(9)", "pe.cycles += 10", 'note("end")') + '\ndef nine(): note("nine")'
+    (pe,) = run(program(body))
+    assert pe.log == [("main", SWITCH), ("end", SWITCH + 10), ("nine", 2 * SWITCH + 10)]
     assert (pe.tasks_run, pe.busy) == (2, 10)
 
 
-def test_activating_twice_is_activating_once_and_an_activation_from_within_the_task_is_another():
-    (pe,) = run(
-        logged(
+@pytest.mark.parametrize(
+    ("body", "blocked", "ran"),
+    [
+        # Activated twice is activated once; an activation from within the task is another.
+        (
             """
-count = [0]
-def main():
-    pe.activate(9)
-    pe.activate(9)
-def other():
-    note("other")
-    count[0] += 1
-    if count[0] == 1:
-        pe.activate(9)
+def main(): pe.activate(9); pe.activate(9)
+def nine():
+    note("nine")
+    if len(log) == 1: pe.activate(9)
 """,
-            tasks={8: task("main"), 9: task("other")},
-        )
-    )
-    assert names(pe) == ["other", "other"]
-
-
-def test_a_blocked_task_keeps_its_activation():
-    (pe,) = run(
-        logged(
+            (),
+            ["nine", "nine"],
+        ),
+        # A blocked task keeps its activation.
+        (
             """
-def main():
-    pe.activate(9)
-    pe.activate(10)
-def late(): note("late")
-def free():
-    note("free")
-    pe.unblock(9)
+def main(): pe.activate(9); pe.activate(10)
+def nine(): note("late")
+def ten(): note("free"); pe.unblock(9)
 """,
-            tasks={8: task("main"), 9: task("late"), 10: task("free")},
-            blocked=frozenset({9}),
-        )
-    )
-    assert names(pe) == ["free", "late"]
+            (9,),
+            ["free", "late"],
+        ),
+    ],
+)
+def test_activated_and_blocked_tasks(body, blocked, ran):
+    (pe,) = run(program(body, blocked=frozenset(blocked)))
+    assert names(pe) == ran
 
 
 def test_a_task_that_stays_blocked_is_reported():
-    (pe,) = run(
-        logged(
-            """
-def main():
-    pe.block(9)
-    pe.activate(9)
-def late(): pass
-""",
-            tasks={8: task("main"), 9: task("late")},
-        )
-    )
-    assert pe.waiting() == [TaskWait(0, 9, "late", "pe.csl:4:1", blocked=True)]
+    (pe,) = run(program("def main(): pe.block(9); pe.activate(9)\ndef nine(): pass"))
+    assert pe.waiting() == [TaskWait(0, 9, "nine", "pe.csl:4:1", blocked=True)]
 
 
 def test_among_several_the_next_higher_id_runs_round_robin():
-    (pe,) = run(
-        logged(
-            """
-def main():
+    body = """
+def begin():
     for k in (12, 10, 11, 8): pe.activate(k)
-    note("main")
+    note("begin")
 def a():
     note("a")
     if len(log) < 8: pe.activate(10)
 def b(): note("b")
 def c(): note("c")
-""",
-            tasks={9: task("main"), 8: task("c"), 10: task("a"), 11: task("b"), 12: task("c")},
-        )
-    )
-    assert names(pe) == ["main", "a", "b", "c", "c", "a", "a", "a"]
-
-
-SEND = """
-def main():
-    pe.start("mov32", (FabricOut(2, 5, 6), Mem1d(0, 6, 4, 4)))
 """
+    tasks = {9: task("begin"), 8: task("c"), 10: task("a"), 11: task("b"), 12: task("c")}
+    (pe,) = run(program(body, tasks=tasks, activated=(9,)))
+    assert names(pe) == ["begin", "a", "b", "c", "c", "a", "a", "a"]
+
+
+SEND = main('pe.start("mov32", (FabricOut(2, 5, 6), Mem1d(0, 6, 4, 4)))')
 SENDER = program(SEND, memory=b"".join(k.to_bytes(4, "little") for k in range(6)), output_queues={2: 5})
+LINE = [(5, 0, [1])]
+GOT = "def got(word): note(word)\n"
+GOT_TASK = {5: task("got", "data", argument=("w",), color=5)}
+
+
+def taken(body, sender=SENDER, **fields):
+    """A PE behind a sender."""
+    return run(sender, program(body, **{"input_queues": {4: 5}, **fields}), colors=LINE)[1]
 
 
 def test_a_data_task_runs_for_every_wavelet_with_its_halves():
-    _, pe = run(
-        SENDER,
-        logged(
-            """
-def got(low, high): note((low, high))
-""",
-            tasks={5: task("got", "data", argument=("H", "h"), color=5)},
-            input_queues={4: 5},
-        ),
-        colors=[(5, 0, [1])],
-    )
+    halves = {5: task("got", "data", argument=("H", "h"), color=5)}
+    pe = taken("def got(low, high): note((low, high))", tasks=halves)
     assert names(pe) == [(k, 0) for k in range(6)]
     times = [time for _, time in pe.log]
     assert {later - sooner for sooner, later in zip(times, times[1:], strict=False)} == {SWITCH}
     assert (pe.received, pe.waiting()) == (6, [])
 
 
-def test_a_color_of_a_data_task_needs_no_queue_of_its_own():
-    _, pe = run(
-        SENDER,
-        logged("def got(word): note(word)", tasks={5: task("got", "data", argument=("w",), color=5)}),
-        colors=[(5, 0, [1])],
-    )
-    assert names(pe) == list(range(6))
+def test_the_data_task_of_a_color_that_needs_no_queue_and_of_a_queue_on_wse3():
+    assert names(taken(GOT, tasks=GOT_TASK, input_queues={})) == list(range(6))
+    sender = program(SEND, arch="wse3", memory=SENDER.memory, output_queues={2: 5})
+    of_queue = {4: task("got", "data", argument=("w",), queue=4)}
+    assert names(taken(GOT, sender, arch="wse3", tasks=of_queue)) == list(range(6))
 
 
 def test_a_blocked_data_task_lets_wavelets_wait_and_the_sender_too():
-    body = """
-def got(word): note(word)
-"""
-    simulation = row(
-        SENDER,
-        logged(
-            body,
-            tasks={5: task("got", "data", argument=("w",), color=5)},
-            input_queues={4: 5},
-            blocked=frozenset({5}),
-        ),
-        colors=[(5, 0, [1])],
-    )
+    pe = program(GOT, tasks=GOT_TASK, input_queues={4: 5}, blocked=frozenset({5}))
+    simulation = row(SENDER, pe, colors=LINE)
     simulation.run_until()
     assert simulation.pes[1].tasks_run == 0
     (waits,) = simulation.pes[1].waiting()
@@ -177,131 +117,64 @@ def got(word): note(word)
 
 
 def test_a_blocked_queue_blocks_its_data_task():
-    _, pe = run(
-        SENDER,
-        logged(
-            """
-def main():
-    pe.block(64 + 4)
-    pe.activate(9)
-def nine():
-    pe.cycles += 500
-    note("nine")
-    pe.unblock(64 + 4)
-def got(word): note(word)
-""",
-            tasks={8: task("main"), 9: task("nine"), 5: task("got", "data", argument=("w",), color=5)},
-            input_queues={4: 5},
-        ),
-        colors=[(5, 0, [1])],
-    )
-    assert names(pe) == ["nine", *range(6)]
-
-
-def test_the_data_task_of_a_queue_on_wse3():
-    _, pe = run(
-        program(SEND, arch="wse3", memory=SENDER.memory, output_queues={2: 5}),
-        logged(
-            "def got(word): note(word)",
-            arch="wse3",
-            tasks={4: task("got", "data", argument=("w",), queue=4)},
-            input_queues={4: 5},
-        ),
-        colors=[(5, 0, [1])],
-    )
-    assert names(pe) == list(range(6))
-
-
-def control_sender(payloads):
-    memory = b"".join(each.to_bytes(4, "little") for each in payloads)
-    body = f"""
-def main():
-    pe.start("mov32", (FabricOut(2, 5, {len(payloads)}, control=True), Mem1d(0, {len(payloads)}, 4, 4)))
+    body = """
+def main(): pe.block(64 + 4); pe.activate(9)
+def nine(): pe.cycles += 500; note("nine"); pe.unblock(64 + 4)
 """
-    return program(body, memory=memory, output_queues={2: 5})
+    assert names(taken(body + GOT, tasks=GOT_TASK)) == ["nine", *range(6)]
 
 
 def test_a_control_wavelet_runs_the_task_that_it_names_with_its_data():
-    _, pe = run(
-        control_sender(
-            [control.encode((), 40, 1234), control.encode((), 41), control.encode(()), control.encode((), 63)]
-        ),
-        logged(
-            """
-def with_data(value): note(value)
-def without(): note("without")
-""",
-            tasks={40: task("with_data", "control", argument=("H",)), 41: task("without", "control")},
-            input_queues={4: 5},
-        ),
-        colors=[(5, 0, [1])],
-    )
     # The last two name no task of this program: nothing runs, and they are gone.
+    payloads = [control.encode((), 40, 1234), control.encode((), 41), control.encode(()), control.encode((), 63)]
+    send = main('pe.start("mov32", (FabricOut(2, 5, 4, control=True), Mem1d(0, 4, 4, 4)))')
+    sender = program(send, memory=b"".join(each.to_bytes(4, "little") for each in payloads), output_queues={2: 5})
+    body = 'def with_data(value): note(value)\ndef without(): note("without")'
+    tasks = {40: task("with_data", "control", argument=("H",)), 41: task("without", "control")}
+    pe = taken(body, sender, tasks=tasks)
     assert names(pe) == [1234, "without"]
     assert (pe.received, pe.waiting()) == (4, [])
 
 
 def test_wavelets_that_nobody_takes_are_reported():
-    _, pe = run(SENDER, program("pass", tasks={}, input_queues={4: 5}), colors=[(5, 0, [1])])
-    (waits,) = pe.waiting()
+    (waits,) = taken("pass").waiting()
     assert waits == QueueWait(1, 4, 5, waits.count)
 
 
 def test_the_host_calls_a_function_with_arguments():
-    simulation = row(
-        logged(
-            """
-def compute(a, b):
-    note((a, b))
-    pe.activate(9)
-    pe.cycles += 4
-    pe.host_unblock()
+    body = """
+def compute(a, b): note((a, b)); pe.activate(9); pe.cycles += 4; pe.host_unblock()
 def nine(): note("nine")
-""",
-            tasks={9: task("nine")},
-        )
-    )
+"""
+    simulation = row(program(body))
     unblocked = []
     simulation.on_unblock = lambda pe: unblocked.append((pe, simulation.events.now))
     simulation.launch(0, "compute", (3, 1.5))
     simulation.run_until()
-    pe = simulation.pes[0]
-    assert pe.log == [((3, 1.5), SWITCH), ("nine", 2 * SWITCH + 4)]
+    assert simulation.pes[0].log == [((3, 1.5), SWITCH), ("nine", 2 * SWITCH + 4)]
     assert unblocked == [(0, SWITCH + 4)]
 
 
 def test_the_teardown_task_runs_when_a_queue_is_empty():
-    _, pe = run(
-        SENDER,
-        logged(
-            """
-def main():
-    pe.queue_flush(4, False)
-    note("asked")
+    body = """
+def main(): pe.queue_flush(4, False); note("asked")
 def teardown(): note(("teardown", pe.config_read(0x140)))
-def got(word): note(word)
-""",
-            tasks={8: task("main"), 5: task("got", "data", argument=("w",), color=5), TEARDOWN_TASK: task("teardown")},
-            input_queues={4: 5},
-        ),
-        colors=[(5, 0, [1])],
-    )
-    assert names(pe)[:2] == ["asked", ("teardown", 1 << 4)]
-    assert names(pe)[2:] == list(range(6))
+"""
+    pe = taken(body + GOT, tasks={**GOT_TASK, TEARDOWN_TASK: task("teardown")})
+    assert names(pe) == ["asked", ("teardown", 1 << 4), *range(6)]
 
 
 def test_the_teardown_task_runs_for_a_color_that_begins_in_teardown():
-    tasks = {5: task("got", "data", argument=("w",), color=5), TEARDOWN_TASK: task("teardown")}
     body = """
-def got(word): note(word)
 def teardown():
     note("teardown")
     pe.config_write(address, pe.config_read(address) & ~0x100)
 address = 0x200 + 8 * 5 + 4
 """
-    program = row(SENDER, logged(body, tasks=tasks, input_queues={4: 5}), colors=[(5, 0, [1])]).program
-    configs = (program.configs[0], replace(program.configs[1], teardown=True))
-    simulation = Simulation(replace(program, configs=configs))
+    torn = program(GOT + body, tasks={**GOT_TASK, TEARDOWN_TASK: task("teardown")}, input_queues={4: 5})
+    fabric = row(SENDER, torn, colors=LINE).program
+    configs = (fabric.configs[0], replace(fabric.configs[1], teardown=True))
+    simulation = Simulation(replace(fabric, configs=configs))
     simulation.run_until()
     assert simulation.pes[1].log[0] == ("teardown", SWITCH)
     assert names(simulation.pes[1])[1:] == list(range(6))
@@ -309,61 +182,45 @@ address = 0x200 + 8 * 5 + 4
 
 # --- errors ---
 
+MAIN = "PE 0.0, task main (pe.csl:4:1): "
+BEYOND = (
+    "a pointer must stay inside the 49152 bytes of SRAM, this task used one that does not\n"
+    "hint: look at what it adds to pointers, and at indices of many-item pointers"
+)
 
-def fails(body, **fields):
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("pe.activate(9)", f"{MAIN}a local task must be bound to id 9 that is activated, no task is"),
+        ("pe.activate(5)", f"{MAIN}a local task must be bound to id 5 that is activated, data task got is"),
+        (
+            "pe.activate(8)",
+            "the program did not end within 100 cycles\n"
+            "hint: a longer --max_cycles lets it go on; a task that activates itself, or a loop, may never end",
+        ),
+        ('pe.fail("assertion failed: n < 4", "pe.csl:9:3")', "PE 0.0, pe.csl:9:3: assertion failed: n < 4"),
+        ("pe.u32[12288] = 1", MAIN + BEYOND),
+        ("pe.load('w', 49150)", MAIN + BEYOND),
+    ],
+)
+def test_what_ends_a_simulation(line, message):
     with pytest.raises(SimulationError) as caught:
-        run(logged(body, **fields))
-    return str(caught.value)
-
-
-def test_activating_what_is_no_task_is_an_error():
-    assert fails("def main(): pe.activate(9)") == (
-        "PE 0.0, task main (pe.csl:4:1): a local task must be bound to id 9 that is activated, no task is"
-    )
-    tasks = {8: task("main"), 5: task("got", "data", color=5)}
-    assert fails("def main(): pe.activate(5)\ndef got(): pass", tasks=tasks) == (
-        "PE 0.0, task main (pe.csl:4:1): a local task must be bound to id 5 that is activated, data task got is"
-    )
-
-
-def test_a_program_that_never_ends_is_an_error():
-    program_ = logged("def main(): pe.activate(8)")
-    simulation = row(program_, max_cycles=100)
-    with pytest.raises(SimulationError) as caught:
-        simulation.run_until()
-    assert str(caught.value) == (
-        "the program did not end within 100 cycles\n"
-        "hint: a longer --max_cycles lets it go on; a task that activates itself, or a loop, may never end"
-    )
-
-
-def test_an_assertion_that_fails_ends_the_simulation():
-    assert fails('def main(): pe.fail("assertion failed: n < 4", "pe.csl:9:3")') == (
-        "PE 0.0, pe.csl:9:3: assertion failed: n < 4"
-    )
+        run(program(f"{main(line)}\n{GOT}", tasks=GOT_TASK), max_cycles=100)
+    assert str(caught.value) == message
 
 
 def test_lines_of_the_log_come_with_cycle_and_pe():
     lines = []
-    program_ = logged('def main():\n    pe.cycles += 2\n    pe.say("hello")')
-    run(program_, program_, on_say=lambda *line: lines.append(line))
+    says = program(main("pe.cycles += 2", 'pe.say("hello")'))
+    run(says, says, on_say=lambda *line: lines.append(line))
     assert lines == [(SWITCH + 2, 0, "hello"), (SWITCH + 2, 1, "hello")]
 
 
-def test_a_pointer_beyond_the_sram():
-    expected = (
-        "PE 0.0, task main (pe.csl:4:1): a pointer must stay inside the 49152 bytes of SRAM, this task used one that "
-        "does not\nhint: look at what it adds to pointers, and at indices of many-item pointers"
-    )
-    assert fails("def main(): pe.u32[12288] = 1") == expected
-    assert fails("def main(): pe.load('w', 49150)") == expected
-
-
 def test_a_multiply_add_rounds_its_product_where_that_is_asked_for():
-    body = """
-def main():
-    pe.f32[0], pe.f32[1] = 2.0**24, 1.0 + 2.0**-23
-    pe.run("fmacs", (Mem1d(8, 1, 4, 4), Mem1d(0, 1, 4, 4), Mem1d(4, 1, 4, 4), 1.0 - 2.0**-24))
-"""
-    assert run(logged(body))[0].f32[2] == 2**24 + 2
-    assert run(logged(body), fused=False)[0].f32[2] == 2**24
+    body = main(
+        "pe.f32[0], pe.f32[1] = 2.0**24, 1.0 + 2.0**-23",
+        'pe.run("fmacs", (Mem1d(8, 1, 4, 4), Mem1d(0, 1, 4, 4), Mem1d(4, 1, 4, 4), 1.0 - 2.0**-24))',
+    )
+    assert run(program(body))[0].f32[2] == 2**24 + 2
+    assert run(program(body), fused=False)[0].f32[2] == 2**24

@@ -1,8 +1,10 @@
-"""Words of a color's configuration, read and written."""
+"""Words of a color's configuration, read and written; DSDs that are given another address."""
 
 from dataclasses import replace
 
 from cstool.fabric import registers
+from cstool.fabric.dsd import Mem1d
+from cstool.fabric.interface import offset_dsd, placed_dsd
 from cstool.fabric.program import ColorConfig, Filter, Route
 
 CONFIG = ColorConfig((Route(1, 4), Route(2, 1)), current=1, ring=True, pop="always_pop")
@@ -34,3 +36,14 @@ def test_limits_of_a_filter() -> None:
     assert registers.write(config, 6, 12).filter == Filter("range", (3, 12))
     assert registers.write(config, 7, 5) == config
     assert registers.write(CONFIG, 5, 5) == CONFIG
+
+
+def test_a_dsd_at_another_address_counts_its_stride_in_elements_of_what_is_there() -> None:
+    halves = Mem1d(100, 42, 2, 2)
+    assert placed_dsd(halves, 200, 4) == Mem1d(200, 42, 4, 4)
+    assert placed_dsd(Mem1d(100, 42, -12, 4), 200, 2) == Mem1d(200, 42, -6, 2)
+    assert placed_dsd(Mem1d(100, 42, 0, 4), 200, 2) == Mem1d(200, 42, 0, 2)
+
+
+def test_a_dsd_that_is_moved_keeps_its_stride() -> None:
+    assert offset_dsd(Mem1d(100, 42, 2, 2), 3, 4) == Mem1d(112, 42, 2, 2)

@@ -14,7 +14,7 @@ from cstool.fabric.memory import Memory
 from cstool.fabric.operations import BYTES, DTYPES, FUSED, OPERATIONS, SAME, UNFUSED, operations
 from cstool.fabric.rounding import fused, fused_arrays
 from tests.examples import examples
-from tests.unit.fabric.pe_run import program, run
+from tests.unit.fabric.pe_run import main, program, run
 
 f32, f16 = np.float32, np.float16
 u16, i16 = np.uint16, np.int16
@@ -119,41 +119,39 @@ def raw(operation, letter):
     return {"f": "w", "e": "H"}.get(letter, letter) if operation.move else letter
 
 
-@pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_an_operation_on_three_vectors(name, count):
-    operation, random = OPERATIONS[name], np.random.default_rng(count)
-    with np.errstate(all="ignore"):
-        sources = [values(random, letter, count) for letter in operation.sources]
-        if name.startswith("fscale"):
-            sources[1] = random.integers(-40, 40, count, dtype=np.int16)
-        if name[:2] in ("sl", "sa"):
-            sources[1] = random.integers(0, 20, count).astype(sources[1].dtype)
-        memory = Memory(b"")
-        operands = []
-        for at, (letter, each) in enumerate(zip(operation.sources, sources, strict=True)):
-            operand = Mem1d(1024 * (at + 1), count, BYTES[letter], BYTES[letter])
-            memory.array(operand, count, letter)[:] = each
-            operands.append((operand, raw(operation, letter)))
-        size = BYTES[operation.dest]
-        dest = Mem1d(0, count, size, size)
-        vector.compute(memory, operation, count, dest, operands, 0)
-        expected = [EXPECTED[name](*each) for each in zip(*sources, strict=True)]
-        assert equal(memory.array(dest, count, operation.dest), np.array(expected, DTYPES[operation.dest]))
+def test_an_operation_on_three_vectors(name):
+    operation = OPERATIONS[name]
+    for count in (3, 40):
+        random, memory, operands = np.random.default_rng(count), Memory(b""), []
+        with np.errstate(all="ignore"):
+            sources = [values(random, letter, count) for letter in operation.sources]
+            if name.startswith("fscale"):
+                sources[1] = random.integers(-40, 40, count, dtype=np.int16)
+            if name[:2] in ("sl", "sa"):
+                sources[1] = random.integers(0, 20, count).astype(sources[1].dtype)
+            for at, (letter, each) in enumerate(zip(operation.sources, sources, strict=True)):
+                operand = Mem1d(1024 * (at + 1), count, BYTES[letter], BYTES[letter])
+                memory.array(operand, count, letter)[:] = each
+                operands.append((operand, raw(operation, letter)))
+            dest = Mem1d(0, count, BYTES[operation.dest], BYTES[operation.dest])
+            vector.compute(memory, operation, count, dest, operands, 0)
+            expected = [EXPECTED[name](*each) for each in zip(*sources, strict=True)]
+            assert equal(memory.array(dest, count, operation.dest), np.array(expected, DTYPES[operation.dest]))
+
+
+def ran(*lines):
+    """A PE after these lines."""
+    return run(program(main(*lines)))[0]
 
 
 def test_moves_keep_the_bits_of_a_nan():
-    pes = run(
-        program(
-            """
-            def main():
-                pe.u32[0], pe.u16[10] = 0x7F800001, 0x7C01
-                pe.run("fmovs", (Mem1d(4, 1, 4, 4), Mem1d(0, 1, 4, 4)))
-                pe.run("fmovh", (Mem1d(22, 1, 2, 2), Mem1d(20, 1, 2, 2)))
-            """
-        )
+    pe = ran(
+        "pe.u32[0], pe.u16[10] = 0x7F800001, 0x7C01",
+        'pe.run("fmovs", (Mem1d(4, 1, 4, 4), Mem1d(0, 1, 4, 4)))',
+        'pe.run("fmovh", (Mem1d(22, 1, 2, 2), Mem1d(20, 1, 2, 2)))',
     )
-    assert (pes[0].u32[1], pes[0].u16[11]) == (0x7F800001, 0x7C01)
+    assert (pe.u32[1], pe.u16[11]) == (0x7F800001, 0x7C01)
 
 
 @examples(300)
@@ -217,24 +215,18 @@ def test_overlapping_operands_are_done_one_element_after_the_other(data, name, c
 
 
 def test_a_stride_of_0_accumulates():
-    pes = run(
-        program(
-            """
-            def main():
-                pe.f32[0] = 16777216.0
-                for k in range(40): pe.f32[1 + k] = 1.0
-                acc = Mem1d(0, 40, 0, 4)
-                pe.run("fadds", (acc, acc, Mem1d(4, 40, 4, 4)))
-                pe.f32[50] = 0.0
-                pe.run("fadds", (Pointer(200), 0.5, Mem1d(4, 40, 4, 4)))
-                pe.run("fmovs", (Pointer(204), Mem1d(200, 1, 4, 4)))
-                pe.run("fmuls", (Pointer(208), Mem1d(4, 3, 4, 4), 7.0))
-            """
-        )
+    pe = ran(
+        "pe.f32[0] = 16777216.0",
+        "for k in range(40): pe.f32[1 + k] = 1.0",
+        'pe.run("fadds", (Mem1d(0, 40, 0, 4), Mem1d(0, 40, 0, 4), Mem1d(4, 40, 4, 4)))',
+        "pe.f32[50] = 0.0",
+        'pe.run("fadds", (Pointer(200), 0.5, Mem1d(4, 40, 4, 4)))',
+        'pe.run("fmovs", (Pointer(204), Mem1d(200, 1, 4, 4)))',
+        'pe.run("fmuls", (Pointer(208), Mem1d(4, 3, 4, 4), 7.0))',
     )
     # Each single sum is rounded: 2**24 + 1 is 2**24, forty times.
-    assert pes[0].f32[0] == 16777216.0
-    assert (pes[0].f32[50], pes[0].f32[51], pes[0].f32[52]) == (40.5, 40.5, 7.0)
+    assert pe.f32[0] == 16777216.0
+    assert pe.f32[50:53].tolist() == [40.5, 40.5, 7.0]
 
 
 def test_unaligned_elements():
@@ -248,35 +240,24 @@ def test_unaligned_elements():
 
 
 def test_a_sum_of_many_words_carries():
-    pes = run(
-        program(
-            """
-            def main():
-                for k, v in enumerate((0xFFFF, 0xFFFF, 0, 7)): pe.u16[k] = v
-                for k, v in enumerate((1, 0, 0, 8)): pe.u16[8 + k] = v
-                low, high = Mem1d(32, 1, 2, 2), Mem1d(34, 3, 2, 2)
-                pe.run("add16", (low, Mem1d(0, 1, 2, 2), Mem1d(16, 1, 2, 2)))
-                pe.run("addc16", (high, Mem1d(2, 3, 2, 2), Mem1d(18, 3, 2, 2)))
-            """
-        )
+    pe = ran(
+        "for k, v in enumerate((0xFFFF, 0xFFFF, 0, 7)): pe.u16[k] = v",
+        "for k, v in enumerate((1, 0, 0, 8)): pe.u16[8 + k] = v",
+        'pe.run("add16", (Mem1d(32, 1, 2, 2), Mem1d(0, 1, 2, 2), Mem1d(16, 1, 2, 2)))',
+        'pe.run("addc16", (Mem1d(34, 3, 2, 2), Mem1d(2, 3, 2, 2), Mem1d(18, 3, 2, 2)))',
     )
-    assert pes[0].u16[16:20].tolist() == [0, 0, 1, 15]
+    assert pe.u16[16:20].tolist() == [0, 0, 1, 15]
 
 
 def test_faddhs_takes_its_sources_in_either_order():
-    pes = run(
-        program(
-            """
-            def main():
-                pe.f32[0], pe.u16[4] = 1.25, 0x4000
-                single, half = Mem1d(0, 1, 4, 4), Mem1d(8, 1, 2, 2)
-                pe.run("faddhs", (Mem1d(16, 1, 4, 4), single, half))
-                pe.run("faddhs", (Mem1d(20, 1, 4, 4), half, single))
-                pe.run("faddhs", (Mem1d(24, 1, 4, 4), half, 0.5))
-            """
-        )
+    pe = ran(
+        "pe.f32[0], pe.u16[4] = 1.25, 0x4000",
+        "single, half = Mem1d(0, 1, 4, 4), Mem1d(8, 1, 2, 2)",
+        'pe.run("faddhs", (Mem1d(16, 1, 4, 4), single, half))',
+        'pe.run("faddhs", (Mem1d(20, 1, 4, 4), half, single))',
+        'pe.run("faddhs", (Mem1d(24, 1, 4, 4), half, 0.5))',
     )
-    assert pes[0].f32[4:7].tolist() == [3.25, 3.25, 2.5]
+    assert pe.f32[4:7].tolist() == [3.25, 3.25, 2.5]
 
 
 # --- cycles ---
