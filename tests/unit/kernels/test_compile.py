@@ -214,8 +214,8 @@ for panel_bytes in 2**25, 96:
     check_that_nothing_more_is_compiled(script)
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.takes("a process in which all models answer")
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.lab)])
 def test_after_compilation_an_answer_compiles_nothing_more(precision):
     script = f"""
 from cstool.kernels.gemm_providers import choose_gemm
