@@ -120,7 +120,7 @@ def test_zeros_are_written_out_a_dense_run_goes_on_and_by_its_zeros_sparse_again
         assert new.link_of("model.lm_head.weight") == old.link_of("model.lm_head.weight") is not None
 
 
-@pytest.mark.takes("ranges of a few rows are many")
+@pytest.mark.lab  # ranges themselves are held against the whole in tests/unit/convert
 def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(monkeypatch, tmp_path, dense, grown):
     """Among them ranges without a non-zero, and blocks of indices that end within a row."""
     for name, checkpoint, asked in (
