@@ -35,6 +35,9 @@ SIZES = {
     "vector_add": ("width:1,n:1", "width:9,n:333"),
 }
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
+OTHER = "cslc layout.csl --fabric-dims 60,60 --fabric-offsets 4,1 --memcpy --channels 1 -o other --arch {} --params {}"
+ALWAYS = ("bitonic_sort wse2 own", "life wse3 own", "sparse_axpy wse3 width:4")
+"""what `make test` tries"""
 
 
 @pytest.fixture(scope="module")
@@ -43,30 +46,31 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(EXAMPLES, tmp_path_factory.mktemp("csl") / "csl"))
 
 
-def run(command: str, where: Path) -> None:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-e", "-c", command], cwd=where, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("SUCCESS\n")
-
-
 def test_every_program_is_tried() -> None:
     assert sorted(SIZES) == PROGRAMS
 
 
-@pytest.mark.parametrize("arch", ["wse2", "wse3"])
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_its_own_script_passes(program: str, arch: str, examples: Path) -> None:
-    run(f"./commands_{arch}.sh", examples / program)
+def runs() -> list[object]:
+    """Each with its own sizes on both generations; the first of its others on wse2, the rest on wse3."""
+    found = [(name, arch, "own") for name in PROGRAMS for arch in ("wse2", "wse3")]
+    found += [(name, "wse3" if k else "wse2", params) for name in PROGRAMS for k, params in enumerate(SIZES[name])]
+    return [
+        pytest.param(*each, marks=() if " ".join(each).startswith(ALWAYS) else pytest.mark.lab, id=" ".join(each))
+        for each in found
+    ]
 
 
-@pytest.mark.parametrize(("program", "params"), [(name, each) for name in PROGRAMS for each in SIZES[name]])
-def test_other_sizes_pass(program: str, params: str, examples: Path) -> None:
-    arch = "wse2" if params == SIZES[program][0] else "wse3"
-    run(
-        f"cslc layout.csl --arch {arch} --fabric-dims 60,60 --fabric-offsets 4,1 --params {params} "
-        "--memcpy --channels 1 -o other && cs_python run.py --name other",
-        examples / program,
+@pytest.mark.takes("a compiler, a script and a simulator, which are processes")
+@pytest.mark.parametrize(("program", "arch", "params"), runs())
+def test_its_script_passes(program: str, arch: str, params: str, examples: Path) -> None:
+    other = f"{OTHER.format(arch, params)} && cs_python run.py --name other"
+    done = subprocess.run(
+        ["bash", "-e", "-c", f"./commands_{arch}.sh" if params == "own" else other],
+        cwd=examples / program,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("SUCCESS\n")

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from cstool.cli.fabric_report import builtins_markdown
+from cstool.csl.compile import LIBRARY
 from cstool.sdk import simulator
+from cstool.sdk.cs_python import SITE
 from cstool.sdk.cslc import main as cslc
 from cstool.verbs.fabric import language_builtins
-from tests.end_to_end.csl_tables import host_markdown, libraries_markdown
 from tests.end_to_end.pages import PROJECT, page
 
 PAGE = page("csl")
@@ -24,15 +25,11 @@ LEFT_BEHIND = shutil.ignore_patterns("out", "sim.log", "sim_stats.json", "__pyca
 
 def type_command(command: str, folder: Path) -> str:
     """Run a command as a shell does; return what a terminal shows."""
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(PROJECT),
-    }
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env=environment,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(PROJECT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -65,6 +62,7 @@ def changed(text: str, fragment: str) -> str:
     return text
 
 
+@pytest.mark.lab
 def test_the_tutorial_goes_as_it_is_written(tmp_path):
     tutorial = PAGE.partition("## Tutorial\n")[2].partition("## What of the language")[0]
     where, files, consoles = tmp_path, 0, 0
@@ -83,11 +81,13 @@ def test_the_tutorial_goes_as_it_is_written(tmp_path):
     assert (where / "routes.png").stat().st_size > 10_000
 
 
+@pytest.mark.lab
 def test_its_first_command_prints_what_it_shows(tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "examples" / "csl", ignore=LEFT_BEHIND)
     check_console(re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0], tmp_path)
 
 
+@pytest.mark.lab
 def test_a_program_of_the_vendors_prints_what_it_shows(tmp_path):
     checkout = os.environ.get("CSTOOL_CSL_EXAMPLES")
     if checkout is None:
@@ -96,6 +96,7 @@ def test_a_program_of_the_vendors_prints_what_it_shows(tmp_path):
     check_console(re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1], tmp_path)
 
 
+@pytest.mark.takes("three commands, which are processes, and a drawing")
 def test_the_commands_of_the_readme_print_what_it_shows(tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "examples" / "csl", ignore=LEFT_BEHIND)
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -111,6 +112,42 @@ def rows(header: str) -> list[list[str]]:
     """The cells of the table under a header line."""
     lines = PAGE.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+
+
+def libraries_markdown() -> str:
+    """Rows of the libraries, by what their files begin with; those of <tile_config> are one row."""
+    rows = []
+    parts = []
+    for path in sorted(LIBRARY.rglob("*.csl")):
+        name = path.relative_to(LIBRARY).with_suffix("").as_posix()
+        if name.startswith("tile_config/"):
+            parts.append(path.stem)
+            continue
+        rows.append((name, _begin(path, name)))
+    inside = f"{', '.join(f'`{part}`' for part in parts if part not in ('addresses', 'ports'))}"
+    return "".join(f"| `<{name}>` | {text}{f': {inside}' if name == 'tile_config' else ''} |\n" for name, text in rows)
+
+
+def _begin(path: Path, name: str) -> str:
+    """The first sentence of the comment that a library begins with, behind its name."""
+    comment = re.match(r"(?://.*\n)+", path.read_text(encoding="utf-8"))
+    assert comment is not None, path
+    first = " ".join(line.removeprefix("//").strip() for line in comment[0].partition("//\n")[0].splitlines())
+    assert first.startswith(f"<{name}>: "), path
+    sentence = re.split(r"\.(?: |$)", first.removeprefix(f"<{name}>: "))[0]
+    return re.sub(r"<[\w/]+>", lambda found: f"`{found[0]}`", sentence)
+
+
+def host_markdown() -> str:
+    """Rows of the modules that host scripts import, with their names."""
+    rows = []
+    for path in sorted(SITE.rglob("*.py")):
+        listed = re.search(r"__all__ = \[(.*?)\]", path.read_text(encoding="utf-8"), re.DOTALL)
+        if listed is not None:
+            module = ".".join(path.relative_to(SITE).with_suffix("").parts)
+            names = ", ".join(f"`{name}`" for name in re.findall(r'"(\w+)"', listed[1]))
+            rows.append(f"| `{module}` | {names} |\n")
+    return "".join(rows)
 
 
 def test_the_table_of_builtins_is_that_of_the_compiler():

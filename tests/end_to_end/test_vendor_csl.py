@@ -19,6 +19,7 @@ tutorials/gemv-09-streaming tutorials/pipeline-01-basic tutorials/topic-01-array
 tutorials/topic-03-streaming-wavelet-data tutorials/topic-06-switches tutorials/topic-11-collectives
 benchmarks/game-of-life benchmarks/gemv-collectives_2d benchmarks/residual
 """.split()
+pytestmark = pytest.mark.lab
 CHECKOUTS = ("CSTOOL_SDK_EXAMPLES", "CSTOOL_CSL_EXAMPLES")
 
 
@@ -32,13 +33,10 @@ def test_the_vendors_own_commands_succeed(tmp_path: Path, checkout: str, program
     script = f"commands_{arch}.sh"
     if not (folder / script).is_file():
         pytest.skip(f"{folder} has no {script}")
-    copy = tmp_path / folder.name
-    shutil.copytree(folder, copy)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ended = subprocess.run(
         ["bash", script],
-        cwd=copy,
-        env={**os.environ, "PATH": path},
+        cwd=shutil.copytree(folder, tmp_path / folder.name),
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
