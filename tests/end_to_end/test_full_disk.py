@@ -46,6 +46,7 @@ def counts_aside(text: str) -> str:
     return re.sub(r"\b[\d,]+\b|(?<=_)\d+", "N", text)
 
 
+@pytest.mark.lab
 def test_a_run_that_does_not_fit_does_not_begin(cstool, tmp_path, data, store_bytes, make_disk):
     disk = make_disk(tmp_path / "model_dir", store_bytes - 2**15)
     outcome = cstool("run", "-p", params(tmp_path, data))
@@ -63,6 +64,7 @@ def test_a_file_that_may_not_be_so_large(cstool, tmp_path, data, store_bytes):
     assert {path.name for path in (tmp_path / "model_dir").iterdir()} == {"cerebras_logs", "latest_run.log"}
 
 
+@pytest.mark.lab
 def test_a_checkpoint_that_does_not_fit_leaves_the_commit_of_its_step(
     cstool, tmp_path, data, store_bytes, straight, make_disk
 ):
