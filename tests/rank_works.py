@@ -1,30 +1,19 @@
-"""Small runs on several ranks, which must have the bits of the same runs in one process.
+"""Small runs on several ranks under a real mpirun, which must have the bits of the same runs in one process.
 
-    python -m tests.rank_works --works 36 --seed 1
-
-Each work is drawn from what runs can ask for: the model, how its weights are sparse, whether gradients are clipped,
-what is recomputed, where MemoryX is, how many systems and how many ranks. Those of as many ranks go one after the other
-under one mpirun.
+Those of as many ranks go one after the other under one mpirun. Each has 12 grains of 4 samples to a batch.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
-
-from cstool.data import prepare_digits
 from cstool.errors import ToldElsewhere
 from cstool.machine.ranks.joining import joined
 from cstool.params import load_params
@@ -36,118 +25,33 @@ from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.ranks import MPIRUN
 from tests.end_to_end.runs import bits, compiled, gpt_params, run_file, write_text
 from tests.models import FAMILIES, SPARSITIES
-from tests.reference.deterministic import preference_batches
 
-MEMORYX = "init__memoryx"
 NUM_CSX = "init__backend__cluster_config__num_csx"
 PATIENCE_S = 900.0
-MODELS: dict[str, dict[str, Any]] = {
-    **{name: {f"init__model__{key}": value for key, value in FAMILIES[name].items()} for name in ("gpt2", "llama")},
-    "fc_mnist": {"init__model": {"name": "fc_mnist", "hidden_sizes": [40, 24], "dropout": 0.1}},
-    "dpo": {
-        "init__model": {
-            "name": "dpo",
-            "dpo": {"beta": 0.1, "disable_dropout": False},
-            "policy_model": {
-                "name": "gpt2",
-                "vocab_size": 40,
-                "hidden_size": 32,
-                "num_heads": 2,
-                "num_hidden_layers": 2,
-                "filter_size": 64,
-                "max_position_embeddings": 16,
-                "dropout_rate": 0.0,
-                "attention_dropout_rate": 0.0,
-            },
-        }
-    },
-}
-WEIGHTS: dict[str, dict[str, Any]] = {
-    "dense": {},
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "llama": {f"init__model__{key}": value for key, value in FAMILIES["llama"].items()},
     "dropout": {"init__model__dropout_rate": 0.1},
-    **{name: {"init__sparsity": SPARSITIES[name]} for name in ("static", "gmp", "rigl", "dropconnect")},
+    **{name: {"init__sparsity": sparsity} for name, sparsity in SPARSITIES.items()},
+    "unclipped": {"init__precision": {}},
+    "bfloat16": {"init__precision__host": "bfloat16"},
+    "file": IN_FILE,
+    "one node": {"init__memoryx__nodes": 1},
+    "two nodes": {"init__memoryx__nodes": 2},
+    "again": {"init__activation_checkpointing": "always"},
 }
-GRADIENTS: dict[str, dict[str, Any]] = {"clipped": {}, "not clipped": {"init__precision": {}}}
-STORES: dict[str, dict[str, Any]] = {"ram": {}, "file": IN_FILE}
-NODES: dict[str, dict[str, Any]] = {
-    "all nodes": {},
-    "one node": {"nodes": 1},
-    "two nodes": {"nodes": 2},
-}
-PRECISIONS: dict[str, dict[str, Any]] = {
-    precision: {"init__precision__host": precision} for precision in ("float32", "bfloat16")
-}
-LAYERS: dict[str, dict[str, Any]] = {
-    "kept": {},
-    "recomputed": {"init__activation_checkpointing": "always", "init__model__num_hidden_layers": 3},
-}
-SYSTEMS = {2: (2, 3, 4, 6, 12), 3: (3, 4, 6, 12), 4: (4, 6, 12, 48)}
-"""ranks -> systems; a batch has 12 grains of 4 samples"""
+"""what a work may ask for beside its number of systems"""
 
 
-@dataclass(frozen=True)
-class RankWork:
-    """A run, and on how many ranks."""
-
-    ranks: int
-    num_csx: int
-    model: str
-    weights: str
-    gradients: str
-    store: str
-    nodes: str
-    layers: str
-    precision: str
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        """What it changes of the params of a small GPT."""
-        options = (MODELS[self.model], WEIGHTS[self.weights], GRADIENTS[self.gradients], STORES[self.store])
-        options = (*options, LAYERS[self.layers], PRECISIONS[self.precision])
-        found = {key: value for each in options for key, value in each.items()}
-        if self.model == "dpo":
-            # What is said of a model is of its policy there.
-            prefix, policy = "init__model__", "init__model__policy_model__"
-            found = {key.replace(prefix, policy): value for key, value in found.items()}
-        return {**found, MEMORYX: {**found.get(MEMORYX, {}), **NODES[self.nodes]}}
-
-    def file(self, folder: Path, data: Path, **more: Any) -> Path:
-        """Write its params."""
-        usual = {"init__loop": {"max_steps": 3}, "init__checkpoint": {"steps": 3}, NUM_CSX: self.num_csx}
-        if self.model == "fc_mnist":
-            pictures = str(data.parent / "pictures")
-            loader = {"data_processor": "MNISTDataProcessor", "data_dir": pictures, "batch_size": 48}
-            usual |= {"fit__train_dataloader": loader, "fit__val_dataloader": loader}
-        if self.model == "dpo":
-            pairs = str(data.parent / "pairs")
-            loader = {"data_processor": "DpoHDF5DataProcessor", "data_dir": pairs, "batch_size": 48}
-            usual |= {"fit__train_dataloader": loader, "fit__val_dataloader": loader}
-        return gpt_params(folder, data, **{**usual, **self.changes, **more})
-
-
-def drawn(count: int, seed: int) -> list[RankWork]:
-    """Draw so many works, those of the fewest ranks first."""
-    chance, found = random.Random(seed), []
-    for number in range(count):
-        ranks = sorted(SYSTEMS)[number % len(SYSTEMS)]
-        kinds = (MODELS, WEIGHTS, GRADIENTS, STORES, NODES, LAYERS, PRECISIONS)
-        work = RankWork(ranks, chance.choice(SYSTEMS[ranks]), *(chance.choice(list(kind)) for kind in kinds))
-        if work.model == "fc_mnist":
-            # It is no transformer: it has dropout of its own, and nothing to recompute.
-            work = replace(work, weights="dense" if work.weights == "dropout" else work.weights, layers="kept")
-        if work.model == "dpo" and work.weights != "dropout":
-            # Beside DPO no weights are sparse.
-            work = replace(work, weights="dense")
-        found.append(work)
-    return sorted(found, key=lambda work: work.ranks)
-
-
-Bits = tuple[list[str], str]
-
-
-def in_one_process(work: RankWork, folder: Path, data: Path) -> Bits:
-    """The bits of a work in this process, on one system."""
-    return bits(run_file(work.file(folder, data, **{NUM_CSX: 1}), execution_mode="weight_streaming"))
+def work_file(folder: Path, data: Path, num_csx: int, asked: str = "gpt2", **more: Any) -> Path:
+    """Write the params of a work: words of `OPTIONS` with commas between them."""
+    words = asked.split(", ")
+    usual = {"init__loop": {"max_steps": 3}, "init__checkpoint": {"steps": 3}, NUM_CSX: num_csx}
+    if "again" in words:
+        usual["init__model__num_hidden_layers"] = 3
+    for word in words:
+        usual |= OPTIONS[word]
+    return gpt_params(folder, data, **{**usual, **more})
 
 
 def mpirun(ranks: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -166,16 +70,23 @@ def mpirun(ranks: int, *arguments: str | Path) -> subprocess.CompletedProcess[st
     return done
 
 
-def on_ranks(ranks: int, files: Sequence[Path]) -> list[Bits]:
-    """The bits of params files, one after the other, on so many ranks."""
-    done = mpirun(ranks, "-m", "tests.rank_works", "--files", *files)
-    return [(losses, digest) for losses, digest in json.loads(done.stdout.splitlines()[-1])]
+def differing(ranks: int, works: Sequence[tuple[int, str]], folder: Path) -> list[tuple[int, str]]:
+    """Run works, (systems, what is asked for), on ranks and in one process on one system; those with other bits."""
+    data = write_text(folder / "text" / "train", 150)
+    files = [work_file(folder / str(number), data, *work) for number, work in enumerate(works)]
+    done = mpirun(ranks, "-m", "tests.rank_works", *files)
+    alone = [
+        bits(run_file(work_file(folder / f"{number} alone", data, 1, asked), execution_mode="weight_streaming"))
+        for number, (_, asked) in enumerate(works)
+    ]
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [work for work, came, expected in zip(works, found, alone, strict=True) if came != [*expected]]
 
 
-def run_files(files: Sequence[Path]) -> None:
+def main() -> None:
     """Be one of the ranks that run params files; rank 0 prints their bits."""
     with suppress(ToldElsewhere), joined("mpi") as link:
-        trainers = [load_params(file) for file in files]
+        trainers = [load_params(Path(file)) for file in sys.argv[1:]]
         if link.rank > 0:
             follow(trainers, "train", 1, link)
         found = []
@@ -185,49 +96,5 @@ def run_files(files: Sequence[Path]) -> None:
         print(json.dumps(found), flush=True)
 
 
-def write_pairs(folder: Path) -> None:
-    """Write the pairs that a policy learns from."""
-    folder.mkdir()
-    pairs = preference_batches(batch_size=16, sequence_length=16, vocab_size=40, seed=7).reshape(-1, 6, 16)
-    with h5py.File(folder / "pairs.h5", "w") as file:
-        file["data"] = pairs
-        file.attrs["n_examples"] = len(pairs)
-
-
-def differing(works: Sequence[RankWork], folder: Path) -> list[RankWork]:
-    """Run works in one process and on their ranks; those whose bits are not the same."""
-    data = write_text(folder / "text" / "train", 150)
-    if any(work.model == "fc_mnist" for work in works):
-        prepare_digits(data.parent / "pictures")
-    if any(work.model == "dpo" for work in works):
-        write_pairs(data.parent / "pairs")
-    found = []
-    for ranks in sorted({work.ranks for work in works}):
-        those = [work for work in works if work.ranks == ranks]
-        files = [work.file(folder / f"{ranks}-{number}", data) for number, work in enumerate(those)]
-        for number, (work, got) in enumerate(zip(those, on_ranks(ranks, files), strict=True)):
-            if got != in_one_process(work, folder / f"{ranks}-{number} alone", data):
-                found.append(work)
-    return found
-
-
-def main() -> int:
-    """Draw works, run them, and say which differ."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--works", type=int, default=36, help="how many")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--files", nargs="*", type=Path, default=[], help="be a rank that runs these")
-    asked = parser.parse_args()
-    if asked.files:
-        run_files(asked.files)
-        return 0
-    works = drawn(asked.works, asked.seed)
-    with tempfile.TemporaryDirectory(prefix="rank_works.") as folder:
-        found = differing(works, Path(folder))
-    for work in works:
-        print(f"{'OTHER BITS' if work in found else 'same bits'}: {work}")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, Said, committed
-from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file
 from tests.end_to_end.test_ranks_failures import DROPOUT, LOOP, WAY_ON
 from tests.namespaces import Hosts, why_not
 from tests.patience import wait_until
 
 REASON = why_not()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.lab]
 SOON_S = 30.0
 
 
@@ -22,11 +22,6 @@ SOON_S = 30.0
 def hosts() -> Iterator[Hosts]:
     with Hosts(3, rate="1gbit", delay_s=5e-3) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
 
 
 @pytest.fixture(scope="module")

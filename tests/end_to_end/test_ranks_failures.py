@@ -7,12 +7,14 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import cstool
-from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, by_mpirun, committed, launched, run
+from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, Said, by_mpirun, committed, launched, run
+from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.patience import wait_until
 
@@ -21,17 +23,13 @@ LOOP = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}
 DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
 SYSTEMS = {"init__backend": {"cluster_config": {"num_csx": 4}}}
 HOST = socket.gethostname()
+LAB, RANKS = pytest.mark.lab, pytest.mark.takes("whole runs on two ranks, which are processes")
 MAIN = "import sys; from cstool.cli import main; sys.exit(main())"
 WAY_ON = "hint: the same command goes on from the last commit or checkpoint\n"
 DIED = (
     rf"error: rank {{rank}} on {re.escape(HOST)}: must last as long as the run, it died "
     r"(before the first step|in step \d+(, after the op of [\w.]+)?)\n" + WAY_ON
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return write_text(tmp_path_factory.mktemp("text") / "train", 150)
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +48,28 @@ def wait_for_commit(file: Path, step: int) -> None:
     wait_until(lambda: committed(file.parent / "model_dir") >= step, f"no commit of step {step}")
 
 
-def kill(file: Path, rank: int, step: int, chance: random.Random) -> None:
-    """Kill a rank at a random moment after a step; the others end soon, and one of them says so."""
-    with Command(*launched(file)) as command:
+def struck(file: Path, rank: int | None, number: int, step: int = 1, words: Sequence[str] = ()) -> Said:
+    """What came of a run of which a rank, or what started it, got a signal after a step was committed."""
+    with Command(*(words or launched(file))) as command:
         wait_for_commit(file, step)
-        time.sleep(chance.uniform(0, 0.1))
-        os.kill(command.rank(rank), signal.SIGKILL)
-        said = command.wait()
-    assert (said.exit_code, re.fullmatch(DIED.format(rank=rank), said.errors)) != (1, None), said.errors
-    assert said.exit_code == 1
+        time.sleep(random.uniform(0, 0.1))
+        os.kill(command.process.pid if rank is None else command.rank(rank), number)
+        return command.wait()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_after_ranks_died_at_any_moment_the_same_command_goes_on_with_the_same_bits(file, straight, rank):
-    chance = random.Random(rank)
-    kill(file, rank, 1, chance)
-    kill(file, 1 - rank, 4, chance)
-    kill(file, rank, 7, chance)
+def patched(code: str, file: Path) -> Sequence[str]:
+    """The command that starts two ranks, which first do something else."""
+    return (sys.executable, "-c", f"{code}\n{MAIN}", *launched(file)[len(CSTOOL) :])
+
+
+@RANKS
+@pytest.mark.parametrize("steps", [(4,), pytest.param((1, 4, 7), marks=LAB)], ids=str)
+def test_after_ranks_died_at_any_moment_the_same_command_goes_on_with_the_same_bits(file, straight, steps):
+    """The others end soon, and one of them says so."""
+    for number, step in enumerate(steps):
+        said = struck(file, number % 2, signal.SIGKILL, step)
+        assert said.exit_code == 1, said.errors
+        assert re.fullmatch(DIED.format(rank=number % 2), said.errors), said.errors
     said = run(*launched(file))
     assert (said.exit_code, said.errors) == (0, "")
     assert latest_bits(file.parent / "model_dir") == straight
@@ -85,6 +88,7 @@ if os.environ.get("PMI_RANK") == "0":
 """
 
 
+@LAB
 def test_where_mpi_aborts_for_a_rank_that_died_rank_0_still_says_so(file, tmp_path):
     """As it may where it was just reading from that one's memory."""
     (tmp_path / "site").mkdir()
@@ -102,6 +106,7 @@ def test_where_mpi_aborts_for_a_rank_that_died_rank_0_still_says_so(file, tmp_pa
     assert " in step " in said.errors
 
 
+@LAB
 def test_the_launcher_starts_a_run_again_after_a_rank_died(file, straight):
     with Command(*launched(file, "--max_restarts", "2")) as command:
         for step in (1, 4):
@@ -110,38 +115,38 @@ def test_the_launcher_starts_a_run_again_after_a_rank_died(file, straight):
             if step == 1:
                 wait_for_commit(file, 3)
         said = command.wait()
-    died = DIED.format(rank=1)
-    restarts = [
-        re.escape(f"restart {count} of 2: the run goes on from its last commit or checkpoint\n") for count in (1, 2)
-    ]
-    assert re.fullmatch(died + restarts[0] + died + restarts[1], said.errors), said.errors
+    again = "restart {} of 2: the run goes on from its last commit or checkpoint\n"
+    expected = "".join(DIED.format(rank=1) + again.format(count) for count in (1, 2))
+    assert re.fullmatch(expected, said.errors), said.errors
     assert said.exit_code == 0
     assert latest_bits(file.parent / "model_dir") == straight
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["launcher", "mpirun", "rank"])
+@RANKS
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [
+        ("rank", signal.SIGTERM),
+        *(pytest.param(where, signal.SIGINT, marks=LAB) for where in ("launcher", "mpirun", "rank")),
+        *(pytest.param(where, signal.SIGTERM, marks=LAB) for where in ("launcher", "mpirun")),
+    ],
+)
 def test_a_signal_finishes_the_step_and_saves_wherever_it_comes(file, where, number):
-    with Command(*(by_mpirun(file) if where == "mpirun" else launched(file))) as command:
-        wait_for_commit(file, 1)
-        os.kill(command.rank(1) if where == "rank" else command.process.pid, number)
-        said = command.wait()
-    step = committed(file.parent / "model_dir")
+    words = by_mpirun(file) if where == "mpirun" else launched(file)
+    said = struck(file, 1 if where == "rank" else None, number, words=words)
     assert said.exit_code == 130
     errors = said.errors.replace("[mpiexec@" + HOST + "] Sending Ctrl-C to processes as requested\n", "")
     assert errors.replace("[mpiexec@" + HOST + "] Press Ctrl-C again to force abort\n", "") == (
-        f"interrupted: stopped by {number.name} after step {step}; "
+        f"interrupted: stopped by {number.name} after step {committed(file.parent / 'model_dir')}; "
         f"it is committed in {file.parent / 'model_dir' / 'memoryx_1_of_2.h5'}\n"
         "hint: the same command continues from there\n"
     )
 
 
+@LAB
 def test_a_rank_that_says_nothing_is_given_up(file):
-    patient = (sys.executable, "-c", f"import cstool.machine.ranks.mpi as mpi; mpi.SILENT_S = 8.0; {MAIN}")
-    with Command(*patient, *launched(file)[len(CSTOOL) :]) as command:
-        wait_for_commit(file, 1)
-        os.kill(command.rank(1), signal.SIGSTOP)
-        said = command.wait()
+    patient = patched("import cstool.machine.ranks.mpi as mpi; mpi.SILENT_S = 8.0", file)
+    said = struck(file, 1, signal.SIGSTOP, words=patient)
     assert said.exit_code == 1
     assert re.fullmatch(
         rf"error: rank 1 on {re.escape(HOST)}: must be heard of every 8 s, it has been silent for \d+ s, "
@@ -150,16 +155,14 @@ def test_a_rank_that_says_nothing_is_given_up(file):
     ), said.errors
 
 
+@LAB
 def test_where_the_rank_that_was_to_say_it_dies_too_the_launcher_does(file):
     """Rank 1 is killed as it is about to print that rank 0 died."""
-    patch = (
+    silent = (
         "import os; from cstool.cli import report; from cstool.launched import is_launched; "
         "report.print_error = (lambda *_, **__: os.kill(os.getpid(), 9)) if is_launched() else report.print_error"
     )
-    with Command(sys.executable, "-c", f"{patch}; {MAIN}", *launched(file)[len(CSTOOL) :]) as command:
-        wait_for_commit(file, 1)
-        os.kill(command.rank(0), signal.SIGKILL)
-        said = command.wait()
+    said = struck(file, 0, signal.SIGKILL, words=patched(silent, file))
     assert said.errors == f"error: rank 0 on {HOST}: must last as long as the run, it died\n{WAY_ON}"
     assert said.exit_code == 1
 
@@ -175,8 +178,9 @@ mpi.MpiLink._work_on, mpi.SILENT_S = work_on, 3.0
 """
 
 
+@LAB
 def test_a_rank_that_dies_after_its_goodbye_keeps_nobody(file, straight):
-    said = run(sys.executable, "-c", f"{LATE}{MAIN}", *launched(file)[len(CSTOOL) :])
+    said = run(*patched(LATE, file))
     assert (said.exit_code, said.errors) == (0, "")
     assert latest_bits(file.parent / "model_dir") == straight
 
@@ -193,34 +197,43 @@ print(heard)
 """
 
 
+@LAB
 def test_what_came_before_a_link_broke_is_heard_and_nothing_else():
     assert run(sys.executable, "-c", EARLY).output == "['early']\n"
 
 
+@RANKS
 @pytest.mark.parametrize(
     ("fails", "said", "traceback"),
     [
         ("{}['lost']", "KeyError: 'lost'", True),
-        ("[].pop(2**99)", "OverflowError: Python int too large to convert to C ssize_t", True),
-        ("open('/dev/null/no')", "/dev/null/no: cannot be read or written, got: Not a directory", False),
+        pytest.param(
+            "open('/dev/null/no')", "/dev/null/no: cannot be read or written, got: Not a directory", False, marks=LAB
+        ),
     ],
 )
 def test_what_goes_wrong_at_another_rank_is_told_and_a_bug_with_its_traceback(file, fails, said, traceback):
-    patch = f"import cstool.machine.ranks.worker as worker; worker.Worker._go = lambda self, go: {fails}"
-    found = run(sys.executable, "-c", f"{patch}; {MAIN}", *launched(file)[len(CSTOOL) :])
+    failing = f"import cstool.machine.ranks.worker as worker; worker.Worker._go = lambda self, go: {fails}"
+    found = run(*patched(failing, file))
     assert found.exit_code == 2
     assert found.errors.endswith(f"error: rank 1 on {HOST}: {said}\n")
     assert found.errors.count("Traceback (most recent call last):") == traceback
     assert (found.errors.count("\n") == 1) is not traceback
 
 
+@LAB
 def test_where_the_launcher_dies_the_run_saves_and_ends(file, straight):
-    with Command(*launched(file)) as command:
-        wait_for_commit(file, 1)
-        command.process.kill()
-        command.wait()
+    struck(file, None, signal.SIGKILL)
     run(*launched(file))
     assert latest_bits(file.parent / "model_dir") == straight
+
+
+MANY = "trainer.init.seed=many"
+GRAINS = "trainer.fit.train_dataloader"
+FEW = "error: num_csx: must be at least the number of processes (2), got 1\nhint: --num_csx 2, or fewer processes\n"
+ALIKE = "hint: every host needs the same cstool, the same params file and the same data\n"
+ALONE = "must go with --launch mpi or slurm, got it alone"
+MPI = "--launch mpi"
 
 
 def refused(*words: str, environment: dict[str, str] | None = None) -> str:
@@ -230,84 +243,67 @@ def refused(*words: str, environment: dict[str, str] | None = None) -> str:
     return said.errors
 
 
-def test_each_process_needs_a_system(file):
-    expected = (
-        "error: num_csx: must be at least the number of processes (2), got 1\nhint: --num_csx 2, or fewer processes\n"
-    )
-    assert refused(*launched(file, "--num_csx", "1")) == expected
-    assert refused(*by_mpirun(file, "--num_csx", "1")) == expected
+@RANKS
+@pytest.mark.parametrize("start", [by_mpirun, pytest.param(launched, marks=LAB)])
+def test_what_is_wrong_is_said_once(cstool, file, start):
+    """By one of the processes, as one that is alone says it."""
+    assert refused(*start(file, "--num_csx", "1")) == FEW
+    flags = ("--set", MANY)
+    assert refused(*start(file, *flags)).replace(str(file.parent), "TMP") == cstool("run", "-p", file, *flags).stderr
+    if start is by_mpirun:
+        for flags in (("--lane", "2"), ("--lanes", "no")):
+            assert refused(*by_mpirun(file, *flags)) == cstool("run", "-p", file, *flags).stderr
+        assert refused(*by_mpirun(file, "--launch", "mpi")) == (
+            "error: --launch mpi: must be typed where no launcher started the process, got one of 2\n"
+            "hint: without --launch the processes find each other\n"
+        )
 
 
+@LAB
 def test_each_process_needs_a_grain(file):
-    where = "trainer.fit.train_dataloader"
-    assert refused(*launched(file, "--num_csx", "8", "--set", f"{where}.batch_size=16", ranks=5)) == (
-        f"error: {file}: {where}: must have at least as many grains to a batch as there are processes (5), got 4\n"
+    assert refused(*launched(file, "--num_csx", "8", "--set", f"{GRAINS}.batch_size=16", ranks=5)) == (
+        f"error: {file}: {GRAINS}: must have at least as many grains to a batch as there are processes (5), got 4\n"
         "hint: a larger batch_size, or fewer processes\n"
     )
 
 
-def test_params_that_are_wrong_are_said_to_be_once(file):
-    flags = ("--set", "trainer.init.seed=many")
-    alone = refused(*CSTOOL, "run", "-p", str(file), *flags)
-    assert alone.count("error: ") == 1
-    assert refused(*by_mpirun(file, *flags)) == alone
-    assert refused(*launched(file, *flags)) == alone
-
-
-def test_flags_that_are_wrong_are_said_to_be_once(file):
-    assert refused(*by_mpirun(file, "--lane", "2")) == refused(*CSTOOL, "run", "-p", str(file), "--lane", "2")
-    assert refused(*by_mpirun(file, "--lanes", "no")) == refused(*CSTOOL, "run", "-p", str(file), "--lanes", "no")
-
-
-def two(file: Path, first: str, second: str) -> tuple[str, ...]:
-    """Two ranks that were not told the same."""
-    words = (*CSTOOL, "run", "-p", str(file), "--lanes", "1", "--set")
-    return (MPIRUN, "-n", "1", *words, first, ":", "-n", "1", *words, second)
-
-
-HINT_ALIKE = "hint: every host needs the same cstool, the same params file and the same data\n"
-
-
-def test_ranks_with_other_params(file):
-    errors = refused(*two(file, "trainer.init.seed=1", "trainer.init.seed=2"))
-    assert re.fullmatch(
-        r"error: rank 1: the params must be as rank 0 has it, [0-9a-f]{16}, got [0-9a-f]{16}\n" + HINT_ALIKE, errors
-    ), errors
-    assert not list((file.parent / "model_dir").glob("*.mdl"))
-
-
-def test_ranks_with_other_data(file, data):
-    """Another disk is behind the same path."""
-    other = write_text(file.parent / "other" / "train", 150, seed=1)
-    elsewhere = (
+OTHER = {
+    "params": (
+        "import sys; sys.argv += ['--set', 'trainer.init.seed=2']",
+        r"the params must be as rank 0 has it, [0-9a-f]{16}, got [0-9a-f]{16}",
+    ),
+    "data": (
         "import pathlib; import cstool.data.loaders as sets; opened = sets.open_dataset; "
-        f"sets.open_dataset = lambda kind, _, **named: opened(kind, [pathlib.Path({str(other)!r})], **named)"
-    )
-    words = ("run", "-p", str(file), "--lanes", "1")
-    errors = refused(
-        *(MPIRUN, "-n", "1", *CSTOOL, *words, ":", "-n", "1", sys.executable, "-c", f"{elsewhere}; {MAIN}", *words)
-    )
-    assert re.fullmatch(
-        r"error: rank 1: the samples of trainer\.fit\.train_dataloader must be as rank 0 has it, "
-        r"150 [0-9a-f]{16}, got 150 [0-9a-f]{16}\n" + HINT_ALIKE,
-        errors,
-    ), errors
+        "sets.open_dataset = lambda kind, _, **named: opened(kind, [pathlib.Path(OTHER)], **named)",
+        r"the samples of trainer\.fit\.train_dataloader must be as rank 0 has it, "
+        r"60 [0-9a-f]{16}, got 60 [0-9a-f]{16}",
+    ),
+    "version": (
+        "import cstool; cstool.__version__ = '0.0.1'",
+        rf"the version of cstool must be as rank 0 has it, {re.escape(cstool.__version__)}, got 0\.0\.1",
+    ),
+}
+"""what rank 1 alone does before it begins: another disk may be behind the same path"""
 
 
-def test_ranks_with_another_version(file):
-    older = f"import cstool; cstool.__version__ = '0.0.1'; {MAIN}"
-    words = ("run", "-p", str(file), "--lanes", "1")
-    errors = refused(*(MPIRUN, "-n", "1", *CSTOOL, *words, ":", "-n", "1", sys.executable, "-c", older, *words))
-    assert errors == (
-        f"error: rank 1: the version of cstool must be as rank 0 has it, {cstool.__version__}, got 0.0.1\n" + HINT_ALIKE
-    )
+@RANKS
+@pytest.mark.parametrize("what", ["params", pytest.param("data", marks=LAB), pytest.param("version", marks=LAB)])
+def test_ranks_that_do_not_have_the_same(file, what):
+    first, message = OTHER[what]
+    other = write_text(file.parent / "other" / "train", 60, seed=1)
+    words, program = ("run", "-p", str(file), "--lanes", "1"), f"{first.replace('OTHER', repr(str(other)))}; {MAIN}"
+    errors = refused(*(MPIRUN, "-n", "1", *CSTOOL, *words, ":", "-n", "1", sys.executable, "-c", program, *words))
+    assert re.fullmatch(rf"error: rank 1: {message}\n{ALIKE}", errors), errors
+    assert not list((file.parent / "model_dir").glob("*.mdl"))
 
 
 @pytest.mark.parametrize(
     ("raised", "got"),
     [
         ("ImportError('No module named mpi4py')", "ImportError: No module named mpi4py"),
-        ("RuntimeError('cannot load MPI library')", "RuntimeError: cannot load MPI library"),
+        pytest.param(
+            "RuntimeError('cannot load MPI library')", "RuntimeError: cannot load MPI library", marks=pytest.mark.lab
+        ),
     ],
 )
 def test_there_is_no_mpi(file, raised, got):
@@ -316,13 +312,12 @@ def test_there_is_no_mpi(file, raised, got):
     (package / "__init__.py").write_text("class rc: pass\n")
     (package / "MPI.py").write_text(f"raise {raised}\n")
     path = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
-    expected = (
-        f"error: --transport mpi: needs MPI, got {got}\nhint: pip install 'cstool[mpi]' installs mpi4py and MPICH\n"
-    )
-    assert refused(*by_mpirun(file), environment={"PYTHONPATH": path}) == expected
+    hint = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
+    expected = error(f"--transport mpi: needs MPI, got {got}", hint)
     assert refused(*launched(file), environment={"PYTHONPATH": path}) == expected
 
 
+@LAB
 def test_a_launcher_of_another_mpi(file):
     """Each process believes that it is alone."""
     errors = [
@@ -341,54 +336,33 @@ def test_a_launcher_of_another_mpi(file):
     assert errors[1] == ""
 
 
-def test_no_mpirun(file):
-    program = f"import sys; sys.executable = '/nowhere/python'; {MAIN}"
-    words = ("run", "-p", str(file), "--launch", "mpi", "--ranks", "2")
-    assert refused(sys.executable, "-c", program, *words, environment={"PATH": "/nowhere"}) == (
-        "error: --launch mpi: needs mpirun, found none beside this Python or on PATH\n"
-        "hint: pip install 'cstool[mpi]' installs mpi4py and MPICH\n"
-    )
+def test_no_mpirun(cstool, file, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("PATH", "/nowhere")
+    hint = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
+    expected = error("--launch mpi: needs mpirun, found none beside this Python or on PATH", hint)
+    assert cstool("run", "-p", file, "--launch", "mpi", "--ranks", "2") == (2, "", expected)
 
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--ranks", "2"], "error: --ranks: must go with --launch mpi or slurm, got it alone\n"),
-        (["--max_restarts", "2"], "error: --max_restarts: must go with --launch mpi or slurm, got it alone\n"),
-        (["--launch", "mpi", "--ranks", "0"], "error: --ranks: must be at least 1, got 0\n"),
-        (["--launch", "mpi", "--max_restarts", "-1"], "error: --max_restarts: must be at least 0, got -1\n"),
-        (
-            ["--launch", "mpi", "--transport", "in_process"],
-            "error: --launch mpi: must not be with --transport in_process, got both\n"
-            "hint: one process needs no launch\n",
-        ),
-        (
-            ["--launch", "mpi", "--max_restarts", "1", "--num_steps", "3"],
-            "error: --max_restarts: must not be with num_steps, got 3\n"
-            "hint: it counts from where a run begins; max_steps counts from step 0\n",
-        ),
-        (
-            ["--launch", "mpi", "--max_restarts", "1", "--checkpoint_path", "a.mdl"],
-            "error: --max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both\n"
-            "hint: a restart goes on from the latest state in model_dir\n",
-        ),
-        (
-            ["--launch", "mpi", "--mode", "infer", "--max_restarts", "2"],
-            "error: --max_restarts: must go with a mode that trains or evaluates, got --mode infer\n",
-        ),
-        (
-            ["--launch", "slurm", "--mode", "infer"],
-            "error: --launch slurm: must be for training or evaluation, got --mode infer\n"
-            "hint: salloc, and srun within it, have a model answer\n",
-        ),
+        ("--ranks 2", error(f"--ranks: {ALONE}")),
+        ("--max_restarts 2", error(f"--max_restarts: {ALONE}")),
+        (f"{MPI} --ranks 0", error("--ranks: must be at least 1, got 0")),
+        (f"{MPI} --max_restarts -1", error("--max_restarts: must be at least 0, got -1")),
+        (f"{MPI} --transport in_process", error("--launch mpi: must not be with --transport in_process, got both",
+         "one process needs no launch")),
+        (f"{MPI} --max_restarts 1 --num_steps 3", error("--max_restarts: must not be with num_steps, got 3",
+         "it counts from where a run begins; max_steps counts from step 0")),
+        (f"{MPI} --max_restarts 1 --checkpoint_path a.mdl", error(
+         "--max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both",
+         "a restart goes on from the latest state in model_dir")),
+        (f"{MPI} --mode infer --max_restarts 2", error(
+         "--max_restarts: must go with a mode that trains or evaluates, got --mode infer")),
+        ("--launch slurm --mode infer", error("--launch slurm: must be for training or evaluation, got --mode infer",
+         "salloc, and srun within it, have a model answer")),
     ],
-)
-def test_flags_that_do_not_go_together(file, flags, expected):
-    assert refused(*CSTOOL, "run", "-p", str(file), *flags) == expected
-
-
-def test_what_a_launcher_started_launches_nothing(file):
-    assert refused(*by_mpirun(file, "--launch", "mpi")) == (
-        "error: --launch mpi: must be typed where no launcher started the process, got one of 2\n"
-        "hint: without --launch the processes find each other\n"
-    )
+)  # fmt: skip
+def test_flags_that_do_not_go_together(cstool, file, flags, expected):
+    assert cstool("run", "-p", file, *flags.split()) == (2, "", expected)

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, Said, by_mpirun, launched, run
+from tests.end_to_end.ranks import Command, Said, by_mpirun, launched, run
 from tests.patience import wait_until
 
 ASKED = ("--mode", "infer", "--prompt", "the abc", "--prompt", "uvw", "--max_tokens", "12", "--temperature", "0.5")
 
 
-@pytest.mark.parametrize("store", ["ram", "file"])
-def test_two_ranks_answer_as_one_process(ready, store):
-    one = json.loads(run(*CSTOOL, "run", "-p", str(ready), *ASKED, "--json").output)
+@pytest.mark.takes("runs on two ranks, which are processes")
+@pytest.mark.parametrize("store", [pytest.param("ram", marks=pytest.mark.lab), "file"])
+def test_two_ranks_answer_as_one_process(cstool, ready, store):
+    one = cstool("run", "-p", ready, *ASKED, "--json").document
     found = run(*by_mpirun(ready, *ASKED, "--json", "--memoryx", store))
     document = json.loads(found.output)
     assert document["completions"] == one["completions"]
@@ -32,6 +33,7 @@ def test_two_ranks_answer_as_one_process(ready, store):
     )
 
 
+@pytest.mark.lab
 def test_the_launcher_hands_prompts_on_stdin_to_the_first_rank(ready):
     words = launched(
         ready, "--mode", "infer", "--prompt_file", "-", "--max_tokens", "3", "--temperature", "0", "--json"
@@ -39,15 +41,6 @@ def test_the_launcher_hands_prompts_on_stdin_to_the_first_rank(ready):
     found = subprocess.run(words, input="abc\nuvw\n", capture_output=True, text=True, timeout=120, check=False)
     assert found.returncode == 0, found.stderr
     assert [each["text"] for each in json.loads(found.stdout)["completions"]] == ["def", "xyz"]
-
-
-def test_ranks_with_other_params_do_not_answer(ready):
-    words = (*CSTOOL, "run", "-p", str(ready), *ASKED, "--set")
-    found = run(MPIRUN, "-n", "1", *words, "trainer.init.seed=1", ":", "-n", "1", *words, "trainer.init.seed=2")
-    assert (found.exit_code, found.output) == (2, "")
-    assert re.search(
-        r"error: rank 1: the params must be as rank 0 has it, [0-9a-f]{16}, got [0-9a-f]{16}", found.errors
-    )
 
 
 def stopped(ready: Path, rank: int, number: int) -> Said:
@@ -67,14 +60,19 @@ def stopped(ready: Path, rank: int, number: int) -> Said:
         return command.wait()
 
 
-def test_a_signal_to_another_rank_ends_the_answer(ready):
-    found = stopped(ready, 1, signal.SIGTERM)
-    assert found.exit_code == 130
-    assert re.search(r"interrupted: stopped by SIGTERM after \d+ tokens\n", found.errors), found.errors
-
-
-def test_a_rank_that_dies_ends_the_answer(ready):
-    found = stopped(ready, 1, signal.SIGKILL)
-    assert (found.exit_code, found.output) == (1, "")
-    message = r"must last as long as the run, it died (in step \d+|before the first step)\n"
-    assert re.search(r"error: rank 1 on \S+: " + message, found.errors), found.errors
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("number", "exit_code", "message"),
+    [
+        (signal.SIGTERM, 130, r"interrupted: stopped by SIGTERM after \d+ tokens\n"),
+        (
+            signal.SIGKILL,
+            1,
+            r"error: rank 1 on \S+: must last as long as the run, it died (in step \d+|before the first step)\n",
+        ),
+    ],
+)
+def test_a_signal_to_another_rank_ends_the_answer(ready, number, exit_code, message):
+    found = stopped(ready, 1, number)
+    assert found.exit_code == exit_code
+    assert re.search(message, found.errors), found.errors

@@ -1,0 +1,24 @@
+"""Short storms; `python -m tests.lab.memoryx_storms` and `python -m tests.lab.kill_ranks` have long ones."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "storm",
+    [
+        "memoryx_storms kill --times 100",
+        "memoryx_storms kill --times 40 --direct --folder .",
+        "memoryx_storms fail --every 50",
+        "memoryx_storms soak --steps 600",
+        "kill_ranks --times 8",
+    ],
+)
+def test_whatever_happens_the_bits_are_the_same_and_nothing_grows(storm):
+    name, *words = storm.split()
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.lab.{name}", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
