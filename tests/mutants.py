@@ -69,8 +69,8 @@ ROOMS: dict[str, dict[str, str]] = {
     },
     "convert": {
         "hf_config": "convert",
-        "hf_keys": "convert end_to_end/test_convert_hf_encoders",
-        "hf_names": "convert end_to_end/test_convert_hf_encoders",
+        "hf_keys": "convert end_to_end/test_convert_hf_families",
+        "hf_names": "convert end_to_end/test_convert_hf_families",
         "safetensors_reader": "convert/test_safetensors",
         "sparsify": "convert/test_kept",
     },

@@ -1,4 +1,8 @@
-"""Every family of Hugging Face's, converted, answers as Hugging Face's library does; and back again bit for bit."""
+"""Every family of Hugging Face's, converted, answers as Hugging Face's library does; and back again bit for bit.
+
+Decoders, encoders of every class, T5s and vision transformers; what answers was recorded by
+`tests/reference/make_hf_references.py`.
+"""
 
 import json
 from pathlib import Path
@@ -8,86 +12,181 @@ import numpy as np
 import pytest
 
 from cstool.convert import Request, convert
-from cstool.convert.hf_families import HF_FAMILIES, MODEL_TYPES
+from cstool.convert.hf_config import family_of
+from cstool.convert.hf_encoders import ENCODER_FAMILIES
+from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES
+from cstool.data import PatchesDataset
+from cstool.data.dataset import allocate
 from cstool.errors import CheckpointError
 from cstool.inference.beams import Beams, search
 from cstool.inference.model import InferenceModel
 from cstool.inference.sequences import Finish
-from cstool.params import load_params
+from cstool.inference.source import walk_from
+from cstool.inference.walk import Walk
+from cstool.machine.inputs import Batch
+from cstool.models import answering_graph, build_graph
+from cstool.params import EncoderDecoderParams, EncoderParams, VisionTransformerParams, load_params
 from cstool.progress import Silent
 from cstool.store import CheckpointReader
 from tests.contract.refusal import refusal
-from tests.reference import deterministic
+from tests.end_to_end.curves import Images
+from tests.models import MODELS, encoder_params
+from tests.reference import deterministic, hf_cases, hf_encoder_cases, hf_other_cases
 from tests.reference import hf_models as hf
 from tests.reference.curve_file import config_digest
-from tests.reference.hf_cases import BEAMS, CASES, EVERY, NEW_TOKENS, POSITIONS, PROMPT, RECORDED, weights
+from tests.reference.hf_cases import BEAMS, EVERY, NEW_TOKENS, POSITIONS, PROMPT
+from tests.reference.hf_encoder_cases import SEGMENTS, TOKENS
+from tests.reference.hf_other_cases import SOURCE, START, image
 from tests.unit.inference.machines import made, whole_news
+from tests.unit.machine.machines import machine, set_array
 
-CASES_RECORDED: dict[str, Any] = json.loads(RECORDED.read_text())["cases"]
+KINDS = {"decoders": hf_cases, "encoders": hf_encoder_cases, "others": hf_other_cases}
+RECORDED: dict[str, dict[str, Any]] = {
+    kind: json.loads(cases.RECORDED.read_text())["cases"] for kind, cases in KINDS.items()
+}
 TOLERANCE = 1e-5
+TIED = "must equal {}, since the model ties them, it does not"
+BOTH = "share_embedding_weights: false in the params keeps both"
 
 
-@pytest.fixture(scope="module", params=CASES)
-def case(request, tmp_path_factory) -> tuple[str, Path, hf.Tensors]:
-    """A case, the folder with its model as `hf` and as `a.mdl`, and its tensors."""
-    name, folder = request.param, tmp_path_factory.mktemp("family")
-    recorded = CASES_RECORDED[name]
-    tensors = weights(recorded["tensors"])
-    hf.write_hf(folder / "hf", CASES[name], tensors, shards=2)
+def tensors_of(kind: str, name: str) -> hf.Tensors:
+    shapes = {tensor: tuple(shape) for tensor, shape in RECORDED[kind][name]["tensors"].items()}
+    return (hf_other_cases.tensors_of if kind == "others" else hf_cases.weights)(shapes)
+
+
+def cases_of(*kinds: str) -> list[tuple[str, str]]:
+    return [(kind, name) for kind in kinds for name in KINDS[kind].CASES]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module", params=cases_of(*KINDS), ids="-".join)
+def case(request, tmp_path_factory) -> tuple[str, str, Path, hf.Tensors]:
+    """A kind, a case of it, the folder with its model as `hf` and as `a.mdl`, and its tensors."""
+    (kind, name), folder = request.param, tmp_path_factory.mktemp("family")
+    tensors = tensors_of(kind, name)
+    assert deterministic.digest(tensors) == RECORDED[kind][name]["digest"]
+    hf.write_hf(folder / "hf", KINDS[kind].CASES[name], tensors, shards=2)  # type: ignore[attr-defined]
     convert(Request(folder / "hf", folder / "a.mdl"))
-    return name, folder, tensors
+    return kind, name, folder, tensors
 
 
 def test_the_references_are_of_these_models():
-    assert {name: config_digest(config) for name, config in CASES.items()} == {
-        name: recorded["config_digest"] for name, recorded in CASES_RECORDED.items()
-    }
-    assert {config["model_type"] for config in CASES.values()} == HF_FAMILIES.keys()
+    for kind, cases in KINDS.items():
+        found = {name: recorded["config_digest"] for name, recorded in RECORDED[kind].items()}
+        assert found == {name: config_digest(config) for name, config in cases.CASES.items()}  # type: ignore[attr-defined]
+    assert {config["model_type"] for config in hf_cases.CASES.values()} == HF_FAMILIES.keys()
+    assert {config["architectures"][0] for config in hf_encoder_cases.CASES.values()} == ENCODER_FAMILIES.keys()
+    assert {config["architectures"][0] for config in hf_other_cases.CASES.values()} <= HF_CLASSES.keys()
 
 
 def test_it_answers_as_hugging_face_does(case, tmp_path, monkeypatch):
-    name, folder, tensors = case
-    recorded = CASES_RECORDED[name]
-    assert deterministic.digest(tensors) == recorded["digest"]
+    kind, name, folder, _ = case
+    config, recorded = KINDS[kind].CASES[name], RECORDED[kind][name]  # type: ignore[attr-defined]
     monkeypatch.chdir(tmp_path)
     params = load_params(folder / "a.yaml")
+    if config["model_type"] == "vit":
+        check_classes(params.model, folder, config, recorded)
+        return
     with InferenceModel(params, checkpoint_path=folder / "a.mdl", lanes=1, progress=Silent()) as model:
-        (tokens,) = made(model.walk(1, 32), [PROMPT], len(recorded["tokens"]))
-        ids = np.array([*PROMPT, *tokens], np.int32)
-        logits = model.walk(1, 32).run({"input_ids": ids}, whole_news(len(ids)), np.arange(len(ids)))
-        beams, end = model.walk(BEAMS, 32), recorded["beams"]["eos"]
-        ((best,),) = filter(
-            None, search(beams, [PROMPT], max_tokens=NEW_TOKENS, beams=Beams(BEAMS), finish=ends_at(end))
-        )
-    assert best.tokens == recorded["beams"]["tokens"]
+        if kind == "encoders":
+            check_encoder(params.model, model, config, recorded, is_of_text=name == "classifier")
+        else:
+            (check_t5 if kind == "others" else check_decoder)(model, recorded)
+
+
+def check_decoder(model: InferenceModel, recorded: dict[str, Any]) -> None:
+    (tokens,) = made(model.walk(1, 32), [PROMPT], len(recorded["tokens"]))
+    ids = np.array([*PROMPT, *tokens], np.int32)
+    logits = model.walk(1, 32).run({"input_ids": ids}, whole_news(len(ids)), np.arange(len(ids)))
     assert tokens == recorded["tokens"]
+    assert searched(model.walk(BEAMS, 32), PROMPT, recorded) == recorded["beams"]["tokens"]
     np.testing.assert_allclose(logits[list(POSITIONS), ::EVERY], recorded["logits"], atol=TOLERANCE)
 
 
-def ends_at(token: int) -> Finish:
-    return lambda _prompt, tokens: "end" if tokens[-1] == token else None
+def check_t5(model: InferenceModel, recorded: dict[str, Any]) -> None:
+    assert isinstance(model.params.model, EncoderDecoderParams)
+    assert model.params.model.decoder_start_token_id == START
+    (tokens,) = made(walk_from(model, [SOURCE], 1, NEW_TOKENS + 1), [[START]], NEW_TOKENS)
+    ids = np.array([START, *tokens[:-1]], np.int32)
+    walk = walk_from(model, [SOURCE], 1, len(ids))
+    logits = walk.run({"decoder_input_ids": ids}, whole_news(len(ids)), np.arange(len(ids)))
+    assert tokens == recorded["tokens"]
+    walk = walk_from(model, [SOURCE], BEAMS, NEW_TOKENS + 1)
+    assert searched(walk, [START], recorded) == recorded["beams"]["tokens"]
+    np.testing.assert_allclose(logits, recorded["logits"], atol=TOLERANCE)
+
+
+def searched(walk: Walk, prompt: list[int], recorded: dict[str, Any]) -> list[int]:
+    """Return what a beam search finds."""
+    end = recorded["beams"]["eos"]
+    finish: Finish = lambda _prompt, tokens: "end" if tokens[-1] == end else None  # noqa: E731
+    steps = search(walk, [prompt], max_tokens=NEW_TOKENS, beams=Beams(BEAMS), finish=finish)
+    ((best,),) = filter(None, steps)
+    return list(best.tokens)
+
+
+def check_encoder(
+    params: Any, model: InferenceModel, config: dict[str, Any], recorded: dict[str, Any], is_of_text: bool
+) -> None:
+    assert isinstance(params, EncoderParams)
+    for answer, expected in recorded["logits"].items():
+        graph = answering_graph(params, answer)
+        inputs = {tensor.name: np.zeros(len(TOKENS), tensor.dtype) for tensor in graph.inputs}
+        inputs["input_ids"] = np.array(TOKENS, np.int32)
+        if "token_type_ids" in inputs and config["model_type"] == "bert":
+            inputs["token_type_ids"] = np.array(SEGMENTS, np.int32)
+        inputs["attention_mask"][:] = 1
+        wanted = np.arange(1 if answer == "pairs" or is_of_text else len(TOKENS))
+        logits = model.walk(1, len(TOKENS), graph).run(inputs, whole_news(len(TOKENS)), wanted)
+        np.testing.assert_allclose(logits.reshape(-1), expected, atol=TOLERANCE)
+
+
+def check_classes(model: Any, folder: Path, config: dict[str, Any], recorded: dict[str, Any]) -> None:
+    """The loss of each class says all logits but what they have in common."""
+    assert isinstance(model, VisionTransformerParams)
+    pixels, expected = image(config), np.array(recorded["logits"])
+    images = Images(np.repeat(pixels[None], 7, axis=0), np.arange(7))
+    samples = PatchesDataset(images, pixels.shape, model.patch_size, True)
+    with machine(build_graph(model, None), 1) as appliance, CheckpointReader(folder / "a.mdl") as checkpoint:
+        for weight in appliance.graph.weights:
+            set_array(appliance, f"model.{weight}", checkpoint.read(f"model.{weight}"))
+        found = []
+        for label in range(7):
+            arrays = allocate(samples.fields, 1)
+            samples.read(np.array([label]), arrays)
+            batch = {"patches": arrays["patches"], **{name: arrays[name][:, None] for name in ("labels", "mask")}}
+            ((loss, *_),) = appliance.evaluate(Batch(0, batch, 1, 1, 1), 0)
+            found.append(loss)
+    np.testing.assert_allclose(found, np.log(np.exp(expected).sum()) - expected, atol=TOLERANCE)
 
 
 def test_there_and_back_all_tensors_are_the_same_bit_for_bit(case, tmp_path):
-    name, folder, tensors = case
-    kind = CASES[name]["model_type"]
-    convert(Request(folder / "a.mdl", tmp_path / "back", to="hf", model_type=kind))
-    found = hf.read_safetensors(tmp_path / "back" / "model.safetensors")
+    kind, name, folder, tensors = case
+    config = KINDS[kind].CASES[name]  # type: ignore[attr-defined]
+    more = {"shard_bytes": 30_000} if kind == "others" else {"model_type": config["model_type"]}
+    convert(Request(folder / "a.mdl", tmp_path / "back", to="hf", **more))
+    found: hf.Tensors = {}
+    for file in (tmp_path / "back").glob("*.safetensors"):
+        found |= hf.read_safetensors(file)
     assert found.keys() == tensors.keys()
     for tensor, numbers in tensors.items():
-        assert found[tensor].tobytes() == numbers.tobytes(), tensor
+        assert (found[tensor].shape, found[tensor].tobytes()) == (numbers.shape, numbers.tobytes()), tensor
     # The config is written with all that counts; read again, it is the same model.
     written = json.loads((tmp_path / "back" / "config.json").read_text())
     convert(Request(tmp_path / "back", tmp_path / "again.mdl"))
     assert load_params(tmp_path / "again.yaml").model == load_params(folder / "a.yaml").model
-    assert (written["model_type"], written["architectures"]) == (kind, [HF_FAMILIES[kind].class_name])
+    assert written["model_type"] == config["model_type"]
+    classes = config.get("architectures") or [HF_FAMILIES[config["model_type"]].class_name]
+    assert written["architectures"] == classes
+    if kind == "others":
+        kept = {key: value for key, value in config.items() if key != "id2label"}
+        assert {key: written[key] for key in kept} == kept
 
 
 @pytest.fixture
 def phi3(tmp_path) -> Path:
     """A Phi-3 that turns whole heads and has no window, which a Llama computes too."""
-    recorded = CASES_RECORDED["phi3"]["tensors"]
-    return hf.write_hf(tmp_path / "phi3", {**CASES["phi3"], "sliding_window": None}, weights(recorded))
+    config = {**hf_cases.CASES["phi3"], "sliding_window": None}
+    return hf.write_hf(tmp_path / "phi3", config, tensors_of("decoders", "phi3"))
 
 
 def test_a_model_of_several_families_is_written_as_the_one_that_is_asked_for(cstool, tmp_path, phi3):
@@ -119,9 +218,9 @@ def test_a_key_that_nothing_here_knows_is_named_in_a_note(cstool, tmp_path, phi3
 
 
 def test_buffers_are_passed_over_and_a_tie_by_another_name_is_checked(tmp_path):
-    tensors = weights(CASES_RECORDED["gpt_neox"]["tensors"])
+    tensors = tensors_of("decoders", "gpt_neox")
     del tensors["embed_out.weight"]
-    config = {**CASES["gpt_neox"], "tie_word_embeddings": True}
+    config = {**hf_cases.CASES["gpt_neox"], "tie_word_embeddings": True}
     hf.write_hf(tmp_path / "plain", config, tensors)
     tensors["embed_out.weight"] = tensors["gpt_neox.embed_in.weight"]
     attention = "gpt_neox.layers.1.attention"
@@ -137,8 +236,8 @@ def test_buffers_are_passed_over_and_a_tie_by_another_name_is_checked(tmp_path):
             assert plain.read(name).tobytes() == other.read(name).tobytes()
     tensors["embed_out.weight"] = tensors["embed_out.weight"] + 1
     hf.write_hf(tmp_path / "untied", config, tensors)
-    message = f"{tmp_path}/untied: embed_out.weight must equal embed_in.weight, since the model ties them, it does not"
-    with refusal(CheckpointError, message, "share_embedding_weights: false in the params keeps both"):
+    rule = f"embed_out.weight {TIED.format('embed_in.weight')}"
+    with refusal(CheckpointError, f"{tmp_path}/untied: {rule}", BOTH):
         convert(Request(tmp_path / "untied", tmp_path / "untied.mdl"))
 
 
@@ -146,3 +245,156 @@ def test_the_help_names_all_families(cstool):
     shown = " ".join(cstool("checkpoint", "convert", "--help").stdout.split())
     *most, last = MODEL_TYPES
     assert f"model_type {', '.join(most)} or {last}." in shown
+
+
+def test_what_is_stored_of_other_heads_and_old_names_is_taken(tmp_path):
+    """As the first BERT has it: a pooling layer and a head that its class lacks, gammas and betas, the tied table."""
+    config = {**hf_encoder_cases.CASES["bert"], "architectures": ["BertForMaskedLM"]}
+    tensors = tensors_of("encoders", "bert")
+    old = {}
+    for name, array in tensors.items():
+        kind = {"weight": "gamma", "bias": "beta"}[name.rpartition(".")[2]] if "LayerNorm" in name else None
+        old[f"{name.rpartition('.')[0]}.{kind}" if kind else name] = array
+    old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    hf.write_hf(tmp_path / "hf", config, old)
+    (note,) = convert(Request(tmp_path / "hf", tmp_path / "a.mdl")).notes
+    assert note == (
+        "left out, since this model has no such part: bert.pooler.dense.weight, bert.pooler.dense.bias, "
+        "cls.seq_relationship.weight, cls.seq_relationship.bias"
+    )
+    assert load_params(tmp_path / "a.yaml").model.disable_nsp
+    old["cls.predictions.decoder.weight"] = old["cls.predictions.decoder.weight"] + 1
+    hf.write_hf(tmp_path / "other", config, old)
+    rule = f"cls.predictions.decoder.weight {TIED.format('bert.embeddings.word_embeddings.weight')}"
+    with refusal(CheckpointError, f"{tmp_path / 'other'}: {rule}", BOTH):
+        convert(Request(tmp_path / "other", tmp_path / "b.mdl"))
+
+
+def test_tables_that_are_stored_twice_are_checked_and_one_that_nothing_reads_is_left_out(tmp_path):
+    """As the first released T5s have them."""
+    config, tensors = hf_other_cases.CASES["t5"], tensors_of("others", "t5")
+    unread = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    twice = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+    stored = {**tensors, **dict.fromkeys(twice, tensors["shared.weight"]), unread: np.ones((32, 6), np.float32)}
+    hf.write_hf(tmp_path / "old", {**config, "n_positions": 512}, stored)
+    (note,) = convert(Request(tmp_path / "old", tmp_path / "old.mdl")).notes
+    assert note == f"left out, since this model has no such part: {unread}"
+    for name in twice:
+        hf.write_hf(tmp_path / name, config, {**stored, name: stored[name] + 1})
+        rule = f"{name} {TIED.format('shared.weight')}"
+        with refusal(CheckpointError, f"{tmp_path / name}: {rule}", BOTH):
+            convert(Request(tmp_path / name, tmp_path / "b.mdl"))
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str, str | None]] = {
+    "another class of BERT": (
+        "bert",
+        {"architectures": ["BertForQuestionAnswering"]},
+        "architectures must be one of BertForPreTraining, BertForMaskedLM, BertForSequenceClassification, "
+        "BertForTokenClassification for model_type bert, got BertForQuestionAnswering",
+        None,
+    ),
+    "relative positions": (
+        "bert",
+        {"position_embedding_type": "relative_key"},
+        "position_embedding_type must be absolute, got relative_key",
+        "positions have a table here, as in the released models",
+    ),
+    "a decoder": (
+        "bert",
+        {"is_decoder": True},
+        "is_decoder must be false, got true",
+        "an encoder's tokens see all others",
+    ),
+    "another class": (
+        "t5",
+        {"architectures": ["T5EncoderModel"]},
+        "architectures must be T5ForConditionalGeneration for model_type t5, got T5EncoderModel",
+        None,
+    ),
+    "far distances": (
+        "t5",
+        {"relative_attention_max_distance": 64},
+        "relative_attention_max_distance must be 128, got 64",
+        "from there on all distances are alike here",
+    ),
+    "another function": (
+        "t5",
+        {"feed_forward_proj": "gated-mish"},
+        "feed_forward_proj must be one of relu, gelu, gated-gelu, gated-gelu_python, gated-relu, gated-silu, "
+        "gated-swish, gated-gelu_new, gated-gelu_fast, gated-gelu_pytorch_tanh, got gated-mish",
+        None,
+    ),
+    "three sides": (
+        "vit",
+        {"image_size": [8, 8, 3]},
+        "image_size must be a number of pixels or two of them, from 1, got a list",
+        None,
+    ),
+    "patches that do not fit": (
+        "vit",
+        {"patch_size": 3},
+        "must describe a model: patch_size must divide the image_size (8 x 8)",
+        None,
+    ),
+    "several classes": (
+        "vit",
+        {"problem_type": "multi_label_classification"},
+        "problem_type must be null, got multi_label_classification",
+        "an image has one class here",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_had_is_refused(tmp_path, name):
+    case, changes, rule, hint = REFUSED[name]
+    kind = "encoders" if case == "bert" else "others"
+    config = {**KINDS[kind].CASES[case], **changes}  # type: ignore[attr-defined]
+    hf.write_hf(tmp_path / "hf", config, tensors_of(kind, case))
+    with refusal(CheckpointError, f"{tmp_path / 'hf' / 'config.json'}: {rule}", hint):
+        convert(Request(tmp_path / "hf", tmp_path / "a.mdl"))
+
+
+T5 = {"name": "t5", "src_vocab_size": 61, "d_model": 48, "num_heads": 6}
+VIT = {"name": "vision_transformer", "image_size": [8, 8], "patch_size": [4, 4], "hidden_size": 48, "num_heads": 6}
+VIT |= {"use_conv_patchified_embedding": True}
+BERT, MASKED = "for BertForPreTraining, got", "for BertForMaskedLM, got"
+OF_T5, OF_VIT = "for T5ForConditionalGeneration, got", "for ViTForImageClassification, got"
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule"),
+    [
+        ({"encoder_nonlinearity": "swiglu"}, f"encoder_nonlinearity must be silu {BERT} swiglu"),
+        ({"position_embedding_type": "alibi"}, f"position_embedding_type must be learned {BERT} alibi"),
+        ({"norm_first": True, "disable_nsp": True}, f"norm_first must be false {MASKED} true"),
+        ({"name": "bert/extractive_summarization"}, "must be a model that Hugging Face has, got {name}"),
+        ({**T5, "norm_type": "layernorm"}, f"norm_type must be rmsnorm {OF_T5} layernorm"),
+        (
+            {**T5, "share_encoder_decoder_embedding": False, "share_embedding_weights": False},
+            f"share_encoder_decoder_embedding must be true {OF_T5} false",
+        ),
+        (
+            {**T5, "name": "transformer", "position_embedding_type": None},
+            f"position_embedding_type must be relative {OF_T5} null",
+        ),
+        (
+            {**T5, "mup_base_d_model": 24, "mup_base_d_ff": 1024},
+            f"embeddings_scale must be 1.0 {OF_T5} {{embeddings_scale}}",
+        ),
+        (
+            {**VIT, "use_conv_patchified_embedding": False},
+            f"use_conv_patchified_embedding must be true {OF_VIT} false",
+        ),
+        ({**VIT, "use_encoder_pooler_layer": True}, f"use_encoder_pooler_layer must be false {OF_VIT} true"),
+        ({**VIT, "position_embedding_type": "fixed"}, f"position_embedding_type must be learned {OF_VIT} fixed"),
+    ],
+)
+def test_models_that_hugging_face_lacks_are_refused_by_what_sets_them_apart(keys, rule):
+    is_encoder = keys.get("name", "bert").startswith("bert")
+    model: Any = encoder_params(**keys) if is_encoder else MODELS[keys["name"]].model_validate(keys)
+    got = {"name": model.name, "embeddings_scale": getattr(model, "embeddings_scale", None)}
+    with pytest.raises(CheckpointError) as found:
+        family_of("a.mdl", model)
+    assert found.value.args[0] == f"a.mdl: {rule.format(**got)}"

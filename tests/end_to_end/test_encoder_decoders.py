@@ -11,10 +11,10 @@ import yaml
 
 from cstool import prepare_span
 from cstool.machine import data_sets
+from tests.end_to_end.curves import Samples
 from tests.end_to_end.pages import check_console, page
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import latest_bits
-from tests.end_to_end.test_encoder_curves import Samples
 
 PROJECT = Path(__file__).parents[2]
 LENGTH, TARGETS, WORDS, EXTRA = 32, 12, 300, 8
@@ -73,14 +73,24 @@ def t5_file(folder: Path, spans: Path, name: str, init: Any = None, **model: Any
     return file
 
 
+@pytest.mark.takes("a training that learns, and two evaluations")
 @pytest.mark.parametrize(
     ("model", "init"),
     [
-        ({}, {}),
-        ({"position_embedding_type": "fixed", "use_pre_encoder_decoder_layer_norm": False}, {}),
-        ({}, {"sparsity": {"sparsity": 0.5}, "memoryx": {"store": "file"}, "activation_checkpointing": "always"}),
+        pytest.param({}, {}, id="t5"),
+        pytest.param(
+            {"position_embedding_type": "fixed", "use_pre_encoder_decoder_layer_norm": False},
+            {},
+            id="fixed positions, norms last",
+            marks=pytest.mark.lab,
+        ),
+        pytest.param(
+            {},
+            {"sparsity": {"sparsity": 0.5}, "memoryx": {"store": "file"}, "activation_checkpointing": "always"},
+            id="sparse, from a file, recomputed",
+            marks=pytest.mark.lab,
+        ),
     ],
-    ids=["t5", "fixed positions, norms last", "sparse, from a file, recomputed"],
 )
 def test_it_learns_and_is_evaluated(cstool, tmp_path, spans, model, init):
     file = t5_file(tmp_path, spans, "straight", init, **model)
@@ -93,17 +103,21 @@ def test_it_learns_and_is_evaluated(cstool, tmp_path, spans, model, init):
     assert "perplexity_lm" in cstool("run", "-p", file, "--mode", "eval").stdout
 
 
+@pytest.mark.takes("three runs, whose data end twice")
 def test_stopped_and_gone_on_with_on_two_systems_it_has_the_bits_of_a_straight_run(cstool, tmp_path, spans):
     straight = t5_file(tmp_path, spans, "straight")
-    assert cstool("run", "-p", straight).code == 0
+    assert cstool("run", "-p", straight, "--max_steps", 12).code == 0
     stopped = t5_file(tmp_path, spans, "stopped")
-    assert cstool("run", "-p", stopped, "--max_steps", 17).code == 0
-    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 30).code == 0
+    assert cstool("run", "-p", stopped, "--max_steps", 5).code == 0
+    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 12).code == 0
     assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
 
 
-@pytest.mark.parametrize("precision", [None, {"enabled": True, "fp16_type": "cbfloat16"}])
-@pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])
+@pytest.mark.takes("an estimate of a pipeline that the compiler places")
+@pytest.mark.parametrize(
+    ("mode", "precision"),
+    [("pipelined", None), ("weight_streaming", {"enabled": True, "fp16_type": "cbfloat16"})],
+)
 def test_it_is_compiled_estimated_and_drawn(cstool, tmp_path, spans, mode, precision):
     file = t5_file(tmp_path, spans, "compiled", {"precision": precision} if precision else {})
     picture, asked = tmp_path / "drawn.svg", ("-p", file, "--execution_mode", mode)
@@ -133,11 +147,13 @@ def test_data_of_another_kind_is_refused_with_what_is_missing(cstool, tmp_path, 
     assert (outcome.code, outcome.stderr) == (2, error(rule, "T5DynamicDataProcessor does"))
 
 
+@pytest.mark.lab
 def test_the_page_shows_what_a_step_of_the_large_one_takes(cstool):
     *_, console = re.findall(r"```console\n(.*?)```", page("encoder_decoders"), re.DOTALL)
     assert [command.split()[:2] for command in check_console(cstool, console)] == [["estimate", "--params"]]
 
 
+@pytest.mark.lab
 def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
     """On the text of this project's readers of data, for two steps."""
     text = (PROJECT / "docs" / "encoder_decoders.md").read_text(encoding="utf-8")

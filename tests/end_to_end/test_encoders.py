@@ -83,16 +83,18 @@ def test_it_learns_and_both_its_heads_are_evaluated(cstool, tmp_path, pairs):
     assert 0 <= found["accuracy_cls"] <= 1
 
 
+@pytest.mark.takes("three runs, whose data end within them")
 def test_stopped_and_gone_on_with_on_two_systems_it_has_the_bits_of_a_straight_run(cstool, tmp_path, pairs):
     """Its data end after some ten steps, so that masks of several epochs are drawn."""
     straight = bert_file(tmp_path, pairs, "straight")
-    assert cstool("run", "-p", straight).code == 0
+    assert cstool("run", "-p", straight, "--max_steps", 16).code == 0
     stopped = bert_file(tmp_path, pairs, "stopped")
-    assert cstool("run", "-p", stopped, "--max_steps", 17).code == 0
-    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 30).code == 0
+    assert cstool("run", "-p", stopped, "--max_steps", 7).code == 0
+    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 16).code == 0
     assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
 
 
+@pytest.mark.lab
 def test_smoothed_labels_are_of_training_alone(cstool, tmp_path, pairs):
     """They make its loss another one; an evaluation of what was trained does not know of them."""
     plain = bert_file(tmp_path, pairs, "plain")
@@ -114,6 +116,7 @@ def test_smoothed_labels_are_of_training_alone(cstool, tmp_path, pairs):
     assert found[0]["loss"] == found[1]["loss"]
 
 
+@pytest.mark.lab
 def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
     """On the text of this project's readers of data, for two steps."""
     text = (PROJECT / "docs" / "encoders.md").read_text(encoding="utf-8")
@@ -158,6 +161,7 @@ def classifier_file(tmp_path: Path, pairs: Path, first: Path) -> Path:
     return second
 
 
+@pytest.mark.takes("three runs of two models")
 def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, pairs):
     """Heads differ; what is in both is loaded where that is asked for, and else both are named."""
     first = bert_file(tmp_path, pairs, "first")
@@ -199,6 +203,7 @@ def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, 
     assert same == 3 + 2 + 2 * 16 + 2
 
 
+@pytest.mark.lab
 def test_so_it_does_with_that_of_single_texts(cstool, tmp_path, pairs):
     """Which has neither segments nor a pooling layer."""
     first = bert_file(tmp_path, pairs, "first")

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import yaml
@@ -14,11 +13,11 @@ from cstool.errors import InferenceError
 from cstool.models import SampleForm, build_graph
 from cstool.store import CheckpointReader
 from tests.contract.refusal import refusal
+from tests.end_to_end.curves import PARTS, write_dpr
 from tests.end_to_end.ranks import by_mpirun
 from tests.end_to_end.ranks import run as run_command
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import run_file
-from tests.end_to_end.test_dpr import PARTS
 from tests.reference.dpr_case import CASES, ENCODER
 from tests.reference.models import output
 
@@ -51,12 +50,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("dpr")
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     (folder / "data").mkdir()
-    with h5py.File(folder / "data" / "dataset-partition-1.h5", "w") as file:
-        for name, table in samples().items():
-            file.create_dataset(name, data=table)
-        file.attrs["n_examples"] = BATCH
-    features = {"data_0_features": [f"questions_{p}" for p in PARTS], "data_1_features": [f"ctx_{p}" for p in PARTS]}
-    (folder / "data" / "data_params.json").write_text(json.dumps(features))
+    write_dpr(folder / "data", samples())
     loader = {"data_processor": "DPRHDF5DataProcessor", "data_dir": str(folder / "data"), "batch_size": BATCH}
     for name, case in CASE_NAMES.items():
         init = {
@@ -71,7 +65,9 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=CASE_NAMES)
+@pytest.fixture(
+    scope="module", params=[name if name != "cls" else pytest.param(name, marks=pytest.mark.lab) for name in CASE_NAMES]
+)
 def trained(request, folder) -> tuple[str, Path]:
     """A case and its checkpoint after three steps, and what its last evaluation said beside it."""
     name = request.param
@@ -163,6 +159,7 @@ def test_a_title_and_a_text_are_a_pair_and_lines_come_from_files(cstool, folder,
     assert found[0]["embedding"] != found[1]["embedding"]
 
 
+@pytest.mark.lab
 def test_two_ranks_answer_as_one_process(folder, trained, tmp_path):
     name, path = trained
     typed = ["--checkpoint_path", str(path), "--mode", "infer", "--embed", "question", "--prompt", "w7 w8", "--json"]

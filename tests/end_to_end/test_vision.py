@@ -71,6 +71,7 @@ def vit_file(folder: Path, photos: Path, name: str, model: dict[str, Any] | None
     return file
 
 
+@pytest.mark.takes("a training that learns, and two evaluations")
 def test_it_learns_colours_and_says_how_often_it_is_right(cstool, tmp_path, photos):
     file = vit_file(tmp_path, photos, "straight", loop={"max_steps": 60})
     outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
@@ -81,18 +82,23 @@ def test_it_learns_colours_and_says_how_often_it_is_right(cstool, tmp_path, phot
     assert (again["accuracy"], again["loss"]) == (found["accuracy"], found["loss"])
 
 
-SPARSE = {"sparsity": {"sparsity": 0.5}}
-
-
-@pytest.mark.parametrize("init", [{}, SPARSE, {"precision": {"host": "bfloat16"}}], ids=["dense", "sparse", "bfloat16"])
+@pytest.mark.takes("three runs, whose images end within them")
+@pytest.mark.parametrize(
+    "init",
+    [
+        pytest.param({}, id="dense"),
+        pytest.param({"sparsity": {"sparsity": 0.5}}, id="sparse", marks=pytest.mark.lab),
+        pytest.param({"precision": {"host": "bfloat16"}}, id="bfloat16", marks=pytest.mark.lab),
+    ],
+)
 def test_stopped_and_gone_on_with_it_has_the_bits_of_a_straight_run_however_it_is_run(cstool, tmp_path, photos, init):
     """Its images end after eight steps, so that crops of several epochs are drawn."""
     straight = vit_file(tmp_path, photos, "straight", **init)
-    assert cstool("run", "-p", straight).code == 0
+    assert cstool("run", "-p", straight, "--max_steps", 20).code == 0
     stopped = vit_file(tmp_path, photos, "stopped", **init)
-    assert cstool("run", "-p", stopped, "--max_steps", 17).code == 0
+    assert cstool("run", "-p", stopped, "--max_steps", 7).code == 0
     kept = ("--set", "trainer.init.memoryx.store=file", "--set", "trainer.init.activation_checkpointing=always")
-    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 30, *kept).code == 0
+    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 20, *kept).code == 0
     assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
 
 
@@ -103,6 +109,7 @@ def test_the_compiler_places_it_in_both_modes(cstool, tmp_path, photos, mode):
     assert outcome.code == 0, outcome.stderr
 
 
+@pytest.mark.lab
 def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
     """For two steps."""
     text = (PROJECT / "docs" / "vision.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What `make_encoder_curves.py` trains: small encoders and their heads, in the vendor's keys."""
+"""What `make_curves.py` trains: small encoders and their heads, in the vendor's keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -95,12 +95,12 @@ CASES: Mapping[str, Config] = {
 """case -> what is trained; ten steps"""
 
 RENAMED: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("bert", "roberta", "esm2"), {"labels": "masked_lm_labels", "mask": "prediction_mask"}),
-    "classifier": {"labels": "class_labels"},
-    "token_classifier": {"labels": "token_labels", "mask": "token_mask"},
-    "summarization": {"labels": "cls_labels", "mask": "prediction_mask", "word_numbers": "input_ids"},
+    **dict.fromkeys(("bert", "esm2"), {"labels": "masked_lm_labels", "mask": "prediction_mask"}),
+    "bert/classifier": {"labels": "class_labels"},
+    "bert/token_classifier": {"labels": "token_labels", "mask": "token_mask"},
+    "bert/extractive_summarization": {"labels": "cls_labels", "mask": "prediction_mask", "word_numbers": "input_ids"},
 }
-"""case -> input of the model -> which of the arrays of `encoder_batches` it is, where that has another name"""
+"""model -> its input -> which of the arrays of `encoder_batches` it is, where that has another name"""
 
 
 def arrays_of(config: Config) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What is trained by `make_encoder_decoder_curves.py`, and by the vendor's Trainer: small T5 models, in its keys."""
+"""What is trained by `make_curves.py`, and by the vendor's Trainer: small T5 models, in its keys."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `make_loss_curves.py` trains: small models, in the vendor's keys, each with a seed for its weights and data.
+"""What `make_curves.py` trains: small models, in the vendor's keys, each with a seed for its weights and data.
 
 A family's keys are those of the vendor's stock files for it, with numbers so small, and so chosen, that every branch is
 taken and a mistake shows: windows shorter than the sequence, caps about as large as what they cap, a base of the

@@ -1,4 +1,4 @@
-"""What `make_preference_curves.py` trains, and `make_vendor_curves.py --preferences`: pairs, with every kind of loss.
+"""What `make_curves.py` trains, and `make_vendor_curves.py`: pairs, with every kind of loss.
 
 The policy is one of small decoders; the first case has the keys of the vendor's only file for DPO, that of Zephyr 7B.
 Policy and reference begin with different weights, so that a reference that is ignored, or trained, shows at once.

@@ -1,7 +1,7 @@
 """The vendor's decoders in PyTorch, from their keys and from the papers: what cstool's decoders are compared with.
 
 It imports nothing of cstool. Everything is written out in the simplest form: one sequence of tensor operations per
-model, gradients from autograd, no kernel that fuses any of it. `make_loss_curves.py` trains these models.
+model, gradients from autograd, no kernel that fuses any of it. `make_curves.py` trains these models.
 
 Sources: rotary positions arXiv:2104.09864 (pairs of neighbours, as there), YaRN arXiv:2309.00071 (sections 3.2 to
 3.4), the scaling of Llama 3.1 as Hugging Face has it, longrope arXiv:2402.13753, relative positions arXiv:1910.10683,

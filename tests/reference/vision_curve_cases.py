@@ -1,4 +1,4 @@
-"""What `make_vision_curves.py` trains: small vision transformers, in the vendor's keys, and their images."""
+"""What `make_curves.py` trains: small vision transformers, in the vendor's keys, and their images."""
 
 from collections.abc import Mapping
 from typing import Any
