@@ -164,8 +164,8 @@ def identify(links: list[ThreadLink]) -> None:
 
 def assert_same(found: Came, expected: Came) -> None:
     # NaN is like NaN.
-    assert str((found.losses, found.norms, found.tokens)) == str((expected.losses, expected.norms, expected.tokens))
-    assert (found.evaluated, found.seen) == (expected.evaluated, expected.seen)
+    for name in ("losses", "norms", "tokens", "evaluated", "seen"):
+        assert str(getattr(found, name)) == str(getattr(expected, name)), name
     assert found.arrays.keys() == expected.arrays.keys()
     for name, values in expected.arrays.items():
         np.testing.assert_array_equal(found.arrays[name], values, err_msg=name)
