@@ -47,15 +47,8 @@ def walking(
     if file is not None:
         settings |= {"store": FileStore(file, 2**24, slots=1, adopt=False, direct=False), "waiting_bytes": 0}
         settings["file"] = ShardFile(file.parent, False, 2**24, 1, None)
-    with Appliance(
-        graph,
-        optimizer=None,
-        max_gradient_norm=None,
-        seed=3,
-        memory_bytes=0,
-        precision=precision,
-        **settings,
-    ) as appliance:
+    usual: dict[str, Any] = {"optimizer": None, "max_gradient_norm": None, "seed": 3, "memory_bytes": 0}
+    with Appliance(graph, **usual, precision=precision, **settings) as appliance:
         if sparsity is None:
             randomize(appliance)
         else:

@@ -52,10 +52,7 @@ def answers(
         # No data set is read.
         with (
             others(links, [], 1),
-            walking(graph, sequences=len(prompts), capacity=CONTEXT, link=links[0], **settings) as (
-                walk,
-                _,
-            ),
+            walking(graph, sequences=len(prompts), capacity=CONTEXT, link=links[0], **settings) as (walk, _),
         ):
             return made(walk, prompts, count, sampling=Sampling(0.8, seed=3)), walk.stream.arrived_bytes
 
@@ -63,11 +60,19 @@ def answers(
     return found
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize(
-    ("density", "precision"), [(None, "float32"), (None, "bfloat16"), (0.25, "float32"), (0.75, "bfloat16")]
+    ("ranks", "density", "precision", "in_file"),
+    [
+        (2, None, "float32", False),
+        (3, None, "float32", True),
+        (3, None, "bfloat16", False),
+        (2, None, "bfloat16", True),
+        (2, 0.25, "float32", True),
+        (3, 0.25, "float32", False),
+        (3, 0.75, "bfloat16", True),
+        (2, 0.75, "bfloat16", False),
+    ],
 )
-@pytest.mark.parametrize("in_file", [False, True])
 def test_ranks_answer_as_one(tmp_path, ranks, density, precision, in_file):
     settings: dict[str, Any] = {"precision": precision} | ({} if density is None else {"sparsity": rules(density)})
 
