@@ -121,7 +121,15 @@ def test_masks_are_filled_in_with_the_probabilities_of_the_slow_twin(cstool, fol
     assert shares == sorted(shares, reverse=True)
 
 
-@pytest.mark.parametrize("model", ["bert", "esm2", "classifier", "token_classifier", "extractive_summarization"])
+@pytest.mark.takes("ten commands, each of which loads a model")
+@pytest.mark.parametrize(
+    "model",
+    [
+        "bert",
+        "token_classifier",
+        *(pytest.param(name, marks=pytest.mark.lab) for name in ("esm2", "classifier", "extractive_summarization")),
+    ],
+)
 def test_an_answer_does_not_depend_on_what_is_beside_it_or_where_weights_are(cstool, folder, model, tmp_path):
     given = vocabulary(folder, model)
     together = asked(cstool, folder, model, *prompts(TEXTS), *given, "--json")
@@ -144,7 +152,8 @@ def test_an_answer_does_not_depend_on_what_is_beside_it_or_where_weights_are(cst
     assert narrow["host"]["streamed_bytes"] < together.document["host"]["streamed_bytes"]
 
 
-@pytest.mark.parametrize("store", ["ram", "file"])
+@pytest.mark.takes("two ranks, which are processes")
+@pytest.mark.parametrize("store", ["ram", pytest.param("file", marks=pytest.mark.lab)])
 def test_two_ranks_answer_as_one_process(folder, store, tmp_path):
     """Both heads of a BERT, by turns, in several passes."""
     given = ["--checkpoint_path", str(folder / "bert.mdl"), "--mode", "infer", "--json", "--batch_size", "1"]
@@ -313,6 +322,7 @@ def test_another_vocabulary_is_refused(folder, tmp_path):
         ask(folder / "bert.mdl", "a [MASK]", tokenizer=tmp_path / "vocab.txt", progress="none")
 
 
+@pytest.mark.lab
 def test_a_model_that_was_trained_here_fills_in(cstool, tmp_path):
     """Its params name the vocabulary of its data."""
     made = tmp_path / "made"

@@ -147,6 +147,7 @@ def test_both_begin_as_a_model_of_hugging_face(cstool, tmp_path, data):
     assert outcome == (2, "", error(rule, hint))
 
 
+@pytest.mark.takes("two trainings and nine commands that answer")
 def test_the_policy_answers(cstool, tmp_path, data):
     """From a checkpoint, with the params of the run, or those in it; from the latest state, also in a file."""
     file = trained(cstool, tmp_path, data)

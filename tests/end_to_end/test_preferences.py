@@ -88,6 +88,7 @@ def tensors(path: Path, prefix: str) -> dict[str, bytes]:
         return {name.removeprefix(prefix): reader.read(name).tobytes() for name in names}
 
 
+@pytest.mark.takes("a training that learns")
 def test_it_begins_without_a_preference_and_learns_one_while_the_reference_stays(cstool, tmp_path, data):
     file = params(tmp_path, data, "run", loop={"max_steps": 30})
     outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
@@ -123,6 +124,7 @@ def test_pairs_of_lines_are_prepared_and_learnt(cstool, tmp_path):
     assert (found["samples"], found["accuracy"]) == (8, 1.0)
 
 
+@pytest.mark.takes("six runs")
 def test_stopped_on_two_systems_or_in_files_it_has_the_bits_of_a_straight_run(cstool, tmp_path, data):
     assert cstool("run", "-p", params(tmp_path, data, "straight")).code == 0
     stopped = params(tmp_path, data, "stopped")
@@ -137,8 +139,7 @@ def test_stopped_on_two_systems_or_in_files_it_has_the_bits_of_a_straight_run(cs
         assert latest_bits(tmp_path / name) == latest_bits(tmp_path / "straight"), name
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("store", ["ram", "file"])
+@pytest.mark.parametrize(("ranks", "store"), [(2, "file"), (3, "ram")])
 def test_on_several_ranks_it_has_the_bits_of_one_process(tmp_path, data, ranks, store):
     """Frozen weights have a rank that keeps them, as others do; stopped after two steps, on fewer ranks, it goes on."""
     few = {"loop": {"max_steps": 4}, "checkpoint": {"steps": 4}}
@@ -229,11 +230,8 @@ def test_a_checkpoint_with_another_reference_is_refused(cstool, tmp_path, data):
         ),
         (
             {
-                "policy_model": {
-                    **POLICY,
-                    "name": "mixtral",
-                    "moe": {"num_experts": 2, "load_balancing_loss_coef": 0.1},
-                }
+                "policy_model": {**POLICY, "name": "mixtral"}
+                | {"moe": {"num_experts": 2, "load_balancing_loss_coef": 0.1}}
             },
             "trainer.init.model.policy_model must have no moe.load_balancing_loss_coef: the loss of a pair has no "
             "place for a loss of its router",
@@ -303,6 +301,7 @@ def test_data_of_pairs_are_none_for_a_decoder(cstool, tmp_path, data):
     assert outcome.stderr.endswith(error(rule, "GptHDF5MapDataProcessor does")), outcome.stderr
 
 
+@pytest.mark.lab
 def test_the_page_makes_pairs_and_trains_on_them(cstool, tmp_path, monkeypatch):
     text = (Path(__file__).parents[2] / "docs" / "preferences.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
