@@ -17,6 +17,7 @@ NODES_1 = "trainer.init.memoryx.nodes=1"
 NUM_CSX = "trainer.init.backend.cluster_config.num_csx"
 
 
+@pytest.mark.takes("a report with all its tables, of a model of 24 layers")
 def test_the_report_with_its_tables(cstool, golden):
     stdout = cstool(
         "estimate", "-p", "gpt.yaml", "--num_csx", "1,2,4..192", "--sparsity", "0,0.5,0.9", "--tokens", "300B"

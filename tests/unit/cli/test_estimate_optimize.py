@@ -72,6 +72,7 @@ def test_the_days_are_those_of_the_estimate(cstool, days):
     assert plain["cost"]["days"] == pytest.approx(days[count], rel=1e-6)
 
 
+@pytest.mark.lab
 def test_shares_of_zeros(cstool, days):
     few, more = sorted(days)[:2]
     found = cstool(*FLAGS, "--days", between(days, few, more), "--sparsity", "0,0.9")
@@ -104,6 +105,7 @@ def test_days_that_cannot_be_met(cstool, days):
     assert cstool(*FLAGS, "--days", nearest[1], "--num_csx", "4").code == 0
 
 
+@pytest.mark.lab
 def test_power_that_cannot_be_met(cstool):
     outcome = cstool(*FLAGS, "--power", "10kW")
     message, hint = outcome.stderr.splitlines()
@@ -113,6 +115,7 @@ def test_power_that_cannot_be_met(cstool):
     assert cstool(*FLAGS, "--power", nearest[1]).code == 0
 
 
+@pytest.mark.lab
 def test_limits_that_cannot_be_met_together(cstool, days):
     counts = sorted(days)
     asked = ("--days", f"{days[counts[-1]] * 1.01:.6f}", "--power", "40kW")
@@ -130,6 +133,7 @@ def test_limits_that_cannot_be_met_together(cstool, days):
     assert cstool(*FLAGS, *asked[:2], "--power", nearest[2]).code == 0
 
 
+@pytest.mark.lab
 def test_adapters_take_less_and_are_those_of_the_file(cstool, days):
     """All else is frozen: fewer bytes, fewer products, so the same systems take fewer days; and the page says so."""
     asked = ("--power", "100MW")

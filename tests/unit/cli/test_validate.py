@@ -15,9 +15,8 @@ from tests.unit.compare.verdicts import comparison, numerics, verdict
 
 
 @pytest.fixture
-def called(monkeypatch, tmp_path):
+def called(monkeypatch, folder):
     """Stand in for the verb; the arguments of its call."""
-    monkeypatch.chdir(tmp_path)
     Path("x.yaml").write_text(PARAMS)
     called: dict[str, Any] = {"verdict": verdict()}
 
@@ -49,17 +48,13 @@ def test_flags_reach_the_verb(cstool, called):
     assert (params.seed, params.num_csx, params.loop.max_steps, params.logging.log_steps) == (3, 2, 8, 2)
 
 
-def test_the_log_of_the_runs_is_that_from_warnings_on(cstool, called):
+def test_the_log_of_the_runs_is_that_from_warnings_on_and_whole_in_a_folder_that_was_named(cstool, called):
     quiet = cstool("validate", "-p", "x.yaml", "--json")
     assert quiet.stderr.endswith(" WARNING:   worth a warning\n")
     assert len(quiet.stderr.splitlines()) == 1
     assert json.loads(quiet.stdout)["holds"] is True
-    more = cstool("validate", "-p", "x.yaml", "--logging", "info")
+    more = cstool("validate", "-p", "x.yaml", "--logging", "info", "--model_dir", "kept")
     assert " INFO:   of a run\n" in more.stderr
-
-
-def test_the_whole_log_stays_in_a_folder_that_was_named(cstool, called):
-    cstool("validate", "-p", "x.yaml", "--model_dir", "kept")
     assert "INFO:   of a run" in Path("kept/latest_run.log").read_text()
 
 
