@@ -86,6 +86,7 @@ def test_validate_all_says_which_checkpoints_and_on_what(texts, trained):
     assert found(result) == [("val", *by_key["books_val", step]) for step in (6, 2)]
 
 
+@pytest.mark.lab
 def test_checkpoints_with_other_numbers_of_zeros_are_evaluated_too(texts, tmp_path):
     once = {"init__checkpoint": {"steps": 6}}
     before = [
