@@ -145,6 +145,7 @@ def test_a_picture_is_there_whole_or_as_it_was(cstool, monkeypatch):
     assert sorted(path.name for path in Path().iterdir()) == ["a.png", "b.json", "x.yaml"]
 
 
+@pytest.mark.takes("pictures in two formats, twice each")
 def test_an_artifact_is_shown_as_it_was_when_it_was_compiled(cstool):
     for ending, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
         asked = ("--out", "a.json", "--plot", f"a.{ending}")
