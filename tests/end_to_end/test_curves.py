@@ -96,6 +96,7 @@ def test_the_loss_curve_is_that_of_the_vendors_trainer(tmp_path, family, case):
     np.testing.assert_allclose(result.losses, curve["losses"], relative, VENDOR_ABSOLUTE.get(family, 0.0))
 
 
+@pytest.mark.takes("three whole trainings")
 @pytest.mark.parametrize(("family", "case"), rows({**BITS, "vision": VENDOR_CURVES["vision"]}, BITS_IN_TEST))
 def test_the_bits_do_not_depend_on_num_csx(tmp_path, family, case):
     curve = (VENDOR_CURVES if family == "vision" else CURVES)[family][case]
