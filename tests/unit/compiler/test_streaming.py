@@ -171,6 +171,7 @@ def test_the_choice_is_that_of_trying_everything(graph, width, height, data_byte
     assert list(planned.misfits) == [STREAMING]
 
 
+@pytest.mark.takes("all layouts of a model, found twice")
 @pytest.mark.parametrize("graph", SOME_GRAPHS, ids=lambda graph: graph.name)
 @pytest.mark.parametrize("width", [8, pytest.param(24, marks=pytest.mark.lab)])
 def test_fastest_is_never_slower(graph, width):

@@ -92,6 +92,7 @@ def test_every_headline_of_the_seeds_is_there_few_results_are_fitted_and_all_mod
     assert {entry["model"] for entry in conditions if "model" in entry} == set(document["models"])
 
 
+@pytest.mark.takes("all published results, predicted here once for all tests")
 def test_every_result_is_predicted():
     for found in compare().predictions:
         assert found.predicted is not None, found.note
@@ -126,6 +127,7 @@ def test_errors_have_no_signs_and_name_the_largest():
 NUMBERS = fitted_numbers(RESULTS)
 
 
+@pytest.mark.takes("each fit predicts its results a few times")
 def test_the_numbers_in_the_files_are_what_their_results_give():
     for fitted in NUMBERS:
         # Two units of its last digit, or of a thousandth, to which PEs round their efficiency.

@@ -174,8 +174,15 @@ def test_losses_and_gradients_of_pairs_are_right_in_lanes(model, dropout, recomp
     assert check_gradients(graph, 6, 5, 1, tolerance, lanes=2, num_csx=2, recompute=recompute) <= 4 * LOSS
 
 
-@pytest.mark.parametrize("recompute", ["never", "always"])
-@pytest.mark.parametrize("model", DPRS)
+@pytest.mark.takes("slopes of two encoders, of each weight along two directions")
+@pytest.mark.parametrize(
+    ("model", "recompute"),
+    [
+        pytest.param(model, recompute, marks=[pytest.mark.lab] if number % 2 == alike else [])
+        for number, model in enumerate(DPRS)
+        for alike, recompute in enumerate(("never", "always"))
+    ],
+)
 def test_gradients_go_through_a_barrier_in_waves_and_lanes(model, recompute):
     """Seven grains of which three meet the others before they go forward once more."""
     graph = dpr(dropout=0.1, layers=2, **DPRS[model])
