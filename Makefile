@@ -32,7 +32,7 @@ test: install  ## the tests that a change needs, unit tests first
 lab: install  ## the rest: Slurm, a browser, kills, storms, all examples, other CPUs and users, other versions
 	$(BIN)/python -m pytest -m lab -n 4 --dist worksteal
 	$(BIN)/python -m pytest -m "hypothesis and not lab" -n 2 --dist worksteal --hypothesis-profile lab
-	$(BIN)/python -m tests.any_machine
+	$(BIN)/python -m tests.any_machine -- tests/unit/kernels tests/unit/store tests/unit/machine/test_same_bits.py -m "not lab" -n 2
 	$(BIN)/python -m tests.versions
 
 check: install  ## lint, format, types, layers

@@ -19,7 +19,37 @@ from statistics import median
 import numpy as np
 import pytest
 
-BUDGETS_S = {"tests": 60.0}
+BUDGETS_S = {
+    "tests/unit": 5,
+    "tests/unit/cli": 120,
+    "tests/unit/compare": 5,
+    "tests/unit/compiler": 140,
+    "tests/unit/convert": 5,
+    "tests/unit/csl": 25,
+    "tests/unit/data": 35,
+    "tests/unit/estimation": 210,
+    "tests/unit/fabric": 15,
+    "tests/unit/inference": 25,
+    "tests/unit/ir": 8,
+    "tests/unit/jobs": 30,
+    "tests/unit/kernels": 70,
+    "tests/unit/machine": 450,
+    "tests/unit/models": 5,
+    "tests/unit/optimizers": 5,
+    "tests/unit/page": 5,
+    "tests/unit/params": 30,
+    "tests/unit/perf": 15,
+    "tests/unit/pictures": 40,
+    "tests/unit/run": 25,
+    "tests/unit/sdk": 35,
+    "tests/unit/sparsity": 5,
+    "tests/unit/store": 40,
+    "tests/unit/system": 5,
+    "tests/unit/verbs": 15,
+    "tests/unit/yaml_lines": 5,
+    "tests/end_to_end": 1000,
+    "tests/reference": 5,
+}
 """seconds of CPU by folder: twice what was measured, since two quiet runs differ by a fifth and a busy one by half"""
 LONG_S = 2.0
 """a test that takes longer has a reason"""

@@ -19,6 +19,7 @@ from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params, run_file
 
 PROJECT = Path(__file__).parents[2]
+LAB = pytest.mark.lab
 SPARSITY = {"algorithm": "static", "sparsity": 0.5}
 
 
@@ -51,6 +52,7 @@ def test_it_holds_and_says_what_was_measured(cstool, file, tmp_path):
     assert (kept / "dense" / "checkpoint_3.mdl").is_file()
 
 
+@LAB
 def test_kernels_are_compared_in_float32_whatever_the_run_computes_in(cstool, file):
     asked = "validate", "-p", file, "--num_steps", 3, "--max_loss_gap", 1, "--json"
     exact, rounded = (document(cstool(*asked, "--set", f"trainer.init.precision.host={p}")) for p in PRECISIONS)
@@ -59,7 +61,8 @@ def test_kernels_are_compared_in_float32_whatever_the_run_computes_in(cstool, fi
     assert rounded["quality"]["dense_losses"] != exact["quality"]["dense_losses"]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.takes("a comparison and the runs that it makes")
+@pytest.mark.parametrize("precision", [p if p == "float32" else pytest.param(p, marks=LAB) for p in PRECISIONS])
 def test_its_losses_are_those_of_runs(cstool, file, tmp_path, data, precision):
     """Also where a run takes turns: then it goes on from a checkpoint of its own."""
     # 20 steps are two turns.
@@ -102,7 +105,10 @@ def skipping_gradient(x: Any, delta_y: Any, pattern: Pattern, grad: np.ndarray, 
     grad[last_of_rows(pattern)] = 0
 
 
-@pytest.mark.parametrize("skipping", [skipping_forward, skipping_delta, skipping_gradient])
+@pytest.mark.parametrize(
+    "skipping",
+    [skipping_delta, *(pytest.param(f, marks=LAB) for f in (skipping_forward, skipping_gradient))],
+)
 def test_a_kernel_that_skips_the_last_non_zero_of_each_row_is_caught(cstool, file, monkeypatch, skipping):
     monkeypatch.setattr(matrix, skipping.__name__.replace("skipping", "sparse_linear"), skipping)
     outcome = cstool("validate", "-p", file, "--num_steps", 4, "--max_loss_gap", 9)
@@ -113,8 +119,15 @@ def test_a_kernel_that_skips_the_last_non_zero_of_each_row_is_caught(cstool, fil
     assert verdict == "verdict: does not hold"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("sparsity", [SPARSITY, {"algorithm": "rigl", "sparsity": 0.8, "update": {"freq": 3}}])
+@pytest.mark.takes("a comparison, of whole runs")
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=LAB)])
+@pytest.mark.parametrize(
+    "sparsity",
+    [
+        pytest.param(SPARSITY, marks=LAB),
+        {"algorithm": "rigl", "sparsity": 0.8, "update": {"freq": 3}},
+    ],
+)
 def test_kernels_that_round_otherwise_agree(cstool, file, monkeypatch, sparsity, seed):
     """As on a CPU with other vectors: every number that a sparse kernel writes is off by some roundings."""
     rng = np.random.default_rng(seed)
@@ -142,6 +155,7 @@ def test_kernels_that_round_otherwise_agree(cstool, file, monkeypatch, sparsity,
     assert found["numerics"]["gradient_difference"] > 2.0**-24
 
 
+@LAB
 def test_a_tolerance_may_be_typed(cstool, file):
     """No two kernels agree to the last bit in all steps."""
     outcome = cstool("validate", "-p", file, "--num_steps", 4, "--max_loss_gap", 9, "--tolerance", 1e-14)
@@ -149,6 +163,7 @@ def test_a_tolerance_may_be_typed(cstool, file):
     assert "the tolerance is 1.0e-14\n" in outcome.stdout
 
 
+@pytest.mark.takes("a comparison, of whole runs")
 def test_a_loss_that_is_too_far_off_is_no(cstool, file):
     asked = ("--sparsity", 0.99, "--num_steps", 12, "--max_loss_gap", 0)
     found = document(outcome := cstool("validate", "-p", file, *asked, "--json"))
@@ -161,6 +176,7 @@ def test_a_loss_that_is_too_far_off_is_no(cstool, file):
     ]
 
 
+@LAB
 def test_a_mask_that_changes_ends_the_comparison_of_kernels(cstool, file):
     rigl = "trainer.init.sparsity={algorithm: rigl, sparsity: 0.8, update: {freq: 3}}"
     found = document(cstool("validate", "-p", file, "--set", rigl, "--num_steps", 7, "--max_loss_gap", 9, "--json"))
@@ -169,6 +185,7 @@ def test_a_mask_that_changes_ends_the_comparison_of_kernels(cstool, file):
     assert len(found["quality"]["sparse_losses"]) == 7
 
 
+@LAB
 def test_a_sweep_and_its_picture(cstool, file, tmp_path):
     pictures = [tmp_path / name for name in ("a.svg", "a.png")]
     plots = [word for picture in pictures for word in ("--plot", picture)]
@@ -188,12 +205,14 @@ def test_a_sweep_and_its_picture(cstool, file, tmp_path):
     assert png.startswith(b"\x89PNG")
 
 
+@LAB
 def test_a_sweep_alone_says_by_its_first_what_the_verdict_is_of(cstool, file):
     asked = ("--set", "trainer.init.sparsity=null", "--num_steps", 1, "--max_loss_gap", 9, "--json")
     found = document(cstool("validate", "-p", file, "--sweep", "0.9,0.8", *asked))
     assert (found["sparsity"], [point["sparsity"] for point in found["sweep"]]) == ("0.9", ["0.8", "0.9"])
 
 
+@LAB
 def test_masks_that_begin_full_are_noted(cstool, file):
     rigl = "trainer.init.sparsity={algorithm: rigl, sparsity: 0.8, update: {start: 2, freq: 3}}"
     found = document(cstool("validate", "-p", file, "--set", rigl, "--num_steps", 3, "--max_loss_gap", 9, "--json"))
@@ -201,6 +220,7 @@ def test_masks_that_begin_full_are_noted(cstool, file):
     assert found["notes"] == ["training begins dense, so numerics compares kernels on weights without zeros"]
 
 
+@LAB
 def test_what_is_counted_is_what_a_run_has(cstool, file):
     """Of every algorithm; the room for a schedule's densest mask, too."""
     for sparsity in (
@@ -218,6 +238,7 @@ def test_what_is_counted_is_what_a_run_has(cstool, file):
             assert found["step"][run]["memory_bytes"] == kept, sparsity
 
 
+@LAB
 def test_the_page_shows_what_it_prints(cstool, tmp_path, monkeypatch):
     """Line by line up to the first number, which is another one on every machine."""
     page = (PROJECT / "docs" / "validate.md").read_text(encoding="utf-8")

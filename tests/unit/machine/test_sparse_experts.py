@@ -146,11 +146,15 @@ MOMENTUM = make_optimizer(SGD.model_validate({"momentum": 0.9, "weight_decay": 0
 @pytest.mark.parametrize(
     ("name", "optimizer", "max_gradient_norm"),
     [
-        *((name, ADAMW, norm) for name, norm in zip(GROUPS, [0.5, None] * 4, strict=False)),
+        *(
+            pytest.param(name, ADAMW, norm, marks=pytest.mark.lab)
+            for name, norm in zip(GROUPS, [0.5, None] * 4, strict=False)
+        ),
         ("dense", ADAMW, None),
         ("dense", ADAM, None),
         ("dense", MOMENTUM, 0.5),
         ("rigl", ADAMW, 0.5),
+        ("gmp", ADAMW, None),
     ],
 )
 def test_bits_depend_neither_on_where_things_are_nor_on_whether_idle_experts_have_gradients(
