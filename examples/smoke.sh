@@ -64,8 +64,8 @@ said "compile: GPT-2 small placed on the wafer of a CS-2"
 quiet cstool estimate --params params/gpt2_small.yaml --num_csx 1,4
 said "estimate: a step of GPT-2 small on 1 and on 4 CS-2, modelled"
 
-cp -r examples/csl/row_reduce "$scratch/row_reduce"
-quiet cstool fabric run "$scratch/row_reduce"
+cp -r examples/csl "$scratch/csl" # its artifact is not for this folder
+quiet cstool fabric run "$scratch/csl/row_reduce"
 said "fabric: a program in CSL compiled and run on 12 simulated PEs"
 
 last=$began
