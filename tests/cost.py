@@ -32,7 +32,7 @@ BUDGETS_S = {
     "tests/unit/inference": 25,
     "tests/unit/ir": 8,
     "tests/unit/jobs": 30,
-    "tests/unit/kernels": 70,
+    "tests/unit/kernels": 120,
     "tests/unit/machine": 450,
     "tests/unit/models": 5,
     "tests/unit/optimizers": 5,
@@ -53,8 +53,8 @@ BUDGETS_S = {
 """seconds of CPU by folder: twice what was measured, since two quiet runs differ by a fifth and a busy one by half"""
 LONG_S = 2.0
 """a test that takes longer has a reason"""
-TOLERANCE = 2.5
-"""times as long before a test without a reason fails the run: a first test may compile kernels, a core may be busy"""
+TOLERANCE = 5
+"""times as long before a test without a reason fails the run: the first of its kind compiles kernels, for some seconds"""
 UNIT_S = 0.0040
 """seconds that `piece_of_work` takes on an AMD EPYC (Zen 4), quiet; what BUDGETS_S and LONG_S are seconds of"""
 EVERY_S = 20.0
