@@ -54,7 +54,7 @@ BUDGETS_S = {
 LONG_S = 2.0
 """a test that takes longer has a reason"""
 TOLERANCE = 5
-"""times as long before a test without a reason fails the run: the first of its kind compiles kernels, for some seconds"""
+"""times as long before a test without a reason fails the run: the first of its kind compiles kernels"""
 UNIT_S = 0.0040
 """seconds that `piece_of_work` takes on an AMD EPYC (Zen 4), quiet; what BUDGETS_S and LONG_S are seconds of"""
 EVERY_S = 20.0
