@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install smoke demo test lab check golden reference bench clean
+.PHONY: help install smoke demo test lab machines check golden reference bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,10 +29,12 @@ test: install  ## the tests that a change needs, unit tests first
 	# Some of these wait for processes; a third worker computes meanwhile.
 	$(BIN)/python -m pytest tests/end_to_end tests/reference -m "not lab" -n 3 --dist worksteal --budget
 
-lab: install  ## the rest: Slurm, a browser, kills, storms, all examples, other CPUs and users, other versions
+lab: install  ## the rest: Slurm, a browser, kills, storms, wide grids, all examples of the properties
 	$(BIN)/python -m pytest -m lab -n 4 --dist worksteal
 	$(BIN)/python -m pytest -m "hypothesis and not lab" -n 2 --dist worksteal --hypothesis-profile lab
-	$(BIN)/python -m tests.any_machine -- tests/unit/kernels tests/unit/store tests/unit/machine/test_same_bits.py -m "not lab" -n 2
+
+machines: install  ## the tests on other CPUs, as other users, under load; some with the oldest dependencies
+	$(BIN)/python -m tests.any_machine
 	$(BIN)/python -m tests.versions
 
 check: install  ## lint, format, types, layers
