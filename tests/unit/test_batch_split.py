@@ -1,13 +1,14 @@
 """Divisors, the hint that names the nearest, and parts of nearly equal length."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cstool.batch_split import divisors, even_parts, nearest_divisors
 
 
 @given(st.integers(1, 5000))
+@example(36)
 def test_they_are_all_that_divide(number: int) -> None:
     assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
     # Large numbers take no time.

@@ -47,7 +47,7 @@ def assert_tiles(regions: Sequence[Region], width: int, height: int) -> None:
         assert shared_pe_sides(a, b) >= 1, (a, b)
 
 
-@examples()
+@examples(500)
 @given(stages=CHAINS, width=st.integers(1, 80), height=st.integers(1, 60))
 @example(stages=[MadeUp()], width=1, height=1)
 @example(stages=[MadeUp(work=100)] * 30, width=30, height=1)
