@@ -114,7 +114,7 @@ def streams(draw: st.DrawFn) -> tuple[list[int], list[tuple[tuple[int, ...], int
     stream=streams(), lanes=st.integers(1, 3), spare=st.sampled_from([0, 0, LARGE, 9 * LARGE]), fast=st.integers(0, 2)
 )
 @example(stream=([LARGE] * 6, [((), n) for n in (0, 1, 2, 3, 4, 5, 5, 4, 3, 2, 1, 0)]), lanes=3, spare=0, fast=0)
-@examples(40)
+@examples(200)
 def test_lanes_go_through_the_stream_in_the_least_memory(stream, lanes, spare, fast):
     """Twice over; between two passes all panels change in the file. The lanes are at most one stage apart."""
     sizes, stages = stream
@@ -154,7 +154,7 @@ def test_lanes_go_through_the_stream_in_the_least_memory(stream, lanes, spare, f
     asked=st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.booleans()), max_size=30),
     expected=st.lists(st.integers(0, 5), max_size=8),
 )
-@examples(40)
+@examples(200)
 def test_whatever_is_asked_for_one_by_one_is_there_in_room_for_the_largest(sizes, asked, expected):
     """Also what the stream does not have, and what changes in the file in between."""
     file = File(sizes, buffer_bytes(max(sizes)))
