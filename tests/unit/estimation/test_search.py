@@ -29,9 +29,7 @@ INPUTS = CostInputs(price=10.0, checkpoint_bytes_per_s=1e10)
 IN_LAB = settings.default.max_examples >= WHOLE
 MOST = 4 if IN_LAB else 2
 """systems"""
-few = settings(max_examples=10 if IN_LAB else 2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-"""each takes a second or more"""
-given_ones = settings(few, phases=(Phase.explicit,))  # of ten generated ones, one was missed by 1.3 %
+few = settings(max_examples=10 if IN_LAB else 1, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 """each compiles hundreds of plans"""
 
 
@@ -65,21 +63,33 @@ def every_candidate(models: list[Model], space: Space) -> list[Plan]:
 shapes = st.fixed_dictionaries(
     {
         "hidden_size": st.sampled_from([256, 1024]),
-        "num_hidden_layers": st.integers(1, 5),
+        "num_hidden_layers": st.integers(1, 5 if IN_LAB else 2),
         "filter_size": st.sampled_from([512, 4096]),
         "vocab_size": st.sampled_from([300, 20_000]),
     }
 )
 spaces = st.one_of(
-    st.lists(st.sampled_from([1, 2, 4, 7, 8, 12]), min_size=1, max_size=2, unique=True).map(
+    st.lists(st.sampled_from([1, 2, 4, 7, 8, 12] if IN_LAB else [1, 2, 4]), min_size=1, max_size=2, unique=True).map(
         lambda batches: Space(tuple(batches), (), MOST)
     ),
-    st.integers(1, 4).map(lambda samples: Space((), (samples,), MOST)),
+    st.integers(1, 4 if IN_LAB else 2).map(lambda samples: Space((), (samples,), MOST)),
 )
 variants = st.sampled_from([{}, {"frozen": "first:1,*ffn*"}, {"adapters": "rank=8,layers=all"}])
 
 
-@given_ones
+@few
+@example(
+    # The fastest has a wider range than one of another share of zeros.
+    shape={"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 20_000, "filter_size": 512},
+    space=Space((1,), (), 1),
+    shares=(0.0, 0.75),
+    mode="auto",
+    system="cs2",
+    variant={},
+    at=(0.0, 1.0, 0.0),
+    kinds={POWER},
+    confident=True,
+)
 @example(
     # Pipelined is faster, and its range wider.
     shape={"hidden_size": 256, "num_hidden_layers": 5, "vocab_size": 300, "filter_size": 4096},

@@ -128,3 +128,31 @@ def test_a_day(seed: int, exact: bool, preempts: bool) -> None:
     assert day.backfills > 0
     assert (day.stops > 0) == preempts
     assert faults(day.events, asdict(day.whole), backfills=True) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_job_starts_when_those_have_stopped_that_were_stopped_for_it(seed: int) -> None:
+    """Whatever comes behind it meanwhile; here nobody is before it."""
+    chance = random.Random(seed)
+    day = Day(chance, exact=False, preempts=False)
+    for number in range(30):
+        day.comes(number)
+        day.plans()
+    for name, job in day.running.items():
+        day.running[name] = replace(job, priority="p3", preemptible=True)
+    day.waiting = {name: replace(job, priority="p3") for name, job in day.waiting.items()}
+    day.waiting["urgent"] = Waiting("urgent", "p1", 99, Needs(4, 16, 8, 4, chance.choice((None, 7.0))), preempts=True)
+    day.left_s["urgent"] = 7.0
+    day.plans()
+    assert all(job.is_stopping for job in day.running.values())
+    assert day.stops == len(day.running)
+    for number in range(100, 110):
+        if "urgent" in day.running:
+            break
+        day.comes(number)
+        day.waiting[f"job {number}"] = replace(day.waiting[f"job {number}"], priority="p2")
+        before = set(day.running)
+        day.goes_on(day.now + 0.5)
+        day.plans()
+        assert set(day.running) <= before | {"urgent"}
+    assert set(day.running) == {"urgent"}
