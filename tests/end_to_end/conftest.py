@@ -10,10 +10,27 @@ from typing import Any
 import pytest
 
 from cstool.cli import main
+from cstool.compiler import compile as compiling
 from cstool.data import TextRequest, prepare_text
 from tests.end_to_end.disk import Disk
 from tests.end_to_end.refusals import Outcome, error, kept
 from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Models that this process has compiled before are not compiled again: of the same inputs comes the same artifact."""
+    compile_it, known = compiling._compile, {}
+
+    def look_up(params, program, inputs, after_pass):
+        key = tuple(sorted(inputs.items()))
+        if after_pass is not None or key not in known:
+            known[key] = compile_it(params, program, inputs, after_pass)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "_compile", look_up)
+        yield
 
 
 @pytest.fixture(scope="module")
