@@ -24,10 +24,10 @@ from tests.end_to_end.refusals import error
 from tests.end_to_end.test_dpr import run_case
 from tests.reference import deterministic
 from tests.reference import hf_models as hf
-from tests.reference.curve_file import config_digest
 from tests.reference.dpr_case import CASES
 from tests.reference.hf_cases import weights
 from tests.reference.hf_dpr_case import CONFIGS, RECORDED, SEGMENTS, TOKENS
+from tests.reference.recorded_file import config_digest, unfolded
 from tests.unit.inference.machines import whole_news
 from tests.unit.machine.machines import randomize
 
@@ -39,7 +39,7 @@ WHICH = f"these of Hugging Face can be had: {', '.join(MODEL_TYPES)}"
 
 def stored() -> dict[str, hf.Tensors]:
     """The tensors of both encoders, by folder."""
-    return {folder: weights(record["tensors"]) for folder, record in RECORDS.items()}
+    return {folder: weights(unfolded(record["tensors"])) for folder, record in RECORDS.items()}
 
 
 def write_dpr(folder: Path, configs: Any = CONFIGS, tensors: Any = None, shards: int = 1) -> Path:

@@ -33,10 +33,10 @@ from tests.end_to_end.curves import Images
 from tests.models import MODELS, encoder_params
 from tests.reference import deterministic, hf_cases, hf_encoder_cases, hf_other_cases
 from tests.reference import hf_models as hf
-from tests.reference.curve_file import config_digest
 from tests.reference.hf_cases import BEAMS, EVERY, NEW_TOKENS, POSITIONS, PROMPT
 from tests.reference.hf_encoder_cases import SEGMENTS, TOKENS
 from tests.reference.hf_other_cases import SOURCE, START, image
+from tests.reference.recorded_file import config_digest, unfolded
 from tests.unit.inference.machines import made, whole_news
 from tests.unit.machine.machines import machine, set_array
 
@@ -50,7 +50,7 @@ BOTH = "share_embedding_weights: false in the params keeps both"
 
 
 def tensors_of(kind: str, name: str) -> hf.Tensors:
-    shapes = {tensor: tuple(shape) for tensor, shape in RECORDED[kind][name]["tensors"].items()}
+    shapes = unfolded(RECORDED[kind][name]["tensors"])
     return (hf_other_cases.tensors_of if kind == "others" else hf_cases.weights)(shapes)
 
 

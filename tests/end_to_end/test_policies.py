@@ -18,6 +18,7 @@ from tests.end_to_end.refusals import error
 from tests.end_to_end.test_preferences import POLICY, VOCAB, params, tensors, write_parts
 from tests.reference import hf_models as hf
 from tests.reference.hf_cases import CASES, RECORDED, weights
+from tests.reference.recorded_file import unfolded
 from tests.reference.vendor_files import write_vendor
 
 RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["cases"]
@@ -98,7 +99,7 @@ def of_policies() -> list[str]:
 
 @pytest.mark.parametrize("name", of_policies())
 def test_of_every_family_the_policy_goes_back_to_hugging_face_bit_for_bit(tmp_path, name):
-    stored = weights(RECORDS[name]["tensors"])
+    stored = weights(unfolded(RECORDS[name]["tensors"]))
     hf.write_hf(tmp_path / "hf", CASES[name], stored)
     convert(Request(tmp_path / "hf", tmp_path / "decoder.mdl"))
     section = load_params(tmp_path / "decoder.yaml").model.dump()

@@ -18,8 +18,8 @@ from tests.reference import (
     vendor_curve_cases,
     vision_curve_cases,
 )
-from tests.reference.curve_file import read_curves
 from tests.reference.deterministic import case_batches, image_batches, preference_batches
+from tests.reference.recorded_file import read_curves
 
 Config = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]

@@ -62,10 +62,10 @@ import torch
 from torch.nn import functional
 
 from tests.reference import torch_decoders
-from tests.reference.curve_file import nine_digits, write_curves
 from tests.reference.deterministic import STEPS, digest, weights
 from tests.reference.dpr_case import BATCH, CONTEXTS, SEED
 from tests.reference.families import FAMILIES, Arrays
+from tests.reference.recorded_file import nine_digits, write_curves
 from tests.reference.torch_decoders import Config, Weights, linear
 from tests.reference.vision_curve_cases import HF_CASES
 

@@ -14,8 +14,6 @@ float64, so no matter of rounding.
 """
 
 import argparse
-import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,8 @@ import torch
 import transformers
 
 from tests.reference import deterministic, hf_cases, hf_dpr_case, hf_encoder_cases, hf_other_cases
-from tests.reference.curve_file import config_digest, nine_digits
 from tests.reference.hf_cases import BEAMS, EVERY, NEW_TOKENS, POSITIONS, PROMPT
+from tests.reference.recorded_file import as_text, config_digest, folded, nine_digits
 
 LEAST_LEAD = 2e-4
 """by how much each token must be likelier than the next, in logits: else rounding could choose another one"""
@@ -59,7 +57,7 @@ def answered(family: str, config: Config) -> dict[str, Any]:
         found = of(model, config)
     return {
         "config_digest": config_digest(config),
-        "tensors": {name: list(shape) for name, shape in stored.items()},
+        "tensors": folded(stored),
         "digest": deterministic.digest(tensors),
         **found,
     }
@@ -193,10 +191,7 @@ def main() -> None:
     name, configs = ("encoders", module.CONFIGS) if asked.family == "dpr" else ("cases", module.CASES)
     cases = {case: answered(asked.family, config) for case, config in configs.items()}
     made_by = f"transformers {transformers.__version__}, torch {torch.__version__}"
-    text = json.dumps({"made_by": made_by, name: cases}, indent=1)
-    # Lists of numbers read better on one line.
-    text = re.sub(r"\[([^][{}]*)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-    (asked.output or module.RECORDED).write_text(text + "\n")
+    (asked.output or module.RECORDED).write_text(as_text({"made_by": made_by, name: cases}))
 
 
 if __name__ == "__main__":

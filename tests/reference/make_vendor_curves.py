@@ -28,12 +28,12 @@ import numpy as np
 import torch
 
 from tests.reference import dpr_case, vendor_trainer
-from tests.reference.curve_file import nine_digits, write_curves
 from tests.reference.deterministic import digest, weights
 from tests.reference.encoder_curve_cases import PREDICTIONS, SEQUENCE
 from tests.reference.encoder_decoder_curve_cases import SEQUENCE as SOURCE
 from tests.reference.encoder_decoder_curve_cases import TARGETS
 from tests.reference.families import FAMILIES, Arrays
+from tests.reference.recorded_file import nine_digits, write_curves
 from tests.reference.vendor_curve_cases import STEPS, VENDOR_NAMES, VENDOR_WANTS, Config
 
 Params = dict[str, Any]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.reference import loss_curve_cases
-from tests.reference.curve_file import read_curves
 from tests.reference.deterministic import digest, image_batches, text_batches, weights
+from tests.reference.recorded_file import read_curves
 
 CASES = read_curves("loss_curves.json", loss_curve_cases.CASES)
 
