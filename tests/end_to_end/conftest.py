@@ -19,7 +19,7 @@ from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once() -> Iterator[None]:
-    """Models that this process has compiled before are not compiled again: of the same inputs comes the same artifact."""
+    """A model is compiled once in this process: the same inputs give the same artifact."""
     compile_it, known = compiling._compile, {}
 
     def look_up(params, program, inputs, after_pass):
