@@ -9,6 +9,7 @@ import pytest
 from cstool.jobs.client import Jobs, open_jobs
 from cstool.jobs.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job
 from cstool.jobs.slurm_script import slurm_folder
+from tests.end_to_end.runs import latest_bits
 from tests.job_contract import PATIENCE_S, JobContract, program_order
 from tests.patience import wait_until
 from tests.slurm import Slurm
@@ -108,6 +109,16 @@ class TestSlurm(JobContract):
         monkeypatch.setattr("cstool.jobs.slurm.known_jobs", lambda numbers: {})
         job = self.ended(jobs, job)
         assert (job.phase, job.exit_code) == (SUCCEEDED, 0)
+
+    def test_the_script_is_as_good_by_hand(self, offer, cluster, make, straight):
+        jobs: Jobs = offer.jobs
+        job = jobs.submit(make())
+        self.wait_for_commit(jobs, job, 1)
+        jobs.cancel(job.name)
+        job = self.ended(jobs, job)
+        cluster.ask("sbatch", "--wait", str(slurm_folder(jobs.folder(job.name)) / "job.sh"))
+        assert jobs.job(job.name) == job
+        assert latest_bits(job.model_dir) == straight
 
     def test_a_second_batch_job_leaves_it_alone(self, offer, cluster, begun):
         jobs, job = offer.jobs, begun()
