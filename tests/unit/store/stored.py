@@ -61,6 +61,17 @@ def edit_record(path: Path, change: bytes | Callable[[dict[str, Any]], object]) 
         change(document)
         text = json.dumps(document).encode()
     record_path(path).write_bytes(text + b"\n%08x\n" % zlib.crc32(text))
+    record_path(path).write_bytes(text + b"\n%08x\n" % zlib.crc32(text))
+
+
+def flip(path: Path, name: str, row: int) -> None:
+    """Change a number of the last commit of a file."""
+    with CommittedStore(path) as state:
+        extent = next(e for e in state.record.arrays[name] if e.start <= row < e.stop)
+        offset = state._places[name][extent.slot].at(row)
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
 
 
 def without_digest(path: Path) -> Path:

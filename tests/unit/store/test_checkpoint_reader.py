@@ -115,11 +115,8 @@ def test_values_are_chosen_by_whole_parts_of_their_keys(tmp_path):
         for key in ("a", "a.b", "ab", "a.b.c"):
             writer.add_value(key, key)
     with CheckpointReader(tmp_path / "a.mdl") as reader:
-        assert [list(reader.values(prefix)) for prefix in ("a", "a.b", "c")] == [
-            ["a", "a.b", "a.b.c"],
-            ["a.b", "a.b.c"],
-            [],
-        ]
+        found = [list(reader.values(prefix)) for prefix in ("a", "a.b", "c")]
+    assert found == [["a", "a.b", "a.b.c"], ["a.b", "a.b.c"], []]
 
 
 @pytest.mark.parametrize(("start", "stop", "rows"), [(1, 3, [1, 2]), (2, None, [2, 3]), (None, 1, [0]), (4, 4, [])])
@@ -130,35 +127,23 @@ def test_a_range_of_rows_is_read_also_into_an_array_of_the_caller(reader, weight
     assert out.tolist() == weight[rows].tolist()
 
 
-ROWS = np.empty((1, 3), np.float32)
+ROWS, KEY = np.empty((1, 3), np.float32), "model.weight"
 
 
 @pytest.mark.parametrize(
     ("read", "message"),
     [
         *(
-            (
-                lambda reader, out=out: reader.read("model.weight", out),
-                f"model.weight: out must be C-contiguous (4, 3) float32, got {got}",
-            )
+            (lambda of, out=out: of.read(KEY, out), f"{KEY}: out must be C-contiguous (4, 3) float32, got {got}")
             for out, got in (
                 (np.zeros((4, 2), np.float32), "(4, 2) float32, contiguous: True"),
                 (np.zeros((4, 3), np.float64), "(4, 3) float64, contiguous: True"),
                 (np.zeros((3, 4), np.float32).T, "(4, 3) float32, contiguous: False"),
             )
         ),
-        (
-            lambda reader: reader.read("model.weight", stop=5),
-            "model.weight: rows must satisfy 0 <= start <= stop <= 4, got 0:5",
-        ),
-        (
-            lambda reader: reader.read("optimizer.count", start=0),
-            "optimizer.count: a scalar has no rows to choose from",
-        ),
-        (
-            lambda reader: reader.in_order("model.weight")(ROWS, 1, 2),
-            "model.weight: rows must be read in order, the next is 0, got 1",
-        ),
+        (lambda of: of.read(KEY, stop=5), f"{KEY}: rows must satisfy 0 <= start <= stop <= 4, got 0:5"),
+        (lambda of: of.read("optimizer.count", start=0), "optimizer.count: a scalar has no rows to choose from"),
+        (lambda of: of.in_order(KEY)(ROWS, 1, 2), f"{KEY}: rows must be read in order, the next is 0, got 1"),
     ],
 )
 def test_rows_that_cannot_be_had_are_refused(reader, read, message):
@@ -179,19 +164,16 @@ def test_what_is_missing_is_named_with_the_nearest(reader):
 # What is no checkpoint.
 
 
+FILE = "a checkpoint must be a file"
+IN_IT = "name one of the .mdl files in it; cstool checkpoint list shows them"
+IN_FOLDER = "cstool checkpoint list shows the checkpoints of a folder"
+
+
 @pytest.mark.parametrize(
     ("make", "rule", "hint"),
     [
-        (
-            Path.mkdir,
-            "a checkpoint must be a file, this is a folder",
-            "name one of the .mdl files in it; cstool checkpoint list shows them",
-        ),
-        (
-            lambda path: None,
-            "a checkpoint must be a file that can be read, got: No such file or directory",
-            "cstool checkpoint list shows the checkpoints of a folder",
-        ),
+        (Path.mkdir, f"{FILE}, this is a folder", IN_IT),
+        (lambda path: None, f"{FILE} that can be read, got: No such file or directory", IN_FOLDER),
         (os.mkfifo, "a checkpoint must be a regular file, this is not one", None),
         (lambda path: path.write_bytes(b""), NOT_HDF5, NAMING),
         (lambda path: path.write_bytes(b"not HDF5 at all"), NOT_HDF5, NAMING),
@@ -251,27 +233,28 @@ def test_a_bit_flipped_anywhere_in_the_file_is_found_or_harmless(write_checkpoin
 # Damaged tensors.
 
 
-@pytest.mark.parametrize("way", ["read", "read_rows", "in_order", "pieces", "verify_all", "link"])
-def test_every_way_to_see_all_of_a_tensor_verifies_it(write_checkpoint, weight, way):
-    ways: dict[str, Callable[[CheckpointReader], object]] = {
-        "read": lambda reader: reader.read("model.weight"),
-        "read_rows": lambda reader: reader.read("model.weight", start=0, stop=4),
-        "in_order": lambda reader: in_order(reader, "model.weight", 3),
-        "pieces": lambda reader: next(reader.pieces("model.weight")),
-        "verify_all": lambda reader: reader.verify_all(),
-        "link": lambda reader: reader.read("model.tied"),
-    }
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda reader: reader.read("model.weight"),
+        lambda reader: reader.read("model.weight", start=0, stop=4),
+        lambda reader: in_order(reader, "model.weight", 3),
+        lambda reader: next(reader.pieces("model.weight")),
+        lambda reader: reader.verify_all(),
+        lambda reader: reader.read("model.tied"),
+    ],
+    ids=["read", "read_rows", "in_order", "pieces", "verify_all", "link"],
+)
+def test_every_way_to_see_all_of_a_tensor_verifies_it(write_checkpoint, weight, look):
     path, flipped = _flip(write_checkpoint(), weight.tobytes(), 5, 3), bytearray(weight.tobytes())
     flipped[5] ^= 8
     must, got = zlib.crc32(weight.tobytes()), zlib.crc32(flipped)
     message = f"{path}: model.weight is damaged: its checksum must be {must:08x}, got {got:08x}"
     with CheckpointReader(path) as reader, refusal(DamagedCheckpointError, message, EARLIER):
-        ways[way](reader)
+        look(reader)
 
 
-def test_a_damaged_tensor_is_told_before_its_last_piece_and_a_part_is_read_as_it_is(
-    write_checkpoint, weight, monkeypatch
-):
+def test_a_damaged_tensor_is_told_before_its_last_piece_and_a_part_read_as_it_is(write_checkpoint, weight, monkeypatch):
     monkeypatch.setattr("cstool.store.saved_state.PIECE", 5)
     with CheckpointReader(_flip(write_checkpoint(), weight.tobytes(), 40, 0)) as reader:
         pieces = reader.pieces("model.weight")

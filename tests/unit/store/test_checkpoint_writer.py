@@ -74,6 +74,7 @@ def test_an_exception_of_who_hands_out_chunks_passes_unchanged_and_leaves_nothin
 ROWS = "a: a chunk must be rows of (2, 3) float32, got"
 TOGETHER = "a: the chunks must have 2 rows together, they do not"
 PIECES = "a: the pieces must make up (2, 3) float32,"
+POINT = "a: a link must point to a tensor that was added before, got"
 
 
 @pytest.mark.parametrize(
@@ -104,13 +105,7 @@ PIECES = "a: the pieces must make up (2, 3) float32,"
             "uint8, uint16, uint32, uint64, got complex64",
         ),
         (lambda writer: writer.add_value("value", 2), "value: a key must be added once, it is there already"),
-        *(
-            (
-                lambda writer, target=target: writer.link("a", target),
-                f"a: a link must point to a tensor that was added before, got {target}",
-            )
-            for target in ("missing", "value")
-        ),
+        *((lambda writer, to=to: writer.link("a", to), f"{POINT} {to}") for to in ("missing", "value")),
     ],
 )
 def test_what_makes_no_checkpoint_is_refused(tmp_path, add, message):
@@ -154,20 +149,16 @@ def test_another_checkpoint_is_never_overwritten(tmp_path, meanwhile):
         (errno.ENOENT, None, "create the folder first; "),
     ],
 )
-def test_a_folder_that_cannot_be_written_is_named_before_anything_is_written(
-    tmp_path, monkeypatch, number, free, remedy
-):
+def test_a_folder_that_cannot_be_written_is_named_before_any_writing(tmp_path, monkeypatch, number, free, remedy):
     path = tmp_path / ("a.mdl" if free else "missing/a.mdl")
     if free:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, free))
     if free == 10**9:
         monkeypatch.setattr(os, "open", _Failing(number, after=0))
-    with refusal(
-        CheckpointError,
-        f"{path}: a checkpoint of {1000 + METADATA_BYTES} bytes must be writable here "
-        f"({f'{free} bytes are free' if free else 'the folder cannot be looked at'}), got: {os.strerror(number)}",
-        f"{remedy}the previous checkpoint is untouched",
-    ):
+    seen = f"{free} bytes are free" if free else "the folder cannot be looked at"
+    needed = f"a checkpoint of {1000 + METADATA_BYTES} bytes must be writable here ({seen})"
+    message = f"{path}: {needed}, got: {os.strerror(number)}"
+    with refusal(CheckpointError, message, f"{remedy}the previous checkpoint is untouched"):
         CheckpointWriter(path, 1000)
     assert [*tmp_path.iterdir()] == []
 

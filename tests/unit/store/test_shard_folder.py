@@ -150,11 +150,7 @@ def test_of_several_sets_the_newest_step_counts_and_none_is_mixed():
             "holds step 3 and 2",
             "one of them is an older copy: bring back those that belong together",
         ),
-        (
-            [found(0, 2, 7, 6), found(1, 2, 8, 7)],
-            "all shards of MemoryX must hold step 5, they hold step 7",
-            None,
-        ),
+        ([found(0, 2, 7, 6), found(1, 2, 8, 7)], "all shards of MemoryX must hold step 5, they hold step 7", None),
         (
             [found(0, 2, 5), found(1, 2, 5), *(found(node, 3, 6, 5, name="other") for node in range(3))],
             "must have one MemoryX of step 5, got one of 2 shards and one of 3",

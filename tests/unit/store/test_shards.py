@@ -53,9 +53,9 @@ from tests.unit.store.shard_files import (
     values_of,
     write_shards,
 )
-from tests.unit.store.stored import edit_record
+from tests.unit.store.stored import edit_record, flip
 
-TOGETHER = "bring back those that belong together"
+TOGETHER, INDICES = "bring back those that belong together", "model.sparse.indices"
 
 
 @pytest.fixture
@@ -283,8 +283,12 @@ def rows(weight: str, *ranges: list[int]) -> Callable[[dict[str, Any]], object]:
     return lambda document: document["values"][SHARD]["rows"].update({weight: [*ranges]})
 
 
-def without_array(name: str) -> Callable[[dict[str, Any]], object]:
+def lacking(name: str) -> Callable[[dict[str, Any]], object]:
     return lambda document: document["arrays"].pop(name)
+
+
+def of_sparsity(**changes: object) -> Callable[[dict[str, Any]], object]:
+    return lambda document: document["values"]["sparsity"].update(changes)
 
 
 def test_sources_of_different_runs_or_steps_are_told_and_closed(shards, tmp_path):
@@ -312,9 +316,9 @@ def test_sources_of_different_runs_or_steps_are_told_and_closed(shards, tmp_path
 
 
 NOT_ITS_OWN = "must be of a weight that the shard has rows of, it is not"
-
-
-IN_ORDER = "must lie in one shard in order: it is sparse"
+ORDER = "must lie in one shard in order: it is sparse"
+ALL_ROWS, TOO_MANY = "{1}: the shards must have all rows of", "25 numbers must lie in it, it has room for 24"
+SPARSE = values_of(MODEL, 3)["sparsity"]["sparse"]
 
 
 @pytest.mark.parametrize(
@@ -322,46 +326,27 @@ IN_ORDER = "must lie in one shard in order: it is sparse"
     [
         (1, of_shard(nodes=4), "{2}: must be of the same run as {1}, it is of another"),
         (1, of_shard(weights=["embedding"], rows={}), "{2}: must be of the same run as {1}, it is of another"),
-        (1, rows("embedding", [0, 1]), "{1}: the shards must have all rows of embedding once, rows 1 to 2 are in none"),
-        (1, rows("embedding", [0, 3]), "{1}: the shards must have all rows of embedding once, row 2 is in two"),
-        (1, rows("layer.bias"), "{1}: the shards must have all rows of layer.bias once, they have none"),
+        (1, rows("embedding", [0, 1]), f"{ALL_ROWS} embedding once, rows 1 to 2 are in none"),
+        (1, rows("embedding", [0, 3]), f"{ALL_ROWS} embedding once, row 2 is in two"),
+        (1, rows("layer.bias"), f"{ALL_ROWS} layer.bias once, they have none"),
         (1, rows("layer.bias", [0, 4]), "{2}: model.layer.bias is damaged: it must be 4 float32, got 5 float32"),
         (
             *(1, rows("embedding", [0, 1], [1, 2], [7, 8])),
             "{2}: model.embedding is damaged: it must be 3 x 3 float32, got 2 x 3 float32",
         ),
+        (1, lacking("model.embedding"), "{2}: must have rows of embedding, as its commit record says, it has not"),
         (
-            *(1, without_array("model.embedding")),
-            "{2}: must have rows of embedding, as its commit record says, it has not",
-        ),
-        (
-            *(1, without_array("optimizer.embedding.exp_avg")),
+            *(1, lacking("optimizer.embedding.exp_avg")),
             "{2}: must have the same arrays of embedding as {1}, it has others",
         ),
-        (0, rows("sparse", [3, 6], [0, 3]), f"{{1}}: all rows of sparse {IN_ORDER}"),
-        (
-            *(0, without_array("model.sparse.indices")),
-            "{1}: model.sparse.indices is damaged: it must be there, sparse is sparse",
-        ),
-        (
-            *(0, lambda document: document["values"]["sparsity"]["sparse"].update(non_zeros=25)),
-            "{1}: model.sparse.indices is damaged: 25 numbers must lie in it, it has room for 24",
-        ),
-        (
-            *(
-                0,
-                lambda document: document["values"]["sparsity"].update(
-                    embedding=document["values"]["sparsity"]["sparse"]
-                ),
-            ),
-            f"{{1}}: all rows of embedding {IN_ORDER}",
-        ),
+        (0, rows("sparse", [3, 6], [0, 3]), f"{{1}}: all rows of sparse {ORDER}"),
+        (0, lacking(INDICES), f"{{1}}: {INDICES} is damaged: it must be there, sparse is sparse"),
+        (0, of_sparsity(sparse={**SPARSE, "non_zeros": 25}), f"{{1}}: {INDICES} is damaged: {TOO_MANY}"),
+        (0, of_sparsity(embedding=SPARSE), f"{{1}}: all rows of embedding {ORDER}"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_records_that_contradict_each_other_or_make_no_sense_of_a_sparse_weight_are_told(
-    shards, tmp_path, node, change, message
-):
+def test_records_that_contradict_each_other_or_their_sparse_weights_are_told(shards, tmp_path, node, change, message):
     sources = rejoined(tmp_path, change, node)
     kind = DamagedCheckpointError if "damaged" in message else StoreError
     with refusal(kind, message.format("", *shards), TOGETHER if "same run" in message else None):
@@ -394,16 +379,6 @@ def test_a_sparse_weight_is_one_row_of_numbers(tmp_path):
 
 
 # Damage.
-
-
-def flip(path: Path, name: str, row: int) -> None:
-    """Change a number of the last commit of a file."""
-    with CommittedStore(path) as state:
-        extent = next(e for e in state.record.arrays[name] if e.start <= row < e.stop)
-        offset = state._places[name][extent.slot].at(row)
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
