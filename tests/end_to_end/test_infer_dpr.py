@@ -16,7 +16,7 @@ from tests.contract.refusal import refusal
 from tests.end_to_end.curves import PARTS, write_dpr
 from tests.end_to_end.ranks import by_mpirun
 from tests.end_to_end.ranks import run as run_command
-from tests.end_to_end.refusals import error
+from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import run_file
 from tests.reference.dpr_case import CASES, ENCODER
 from tests.reference.models import output
@@ -170,42 +170,25 @@ def test_two_ranks_answer_as_one_process(folder, trained, tmp_path):
     assert found["host"]["nodes"] == 2
 
 
-WHICH = "it has an encoder for each, and their vectors are what it answers"
-REFUSED: dict[str, tuple[tuple[str, ...], str, str | None]] = {
-    "nobody says which": (("--prompt", "w7"), "embed: must be question or context for dpr, got none", WHICH),
-    "another vector": (
-        ("--prompt", "w7", "--embed", "pooled"),
-        "embed: must be question or context for dpr, got pooled",
-        WHICH,
-    ),
-    "text": (
-        ("--prompt", "w7", "--max_tokens", "3"),
-        "--max_tokens: must be for a model that generates text, got dpr",
-        None,
-    ),
-    "tokens for masks": (
-        ("--prompt", "[MASK]", "--top_k", "3"),
-        "--top_k: must be for tokens that are filled in, got dpr",
-        None,
-    ),
-    "too long": (
-        ("--prompt", "w7 " * 31, "--embed", "context"),
-        "prompt: must have at most the 32 tokens of the model, got 33",
-        "--truncate_prompt takes its first ones",
-    ),
-    "no prompt": (
-        ("--embed", "context"),
-        "--prompt: must be given for an encoder",
-        "or --prompt_file, with a prompt in each line",
-    ),
-}
+WHICH = "hint: it has an encoder for each, and their vectors are what it answers"
+REFUSED = rows(
+    """\
+--prompt w7 => embed: must be question or context for dpr, got none\nWHICH
+--prompt w7 --embed pooled => embed: must be question or context for dpr, got pooled\nWHICH
+--prompt w7 --max_tokens 3 => --max_tokens: must be for a model that generates text, got dpr
+--prompt [MASK] --top_k 3 => --top_k: must be for tokens that are filled in, got dpr
+--prompt LONG --embed context => prompt: must have at most the 32 tokens of the model, got 33
+    hint: --truncate_prompt takes its first ones
+--embed context => --prompt: must be given for an encoder\nhint: or --prompt_file, with a prompt in each line
+""".replace("WHICH", WHICH)
+)
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_it_refuses(cstool, folder, case):
-    typed, rule, hint = REFUSED[case]
+@pytest.mark.parametrize(("typed", "message"), REFUSED)
+def test_what_it_refuses(cstool, folder, typed, message):
     words = ("run", "-p", folder / "cls.yaml", "--mode", "infer", "--tokenizer", folder / "vocab.txt")
-    assert cstool(*words, *typed) == (2, "", error(rule, hint))
+    typed = ["w7 " * 31 if word == "LONG" else word for word in typed.split()]
+    assert cstool(*words, *typed) == (2, "", error(message))
 
 
 def test_from_python_it_neither_generates_nor_classifies(trained):

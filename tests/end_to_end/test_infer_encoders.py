@@ -1,6 +1,7 @@
 """`cstool run --mode infer` of encoders: masks filled in, classes, words, summaries, vectors; and what it refuses."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cstool.machine.state import Position, save_state, state_values
 from cstool.models import SampleForm, build_graph
 from tests.contract.refusal import refusal
 from tests.end_to_end.ranks import CSTOOL, by_mpirun, run
-from tests.end_to_end.refusals import error
+from tests.end_to_end.refusals import error, rows
 from tests.reference import models as reference
 from tests.unit.data.test_sentences import PAIRS, write_table
 from tests.unit.machine.machines import arrays_of, randomize
@@ -232,82 +233,34 @@ def test_text_is_shown_with_the_likeliest_tokens(cstool, folder):
     assert first == (f"a{token[2:]} ." if token.startswith("##") else f"a {token} .")
 
 
-REFUSED: dict[str, tuple[str, tuple[str, ...], str, str | None]] = {
-    "no prompt": ("bert", (), "--prompt: must be given for an encoder", "or --prompt_file, with a prompt in each line"),
-    "a flag of decoders": (
-        "bert",
-        ("--prompt", "a [MASK]", "--max_tokens", "3"),
-        "--max_tokens: must be for a model that generates text, got bert",
-        None,
-    ),
-    "no mask": (
-        "bert",
-        ("--prompt", "a cat", "--tokenizer", "VOCAB"),
-        "prompt: must have [MASK] where a token is to be filled in, got 'a cat'",
-        "--embed mean gives the vector of a text",
-    ),
-    "no vocabulary": (
-        "bert",
-        ("--prompt", "a [MASK]"),
-        "--tokenizer: must be given where the params have no vocab_file, and they have none",
-        "the vocab.txt or the tokenizer.json of the training data",
-    ),
-    "bytes": (
-        "bert",
-        ("--prompt", "a [MASK]", "--tokenizer", "bytes"),
-        "--tokenizer: must be the vocab.txt of an encoder or a tokenizers JSON file, got bytes",
-        "no byte is a mask, or begins a text",
-    ),
-    "too long": (
-        "classifier",
-        ("--prompt", "a " * 23),
-        "prompt: must have at most the 24 tokens of the model, got 25",
-        "--truncate_prompt takes its first ones",
-    ),
-    "a pair for words": (
-        "token_classifier",
-        ("--prompt", "a cat", "--pair", "a dog", "--tokenizer", "VOCAB"),
-        "prompt: must be one text for bert/token_classifier, got a pair",
-        None,
-    ),
-    "fewer pairs": (
-        "classifier",
-        ("--prompt", "a", "--prompt", "the", "--pair", "a dog"),
-        "--pair: must be given as often as --prompt (2), got 1",
-        None,
-    ),
-    "no pooling": (
-        "token_classifier",
-        ("--prompt", "a", "--embed", "pooled", "--tokenizer", "VOCAB"),
-        "embed: must be mean or first for bert/token_classifier, which has no pooling layer, got pooled",
-        None,
-    ),
-    "nothing to choose": (
-        "classifier",
-        ("--prompt", "a", "--top_k", "3"),
-        "--top_k: must be for tokens that are filled in, got bert/classifier",
-        None,
-    ),
-    "an empty text": (
-        "classifier",
-        ("--prompt", " "),
-        "prompt: must have at least one token of text, got ' ', which has none",
-        None,
-    ),
-    "another ending": (
-        "classifier",
-        ("--prompt", "a", "--output", "x.csv"),
-        "--output x.csv: must end in .jsonl, got .csv",
-        None,
-    ),
-}
+REFUSED = rows("""\
+bert => --prompt: must be given for an encoder\nhint: or --prompt_file, with a prompt in each line
+bert --prompt 'a [MASK]' --max_tokens 3 => --max_tokens: must be for a model that generates text, got bert
+bert --prompt 'a cat' --tokenizer VOCAB => prompt: must have [MASK] where a token is to be filled in, got 'a cat'
+    hint: --embed mean gives the vector of a text
+bert --prompt 'a [MASK]' => --tokenizer: must be given where the params have no vocab_file, and they have none
+    hint: the vocab.txt or the tokenizer.json of the training data
+bert --prompt 'a [MASK]' --tokenizer bytes =>
+    --tokenizer: must be the vocab.txt of an encoder or a tokenizers JSON file, got bytes
+    hint: no byte is a mask, or begins a text
+classifier --prompt LONG => prompt: must have at most the 24 tokens of the model, got 25
+    hint: --truncate_prompt takes its first ones
+token_classifier --prompt 'a cat' --pair 'a dog' --tokenizer VOCAB =>
+    prompt: must be one text for bert/token_classifier, got a pair
+classifier --prompt a --prompt the --pair 'a dog' => --pair: must be given as often as --prompt (2), got 1
+token_classifier --prompt a --embed pooled --tokenizer VOCAB =>
+    embed: must be mean or first for bert/token_classifier, which has no pooling layer, got pooled
+classifier --prompt a --top_k 3 => --top_k: must be for tokens that are filled in, got bert/classifier
+classifier --prompt ' ' => prompt: must have at least one token of text, got ' ', which has none
+classifier --prompt a --output x.csv => --output x.csv: must end in .jsonl, got .csv
+""")
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_it_refuses(cstool, folder, case):
-    model, typed, rule, hint = REFUSED[case]
-    outcome = asked(cstool, folder, model, *(str(folder / "vocab.txt") if word == "VOCAB" else word for word in typed))
-    assert (outcome.code, outcome.stdout, outcome.stderr) == (2, "", error(rule, hint))
+@pytest.mark.parametrize(("typed", "message"), REFUSED)
+def test_what_it_refuses(cstool, folder, typed, message):
+    words = {"VOCAB": str(folder / "vocab.txt"), "LONG": "a " * 23}
+    model, *typed = (words.get(word, word) for word in shlex.split(typed))
+    assert asked(cstool, folder, model, *typed) == (2, "", error(message))
 
 
 def test_a_decoder_is_asked_for_text_alone(refused):
