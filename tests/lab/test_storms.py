@@ -10,6 +10,8 @@ import pytest
     "storm",
     [
         "memoryx_storms kill --times 10",
+        "memoryx_storms fail --times 3",
+        "memoryx_storms soak --steps 60",
         "kill_ranks --times 2",
     ],
 )
