@@ -28,7 +28,7 @@ def spans(tmp_path_factory) -> Path:
     return folder
 
 
-def t5_file(folder: Path, spans: Path, name: str, init: Any = None, **model: Any) -> Path:
+def t5_file(folder: Path, spans: Path, name: str, init: Any = None, batch: int = 4, **model: Any) -> Path:
     """Write the params of a small T5."""
 
     def loader(part: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def t5_file(folder: Path, spans: Path, name: str, init: Any = None, **model: Any
             "extra_ids": EXTRA,
             "src_max_sequence_length": LENGTH,
             "tgt_max_sequence_length": TARGETS,
-            "batch_size": 4,
+            "batch_size": batch,
             "shuffle": part == "train",
         }
 
@@ -103,11 +103,11 @@ def test_it_learns_and_is_evaluated(cstool, tmp_path, spans, model, init):
     assert "perplexity_lm" in cstool("run", "-p", file, "--mode", "eval").stdout
 
 
-@pytest.mark.takes("three runs, whose data end twice")
+@pytest.mark.takes("three runs, whose data end and begin again")
 def test_stopped_and_gone_on_with_on_two_systems_it_has_the_bits_of_a_straight_run(cstool, tmp_path, spans):
-    straight = t5_file(tmp_path, spans, "straight")
+    straight = t5_file(tmp_path, spans, "straight", batch=16)
     assert cstool("run", "-p", straight, "--max_steps", 12).code == 0
-    stopped = t5_file(tmp_path, spans, "stopped")
+    stopped = t5_file(tmp_path, spans, "stopped", batch=16)
     assert cstool("run", "-p", stopped, "--max_steps", 5).code == 0
     assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 12).code == 0
     assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
