@@ -22,17 +22,8 @@ from tests.models import FAMILIES, decoder, fc_mnist
 FAMILY_NAMES = [*FAMILIES, "fc_mnist"]
 UP_TO_STREAMING: tuple[Pass, ...] = (*MEMORY_PASSES, plan_streaming)
 ROOT = Path(__file__).parents[3]
-
-
-SMALL_GPT = {
-    "name": "gpt2",
-    "vocab_size": 256,
-    "hidden_size": 64,
-    "num_heads": 4,
-    "num_hidden_layers": 2,
-    "filter_size": 256,
-    "max_position_embeddings": 128,
-}
+SMALL_GPT: dict[str, Any] = {"name": "gpt2", "vocab_size": 256, "hidden_size": 64, "num_heads": 4}
+SMALL_GPT |= {"num_hidden_layers": 2, "filter_size": 256, "max_position_embeddings": 128}
 """section of a GPT with two layers"""
 
 
@@ -54,13 +45,11 @@ def written_params(file: Path, model: Mapping[str, Any], *, batch_size: int = 48
 
 
 def every_family(layers: int = 3, dropout: float = 0.0) -> dict[str, Graph]:
-    """Return one graph of each family, the fully connected one among them."""
     graphs = {name: decoder(layers=layers, dropout=dropout, **keys) for name, keys in FAMILIES.items()}
     return graphs | {"fc_mnist": fc_mnist()}
 
 
 def small_system(width: int, height: int, **changes: Any) -> System:
-    """Return a WSE-2 of a few PEs."""
     return replace(load_system("cs2"), name="small", fabric=Fabric(width, height), **changes)
 
 

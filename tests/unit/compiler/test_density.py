@@ -19,14 +19,8 @@ from cstool.system import load_system
 from tests.unit.compiler.programs import SMALL_GPT, written_params
 
 CS2 = load_system("cs2")
-LAYER = {
-    "self_attn.proj_q_dense_layer": (64, 64),
-    "self_attn.proj_k_dense_layer": (64, 64),
-    "self_attn.proj_v_dense_layer": (64, 64),
-    "self_attn.proj_output_dense_layer": (64, 64),
-    "ffn.ffn.0.linear_layer": (256, 64),
-    "ffn.ffn.1.linear_layer": (64, 256),
-}
+LAYER = dict.fromkeys((f"self_attn.proj_{part}_dense_layer" for part in ("q", "k", "v", "output")), (64, 64))
+LAYER |= {"ffn.ffn.0.linear_layer": (256, 64), "ffn.ffn.1.linear_layer": (64, 256)}
 """matrices of a layer"""
 ELEMENTS = sum(rows * columns for rows, columns in LAYER.values())
 FFN = ("ffn.ffn.0.linear_layer", "ffn.ffn.1.linear_layer")
@@ -36,7 +30,6 @@ FALLING = {"algorithm": "set", "sparsity": [0.875, 0.75, 0.5], "update": {"freq"
 
 @pytest.fixture
 def params(tmp_path) -> Callable[..., Params]:
-    """Params of a small decoder of two layers with these groups of sparsity."""
 
     def make(*groups: dict[str, Any], max_steps: int = 10) -> Params:
         sparsity = {"sparsity": list(groups) if len(groups) > 1 else groups[0]} if groups else {}
@@ -160,6 +153,8 @@ def test_a_sparse_model_is_kept_beside_the_dense_one(params, tmp_path, caplog):
 
 
 NO_GAIN = "sparsity gains nothing here: pipelined keeps zeros on the wafer and computes with them"
+AS_DENSE = "modelled as dense"
+DROPS, UNKNOWN = "dropconnect leaves weights out for a step at a time", "how many weights are zero with from_zeros is"
 
 
 @pytest.mark.parametrize(
@@ -167,19 +162,16 @@ NO_GAIN = "sparsity gains nothing here: pipelined keeps zeros on the wafer and c
     [
         ([{"sparsity": 0.75}], []),
         ([{"sparsity": {"type": "constant", "value": 0.75}}], []),
-        (
-            [{"algorithm": "dropconnect", "sparsity": 0.5}],
-            ["sparsity is modelled as dense: dropconnect leaves weights out for a step at a time"],
-        ),
+        ([{"algorithm": "dropconnect", "sparsity": 0.5}], [f"sparsity is {AS_DENSE}: {DROPS}"]),
         (
             [{"init_method": "from_zeros", "sparsity": 0.5}],
-            ["sparsity is modelled as dense: how many weights are zero with from_zeros is not known before the run"],
+            [f"sparsity is {AS_DENSE}: {UNKNOWN} not known before the run"],
         ),
         (
             [{**FALLING, "param_filter": "*ffn*.weight"}, {**FALLING, "update": {"freq": 4, "start": 4}}],
             [
                 "sparsity.0 changes over the run; modelled with the most that it keeps, 50.0% of its weights",
-                "sparsity.1 is modelled as dense: training starts without zeros",
+                f"sparsity.1 is {AS_DENSE}: training starts without zeros",
             ],
         ),
     ],

@@ -169,7 +169,9 @@ def test_every_family_goes_together_and_no_tensor_of_it_may_have_one_element_mor
             infer(changed)
 
 
-QUERY, EMBEDDING = f"{ATTENTION}.proj_q_dense_layer", "embedding_layer"
+QUERY, OUTPUT = f"{ATTENTION}.proj_q_dense_layer", f"{ATTENTION}.proj_output_dense_layer"
+DOWN = f"{LAYER}.ffn.ffn.1.linear_layer"
+PLACES, WORDS = "embedding_layer.position_embeddings", "embedding_layer.word_embeddings"
 
 
 @pytest.mark.parametrize(
@@ -180,35 +182,21 @@ QUERY, EMBEDDING = f"{ATTENTION}.proj_q_dense_layer", "embedding_layer"
         (f"{FFN}.weight", (15, 8), f"{FFN}: makes (8, 15), is declared to make (8, 16)"),
         (f"{FFN}.bias", (17,), f"{FFN}.activation: weight (17,) does not fit inputs (8, 16)"),
         (f"{LAYER}.norm1.weight", (7,), f"{LAYER}.norm1: weight (7,) does not fit inputs (8, 8)"),
-        (
-            f"{LAYER}.residual",
-            (8, 9),
-            f"{ATTENTION}.proj_output_dense_layer.residual: makes (8, 8), is declared to make (8, 9)",
-        ),
-        (
-            f"{EMBEDDING}.position_embeddings.embed.weight",
-            (7, 8),
-            f"{EMBEDDING}.position_embeddings: table (7, 8) does not fit 8 positions",
-        ),
-        (
-            f"{EMBEDDING}.word_embeddings.weight",
-            (11, 9),
-            f"{EMBEDDING}.word_embeddings: makes (8, 9), is declared to make (8, 8)",
-        ),
+        (f"{LAYER}.residual", (8, 9), f"{OUTPUT}.residual: makes (8, 8), is declared to make (8, 9)"),
+        (f"{PLACES}.embed.weight", (7, 8), f"{PLACES}: table (7, 8) does not fit 8 positions"),
+        (f"{WORDS}.weight", (11, 9), f"{WORDS}: makes (8, 9), is declared to make (8, 8)"),
         ("labels", (7,), "lm_head: inputs (8, 8), labels (7,), mask (8,) and weight (11, 8) do not fit"),
         ("mask", (7,), "lm_head: inputs (8, 8), labels (8,), mask (7,) and weight (11, 8) do not fit"),
         (f"{QUERY}.bias", (9,), f"{QUERY}: bias (9,) does not fit 8 outputs"),
         (ATTENTION, {"attributes": {"heads": 3}}, f"{ATTENTION}: 3 heads, 2 of keys"),
         (ATTENTION, {"attributes": {"kv_heads": 1}}, f"{ATTENTION}: 2 heads, 1 of keys"),
         (
-            ATTENTION,
-            {"inputs": (f"{QUERY}.y", f"{ATTENTION}.proj_k_dense_layer.y", "input_ids")},
+            *(ATTENTION, {"inputs": (f"{QUERY}.y", f"{ATTENTION}.proj_k_dense_layer.y", "input_ids")}),
             f"{ATTENTION}: keys (8, 8) and values (8,) do not fit queries (8, 8)",
         ),
         (
-            f"{LAYER}.ffn.ffn.1.linear_layer.residual",
-            {"inputs": (f"{FFN}.y", f"{LAYER}.residual")},
-            f"{LAYER}.ffn.ffn.1.linear_layer.residual: inputs differ in shape, (8, 16) and (8, 8)",
+            *(f"{DOWN}.residual", {"inputs": (f"{FFN}.y", f"{LAYER}.residual")}),
+            f"{DOWN}.residual: inputs differ in shape, (8, 16) and (8, 8)",
         ),
     ],
 )

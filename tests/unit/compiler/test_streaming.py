@@ -19,8 +19,6 @@ from cstool.compiler.stream_memory import StreamMemory
 from cstool.compiler.stream_search import FAR, SIZES, Search
 from cstool.compiler.streaming import plan_streaming
 from cstool.ir import ExecutionMode, Graph, Layout, OpKind, PhaseCycles, Recompute, StreamingPlan
-from cstool.models import build_graph
-from cstool.params import FcMnistParams
 from cstool.perf.pe import Pe
 from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
 from cstool.system import System, load_system
@@ -69,7 +67,6 @@ def with_links(system: System, **changes: Any) -> System:
 
 
 def without_hops(system: System) -> System:
-    assert system.swarmx is not None
     return replace(system, swarmx=replace(system.swarmx, hop_s=0.0))
 
 
@@ -310,16 +307,6 @@ def test_a_frozen_reference_is_planned_without_deltas(name):
     for segment, kernels in zip(graph.segments, plan.kernels, strict=True):
         if segment.weights and all(weight.frozen for weight in segment.weights):
             assert all(kernel.cycles.delta == kernel.cycles.gradient == none for kernel in kernels)
-
-
-def test_a_network_without_hidden_layers_streams_its_weights_for_logits_twice():
-    """Nothing wants the delta of the images, but the gradient needs the logits again."""
-    graph = build_graph(FcMnistParams(name="fc_mnist", hidden_sizes=()), None)
-    plan = plan_of(streamed(graph, small_system(40, 60)))
-    ((kernel,),) = plan.kernels
-    assert kernel.weight_count == 784 * 10 + 10
-    assert plan.streamed_bytes == 2 * 2 * kernel.weight_count
-    assert kernel.cycles.delta.ingress == kernel.cycles.forward.ingress > 0
 
 
 @pytest.mark.parametrize("free_bytes", [0, 3, 4, 64])

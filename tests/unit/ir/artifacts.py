@@ -111,15 +111,8 @@ def pipelined_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
     ]
     stages = tuple(
         ir.Stage(
-            name,
-            "elementwise",
-            ir.Region(n, 0, 1, 15),
-            "inputs over columns",
-            cycles(100 + n),
-            n == 0,
-            n + 1,
-            False,
-            SRAM,
+            *(name, "elementwise", ir.Region(n, 0, 1, 15), "inputs over columns", cycles(100 + n)),
+            *(n == 0, n + 1, False, SRAM),
         )
         for n, name in enumerate(names)
     )

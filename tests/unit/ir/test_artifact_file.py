@@ -124,9 +124,6 @@ def test_numbers_that_are_none_and_strings_that_read_as_numbers_are_not_written(
         plain_data(replace(decoder(), segments=(odd,)))
 
 
-# What cannot be written.
-
-
 def expect(call: Any, message: str, hint: str | None = None) -> None:
     with pytest.raises(ArtifactError) as caught:
         call()
@@ -148,10 +145,8 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text("old")
     monkeypatch.setattr(os, "fsync", full)
-    expect(
-        lambda: write_artifact(streaming_artifact(), path),
-        f"{path}: must be a file that can be written, got: No space left on device",
-    )
+    message = f"{path}: must be a file that can be written, got: No space left on device"
+    expect(lambda: write_artifact(streaming_artifact(), path), message)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a.json": "old"}
 
 
@@ -160,9 +155,6 @@ def test_where_a_link_leads_is_written(tmp_path):
     write_artifact(streaming_artifact(), tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
     assert read_artifact(tmp_path / "real.json") == streaming_artifact()
-
-
-# What cannot be read.
 
 
 @pytest.fixture
@@ -269,10 +261,6 @@ for _ in range(800):
     NESTED = [NESTED]
 
 
-def nest(plain: dict[str, Any]) -> None:
-    plain["graph"]["segments"][0]["ops"][0]["attributes"].update(a=NESTED)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -290,7 +278,10 @@ def nest(plain: dict[str, Any]) -> None:
         (lambda plain: plain["graph"]["inputs"][1].update(name=3), "graph.inputs.1.name: must be a string, got 3"),
         (lambda plain: plain["inputs"].update(a=None), "inputs.a: must be a string, got None"),
         (lambda plain: plain["pipelined"]["replicas"].append(3), "pipelined.replicas: must be a list of 2, got 3"),
-        (nest, "must be a legal artifact, got: a nesting that cannot be"),
+        (
+            lambda plain: plain["graph"]["segments"][0]["ops"][0]["attributes"].update(a=NESTED),
+            "must be a legal artifact, got: a nesting that cannot be",
+        ),
         (
             lambda plain: plain.update(micro_batch_size=3),
             "must be a legal artifact, got: 2 micro-batches of at most 3 are not 8 samples",

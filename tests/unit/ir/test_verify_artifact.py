@@ -42,6 +42,10 @@ def streaming(**changes: Any) -> Artifact:
     return replace(STREAMING, **changes)
 
 
+FULLEST, OF_0 = "the fullest kernel needs", "kernels of segment 0 cover"
+ENTRIES, PLANS = f"{PLAN.fullest_kernel}: entries of sram add up to", "mode is weight_streaming, plans"
+
+
 @pytest.mark.parametrize(
     ("artifact", "message"),
     [
@@ -52,21 +56,15 @@ def streaming(**changes: Any) -> Artifact:
         (streaming(micro_batch_size=0), "micro_batch_size 0 is not of 8 samples of a CSX"),
         (streaming(micro_batch_size=8), "2 micro-batches of at most 8 are not 8 samples"),
         (streaming(kernels=KERNELS[1:]), "kernels are of 2 segments, the graph has 3"),
-        (
-            streaming(kernels=(KERNELS[0][1:], *KERNELS[1:])),
-            f"kernels of segment 0 cover {OPS[0][1]!r}, the stream has {OPS[0][0]!r}",
-        ),
+        (streaming(kernels=(KERNELS[0][1:], *KERNELS[1:])), f"{OF_0} {OPS[0][1]!r}, the stream has {OPS[0][0]!r}"),
         (
             streaming(kernels=(*KERNELS[:-1], KERNELS[-1][:-1])),
             f"kernels of segment 2 cover {len(OPS[2]) - 1} ops, the stream has {len(OPS[2])} ops",
         ),
         (streaming(ops=tuple(OPS[0])), "kernels of segment 0 cover 3 ops, the stream has 2 ops"),
-        (streaming(ops=("other",)), f"kernels of segment 0 cover 'other', the stream has {OPS[0][0]!r}"),
+        (streaming(ops=("other",)), f"{OF_0} 'other', the stream has {OPS[0][0]!r}"),
         (streaming(streaming=None), "mode is weight_streaming, plans are []"),
-        (
-            streaming(pipelined=PIPELINED.pipelined),
-            "mode is weight_streaming, plans are ['weight_streaming', 'pipelined']",
-        ),
+        (streaming(pipelined=PIPELINED.pipelined), f"{PLANS} are ['weight_streaming', 'pipelined']"),
         (replace(PIPELINED, mode=STREAMING.mode), "mode is weight_streaming, plans are ['pipelined']"),
         (streaming(active_pes=1201), "active_pes is 1201, the fabric has 1200"),
         (streaming(active_pes=0), "active_pes is 0, the fabric has 1200"),
@@ -77,18 +75,12 @@ def streaming(**changes: Any) -> Artifact:
             )
             for columns, rows in ((21, 30), (20, 31))
         ),
-        (
-            streaming(sram_used_bytes=SRAM_BYTES - 1),
-            f"{PLAN.fullest_kernel}: entries of sram add up to {SRAM_BYTES} B, not {SRAM_BYTES - 1}",
-        ),
+        (streaming(sram_used_bytes=SRAM_BYTES - 1), f"{ENTRIES} {SRAM_BYTES} B, not {SRAM_BYTES - 1}"),
         (
             replace(plan(STREAMING, sram=MORE), sram_used_bytes=SRAM_BYTES + 50_000),
             f"{PLAN.fullest_kernel}: needs {SRAM_BYTES + 50_000} B of a PE, which has 49152",
         ),
-        (
-            plan(STREAMING, fullest_kernel="other"),
-            f"the fullest kernel needs {SRAM_BYTES} B, 'other' is named with {SRAM_BYTES} B",
-        ),
+        (plan(STREAMING, fullest_kernel="other"), f"{FULLEST} {SRAM_BYTES} B, 'other' is named with {SRAM_BYTES} B"),
         (plan(STREAMING, colors={"weights": 24}), "'weights' has color 24, the fabric has 24"),
         (plan(STREAMING, colors={"weights": -1}), "'weights' has color -1, the fabric has 24"),
         (plan(PIPELINED, replicas=(2, 2)), "2 x 2 replicas of 40 x 15 PEs exceed the fabric of 40 x 30"),
@@ -140,7 +132,7 @@ def test_every_kernel_that_shares_the_name_of_the_fullest_one_counts(needs):
         graph=replace(STREAMING.graph, segments=(first, *apart, last)),
         kernels=(STREAMING.kernels[0], STREAMING.kernels[1], STREAMING.kernels[1], STREAMING.kernels[2]),
     )
-    message = f"the fullest kernel needs {SRAM_BYTES + 1} B, {name!r} is named with {SRAM_BYTES} B"
+    message = f"{FULLEST} {SRAM_BYTES + 1} B, {name!r} is named with {SRAM_BYTES} B"
     with nullcontext() if max(needs) == 0 else pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         verify_artifact(artifact)
 

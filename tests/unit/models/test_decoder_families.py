@@ -17,12 +17,10 @@ def family(name: str, **keys: Any) -> Graph:
 
 
 def shapes(graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights, without the prefix of layer 0."""
     return {name.removeprefix(f"{LAYER_0}."): weight.shape for name, weight in graph.weights.items()}
 
 
 def layer_ops(graph: Graph, number: int = 0) -> list[tuple[str, str]]:
-    """Return kind and name of the ops of a layer."""
     prefix = f"transformer_decoder.layers.{number}."
     return [(op.kind.value, op.name.removeprefix(prefix)) for op in graph.ops if op.name.startswith(prefix)]
 
@@ -167,11 +165,8 @@ def test_the_feed_forward_part_reads_the_stream_after_attention_or_beside_it(nam
 def test_queries_and_keys_are_turned_and_values_are_not():
     graph = family("llama")
     attention = f"{LAYER_0}.self_attn"
-    assert op_of(graph, attention).inputs == (
-        f"{attention}.rotary_q.y",
-        f"{attention}.rotary_k.y",
-        f"{attention}.proj_v_dense_layer.y",
-    )
+    turned = (f"{attention}.rotary_q.y", f"{attention}.rotary_k.y", f"{attention}.proj_v_dense_layer.y")
+    assert op_of(graph, attention).inputs == turned
     turn = {"head_width": 4, "frequencies": (1.0, 0.01), "amplitude": 1.0}
     for part, width in (("q", 16), ("k", 8)):
         op = op_of(graph, f"{attention}.rotary_{part}")

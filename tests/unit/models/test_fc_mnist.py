@@ -8,29 +8,23 @@ from cstool.params import FcMnistParams
 from tests.models import fc_mnist
 
 
-def test_the_weights_have_the_vendors_names_and_shapes():
-    assert {name: weight.shape for name, weight in fc_mnist(6, 4).weights.items()} == {
-        "fc_layers.0.weight": (6, 784),
-        "fc_layers.0.bias": (6,),
-        "fc_layers.1.weight": (4, 6),
-        "fc_layers.1.bias": (4,),
-        "last_layer.weight": (10, 4),
-        "last_layer.bias": (10,),
+def test_the_weights_have_the_vendors_names_and_shapes_each_layer_a_linear_op_and_an_activation():
+    shapes = {"fc_layers.0": (6, 784), "fc_layers.1": (4, 6), "last_layer": (10, 4)}
+    expected = {
+        f"{name}.{of}": shape[: 1 + (of == "weight")] for name, shape in shapes.items() for of in ("weight", "bias")
     }
+    assert {name: weight.shape for name, weight in fc_mnist(6, 4).weights.items()} == expected
+    assert [(op.kind.value, op.name, op.weights) for op in fc_mnist(6).ops] == [
+        ("linear", "fc_layers.0", ("fc_layers.0.weight",)),
+        ("activation", "fc_layers.0.activation", ("fc_layers.0.bias",)),
+        ("softmax_loss", "last_layer", ("last_layer.weight", "last_layer.bias")),
+    ]
 
 
 def test_depth_layers_of_hidden_size_are_the_same_as_their_sizes_and_biases_can_be_left_out():
     model = FcMnistParams.model_validate({"name": "fc_mnist", "depth": 3, "hidden_size": 5})
     assert build_graph(model, None) == fc_mnist(5, 5, 5)
     assert list(fc_mnist(6, use_bias=False).weights) == ["fc_layers.0.weight", "last_layer.weight"]
-
-
-def test_each_layer_is_a_linear_op_and_an_activation():
-    assert [(op.kind.value, op.name, op.weights) for op in fc_mnist(6).ops] == [
-        ("linear", "fc_layers.0", ("fc_layers.0.weight",)),
-        ("activation", "fc_layers.0.activation", ("fc_layers.0.bias",)),
-        ("softmax_loss", "last_layer", ("last_layer.weight", "last_layer.bias")),
-    ]
 
 
 @pytest.mark.parametrize("function", ["relu", "gelu"])

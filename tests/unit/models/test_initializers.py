@@ -30,7 +30,6 @@ def begins(model: DecoderParams) -> dict[str, Initializer]:
 
 
 def by_layer(*begin: Initializer) -> dict[str, Initializer]:
-    """The initializers of `NAMES`, in their order."""
     return dict(zip(NAMES, begin, strict=True))
 
 
@@ -51,13 +50,8 @@ def test_an_initializer_given_alone_is_for_all_layers_but_embeddings_and_an_unti
     assert found == by_layer(cut(0.02), given, given, given, given, normal(0.02))
 
 
-GIVEN = {
-    "initializer": 1.0,
-    "embedding_initializer": 2.0,
-    "output_layer_initializer": 3.0,
-    "ffn_initializer": 4.0,
-    "ffn_output_layer_initializer": 5.0,
-}
+FORMS = ("", "embedding_", "output_layer_", "ffn_", "ffn_output_layer_")
+GIVEN = {f"{form}initializer": float(number) for number, form in enumerate(FORMS, start=1)}
 LAYERS = dict(zip(GIVEN, ("attention", "embedding", "attention_output", "ffn", "ffn_output"), strict=True))
 
 
@@ -83,10 +77,6 @@ def test_which_initializers_follow_from_which(build, keys, follow):
     found = begins(build(**{key: {"name": "constant", "val": GIVEN[key]} for key in keys}))
     expected = {**begins(build()), **{LAYERS[key]: Initializer("constant", mean=GIVEN[key]) for key in keys}}
     assert found == {**expected, **{layer: Initializer("constant", mean=value) for layer, value in follow.items()}}
-
-
-def test_an_initializer_of_a_parallel_decoder_is_as_wide_at_any_depth():
-    assert begins(parallel(num_hidden_layers=2)) == begins(parallel(num_hidden_layers=50))
 
 
 MUP = {"mup_base_hidden_size": 192, "mup_base_filter_size": 768, "num_hidden_layers": 8}
