@@ -20,12 +20,12 @@ from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.convert.source import CstoolSource
 from cstool.store import CheckpointWriter
 from tests.end_to_end.disk import DiskUsage, largest_file
-from tests.end_to_end.refusals import error
+from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import gpt_params, run_file
 from tests.reference import hf_models as hf
 
-SPARSE_ALREADY = "must have dense weights to become sparse, those that are named are sparse already"
 LAYER = "transformer_decoder.layers"
+PARAMS = "--params names the file of the model"
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,8 @@ def ready(tmp_path_factory, data) -> Path:
     """A folder with checkpoints of two steps, dense and sparse, and a model of Hugging Face."""
     folder = tmp_path_factory.mktemp("ready")
     for name, sparsity in (("dense", []), ("sparse", {"sparsity": 0.75})):
-        run_file(
-            gpt_params(folder / name, data, init__sparsity=sparsity, init__loop={"max_steps": 1},
-                       init__checkpoint={"steps": 1})
-        )  # fmt: skip
+        once = {"init__loop": {"max_steps": 1}, "init__checkpoint": {"steps": 1}}
+        run_file(gpt_params(folder / name, data, init__sparsity=sparsity, **once))
         (folder / name / "model_dir" / "checkpoint_1.mdl").rename(folder / f"{name}.mdl")
     hf.write_hf(folder / "hf", hf.GPT2_CONFIG, hf.gpt2_tensors())
     return folder
@@ -56,81 +54,64 @@ def names(folder: Path) -> list[str]:
 
 KNOWN = ", ".join(MODEL_TYPES)
 WHICH = f"these of Hugging Face can be had: {KNOWN}"
-TAKEN = "delete it or choose another name"
+TAKEN, NAMED = "hint: delete it or choose another name", f"hint: {PARAMS}"
+REFUSED = rows(f"""\
+dense.mdl a.mdl => --to: must be given for a checkpoint of cstool, one of dense, sparse, hf
+dense.mdl a.mdl --to dense => TMP/dense.mdl: must have sparse weights to become dense, it has none
+dense.mdl a.mdl --to sparse =>
+    TMP/dense.mdl: must have zeros to become sparse by them, the weights that are named have none
+    hint: --sparsity 0.9 keeps the largest tenth of each
+sparse.mdl a.mdl --to sparse =>
+    TMP/sparse.mdl: must have dense weights to become sparse, those that are named are sparse already
+    hint: --sparsity makes them sparser
+dense.mdl sparse.mdl --to sparse --sparsity 0.5 => Checkpoint at 'TMP/sparse.mdl' already exists\n{TAKEN}
+dense.mdl hf --to hf => TMP/hf: must be a new or an empty folder, got one with files in it\n{TAKEN}
+dense.mdl sparse.mdl --to hf => TMP/sparse.mdl: must be a new or an empty folder, got a file\n{TAKEN}
+hf taken.mdl => Config at 'TMP/taken.yaml' already exists\n{TAKEN}
+dense.mdl a.mdl --to sparse --sparsity 1.5 => --sparsity: must be greater than 0 and less than 1, got 1.5
+    hint: it is the share of zeros: 0.9 leaves a tenth of the weights
+dense.mdl a.mdl --to dense --sparsity 0.5 => --sparsity: must stand beside --to sparse, got --to dense
+dense.mdl a.mdl --param_filter x => --param_filter: must stand beside --to sparse, got no --to
+dense.mdl a.mdl --to sparse --shard_size 5GB => --shard_size: must stand beside --to hf, got --to sparse
+dense.mdl a --to hf --shard_size 5XB =>
+    --shard_size: must be a number with one of B, KB, MB, GB, KiB, MiB, GiB, got '5XB'\nhint: for example 5GB
+dense.mdl a --to hf --shard_size 0GB =>
+    --shard_size: must be a number with one of B, KB, MB, GB, KiB, MiB, GiB, got '0GB'\nhint: for example 5GB
+dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *norm* =>
+    --param_filter: must match a matrix of a linear layer, got '*norm*'
+    hint: the nearest are {", ".join(f"{LAYER}.*.self_attn.proj_{p}_dense_layer.weight" for p in "qkv")}
+dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *word_embeddings* => --param_filter: must leave out
+        embedding_layer.word_embeddings.weight, which is a table of embeddings and the output layer, got
+        '*word_embeddings*'
+    hint: only matrices of linear layers can be sparse
+dense.mdl a.mdl --to sparse --sparsity 0.5 -p other.yaml =>
+    TMP/dense.mdl: embedding_layer.word_embeddings.weight must be 64 x 64, as in this model, got 64 x 32\n{NAMED}
+sparse.mdl a.mdl --to dense -p other.yaml =>
+    TMP/sparse.mdl: embedding_layer.word_embeddings.weight must be 64 x 64, as in this model, got 64 x 32\n{NAMED}
+dense.mdl a.mdl --to sparse --sparsity 0.5 -p shallow.yaml =>
+    TMP/dense.mdl: has the weight {LAYER}.1.norm1.weight, which this model lacks\n{NAMED}
+dense.mdl a.mdl --to sparse --sparsity 0.5 -p deep.yaml =>
+    TMP/dense.mdl: lacks the weight {LAYER}.2.norm1.weight of this model\n{NAMED}
+dense.mdl a --to hf -p alibi.yaml =>
+    TMP/alibi.yaml: position_embedding_type must be learned for GPT2LMHeadModel, got alibi\nhint: {WHICH}
+dense.mdl a --to hf --model_type bloom =>
+    TMP/dense.mdl: embedding_layer_norm must be true for BloomForCausalLM, got false
+dense.mdl a --to hf --model_type gpt5 => --model_type: must be one of {KNOWN}, got gpt5
+hf a.mdl --model_type gpt2 => --model_type: must stand beside --to hf, got no --to
+nameless.mdl a.mdl --to sparse --sparsity 0.5 =>
+    TMP/nameless.mdl: must say which model it is of, it does not\n{NAMED}
+digits.mdl a --to hf => TMP/digits.mdl: must be a model that Hugging Face has, got fc_mnist\nhint: {WHICH}
+dense.mdl a.mdl --from vendor -p other.yaml =>
+    TMP/dense.mdl: must be a checkpoint of the vendor's, an HDF5 file whose __version__ is 0.x, it is not
+hf no/a.mdl => TMP/no/a.mdl: a checkpoint of 1412032 bytes must be writable here (the folder cannot be looked at),
+        got: No such file or directory
+    hint: create the folder first; the previous checkpoint is untouched
+dense.mdl no/a --to hf => TMP/no/a: a model of 93184 bytes must be writable here, got: No such file or directory
+    hint: create the folder that it goes to first
+""")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("dense.mdl a.mdl",
-         error("--to: must be given for a checkpoint of cstool, one of dense, sparse, hf")),
-        ("dense.mdl a.mdl --to dense",
-         error("TMP/dense.mdl: must have sparse weights to become dense, it has none")),
-        ("dense.mdl a.mdl --to sparse",
-         error("TMP/dense.mdl: must have zeros to become sparse by them, the weights that are named have none",
-               "--sparsity 0.9 keeps the largest tenth of each")),
-        ("sparse.mdl a.mdl --to sparse",
-         error(f"TMP/sparse.mdl: {SPARSE_ALREADY}", "--sparsity makes them sparser")),
-        ("dense.mdl sparse.mdl --to sparse --sparsity 0.5",
-         error("Checkpoint at 'TMP/sparse.mdl' already exists", TAKEN)),
-        ("dense.mdl hf --to hf",
-         error("TMP/hf: must be a new or an empty folder, got one with files in it", TAKEN)),
-        ("dense.mdl sparse.mdl --to hf",
-         error("TMP/sparse.mdl: must be a new or an empty folder, got a file", TAKEN)),
-        ("hf taken.mdl", error("Config at 'TMP/taken.yaml' already exists", TAKEN)),
-        ("dense.mdl a.mdl --to sparse --sparsity 1.5",
-         error("--sparsity: must be greater than 0 and less than 1, got 1.5",
-               "it is the share of zeros: 0.9 leaves a tenth of the weights")),
-        ("dense.mdl a.mdl --to dense --sparsity 0.5",
-         error("--sparsity: must stand beside --to sparse, got --to dense")),
-        ("dense.mdl a.mdl --param_filter x", error("--param_filter: must stand beside --to sparse, got no --to")),
-        ("dense.mdl a.mdl --to sparse --shard_size 5GB",
-         error("--shard_size: must stand beside --to hf, got --to sparse")),
-        ("dense.mdl a --to hf --shard_size 5XB",
-         error("--shard_size: must be a number with one of B, KB, MB, GB, KiB, MiB, GiB, got '5XB'",
-               "for example 5GB")),
-        ("dense.mdl a --to hf --shard_size 0GB",
-         error("--shard_size: must be a number with one of B, KB, MB, GB, KiB, MiB, GiB, got '0GB'",
-               "for example 5GB")),
-        ("dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *norm*",
-         error("--param_filter: must match a matrix of a linear layer, got '*norm*'",
-               "the nearest are " + ", ".join(f"{LAYER}.*.self_attn.proj_{p}_dense_layer.weight" for p in "qkv"))),
-        ("dense.mdl a.mdl --to sparse --sparsity 0.5 --param_filter *word_embeddings*",
-         error("--param_filter: must leave out embedding_layer.word_embeddings.weight, which is a table of embeddings "
-               "and the output layer, got '*word_embeddings*'", "only matrices of linear layers can be sparse")),
-        ("dense.mdl a.mdl --to sparse --sparsity 0.5 -p other.yaml",
-         error("TMP/dense.mdl: embedding_layer.word_embeddings.weight must be 64 x 64, as in this model, got 64 x 32",
-               "--params names the file of the model")),
-        ("sparse.mdl a.mdl --to dense -p other.yaml",
-         error("TMP/sparse.mdl: embedding_layer.word_embeddings.weight must be 64 x 64, as in this model, got 64 x 32",
-               "--params names the file of the model")),
-        ("dense.mdl a.mdl --to sparse --sparsity 0.5 -p shallow.yaml",
-         error(f"TMP/dense.mdl: has the weight {LAYER}.1.norm1.weight, which this model lacks",
-               "--params names the file of the model")),
-        ("dense.mdl a.mdl --to sparse --sparsity 0.5 -p deep.yaml",
-         error(f"TMP/dense.mdl: lacks the weight {LAYER}.2.norm1.weight of this model",
-               "--params names the file of the model")),
-        ("dense.mdl a --to hf -p alibi.yaml",
-         error("TMP/alibi.yaml: position_embedding_type must be learned for GPT2LMHeadModel, got alibi", WHICH)),
-        ("dense.mdl a --to hf --model_type bloom",
-         error("TMP/dense.mdl: embedding_layer_norm must be true for BloomForCausalLM, got false")),
-        ("dense.mdl a --to hf --model_type gpt5", error(f"--model_type: must be one of {KNOWN}, got gpt5")),
-        ("hf a.mdl --model_type gpt2", error("--model_type: must stand beside --to hf, got no --to")),
-        ("nameless.mdl a.mdl --to sparse --sparsity 0.5",
-         error("TMP/nameless.mdl: must say which model it is of, it does not",
-               "--params names the file of the model")),
-        ("digits.mdl a --to hf", error("TMP/digits.mdl: must be a model that Hugging Face has, got fc_mnist", WHICH)),
-        ("dense.mdl a.mdl --from vendor -p other.yaml",
-         error("TMP/dense.mdl: must be a checkpoint of the vendor's, an HDF5 file whose __version__ is 0.x, it is "
-               "not")),
-        ("hf no/a.mdl",
-         error("TMP/no/a.mdl: a checkpoint of 1412032 bytes must be writable here (the folder cannot be looked at), "
-               "got: No such file or directory", "create the folder first; the previous checkpoint is untouched")),
-        ("dense.mdl no/a --to hf",
-         error("TMP/no/a: a model of 93184 bytes must be writable here, got: No such file or directory",
-               "create the folder that it goes to first")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
 def test_what_cannot_be_converted_is_refused_and_nothing_is_left(cstool, here, data, arguments, message):
     (here / "taken.yaml").write_text("mine")
     for name, changes in (
@@ -150,10 +131,9 @@ def test_what_cannot_be_converted_is_refused_and_nothing_is_left(cstool, here, d
     source, target, *flags = arguments.split()
     typed = [str(here / flag) if flag.endswith(".yaml") else flag for flag in flags]
     outcome = cstool("checkpoint", "convert", here / source, here / target, *typed)
-    assert (outcome, names(here), (here / "taken.yaml").read_text()) == ((2, "", message), before, "mine")
+    assert (outcome, names(here), (here / "taken.yaml").read_text()) == ((2, "", error(message)), before, "mine")
 
 
-PARAMS = "--params names the file of the model"
 NOBODY_SAYS = "since it says which model this is, and there is no config.json in TMP/hf"
 RANDOM = np.random.default_rng(1).random
 TABLE = "transformer.wte.weight"
@@ -169,39 +149,40 @@ CHANGES: dict[str, Callable[[hf.Tensors], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        ("vocabulary", error("TMP/hf: wte.weight must be 100 x 48, as in this model, got 128 x 48",
-                             "the table has another length: vocab_size in the params must be 128")),
-        ("positions", error("TMP/hf: wpe.weight must be 24 x 48, as in this model, got 30 x 48",
-                            "the table has another length: max_position_embeddings in the params must be 30")),
-        ("width", error("TMP/hf: h.1.mlp.c_fc.weight must be 48 x 192, as in this model, got 48 x 100", PARAMS)),
-        ("missing", error("TMP/hf: lacks the tensor h.1.attn.c_attn.bias of this model", PARAMS)),
-        ("unknown", error("TMP/hf: has the tensor h.0.adapter.weight, which this model lacks", PARAMS)),
-        ("twice", error("TMP/hf: must have wte.weight once, got transformer.wte.weight and wte.weight")),
-        ("untied", error("TMP/hf: lm_head.weight must equal wte.weight, since the model ties them, it does not",
-                         "share_embedding_weights: false in the params keeps both")),
-        ("doubles", error("TMP/hf/model.safetensors: the dtype of transformer.wte.weight must be F32, F16 or BF16, "
-                          "got F64")),
-    ],
-)  # fmt: skip
+OTHERS = rows(f"""\
+vocabulary => : wte.weight must be 100 x 48, as in this model, got 128 x 48
+    hint: the table has another length: vocab_size in the params must be 128
+positions => : wpe.weight must be 24 x 48, as in this model, got 30 x 48
+    hint: the table has another length: max_position_embeddings in the params must be 30
+width => : h.1.mlp.c_fc.weight must be 48 x 192, as in this model, got 48 x 100\n{NAMED}
+missing => : lacks the tensor h.1.attn.c_attn.bias of this model\n{NAMED}
+unknown => : has the tensor h.0.adapter.weight, which this model lacks\n{NAMED}
+twice => : must have wte.weight once, got transformer.wte.weight and wte.weight
+untied => : lm_head.weight must equal wte.weight, since the model ties them, it does not
+    hint: share_embedding_weights: false in the params keeps both
+doubles => /model.safetensors: the dtype of transformer.wte.weight must be F32, F16 or BF16, got F64
+""")
+
+
+@pytest.mark.parametrize(("what", "message"), OTHERS)
 def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(cstool, tmp_path, what, message):
     config, tensors = dict(hf.GPT2_CONFIG), hf.gpt2_tensors()
     CHANGES[what](tensors)
     hf.write_hf(tmp_path / "hf", config, tensors)
     outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
-    assert (outcome, names(tmp_path)) == ((2, "", message), ["hf"])
+    assert (outcome, names(tmp_path)) == ((2, "", error(f"TMP/hf{message}")), ["hf"])
+
+
+NO_MAPPING, ANEW = "TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, error(f"--params: must be given, {NOBODY_SAYS}")),
-        ("{", error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
-        ("[" * 10**5, error("TMP/hf/config.json: must be a JSON file with a mapping", "get or write the file anew")),
-        ('{"a": 1, "a": 2}', error("TMP/hf/config.json: must be a JSON file with a mapping, got a twice",
-                                   "get or write the file anew")),
+        ("{", error(NO_MAPPING, ANEW)),
+        ("[" * 10**5, error(NO_MAPPING, ANEW)),
+        ('{"a": 1, "a": 2}', error(f"{NO_MAPPING}, got a twice", ANEW)),
         ("{}", error(f"TMP/hf/config.json: model_type must be one of {KNOWN}, got null")),
         (json.dumps({**hf.GPT2_CONFIG, "n_head": 5}),
          error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from cstool.atomic_file import lock_file
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import Outcome, error, rows
 from tests.end_to_end.runs import gpt_params
 
 NAME = r"wsjob-[a-z0-9]{22}"
 INFER = "--mode: must be one that trains or evaluates, got infer for a job"
-AT_ONCE = "`cstool run --mode infer` answers at once; a job waits for its turn"
 
 
 @pytest.fixture(autouse=True)
@@ -66,49 +65,37 @@ def test_a_root_folder_that_others_may_write_to(cstool, submit, root, verb):
     assert list(root.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("flags", "message", "hint"),
-    [
-        (
-            ["--transport", "mpi"],
-            "--transport: must be auto or in_process for a job, which is one process, got mpi",
-            None,
-        ),
-        (["--mode", "infer"], INFER, AT_ONCE),
-        (["--sbatch=--account=x", "--backend", "local"], "--sbatch: must go with --backend slurm, got local", None),
-        (["--memory", "lots"], "--memory: must be a size, such as 2GiB, got 'lots'", None),
-        (["--note", "a" * 501], "note: must have at most 500 characters, it has 501", None),
-        (["--job_labels", "a"], "label 'a': must be KEY=VALUE, or KEY- to remove one", None),
-    ],
-)
-def test_what_cannot_be_a_job(submit, root, flags, message, hint):
-    assert submit(*flags) == Outcome(2, "", error(message, hint))
+AT_ONCE = "hint: `cstool run --mode infer` answers at once; a job waits for its turn"
+NO_JOB = rows(f"""\
+--transport mpi => --transport: must be auto or in_process for a job, which is one process, got mpi
+--mode infer => {INFER}\n{AT_ONCE}
+--sbatch=--account=x --backend local => --sbatch: must go with --backend slurm, got local
+--memory lots => --memory: must be a size, such as 2GiB, got 'lots'
+--note LONG => note: must have at most 500 characters, it has 501
+--job_labels a => label 'a': must be KEY=VALUE, or KEY- to remove one
+""")
+
+
+@pytest.mark.parametrize(("flags", "message"), NO_JOB)
+def test_what_cannot_be_a_job(submit, root, flags, message):
+    assert submit(*flags.replace("LONG", "a" * 501).split()) == Outcome(2, "", error(message))
     assert not root.exists() or list((root / "jobs").iterdir()) == []
 
 
-ALONE = "{}: must go with --appliance, got it alone"
+APART = rows(f"""\
+--appliance --launch mpi => --launch: must not be with --appliance, got both
+    hint: a job is one process, with a lane for each core
+--appliance --json => --json: must not be with --appliance, got both
+    hint: `cstool job submit --json --wait` prints a document about the job
+--appliance --mode infer => {INFER}\n{AT_ONCE}
+--appliance --prompt x => --prompt: must go with --mode infer, got --mode train
+--priority p1 => --priority: must go with --appliance, got it alone\nhint: or with `cstool job submit`
+--on_interrupt detach => --on_interrupt: must go with --appliance, got it alone\nhint: or with `cstool job submit`
+--root x => --root: must go with --appliance, got it alone\nhint: or with `cstool job submit`
+""")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message", "hint"),
-    [
-        (
-            ["--appliance", "--launch", "mpi"],
-            "--launch: must not be with --appliance, got both",
-            "a job is one process, with a lane for each core",
-        ),
-        (
-            ["--appliance", "--json"],
-            "--json: must not be with --appliance, got both",
-            "`cstool job submit --json --wait` prints a document about the job",
-        ),
-        (["--appliance", "--mode", "infer"], INFER, AT_ONCE),
-        (["--appliance", "--prompt", "x"], "--prompt: must go with --mode infer, got --mode train", None),
-        (["--priority", "p1"], ALONE.format("--priority"), "or with `cstool job submit`"),
-        (["--on_interrupt", "detach"], ALONE.format("--on_interrupt"), "or with `cstool job submit`"),
-        (["--root", "x"], ALONE.format("--root"), "or with `cstool job submit`"),
-    ],
-)
-def test_flags_that_do_not_go_together(cstool, tmp_path, data, root, flags, message, hint):
-    assert cstool("run", "-p", gpt_params(tmp_path, data), *flags) == Outcome(2, "", error(message, hint))
+@pytest.mark.parametrize(("flags", "message"), APART)
+def test_flags_that_do_not_go_together(cstool, tmp_path, data, root, flags, message):
+    assert cstool("run", "-p", gpt_params(tmp_path, data), *flags.split()) == Outcome(2, "", error(message))
     assert not root.exists()

@@ -20,7 +20,7 @@ from cstool.params import load_params
 from cstool.progress import Silent
 from cstool.store import CheckpointReader
 from tests.contract.refusal import refusal
-from tests.end_to_end.refusals import error
+from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.test_dpr import run_case
 from tests.reference import deterministic
 from tests.reference import hf_models as hf
@@ -182,70 +182,51 @@ def test_a_tokenizer_stands_beside_both_encoders(cstool, tmp_path):
 
 
 TWO = CASES["cls"]["model"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "flags", "rule", "hint"),
-    [
-        (
-            {"pooler_type": "mean"},
-            (),
-            "pooler_type must be cls for DPRQuestionEncoder, got mean",
-            "its vector is that of the first token as it is",
-        ),
-        (
-            {CONTEXT: {**TWO[CONTEXT], "norm_first": True}},
-            (),
-            "ctx_encoder.norm_first must be false for DPRContextEncoder, got true",
-            WHICH,
-        ),
-        ({}, ("--model_type", "bert"), "must be a model that Hugging Face has with model_type bert, got dpr", WHICH),
-    ],
+LACKED = rows(
+    """\
+{pooler_type: mean} => pooler_type must be cls for DPRQuestionEncoder, got mean
+    hint: its vector is that of the first token as it is
+{ctx_encoder: {norm_first: true}} => ctx_encoder.norm_first must be false for DPRContextEncoder, got true
+    hint: WHICH
+{} --model_type bert => must be a model that Hugging Face has with model_type bert, got dpr\nhint: WHICH
+""".replace("WHICH", WHICH)
 )
-def test_a_dpr_that_hugging_face_lacks_is_refused(cstool, tmp_path, changes, flags, rule, hint):
-    path = made(tmp_path, {**TWO, **changes})
-    outcome = cstool("checkpoint", "convert", path, tmp_path / "hf", "--to", "hf", *flags)
-    assert outcome == (2, "", error(f"TMP/made.mdl: {rule}", hint))
+
+
+@pytest.mark.parametrize(("typed", "message"), LACKED)
+def test_a_dpr_that_hugging_face_lacks_is_refused(cstool, tmp_path, typed, message):
+    changes, *flags = typed.split(" --")
+    changed = {key: {**TWO[key], **new} if key == CONTEXT else new for key, new in yaml.safe_load(changes).items()}
+    asked = [word for flag in flags for word in f"--{flag}".split()]
+    outcome = cstool("checkpoint", "convert", made(tmp_path, {**TWO, **changed}), tmp_path / "hf", "--to", "hf", *asked)
+    assert outcome == (2, "", error(f"TMP/made.mdl: {message}"))
     assert not (tmp_path / "hf").exists()
 
 
-PARAMS = "--params names the file of the model"
-LAYER = f"{CONTEXT}.bert_model.encoder.layer.1.attention.self.query.weight"
-OF_ONE = "the model must have encoders of one hidden_size: of questions and contexts the product is taken"
+NO_DPR = rows("""\
+hf {ctx_encoder: null} => : must have the encoders question_encoder and ctx_encoder, lacks ctx_encoder
+hf/ctx_encoder {} => /ctx_encoder/config.json: must be of a whole model, got one encoder of a DPR
+    hint: the folder in which both are, question_encoder and ctx_encoder, is what can be converted
+hf {ctx_encoder: {architectures: [DPRQuestionEncoder]}} =>
+    /ctx_encoder/config.json: architectures must be DPRContextEncoder in this folder, got DPRQuestionEncoder
+hf {question_encoder: {projection_dim: 12}} => /question_encoder/config.json: projection_dim must be 0, got 12
+    hint: vectors here are as wide as what the encoder makes
+hf {ctx_encoder: {hidden_size: 24}} => : must describe a model: the model must have encoders of one hidden_size: of
+        questions and contexts the product is taken, got 48 and 24
+hf {ctx_encoder: {num_hidden_layers: 2}} =>
+    /ctx_encoder: lacks the tensor ctx_encoder.bert_model.encoder.layer.1.attention.self.query.weight of this model
+    hint: --params names the file of the model
+""")
 
 
-@pytest.mark.parametrize(
-    ("changes", "source", "rule", "hint"),
-    [
-        ({CONTEXT: None}, "hf", f": must have the encoders {QUESTION} and {CONTEXT}, lacks {CONTEXT}", None),
-        (
-            {},
-            f"hf/{CONTEXT}",
-            f"/{CONTEXT}/config.json: must be of a whole model, got one encoder of a DPR",
-            f"the folder in which both are, {QUESTION} and {CONTEXT}, is what can be converted",
-        ),
-        (
-            {CONTEXT: CONFIGS[QUESTION]},
-            "hf",
-            f"/{CONTEXT}/config.json: architectures must be DPRContextEncoder in this folder, got DPRQuestionEncoder",
-            None,
-        ),
-        (
-            {QUESTION: {"projection_dim": 12}},
-            "hf",
-            f"/{QUESTION}/config.json: projection_dim must be 0, got 12",
-            "vectors here are as wide as what the encoder makes",
-        ),
-        ({CONTEXT: {"hidden_size": 24}}, "hf", f": must describe a model: {OF_ONE}, got 48 and 24", None),
-        ({CONTEXT: {"num_hidden_layers": 2}}, "hf", f"/{CONTEXT}: lacks the tensor {LAYER} of this model", PARAMS),
-    ],
-)
-def test_folders_that_are_no_dpr_are_refused(cstool, tmp_path, changes, source, rule, hint):
+@pytest.mark.parametrize(("changed", "message"), NO_DPR)
+def test_folders_that_are_no_dpr_are_refused(cstool, tmp_path, changed, message):
+    source, _, written = changed.partition(" ")
+    changes = yaml.safe_load(written)
     tensors = {name: own for name, own in stored().items() if changes.get(name, {}) is not None}
-    configs = {name: {**CONFIGS[name], **changes.get(name, {})} for name in tensors}
-    write_dpr(tmp_path / "hf", configs, tensors)
+    write_dpr(tmp_path / "hf", {name: {**CONFIGS[name], **changes.get(name, {})} for name in tensors}, tensors)
     outcome = cstool("checkpoint", "convert", tmp_path / source, tmp_path / "a.mdl")
-    assert outcome == (2, "", error(f"TMP/hf{rule}", hint))
+    assert outcome == (2, "", error(f"TMP/hf{message}"))
     assert not (tmp_path / "a.mdl").exists()
 
 

@@ -263,24 +263,6 @@ def test_without_prefix_in_shards_with_buffers_and_a_stored_tie_it_is_the_same_m
     assert contents(plain) == contents(other)
 
 
-@pytest.mark.parametrize("kind", ["F16", "BF16"])
-def test_narrow_numbers_are_widened(cstool, tmp_path, kind):
-    config = hf.GPT2_CONFIG
-    tensors = tensors_of(config)
-    if kind == "F16":
-        narrow: dict[str, Any] = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
-        widened = {name: tensor.astype(np.float32) for name, tensor in narrow.items()}
-    else:
-        bits = {name: (tensor.view(np.uint32) >> 16).astype(np.uint16) for name, tensor in tensors.items()}
-        narrow = {name: ("BF16", found) for name, found in bits.items()}
-        widened = {name: (found.astype(np.uint32) << 16).view(np.float32) for name, found in bits.items()}
-    hf.write_hf(tmp_path / "narrow", config, narrow)
-    hf.write_hf(tmp_path / "wide", config, widened)
-    for name in ("narrow", "wide"):
-        assert cstool("checkpoint", "convert", tmp_path / name, tmp_path / f"{name}.mdl").code == 0
-    assert contents(tmp_path / "narrow.mdl") == contents(tmp_path / "wide.mdl")
-
-
 def test_in_shards_on_the_way_out_no_file_is_larger_than_asked_and_it_reads_back(cstool, tmp_path):
     config = hf.LLAMA_CONFIG
     hf.write_hf(tmp_path / "hf", config, tensors_of(config))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from cstool.convert import Request, convert
-from cstool.convert import source as source_module
 from cstool.sparsity.masks import topk_mask
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome
@@ -118,21 +117,6 @@ def test_zeros_are_written_out_a_dense_run_goes_on_and_by_its_zeros_sparse_again
     with CheckpointReader(back) as new, CheckpointReader(sparse) as old:
         assert new.value("sparsity") == old.value("sparsity")
         assert new.link_of("model.lm_head.weight") == old.link_of("model.lm_head.weight") is not None
-
-
-@pytest.mark.lab  # ranges themselves are held against the whole in tests/unit/convert
-def test_in_ranges_of_a_few_rows_it_is_the_same_and_little_is_held(monkeypatch, tmp_path, dense, grown):
-    """Among them ranges without a non-zero, and blocks of indices that end within a row."""
-    for name, checkpoint, asked in (
-        ("largest", dense, {"to": "sparse", "sparsity": 0.99}),
-        ("sparser", grown, {"to": "sparse", "sparsity": 0.995}),
-        ("dense", grown, {"to": "dense"}),
-    ):
-        convert(Request(checkpoint, tmp_path / f"{name}.mdl", **asked))  # type: ignore[arg-type]
-        with monkeypatch.context() as patched:
-            patched.setattr(source_module, "CHUNK_BYTES", 300)
-            convert(Request(checkpoint, tmp_path / f"{name}_by_rows.mdl", **asked))  # type: ignore[arg-type]
-        assert digest(tmp_path / f"{name}.mdl") == digest(tmp_path / f"{name}_by_rows.mdl")
 
 
 def test_the_filter_says_which_become_sparse_and_those_that_are_stay_as_they_are(cstool, tmp_path, data, dense):

@@ -22,6 +22,7 @@ from tests.end_to_end.runs import TEXT, gpt_params
 Cstool = Callable[..., Outcome]
 A = "--prompt", "a"
 FILE_HINT, NEWLINE = "or --prompt_file, with a prompt in each line", "a newline is enough to go on from"
+WRITTEN = "the abcdefghijklmnopqrstuvwxyz. "[:31] + "\n"
 GREEDY = ("--temperature", "0", "--max_tokens", "24")
 
 
@@ -32,7 +33,7 @@ def infer(cstool: Cstool, params: Path, *arguments: object) -> Outcome:
 def test_text_goes_on_on_stdout_and_the_log_is_on_stderr(cstool, ready):
     outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY)
     assert outcome.code == 0
-    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    assert outcome.stdout == WRITTEN
     log = [line.partition("INFO:   ")[2] for line in outcome.stderr.splitlines()]
     assert log[2:6] == [
         'Checkpoint autoloading is enabled. Looking for latest checkpoint in "TMP/model_dir" directory with the '
@@ -69,7 +70,7 @@ def test_weights_may_be_bfloat16(cstool, ready):
     )
     assert json.loads(in_file.stdout)["completions"] == said[1]["completions"]
     outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY, "--precision", "bfloat16")
-    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    assert outcome.stdout == WRITTEN
     assert "; bfloat16 weights in memory, " in outcome.stderr
 
 
@@ -83,7 +84,7 @@ def test_where_model_dir_cannot_be_written_the_log_is_not_kept(cstool, ready, mo
     )
     before = sorted(model_dir.rglob("*"))
     outcome = infer(cstool, ready, "--prompt", "the abc", *GREEDY)
-    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    assert outcome.stdout == WRITTEN
     log = [line.partition("INFO:   ")[2] for line in outcome.stderr.splitlines()]
     assert "TMP/model_dir cannot be written: this log is not kept." in log
     assert (sorted(model_dir.rglob("*")), list(temporary.iterdir())) == (before, [])
@@ -98,7 +99,7 @@ def test_a_stop_text_and_the_end_of_text_end_it(cstool, ready):
 def test_a_search_finds_the_likeliest_text(cstool, ready):
     searched = "--num_beams", "3", "--max_tokens", "24"
     outcome = infer(cstool, ready, "--prompt", "the abc", *searched)
-    assert outcome.stdout == "the abcdefghijklmnopqrstuvwxyz. \n"[:31] + "\n"
+    assert outcome.stdout == WRITTEN
     assert "The text has 24 tokens, ended by length.\n" in outcome.stderr
     ended = infer(cstool, ready, "--prompt", "uvw", "--stop", ". ", "--stop", "zebra", *searched)
     assert ended.stdout == "uvwxyz\n"
@@ -115,13 +116,8 @@ def test_beams_need_memory(cstool, ready, monkeypatch):
     monkeypatch.setattr("cstool.inference.model.available_memory_bytes", lambda: 100_000)
     outcome = infer(cstool, ready, "--prompt", "the abc", "--num_beams", "50", "--max_tokens", "24")
     assert outcome.code == 2, outcome
-    assert outcome.stderr.endswith(
-        error(
-            "50 beams of 31 tokens: keys and values must fit half of the free memory (50,000 bytes), got 1,587,200 "
-            "bytes",
-            "a smaller --max_tokens, or fewer beams, needs less",
-        )
-    )
+    rule = "50 beams of 31 tokens: keys and values must fit half of the free memory (50,000 bytes), got 1,587,200 bytes"
+    assert outcome.stderr.endswith(error(rule, "a smaller --max_tokens, or fewer beams, needs less"))
 
 
 @pytest.mark.parametrize("temperature", ["0", "0.9"])
@@ -218,20 +214,11 @@ def test_ctrl_c_ends_it_with_what_there_is(cstool, ready, monkeypatch):
     found = json.loads(outcome.stdout)["completions"]
     assert [completion["finish_reason"] for completion in found] == ["interrupted", "interrupted"]
     assert [c["tokens"] for c in found] == [c["tokens"][:6] for c in whole["completions"]]
-
-
-def test_prompts_that_nobody_began_with_are_there_too(cstool, ready, monkeypatch):
-    def interrupted(self: Sampling, logits: np.ndarray, prompt: int, position: int) -> int:
-        signal.raise_signal(signal.SIGINT)
-        return int(logits.argmax())
-
-    monkeypatch.setattr(Sampling, "choose", interrupted)
+    # By turns, of the second nothing is there.
+    monkeypatch.setattr(Sampling, "choose", lambda *_: signal.raise_signal(signal.SIGINT) or 1)
     outcome = infer(cstool, ready, "--prompt", "abc", "--prompt", "xyz", "--batch_size", "1", "--json")
-    found = json.loads(outcome.stdout)["completions"]
-    assert [(c["prompt"], len(c["tokens"]), c["finish_reason"]) for c in found] == [
-        ("abc", 1, "interrupted"),
-        ("xyz", 0, "interrupted"),
-    ]
+    found = [(c["prompt"], len(c["tokens"]), c["finish_reason"]) for c in json.loads(outcome.stdout)["completions"]]
+    assert found == [("abc", 1, "interrupted"), ("xyz", 0, "interrupted")]
 
 
 def test_the_log_of_a_training_stays_the_latest(cstool, ready):
@@ -272,13 +259,10 @@ def test_a_sequence_ends_where_the_context_does(cstool, ready):
     assert (len(found["tokens"]), found["finish_reason"]) == (4, "context")
 
 
-def sparse_params(folder: Path) -> tuple[str, ...]:
-    return "--set", "trainer.init.sparsity=0.9", "--model_dir", str(folder / "sparse")
-
-
 def test_a_sparse_model_answers_and_streams_its_non_zeros(cstool, ready, tmp_path):
-    assert cstool("run", "--params", ready, *sparse_params(tmp_path), "--max_steps", "2").code == 0
-    asked = "--prompt", "the cat", *GREEDY, "--json", *sparse_params(tmp_path)
+    sparse = ("--set", "trainer.init.sparsity=0.9", "--model_dir", tmp_path / "sparse")
+    assert cstool("run", "--params", ready, *sparse, "--max_steps", "2").code == 0
+    asked = "--prompt", "the cat", *GREEDY, "--json", *sparse
     found = infer(cstool, ready, *asked).document
     assert infer(cstool, ready, *asked, "--no_kv_cache").document["completions"] == found["completions"]
     dense = infer(cstool, ready, "--prompt", "the cat", *GREEDY, "--json").document
@@ -396,50 +380,24 @@ def test_flags_of_other_modes_are_not(cstool, ready, flag):
     assert infer(cstool, ready, "--prompt", "a", flag) == (2, "", message)
 
 
-def test_flags_of_inference_are_for_inference(cstool, ready):
-    outcome = cstool("run", "--params", ready, "--top_k", "3", "--prompt", "a")
-    assert outcome.refusal == error("--prompt: must go with --mode infer, got --mode train")
-
-
 def test_a_classifier_takes_no_prompt(cstool, tmp_path):
     params = digits_params(tmp_path)
-    for arguments, message in (
-        (("--prompt", "a"), error("--prompt: must be for a model that generates text, got fc_mnist")),
-        (("--output", "x.txt"), error("--output x.txt: must end in .csv or .h5, got .txt")),
-    ):
-        assert infer(cstool, params, *arguments) == (2, "", message)
+    message = error("--prompt: must be for a model that generates text, got fc_mnist")
+    assert infer(cstool, params, "--prompt", "a") == (2, "", message)
+    message = error("--output x.txt: must end in .csv or .h5, got .txt")
+    assert infer(cstool, params, "--output", "x.txt") == (2, "", message)
 
 
-def test_without_a_tokenizer_it_says_which_data_set_has_none(cstool, data, tmp_path):
-    assert infer(cstool, gpt_params(tmp_path, data), "--prompt", "a").refusal == error(
-        "--tokenizer: must be given where the data set does not say how it was made, and DATA does not",
-        "bytes, or the tokenizer.json of the training data",
-    )
-
-
-def test_without_data_sets_it_says_so(cstool, data, tmp_path):
-    params = gpt_params(tmp_path, data)
+def test_a_tokenizer_must_be_known_and_be_that_of_the_model(cstool, data, tmp_path):
+    params, hint = gpt_params(tmp_path, data), "bytes, or the tokenizer.json of the training data"
+    rule = "--tokenizer: must be given where the data set does not say how it was made, and DATA does not"
+    assert infer(cstool, params, "--prompt", "a").refusal == error(rule, hint)
+    rule = "prompt: its tokens must be below the model's vocab_size (64), got 99"
+    other = "the tokenizer (bytes) has 256 tokens: --tokenizer names that of the training data"
+    assert infer(cstool, params, "--prompt", "abc", "--tokenizer", "bytes").refusal == error(rule, other)
     params.write_text(params.read_text().partition("  fit:")[0])
-    assert infer(cstool, params, "--prompt", "a").refusal == error(
-        "--tokenizer: must be given where the params name no data set",
-        "bytes, or the tokenizer.json of the training data",
-    )
-
-
-def test_tokens_that_the_model_does_not_know_are_refused(cstool, data, tmp_path):
-    outcome = infer(cstool, gpt_params(tmp_path, data), "--prompt", "abc", "--tokenizer", "bytes")
-    assert outcome.refusal == error(
-        "prompt: its tokens must be below the model's vocab_size (64), got 99",
-        "the tokenizer (bytes) has 256 tokens: --tokenizer names that of the training data",
-    )
-
-
-def test_a_folder_without_a_checkpoint_has_nothing_to_answer_with(cstool, ready, tmp_path):
-    outcome = infer(cstool, ready, "--prompt", "a", "--model_dir", tmp_path / "new")
-    assert (outcome.code, outcome.stdout) == (2, "")
-    assert outcome.stderr.endswith(
-        error("TMP/new: has no checkpoint to evaluate", "--model_dir or --checkpoint_path says where one is")
-    )
+    rule = "--tokenizer: must be given where the params name no data set"
+    assert infer(cstool, params, "--prompt", "a").refusal == error(rule, hint)
 
 
 def test_a_checkpoint_without_params_is_refused(cstool, ready, tmp_path):

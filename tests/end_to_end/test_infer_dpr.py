@@ -53,13 +53,8 @@ def folder(tmp_path_factory) -> Path:
     write_dpr(folder / "data", samples())
     loader = {"data_processor": "DPRHDF5DataProcessor", "data_dir": str(folder / "data"), "batch_size": BATCH}
     for name, case in CASE_NAMES.items():
-        init = {
-            **CASES[case],
-            "loop": {"max_steps": 3},
-            "checkpoint": {"steps": 3},
-            "model_dir": str(folder / name),
-            "seed": 4,
-        }
+        init = {**CASES[case], "loop": {"max_steps": 3}, "checkpoint": {"steps": 3}}
+        init |= {"model_dir": str(folder / name), "seed": 4}
         trainer = {"init": init, "fit": {"train_dataloader": loader, "val_dataloader": loader}}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({"trainer": trainer}))
     return folder
@@ -197,11 +192,3 @@ def test_from_python_it_neither_generates_nor_classifies(trained):
         generate(path, "w7", progress="none")
     with refusal(InferenceError, "predict: must be for a model of images, got dpr", "`ask` is for texts"):
         predict(path, progress="none")
-
-
-def test_a_bert_has_no_encoder_of_questions(cstool, tmp_path, folder):
-    model = {"name": "bert", **{key: ENCODER[key] for key in ENCODER}}
-    (tmp_path / "bert.yaml").write_text(yaml.safe_dump({"trainer": {"init": {"model": model}}}))
-    typed = ("--mode", "infer", "--prompt", "w7", "--embed", "question", "--tokenizer", folder / "vocab.txt")
-    outcome = cstool("run", "-p", tmp_path / "bert.yaml", *typed)
-    assert outcome == (2, "", error("embed: must be mean, first or pooled for bert, got question"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool import Appliance, InferenceError, ask, load_params, prepare_mlm
+from cstool import Appliance, InferenceError, ask, load_params
 from cstool.machine.state import Position, save_state, state_values
 from cstool.models import SampleForm, build_graph
 from tests.contract.refusal import refusal
@@ -19,17 +19,9 @@ from tests.reference import models as reference
 from tests.unit.data.test_sentences import PAIRS, write_table
 from tests.unit.machine.machines import arrays_of, randomize
 
-PROJECT = Path(__file__).parents[2]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat dog ##s sat on a mat . ,".split()]
-MODEL = {
-    "vocab_size": 18,
-    "max_position_embeddings": 24,
-    "hidden_size": 16,
-    "num_heads": 2,
-    "num_hidden_layers": 2,
-    "filter_size": 32,
-    "dropout_rate": 0.0,
-}
+MODEL = {"vocab_size": 18, "max_position_embeddings": 24, "hidden_size": 16, "num_heads": 2}
+MODEL |= {"num_hidden_layers": 2, "filter_size": 32, "dropout_rate": 0.0}
 HEADS: dict[str, dict[str, Any]] = {
     "bert": {"pooler_nonlinearity": "tanh"},
     "esm2": {"token_dropout": True, "mask_token_id": 4, "disable_nsp": True, "position_embedding_type": "rotary"},
@@ -37,12 +29,8 @@ HEADS: dict[str, dict[str, Any]] = {
     "bert/token_classifier": {"num_classes": 3, "encoder_output_dropout_rate": 0.0},
     "bert/extractive_summarization": {},
 }
-TEXTS = [
-    "the cat sat on a [MASK] .",
-    "[MASK] dogs , the [MASK] sat",
-    "a [MASK]",
-    "the cats sat on the mat [MASK] a dog .",
-]
+TEXTS = ["the cat sat on a [MASK] .", "[MASK] dogs , the [MASK] sat", "a [MASK]"]
+TEXTS += ["the cats sat on the mat [MASK] a dog ."]
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +42,9 @@ def folder(tmp_path_factory) -> Path:
     write_table(folder / "MNLI", "train.tsv", ["index", "sentence1", "sentence2", "gold_label"], [(0, *PAIRS[0])])
     for name, keys in HEADS.items():
         section = {"name": name, **MODEL, **keys}
-        if name in ("bert/token_classifier", "bert/extractive_summarization"):
+        if name == "bert/extractive_summarization":
             section["vocab_file"] = str(folder / "vocab.txt")
         if name == "bert/token_classifier":
-            del section["vocab_file"]
             section["label_vocab_file"] = str(folder / "labels.json")
         trainer: dict[str, Any] = {"init": {"model": section, "model_dir": str(folder / "dir"), "seed": 4}}
         if name == "bert/classifier":
@@ -70,9 +57,8 @@ def folder(tmp_path_factory) -> Path:
         graph = build_graph(params.model, SampleForm(4, 2))
         with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
             randomize(appliance)
-            values = state_values(
-                appliance.memoryx, Position(7), model_name=name, seed=3, choices={}, params=params.resolved()
-            )
+            of_run = {"model_name": name, "seed": 3, "choices": {}, "params": params.resolved()}
+            values = state_values(appliance.memoryx, Position(7), **of_run)
             save_state(file.with_suffix(".mdl"), appliance.memoryx, values)
             np.savez(file.with_suffix(".npz"), **arrays_of(appliance, "model."))
     return folder
@@ -216,16 +202,6 @@ def test_sentences_of_a_summary(cstool, folder):
     assert answer["summary"] == " ".join(found["sentence"] for found in sentences if found["is_chosen"])
 
 
-def test_prompts_come_from_files(cstool, folder, tmp_path):
-    lines = [{"prompt": "the cat", "pair": "a dog"}, {"prompt": "a mat"}]
-    (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    typed = ("--prompt_file", tmp_path / "p.jsonl", "--output", tmp_path / "a.jsonl")
-    outcome = asked(cstool, folder, "classifier", *typed)
-    assert outcome.code == 0, outcome.stderr
-    found = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [(each["prompt"], each["pair"]) for each in found] == [("the cat", "a dog"), ("a mat", None)]
-
-
 def test_text_is_shown_with_the_likeliest_tokens(cstool, folder):
     outcome = asked(cstool, folder, "esm2", "--prompt", "a [MASK] .", *vocabulary(folder, "esm2"), "--top_k", 2)
     first, second = outcome.stdout.splitlines()
@@ -240,6 +216,7 @@ bert --prompt 'a cat' --tokenizer VOCAB => prompt: must have [MASK] where a toke
     hint: --embed mean gives the vector of a text
 bert --prompt 'a [MASK]' => --tokenizer: must be given where the params have no vocab_file, and they have none
     hint: the vocab.txt or the tokenizer.json of the training data
+bert --prompt a --embed question --tokenizer VOCAB => embed: must be mean, first or pooled for bert, got question
 bert --prompt 'a [MASK]' --tokenizer bytes =>
     --tokenizer: must be the vocab.txt of an encoder or a tokenizers JSON file, got bytes
     hint: no byte is a mask, or begins a text
@@ -273,27 +250,3 @@ def test_another_vocabulary_is_refused(folder, tmp_path):
     rule = f"{tmp_path / 'vocab.txt'}: must have at most the model's vocab_size (18) tokens, got {len(WORDS) + 8}"
     with refusal(InferenceError, rule, "--tokenizer names that of the training data"):
         ask(folder / "bert.mdl", "a [MASK]", tokenizer=tmp_path / "vocab.txt", progress="none")
-
-
-@pytest.mark.lab
-def test_a_model_that_was_trained_here_fills_in(cstool, tmp_path):
-    """Its params name the vocabulary of its data."""
-    made = tmp_path / "made"
-    prepare_mlm([PROJECT / "LICENSE"], made, sequence_length=24, vocab_size=200, val_fraction=0.2)
-    loader = {"data_processor": "BertCSVDynamicMaskDataProcessor", "data_dir": str(made / "train"), "batch_size": 8}
-    loader |= {"vocab_file": str(made / "vocab.txt"), "max_sequence_length": 24, "max_predictions_per_seq": 4}
-    init = {
-        "model": {"name": "bert", **MODEL, "vocab_size": 200, "disable_nsp": True},
-        "optimizer": {"AdamW": {}},
-        "schedulers": [{"ConstantLR": {"learning_rate": 2.0e-3}}],
-        "loop": {"max_steps": 3},
-        "checkpoint": {"steps": 3},
-        "model_dir": str(tmp_path / "dir"),
-    }
-    file = tmp_path / "made.yaml"
-    fit = {"train_dataloader": {**loader, "disable_nsp": True}}
-    file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": fit}}))
-    assert cstool("run", "-p", file).code == 0
-    outcome = cstool("run", "-p", file, "--mode", "infer", "--prompt", "the [MASK] of", "--json")
-    assert (outcome.code, outcome.document["step"]) == (0, 3)
-    assert len(outcome.document["answers"][0]["masks"][0]) == 5

@@ -267,16 +267,3 @@ def test_what_is_not_asked_for_is_neither_made_nor_offered(cstool, tmp_path, dat
     outcome = cstool("run", "-p", file)
     assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4, and its last step is 4"
     assert scalars_of(tmp_path / "model_dir" / "events") == events
-
-
-def test_after_a_kill_every_step_is_there_once(tmp_path, data):
-    """It had come to step 5, and saved itself after step 3 alone."""
-    file = gpt_params(tmp_path, data, init__loop={"max_steps": 8}, init__checkpoint={"steps": 3})
-    run_file(file, trainer__init__loop__max_steps=5)
-    (tmp_path / "model_dir" / "checkpoint_5.mdl").unlink()
-    before = scalars_of(tmp_path / "model_dir" / "events")["loss"]
-    assert [step for step, _ in before] == [1, 2, 3, 4, 5]
-    resumed = run_file(file)
-    assert resumed.first_step == 3
-    losses = [value for _, value in before[:3]] + [float32(loss) for loss in resumed.losses]
-    assert scalars_of(tmp_path / "model_dir" / "events")["loss"] == list(enumerate(losses, start=1))

@@ -4,6 +4,7 @@ What stands for Slurm here are small scripts, so these tests need none; `test_sl
 """
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.refusals import Outcome, error
+from tests.end_to_end.refusals import Outcome, error, rows
 from tests.end_to_end.runs import gpt_params
 
 JOB = "JobId=7 JobName=x JobState={state} Reason={reason} ExitCode={code} NodeList=alpha"
@@ -81,49 +82,37 @@ def test_a_time_limit_that_is_none(refused, slurm):
         refused(f"--time: must be a time limit as sbatch takes it, got {time!r}", hint, f"--time={time}")
 
 
-OPTIONS = "--sbatch: must be options as one types them, got {!r}"
+NO_JOB = rows("""\
+--nodes 0 => --nodes: must be at least 1, got 0
+--ranks 0 => --ranks: must be at least 1, got 0
+--max_restarts -1 => --max_restarts: must be at least 0, got -1
+--nodes 3 --ranks 2 => --ranks: must be at least the number of nodes (3), got 2
+--transport in_process => --launch slurm: must not be with --transport in_process, got both
+    hint: one process needs no launch
+--sbatch account => --sbatch: must be options as one types them, got 'account'\nhint: as --sbatch=--account=NAME
+--sbatch "--comment='two" => --sbatch: must be options as one types them, got "--comment='two"
+    hint: as --sbatch=--account=NAME
+--max_restarts 1 --num_steps 3 => --max_restarts: must not be with num_steps, got 3
+    hint: it counts from where a run begins; max_steps counts from step 0
+--max_restarts 1 --checkpoint_path a.mdl =>
+    --max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both
+    hint: a restart goes on from the latest state in model_dir
+--mode infer => --launch slurm: must be for training or evaluation, got --mode infer
+    hint: salloc, and srun within it, have a model answer
+--nodes 5 => num_csx: must be at least the number of processes (5), got 4\nhint: --num_csx 5, or fewer processes
+""")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message", "hint"),
-    [
-        (["--nodes", "0"], "--nodes: must be at least 1, got 0", None),
-        (["--ranks", "0"], "--ranks: must be at least 1, got 0", None),
-        (["--max_restarts", "-1"], "--max_restarts: must be at least 0, got -1", None),
-        (["--nodes", "3", "--ranks", "2"], "--ranks: must be at least the number of nodes (3), got 2", None),
-        (
-            ["--transport", "in_process"],
-            "--launch slurm: must not be with --transport in_process, got both",
-            "one process needs no launch",
-        ),
-        (["--sbatch", "account"], OPTIONS.format("account"), "as --sbatch=--account=NAME"),
-        (["--sbatch", "--comment='two"], OPTIONS.format("--comment='two"), "as --sbatch=--account=NAME"),
-        (["--sbatch", "--a\nrm x"], OPTIONS.format("--a\nrm x"), "as --sbatch=--account=NAME"),
-        (
-            ["--max_restarts", "1", "--num_steps", "3"],
-            "--max_restarts: must not be with num_steps, got 3",
-            "it counts from where a run begins; max_steps counts from step 0",
-        ),
-        (
-            ["--max_restarts", "1", "--checkpoint_path", "a.mdl"],
-            "--max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both",
-            "a restart goes on from the latest state in model_dir",
-        ),
-        (
-            ["--mode", "infer"],
-            "--launch slurm: must be for training or evaluation, got --mode infer",
-            "salloc, and srun within it, have a model answer",
-        ),
-        (
-            ["--nodes", "5"],
-            "num_csx: must be at least the number of processes (5), got 4",
-            "--num_csx 5, or fewer processes",
-        ),
-    ],
-)
-def test_what_cannot_be_a_job(refused, slurm, flags, message, hint):
+@pytest.mark.parametrize(("flags", "message"), NO_JOB)
+def test_what_cannot_be_a_job(refused, slurm, flags, message):
     slurm()
-    refused(message, hint, *flags)
+    refused(message, None, *shlex.split(flags))
+
+
+def test_an_option_of_sbatch_has_one_line(refused, slurm):
+    slurm()
+    rule = "--sbatch: must be options as one types them, got '--a\\nrm x'"
+    refused(rule, "as --sbatch=--account=NAME", "--sbatch", "--a\nrm x")
 
 
 def test_flags_of_slurm_without_it(job):
@@ -144,32 +133,25 @@ def test_one_of_several_processes(refused, slurm, monkeypatch):
     )
 
 
-LACKS = "--launch slurm: srun must offer {}, by which ranks of {} find each other, it offers {}"
-BUILT = "an mpi4py built for an MPI of this cluster may use what there is"
+OFFERS = rows("""\
+echo 'MPI plugin types are...\\n\\tnone\\n\\tpmix' >&2 | print('MPICH Version: 5.0.2') => --launch slurm: srun must
+        offer pmi2, by which ranks of MPICH Version: 5.0.2 find each other, it offers none, pmix
+    hint: an mpi4py built for an MPI of this cluster may use what there is
+exit 1 | print('Open MPI v5.0.6') =>
+    --launch slurm: srun must offer pmix, by which ranks of Open MPI v5.0.6 find each other, it offers nothing
+    hint: an mpi4py built for an MPI of this cluster may use what there is
+exit 1 | raise RuntimeError('cannot load MPI library') =>
+    --launch slurm: needs MPI for several ranks, got RuntimeError: cannot load MPI library
+    hint: pip install 'cstool[mpi]' installs mpi4py and MPICH
+""")
 
 
-@pytest.mark.parametrize(
-    ("library", "srun", "message", "hint"),
-    [
-        (
-            "print('MPICH Version: 5.0.2')",
-            "echo 'MPI plugin types are...\n\tnone\n\tpmix' >&2",
-            LACKS.format("pmi2", "MPICH Version: 5.0.2", "none, pmix"),
-            BUILT,
-        ),
-        ("print('Open MPI v5.0.6')", "exit 1", LACKS.format("pmix", "Open MPI v5.0.6", "nothing"), BUILT),
-        (
-            "raise RuntimeError('cannot load MPI library')",
-            "exit 1",
-            "--launch slurm: needs MPI for several ranks, got RuntimeError: cannot load MPI library",
-            "pip install 'cstool[mpi]' installs mpi4py and MPICH",
-        ),
-    ],
-)
-def test_an_srun_that_cannot_tell_ranks_of_each_other(refused, slurm, monkeypatch, library, srun, message, hint):
+@pytest.mark.parametrize(("commands", "message"), OFFERS)
+def test_an_srun_that_cannot_tell_ranks_of_each_other(refused, slurm, monkeypatch, commands, message):
+    srun, _, library = commands.replace("\\n", "\n").replace("\\t", "\t").partition(" | ")
     monkeypatch.setattr("cstool.machine.slurm.commands.LIBRARY", library)
     slurm(srun=srun)
-    refused(message, hint, "--nodes", "2")
+    refused(message, None, "--nodes", "2")
 
 
 def test_sbatch_refuses_and_model_dir_cannot_be_written(job, slurm, tmp_path):
