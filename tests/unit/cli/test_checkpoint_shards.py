@@ -124,13 +124,6 @@ def test_copy_and_diff_take_a_shard_for_all(cstool: Cstool, shards, tmp_path):
     assert cstool("checkpoint", "diff", shards[0], older).code == 1
 
 
-def test_copy_says_which_shard_is_not_there(cstool: Cstool, shards, tmp_path):
-    remove(shards[0])
-    message = f"{shards[0].parent}: must have all 3 shards of MemoryX, memoryx_1_of_3.h5 is not there"
-    hint = "bring it and memoryx_1_of_3.h5.commit here from the model_dir of its node"
-    assert cstool("checkpoint", "copy", shards[1], f"{tmp_path}/") == (2, "", error(message, hint))
-
-
 def test_with_a_shard_go_all_that_belong_to_it_and_no_others(cstool: Cstool, model_dir, shards):
     write_shards(model_dir, 1, {"embedding": MODEL["embedding"]}, {"embedding": [[(0, 3)], [(3, 7)]]}, name="other")
     copy_checkpoint(shards[0], model_dir)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.end_to_end.refusals import error, rows
+from tests.end_to_end.refusals import error
 from tests.unit.data import test_hdf5_contexts
 
 
@@ -193,15 +193,6 @@ def test_digits_are_told_in_one_line_and_class_by_class(cstool, golden, tmp_path
     assert cstool("data", "baseline", made).refusal.startswith(message)
 
 
-def test_other_arguments_need_overwrite(prepare, tmp_path):
-    prepare()
-    assert prepare("--seed", "5").refusal == error(
-        f"{tmp_path}/text: must not hold another data set, got one made from other text or with other arguments",
-        "add --overwrite to replace it, or give another --output",
-    )
-    assert prepare("--seed", "5", "--overwrite").stdout.startswith(f"{tmp_path}/text: prepared in ")
-
-
 def test_the_baseline_is_one_line(prepare, cstool, tmp_path):
     prepare()
     pattern = rf"Held-out loss of a bigram model of {tmp_path}/text: \d\.\d{{5}} nats per byte\n"
@@ -211,13 +202,6 @@ def test_the_baseline_is_one_line(prepare, cstool, tmp_path):
     assert 0 < document["loss"] < 6
     prepare("--train_tokenizer", "258", "--overwrite")
     assert cstool("data", "baseline", tmp_path / "text").said.endswith(" nats per token\n")
-
-
-def test_a_baseline_of_nothing_says_how_to_make_a_data_set(cstool, tmp_path):
-    assert cstool("data", "baseline", tmp_path).refusal == error(
-        f"{tmp_path}/train: must be a folder with files *.h5, found nothing there",
-        "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files",
-    )
 
 
 MLM = ("--sequence_length", "16", "--vocab_size", "40", "--val_fraction", "0.3")
@@ -232,21 +216,3 @@ def test_masked_text_is_told_like_text(cstool, sources, golden, tmp_path, flags,
     told = cstool("data", "info", tmp_path / "made").said.replace(str(tmp_path), "DIR")
     golden(f"cli/data_info_{name}.txt", told)
     assert cstool("data", "check", tmp_path / "made").code == 0
-
-
-NOT_MASKED = rows("""\
---packing documents --nsp => --packing: must be left out beside --nsp, got documents
-    hint: the texts of a pair never cross documents
---vocab_file vocab.txt => --vocab_size: must be left out beside --vocab_file, whose tokens are taken as they are, got 40
-""")
-
-
-@pytest.mark.parametrize(("typed", "message"), NOT_MASKED)
-def test_masked_text_is_refused_like_text(cstool, sources, tmp_path, typed, message):
-    command = ("data", "prepare", "mlm", sources, "--output", tmp_path / "made")
-    assert cstool(*command, *MLM, *typed.split()).refusal == error(message)
-    asked = (*command, "--sequence_length", "16", "--vocab_file", tmp_path / "none")
-    assert cstool(*asked).refusal == error(
-        f"{tmp_path}/none: must be a vocabulary, a token on each line, found nothing there",
-        "it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`",
-    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cstool.errors import DataError, Interrupted
 from cstool.machine.appliance import Appliance
@@ -16,6 +17,7 @@ from cstool.run.report.summary import fit_summary, result_of
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
 from cstool.run.train import train
+from tests.end_to_end.refusals import rows
 from tests.unit.run.sessions import Digits, params_of, restored, session
 
 TRAIN_LINE = (
@@ -142,12 +144,7 @@ def test_evaluation_comes_between_steps_and_not_after_the_last(tmp_path, loop, s
 
 def test_the_log_says_where_the_loop_begins_and_ends_with_a_line_every_log_steps(tmp_path, caplog):
     found, _ = trained(tmp_path, position=Position(3, 3), loop={"max_steps": 8}, logging={"log_steps": 3})
-    assert caplog.messages[:11] == [
-        "=" * 75,
-        "Trainer Fit Summary",
-        "-" * 75,
-        "Trainer will run 1 train loop.",
-        "Train steps per train loop:",
+    assert caplog.messages[5:11] == [
         "* 1 loop of 5 steps",
         "for a total of 5 train steps.",
         "No checkpoints will be taken: trainer.init.checkpoint.steps says how often.",
@@ -257,43 +254,28 @@ def test_the_hint_of_an_interruption_is_what_continues_the_run(tmp_path, loop, r
 # What a training loop says before it begins, in the vendor's words.
 
 
-@pytest.mark.parametrize(
-    ("init", "start", "last", "interval", "lines"),
-    [
-        (
-            {"checkpoint": {"steps": 200}, "logging": {"log_steps": 50}},
-            *(0, 200, None),
-            [
-                "* 1 loop of 200 steps",
-                "for a total of 200 train steps.",
-                "Checkpoints will be taken every 200 steps, for a total of 1 checkpoint.",
-                "Progress will be logged every 50 steps.",
-            ],
-        ),
-        (
-            {"checkpoint": {"steps": 3}},
-            *(4, 8, 2),
-            [
-                "* 1 loop of 4 steps",
-                "for a total of 4 train steps.",
-                "Validation will run every 2 steps, and after the last step.",
-                "Checkpoints will be taken every 3 steps, and on the last step, for a total of 2 checkpoints.",
-                "Progress will be logged every step.",
-            ],
-        ),
-        (
-            {"checkpoint": {"steps": 1}},
-            *(7, 8, 8),
-            [
-                "* 1 loop of 1 step",
-                "for a total of 1 train step.",
-                "Checkpoints will be taken every step, for a total of 1 checkpoint.",
-                "Progress will be logged every step.",
-            ],
-        ),
-    ],
-)
-def test_it_says_how_long_and_how_often(tmp_path, init, start, last, interval, lines):
+SUMMARIES = rows("""\
+{checkpoint: {steps: 200}, logging: {log_steps: 50}} 0 200 0 => * 1 loop of 200 steps
+    for a total of 200 train steps.
+    Checkpoints will be taken every 200 steps, for a total of 1 checkpoint.
+    Progress will be logged every 50 steps.
+{checkpoint: {steps: 3}} 4 8 2 => * 1 loop of 4 steps
+    for a total of 4 train steps.
+    Validation will run every 2 steps, and after the last step.
+    Checkpoints will be taken every 3 steps, and on the last step, for a total of 2 checkpoints.
+    Progress will be logged every step.
+{checkpoint: {steps: 1}} 7 8 8 => * 1 loop of 1 step
+    for a total of 1 train step.
+    Checkpoints will be taken every step, for a total of 1 checkpoint.
+    Progress will be logged every step.
+""")
+
+
+@pytest.mark.parametrize(("given", "lines"), SUMMARIES)
+def test_it_says_how_long_and_how_often(tmp_path, given, lines):
+    init, *numbers = given.rsplit(" ", 3)
+    start, last, interval = map(int, numbers)
     rule = "=" * 75
     head = [rule, "Trainer Fit Summary", "-" * 75, "Trainer will run 1 train loop.", "Train steps per train loop:"]
-    assert fit_summary(params_of(tmp_path, **init), start, last, interval) == [*head, *lines, rule]
+    found = fit_summary(params_of(tmp_path, **yaml.safe_load(init)), start, last, interval or None)
+    assert found == [*head, *lines.split("\n"), rule]
