@@ -42,31 +42,24 @@ def write_text(folder: Path, samples: int, *, seed: int = 0, vocab: int = 64) ->
     return folder
 
 
+GPT = """
+init:
+  model: {name: gpt2, vocab_size: 64, hidden_size: 32, num_heads: 2, num_hidden_layers: 2, filter_size: 64,
+          max_position_embeddings: 128, dropout_rate: 0.0, attention_dropout_rate: 0.0}
+  optimizer: {AdamW: {betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1, learning_rate: 0.01}}
+  precision: {max_gradient_norm: 1.0}
+  loop: {max_steps: 4}
+  checkpoint: {steps: 4}
+  logging: {log_steps: 1}
+"""
+
+
 def gpt_params(folder: Path, data: Path, **changes: Any) -> Path:
     """Write the params of a small GPT with 12 grains to a batch; `changes` are dotted keys with `__` for the dots."""
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": 48}
-    trainer: dict[str, Any] = {
-        "init": {
-            "model": {
-                "name": "gpt2",
-                "vocab_size": 64,
-                "hidden_size": 32,
-                "num_heads": 2,
-                "num_hidden_layers": 2,
-                "filter_size": 64,
-                "max_position_embeddings": SEQUENCE,
-                "dropout_rate": 0.0,
-                "attention_dropout_rate": 0.0,
-            },
-            "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "learning_rate": 1e-2}},
-            "precision": {"max_gradient_norm": 1.0},
-            "loop": {"max_steps": 4},
-            "checkpoint": {"steps": 4},
-            "logging": {"log_steps": 1},
-            "model_dir": str(folder / "model_dir"),
-        },
-        "fit": {"train_dataloader": {**loader, "shuffle": True}, "val_dataloader": loader},
-    }
+    trainer: dict[str, Any] = yaml.safe_load(GPT)
+    trainer["init"]["model_dir"] = str(folder / "model_dir")
+    trainer["fit"] = {"train_dataloader": {**loader, "shuffle": True}, "val_dataloader": loader}
     for key, value in changes.items():
         *path, last = key.split("__")
         section = trainer

@@ -3,7 +3,6 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from tests.end_to_end.runs import latest_bits
 from tests.unit.data.test_sentences import write_table
 
 PROJECT = Path(__file__).parents[2]
-LENGTH, PREDICTIONS = 32, 6
+LENGTH = 32
 
 
 @pytest.fixture(scope="module")
@@ -26,41 +25,26 @@ def pairs(tmp_path_factory) -> Path:
     return folder
 
 
-def bert_file(folder: Path, pairs: Path, name: str, **loop: Any) -> Path:
+BERT = """
+model: {name: bert, vocab_size: 200, max_position_embeddings: 32, hidden_size: 32, num_heads: 2, num_hidden_layers: 2,
+        filter_size: 64, pooler_nonlinearity: tanh, mlm_loss_weight: 0.2}
+optimizer: {AdamW: {betas: [0.9, 0.98], weight_decay: 0.01}}
+schedulers: [{ConstantLR: {learning_rate: 2.0e-3}}]
+loop: {max_steps: 30}
+checkpoint: {steps: 10}
+logging: {log_steps: 10}
+"""
+
+
+def bert_file(folder: Path, pairs: Path, name: str) -> Path:
     """Write the params of a small BERT."""
-
-    def loader(part: str) -> dict[str, Any]:
-        return {
-            "data_processor": "BertCSVDynamicMaskDataProcessor",
-            "data_dir": str(pairs / part),
-            "vocab_file": str(pairs / "vocab.txt"),
-            "max_sequence_length": LENGTH,
-            "max_predictions_per_seq": PREDICTIONS,
-            "batch_size": 4,
-            "shuffle": part == "train",
-        }
-
-    model = {
-        "name": "bert",
-        "vocab_size": 200,
-        "max_position_embeddings": LENGTH,
-        "hidden_size": 32,
-        "num_heads": 2,
-        "num_hidden_layers": 2,
-        "filter_size": 64,
-        "pooler_nonlinearity": "tanh",
-        "mlm_loss_weight": 0.2,
+    loader = {"data_processor": "BertCSVDynamicMaskDataProcessor", "vocab_file": str(pairs / "vocab.txt")}
+    loader |= {"max_sequence_length": LENGTH, "max_predictions_per_seq": 6, "batch_size": 4}
+    fit = {
+        f"{part}_dataloader": {**loader, "data_dir": str(pairs / part), "shuffle": part == "train"}
+        for part in ("train", "val")
     }
-    init = {
-        "model": model,
-        "optimizer": {"AdamW": {"betas": [0.9, 0.98], "weight_decay": 0.01}},
-        "schedulers": [{"ConstantLR": {"learning_rate": 2.0e-3}}],
-        "loop": {"max_steps": 30, **loop},
-        "checkpoint": {"steps": 10},
-        "logging": {"log_steps": 10},
-        "model_dir": str(folder / name),
-    }
-    fit = {"train_dataloader": loader("train"), "val_dataloader": loader("val")}
+    init = {**yaml.safe_load(BERT), "model_dir": str(folder / name)}
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": fit}}))
     return file
@@ -107,13 +91,9 @@ def test_smoothed_labels_are_of_training_alone(cstool, tmp_path, pairs):
     losses = [cstool("run", "-p", file, "--max_steps", 1, "--json").document["losses"][0] for file in (plain, smoothed)]
     assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.05)
     checkpoint = tmp_path / "smoothed" / "checkpoint_1.mdl"
-    found = [
-        cstool("run", "-p", file, "--mode", "eval", "--checkpoint_path", checkpoint, "--json").document["evaluations"][
-            0
-        ]
-        for file in (plain, smoothed)
-    ]
-    assert found[0]["loss"] == found[1]["loss"]
+    asked = ("--mode", "eval", "--checkpoint_path", checkpoint, "--json")
+    one, other = (cstool("run", "-p", file, *asked).document["evaluations"][0] for file in (plain, smoothed))
+    assert one["loss"] == other["loss"]
 
 
 @pytest.mark.lab
@@ -161,79 +141,58 @@ def classifier_file(tmp_path: Path, pairs: Path, first: Path) -> Path:
     return second
 
 
+MLM = "bert_mlm_head.mlm_transform"
+HEADS = (
+    f"{MLM}.ffn.ffn.0.linear_layer.weight, {MLM}.ffn.ffn.0.linear_layer.bias, {MLM}.ln.weight, {MLM}.ln.bias, "
+    "bert_mlm_head.classifier.ffn.0.linear_layer.bias"
+)
+OF_PAIRS = "bert_cls_head.classifier.ffn.0.linear_layer.weight, bert_cls_head.classifier.ffn.0.linear_layer.bias"
+SEGMENTS = (
+    "bert.embedding_layer.segment_embeddings.weight, bert.pooler.pooler.ffn.0.linear_layer.weight, "
+    "bert.pooler.pooler.ffn.0.linear_layer.bias, "
+)
+
+
 @pytest.mark.takes("three runs of two models")
-def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, pairs):
-    """Heads differ; what is in both is loaded where that is asked for, and else both are named."""
-    first = bert_file(tmp_path, pairs, "first")
+@pytest.mark.parametrize(
+    ("of", "lacks", "left"),
+    [("pairs", "", f"{HEADS}, {OF_PAIRS}"), pytest.param("single texts", SEGMENTS, HEADS, marks=pytest.mark.lab)],
+)
+def test_another_task_begins_with_the_encoder_of_a_checkpoint(cstool, tmp_path, pairs, of, lacks, left):
+    """Heads differ; what is in both is loaded where that is asked for, and else both are named.
+
+    That of single texts has neither segments nor a pooling layer.
+    """
+    first, lacks = bert_file(tmp_path, pairs, "first"), f"{lacks}classifier.weight, classifier.bias"
+    if of == "single texts":
+        section = yaml.safe_load(first.read_text())
+        for each in (section["trainer"]["init"]["model"], *section["trainer"]["fit"].values()):
+            each["disable_nsp"] = True
+        first.write_text(yaml.safe_dump(section))
     assert cstool("run", "-p", first, "--max_steps", 1).code == 0
     checkpoint = tmp_path / "first" / "checkpoint_1.mdl"
     second = classifier_file(tmp_path, pairs, first)
 
     typed = ("run", "-p", second, "--checkpoint_path", checkpoint, "--max_steps", 1)
-    mlm = "bert_mlm_head.mlm_transform"
-    left = (
-        f"{mlm}.ffn.ffn.0.linear_layer.weight, {mlm}.ffn.ffn.0.linear_layer.bias, {mlm}.ln.weight, {mlm}.ln.bias, "
-        "bert_mlm_head.classifier.ffn.0.linear_layer.bias, bert_cls_head.classifier.ffn.0.linear_layer.weight, "
-        "bert_cls_head.classifier.ffn.0.linear_layer.bias"
-    )
     outcome = cstool(*typed)
-    rule = "must have the heads of this model, lacks classifier.weight, classifier.bias and has "
+    rule = f"error: TMP/first/checkpoint_1.mdl: must have the heads of this model, lacks {lacks}"
     hint = (
         "its encoder fits: --disable_strict_checkpoint_loading --load_checkpoint_states model loads what is in both, "
         "and the rest begins at random"
     )
-    assert outcome.code == 2
-    last = "".join(outcome.stderr.splitlines(keepends=True)[-2:])
-    assert last.startswith(f"error: TMP/first/checkpoint_1.mdl: {rule}")
-    assert set(last.splitlines()[0].partition(" and has ")[2].split(", ")) >= set(left.split(", "))
-    assert last.splitlines()[1] == f"hint: {hint}"
+    *_, said, told = outcome.stderr.splitlines()
+    begin, _, has = said.partition(" and has ")
+    assert (outcome.code, begin, told) == (2, rule, f"hint: {hint}")
+    assert set(has.split(", ")) >= set(left.split(", "))
 
     loose = ("--disable_strict_checkpoint_loading", "--load_checkpoint_states", "model")
     outcome = cstool(*typed, *loose, "--set", "trainer.init.schedulers=[{ConstantLR: {learning_rate: 0.0}}]")
     assert outcome.code == 0, outcome.stderr
-    assert "checkpoint_1.mdl lacks classifier.weight, classifier.bias: they begin at random." in outcome.stdout
+    assert f"checkpoint_1.mdl lacks {lacks}: they begin at random." in outcome.stdout
     assert "as the file scales them" not in outcome.stdout  # the loss is a mean over samples
     with CheckpointReader(checkpoint) as before, CheckpointReader(tmp_path / "second" / "checkpoint_1.mdl") as after:
-        same = 0
-        for name in after.tensor_names():
-            there = name.replace("model.bert.", "model.bert_encoder.")
-            if name.startswith("model.bert."):
-                np.testing.assert_array_equal(read(after, name), read(before, there))
-                same += 1
-    assert same == 3 + 2 + 2 * 16 + 2
-
-
-@pytest.mark.lab
-def test_so_it_does_with_that_of_single_texts(cstool, tmp_path, pairs):
-    """Which has neither segments nor a pooling layer."""
-    first = bert_file(tmp_path, pairs, "first")
-    section = yaml.safe_load(first.read_text())
-    section["trainer"]["init"]["model"]["disable_nsp"] = True
-    for loader in section["trainer"]["fit"].values():
-        loader["disable_nsp"] = True
-    first.write_text(yaml.safe_dump(section))
-    assert cstool("run", "-p", first, "--max_steps", 1).code == 0
-    typed = ("run", "-p", classifier_file(tmp_path, pairs, first), "--max_steps", 1)
-    typed += ("--checkpoint_path", tmp_path / "first" / "checkpoint_1.mdl")
-    outcome = cstool(*typed)
-    lacks = (
-        "bert.embedding_layer.segment_embeddings.weight, bert.pooler.pooler.ffn.0.linear_layer.weight, "
-        "bert.pooler.pooler.ffn.0.linear_layer.bias, classifier.weight, classifier.bias"
-    )
-    assert outcome.code == 2
-    said, hint = outcome.stderr.splitlines()[-2:]
-    assert said.startswith(
-        f"error: TMP/first/checkpoint_1.mdl: must have the heads of this model, lacks {lacks} and has "
-    )
-    assert hint.startswith("hint: its encoder fits: --disable_strict_checkpoint_loading --load_checkpoint_states model")
-    loose = ("--disable_strict_checkpoint_loading", "--load_checkpoint_states", "model")
-    outcome = cstool(*typed, *loose)
-    assert outcome.code == 0, outcome.stderr
-    assert f"checkpoint_1.mdl lacks {lacks}: they begin at random." in outcome.stdout
-
-
-def read(reader: CheckpointReader, name: str) -> np.ndarray:
-    """Read a whole tensor."""
-    found = np.empty(reader.shape(name), np.float32)
-    reader.in_order(name)(found, 0, len(found))
-    return found
+        there = {name.replace("model.bert_encoder.", "model.bert."): name for name in before.tensor_names()}
+        same = [name for name in after.tensor_names() if name.startswith("model.bert.") and name in there]
+        for name in same:
+            np.testing.assert_array_equal(after.read(name), before.read(there[name]))
+    assert len(same) == 3 + 2 + 2 * 16 + 2 - lacks.count("bert.")

@@ -26,13 +26,8 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) * 1024, file=sys.stderr)
 sys.exit(code)
 """
 """a run that says its peak as the last line of stderr [bytes]; ru_maxrss has that of the process that forked it, too"""
-WIDE = {
-    "init__model__hidden_size": 128,
-    "init__model__filter_size": 512,
-    "init__model__num_hidden_layers": 3,
-    "init__loop": {"max_steps": 2},
-    "init__checkpoint": {"steps": 2},
-}
+WIDE: dict[str, Any] = {f"init__model__{key}": n for key, n in (("hidden_size", 128), ("filter_size", 512))}
+WIDE |= {"init__model__num_hidden_layers": 3, "init__loop": {"max_steps": 2}, "init__checkpoint": {"steps": 2}}
 
 
 class Ended(NamedTuple):

@@ -14,16 +14,8 @@ from tests.unit.data.test_sentences import write_table
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop")
 LENGTH = 12
-ENCODER: dict[str, Any] = {
-    "vocab_size": len(WORDS),
-    "max_position_embeddings": LENGTH,
-    "hidden_size": 16,
-    "num_heads": 2,
-    "num_hidden_layers": 1,
-    "filter_size": 32,
-    "dropout_rate": 0.0,
-    "attention_dropout_rate": 0.0,
-}
+ENCODER = {"vocab_size": len(WORDS), "max_position_embeddings": LENGTH, "hidden_size": 16, "num_heads": 2}
+ENCODER |= {"num_hidden_layers": 1, "filter_size": 32, "dropout_rate": 0.0, "attention_dropout_rate": 0.0}
 SAMPLES, BATCH = 22, 8
 
 
@@ -72,7 +64,7 @@ def summaries(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"name": "bert/extractive_summarization"}, loader
 
 
-TASKS = {"token_classes": token_classes, "sentences": sentences, "halves": halves, "summaries": summaries}
+TASKS = {make.__name__: make for make in (token_classes, sentences, halves, summaries)}
 
 
 def task_file(folder: Path, task: str, *, num_csx: int = 1, steps: int = 100) -> Path:
@@ -81,29 +73,20 @@ def task_file(folder: Path, task: str, *, num_csx: int = 1, steps: int = 100) ->
     vocabulary = str(write_vocabulary(folder, WORDS))
     loader |= {"data_dir": str(folder / "data"), "vocab_file": vocabulary, "max_sequence_length": LENGTH}
     loader |= {"batch_size": BATCH, "shuffle": False}
-    init = {
-        "model": {**ENCODER, **model},
-        "optimizer": {"AdamW": {"learning_rate": 1.0e-2, "weight_decay": 0.0}},
-        "loop": {"max_steps": steps},
-        "backend": {"backend_type": "CSX", "cluster_config": {"num_csx": num_csx}},
-        "checkpoint": {"steps": steps},
-        "model_dir": str(folder / "model_dir"),
-    }
+    init = {"model": {**ENCODER, **model}, "optimizer": {"AdamW": {"learning_rate": 1.0e-2, "weight_decay": 0.0}}}
+    init |= {"loop": {"max_steps": steps}, "checkpoint": {"steps": steps}, "model_dir": str(folder / "model_dir")}
+    init["backend"] = {"backend_type": "CSX", "cluster_config": {"num_csx": num_csx}}
     file = folder / "params.yaml"
     fit = {"train_dataloader": loader, "val_dataloader": {**loader, "drop_last": False}}
     file.write_text(yaml.safe_dump({"trainer": {"init": init, "fit": fit}}))
     return file
 
 
-@pytest.mark.parametrize(
-    ("task", "names"),
-    [
-        ("token_classes", ["f1_score"]),
-        ("sentences", ["f1_score"]),
-        ("halves", ["accuracy_matched", "accuracy_mismatched"]),
-        ("summaries", ["rouge1", "rouge2"]),
-    ],
-)
+SCORES = {"token_classes": ["f1_score"], "sentences": ["f1_score"], "summaries": ["rouge1", "rouge2"]}
+SCORES["halves"] = ["accuracy_matched", "accuracy_mismatched"]
+
+
+@pytest.mark.parametrize(("task", "names"), SCORES.items())
 def test_what_has_learnt_scores_better_and_the_same_on_all_machines(tmp_path, caplog, task, names):
     caplog.set_level("INFO", "cstool")
     [before] = run_file(task_file(tmp_path / "begin", task, steps=1), mode="train_and_eval").evaluations

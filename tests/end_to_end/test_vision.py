@@ -13,7 +13,22 @@ from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import latest_bits
 
 PROJECT = Path(__file__).parents[2]
+VIT: dict[str, Any] = yaml.safe_load("""
+model: {name: vision_transformer, num_classes: 3, image_size: [8, 8], patch_size: [4, 4], hidden_size: 32, num_heads: 2,
+        use_conv_patchified_embedding: true, num_hidden_layers: 2, filter_size: 64}
+optimizer: {AdamW: {betas: [0.9, 0.98], weight_decay: 0.01}}
+schedulers: [{ConstantLR: {learning_rate: 2.0e-3}}]
+loop: {max_steps: 30}
+checkpoint: {steps: 10}
+logging: {log_steps: 10}
+""")
+IN_LAB = [("sparsity", {"sparsity": 0.5}), ("precision", {"host": "bfloat16"})]
 PIXELS = [{"name": "to_tensor"}, {"name": "normalize", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}]
+CROPS = yaml.safe_load("""
+- {name: resize, size: [12, 12]}
+- {name: random_resized_crop, size: [8, 8], scale: [0.5, 1.0]}
+- {name: random_horizontal_flip}
+""")
 
 
 @pytest.fixture(scope="module")
@@ -32,40 +47,12 @@ def photos(tmp_path_factory) -> Path:
 
 def vit_file(folder: Path, photos: Path, name: str, model: dict[str, Any] | None = None, **init: Any) -> Path:
     """Write the params of a small vision transformer."""
-    crop = {"name": "random_resized_crop", "size": [8, 8], "scale": [0.5, 1.0]}
-    train = [{"name": "resize", "size": [12, 12]}, crop, {"name": "random_horizontal_flip"}, *PIXELS]
     common = {"data_processor": "ImageNet1KProcessor", "data_dir": str(photos), "batch_size": 6}
-    settings = {
-        "name": "vision_transformer",
-        "num_classes": 3,
-        "image_size": [8, 8],
-        "patch_size": [4, 4],
-        "use_conv_patchified_embedding": True,
-        "hidden_size": 32,
-        "num_heads": 2,
-        "num_hidden_layers": 2,
-        "filter_size": 64,
-        **(model or {}),
-    }
-    sections = {
-        "model": settings,
-        "optimizer": {"AdamW": {"betas": [0.9, 0.98], "weight_decay": 0.01}},
-        "schedulers": [{"ConstantLR": {"learning_rate": 2.0e-3}}],
-        "loop": {"max_steps": 30},
-        "checkpoint": {"steps": 10},
-        "logging": {"log_steps": 10},
-        "model_dir": str(folder / name),
-        **init,
-    }
-    fit = {
-        "train_dataloader": {**common, "transforms": train},
-        "val_dataloader": {
-            **common,
-            "drop_last": False,
-            "shuffle": False,
-            "transforms": [{"name": "resize", "size": [8, 8]}, *PIXELS],
-        },
-    }
+    whole = [{"name": "resize", "size": [8, 8]}, *PIXELS]
+    train = {**common, "transforms": [*CROPS, *PIXELS]}
+    fit = {"train_dataloader": train, "val_dataloader": {**common, "drop_last": False, "shuffle": False}}
+    fit["val_dataloader"]["transforms"] = whole
+    sections = {**VIT, "model": {**VIT["model"], **(model or {})}, "model_dir": str(folder / name), **init}
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump({"trainer": {"init": sections, "fit": fit}}))
     return file
@@ -84,12 +71,7 @@ def test_it_learns_colours_and_says_how_often_it_is_right(cstool, tmp_path, phot
 
 @pytest.mark.takes("three runs, whose images end within them")
 @pytest.mark.parametrize(
-    "init",
-    [
-        pytest.param({}, id="dense"),
-        pytest.param({"sparsity": {"sparsity": 0.5}}, id="sparse", marks=pytest.mark.lab),
-        pytest.param({"precision": {"host": "bfloat16"}}, id="bfloat16", marks=pytest.mark.lab),
-    ],
+    "init", [{}, *(pytest.param({key: value}, marks=pytest.mark.lab) for key, value in IN_LAB)], ids=str
 )
 def test_stopped_and_gone_on_with_it_has_the_bits_of_a_straight_run_however_it_is_run(cstool, tmp_path, photos, init):
     """Its images end after eight steps, so that crops of several epochs are drawn."""
@@ -125,12 +107,9 @@ def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeyp
 def test_images_of_another_size_and_more_classes_than_the_model_has_are_refused(cstool, tmp_path, photos):
     file = vit_file(tmp_path, photos, "sizes", {"image_size": [12, 8]})
     outcome = cstool("run", "-p", file)
-    rule = (
-        f"{photos}/train: the images must be 12 x 8 in 3 channels, as the image_size and num_channels of the model "
-        "say, got 8 x 8 in 3 channels"
-    )
+    rule = "the images must be 12 x 8 in 3 channels, as the image_size and num_channels of the model say"
     assert outcome.code == 2
-    assert rule in outcome.stderr
+    assert f"{photos}/train: {rule}, got 8 x 8 in 3 channels" in outcome.stderr
     file = vit_file(tmp_path, photos, "classes", {"num_classes": 2})
     outcome = cstool("run", "-p", file)
     rule = f"{photos}/train/red/0.png: classes must be in [0, 2), as the model has num_classes, got 2"
