@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import yaml
+
 from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
 from cstool.models import SampleForm, build_graph
 from cstool.params import (
@@ -16,20 +18,14 @@ from cstool.params import (
 from cstool.params.sections.model import MODELS
 
 
+def _sizes(layers: int, positions: int, dropout: float) -> dict[str, Any]:
+    own = {"num_hidden_layers": layers, "vocab_size": 11, "hidden_size": 8, "num_heads": 2, "filter_size": 16}
+    return own | {"max_position_embeddings": positions, "dropout_rate": dropout, "attention_dropout_rate": dropout}
+
+
 def decoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> DecoderParams:
     """The params of a decoder of width 8 with 2 heads over 11 tokens."""
-    settings = {
-        "name": "gpt2",
-        "num_hidden_layers": layers,
-        "vocab_size": 11,
-        "hidden_size": 8,
-        "num_heads": 2,
-        "filter_size": 16,
-        "max_position_embeddings": sequence,
-        "dropout_rate": dropout,
-        "attention_dropout_rate": dropout,
-        **keys,
-    }
+    settings = {"name": "gpt2", **_sizes(layers, sequence, dropout), **keys}
     model = MODELS[settings["name"]].model_validate(settings)
     assert isinstance(model, DecoderParams)
     return model
@@ -40,122 +36,61 @@ def decoder(*, sequence: int = 8, **keys: Any) -> Graph:
     return build_graph(decoder_params(sequence=sequence, **keys), sequence)
 
 
-_NO_BIASES = {"use_projection_bias_in_attention": False, "use_ffn_bias_in_attention": False, "use_ffn_bias": False}
-_FEW_KEYS = {"attention_module": "multiquery_attention", "num_heads": 4, "hidden_size": 16}
-_LLAMA = {
-    **_NO_BIASES,
-    **_FEW_KEYS,
-    "extra_attention_params": {"num_kv_groups": 2},
-    "name": "llama",
-    "norm_type": "rmsnorm",
-    "position_embedding_type": "rotary",
-    "rotary_dim": 4,
-    "nonlinearity": "swiglu",
-    "share_embedding_weights": False,
-}
-_FALCON = {
-    **_NO_BIASES,
-    **_FEW_KEYS,
-    "name": "falcon",
-    "rotary_dim": 4,
-}
-_MUP = {"mup_base_hidden_size": 4, "mup_base_filter_size": 4, "embeddings_scale": 3.0, "output_logits_alpha": 2.0}
-
-SPARSITIES: dict[str, dict[str, Any]] = {
-    "static": {"sparsity": 0.75},
-    "gmp": {"algorithm": "gmp", "sparsity": {"type": "linear", "init": 0.3, "slope": 0.1}},
-    "set": {"algorithm": "set", "sparsity": 0.9, "update": {"freq": 2}},
-    "rigl": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}},
-    "dropconnect": {"algorithm": "dropconnect", "sparsity": 0.5},
-}
+SPARSITIES: dict[str, dict[str, Any]] = yaml.safe_load("""
+static: {sparsity: 0.75}
+gmp: {algorithm: gmp, sparsity: {type: linear, init: 0.3, slope: 0.1}}
+set: {algorithm: set, sparsity: 0.9, update: {freq: 2}}
+rigl: {algorithm: rigl, sparsity: 0.75, update: {freq: 2}}
+dropconnect: {algorithm: dropconnect, sparsity: 0.5}
+""")
 """the section `sparsity` of each rule"""
-FAMILIES: dict[str, dict[str, Any]] = {
-    "gpt2": {},
-    "llama": _LLAMA,
-    "mistral": {**_LLAMA, "name": "mistral", "attention_sliding_window_length": 3},
-    "falcon, one norm": _FALCON,
-    "falcon, two norms": {
-        **_FALCON,
-        "use_untied_layer_norm": True,
-        "extra_attention_params": {"num_kv_groups": 2},
-    },
-    "bloom": {
-        "name": "bloom",
-        "position_embedding_type": "alibi",
-        "embedding_layer_norm": True,
-        "nonlinearity": "gelu_new",
-    },
-    "gptj": {
-        "name": "gptj",
-        "rotary_dim": 2,
-        "nonlinearity": "gelu_new",
-        "use_projection_bias_in_attention": False,
-        "use_ffn_bias_in_attention": False,
-        "use_ffn_bias": True,
-        "share_embedding_weights": False,
-        "use_bias_in_output": True,
-    },
-    "gpt-neox": {"name": "gpt-neox", "rotary_dim": 2, "use_untied_layer_norm": True, "share_embedding_weights": False},
-    "gemma2": {
-        **_LLAMA,
-        "name": "gemma2",
-        "share_embedding_weights": True,
-        "attention_inner_dim": 8,
-        "rotary_dim": 2,
-        "norm_first_sandwich": True,
-        "nonlinearity": "geglu",
-        "embeddings_scale": 4.0,
-        "attention_sliding_window_length": 3,
-        "sliding_window_every_other_decoder_layer": True,
-        "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first",
-        "attention_logit_softcapping": 2.0,
-        "final_logit_softcapping": 3.0,
-    },
-    "jais": {"name": "jais", "position_embedding_type": "alibi", "nonlinearity": "swiglu", **_MUP},
-    "starcoder": {**_FEW_KEYS, "name": "starcoder", "nonlinearity": "gelu_new"},
-    "mixtral": {**_LLAMA, "name": "mixtral", "moe": {"num_experts": 4, "top_k": 2}},
-    "relative positions": {"position_embedding_type": "relative", "num_relative_attention_buckets": 6},
-    "trained slopes": {
-        "name": "bloom",
-        "position_embedding_type": "alibi",
-        "alibi_trainable_slopes": True,
-        "pos_scaling_factor": 2.0,
-    },
-    "norms of heads": {**_LLAMA, "attention_qk_norm_layer": "rmsnorm", "apply_attention_qk_norm": True},
-    "chunks and columns": {
-        **_LLAMA,
-        "attention_chunk_size": 3,
-        "attention_vertical_column_spacing": 4,
-        "attention_vertical_column_width": 2,
-        "apply_attention_pattern": True,
-    },
-    "window and columns": {
-        "name": "gpt3",
-        "attention_sliding_window_length": 2,
-        "attention_vertical_column_spacing": 3,
-        "attention_vertical_column_width": 1,
-        "apply_attention_pattern": True,
-    },
-    "fixed sparse": {
-        "name": "gpt3",
-        "fixed_sparse_attention": {"local_attn_ctx": 4, "num_verts": 2, "vert_size": 1},
-        "apply_attention_pattern": True,
-    },
-    "longrope": {
-        **_LLAMA,
-        "pos_scaling_type": "longrope",
-        "pos_scaling_extra_args": {
-            "original_max_position_embeddings": 4,
-            "long_factor": [1.5, 3.0],
-            "short_factor": [1.0, 1.25],
-        },
-    },
-}
+FAMILIES: dict[str, dict[str, Any]] = yaml.safe_load("""
+gpt2: {}
+llama: &llama {
+  use_projection_bias_in_attention: false, use_ffn_bias_in_attention: false, use_ffn_bias: false,
+  attention_module: multiquery_attention, num_heads: 4, hidden_size: 16, extra_attention_params: {num_kv_groups: 2},
+  name: llama, norm_type: rmsnorm, position_embedding_type: rotary, rotary_dim: 4, nonlinearity: swiglu,
+  share_embedding_weights: false}
+mistral: {<<: *llama, name: mistral, attention_sliding_window_length: 3}
+falcon, one norm: &falcon {
+  use_projection_bias_in_attention: false, use_ffn_bias_in_attention: false, use_ffn_bias: false,
+  attention_module: multiquery_attention, num_heads: 4, hidden_size: 16, name: falcon, rotary_dim: 4}
+falcon, two norms: {<<: *falcon, use_untied_layer_norm: true, extra_attention_params: {num_kv_groups: 2}}
+bloom: {name: bloom, position_embedding_type: alibi, embedding_layer_norm: true, nonlinearity: gelu_new}
+gptj: {
+  name: gptj, rotary_dim: 2, nonlinearity: gelu_new, use_projection_bias_in_attention: false,
+  use_ffn_bias_in_attention: false, use_ffn_bias: true, share_embedding_weights: false, use_bias_in_output: true}
+gpt-neox: {name: gpt-neox, rotary_dim: 2, use_untied_layer_norm: true, share_embedding_weights: false}
+gemma2: {
+  <<: *llama, name: gemma2, share_embedding_weights: true, attention_inner_dim: 8, rotary_dim: 2,
+  norm_first_sandwich: true, nonlinearity: geglu, embeddings_scale: 4.0, attention_sliding_window_length: 3,
+  sliding_window_every_other_decoder_layer: true,
+  sliding_window_every_other_decoder_layer_pattern: sliding_window_first,
+  attention_logit_softcapping: 2.0, final_logit_softcapping: 3.0}
+jais: {
+  name: jais, position_embedding_type: alibi, nonlinearity: swiglu,
+  mup_base_hidden_size: 4, mup_base_filter_size: 4, embeddings_scale: 3.0, output_logits_alpha: 2.0}
+starcoder: {
+  attention_module: multiquery_attention, num_heads: 4, hidden_size: 16, name: starcoder, nonlinearity: gelu_new}
+mixtral: {<<: *llama, name: mixtral, moe: {num_experts: 4, top_k: 2}}
+relative positions: {position_embedding_type: relative, num_relative_attention_buckets: 6}
+trained slopes: {
+  name: bloom, position_embedding_type: alibi, alibi_trainable_slopes: true, pos_scaling_factor: 2.0}
+norms of heads: {<<: *llama, attention_qk_norm_layer: rmsnorm, apply_attention_qk_norm: true}
+chunks and columns: {
+  <<: *llama, attention_chunk_size: 3, attention_vertical_column_spacing: 4, attention_vertical_column_width: 2,
+  apply_attention_pattern: true}
+window and columns: {
+  name: gpt3, attention_sliding_window_length: 2, attention_vertical_column_spacing: 3,
+  attention_vertical_column_width: 1, apply_attention_pattern: true}
+fixed sparse: {
+  name: gpt3, fixed_sparse_attention: {local_attn_ctx: 4, num_verts: 2, vert_size: 1}, apply_attention_pattern: true}
+longrope: {
+  <<: *llama, pos_scaling_type: longrope, pos_scaling_extra_args: {
+    original_max_position_embeddings: 4, long_factor: [1.5, 3.0], short_factor: [1.0, 1.25]}}
+""")
 """one model of each family, by what sets it apart"""
-BALANCED: dict[str, Any] = {
-    **FAMILIES["mixtral"],
-    "moe": {"num_experts": 4, "top_k": 2, "load_balancing_loss_coef": 0.5},
-}
+BALANCED = FAMILIES["mixtral"] | {"moe": {"num_experts": 4, "top_k": 2, "load_balancing_loss_coef": 0.5}}
 """a mixture of experts with the loss that balances them"""
 
 
@@ -165,72 +100,35 @@ def fc_mnist(*sizes: int, **keys: Any) -> Graph:
     return build_graph(model, None)
 
 
-_HEAD = {"task_dropout": 0.0, "num_labels": 3}
-_ESM2 = {
-    "name": "esm2",
-    "disable_nsp": True,
-    "embedding_layer_norm": False,
-    "position_embedding_type": "rotary",
-    "rotary_dim": 4,
-    "use_final_layer_norm": True,
-    "token_dropout": True,
-    "mask_token_id": 4,
-    "pad_token_id": 1,
-}
-ENCODERS: dict[str, dict[str, Any]] = {
-    "bert": {"mlm_loss_weight": 0.5},
-    "bert, pad 1, no ties": {
-        "share_embedding_weights": False,
-        "pad_token_id": 1,
-        "mask_padding_in_positional_embed": True,
-        "use_output_bias_in_mlm": False,
-        "use_ffn_bias_in_mlm": False,
-        "encoder_nonlinearity": "relu",
-        "embedding_layer_norm": False,
-        "extra_attention_params": {"num_kv_groups": 2},
-        **_FEW_KEYS,
-    },
-    "bert, muP": {
-        "mup_base_hidden_size": 4.0,
-        "mup_base_filter_size": 4.0,
-        "embeddings_scale": 3.0,
-        "output_logits_alpha": 2.0,
-    },
-    "roberta": {"disable_nsp": True, "mask_padding_in_positional_embed": True},
-    "esm2": _ESM2,
-    "esm2, packed": {**_ESM2, "packed": True},
-    "bert, packed": {"disable_nsp": True, "packed": True},
-    "bert, smoothed labels": {"label_smoothing": 0.2},
-    "bert, alibi": {"position_embedding_type": "alibi", "use_projection_bias_in_attention": False},
-    "bert, gates, norms first": {"encoder_nonlinearity": "swiglu", "use_ffn_bias": False, "norm_first": True},
-    "bert, fixed positions": {"position_embedding_type": "fixed", "num_segments": 0},
-    "classifier": {"name": "bert/classifier", **_HEAD},
-    "token classifier": {
-        "name": "bert/token_classifier",
-        "num_classes": 5,
-        "encoder_output_dropout_rate": 0.0,
-        "include_padding_in_loss": True,
-    },
-    "summarization": {"name": "bert/extractive_summarization", "loss_weight": 0.25},
-}
+ENCODERS: dict[str, dict[str, Any]] = yaml.safe_load("""
+bert: {mlm_loss_weight: 0.5}
+bert, pad 1, no ties: {
+  share_embedding_weights: false, pad_token_id: 1, mask_padding_in_positional_embed: true,
+  use_output_bias_in_mlm: false, use_ffn_bias_in_mlm: false, encoder_nonlinearity: relu, embedding_layer_norm: false,
+  extra_attention_params: {num_kv_groups: 2}, attention_module: multiquery_attention, num_heads: 4, hidden_size: 16}
+bert, muP: {
+  mup_base_hidden_size: 4.0, mup_base_filter_size: 4.0, embeddings_scale: 3.0, output_logits_alpha: 2.0}
+roberta: {disable_nsp: true, mask_padding_in_positional_embed: true}
+esm2: &esm2 {
+  name: esm2, disable_nsp: true, embedding_layer_norm: false, position_embedding_type: rotary, rotary_dim: 4,
+  use_final_layer_norm: true, token_dropout: true, mask_token_id: 4, pad_token_id: 1}
+esm2, packed: {<<: *esm2, packed: true}
+bert, packed: {disable_nsp: true, packed: true}
+bert, smoothed labels: {label_smoothing: 0.2}
+bert, alibi: {position_embedding_type: alibi, use_projection_bias_in_attention: false}
+bert, gates, norms first: {encoder_nonlinearity: swiglu, use_ffn_bias: false, norm_first: true}
+bert, fixed positions: {position_embedding_type: fixed, num_segments: 0}
+classifier: {name: bert/classifier, task_dropout: 0.0, num_labels: 3}
+token classifier: {
+  name: bert/token_classifier, num_classes: 5, encoder_output_dropout_rate: 0.0, include_padding_in_loss: true}
+summarization: {name: bert/extractive_summarization, loss_weight: 0.25}
+""")
 """encoders, by what sets them apart"""
 
 
 def encoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> EncoderParams:
     """The params of an encoder of width 8 with 2 heads over 11 tokens."""
-    settings = {
-        "name": "bert",
-        "num_hidden_layers": layers,
-        "vocab_size": 11,
-        "hidden_size": 8,
-        "num_heads": 2,
-        "filter_size": 16,
-        "max_position_embeddings": sequence,
-        "dropout_rate": dropout,
-        "attention_dropout_rate": dropout,
-        "pooler_nonlinearity": "tanh",
-        **keys,
-    }
+    settings = {"name": "bert", **_sizes(layers, sequence, dropout), "pooler_nonlinearity": "tanh", **keys}
     if dropout and "task_dropout" in settings:
         settings["task_dropout"] = dropout
     model = MODELS[settings["name"]].model_validate(settings)
@@ -244,92 +142,54 @@ def encoder(*, sequence: int = 8, predictions: int = 3, packed: bool = False, **
     return build_graph(encoder_params(sequence=sequence, **keys), form)
 
 
-VISION: dict[str, dict[str, Any]] = {
-    "vision": {"use_conv_patchified_embedding": True, "num_channels": 2},
-    "vision, pooler": {
-        "use_encoder_pooler_layer": True,
-        "pooler_nonlinearity": "tanh",
-        "use_embed_proj_bias": False,
-        "use_bias_in_output": False,
-    },
-    "vision, fixed positions": {"position_embedding_type": "fixed", "use_post_embed_layer_norm": True},
-    "vision, no token": {"prepend_cls_token": False, "norm_first": False, "use_final_layer_norm": False},
-    "vision, bare": {"prepend_cls_token": False, "position_embedding_type": None, "nonlinearity": "swiglu"},
-}
+VISION: dict[str, dict[str, Any]] = yaml.safe_load("""
+vision: {use_conv_patchified_embedding: true, num_channels: 2}
+vision, pooler: {
+  use_encoder_pooler_layer: true, pooler_nonlinearity: tanh, use_embed_proj_bias: false, use_bias_in_output: false}
+vision, fixed positions: {position_embedding_type: fixed, use_post_embed_layer_norm: true}
+vision, no token: {prepend_cls_token: false, norm_first: false, use_final_layer_norm: false}
+vision, bare: {prepend_cls_token: false, position_embedding_type: null, nonlinearity: swiglu}
+""")
 """vision transformers, by what sets them apart"""
 
 
 def vision(*, layers: int = 1, dropout: float = 0.0, **keys: Any) -> Graph:
     """A vision transformer of width 8 with 2 heads, for 4 x 6 pixels in 6 patches and 5 classes."""
-    settings = {
+    own = {
         "name": "vision_transformer",
         "num_classes": 5,
         "image_size": [4, 6],
         "patch_size": [2, 2],
         "num_channels": 1,
-        "num_hidden_layers": layers,
-        "hidden_size": 8,
-        "num_heads": 2,
-        "filter_size": 16,
-        "dropout_rate": dropout,
-        "attention_dropout_rate": dropout,
-        "embedding_dropout_rate": dropout,
-        **keys,
     }
-    return build_graph(VisionTransformerParams.model_validate(settings), None)
+    own |= {"num_hidden_layers": layers, "hidden_size": 8, "num_heads": 2, "filter_size": 16}
+    own |= {f"{part}dropout_rate": dropout for part in ("", "attention_", "embedding_")}
+    return build_graph(VisionTransformerParams.model_validate({**own, **keys}), None)
 
 
-_TRANSFORMER = {
-    "name": "transformer",
-    "norm_type": "layernorm",
-    "position_embedding_type": "fixed",
-    "use_dropout_outside_residual_path": False,
-    "use_pre_encoder_decoder_dropout": True,
-    "use_pre_encoder_decoder_layer_norm": False,
-    "use_ffn_bias": True,
-    "use_transformer_initialization": True,
-    "relu_dropout_rate": 0.0,
-}
-ENCODER_DECODERS: dict[str, dict[str, Any]] = {
-    "t5": {"lm_loss_weight": 0.25},
-    "t5, gates, untied": {
-        "encoder_nonlinearity": "geglu",
-        "share_embedding_weights": False,
-        "mlm_loss_scaling": "num_masked",
-        "relu_dropout_rate": 0.3,
-    },
-    "t5, two vocabularies, biases": {
-        "tgt_vocab_size": 13,
-        "extra_ids": 2,
-        "share_encoder_decoder_embedding": False,
-        "use_projection_bias_in_attention": True,
-        "encoder_nonlinearity": "swiglu",
-        "use_ffn_bias": True,
-        "norm_type": "biasless-layernorm",
-        "position_embedding_type": "learned_absolute",
-    },
-    "t5, no ties at all, grouped heads": {
-        "share_encoder_decoder_embedding": False,
-        "share_embedding_weights": False,
-        "attention_module": "multiquery_attention",
-        "extra_attention_params": {"num_kv_groups": 2},
-        "num_heads": 4,
-    },
-    # Smooth: a step of a finite difference would meet a kink of relu here.
-    "t5, muP": {
-        "encoder_nonlinearity": "gelu",
-        "mup_base_d_model": 4,
-        "mup_base_d_ff": 4,
-        "embeddings_alpha": 0.7,
-        "encoder_attention_logits_alpha": 1.5,
-        "decoder_attention_logits_alpha": 0.7,
-        "output_logits_alpha": 2.0,
-    },
-    "t5, smoothed labels": {"label_smoothing": 0.1, "encoder_nonlinearity": "gelu"},
-    "t5, alibi": {"position_embedding_type": "alibi", "decoder_num_hidden_layers": 1},
-    "transformer": _TRANSFORMER,
-    "transformer, norms first": {**_TRANSFORMER, "use_pre_encoder_decoder_layer_norm": True},
-}
+# The activation of muP and of smoothed labels is smooth: a step of a finite difference would meet a kink of relu.
+ENCODER_DECODERS: dict[str, dict[str, Any]] = yaml.safe_load("""
+t5: {lm_loss_weight: 0.25}
+t5, gates, untied: {
+  encoder_nonlinearity: geglu, share_embedding_weights: false, mlm_loss_scaling: num_masked, relu_dropout_rate: 0.3}
+t5, two vocabularies, biases: {
+  tgt_vocab_size: 13, extra_ids: 2, share_encoder_decoder_embedding: false, use_projection_bias_in_attention: true,
+  encoder_nonlinearity: swiglu, use_ffn_bias: true, norm_type: biasless-layernorm,
+  position_embedding_type: learned_absolute}
+t5, no ties at all, grouped heads: {
+  share_encoder_decoder_embedding: false, share_embedding_weights: false, attention_module: multiquery_attention,
+  extra_attention_params: {num_kv_groups: 2}, num_heads: 4}
+t5, muP: {
+  encoder_nonlinearity: gelu, mup_base_d_model: 4, mup_base_d_ff: 4, embeddings_alpha: 0.7,
+  encoder_attention_logits_alpha: 1.5, decoder_attention_logits_alpha: 0.7, output_logits_alpha: 2.0}
+t5, smoothed labels: {label_smoothing: 0.1, encoder_nonlinearity: gelu}
+t5, alibi: {position_embedding_type: alibi, decoder_num_hidden_layers: 1}
+transformer: &transformer {
+  name: transformer, norm_type: layernorm, position_embedding_type: fixed, use_dropout_outside_residual_path: false,
+  use_pre_encoder_decoder_dropout: true, use_pre_encoder_decoder_layer_norm: false, use_ffn_bias: true,
+  use_transformer_initialization: true, relu_dropout_rate: 0.0}
+transformer, norms first: {<<: *transformer, use_pre_encoder_decoder_layer_norm: true}
+""")
 """encoders with decoders, by what sets them apart"""
 TARGETS = 5
 """tokens of what their decoders read"""
@@ -339,21 +199,14 @@ def encoder_decoder_params(
     *, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any
 ) -> EncoderDecoderParams:
     """The params of an encoder and a decoder of width 8 with 2 heads of 3 over 11 tokens."""
-    settings = {
-        "name": "t5",
+    own: dict[str, Any] = {
         "encoder_num_hidden_layers": layers,
         "decoder_num_hidden_layers": layers,
         "src_vocab_size": 11,
-        "d_model": 8,
-        "d_kv": 3,
-        "num_heads": 2,
-        "d_ff": 16,
-        "relative_attention_num_buckets": 8,
-        "src_max_position_embeddings": sequence,
-        "tgt_max_position_embeddings": TARGETS,
-        "dropout_rate": dropout,
-        **keys,
     }
+    own |= {"d_model": 8, "d_kv": 3, "num_heads": 2, "d_ff": 16, "relative_attention_num_buckets": 8}
+    own |= {"src_max_position_embeddings": sequence, "tgt_max_position_embeddings": TARGETS, "dropout_rate": dropout}
+    settings = {"name": "t5", **own, **keys}
     model = MODELS[settings["name"]].model_validate(settings)
     assert isinstance(model, EncoderDecoderParams)
     return model
@@ -377,7 +230,7 @@ def preferences(*, sequence: int = 8, **keys: Any) -> Graph:
 
 
 PREFERENCES: dict[str, dict[str, Any]] = {
-    "dpo": {"layers": 2, **_LLAMA},
+    "dpo": {"layers": 2, **FAMILIES["llama"]},
     "dpo, learned positions": {"dpo": {"loss_type": "ipo"}},
     "dpo, window": {"dpo": {"loss_type": "dpop"}, **FAMILIES["mistral"]},
     "dpo, no reference": {"dpo": {"loss_type": "hinge", "reference_free": True}, **FAMILIES["gptj"]},
@@ -396,9 +249,7 @@ DPRS: dict[str, dict[str, Any]] = {
 
 def dpr(*, layers: int = 1, sequence: int = 6, dropout: float = 0.0, contexts: int = 2, **keys: Any) -> Graph:
     """A DPR of width 8 with 2 heads over 11 tokens, whose contexts are a token longer than its questions."""
-    own = {"num_hidden_layers": layers, "vocab_size": 11, "hidden_size": 8, "num_heads": 2, "filter_size": 16}
-    own |= {"max_position_embeddings": sequence + 2, "dropout_rate": dropout, "attention_dropout_rate": dropout}
-    model = DprParams.model_validate({"name": "dpr", "encoder": own, **keys})
+    model = DprParams.model_validate({"name": "dpr", "encoder": _sizes(layers, sequence + 2, dropout), **keys})
     return build_graph(model, SampleForm(sequence, contexts=contexts, context_tokens=sequence + 1))
 
 
@@ -407,18 +258,12 @@ def attentive() -> Graph:
     tokens, wide = (6,), (6, 4)
     form = {"heads": 2, "kv_heads": 2, "scale": 0.5, "causal": False, "slope_scale": 1.0}
     form |= {"buckets": 4, "max_distance": 5}
+    two = {**form, "dropout": 0.3}
     loss = {"logits_scale": 0.5, "logits_softcap": 3.0}
     ops = [Op(OpKind.LINEAR, part, ("h",), (part,), (f"{part}.weight",)) for part in "qkv"]
     ops += [
         Op(OpKind.ATTENTION, "one", ("q", "k", "v", "segments"), ("x",), ("table", "slopes.0"), form),
-        Op(
-            OpKind.ATTENTION,
-            "two",
-            ("x", "k", "v", "segments", "segments"),
-            ("y",),
-            ("table", "slopes.1"),
-            {**form, "dropout": 0.3},
-        ),
+        Op(OpKind.ATTENTION, "two", (*"xkv", "segments", "segments"), ("y",), ("table", "slopes.1"), two),
         Op(OpKind.SOFTMAX_LOSS, "last", ("y", "labels", "mask"), ("loss",), ("last.weight",), loss),
     ]
     shapes = {"table": (4, 2), "slopes.0": (2,), "slopes.1": (2, 1), "last.weight": (10, 4)}
