@@ -19,7 +19,6 @@ class Disk:
         self._mount(f"size={size_bytes}")
 
     def grow(self, size_bytes: int) -> None:
-        """Make it larger."""
         self._mount(f"remount,size={size_bytes}")
 
     def fill(self) -> None:
@@ -35,8 +34,6 @@ class Disk:
 
 
 class DiskUsage(NamedTuple):
-    """What a disk is said to have left."""
-
     free: int
 
 

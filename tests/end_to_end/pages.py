@@ -14,7 +14,6 @@ PROJECT = Path(__file__).parents[2]
 
 
 def page(name: str) -> str:
-    """Return the text of a page."""
     return (PROJECT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
@@ -46,7 +45,6 @@ def typed(command: str) -> Outcome:
 
 
 def run_python(code: str) -> str:
-    """Return what some Python prints."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 

@@ -22,8 +22,6 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Said:
-    """What came of a command."""
-
     exit_code: int
     output: str
     errors: str
@@ -80,7 +78,6 @@ class Command:
 
 
 def run(*words: str, environment: Mapping[str, str] | None = None) -> Said:
-    """Run a command to its end."""
     with Command(*words, environment=environment) as command:
         return command.wait()
 

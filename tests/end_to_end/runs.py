@@ -136,5 +136,4 @@ def bits(result: RunResult) -> tuple[list[str], str]:
 
 
 def latest_bits(model_dir: Path) -> str:
-    """Return the digest of the latest checkpoint of a folder."""
     return digest(list_checkpoints(model_dir)[-1].path)

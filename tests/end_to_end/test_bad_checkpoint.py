@@ -6,18 +6,21 @@ In the expected messages TMP is the folder of the test.
 import shutil
 import signal
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 
 from cstool.machine.appliance import Appliance
-from cstool.store import CheckpointReader, CheckpointWriter
 from cstool.store.pending_file import PendingFile
 from tests.end_to_end.disk import DiskUsage, largest_file
-from tests.end_to_end.refusals import error, kept
+from tests.end_to_end.refusals import error, kept, rows
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
+from tests.unit.machine.machines import rewrite
+from tests.unit.store.stored import without_digest
 
 EVERY_STEP = {"init__checkpoint": {"steps": 1}}
 SECOND = "TMP/model_dir/checkpoint_2.mdl"
@@ -60,15 +63,7 @@ def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(refused, m
 @pytest.mark.parametrize(("key", "value", "shown"), [("choices", None, "None"), ("random", [], "[]")])
 def test_values_that_a_run_looks_up_must_be_mappings(refused, tmp_path, model_dir, key, value, shown):
     path = model_dir / "checkpoint_2.mdl"
-    aside = path.rename(tmp_path / "aside.mdl")
-    with CheckpointReader(aside) as reader, CheckpointWriter(path) as writer:
-        for name in reader.keys():  # noqa: SIM118
-            if (target := reader.link_of(name)) is not None:
-                writer.link(name, target)
-            elif name in reader.tensor_names():
-                writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
-            else:
-                writer.add_value(name, value if name == key else reader.value(name))
+    rewrite(path.rename(tmp_path / "aside.mdl"), path, **{key: value})
     refused(f"{SECOND}: {key} must be a mapping, got {shown}", OLDER, **EVERY_STEP)
 
 
@@ -95,25 +90,22 @@ def test_a_checkpoint_of_another_model_is_refused(refused):
         refused(f"{SECOND}: {rule}", OTHER_MODEL, "--mode", mode, init__model__num_hidden_layers=3)
 
 
-LIST = "cstool checkpoint list shows the checkpoints of a folder"
-NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
+NO_CHECKPOINTS = rows("""\
+no.mdl => /no.mdl: a checkpoint must be a file that can be read, got: No such file or directory
+    hint: cstool checkpoint list shows the checkpoints of a folder
+. => : a checkpoint must be a file, this is a folder
+    hint: name one of the .mdl files in it; cstool checkpoint list shows them
+params.yaml => /params.yaml: a checkpoint must be an HDF5 file, this one is not
+    hint: checkpoints of cstool are called checkpoint_{step}.mdl
+""")
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("no.mdl", error("TMP/no.mdl: a checkpoint must be a file that can be read, got: No such file or directory",
-         LIST)),
-        (".", error("TMP: a checkpoint must be a file, this is a folder",
-         "name one of the .mdl files in it; cstool checkpoint list shows them")),
-        ("params.yaml", error("TMP/params.yaml: a checkpoint must be an HDF5 file, this one is not", NAMING)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "message"), NO_CHECKPOINTS)
 @pytest.mark.parametrize("command", ["run -p TMP/params.yaml --checkpoint_path", "checkpoint info"])
-def test_a_path_that_is_no_checkpoint_is_refused(cstool, tmp_path, data, command, path, expected):
+def test_a_path_that_is_no_checkpoint_is_refused(cstool, tmp_path, data, command, path, message):
     gpt_params(tmp_path, data)
     outcome = cstool(*command.replace("TMP", str(tmp_path)).split(), tmp_path / path)
-    assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, expected, {})
+    assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, error(f"TMP{message}"), {})
 
 
 def test_an_evaluation_that_finds_no_checkpoint_is_refused(refused):
@@ -124,10 +116,8 @@ def test_an_evaluation_that_finds_no_checkpoint_is_refused(refused):
 @pytest.mark.parametrize("path", ["file", "file/model_dir"])
 def test_a_file_in_the_place_of_the_model_dir_is_refused_and_stays(cstool, tmp_path, data, path):
     (tmp_path / "file").write_text("mine")
-    expected = error(
-        f"TMP/{path}: model_dir must be a folder that can be written, got: Not a directory",
-        "choose another one with --model_dir",
-    )
+    rule = f"TMP/{path}: model_dir must be a folder that can be written, got: Not a directory"
+    expected = error(rule, "choose another one with --model_dir")
     outcome = cstool("run", "-p", gpt_params(tmp_path, data), "--model_dir", tmp_path / path)
     assert (outcome, (tmp_path / "file").read_text()) == ((2, "", expected), "mine")
 
@@ -179,3 +169,78 @@ def test_a_second_sigint_stops_at_once_and_leaves_nothing_half_written(
     monkeypatch.setattr(owner, method, interrupted)
     outcome = cstool("run", "-p", gpt_params(tmp_path, data, **EVERY_STEP))
     assert (outcome.code, outcome.stderr, kept(model_dir)) == (130, "interrupted\n", before)
+
+
+# Sparse weights in a checkpoint that does not fit.
+
+
+SPARSE_ONE = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
+TOPK = {"sparsity": 0.75, "init_method": "topk"}
+MODEL_ALONE = "--load_checkpoint_states model takes the weights alone"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, data) -> dict[str, Path]:
+    """The checkpoints of two steps, sparse and dense."""
+    found, steps = {}, {"init__loop": {"max_steps": 2}, "init__checkpoint": {"steps": 2}}
+    for name, sparsity in (("sparse", TOPK), ("dense", [])):
+        folder = tmp_path_factory.mktemp(name)
+        run_file(gpt_params(folder, data, init__sparsity=sparsity, **steps))
+        found[name] = folder / "model_dir" / "checkpoint_2.mdl"
+    return found
+
+
+@pytest.fixture
+def put(tmp_path, both) -> Callable[[str], Path]:
+    """Have a copy of one of them in the model_dir."""
+
+    def put_there(name: str) -> Path:
+        (tmp_path / "model_dir").mkdir()
+        return Path(shutil.copy(both[name], tmp_path / "model_dir"))
+
+    return put_there
+
+
+def test_what_does_not_go_with_a_run_is_refused_and_the_hint_is_a_way_on(refused, cstool, tmp_path, data, put):
+    """`tests/unit/machine/test_sparse_state.py` has all that is said, and what becomes of the numbers."""
+    checkpoint = put("dense")
+    rule = f"{SPARSE_ONE} must be sparse, as in this run, got a dense one without a mask"
+    hint = f"{MODEL_ALONE}, and init_method: topk keeps the largest"
+    refused(f"{SECOND}: {rule}", hint, init__sparsity={"sparsity": 0.75})
+    file = gpt_params(tmp_path, data, init__sparsity=TOPK, init__loop={"max_steps": 1})
+    asked = ("--checkpoint_path", checkpoint, "--load_checkpoint_states", "model", "--model_dir", tmp_path / "next")
+    assert cstool("run", "-p", file, *asked).said
+
+
+def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(tmp_path, data, put):
+    put("sparse")
+    sparse = run_file(gpt_params(tmp_path, data, init__sparsity=TOPK), mode="eval")
+    dense = run_file(gpt_params(tmp_path, data), mode="eval")
+    assert [len(found.sparsity) for found in (sparse, dense)] == [6, 0]
+    assert dense.evaluations[0]["loss"] == pytest.approx(sparse.evaluations[0]["loss"], rel=1e-6)
+    assert dense.streamed_bytes_per_step > sparse.streamed_bytes_per_step
+
+
+@pytest.mark.parametrize(
+    ("places", "values", "rule", "sparsity", "mode"),
+    [
+        (slice(2), (7, 3), "must ascend, got 7, 3 at 0", TOPK, "train"),
+        (slice(2), (7, 3), "must ascend, got 7, 3 at 0", [], "eval"),
+        (slice(-1, None), 1024, "must be less than 1024, got 1024 at 255", [], "train"),
+        (slice(-1, None), 1024, "must be less than 1024, got 1024 at 255", TOPK, "eval"),
+    ],
+)
+def test_indices_that_no_run_would_write_are_refused(cstool, refused, put, places, values, rule, sparsity, mode):
+    """Though their checksum is theirs, and no digest binds it."""
+    checkpoint = put("sparse")
+    with h5py.File(checkpoint, "r+") as h5:
+        dataset = h5[f"model.{SPARSE_ONE}.indices"]
+        indices = dataset[:]
+        indices[places] = values
+        dataset[:] = indices
+        dataset.attrs["crc32"] = np.uint32(zlib.crc32(indices.tobytes()))
+    without_digest(checkpoint)
+    hint = "no other checkpoint here is whole: choose another --model_dir to start fresh"
+    refused(f"{SECOND}: model.{SPARSE_ONE}.indices {rule}", hint, "--mode", mode, init__sparsity=sparsity)
+    verified = cstool("checkpoint", "verify", checkpoint)
+    assert verified == (1, f"{SECOND}: model.{SPARSE_ONE}.indices {rule}\n", "")

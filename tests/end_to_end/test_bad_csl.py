@@ -1,6 +1,6 @@
 """Mistakes in CSL programs and in host scripts: each gives one message that says where it is, and what to do.
 
-Messages of single builtins, of tokens and of grammar have tests of their own; here is what a user sees of them.
+Messages of single builtins, of tokens, types and grammar have tests of their own; here is what a user sees of some.
 """
 
 import contextlib
@@ -93,12 +93,6 @@ OF_PE = "note layout.csl:6:3-87 program of PE 0,0"
 CASES = r"""
 pe.csl: //GO -> var q: u16 = 1
   15:17 expected ';' after this, got 'if'
-pe.csl: //GO -> var q = a + b;
-  15:11-15 no operator '+' on f32 and u16 | PE | hint: convert one side: @as(f32, ...)
-pe.csl: //GO -> var q: u16 = 70000;
-  15:16-20 'q' must fit u16 (0 to 65535), got 70000 | PE | hint: use a wider type, or @as(u16, ...) to drop bits
-pe.csl: //GO -> var q = x_dsdd;
-  15:11-16 unknown name 'x_dsdd' | PE | hint: did you mean x_dsd?
 pe.csl: //GO -> @fmaccs(x_dsd, x_dsd, x_dsd, a);
   15:3-33 unknown builtin @fmaccs | PE | hint: did you mean @fmacs?
 pe.csl: //TOP -> const q = @import_module("<mth>");
@@ -111,29 +105,8 @@ pe.csl: //TOP -> fn f(a: u16) u16 { } & //GO -> var z = f(1);
   13:1-20 f() must return u16 on every way through it | PE
 pe.csl: //GO -> @mov16(1, x_dsd);
   15:3-18 @mov16 takes (DSD, DSD) or (*i16 or *u16, DSD) or (DSD, i16 or u16), got (comptime_int, mem1d_dsd) | PE
-pe.csl: //GO -> x[4] = a;
-  15:5 an index must be 0 to 3 ([4]f32), got 4 | PE
 layout.csl: @get_color(3) -> @get_color(30)
   2:32-33 a color is 0 to 23, got 30
-layout.csl: @get_color(3) -> @get_color(22)
-  8:3-81 color 22 is memcpy's own, like 21 to 23
-pe.csl: @get_input_queue(3) -> @get_input_queue(9)
-  6:29 an input queue of wse3 is 0 to 7, got 9 | PE
-pe.csl: //TOP -> task t2() void {} & //COMPTIME -> @bind_local_task(t2, done);
-  32:3-28 task id 9 has one task, got 't2' after 'finish' | note 27:3-32 bound to 'finish' | PE
-pe.csl: @get_local_task_id(9) -> @get_local_task_id(64)
-  9:33-34 a local task id of wse3 is 8 to 30, got 64 | PE
-pe.csl: //TOP -> task dt(w: f32) void {} & //COMPTIME -> @bind_data_task(dt, done);
-  32:23-26 @bind_data_task takes a data_task_id, got local_task_id 9 | PE | hint: @get_data_task_id
-pe.csl: //TOP -> task dt(w: f32) void {} & //COMPTIME -> @bind_data_task(dt, @get_data_task_id(c));
-  32:41 a data task id of wse3 is made of an input_queue | PE |
-  hint: it differs by generation: if (@is_arch("wse3")) ... ; got color
-layout.csl: //LAYOUT -> @set_color_config(2, 0, east, .{ .routes = .{ .rx = .{RAMP}, .tx = .{EAST} } });
-  10:3-81 a PE of the rectangle is 0,0 to 1,0, got 2,0
-layout.csl: //LAYOUT -> @set_tile_code(1, 0, "pe.csl", .{ .mem = m.get_params(1), .sends = false, .c = east });
-  10:3-88 a PE has one program, got another for 1,0 | note 7:3-88 the first one
-layout.csl: @set_tile_code(1, 0, "pe.csl", .{ .mem = m.get_params(1), .sends = false, .c = east }); -> //NONE
-  5:3-26 each PE of the rectangle needs a program, got none for 1,0 | hint: @set_tile_code
 layout.csl: .sends = true, .c -> .c
   6:3-72 param 'sends' of pe.csl is not given, and has no default | note pe.csl:2:1-18 declared here
 layout.csl: .sends = true, -> .sends = true, .send = 1,
@@ -144,23 +117,10 @@ layout.csl: @export_name("x", [*]f32, true) -> @export_name("x", [*]i32, true)
   pe.csl:33:3-28 'x' must be [*]i32, as the layout has it, got [*]f32 | note 11:3-33 named here
 layout.csl: fn (f32, u16) void -> fn (u16, f32) void
   pe.csl:34:3-20 'go' must be fn(u16, f32)void, as the layout has it, got fn(f32, u16)void | note 12:3-40 named here
-pe.csl: //COMPTIME -> @export_symbol(z_ptr, "z"); & //TOP -> var z: [2]f32; const z_ptr: [*]f32 = &z;
-  32:3-28 what a program exports is named in the layout too, 'z' is not | hint: @export_name("z", [*]f32)
-layout.csl: //LAYOUT -> @export_name("nobody", [*]f32, true);
-  10:3-38 no program exports 'nobody' | hint: @export_symbol(..., "nobody")
-pe.csl: //TOP -> var big = @zeros([11000]f32); var big2 = @zeros([3000]f32); & //GO -> big[0] = a; big2[1] = a;
-  13:31-59 SRAM of a PE has 49,152 bytes: big2 ([3000]f32) takes 12,000, 44,016 are taken | PE |
-  hint: largest: big: [11000]f32 44,000 bytes, x: [4]f32 16 bytes
-pe.csl: //TOP -> fn f(n: i16) i16 { return f(n + 1); } & //GO -> var z = f(1);
-  13:27-34 a function must not call itself, got f() | PE | hint: a PE has no stack; use a loop
 pe.csl: //TOP -> const aa = bb; const bb = aa; comptime { const k = aa; }
   13:1-14 'aa' depends on itself: aa -> bb -> aa | PE
-layout.csl: .rx = .{RAMP}, .tx = .{EAST} -> .rx = .{RAMP}, .tx = .{EST}
-  8:72-74 unknown name 'EST' | hint: did you mean WEST?
 layout.csl: //LAYOUT -> @set_color_config(0, 0, east, .{ .routes = .{ .rx = .{RAMP}, .tx = .{SOUTH} } });
   10:3-82 color 3 has one config at a PE, got another one for PE 0,0 | note 8:3-81 the first one
-pe.csl: //COMPTIME -> @initialize_queue(iq, .{ .color = @get_color(5) });
-  32:3-52 input queue 3 is bound to one color, got 5 after 3 | note 30:5-42 bound to color 3 | PE
 layout.csl: //LAYOUT -> var i: u16 = 0; while (i < 10) { }
   10:19-36 a 'while' at compile time must end within 1,000 turns, it goes on |
   hint: look at its condition: does its step, or its body, change what it depends on?
@@ -302,8 +262,7 @@ def test_a_program_that_hangs_tells_who_waits_for_whom(cstool, here):
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("whom", ["the simulator, killed", "the script, interrupted"])
-def test_an_endless_program_is_ended_from_outside(here, whom):
+def test_an_endless_program_is_ended_from_outside(here):
     write(here, "pe.csl: //GO -> while (true) {}")
     (here / "run.py").write_text(RUN.replace('runner.launch("go"', 'print("in it", flush=True)\nrunner.launch("go"'))
     assert compiled() == 0
@@ -312,15 +271,9 @@ def test_an_endless_program_is_ended_from_outside(here, whom):
     assert process.stdout.readline() == "in it\n"
     time.sleep(0.3)
     (simulator,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-    if whom == "the script, interrupted":
-        process.send_signal(signal.SIGINT)
-        code, lines = told(process)
-        assert (code, lines[-1]) == (130, "KeyboardInterrupt")
-    else:
-        os.kill(simulator, signal.SIGKILL)
-        code, lines = told(process)
-        error = f"cstool.sdk.client.SdkRuntimeError: the simulator was ended by SIGKILL (process {simulator})"
-        assert (code, lines[3:]) == (1, [error, "hint: the system may have ended it for want of memory"])
+    process.send_signal(signal.SIGINT)
+    code, lines = told(process)
+    assert (code, lines[-1]) == (130, "KeyboardInterrupt")
     with contextlib.suppress(FileNotFoundError):  # it may be left as a zombie where nobody waits for orphans
         assert "zombie" in Path(f"/proc/{simulator}/status").read_text()
     assert sorted(each.name for each in here.iterdir()) == ["layout.csl", "out", "pe.csl", "run.py"]

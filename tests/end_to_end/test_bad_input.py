@@ -136,23 +136,6 @@ def test_a_model_that_cannot_fit_the_memory_is_refused(cstool, monkeypatch, tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("TMP/nowhere --sequence_length 16", error("TMP/nowhere: must be a file or a folder, found nothing there")),
-        ("TMP/text", error("cstool data prepare text: missing option '--sequence_length'",
-         "`cstool data prepare text --help` lists what there is")),
-    ],
-)  # fmt: skip
-def test_text_that_cannot_be_prepared_leaves_nothing(cstool, tmp_path, arguments, expected):
-    (tmp_path / "text").mkdir()
-    for name in ("a", "b"):
-        (tmp_path / "text" / name).write_text(name * 100)
-    typed = arguments.replace("TMP", str(tmp_path)).split()
-    assert cstool("data", "prepare", "text", "--output", tmp_path / "out", *typed) == (2, "", expected)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["text"]
-
-
-@pytest.mark.parametrize(
     ("started", "where"),
     [
         *((started, "file") for started in (0, 2, 4)),

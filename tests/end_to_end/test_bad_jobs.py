@@ -70,9 +70,7 @@ NO_JOB = rows(f"""\
 --transport mpi => --transport: must be auto or in_process for a job, which is one process, got mpi
 --mode infer => {INFER}\n{AT_ONCE}
 --sbatch=--account=x --backend local => --sbatch: must go with --backend slurm, got local
---memory lots => --memory: must be a size, such as 2GiB, got 'lots'
 --note LONG => note: must have at most 500 characters, it has 501
---job_labels a => label 'a': must be KEY=VALUE, or KEY- to remove one
 """)
 
 

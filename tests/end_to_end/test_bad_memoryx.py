@@ -165,14 +165,11 @@ STEPS = "TMP/params.yaml:35: trainer.init.memoryx.commit_steps must be"
     ("typed", "steps", "rule"),
     [
         ("2 Gib x", 1, f"--memoryx_memory: {SIZE} '2 Gib x'"),
-        ("-1", 1, f"--memoryx_memory: {SIZE} '-1'"),
         ("", 1, f"--memoryx_memory: {SIZE} ''"),
         ("1e3", 1, "--memoryx_memory: must be at least 1MiB, got '1e3'"),
-        ("nan", 1, f"--memoryx_memory: {SIZE} 'nan'"),
         ("2MiB", -1, f"{STEPS} at least 0, got -1"),
         ("2MiB", 1.5, f"{STEPS} a whole number, got 1.5"),
         ("2MiB", "often", f"{STEPS} a whole number, got 'often'"),
-        ("2MiB", True, f"{STEPS} a whole number, got true"),
     ],
 )
 def test_a_size_or_a_number_of_steps_that_is_none(refused, typed, steps, rule):

@@ -27,7 +27,6 @@ WORDS = [b"weights", b"stream", b"gradients", b"return", b"while", b"activations
 
 @pytest.fixture
 def source(tmp_path) -> Path:
-    """Some files of words."""
     folder = tmp_path / "source"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -48,25 +47,9 @@ def command_of(source: Path, output: Path, *flags: object) -> list[object]:
     return ["data", "prepare", "text", source, "--output", output, "--sequence_length", 64, *flags]
 
 
-@pytest.mark.parametrize(
-    ("flags", "message", "hint"),
-    [
-        ("--tokenizer TMP/no.json", "TMP/no.json: must be bytes or a tokenizers JSON file, found nothing there", None),
-        (
-            "--packing document",
-            "--packing: must be one of stream, documents, got 'document'",
-            "did you mean documents?",
-        ),
-        (
-            "--shuffle_seed x",
-            "--shuffle_seed: must be a whole number, got 'x'",
-            "`cstool data prepare text --help` lists what there is",
-        ),
-    ],
-)
-def test_what_cannot_be_asked_for_leaves_nothing(prepare, tmp_path, flags, message, hint):
-    outcome = prepare(tmp_path / "out", *flags.replace("TMP", str(tmp_path)).split())
-    assert outcome == (2, "", error(message, hint))
+def test_what_cannot_be_asked_for_leaves_nothing(prepare, tmp_path):
+    rule = "--packing: must be one of stream, documents, got 'document'"
+    assert prepare(tmp_path / "out", "--packing", "document") == (2, "", error(rule, "did you mean documents?"))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 

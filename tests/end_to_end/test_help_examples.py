@@ -16,7 +16,7 @@ from cstool.cli.help_text import examples_of
 from cstool.jobs.job import FAILED, SUCCEEDED
 from cstool.sdk.artifact import write_program
 from tests.appliances import end_processes_of
-from tests.end_to_end.machine_warnings import without_machine_warnings
+from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 from tests.shown_jobs import Shown
 from tests.unit.fabric.waits import sender_and_receiver

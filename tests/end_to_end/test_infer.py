@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from cstool.inference.sampling import Sampling
-from cstool.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import TEXT, gpt_params
+from tests.unit.machine.machines import rewrite
 
 Cstool = Callable[..., Outcome]
 A = "--prompt", "a"
@@ -402,10 +402,7 @@ def test_a_tokenizer_must_be_known_and_be_that_of_the_model(cstool, data, tmp_pa
 
 def test_a_checkpoint_without_params_is_refused(cstool, ready, tmp_path):
     bare = tmp_path / "bare.mdl"
-    with CheckpointReader(tmp_path / "model_dir" / "checkpoint_60.mdl") as reader, CheckpointWriter(bare) as writer:
-        for name in reader.tensor_names():
-            writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
-        writer.add_value("global_step", 40)
+    rewrite(tmp_path / "model_dir" / "checkpoint_60.mdl", bare, __metadata__="left out")
     outcome = cstool("run", "--mode", "infer", "--checkpoint_path", bare, "--prompt", "a")
     message = "TMP/bare.mdl: must have the params of its model, it has none"
     assert outcome.refusal == error(message, "--params names the file of the model")

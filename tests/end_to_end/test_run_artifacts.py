@@ -9,7 +9,6 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,11 @@ from cstool.run import checkpoints
 from cstool.run.report import host_rates
 from cstool.run.run import run as run_module
 from tests.end_to_end.pages import without_numbers
-from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import gpt_params, run_file
 from tests.end_to_end.worked import run
 from tests.event_files import scalars_of
 from tests.hosts import round_rates
 
-Cstool = Callable[..., Outcome]
 EVALUATES = {"init__loop": {"max_steps": 5, "eval_frequency": 2, "eval_steps": 1}, "init__logging": {"log_steps": 2}}
 SCHEDULE = {"LinearLR": {"initial_learning_rate": 0.0, "end_learning_rate": 0.01, "total_iters": 8}}
 TRAIN = (
@@ -267,3 +264,21 @@ def test_what_is_not_asked_for_is_neither_made_nor_offered(cstool, tmp_path, dat
     outcome = cstool("run", "-p", file)
     assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4, and its last step is 4"
     assert scalars_of(tmp_path / "model_dir" / "events") == events
+
+
+# What was predicted for this host stands beside what was measured.
+
+
+PREDICTED = r"Time per step on this host, predicted / measured: \S+ / \S+ s \([+-]\d+%\); forward "
+UNPREDICTED = "Nothing was predicted for this host: `cstool estimate --system host` measures what it can do."
+
+
+def test_the_log_and_the_document_say_it(cstool, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
+    host_rates.save_rates(round_rates())
+    file = gpt_params(tmp_path / "run", data)
+    found = cstool("run", "-p", file, "--json")
+    assert re.search(PREDICTED, found.stderr)
+    assert json.loads(found.stdout)["predicted"]["step"]["predicted"] > 0
+    (tmp_path / "host.yaml").unlink()
+    assert UNPREDICTED in cstool("run", "-p", file, "--max_steps", "8").stdout

@@ -5,15 +5,14 @@ Ranks are threads here. In the expected messages TMP is the folder of the test.
 
 import shutil
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cstool.errors import CstoolError
-from cstool.store import StoreLock, find_shards, shard_name
-from cstool.store.file_layout import lock_path, record_path
+from cstool.store import find_shards, shard_name
+from cstool.store.file_layout import record_path
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, small_params
 from tests.end_to_end.ranks import by_mpirun, run
 from tests.end_to_end.refusals import error, kept
@@ -44,7 +43,6 @@ def written(tmp_path_factory, data) -> Path:
 
 @pytest.fixture
 def model_dir(tmp_path, written) -> Path:
-    """A copy of the model_dir of the first run."""
     return Path(shutil.copytree(written / "run" / "model_dir", tmp_path / "model_dir"))
 
 
@@ -115,13 +113,6 @@ def test_a_fresh_start_over_shards_that_no_checkpoint_has(refused):
         f"{ONE} drops it; or choose another --model_dir",
         trainer__init__checkpoint__autoload_last_checkpoint=False,
     )
-
-
-def test_a_shard_that_another_run_uses(refused, model_dir):
-    place = lock_path(model_dir / shard_name(1, RANKS))
-    with closing(StoreLock(place)):
-        rule = f"the MemoryX file must be used by one run at a time, it is in use by {place.read_text().strip()}"
-        refused(f"rank 1: {TWO}.lock: {rule}", "wait for it, stop it, or choose another --model_dir")
 
 
 def test_no_nodes_at_all(cstool, tmp_path, data):

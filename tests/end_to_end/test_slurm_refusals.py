@@ -84,21 +84,12 @@ def test_a_time_limit_that_is_none(refused, slurm):
 
 NO_JOB = rows("""\
 --nodes 0 => --nodes: must be at least 1, got 0
---ranks 0 => --ranks: must be at least 1, got 0
---max_restarts -1 => --max_restarts: must be at least 0, got -1
 --nodes 3 --ranks 2 => --ranks: must be at least the number of nodes (3), got 2
 --transport in_process => --launch slurm: must not be with --transport in_process, got both
     hint: one process needs no launch
 --sbatch account => --sbatch: must be options as one types them, got 'account'\nhint: as --sbatch=--account=NAME
 --sbatch "--comment='two" => --sbatch: must be options as one types them, got "--comment='two"
     hint: as --sbatch=--account=NAME
---max_restarts 1 --num_steps 3 => --max_restarts: must not be with num_steps, got 3
-    hint: it counts from where a run begins; max_steps counts from step 0
---max_restarts 1 --checkpoint_path a.mdl =>
-    --max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both
-    hint: a restart goes on from the latest state in model_dir
---mode infer => --launch slurm: must be for training or evaluation, got --mode infer
-    hint: salloc, and srun within it, have a model answer
 --nodes 5 => num_csx: must be at least the number of processes (5), got 4\nhint: --num_csx 5, or fewer processes
 """)
 

@@ -3,7 +3,6 @@
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,12 +14,10 @@ from cstool.data import TextRequest, prepare_text
 from cstool.errors import EstimateError
 from cstool.estimation import calibrate
 from cstool.inference.sampling import Sampling
-from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import TEXT, gpt_params
 from tests.end_to_end.worked import run, save_checkpoints
 from tests.terminal import Shown, on_terminal
 
-Cstool = Callable[..., Outcome]
 WIDTHS = pytest.mark.parametrize("columns", [80, pytest.param(100, marks=pytest.mark.lab)])
 WRITES = ("--mode", "infer", "--temperature", "0", "--max_tokens", "40", "--truncate_prompt", "--prompt", TEXT[:90])
 

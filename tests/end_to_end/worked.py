@@ -18,14 +18,12 @@ PROJECT = Path(__file__).parents[2]
 
 
 def run(*arguments: str) -> int:
-    """Run `cstool` in this process and return its exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["cstool", *arguments])
         return main()
 
 
 def write_params(folder: Path) -> None:
-    """Copy the params files of the project."""
     shutil.copytree(PROJECT / "params", folder / "params")
 
 
