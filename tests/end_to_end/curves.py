@@ -54,8 +54,6 @@ class Samples:
 
 
 class Images(Samples):
-    """Images that are in memory."""
-
     def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
         self.image_shape = images.shape[1:]
         pixels, classes = images.reshape(len(images), -1).astype(np.float32), labels.astype(np.int32)

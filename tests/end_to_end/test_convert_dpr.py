@@ -43,7 +43,6 @@ def stored() -> dict[str, hf.Tensors]:
 
 
 def write_dpr(folder: Path, configs: Any = CONFIGS, tensors: Any = None, shards: int = 1) -> Path:
-    """Write both encoders as Hugging Face does."""
     for name, of_encoder in (tensors or stored()).items():
         hf.write_hf(folder / name, configs.get(name), of_encoder, shards)
     return folder

@@ -16,10 +16,11 @@ from cstool.machine.inputs import Batch
 from cstool.machine.state import load_state
 from cstool.models import build_graph
 from cstool.params import ALL_STATES, DecoderParams
-from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.store import CheckpointReader
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params
 from tests.reference import hf_models as hf
+from tests.unit.machine.machines import rewrite
 
 Array = np.ndarray
 LOGITS = {"gpt2": hf.gpt2_logits, "llama": hf.llama_logits, "mistral": hf.llama_logits}
@@ -45,14 +46,6 @@ def config(request) -> dict[str, Any]:
 
 def tensors_of(config: Mapping[str, Any]) -> hf.Tensors:
     return TENSORS[config["model_type"]](config)
-
-
-def section_of(out: Path) -> dict[str, Any]:
-    """Return the model section that a conversion wrote beside its checkpoint."""
-    found = yaml.safe_load(out.with_suffix(".yaml").read_text())
-    assert isinstance(found, dict)
-    section: dict[str, Any] = found["trainer"]["init"]["model"]
-    return section
 
 
 def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: Array) -> tuple[Array, Array]:
@@ -91,7 +84,8 @@ def test_a_converted_model_computes_what_an_independent_implementation_does_and_
     said = "Checkpoint saved to TMP/a.mdl\nConfig saved to TMP/a.yaml\n"
     assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl") == (0, said, "")
     ids, labels = tokens(config)
-    logits, losses = computed(tmp_path / "a.mdl", section_of(tmp_path / "a.mdl"), ids, labels)
+    section = yaml.safe_load((tmp_path / "a.yaml").read_text())["trainer"]["init"]["model"]
+    logits, losses = computed(tmp_path / "a.mdl", section, ids, labels)
     expected = np.stack([LOGITS[config["model_type"]](config, tensors, row) for row in ids])
     assert np.std(expected) > 0.3  # there is something to compare
     np.testing.assert_allclose(logits, expected, atol=LOGITS_TOLERANCE)
@@ -233,12 +227,10 @@ def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_tra
 
 
 def test_what_is_wrong_with_params_in_a_checkpoint_names_it_and_no_line(cstool, tmp_path, converted):
-    with CheckpointReader(tmp_path / "a.mdl") as reader, CheckpointWriter(tmp_path / "b.mdl") as writer:
-        for name in reader.tensor_names():
-            writer.add_tensor(name, reader.shape(name), reader.dtype(name), [reader.read(name)])
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
         metadata = reader.values()["__metadata__"]
-        metadata[-1]["params"]["trainer"]["init"]["model"]["hidden_size"] = 50.5
-        writer.add_value("__metadata__", metadata)
+    metadata[-1]["params"]["trainer"]["init"]["model"]["hidden_size"] = 50.5
+    rewrite(tmp_path / "a.mdl", tmp_path / "b.mdl", __metadata__=metadata)
     outcome = cstool("run", "--mode", "infer", "--checkpoint_path", tmp_path / "b.mdl", "--prompt", "a")
     message = "TMP/b.mdl: trainer.init.model.hidden_size must be a whole number, got 50.5"
     assert outcome == (2, "", error(message))
@@ -297,23 +289,7 @@ def test_with_params_the_checkpoint_keeps_them_and_no_config_is_written(cstool, 
         assert metadata["params"]["trainer"]["init"]["optimizer"]
 
 
-def test_a_model_of_hugging_face_can_become_sparse_at_once(cstool, tmp_path):
-    hf.write_hf(tmp_path / "hf", hf.LLAMA_CONFIG, tensors_of(hf.LLAMA_CONFIG))
-    command = ("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl", "--to", "sparse", "--sparsity", "0.75")
-    outcome = cstool(*command, "--json")
-    document = json.loads(outcome.stdout)
-    assert (outcome.code, document["weights"], set(document["densities"].values())) == (0, 21, {0.25})
-    back = ("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", "--to", "hf")
-    assert cstool(*back).code == 0
-    found = hf.read_safetensors(tmp_path / "back" / "model.safetensors")
-    for name, tensor in tensors_of(hf.LLAMA_CONFIG).items():
-        kept = found[name] != 0
-        assert np.count_nonzero(kept) == (tensor.size // 4 if "proj" in name else tensor.size)
-        np.testing.assert_array_equal(found[name][kept], tensor[kept])
-
-
 def contents(checkpoint: Path) -> dict[str, Any]:
-    """Return what a checkpoint holds."""
     with CheckpointReader(checkpoint) as reader:
         tensors = {name: reader.read(name).tobytes() for name in reader.tensor_names()}
         return {**tensors, **{key: reader.link_of(key) for key in reader.keys()}}  # noqa: SIM118 - a method

@@ -56,11 +56,10 @@ def tensors_of(kind: str, name: str) -> hf.Tensors:
     return (hf_other_cases.tensors_of if kind == "others" else hf_cases.weights)(shapes)
 
 
-def cases_of(*kinds: str) -> list[tuple[str, str]]:
-    return [(kind, name) for kind in kinds for name in KINDS[kind].CASES]  # type: ignore[attr-defined]
+CASES = [(kind, name) for kind in KINDS for name in KINDS[kind].CASES]  # type: ignore[attr-defined]
 
 
-@pytest.fixture(scope="module", params=cases_of(*KINDS), ids="-".join)
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def case(request, tmp_path_factory) -> tuple[str, str, Path, hf.Tensors]:
     """A kind, a case of it, the folder with its model as `hf` and as `a.mdl`, and its tensors."""
     (kind, name), folder = request.param, tmp_path_factory.mktemp("family")
@@ -118,7 +117,6 @@ def check_t5(model: InferenceModel, recorded: dict[str, Any]) -> None:
 
 
 def searched(walk: Walk, prompt: list[int], recorded: dict[str, Any]) -> list[int]:
-    """Return what a beam search finds."""
     end = recorded["beams"]["eos"]
     finish: Finish = lambda _prompt, tokens: "end" if tokens[-1] == end else None  # noqa: E731
     steps = search(walk, [prompt], max_tokens=NEW_TOKENS, beams=Beams(BEAMS), finish=finish)

@@ -23,7 +23,6 @@ TWO_STEPS = {"init__loop": {"max_steps": 2}, "init__checkpoint": {"steps": 2}}
 
 
 def trained(folder: Path, data: Path, sparsity: Any) -> Path:
-    """Return the checkpoint of two steps."""
     run_file(gpt_params(folder, data, init__sparsity=sparsity, **TWO_STEPS))
     return folder / "model_dir" / "checkpoint_2.mdl"
 
@@ -61,10 +60,6 @@ def arrays(checkpoint: Path) -> dict[str, Array]:
     return {name: array for name, array in found.items() if not name.endswith((".indices", ".__metadata__"))}
 
 
-def is_linear(name: str) -> bool:
-    return "layers" in name and ".norm" not in name and ".bias" not in name
-
-
 def losses(cstool: Callable[..., Outcome], file: Path, checkpoint: Path, states: str) -> list[float]:
     """Go on from a checkpoint, in another model_dir, up to step 4."""
     flags = ("--checkpoint_path", checkpoint, "--load_checkpoint_states", states, "--sparse_kernels", "always")
@@ -84,7 +79,8 @@ def test_the_largest_are_kept_with_their_optimizer_state_and_a_sparse_run_goes_o
     for name, whole in before.items():
         weight = name.removeprefix("model.").removeprefix("optimizer.")
         weight = weight.rpartition(".")[0] if name.startswith("optimizer.") else weight
-        mask = topk_mask(before[f"model.{weight}"], 0.75) if is_linear(name) else True
+        is_linear = "layers" in name and ".norm" not in name and ".bias" not in name
+        mask = topk_mask(before[f"model.{weight}"], 0.75) if is_linear else True
         np.testing.assert_array_equal(after[name], np.where(mask, whole, 0), err_msg=name)
     file = gpt_params(tmp_path, data, init__sparsity=TOPK)
     # The run itself prunes in the same way.

@@ -48,7 +48,6 @@ def in_bytes(found: Mapping[str, Array]) -> dict[str, bytes]:
 
 @pytest.fixture
 def weights(trained) -> dict[str, Array]:
-    """The weights of that checkpoint."""
     return {name: array for name, array in arrays(trained).items() if name.startswith("model.")}
 
 

@@ -25,7 +25,6 @@ CURVES = FAMILIES["dpr"].curves()
 
 
 def case_file(folder: Path, case: str, **more: Any) -> Path:
-    """Write the params of a case."""
     return curve_file(folder, "dpr", CURVES[case], **more)
 
 

@@ -5,15 +5,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
 from cstool import prepare_span
-from cstool.machine import data_sets
-from tests.end_to_end.curves import Samples
 from tests.end_to_end.pages import check_console, page
-from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import latest_bits
 
 PROJECT = Path(__file__).parents[2]
@@ -28,74 +24,46 @@ def spans(tmp_path_factory) -> Path:
     return folder
 
 
+T5 = """
+model: {name: t5, src_vocab_size: 300, extra_ids: 8, src_max_position_embeddings: 32, tgt_max_position_embeddings: 12,
+        d_model: 32, d_kv: 8, num_heads: 4, d_ff: 64, encoder_num_hidden_layers: 2, encoder_nonlinearity: geglu,
+        lm_loss_weight: 0.1}
+optimizer: {AdamW: {betas: [0.9, 0.98], weight_decay: 0.01}}
+schedulers: [{ConstantLR: {learning_rate: 5.0e-3}}]
+loop: {max_steps: 30}
+checkpoint: {steps: 10}
+logging: {log_steps: 10}
+"""
+
+
 def t5_file(folder: Path, spans: Path, name: str, init: Any = None, batch: int = 4, **model: Any) -> Path:
-    """Write the params of a small T5."""
-
-    def loader(part: str) -> dict[str, Any]:
-        return {
-            "data_processor": "T5DynamicDataProcessor",
-            "src_data_dir": str(spans / part),
-            "src_vocab_file": str(spans / "vocab.txt"),
-            "extra_ids": EXTRA,
-            "src_max_sequence_length": LENGTH,
-            "tgt_max_sequence_length": TARGETS,
-            "batch_size": batch,
-            "shuffle": part == "train",
-        }
-
-    shape = {
-        "name": "t5",
-        "src_vocab_size": WORDS,
-        "extra_ids": EXTRA,
-        "src_max_position_embeddings": LENGTH,
-        "tgt_max_position_embeddings": TARGETS,
-        "d_model": 32,
-        "d_kv": 8,
-        "num_heads": 4,
-        "d_ff": 64,
-        "encoder_num_hidden_layers": 2,
-        "encoder_nonlinearity": "geglu",
-        "lm_loss_weight": 0.1,
+    loader = {"data_processor": "T5DynamicDataProcessor", "src_vocab_file": str(spans / "vocab.txt")}
+    loader |= {"batch_size": batch, "extra_ids": EXTRA}
+    loader |= {"src_max_sequence_length": LENGTH, "tgt_max_sequence_length": TARGETS}
+    fit = {
+        f"{part}_dataloader": {**loader, "src_data_dir": str(spans / part), "shuffle": part == "train"}
+        for part in ("train", "val")
     }
-    settings = {
-        "model": {**shape, **model},
-        "optimizer": {"AdamW": {"betas": [0.9, 0.98], "weight_decay": 0.01}},
-        "schedulers": [{"ConstantLR": {"learning_rate": 5.0e-3}}],
-        "loop": {"max_steps": 30},
-        "checkpoint": {"steps": 10},
-        "logging": {"log_steps": 10},
-        "model_dir": str(folder / name),
-        **(init or {}),
-    }
-    fit = {"train_dataloader": loader("train"), "val_dataloader": loader("val")}
+    settings = {**yaml.safe_load(T5), "model_dir": str(folder / name), **(init or {})}
+    settings["model"] |= model
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump({"trainer": {"init": settings, "fit": fit}}))
     return file
 
 
+NORMS_LAST = {"position_embedding_type": "fixed", "use_pre_encoder_decoder_layer_norm": False}
+FROM_A_FILE = {"sparsity": {"sparsity": 0.5}, "memoryx": {"store": "file"}, "activation_checkpointing": "always"}
+
+
 @pytest.mark.takes("a training that learns, and two evaluations")
 @pytest.mark.parametrize(
     ("model", "init"),
-    [
-        pytest.param({}, {}, id="t5"),
-        pytest.param(
-            {"position_embedding_type": "fixed", "use_pre_encoder_decoder_layer_norm": False},
-            {},
-            id="fixed positions, norms last",
-            marks=pytest.mark.lab,
-        ),
-        pytest.param(
-            {},
-            {"sparsity": {"sparsity": 0.5}, "memoryx": {"store": "file"}, "activation_checkpointing": "always"},
-            id="sparse, from a file, recomputed",
-            marks=pytest.mark.lab,
-        ),
-    ],
+    [({}, {}), *(pytest.param(*each, marks=pytest.mark.lab) for each in ((NORMS_LAST, {}), ({}, FROM_A_FILE)))],
+    ids=["t5", "fixed positions, norms last", "sparse, from a file, recomputed"],
 )
 def test_it_learns_and_is_evaluated(cstool, tmp_path, spans, model, init):
     file = t5_file(tmp_path, spans, "straight", init, **model)
     outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
-    assert outcome.code == 0, outcome.stderr
     losses, (found,) = outcome.document["losses"], outcome.document["evaluations"]
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
     assert 0 <= found["accuracy"] <= 1
@@ -124,27 +92,6 @@ def test_it_is_compiled_estimated_and_drawn(cstool, tmp_path, spans, mode, preci
     assert cstool("compile", *asked, "--plot", picture).code == 0
     assert "cross kv" in re.sub(r"<[^>]*>", "", picture.read_text(encoding="utf-8"))
     assert cstool("estimate", *asked, "--json").code == 0
-
-
-def test_a_vocabulary_larger_than_the_models_is_refused(cstool, tmp_path, spans):
-    outcome = cstool("run", "-p", t5_file(tmp_path, spans, "small", src_vocab_size=WORDS - 1))
-    assert outcome.code == 2
-    assert "vocab.txt" in outcome.stderr
-
-
-def test_data_of_another_kind_is_refused_with_what_is_missing(cstool, tmp_path, spans, monkeypatch):
-    file = t5_file(tmp_path, spans, "other")
-
-    def ids(length: int) -> np.ndarray:
-        return np.zeros((8, length), np.int32)
-
-    pairs = {"input_ids": ids(9), "decoder_input_ids": ids(5), "labels": ids(5), "mask": np.ones((8, 5), np.float32)}
-    monkeypatch.setattr(data_sets, "open_samples", lambda *_: Samples(pairs))
-    outcome = cstool("run", "-p", file)
-    where = "TMP/other.yaml: trainer.fit.train_dataloader"
-    wanted, got = "input_ids, attention_mask, decoder_input_ids, labels, mask", ", ".join(pairs)
-    rule = f"{where}.data_processor must deliver {wanted} for the model t5, got one with {got}"
-    assert (outcome.code, outcome.stderr) == (2, error(rule, "T5DynamicDataProcessor does"))
 
 
 @pytest.mark.lab

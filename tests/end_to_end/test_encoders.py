@@ -37,7 +37,6 @@ logging: {log_steps: 10}
 
 
 def bert_file(folder: Path, pairs: Path, name: str) -> Path:
-    """Write the params of a small BERT."""
     loader = {"data_processor": "BertCSVDynamicMaskDataProcessor", "vocab_file": str(pairs / "vocab.txt")}
     loader |= {"max_sequence_length": LENGTH, "max_predictions_per_seq": 6, "batch_size": 4}
     fit = {

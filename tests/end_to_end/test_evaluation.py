@@ -12,7 +12,6 @@ from cstool.run.evaluate import evaluate_sets
 from cstool.run.result import RunResult
 from cstool.run.run import run
 from cstool.store import list_checkpoints, read_index
-from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
 
 LOADER = {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 16, "shuffle": True}
@@ -145,16 +144,6 @@ def test_checkpoints_that_are_not_there_are_refused_before_anything_is_evaluated
     assert refusal(file).startswith("TMP/gone.mdl: ")
     assert refusal(file, states="optimizer") == (
         "--load_checkpoint_states: must have model in it for an evaluation, got optimizer"
-    )
-
-
-def test_data_of_another_length_or_kind_is_refused(cstool, tmp_path, texts):
-    short = {**sets(texts)[1], "max_sequence_length": 64}
-    file = params_file(tmp_path, texts, fit__val_dataloader=[*sets(texts), short])
-    assert cstool("run", "-p", file, "--mode", "eval_all").stderr == error(
-        "TMP/params.yaml: trainer.fit.val_dataloader.2: the samples must have as many tokens as those of "
-        "trainer.fit.val_dataloader.0 (128), got 64",
-        "max_sequence_length: 64 in every dataloader makes them alike",
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import cstool
 from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, Said, by_mpirun, committed, launched, run
-from tests.end_to_end.refusals import error
+from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.patience import wait_until
 
@@ -202,14 +202,15 @@ def test_what_came_before_a_link_broke_is_heard_and_nothing_else():
     assert run(sys.executable, "-c", EARLY).output == "['early']\n"
 
 
+UNREADABLE = "cannot be read or written, got: Not a directory"
+
+
 @RANKS
 @pytest.mark.parametrize(
     ("fails", "said", "traceback"),
     [
         ("{}['lost']", "KeyError: 'lost'", True),
-        pytest.param(
-            "open('/dev/null/no')", "/dev/null/no: cannot be read or written, got: Not a directory", False, marks=LAB
-        ),
+        pytest.param("open('/dev/null/no')", f"/dev/null/no: {UNREADABLE}", False, marks=LAB),
     ],
 )
 def test_what_goes_wrong_at_another_rank_is_told_and_a_bug_with_its_traceback(file, fails, said, traceback):
@@ -232,8 +233,6 @@ MANY = "trainer.init.seed=many"
 GRAINS = "trainer.fit.train_dataloader"
 FEW = "error: num_csx: must be at least the number of processes (2), got 1\nhint: --num_csx 2, or fewer processes\n"
 ALIKE = "hint: every host needs the same cstool, the same params file and the same data\n"
-ALONE = "must go with --launch mpi or slurm, got it alone"
-MPI = "--launch mpi"
 
 
 def refused(*words: str, environment: dict[str, str] | None = None) -> str:
@@ -267,22 +266,16 @@ def test_each_process_needs_a_grain(file):
     )
 
 
+SETS = "import pathlib; import cstool.data.loaders as sets; opened = sets.open_dataset; "
+SAMPLES = r"the samples of trainer\.fit\.train_dataloader must be as rank 0 has it, "
+VERSION = rf"the version of cstool must be as rank 0 has it, {re.escape(cstool.__version__)}, got 0\.0\.1"
 OTHER = {
-    "params": (
-        "import sys; sys.argv += ['--set', 'trainer.init.seed=2']",
-        r"the params must be as rank 0 has it, [0-9a-f]{16}, got [0-9a-f]{16}",
-    ),
-    "data": (
-        "import pathlib; import cstool.data.loaders as sets; opened = sets.open_dataset; "
-        "sets.open_dataset = lambda kind, _, **named: opened(kind, [pathlib.Path(OTHER)], **named)",
-        r"the samples of trainer\.fit\.train_dataloader must be as rank 0 has it, "
-        r"60 [0-9a-f]{16}, got 60 [0-9a-f]{16}",
-    ),
-    "version": (
-        "import cstool; cstool.__version__ = '0.0.1'",
-        rf"the version of cstool must be as rank 0 has it, {re.escape(cstool.__version__)}, got 0\.0\.1",
-    ),
-}
+    "params": ("import sys; sys.argv += ['--set', 'trainer.init.seed=2']",
+               r"the params must be as rank 0 has it, [0-9a-f]{16}, got [0-9a-f]{16}"),
+    "data": (f"{SETS}sets.open_dataset = lambda kind, _, **named: opened(kind, [pathlib.Path(OTHER)], **named)",
+             rf"{SAMPLES}60 [0-9a-f]{{16}}, got 60 [0-9a-f]{{16}}"),
+    "version": ("import cstool; cstool.__version__ = '0.0.1'", VERSION),
+}  # fmt: skip
 """what rank 1 alone does before it begins: another disk may be behind the same path"""
 
 
@@ -297,36 +290,27 @@ def test_ranks_that_do_not_have_the_same(file, what):
     assert not list((file.parent / "model_dir").glob("*.mdl"))
 
 
-@pytest.mark.parametrize(
-    ("raised", "got"),
-    [
-        ("ImportError('No module named mpi4py')", "ImportError: No module named mpi4py"),
-        pytest.param(
-            "RuntimeError('cannot load MPI library')", "RuntimeError: cannot load MPI library", marks=pytest.mark.lab
-        ),
-    ],
-)
-def test_there_is_no_mpi(file, raised, got):
+NO_MPI, IN_LAB = "ImportError('No module named mpi4py')", "RuntimeError('cannot load MPI library')"
+INSTALLS = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
+
+
+@pytest.mark.parametrize("raised", [NO_MPI, pytest.param(IN_LAB, marks=LAB)])
+def test_there_is_no_mpi(file, raised):
     package = file.parent / "site" / "mpi4py"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("class rc: pass\n")
     (package / "MPI.py").write_text(f"raise {raised}\n")
     path = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
-    hint = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
-    expected = error(f"--transport mpi: needs MPI, got {got}", hint)
+    got = raised.replace("('", ": ").removesuffix("')")
+    expected = error(f"--transport mpi: needs MPI, got {got}", INSTALLS)
     assert refused(*launched(file), environment={"PYTHONPATH": path}) == expected
 
 
 @LAB
 def test_a_launcher_of_another_mpi(file):
     """Each process believes that it is alone."""
-    errors = [
-        refused(
-            *(*CSTOOL, "run", "-p", str(file)),
-            environment={"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank},
-        )
-        for rank in ("0", "1")
-    ]
+    places = ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank} for rank in ("0", "1"))
+    errors = [refused(*CSTOOL, "run", "-p", str(file), environment=place) for place in places]
     assert re.fullmatch(
         r"error: --transport mpi: the launcher must belong to the MPI of this Python \(.+\); it started 2 processes, "
         r"of which this MPI sees 1\n"
@@ -339,30 +323,29 @@ def test_a_launcher_of_another_mpi(file):
 def test_no_mpirun(cstool, file, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/nowhere")
-    hint = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
-    expected = error("--launch mpi: needs mpirun, found none beside this Python or on PATH", hint)
+    expected = error("--launch mpi: needs mpirun, found none beside this Python or on PATH", INSTALLS)
     assert cstool("run", "-p", file, "--launch", "mpi", "--ranks", "2") == (2, "", expected)
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("--ranks 2", error(f"--ranks: {ALONE}")),
-        ("--max_restarts 2", error(f"--max_restarts: {ALONE}")),
-        (f"{MPI} --ranks 0", error("--ranks: must be at least 1, got 0")),
-        (f"{MPI} --max_restarts -1", error("--max_restarts: must be at least 0, got -1")),
-        (f"{MPI} --transport in_process", error("--launch mpi: must not be with --transport in_process, got both",
-         "one process needs no launch")),
-        (f"{MPI} --max_restarts 1 --num_steps 3", error("--max_restarts: must not be with num_steps, got 3",
-         "it counts from where a run begins; max_steps counts from step 0")),
-        (f"{MPI} --max_restarts 1 --checkpoint_path a.mdl", error(
-         "--max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both",
-         "a restart goes on from the latest state in model_dir")),
-        (f"{MPI} --mode infer --max_restarts 2", error(
-         "--max_restarts: must go with a mode that trains or evaluates, got --mode infer")),
-        ("--launch slurm --mode infer", error("--launch slurm: must be for training or evaluation, got --mode infer",
-         "salloc, and srun within it, have a model answer")),
-    ],
-)  # fmt: skip
-def test_flags_that_do_not_go_together(cstool, file, flags, expected):
-    assert cstool("run", "-p", file, *flags.split()) == (2, "", expected)
+APART = rows("""\
+--ranks 2 => --ranks: must go with --launch mpi or slurm, got it alone
+--max_restarts 2 => --max_restarts: must go with --launch mpi or slurm, got it alone
+--launch mpi --ranks 0 => --ranks: must be at least 1, got 0
+--launch mpi --max_restarts -1 => --max_restarts: must be at least 0, got -1
+--launch mpi --transport in_process => --launch mpi: must not be with --transport in_process, got both
+    hint: one process needs no launch
+--launch mpi --max_restarts 1 --num_steps 3 => --max_restarts: must not be with num_steps, got 3
+    hint: it counts from where a run begins; max_steps counts from step 0
+--launch mpi --max_restarts 1 --checkpoint_path a.mdl =>
+    --max_restarts: must not be with --checkpoint_path or --load_checkpoint_states, got both
+    hint: a restart goes on from the latest state in model_dir
+--launch mpi --mode infer --max_restarts 2 =>
+    --max_restarts: must go with a mode that trains or evaluates, got --mode infer
+--launch slurm --mode infer => --launch slurm: must be for training or evaluation, got --mode infer
+    hint: salloc, and srun within it, have a model answer
+""")
+
+
+@pytest.mark.parametrize(("flags", "message"), APART)
+def test_flags_that_do_not_go_together(cstool, file, flags, message):
+    assert cstool("run", "-p", file, *flags.split()) == (2, "", error(message))

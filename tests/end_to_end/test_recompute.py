@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cstool.machine import appliance
 from tests.end_to_end.runs import gpt_params
 
 ALWAYS, NEVER = (("--set", f"trainer.init.activation_checkpointing={choice}") for choice in ("always", "never"))
@@ -52,23 +51,3 @@ def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves_and_c
     # Two layers: two norms, four matrices of attention, the first of the feed-forward part; with their biases.
     weights = 2 * (4 * 32 + 4 * (32 * 32 + 32) + (64 * 32 + 64))
     assert recomputed["streamed_bytes_per_step"] - kept["streamed_bytes_per_step"] == 4 * weights
-
-
-def test_left_to_itself_a_run_recomputes_only_where_memory_is_short(run, monkeypatch):
-    """First the logits, then activations."""
-    usual, log = run("usual")
-    assert (usual["recomputed"], usual["waves"], len(said(log))) == (None, 1, 1)
-    less = usual["memory_bytes"]["activations"] - 1
-    monkeypatch.setattr(appliance, "activation_budget_bytes", lambda *_: less)
-    shorter, log = run("shorter")
-    assert (shorter["recomputed"], shorter["waves"], len(said(log))) == (None, 1, 1)
-    less = shorter["memory_bytes"]["activations"] - 1
-    shortest, log = run("shortest")
-    assert (shortest["recomputed"]["layers"], shortest["waves"], len(said(log))) == (2, 1, 2)
-    assert usual["losses"] == shorter["losses"] == shortest["losses"]
-
-
-def test_evaluation_alone_recomputes_nothing(run):
-    run("eval", *NEVER)
-    found, log = run("eval", *ALWAYS, "--mode", "eval")
-    assert (found["recomputed"], said(log)[1:]) == (None, [])

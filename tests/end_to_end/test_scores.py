@@ -68,7 +68,6 @@ TASKS = {make.__name__: make for make in (token_classes, sentences, halves, summ
 
 
 def task_file(folder: Path, task: str, *, num_csx: int = 1, steps: int = 100) -> Path:
-    """Write the params of a task."""
     model, loader = TASKS[task](folder / "data")
     vocabulary = str(write_vocabulary(folder, WORDS))
     loader |= {"data_dir": str(folder / "data"), "vocab_file": vocabulary, "max_sequence_length": LENGTH}

@@ -1,6 +1,5 @@
 """Sparse training as a whole: masks change when the vendor's would, kernels stay as they were, zeros cost little."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +34,6 @@ LINEAR = 2 * (4 * 128 * 128 + 2 * 128 * 512)
 def train(
     folder: Path, data: Path, sparsity: Any, steps: int, changes: Mapping[str, Any] = MappingProxyType({}), **flags: Any
 ) -> RunResult:
-    """Train a small GPT, and save it at the end."""
     loop = {"init__loop": {"max_steps": steps}, "init__checkpoint": {"steps": steps}}
     return run_small(small_params(folder, data, init__sparsity=sparsity, **loop, **changes), **flags)
 
@@ -72,30 +70,21 @@ def test_a_tenth_of_the_weights_takes_less_than_a_quarter_of_the_memory(tmp_path
     assert others[0].memory_bytes["gradients"] < 0.25 * dense.memory_bytes["gradients"]
 
 
-SMALLER = {
-    "model.hidden_size": 32,
-    "model.num_heads": 2,
-    "model.filter_size": 64,
-    "model.num_hidden_layers": 2,
-    "model.max_position_embeddings": 128,
-    "model.vocab_size": 64,
-    "loop.max_steps": 5,
-    "checkpoint.steps": 1,
-    "checkpoint.save_initial_checkpoint": "true",
-}
+SMALLER = """
+model.hidden_size=32 model.num_heads=2 model.filter_size=64 model.num_hidden_layers=2 model.max_position_embeddings=128
+model.vocab_size=64 loop.max_steps=5 checkpoint.steps=1 checkpoint.save_initial_checkpoint=true
+""".split()
 
 
 @pytest.mark.parametrize(
     ("name", "freq", "updates"), [("params_gpt3_125m_static75", None, []), ("params_gpt3_125m_rigl75", 2, [2, 4])]
 )
 def test_the_vendors_sparse_files_train_as_they_are_but_smaller(cstool, tmp_path, data, name, freq, updates):
-    settings = {f"trainer.init.{key}": value for key, value in SMALLER.items()}
-    settings |= {"trainer.fit.train_dataloader.data_dir": data, "trainer.fit.train_dataloader.batch_size": 8}
-    settings |= {} if freq is None else {"trainer.init.sparsity.update.freq": freq}
-    flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    outcome = cstool("run", "-p", INTEROP / f"{name}.yaml", *flags, "--model_dir", tmp_path / "model_dir", "--json")
-    assert outcome.code == 0, outcome.stderr
-    found = json.loads(outcome.stdout)
+    settings = [*SMALLER, *([] if freq is None else [f"sparsity.update.freq={freq}"])]
+    loader = "trainer.fit.train_dataloader"
+    flags = ["--set", *(f"trainer.init.{each}" for each in settings), f"{loader}.data_dir={data}", "--model_dir"]
+    flags += [tmp_path / "model_dir", "--set", f"{loader}.batch_size=8", "--json"]
+    found = cstool("run", "-p", INTEROP / f"{name}.yaml", *flags).document
     assert sum(row["count"] for row in found["sparsity"]) == len(SHAPES)
     masks = [indices(path) for path in checkpoints(tmp_path)]
     assert len(masks) == 6
@@ -161,3 +150,62 @@ def test_a_static_mask_that_goes_on_with_other_zeros_than_asked_for_is_told(tmp_
         f"{name} goes on with the 75.0% zeros that it has in the checkpoint: a static mask does not change, whatever "
         "sparsity the params ask for."
     ]
+
+
+# Mixtures with sparse experts: checkpoints, answers, the verdict.
+
+
+def mixture(folder: Path, data: Path, **changes: Any) -> Path:
+    moe = {"num_experts": 4, "top_k": 2}
+    return small_params(folder, data, **{"init__model__moe": moe, "init__sparsity": 0.75, **changes})
+
+
+def test_a_checkpoint_has_the_non_zeros_of_experts_and_the_run_says_what_was_sparse(tmp_path, data):
+    result = run_small(mixture(tmp_path, data))
+    layers = "transformer_decoder.layers."
+    with h5py.File(result.checkpoints[-1]) as file:
+        indices = [key.removesuffix(".indices") for key in file if key.endswith(".indices")]
+        of_experts = [key for key in indices if ".ffn.experts.experts." in key]
+        for key in of_experts:
+            assert len(file[key]) == len(file[f"{key}.indices"]) == 64 * 32 // 4
+            assert len(file[f"{key.replace('model.', 'optimizer.', 1)}.exp_avg"]) == 64 * 32 // 4
+        # Routers stay dense.
+        assert file[f"model.{layers}0.ffn.gate.weight"].shape == (4, 32)
+    assert (len(of_experts), len(indices)) == (2 * 4 * 2, 2 * 4 * 2 + 2 * 4)
+    rows = {row["weights"]: (row["count"], row["shape"], row["density"]) for row in result.sparsity}
+    assert rows[f"{layers}*.ffn.experts.experts.*.0.linear_layer.weight"] == (8, [64, 32], 0.25)
+    assert rows[f"{layers}*.ffn.experts.experts.*.1.linear_layer.weight"] == (8, [32, 64], 0.25)
+    assert len(rows) == 2 + 4
+
+
+@pytest.mark.takes("two trained models, and three answers")
+def test_it_answers_as_its_dense_checkpoint_does_and_streams_less(cstool, ready, tmp_path):
+    """One expert of six answers a token, so that the others are not read."""
+    moe = "trainer.init.model.moe={num_experts: 6, top_k: 1}"
+    sparse = ("--set", moe, "trainer.init.sparsity=0.9", "--model_dir", tmp_path / "sparse")
+    dense = ("--set", moe, "--model_dir", tmp_path / "dense")
+    assert cstool("run", "-p", ready, *sparse, "--max_steps", 2).code == 0
+    converted = tmp_path / "dense" / "checkpoint_2.mdl"
+    converted.parent.mkdir()
+    source = tmp_path / "sparse" / "checkpoint_2.mdl"
+    assert cstool("checkpoint", "convert", source, converted, "--to", "dense").code == 0
+    asked = ("run", "-p", ready, "--mode", "infer", "--prompt", "the cat", "--temperature", 0, "--max_tokens", 24)
+    found, expected = (cstool(*asked, "--json", *flags).document for flags in (sparse, dense))
+    assert found["completions"][0]["text"] == expected["completions"][0]["text"]
+    assert found["host"]["streamed_bytes"] < 0.7 * expected["host"]["streamed_bytes"]
+    filed = cstool(*asked, "--json", *sparse, "--set", "trainer.init.memoryx.store=file").document
+    assert filed["completions"] == found["completions"]
+
+
+@pytest.mark.lab
+def test_it_holds_against_its_dense_twin(cstool, tmp_path, data):
+    file = mixture(tmp_path, data, init__loop__eval_steps=1)
+    asked = ("--num_steps", 3, "--max_loss_gap", 1, "--json", "--lanes", 1)
+    found = cstool("validate", "-p", file, *asked).document
+    assert (found["holds"], found["problems"]) == (True, [])
+    name = "transformer_decoder.layers.*.ffn.experts.experts.*.0.linear_layer.weight"
+    [row] = [row for row in found["cost"]["rows"] if row["name"] == name]
+    # An op of each layer, with a matrix of 64 x 32 for each of its experts.
+    assert (row["count"], row["shape"], row["density"]) == (2, [64, 32], 0.25)
+    assert row["sparse"]["flops"] == row["dense"]["flops"] / 4
+    assert row["sparse"]["memory_bytes"] < 0.4 * row["dense"]["memory_bytes"]

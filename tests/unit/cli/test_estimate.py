@@ -4,13 +4,22 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from cstool.errors import EstimateError
 from cstool.estimation import calibrate as calibrate_module
+from cstool.estimation.adapters import parse_adapters
+from cstool.estimation.lora_callback import take_lora
 from cstool.machine import grains
+from cstool.perf.schedule import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
 from cstool.run.report import host_rates
+from cstool.verbs.estimate_variants import without_lora
+from tests.end_to_end.refusals import rows
 from tests.hosts import round_rates
+from tests.unit.cli.conftest import SMALL
 
 pytestmark = pytest.mark.usefixtures("estimated")
 NODES_1 = "trainer.init.memoryx.nodes=1"
@@ -171,3 +180,238 @@ def test_this_host_is_measured_where_nobody_did(cstool, monkeypatch):
     assert host_rates.load_rates() == round_rates()
     monkeypatch.setattr(calibrate_module, "calibrate", lambda folder, report: 1 / 0)
     assert "kernel, pass" in cstool("estimate", "--system", "host").stdout
+
+
+# What a job costs, frozen weights, adapters, choices of what is computed again.
+
+
+STREAMED = ("estimate", "-p", "small.yaml", "--execution_mode", "weight_streaming")
+
+
+def section(text: str, title: str) -> dict[str, str]:
+    """Return the rows of a section: name -> text."""
+    _, _, rest = text.partition(f"\n{title}\n")
+    rows = rest.partition("\n\n")[0].splitlines()
+    return {name.strip(): said.strip() for name, _, said in (row.partition("  ") for row in rows)}
+
+
+def test_what_a_job_costs(cstool):
+    asked = ("--tokens", "300B", "--price", "100", "--mtbf", "2000", "--checkpoint_rate", "1GB")
+    said = section(cstool(*STREAMED, *asked).stdout, "what a job costs, modelled")
+    assert list(said) == [
+        *("training", "checkpoints", "failures", "expected", "servers", "power", "energy", "price", "80% of such"),
+        "input workers",
+    ]
+    assert "at 1 GB/s, as --checkpoint_rate says" in said["checkpoints"]
+    assert said["failures"].startswith("one every 83.3 days, ")
+    assert said["price"].endswith(" hours of a system")
+    made = cstool(*STREAMED, *asked, "--json").document["modelled"]["cost"]
+    assert made["kind"] == "modelled"
+    assert made["price"] == pytest.approx(100 * made["expected_s"] / 3600)
+    assert made["mwh"] == pytest.approx(sum(made["energy_j"].values()) / 3.6e9)
+    assert made["checkpoints"]["interval_from"] == "best"
+
+
+def test_without_failures_or_price_neither_is_told(cstool):
+    said = section(cstool(*STREAMED, "--tokens", "1B").stdout, "what a job costs, modelled")
+    assert "price" not in said
+    assert "failures" not in said
+    assert said["expected"].endswith("; --mtbf adds failures")
+    assert "what a job costs" not in cstool(*STREAMED).stdout
+    assert cstool(*STREAMED, "--json").document["modelled"]["cost"] is None
+
+
+def test_a_job_on_several_numbers_of_systems(cstool):
+    asked = ("--tokens", "300B", "--price", "100", "--num_csx", "1,4,16")
+    found = cstool(*STREAMED, *asked).stdout
+    table = found.partition("what the job costs on so many systems, modelled\n")[2].splitlines()
+    assert table[0].split("  ")[0].strip() == "num_csx"
+    assert [row.split()[0] for row in table[1:4]] == ["1", "4", "16"]
+    document = cstool(*STREAMED, *asked, "--json").document["modelled"]
+    costs = [document["cost"], *document["costs"]]
+    assert [made["num_csx"] for made in costs] == [1, 4, 16]
+    assert costs[0]["work_s"] > costs[1]["work_s"] > costs[2]["work_s"]
+
+
+def test_a_system_of_which_nothing_is_known(cstool):
+    """CS-1: no MemoryX, no servers, no rates."""
+    asked = ("estimate", "-p", "fc.yaml", "--system", "cs1", "--tokens", "1B")
+    said = section(cstool(*asked).stdout, "what a job costs, modelled")
+    assert said["servers"] == "nothing is known of them on this system: they are left out"
+    assert "nothing is known of it on cs1, they are taken to need no time; --checkpoint_rate" in said["checkpoints"]
+    assert said["input workers"].endswith("; nothing is known of it on cs1: --worker_rate says how many that takes")
+
+
+def test_adapters_say_what_is_trained_and_that_a_run_has_none(cstool):
+    found = cstool(*STREAMED, "--adapters", "rank=16,layers=q,v").stdout
+    # 2 layers, two matrices of 512 by 512 in each.
+    count = 2 * 2 * 16 * (512 + 512)
+    assert f"\ntrained         {count:,} of " in found
+    assert "all of them of adapters; the others are frozen: no gradient, no update, no optimizer state\n" in found
+    assert "\n--frozen and --adapters are of estimates alone: cstool run trains all weights\n" in found
+    document = cstool(*STREAMED, "--adapters", "rank=16,layers=q,v", "--json").document["modelled"]
+    assert document["trained_parameters"] == count
+    assert "trained  " not in cstool(*STREAMED).stdout
+
+
+def test_choices_of_what_is_computed_again_side_by_side(cstool):
+    found = cstool(*STREAMED, "--recompute_table").stdout
+    title = "activations that are computed again in the backward pass, choice by choice, modelled\n"
+    table = found.partition(title)[2].splitlines()
+    assert [row.split()[0] for row in table[:5]] == ["--recompute", "none", "all", "needed", "fastest"]
+    rows = cstool(*STREAMED, "--recompute_table", "--json").document["modelled"]["recompute"]
+    steps = {row["recompute"]: row["step_s"] for row in rows}
+    assert steps["fastest"] == min(steps.values())
+    assert [row["levels"] for row in rows[:2]] == [0, 1]
+    assert all(row["sram_used_bytes"] <= 49152 for row in rows)
+
+
+def test_a_choice_that_does_not_fit_says_why(cstool):
+    """Layers of 100,000: of one sample nothing fits but with layers computed again."""
+    wide = ("--set", "trainer.init.model.hidden_size=24576", "--set", "trainer.init.model.filter_size=98304")
+    found = cstool("estimate", "-p", "gpt.yaml", *STREAMED[3:], *wide, "--recompute_table").stdout
+    assert "\nnone: left out: gpt.yaml: " in found
+
+
+# Of other things: GPUs, a model that answers, hosts and their software, adapters of the file.
+
+
+# GPUs
+
+
+def test_gpus_as_a_document(cstool):
+    gpus = cstool("estimate", "-p", "gpt3_xl", "--gpus", "16", "--json").document["gpus"]
+    (row,) = gpus["rows"]
+    assert (gpus["gpu"], row["gpus"], row["kind"]) == ("a100", 16, "modelled")
+    split = row["split"]
+    assert split["tensor"] * split["stages"] * split["data"] == 16
+    assert gpus["as_fast"]["tokens_per_s"] > 0
+
+
+# A trained model that answers
+
+INFER = ("-p", "llama3_8b", "--system", "cs3", "--mode", "infer", "--prompt_tokens", "2048", "--new_tokens", "512")
+
+
+def test_answers_in_words(cstool, golden):
+    golden("cli/estimate_infer.txt", cstool("estimate", *INFER, "--batch", "1,8,64,100000", "--num_csx", "1").stdout)
+
+
+def test_answers_as_a_document(cstool):
+    document = cstool("estimate", *INFER, "--batch", "1,8,100000", "--json").document
+    assert (document["model"], document["prompt_tokens"], document["new_tokens"]) == ("llama", 2048, 512)
+    one, eight, many = document["modelled"]["batches"]
+    assert many == {"users": 100000, "fits": False, "why": many["why"]}
+    assert one["kind"] == "modelled"
+    assert one["tokens_per_s"] == pytest.approx(one["tokens_per_s_each"])
+    assert eight["tokens_per_s"] > one["tokens_per_s"]
+    assert sum(one["spent_s"].values()) == pytest.approx(one["token_s"])
+
+
+# Hosts
+
+OF_HOSTS = ("-p", "small.yaml", "--system", "cs3", "--execution_mode", "weight_streaming", "--software", "2.6")
+
+
+def test_hosts_in_words(cstool):
+    """512 samples of 2,048 tokens are 1,048,576, which take a worker of 2,398,000 a second 437 ms."""
+    lines = [" ".join(line.split()) for line in cstool("estimate", *OF_HOSTS).stdout.splitlines()]
+    assert "hosts release 2.6: 1 input worker of 2,398,000 tokens/s and 1 activation server to a system" in lines
+    assert any(line.startswith("step 437.3 ms, bound by input workers") for line in lines)
+    rows = {name: line for name in (WORKERS, *HOSTS) for line in lines if line.startswith(f"{name} ")}
+    assert rows.keys() == {WORKERS, SERVERS, COORDINATOR, NORM}
+    assert rows[WORKERS].endswith("437.3 ms 100.0%")
+    more = cstool("estimate", *OF_HOSTS, "--num_workers_per_csx", "8").stdout
+    assert "release 2.6: 8 input workers of 2,398,000 tokens/s and 2 activation servers to a system" in more
+
+
+def test_hosts_in_the_document(cstool):
+    modelled = cstool("estimate", *OF_HOSTS, "--json").document["modelled"]
+    assert modelled["software"]["release"] == "2.6"
+    assert modelled["software"]["worker_tokens_per_s"] == 2.398e6
+    assert modelled["resources"][WORKERS]["busy"] == pytest.approx(1)
+    assert modelled["bound_by"] == WORKERS
+    ideal = cstool("estimate", *OF_HOSTS[:-2], "--json").document["modelled"]
+    assert ideal["software"] is None
+    assert not set(HOSTS) & set(ideal["resources"])
+    assert ideal["step_s"] < modelled["step_s"]
+
+
+def test_hosts_in_the_timeline(cstool):
+    assert cstool("estimate", *OF_HOSTS, "--trace", "t.json").code == 0
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    named = {event["args"]["name"] for event in events if event["name"] in ("process_name", "thread_name")}
+    assert {"input workers (modelled)", "activation servers (modelled)", "coordinator (modelled)"} <= named
+    assert "norm of all gradients" in named
+
+
+# The vendor's callback of adapters
+
+QUERY = "transformer_decoder.layers.3.self_attn.proj_q_dense_layer"
+FILTER = "transformer_decoder.layers.3.ffn.ffn.0.linear_layer"
+
+
+def written(*callbacks: Any) -> Path:
+    file = Path("lora.yaml")
+    file.write_text(yaml.safe_dump({"trainer": {**SMALL, "init": {**SMALL["init"], "callbacks": list(callbacks)}}}))
+    return file
+
+
+def lora(**params: Any) -> dict[str, Any]:
+    return {"Lora": {"lora_params": params}}
+
+
+@pytest.mark.parametrize(
+    ("modules", "beside"),
+    [
+        (["Linear"], (True, True)),
+        (["TransformerDecoderLayer", "Linear"], (True, True)),
+        (["Linear", "MultiheadAttention"], (True, False)),
+        (["TransformerDecoder", "FeedForwardNetwork", "Linear"], (False, True)),
+        (["TransformerEncoder", "Linear"], (False, False)),
+    ],
+)
+def test_target_modules_are_all_around_a_layer(modules, beside):
+    found = take_lora(written(lora(r=8, target_modules=modules), {"ComputeNorm": {}}))
+    assert found is not None
+    rest, text = found
+    adapters = parse_adapters(text)
+    assert rest == [{"ComputeNorm": {}}]
+    assert adapters.rank == 8
+    assert (adapters.are_beside(QUERY), adapters.are_beside(FILTER)) == beside
+
+
+def test_an_estimate_has_the_adapters_of_the_file(cstool):
+    file = written(lora(r=8, alpha=16, target_modules=["MultiheadAttention", "Linear"]))
+    found = cstool("estimate", "-p", str(file), "--json").document["modelled"]
+    assert found["trained_parameters"] == 2 * 4 * 8 * (512 + 512)
+    said = cstool("estimate", "-p", str(file)).stdout
+    assert "\nadapters as the callback Lora of the file has them: --adapters rank=8,layers=*self_attn.*\n" in said
+    # What is typed wins, and a run refuses the file.
+    typed = cstool("estimate", "-p", str(file), "--adapters", "rank=1,layers=q", "--json").document["modelled"]
+    assert typed["trained_parameters"] == 2 * (512 + 512)
+    assert cstool("config", "validate", str(file)).code == 2
+
+
+def test_files_without_it_stay_as_they_are():
+    assert without_lora(written({"ComputeNorm": {}}), ("a=1",)) == (("a=1",), None)
+    assert without_lora(Path("gpt3_13b"), ()) == ((), None)
+    assert without_lora(written({"Lora": None}), ()) == ((), None)
+
+
+MODULES = "must have Linear and, of the modules around it, only those known here, got"
+NO_ADAPTERS = rows("""\
+{r: 0, target_modules: [Linear]} => .r: must be a whole number, at least 1, got 0
+{target_modules: [Linear]} => .r: must be a whole number, at least 1, got 0
+{r: 8} => .target_modules: MODULES None
+{r: 8, target_modules: [Linear, Swin]} => .target_modules: MODULES ['Linear', 'Swin']
+[{r: 8}, {r: 4}] => : must be one mapping with r and target_modules, got [{'r': 8}, {'r': 4}]
+""")
+
+
+@pytest.mark.parametrize(("params", "message"), NO_ADAPTERS)
+def test_adapters_that_cannot_be_estimated_say_so(params, message):
+    with pytest.raises(EstimateError) as raised:
+        take_lora(written({"Lora": {"lora_params": yaml.safe_load(params)}}))
+    place = "lora.yaml: trainer.init.callbacks: Lora.lora_params"
+    assert raised.value.message == place + message.replace("MODULES", MODULES)

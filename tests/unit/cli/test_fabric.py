@@ -48,7 +48,6 @@ def once(tmp_path_factory):
 
 @pytest.fixture
 def ran(once, monkeypatch):
-    """It is the working directory."""
     monkeypatch.chdir(once)
     return once
 

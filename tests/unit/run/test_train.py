@@ -32,7 +32,6 @@ def _log_everything(caplog):
 
 
 def go(found: Session, data: Digits, evaluate_now: Callable[[], float] | None) -> None:
-    """Train as `run` does."""
     with StopRequest() as stop:
         train(found, DataSet("train", "", found.params.dataloaders("train")[0], data), evaluate_now, stop)
 

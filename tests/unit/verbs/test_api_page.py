@@ -17,10 +17,6 @@ SCRIPT = Path(__file__).parents[3] / "docs" / "python_reference.py"
 SOURCE = ast.parse(Path(cstool.__file__).read_text(encoding="utf-8"))
 
 
-def offered() -> list[tuple[str, Any]]:
-    return [(name, getattr(cstool, name)) for name in cstool.__all__]
-
-
 def callables(name: str, found: Any) -> Iterator[tuple[str, Any]]:
     """Yield what can be called of a public name: itself, or its public methods."""
     if inspect.isfunction(found):
@@ -41,7 +37,8 @@ def test_the_reference_has_every_name_with_its_signature(tmp_path):
 
 
 def test_every_name_is_documented_and_typed_and_every_verb_says_what_its_arguments_are():
-    for name, found in offered():
+    for name in cstool.__all__:
+        found = getattr(cstool, name)
         assert (found.__doc__ or "").strip(), name
         for each, function in callables(name, found):
             signature = inspect.signature(function)
