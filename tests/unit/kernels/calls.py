@@ -13,18 +13,7 @@ from cstool.kernels.table import KERNELS
 Array = np.ndarray
 
 
-def make_call(
-    kind: OpKind,
-    inputs: Sequence[Array],
-    weights: Sequence[Array | None] = (),
-    *,
-    y: Array | None = None,
-    delta_y: Array | None = None,
-    delta_x: Array | None = None,
-    sequence: int = 1,
-    of_call: dict[str, Any] | None = None,
-    **attributes: Any,
-) -> Call:
+def make_call(kind, inputs, weights=(), *, y=None, delta_y=None, delta_x=None, sequence=1, of_call=None, **attributes):
     """Return a call; what it is to write is full of NaN.
 
     Args:
@@ -63,9 +52,7 @@ def forward(kind: OpKind, inputs: Sequence[Array], weights: Sequence[Array | Non
     return [*call.outputs, *call.kept.values()]
 
 
-def backward(
-    kind: OpKind, inputs: Sequence[Array], weights: Sequence[Array | None], delta_y: Array, **more: Any
-) -> list[Any]:
+def backward(kind, inputs, weights, delta_y, **more):
     """Return the deltas of the inputs of an op, and the gradients of its weights."""
     call = make_call(kind, inputs, weights, delta_y=delta_y, **more)
     KERNELS[kind].forward(call)

@@ -1,6 +1,7 @@
 """Attention by blocks, in every form, against the whole matrix and its own slopes."""
 
 import itertools
+import random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -245,8 +246,9 @@ def test_it_is_what_its_slow_twin_is(row, monkeypatch):
 @pytest.mark.lab
 @pytest.mark.parametrize("view", FACTORS["view"])
 def test_it_is_what_its_slow_twin_is_whatever_goes_together(view, monkeypatch):
-    for words in itertools.product(*[*FACTORS.values()][1:]):
-        check_against_the_twin(" ".join((view, *words)), monkeypatch)
+    rows = list(itertools.product((view,), *[*FACTORS.values()][1:]))
+    for words in random.Random(view).sample(rows, len(rows) // 4):
+        check_against_the_twin(" ".join(words), monkeypatch)
 
 
 @in_every_row

@@ -89,26 +89,11 @@ def test_an_op_on_bfloat16_gives_what_it_gives_on_float32_rounded(case, delta_is
         assert (np.abs(exact - expected) <= allowed + TOLERANCE[np.dtype(np.float32)] * np.abs(expected).max()).all()
 
 
-def run(
-    kind: OpKind,
-    inputs: list[Array],
-    weights: list[Array],
-    delta_y: Array,
-    dtype: Any,
-    delta_dtype: Any,
-    attributes: dict[str, Any],
-) -> list[Array]:
+def run(kind, inputs, weights, delta_y, dtype, delta_dtype, attributes):
     """What an op makes: its output, the deltas of its inputs and its gradients."""
-    call = make_call(
-        kind,
-        inputs,
-        weights,
-        y=np.empty(inputs[0].shape, dtype),
-        delta_y=delta_y,
-        sequence=TOKENS // 2,
-        of_call={"gemm": EMULATED, "delta_inputs": tuple(np.empty(x.shape, delta_dtype) for x in inputs)},
-        **attributes,
-    )
+    of_call = {"gemm": EMULATED, "delta_inputs": tuple(np.empty(x.shape, delta_dtype) for x in inputs)}
+    more = {"y": np.empty(inputs[0].shape, dtype), "sequence": TOKENS // 2, "of_call": of_call}
+    call = make_call(kind, inputs, weights, delta_y=delta_y, **more, **attributes)
     KERNELS[kind].forward(call)
     KERNELS[kind].backward(call)
     return [*call.outputs, *call.delta_inputs, *call.gradients]  # type: ignore[list-item]

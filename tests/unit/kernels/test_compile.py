@@ -18,17 +18,8 @@ from cstool.kernels.compile import (
     kernels_cached,
 )
 
-GROUPS = [
-    "activations",
-    "random numbers",
-    "residual",
-    "rotary positions",
-    "magnitudes",
-    "softmax loss",
-    "embeddings",
-    "norms",
-    "attention",
-]
+GROUPS = ["activations", "random numbers", "residual", "rotary positions", "magnitudes", "softmax loss"]
+GROUPS += ["embeddings", "norms", "attention"]
 EVERY = {BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS, MIXTURE_KERNELS}
 
 

@@ -42,9 +42,7 @@ every_bend = pytest.mark.parametrize("bend", BENDS.values(), ids=BENDS)
 class Case:
     """Inputs of the loss, and the loss by panels."""
 
-    def __init__(
-        self, dtype: np.dtype, with_bias: bool, rng: np.random.Generator, bend: Bend = (1.0, None, 0.0)
-    ) -> None:
+    def __init__(self, dtype, with_bias, rng, bend=(1.0, None, 0.0)):
         self.bend = bend
         self.x = rng.standard_normal((TOKENS, HIDDEN)).astype(dtype)
         self.weight = rng.standard_normal((CLASSES, HIDDEN)).astype(dtype)
@@ -170,9 +168,7 @@ def test_any_cut_in_panels_gives_the_loss_and_the_gradients_of_the_whole(cuts, s
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("edges", [[0, CLASSES], PANELS], ids=["one panel", "panels"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_logits_that_were_kept_give_the_bits_of_those_that_are_computed_again(
-    plain, edges, smoothing, precision, scratch32
-):
+def test_kept_logits_give_the_bits_of_those_computed_again(plain, edges, smoothing, precision, scratch32):
     plain.bend = (1.0, None, smoothing)
     plain.bias = np.linspace(-1, 1, CLASSES, dtype=np.float32)
     more: dict[str, Any] = {}

@@ -14,9 +14,7 @@ TWINS = {LAYER: reference.layer_norm, RMS: reference.rms_norm}
 both_norms = pytest.mark.parametrize("kind", TWINS)
 
 
-def _arrays(
-    kind: OpKind, width: int, dtype: type | np.dtype, rng: np.random.Generator
-) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+def _arrays(kind, width, dtype, rng):
     """Return x, the weights and delta_y; rows of x far from 0, as activations may be."""
     x, weight, bias, delta_y = (rng.standard_normal(shape) for shape in ((9, width), (width,), (width,), (9, width)))
     x, weight, bias, delta_y = (array.astype(dtype) for array in (3.0 * x + 1.0, weight, bias, delta_y))

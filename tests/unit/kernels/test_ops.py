@@ -37,13 +37,16 @@ class Case(NamedTuple):
     def forward(self, inputs: list[np.ndarray], weights: list[np.ndarray], **more: Any) -> np.ndarray:
         return forward(self.kind, inputs, weights, **self._more(**more))[0]
 
-    def backward(
-        self, inputs: list[np.ndarray], weights: list[np.ndarray], delta_y: np.ndarray, **more: Any
-    ) -> list[np.ndarray]:
+    def backward(self, inputs, weights, delta_y, **more):
         return backward(self.kind, inputs, weights, delta_y, **self._more(**more))
 
     def _more(self, dropout: Dropout | None = None, **more: Any) -> dict[str, Any]:
         return {"sequence": SEQUENCE, "of_call": {"dropout": dropout}, **self.attributes, **more}
+
+
+def rotary(width, pairs, amplitude):
+    frequencies = tuple(10000.0 ** (-i / max(pairs, 1)) for i in range(pairs))
+    return {"head_width": width, "frequencies": frequencies, "amplitude": amplitude}
 
 
 VECTOR = (WIDTH,)
@@ -64,16 +67,7 @@ CASES = {
     **{f"gate {f}": Case(OpKind.GATED_ACTIVATION, 2, (VECTOR, VECTOR), {"function": f}) for f in GATES},
     **{f"gate {f}, no biases": Case(OpKind.GATED_ACTIVATION, 2, (), {"function": f}) for f in GATES},
     **{
-        f"{pairs} pairs of {width}, x {amplitude}": Case(
-            OpKind.ROTARY,
-            1,
-            (),
-            {
-                "head_width": width,
-                "frequencies": tuple(10000.0 ** (-i / max(pairs, 1)) for i in range(pairs)),
-                "amplitude": amplitude,
-            },
-        )
+        f"{pairs} pairs of {width}, x {amplitude}": Case(OpKind.ROTARY, 1, (), rotary(width, pairs, amplitude))
         for width, pairs, amplitude in ROTARY_FORMS
     },
 }

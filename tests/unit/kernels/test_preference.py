@@ -30,7 +30,6 @@ class Case:
         self.pairs = np.ones(PAIRS, dtype)
 
     def call(self, kind: str, *, has_reference: bool) -> Call:
-        """Return the call after forward."""
         flat = [array.reshape(-1) for array in (self.policy, self.counts)]
         inputs = [*flat, self.pairs, *([self.reference.reshape(-1)] if has_reference else [])]
         y, more = np.full(PAIRS, np.nan, self.policy.dtype), {"loss_type": kind, "beta": BETA, "penalty": PENALTY}
@@ -52,7 +51,6 @@ def test_losses_are_those_of_the_formula_and_deltas_their_slope(kind, has_refere
     call = case.call(kind, has_reference=has_reference)
     expected = case.expected(kind, has_reference=has_reference)
     assert_close(call.outputs[0], expected[:, 0])
-    assert call.loss is not None
     assert call.loss.total == pytest.approx(expected[:, 0].sum(), rel=1e-12)
     assert call.loss.correct == int((expected[:, 1] > expected[:, 2]).sum())
     *rewards, _, _ = call.loss.extras
@@ -94,7 +92,6 @@ def test_a_policy_that_is_its_reference_has_the_loss_of_no_preference(rng):
     for kind, loss in expected.items():
         call = case.call(kind, has_reference=True)
         assert call.outputs[0].tolist() == [np.float32(loss)] * PAIRS
-        assert call.loss is not None
         assert call.loss.correct == 0
 
 
@@ -108,7 +105,6 @@ def test_margins_of_any_size_have_a_loss():
 def test_extras_are_summed_over_grains(rng):
     case = Case(np.float32, rng)
     found = case.call("sigmoid", has_reference=True).loss
-    assert found is not None
     [both] = sum_losses([(found,), (found,)])
     assert both.extras == tuple(2 * each for each in found.extras)
 

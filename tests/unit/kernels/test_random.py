@@ -54,14 +54,6 @@ def test_no_element_of_a_large_sample_has_the_mask_of_another(first):
     np.testing.assert_array_equal(mask_elements(memory, draws, 2, first, 64), np.where(words >= 2**31, 2.0, 0.0))
 
 
-def test_dropout_of_a_sample_does_not_depend_on_its_grain():
-    x = np.ones((8, 10), np.float32)
-    whole, part = np.empty_like(x), np.empty((4, 10), np.float32)
-    dropout_apply(Dropout(0.5, KEY, 3, 20, 4), x, whole)
-    dropout_apply(Dropout(0.5, KEY, 3, 21, 4), x[:4], part)
-    np.testing.assert_array_equal(whole[4:], part)
-
-
 def test_dropout_in_place_has_the_same_bits_keeps_nan_and_none_keeps_everything(rng):
     x = rng.standard_normal((6, 77)).astype(np.float32)
     x[5] = np.nan

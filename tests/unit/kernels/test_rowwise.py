@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.kernels.bfloat16 import narrowed, widened
-from cstool.kernels.rowwise import (
-    FEW_TOKENS,
-    LONE_ROWS,
-    ROWS,
-    TOKENS,
-    add_weighted,
-    rowwise_linear,
-)
+from cstool.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, rowwise_linear
 from tests.unit.kernels.tolerances import assert_close
 
 EDGES = [1, ROWS - 1, ROWS, ROWS + 1, LONE_ROWS - 1, LONE_ROWS, LONE_ROWS + 3, 50]

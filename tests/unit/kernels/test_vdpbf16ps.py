@@ -29,9 +29,7 @@ here = pytest.mark.skipif(REASON is not None, reason=f"{REASON}")
 
 @pytest.fixture(scope="module")
 def own() -> Gemm:
-    gemm = find_vdpbf16ps().gemm
-    assert gemm is not None
-    return gemm
+    return find_vdpbf16ps().gemm
 
 
 def narrowed(x: np.ndarray) -> np.ndarray:
@@ -72,9 +70,7 @@ TERMS = st.one_of(st.integers(0, 70), st.integers(BLOCK_TERMS - 3, BLOCK_TERMS +
 
 @here
 @given(SIZES, SIZES, TERMS, LAYOUTS, LAYOUTS, LAYOUTS, st.integers(0, 3), st.integers(0, 2**32 - 1))
-def test_products_of_any_form_have_the_bits_that_the_order_of_sums_gives(
-    own, rows, columns, terms, of_a, of_b, of_out, begins, seed
-):
+def test_products_have_the_bits_of_the_order_of_sums(own, rows, columns, terms, of_a, of_b, of_out, begins, seed):
     rng = np.random.default_rng(seed)
     a, b = normal(rng, rows, terms), normal(rng, terms, columns)
     before = rng.standard_normal((rows, columns)).astype(np.float32)
@@ -124,9 +120,7 @@ def test_batches_are_products_one_by_one(own, batch, alone_a, alone_b, seed):
     [(BLOCK_ROWS + 5, 30, 45), (2 * BLOCK_ROWS + 1, BLOCK_TERMS + 1, 40), (14, 2 * BLOCK_TERMS, SUM_COLUMNS + 33)],
 )
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16])
-def test_the_bits_depend_neither_on_how_rows_and_columns_are_cut_nor_on_the_thread(
-    own, rng, rows, terms, columns, dtype
-):
+def test_the_bits_depend_neither_on_cuts_nor_on_the_thread(own, rng, rows, terms, columns, dtype):
     a, b, bias = normal(rng, rows, terms), normal(rng, columns, terms).T, rng.standard_normal(columns)
     bias = bias.astype(np.float32)
     whole, parts = np.empty((rows, columns), dtype), np.empty((rows, columns), dtype)

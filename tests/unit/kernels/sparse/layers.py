@@ -64,9 +64,7 @@ def make_layer(tokens: int, rows: int, columns: int, density: float, *, seed: in
     return with_pattern(x, np.where(kept, weight, 0), bias, delta_y, before, kept)
 
 
-def with_pattern(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray, delta_y: np.ndarray, before: np.ndarray, kept: np.ndarray
-) -> Layer:
+def with_pattern(x, weight, bias, delta_y, before, kept):
     indices = np.flatnonzero(kept)
     pattern, places = make_pattern(indices, kept.shape)
     at = np.divmod(indices[places], kept.shape[1])

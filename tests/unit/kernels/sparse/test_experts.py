@@ -66,9 +66,7 @@ class Run(NamedTuple):
     panels: dict[Panel, SparseMatrix]
 
 
-def run(
-    case: Case, choice: KernelChoice, *, cut: int = OUTPUTS, dense_gradient: bool = False, narrow: bool = False
-) -> Run:
+def run(case, choice, *, cut=OUTPUTS, dense_gradient=False, narrow=False):
     """Run a layer whose matrices have a panel of `cut` rows, and one of the others."""
     names = tuple(str(expert) for expert in range(EXPERTS))
     precise = narrowed if narrow else np.copy

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cstool.kernels.sparse import KernelChoice, Lend, SparseMatrix
+from cstool.kernels.sparse import KernelChoice, SparseMatrix
 from tests.unit.kernels.sparse.layers import (
     Layer,
     assert_sums,
@@ -36,21 +36,8 @@ def _lend(shape: tuple[int, ...], room: int, dtype: np.dtype) -> np.ndarray:
     return np.full(shape, np.nan, dtype)
 
 
-def _matrix(
-    layer: Layer,
-    choice: KernelChoice,
-    *,
-    dense_gradient: bool = False,
-    lend: Lend = _lend,
-) -> SparseMatrix:
-    return SparseMatrix(
-        pattern=layer.pattern,
-        values=layer.values,
-        choice=choice,
-        dense_gradient=dense_gradient,
-        room=layer.pattern.count,
-        lend=lend,
-    )
+def _matrix(layer, choice, *, dense_gradient=False, lend=_lend):
+    return SparseMatrix(layer.pattern, layer.values, choice, dense_gradient, layer.pattern.count, lend)
 
 
 @EACH_CHOICE
@@ -82,9 +69,8 @@ def test_a_choice_of_sparse_kernels_has_their_bits(layer, scratch32):
     y, delta_x, grad = np.empty_like(layer.delta_y), layer.before.copy(), np.empty_like(layer.values)
     matrix.forward(layer.x, layer.bias, y, scratch32)
     matrix.backward(layer.x, layer.delta_y, delta_x, True, grad, scratch32)
-    for actual, expected in zip(
-        (y, delta_x, grad), (forward(layer, scratch32), *backward(layer, scratch32)), strict=True
-    ):
+    made = forward(layer, scratch32), *backward(layer, scratch32)
+    for actual, expected in zip((y, delta_x, grad), made, strict=True):
         np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(matrix.made.pop("transposed"), layer.transposed_values)
     assert not matrix.made
