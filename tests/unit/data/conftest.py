@@ -63,7 +63,6 @@ class MnistFolder:
         self.file(f"{part}-labels-idx1-ubyte", (0x0801, count), labels.tobytes(), compress=compress)
 
     def file(self, name: str, header: tuple[int, ...], content: bytes, *, compress: bool = False) -> None:
-        """Write one IDX file."""
         self.folder.mkdir(parents=True, exist_ok=True)
         whole = struct.pack(f">{len(header)}I", *header) + content
         path = self.folder / (f"{name}.gz" if compress else name)

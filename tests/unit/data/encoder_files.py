@@ -35,7 +35,6 @@ def write_rows(folder: Path, name: str, columns: Sequence[str], rows: Sequence[S
 
 
 def write_masks(path: Path, data: Any, labels: Any, **attributes: int) -> None:
-    """Write an HDF5 file of samples with masks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
         for name, values in (("data", data), ("labels", labels)):
@@ -45,12 +44,10 @@ def write_masks(path: Path, data: Any, labels: Any, **attributes: int) -> None:
 
 
 def read(dataset: Dataset, indices: Sequence[int], epoch: int = 0) -> dict[str, Any]:
-    """Read samples as lists."""
     out = allocate(dataset.fields, len(indices))
     dataset.read(np.array(indices, np.int64), out, epoch)
     return {name: array.tolist() for name, array in out.items()}
 
 
 def shapes(dataset: Dataset) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return shape and type of each field."""
     return {name: (field.shape, field.dtype) for name, field in dataset.fields.items()}

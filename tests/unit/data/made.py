@@ -5,8 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from cstool.data import allocate, open_hdf5_text
+from tests.end_to_end.refusals import rows
+
+
+def refusals(table: str) -> list[tuple[dict[str, Any], str]]:
+    """Return what is asked for in each row of a table, as YAML, and the message that follows =>."""
+    return [(yaml.safe_load(asked), message) for asked, message in rows(table)]
 
 
 def preparer(prepare: Callable[..., Any], plan: Any, source: Path, output: Path, **usual: Any) -> Callable[..., Any]:
@@ -30,12 +37,10 @@ def write_words(folder: Path, special: str) -> Path:
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of all files by name."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def read_all(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Return all samples of a part."""
     dataset = open_hdf5_text([folder], vocab_size=256)
     out = allocate(dataset.fields, dataset.sample_count)
     dataset.read(np.arange(dataset.sample_count), out)

@@ -15,11 +15,9 @@ def epoch(sampler: Sampler, number: int) -> list[int]:
     return [int(i) for b in range(sampler.batches_per_epoch) for i in sampler.indices(first + b)]
 
 
-@pytest.mark.parametrize(
-    ("samples", "drop_last", "expected"), [(9, True, 2), (9, False, 3), (8, True, 2), (8, False, 2)]
-)
-def test_an_epoch_has_whole_batches_and_the_rest_unless_dropped(samples, drop_last, expected):
-    assert batches_per_epoch(samples, 4, drop_last) == expected
+def test_an_epoch_has_whole_batches_and_the_rest_unless_dropped():
+    for samples, drop_last, expected in ((9, True, 2), (9, False, 3), (8, True, 2), (8, False, 2)):
+        assert batches_per_epoch(samples, 4, drop_last) == expected
 
 
 @pytest.mark.parametrize(

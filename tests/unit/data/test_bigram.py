@@ -25,9 +25,7 @@ def val(tmp_path, write):
     return text(tmp_path, write, "val", [[0, 2, 0]], [[1, 2, 0]], [[1, 1, 0]])
 
 
-def test_the_loss_is_that_of_counted_pairs_smoothed_by_one_however_much_is_read_at_once(
-    tmp_path, write, train, val, monkeypatch
-):
+def test_the_loss_is_that_of_counted_pairs_smoothed_by_one(tmp_path, write, train, val, monkeypatch):
     expected = -(log((2 + 1) / (3 + 3)) + log((0 + 1) / (0 + 3))) / 2
     assert bigram_loss(train, val, 3) == pytest.approx(expected, rel=1e-12)
     nothing = text(tmp_path, write, "nothing", [[0]], [[0]], [[0]])

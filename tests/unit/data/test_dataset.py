@@ -2,7 +2,6 @@
 
 import sys
 
-import numpy as np
 import pytest
 
 from cstool.data import (
@@ -17,19 +16,11 @@ from cstool.data import (
     prepare_masked_text,
     prepare_span_text,
 )
-from cstool.data.dataset import Field, allocate, names_in_folder
+from cstool.data.dataset import names_in_folder
 from cstool.data.sentences import SST2, open_sentences
 from cstool.data.sources import find_files
 from cstool.data.tokenizing import train_tokenizer
 from tests.unit.data.encoder_files import write_vocabulary
-
-
-def test_allocate_makes_an_array_of_all_samples_for_each_field():
-    arrays = allocate({"x": Field((2, 3), "float32"), "labels": Field((), "int32")}, 5)
-    assert {name: (array.shape, array.dtype) for name, array in arrays.items()} == {
-        "x": ((5, 2, 3), np.dtype("float32")),
-        "labels": ((5,), np.dtype("int32")),
-    }
 
 
 @pytest.mark.parametrize("name", ["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"])
@@ -53,27 +44,20 @@ def test_an_unknown_processor_is_reported_with_the_nearest(tmp_path, error_of):
     )
 
 
+DIGITS = "DIR/mnist/train-images-idx3-ubyte"
+
+
 @pytest.mark.parametrize(
     ("refusing", "call", "message"),
     [
         ("pathlib.Path.open", lambda folder: find_files([folder]), "DIR/a.h5: must be readable"),
         ("os.scandir", lambda folder: find_files([folder]), "DIR: must be a readable folder"),
         ("pathlib.Path.open", lambda folder: open_hdf5_text([folder]), "DIR/a.h5: must be readable"),
-        (
-            "pathlib.Path.iterdir",
-            lambda folder: names_in_folder(folder, "", "", ""),
-            "DIR: must be a readable folder",
-        ),
-        (
-            "pathlib.Path.read_bytes",
-            lambda folder: open_mnist([folder / "mnist"]),
-            "DIR/mnist/train-images-idx3-ubyte: must be readable",
-        ),
+        ("pathlib.Path.iterdir", lambda folder: names_in_folder(folder, "", "", ""), "DIR: must be a readable folder"),
+        ("pathlib.Path.read_bytes", lambda folder: open_mnist([folder / "mnist"]), f"{DIGITS}: must be readable"),
     ],
 )
-def test_what_may_not_be_read_is_reported(
-    tmp_path, error_of, samples, write, mnist, monkeypatch, refusing, call, message
-):
+def test_what_may_not_be_read_is_told(tmp_path, error_of, samples, write, mnist, monkeypatch, refusing, call, message):
     def refuse(path, *_, **__):
         raise PermissionError(13, "Permission denied", str(path))
 

@@ -45,11 +45,8 @@ def test_labels_of_all_tokens_are_gathered(opened, predictions, most):
     rows[1].append("[-100, -100, 0, -100, -100]")
     sample = read(opened(TEXT, rows, has_pairs=False, predictions=predictions), [0, 1])
     rest = [0] * (most - 1)
-    assert (sample["masked_lm_positions"], sample["labels"], sample["mask"]) == (
-        [[1, *rest], [2, *rest]],
-        [[5, *rest], [0, *rest]],
-        [[1.0, *rest]] * 2,
-    )
+    found = sample["masked_lm_positions"], sample["labels"], sample["mask"]
+    assert found == ([[1, *rest], [2, *rest]], [[5, *rest], [0, *rest]], [[1.0, *rest]] * 2)
 
 
 def test_more_labels_than_there_is_room_for_are_an_error(opened, error_of):
@@ -62,26 +59,18 @@ def test_more_labels_than_there_is_room_for_are_an_error(opened, error_of):
 
 NEEDED = "must have the columns input_ids, attention_mask, labels, token_type_ids, next_sentence_label, got"
 BOTH = "must have both masked_lm_positions and masked_lm_weights, or neither in any file, got"
-UNLABELLED = [name for name in PAIRS if name != "labels"]
+UNLABELLED, HALF = [name for name in PAIRS if name != "labels"], (*TEXT, "masked_lm_positions")
+ALONE = "\nhint: disable_nsp: true takes texts that do not come in pairs"
+UNCUT = "\nhint: leave max_sequence_length out: masks that are drawn are not cut"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"columns": GATHERED},
-            f": {NEEDED} {', '.join(GATHERED)}\nhint: disable_nsp: true takes texts that do not come in pairs",
-        ),
+        ({"columns": GATHERED}, f": {NEEDED} {', '.join(GATHERED)}{ALONE}"),
         ({"columns": UNLABELLED}, f": {NEEDED} {', '.join(UNLABELLED)}\nhint: labels is missing"),
-        (
-            {"columns": (*TEXT, "masked_lm_positions"), "has_pairs": False},
-            f": {BOTH} input_ids, attention_mask, labels, masked_lm_positions",
-        ),
-        (
-            {"max_sequence_length": 4},
-            ":2: input_ids must have max_sequence_length (4) tokens, got 5\n"
-            "hint: leave max_sequence_length out: masks that are drawn are not cut",
-        ),
+        ({"columns": HALF, "has_pairs": False}, f": {BOTH} {', '.join(HALF)}"),
+        ({"max_sequence_length": 4}, f":2: input_ids must have max_sequence_length (4) tokens, got 5{UNCUT}"),
         ({"rows": [["[]", *ONE[1:]]]}, ":2: input_ids must have at least one token, got none"),
         ({"rows": [[*ONE[:2], "[]", *ONE[3:]]]}, ":2: labels must have at least one, got none"),
     ],

@@ -39,8 +39,10 @@ def record(folder: Path, **features: object) -> None:
 def test_each_sample_is_a_question_with_its_contexts(tmp_path):
     one, two = write(tmp_path, "a.h5"), write(tmp_path, "b.h5", first=7, count=2)
     dataset = open_hdf5_contexts([tmp_path], vocab_size=6)
-    assert dataset.sample_count == 5
-    assert dataset.describe() == f"{tmp_path}: 5 questions of 4 tokens, each with 2 contexts of 5"
+    assert (dataset.sample_count, dataset.describe()) == (
+        5,
+        f"{tmp_path}: 5 questions of 4 tokens, each with 2 contexts of 5",
+    )
     found = read(dataset, [4, 0, 4])
     for place, (tables, row) in enumerate([(two, 1), (one, 0), (two, 1)]):
         for side, table in zip(NAMES, ("data_0", "data_1"), strict=True):

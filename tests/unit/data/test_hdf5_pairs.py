@@ -46,7 +46,6 @@ def write(path, features, groups=GROUPS, *, told=True, **attributes):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two files of 3 and 2 samples."""
     write(tmp_path / "data" / "a-1.h5", arrays(3))
     write(tmp_path / "data" / "a-2.h5", arrays(2, seed=1))
     return tmp_path / "data"

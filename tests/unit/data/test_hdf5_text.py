@@ -120,10 +120,9 @@ def test_fields_are_tokens_mask_and_labels_and_samples_can_be_cut_to_at_most_the
     assert np.array_equal(read(dataset, range(13)), content[:, :, :length])
 
 
-@pytest.mark.parametrize(("folders", "words"), [(1, ": 13 samples"), (3, " and 2 more: 39 samples")])
-def test_description_is_one_line_that_counts_the_folders(three_files, folders, words):
-    dataset = open_hdf5_text([three_files[0]] * folders)
-    assert dataset.describe() == f"{three_files[0]}{words} of 4 tokens"
+def test_description_is_one_line_that_counts_the_folders(three_files):
+    for folders, words in ((1, ": 13 samples"), (3, " and 2 more: 39 samples")):
+        assert open_hdf5_text([three_files[0]] * folders).describe() == f"{three_files[0]}{words} of 4 tokens"
 
 
 def test_samples_that_do_not_exist_are_a_mistake_of_the_caller(three_files):
@@ -177,10 +176,7 @@ def truncated(path):
         (with_data((4, 3, 0)), f"{SHAPE}, got (4, 3, 0)\nhint: the three are {THREE}"),
         (with_data((4, 3, 8), np.float32), 'dataset "data" must be int32, got float32'),
         (with_data((0, 3, 8)), "must hold at least one sample, got 0\nhint: remove the file"),
-        (
-            with_data((4, 3, 8), n_examples=7),
-            f"attribute n_examples must be the number of samples (4), got 7{CHANGED}",
-        ),
+        (with_data((4, 3, 8), n_examples=7), f"attribute n_examples must be the number of samples (4), got 7{CHANGED}"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(tmp_path, error_of, make, expected):
@@ -198,9 +194,7 @@ def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, s
     )
 
 
-def test_samples_of_another_length_than_others_or_shorter_than_asked_for_are_refused(
-    tmp_path, error_of, samples, write
-):
+def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp_path, error_of, samples, write):
     write(tmp_path / "a.h5", samples(2, sequence_length=8))
     assert error_of(open_hdf5_text, [tmp_path], max_sequence_length=9) == (
         "DIR/a.h5: samples must have at least max_sequence_length (9) tokens, got 8\n"

@@ -23,7 +23,6 @@ def lines_of(texts, key="text", **more):
 
 @pytest.fixture
 def source(tmp_path):
-    """The path of a file with `TEXTS`."""
     path = tmp_path / "x.jsonl"
     path.write_text(lines_of(TEXTS))
     return path
@@ -31,7 +30,6 @@ def source(tmp_path):
 
 @pytest.fixture
 def train(tmp_path):
-    """The folder of the train part."""
     return tmp_path / "text" / "train"
 
 

@@ -17,7 +17,7 @@ from cstool.data.masked_samples import Pairs, Runs
 from cstool.data.vocabulary import Vocabulary
 from cstool.errors import Interrupted
 from tests.unit.data.encoder_files import read, write_vocabulary
-from tests.unit.data.made import content_of, preparer, write_words
+from tests.unit.data.made import content_of, preparer, refusals, write_words
 
 
 @pytest.fixture
@@ -38,7 +38,6 @@ def prepare(source, folder):
 
 
 def rows(folder):
-    """The rows of a part."""
     for path in sorted(folder.glob("*.csv")):
         with path.open(newline="") as file:
             yield from csv.DictReader(file)
@@ -175,10 +174,13 @@ def test_a_data_set_is_read_looked_at_and_checked(folder, prepare):
     assert (check.findings, check.samples, check.files) == ([], made.train.samples + made.val.samples, 2)
 
 
-def test_it_is_kept_and_gone_on_with(folder, prepare, monkeypatch):
+def test_it_is_kept_and_gone_on_with_and_is_not_that_of_other_text(folder, prepare, error_of, monkeypatch):
     first = prepare()
     again = prepare()
     assert again == replace(first, duration_s=again.duration_s, already_prepared=True)
+    assert error_of(prepare, do_lower=True).startswith(
+        "DIR/made: must not hold another data set, got one made from other"
+    )
     whole = content_of(folder)
     shutil.rmtree(folder)
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 4)
@@ -200,39 +202,28 @@ def test_it_is_kept_and_gone_on_with(folder, prepare, monkeypatch):
     assert content_of(folder)["vocab.txt"] == whole["vocab.txt"]
 
 
-SPECIAL = "must have the token [CLS], got 3 others\nhint: it is the vocab.txt of a BERT model, or of a data set of "
-PAIRS = "must be left out beside --nsp, got documents\nhint: the texts of a pair never cross documents"
+REFUSED = refusals("""\
+{sequence_length: 7} => --sequence_length: must be from 8 to 1,048,576, got 7
+{val_fraction: 1.0} => --val_fraction: must be at least 0 and less than 1, got 1.0
+{val_fraction: -0.1} => --val_fraction: must be at least 0 and less than 1, got -0.1
+{vocab_file: vocab.txt, vocab_size: 300} => --vocab_size: must be left out beside --vocab_file, whose tokens are taken
+        as they are, got 300
+{vocab_file: vocab.txt, vocab_size: null} => vocab.txt: must have the token [CLS], got 3 others
+    hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`
+{vocab_size: 31} => --vocab_size: must be from 32 to 1,048,576 tokens, got 31
+{processes: 0} => --processes: must be at least 1, got 0
+{has_pairs: true, packing: documents} => --packing: must be left out beside --nsp, got documents
+    hint: the texts of a pair never cross documents
+""")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sequence_length": 7}, "--sequence_length: must be from 8 to 1,048,576, got 7"),
-        ({"val_fraction": 1.0}, "--val_fraction: must be at least 0 and less than 1, got 1.0"),
-        ({"val_fraction": -0.1}, "--val_fraction: must be at least 0 and less than 1, got -0.1"),
-        (
-            {"vocab_file": "vocab.txt", "vocab_size": 300},
-            "--vocab_size: must be left out beside --vocab_file, whose tokens are taken as they are, got 300",
-        ),
-        ({"vocab_file": Path("vocab.txt"), "vocab_size": None}, f"vocab.txt: {SPECIAL}`cstool data prepare mlm`"),
-        ({"vocab_size": 31}, "--vocab_size: must be from 32 to 1,048,576 tokens, got 31"),
-        ({"processes": 0}, "--processes: must be at least 1, got 0"),
-        ({"has_pairs": True, "packing": "documents"}, f"--packing: {PAIRS}"),
-    ],
-)
-def test_arguments_out_of_range_are_errors(tmp_path, prepare, error_of, monkeypatch, changes, message):
+@pytest.mark.parametrize(("asked", "message"), REFUSED)
+def test_arguments_out_of_range_are_errors(tmp_path, prepare, error_of, monkeypatch, asked, message):
     write_vocabulary(tmp_path, ["[UNK]", "the", "[SEP]"])
     monkeypatch.chdir(tmp_path)
-    assert error_of(prepare, **changes) == message
-
-
-def test_other_text_is_another_data_set(prepare, error_of):
-    prepare()
-    assert error_of(prepare, do_lower=True) == (
-        "DIR/made: must not hold another data set, got one made from other text or with other arguments\n"
-        "hint: add --overwrite to replace it, or give another --output"
-    )
-    assert not prepare(do_lower=True, overwrite=True).already_prepared
+    if "vocab_file" in asked:
+        asked = asked | {"vocab_file": Path(asked["vocab_file"])}
+    assert error_of(prepare, **asked) == message
 
 
 def test_what_is_wrong_with_a_data_set_is_told(folder, prepare):

@@ -136,9 +136,7 @@ FITS = "vocab_size of the model must be that of the data set"
         ({"excluded": WORDS}, "DIR/vocab.txt: must have tokens that are not excluded from masking, got none"),
     ],
 )
-def test_a_vocabulary_must_be_there_with_its_special_tokens_and_fit_the_model(
-    opened, tmp_path, error_of, changes, message
-):
+def test_a_vocabulary_must_be_there_whole_and_fit_the_model(opened, tmp_path, error_of, changes, message):
     for missing in ("mask", "unk"):
         words = [word for word in WORDS if word != f"[{missing.upper()}]"]
         write_vocabulary(tmp_path, words).rename(tmp_path / f"without_{missing}")

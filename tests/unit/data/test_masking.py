@@ -115,13 +115,8 @@ def test_masks_are_others_in_every_epoch_sample_and_seed_and_the_same_for_the_sa
 
 
 @pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        # words of 5, 1 and 2 tokens between special ones
-        ([2, 7, 9, 12, 15, 18, 8, 10, 12, 3], ([6], [7, 8])),
-        # What follows a special token begins a word.
-        ([2, 9, 3, 12], ([1], [3])),
-    ],
+    ("tokens", "expected"),  # words of 5, 1 and 2 tokens between special ones; what follows a special token begins one
+    [([2, 7, 9, 12, 15, 18, 8, 10, 12, 3], ([6], [7, 8])), ([2, 9, 3, 12], ([1], [3]))],
 )
 def test_a_word_is_masked_whole_and_one_that_would_be_too_many_is_left_out(tokens, expected):
     how = masking(predictions=4, probability=0.01, words=True)

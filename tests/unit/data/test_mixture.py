@@ -43,11 +43,7 @@ def mixed(sizes, weights, seed) -> MixtureDataset:
 
 
 VENDOR = [
-    (
-        ((5, 9), (0.6, 0.4)),
-        1,
-        "a0 a1 b0 b1 a2 a3 b2 b3 b4 a4 a0 a1 a2 a3 a4 a0 a1 b5 b6 b7 a2 b8",
-    ),
+    (((5, 9), (0.6, 0.4)), 1, "a0 a1 b0 b1 a2 a3 b2 b3 b4 a4 a0 a1 a2 a3 a4 a0 a1 b5 b6 b7 a2 b8"),
     (((5, 9), (0.6, 0.4)), None, "a0 a1 a2 a3 a4 a0 a1 a2 a3 a4 a0 a1 a2 b0 b1 b2 b3 b4 b5 b6 b7 b8"),
     (
         ((4, 30, 7), (1, 2, 0.1)),
@@ -105,10 +101,8 @@ class Three:
     """Three samples of four tokens: 10 i + j, its labels one more, its mask 1 but for the last token."""
 
     sample_count = 3
-    fields: Mapping[str, Field] = {
-        "input_ids": Field((4,), "int32"),
-        "mask": Field((4,), "float32"),
-        "labels": Field((4,), "int32"),
+    fields: Mapping[str, Field] = dict.fromkeys(("input_ids", "labels"), Field((4,), "int32")) | {
+        "mask": Field((4,), "float32")
     }
 
     def __init__(self) -> None:

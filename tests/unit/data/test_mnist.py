@@ -30,11 +30,8 @@ def test_a_sample_is_its_pixels_normalised_as_the_vendor_does_and_a_label_that_c
     mnist("train", 20)
     mnist("t10k", 1)
     dataset = open_mnist([mnist.folder])
-    assert {name: (field.shape, field.dtype) for name, field in dataset.fields.items()} == {
-        "x": ((784,), "float32"),
-        "mask": ((), "float32"),
-        "labels": ((), "int32"),
-    }
+    form = {"x": ((784,), "float32"), "mask": ((), "float32"), "labels": ((), "int32")}
+    assert {name: (field.shape, field.dtype) for name, field in dataset.fields.items()} == form
     out = read(dataset, [13, 1, 1])
     dataset.close()
     dataset.close()
@@ -81,6 +78,7 @@ def test_files_may_lie_where_torchvision_puts_them(mnist, tmp_path):
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 AGAIN = "bytes after its header, got {}\nhint: it is truncated or damaged; copy it again"
 HUGE, CLAIM = 2**32 - 1, "it is not the file it claims"
+EMPTY = {IMAGES: ((0x0803, 0, 28, 28), b""), LABELS: ((0x0801, 0), b"")}
 
 
 @pytest.mark.parametrize(
@@ -96,10 +94,7 @@ HUGE, CLAIM = 2**32 - 1, "it is not the file it claims"
         ({IMAGES: ((0x0803, 2, 28, 14), bytes(784))}, f"{IMAGES}: images must be 28 x 28 pixels, got 28 x 14"),
         ({LABELS: ((0x0801, 3), bytes(3))}, f"{LABELS}: must hold 2 labels, one for each image, got 3"),
         ({LABELS: ((0x0801, 2), b"\x09\x0a")}, f"{LABELS}: labels must be in [0, 10), got 10 in sample 1"),
-        (
-            {IMAGES: ((0x0803, 0, 28, 28), b""), LABELS: ((0x0801, 0), b"")},
-            f"{LABELS}: must hold at least one label, got 0",
-        ),
+        (EMPTY, f"{LABELS}: must hold at least one label, got 0"),
     ],
     ids=["magic", "header", "truncated", "huge", "dimensions", "counts", "label", "empty"],
 )

@@ -15,7 +15,6 @@ TEXTS = [1, 1, 1, 2, 3, 3, 4, 5]
 
 
 def write(path, positions=POSITIONS, spans=SPANS, features=5) -> None:
-    """Write a file with one sample."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [range(1, 9), [1, 1, 0, 1, 1, 1, 0, 0], range(2, 10), spans, positions]
     with h5py.File(path, "w") as file:

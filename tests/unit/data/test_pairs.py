@@ -10,21 +10,19 @@ from cstool.data.text_spans import open_text_spans
 from cstool.data.translations import open_translations
 from tests.reference.pair_cases import LENGTHS, PLACE, SENTINELS, SOURCE, TARGET, WORDS, text, write_pair_files
 from tests.unit.data.encoder_files import read, shapes
+from tests.unit.data.made import refusals
 
 VENDOR = json.loads(PLACE.read_text())
-VOCAB = len(WORDS) + SENTINELS
 
 
 @pytest.fixture
 def files(tmp_path):
-    """The folder of the reference's files."""
     write_pair_files(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def spans(files):
-    """Open the texts; arguments may be changed."""
 
     def call(**changes):
         others = {name: changes.pop(name) for name in ("documents", "seed", "vocab_size") if name in changes}
@@ -37,7 +35,6 @@ def spans(files):
 
 @pytest.fixture
 def translation(files):
-    """Open the pairs; what is asked for may be changed."""
 
     def call(**changes):
         asked = PairRequest(**{"sequence_length": SOURCE, "target_length": TARGET, **changes})
@@ -132,47 +129,28 @@ def test_paddings_and_tokens_may_be_others_and_text_in_lower_case(files, transla
     assert read(translation(do_lower=True), [0]) == {name: rows[:1] for name, rows in recorded("translation").items()}
 
 
-LONGEST = "src_max_sequence_length (32)"
+REFUSED = refusals("""\
+{target_length: 7} => DIR/texts: tgt_max_sequence_length must be at least 8, the targets of src_max_sequence_length
+        (32), got 7\nhint: 34 tokens of text, of which 2 spans are taken out, make such a sample
+{sentinels: 1} => DIR/texts: extra_ids must be at least 2, the spans taken out of a sample of src_max_sequence_length
+        (32), got 1\nhint: each has a token of its own, at the end of the vocabulary; the model needs as many
+{vocab_size: 73} => DIR/vocab.txt: must have at most as many tokens as the model (73), got 64 and extra_ids (10) more
+    hint: src_vocab_size, tgt_vocab_size and extra_ids of the model must be those of the data set
+{begin: "[CLS]"} => DIR/vocab.txt: must have the token [CLS], got 64 others
+    hint: it is the vocab.txt of a data set of `cstool data prepare span`, or that of the vendor's preparation
+{input_padding: 74} => input_pad_id: must be less than the number of tokens (74), got 74
+{label_padding: 99} => labels_pad_id: must be less than the number of tokens (74), got 99
+""")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message", "hint"),
-    [
-        (
-            {"target_length": 7},
-            f"texts: tgt_max_sequence_length must be at least 8, the targets of {LONGEST}, got 7",
-            "34 tokens of text, of which 2 spans are taken out, make such a sample",
-        ),
-        (
-            {"sentinels": 1},
-            f"texts: extra_ids must be at least 2, the spans taken out of a sample of {LONGEST}, got 1",
-            "each has a token of its own, at the end of the vocabulary; the model needs as many",
-        ),
-        (
-            {"vocab_size": VOCAB - 1},
-            "vocab.txt: must have at most as many tokens as the model (73), got 64 and extra_ids (10) more",
-            "src_vocab_size, tgt_vocab_size and extra_ids of the model must be those of the data set",
-        ),
-        (
-            {"begin": "[CLS]"},
-            "vocab.txt: must have the token [CLS], got 64 others",
-            "it is the vocab.txt of a data set of `cstool data prepare span`, or that of the vendor's preparation",
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_an_error(spans, error_of, changes, message, hint):
-    assert error_of(spans, **changes) == f"DIR/{message}\nhint: {hint}"
-
-
-def test_a_padding_is_a_token(spans, error_of):
-    rule = "must be less than the number of tokens (74), got"
-    assert error_of(spans, input_padding=VOCAB) == f"input_pad_id: {rule} 74"
-    assert error_of(spans, label_padding=99) == f"labels_pad_id: {rule} 99"
+@pytest.mark.parametrize(("asked", "message"), REFUSED)
+def test_what_does_not_go_together_is_an_error(spans, error_of, asked, message):
+    assert error_of(spans, **asked) == message
 
 
 ONE = "it has a line for each file, its name and how many rows it has: `train.csv 1000`"
 TWO = "it has a line for each two files, their names and how many rows they have: `train.en train.de 1000`"
-CUT = "the file was cut short, copy it again; or it is meta.dat that is wrong"
+CUT, NUMBER = "the file was cut short, copy it again; or it is meta.dat that is wrong", "a number of rows"
 
 
 @pytest.mark.parametrize(
@@ -180,18 +158,10 @@ CUT = "the file was cut short, copy it again; or it is meta.dat that is wrong"
     [
         ("texts/b.txt", b"w1 w2\n", f"texts/b.txt: must have 3 rows, as meta.dat says, got 1\nhint: {CUT}"),
         ("texts/b.txt", b"w1\nw2 \xff\nw3\n", "texts/b.txt:2: must be UTF-8, got byte 0xff"),
-        (
-            "texts/meta.dat",
-            b"a.txt\n",
-            f"texts/meta.dat:1: must be a name and a number of rows, got 'a.txt'\nhint: {ONE}",
-        ),
+        ("texts/meta.dat", b"a.txt\n", f"texts/meta.dat:1: must be a name and {NUMBER}, got 'a.txt'\nhint: {ONE}"),
         ("texts/meta.dat", b"", f"texts/meta.dat: must list at least one row, got none\nhint: {ONE}"),
         ("texts/meta.dat", b"empty.txt 1\n", "texts/empty.txt: must have at least one token, got none"),
-        (
-            "pairs/meta.dat",
-            b"x.en 6\n",
-            f"pairs/meta.dat:1: must be 2 names and a number of rows, got 'x.en 6'\nhint: {TWO}",
-        ),
+        ("pairs/meta.dat", b"x.en 6\n", f"pairs/meta.dat:1: must be 2 names and {NUMBER}, got 'x.en 6'\nhint: {TWO}"),
         ("pairs/meta.dat", b"x.en x.fr 6\n", "pairs/x.fr: must be a file of rows, found nothing there"),
     ],
 )
@@ -214,6 +184,5 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(files, spans, error_of
     with path.open("r+") as file:
         file.write(content.replace("w3 ", "   "))
     os.utime(path)
-    assert error_of(read, dataset, [3]) == (
-        "DIR/texts/a.txt:4: must have 40 tokens, got 39\nhint: the file changed after it was opened"
-    )
+    told = "DIR/texts/a.txt:4: must have 40 tokens, got 39\nhint: the file changed after it was opened"
+    assert error_of(read, dataset, [3]) == told

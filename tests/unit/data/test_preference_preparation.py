@@ -153,7 +153,7 @@ def test_the_progress_comes_to_the_end(prepare, tmp_path):
     assert told == sorted(told)
 
 
-LISTED = "must have texts under prompt, chosen, rejected, got"
+LISTED, WHOLE = "must have texts under prompt, chosen, rejected, got", "must have whole characters under chosen"
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,7 @@ LISTED = "must have texts under prompt, chosen, rejected, got"
         ("{", "must be a JSON object, got its end after 1 characters"),
         ('{"prompt": "a", "chosen": "b"}', f"{LISTED} none under rejected\n{HINT}"),
         ('{"prompt": ["a"], "chosen": "b", "rejected": "c"}', f"{LISTED} something else under prompt\n{HINT}"),
-        (
-            '{"prompt": "a", "chosen": "\\ud800", "rejected": "c"}',
-            "must have whole characters under chosen, got half of one",
-        ),
+        ('{"prompt": "a", "chosen": "\\ud800", "rejected": "c"}', f"{WHOLE}, got half of one"),
     ],
 )
 def test_a_wrong_line_is_an_error_with_its_number(prepare, tmp_path, error_of, line, message):
@@ -176,22 +173,14 @@ def test_a_wrong_line_is_an_error_with_its_number(prepare, tmp_path, error_of, l
 def test_what_no_pairs_can_be_made_of_is_refused(prepare, tmp_path, error_of):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("notes")
+    few = "at least 2 lines with a prompt and both answers"
     for changes, message in [
         ({"sequence_length": 3}, "--sequence_length: must be from 4 to 1,048,576, got 3"),
         ({"val_fraction": 1.0}, "--val_fraction: must be at least 0 and less than 1, got 1.0"),
         ({"tokenizer": "no.json"}, "no.json: must be bytes or a tokenizers JSON file, found nothing there"),
-        (
-            {"name": "pairs.json"},
-            f"DIR/pairs.json: must be JSON Lines, a file .jsonl or .ndjson, got another\n{HINT}",
-        ),
-        (
-            {"sources": [tmp_path / "folder"]},
-            f"DIR/folder: must hold files .jsonl or .ndjson, got none\n{HINT}",
-        ),
-        (
-            {"lines": LINES[:1]},
-            f"DIR/pairs.jsonl: must have at least 2 lines with a prompt and both answers, got 1\n{HINT}",
-        ),
+        ({"name": "pairs.json"}, f"DIR/pairs.json: must be JSON Lines, a file .jsonl or .ndjson, got another\n{HINT}"),
+        ({"sources": [tmp_path / "folder"]}, f"DIR/folder: must hold files .jsonl or .ndjson, got none\n{HINT}"),
+        ({"lines": LINES[:1]}, f"DIR/pairs.jsonl: must have {few}, got 1\n{HINT}"),
     ]:
         assert error_of(prepare, **changes) == message
 

@@ -77,24 +77,18 @@ def test_few_open_files_are_enough(table, monkeypatch):
 
 
 COLUMNS = "DIR/rows/a.csv: must have the columns"
-THERE = "must be there and list the files, found"
+THERE, LOOKED = "must be there and list the files, found", "looked for its folder as A, B"
 CUT = "the file was cut short, copy it again; or it is meta.dat that is wrong"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"folder": "none", "tried": "A, B"},
-            f"DIR/none/meta.dat: {THERE} no such folder (looked for its folder as A, B)\n{META}",
-        ),
+        ({"folder": "none", "tried": "A, B"}, f"DIR/none/meta.dat: {THERE} no such folder ({LOOKED})\n{META}"),
         ({"folder": ""}, f"DIR/meta.dat: {THERE} nothing there\nhint: DIR/rows has one"),
         ({"needed": ("x", "z", "w")}, f"{COLUMNS} x, z, w, got x, y\nhint: z and w are missing"),
         ({"of_pairs": ("z",), "hint": "make it"}, f"{COLUMNS} x, z, got x, y\nhint: make it"),
-        (
-            {"needed": "w", "of_pairs": ("z",), "hint": "make it"},
-            f"{COLUMNS} w, z, got x, y\nhint: w and z are missing",
-        ),
+        ({"needed": "w", "of_pairs": ("z",), "hint": "a"}, f"{COLUMNS} w, z, got x, y\nhint: w and z are missing"),
         (b"a.csv 3\n", f"DIR/rows/a.csv: must have 3 rows, as meta.dat says, got 2\nhint: {CUT}"),
         (b"a.csv two\n", f"DIR/rows/meta.dat:1: must be a name and a number of rows, got 'a.csv two'\n{META}"),
         (b"c.csv 2\n", "DIR/rows/c.csv: must be a file of rows, found nothing there"),

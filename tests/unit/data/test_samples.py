@@ -6,15 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.data import samples as samples_module
-from cstool.data.hdf5_text import INPUT_IDS, LABELS, MASK
 from cstool.data.samples import SampleFile, Samples, WriteSamples, shuffled
 
 documents = st.lists(st.integers(0, 12), min_size=1, max_size=8)
 
 
 class Kept:
-    """A stream in memory."""
-
     def __init__(self, lengths):
         self.document_tokens = np.array(lengths, np.int64)
         self.tokens = np.arange(1, self.document_tokens.sum() + 1)
@@ -61,11 +58,6 @@ def test_each_document_starts_a_sample(lengths, length, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samples_module, "BLOCK_TOKENS", block)
         assert made(stream, True, length, "documents") == expected
-
-
-def test_inputs_labels_and_mask_are_where_the_format_has_them():
-    assert (INPUT_IDS, MASK, LABELS) == (0, 1, 2)
-    assert made(Kept([6]), True, 3, "stream") == [[[1, 2, 3], [1, 1, 1], [2, 3, 4]], [[4, 0, 0], [1, 0, 0], [5, 0, 0]]]
 
 
 @given(lengths=documents, packing=st.sampled_from(["stream", "documents"]), seed=st.integers(0, 9))

@@ -163,13 +163,10 @@ def test_whole_characters_are_cut_between_them(tmp_path_factory, text, fraction)
     assert "".join(read_bytes(piece, 0, piece.size_bytes).decode() for (piece,) in parts) == text
 
 
-def test_bytes_that_are_no_text_are_cut_anywhere(tmp_path):
+def test_bytes_that_are_no_text_are_cut_anywhere_and_a_range_is_read_of_a_file(tmp_path):
     make(tmp_path, a=b"\x80" * 10)
     ((head,), (tail,)) = split_text(find_files([tmp_path]), 0.3, 1, whole_characters=True)
     assert (head.size_bytes, tail.size_bytes) == (7, 3)
-
-
-def test_a_range_is_read_of_a_file(tmp_path):
     make(tmp_path, a=b"0123456789")
     (file,) = find_files([tmp_path])
     for start, stop in ((0, 10), (3, 7), (9, 10), (4, 4)):

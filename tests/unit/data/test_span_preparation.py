@@ -6,7 +6,7 @@ from cstool.data import SpanTextPlan, check_data, data_info, open_part, prepare_
 from cstool.data.sequence_pairs import PairRequest
 from cstool.data.text_spans import open_text_spans
 from tests.unit.data.encoder_files import read
-from tests.unit.data.made import content_of, preparer, write_words
+from tests.unit.data.made import content_of, preparer, refusals, write_words
 
 
 @pytest.fixture
@@ -18,9 +18,8 @@ def folder(tmp_path):
 def prepare(tmp_path, folder):
     """Prepare words with inputs of 32 tokens; what is asked for may be changed."""
     source = write_words(tmp_path / "source", "<unk>")
-    return preparer(
-        prepare_span_text, SpanTextPlan, source, folder, sequence_length=32, val_fraction=0.3, vocab_size=280
-    )
+    usual = {"sequence_length": 32, "val_fraction": 0.3, "vocab_size": 280}
+    return preparer(prepare_span_text, SpanTextPlan, source, folder, **usual)
 
 
 def lines_of(folder) -> list[list[str]]:
@@ -99,9 +98,7 @@ def test_a_tokenizer_may_be_given(tmp_path, folder, prepare):
         assert first[name] == second[name]
 
 
-def test_special_tokens_that_a_tokenizer_is_without_are_the_last_ones_and_none_has_spaces(
-    tmp_path, folder, prepare, error_of
-):
+def test_special_tokens_that_a_tokenizer_lacks_are_the_last_and_none_has_spaces(tmp_path, folder, prepare, error_of):
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     path = tmp_path / "words.json"
@@ -118,20 +115,16 @@ def test_special_tokens_that_a_tokenizer_is_without_are_the_last_ones_and_none_h
     )
 
 
-BYTES = "got bytes\nhint: left out, a byte-level BPE is trained, which has tokens for every text"
+REFUSED = refusals("""\
+{sequence_length: 3} => --sequence_length: must be from 4 to 1,048,576, got 3
+{tokenizer: bytes, vocab_size: null} => --tokenizer: must be a tokenizers JSON file, got bytes
+    hint: left out, a byte-level BPE is trained, which has tokens for every text
+{tokenizer: tokenizer.json, vocab_size: 300} => --vocab_size: must be left out beside --tokenizer, whose tokens are
+        taken as they are, got 300
+{vocab_size: 259} => --vocab_size: must be from 260 to 1,048,576 tokens, got 259
+""")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sequence_length": 3}, "--sequence_length: must be from 4 to 1,048,576, got 3"),
-        ({"tokenizer": "bytes", "vocab_size": None}, f"--tokenizer: must be a tokenizers JSON file, {BYTES}"),
-        (
-            {"tokenizer": "tokenizer.json", "vocab_size": 300},
-            "--vocab_size: must be left out beside --tokenizer, whose tokens are taken as they are, got 300",
-        ),
-        ({"vocab_size": 259}, "--vocab_size: must be from 260 to 1,048,576 tokens, got 259"),
-    ],
-)
-def test_arguments_out_of_range_are_errors(prepare, error_of, changes, message):
-    assert error_of(prepare, **changes) == message
+@pytest.mark.parametrize(("asked", "message"), REFUSED)
+def test_arguments_out_of_range_are_errors(prepare, error_of, asked, message):
+    assert error_of(prepare, **asked) == message

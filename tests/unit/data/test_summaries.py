@@ -52,8 +52,7 @@ def test_padding_is_the_token_pad_of_the_vocabulary(opened, tmp_path):
     vocabulary = write_vocabulary(tmp_path, ["[UNK]", "x", "[PAD]"])
     assert read(opened(padding=None, vocabulary=vocabulary), [1])["input_ids"] == [[2, 5, 3] + [2] * 9]
 
-
-def test_words_are_those_of_the_vocabulary_numbered_alike_in_any_case(opened, tmp_path):
+    assert (word_numbers(["##s", "##s", "a"]), word_numbers([])) == ([0, -1, 1], []), "a text may begin within a word"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "The", "cat", "##s", ".", "##.", "sat"]
     tokens = [2, 5, 6, 7, 8, 3, 2, 4, 6, 9, 10, 8, 9, 1, 11]
     row = [str(tokens), "[0, 1]", str([0] * len(tokens)), "[0, 6]"]
@@ -61,11 +60,6 @@ def test_words_are_those_of_the_vocabulary_numbered_alike_in_any_case(opened, tm
     # the cats . [SEP] / the cat. sat .. [unk], and a token that the vocabulary is without.
     expected = [-1, 0, 1, -1, -1, -1, -1, 0, 2, -1, 3, 4, -1, 5, -1, -1]
     assert read(dataset, [0])["word_numbers"] == [expected]
-
-
-def test_a_text_that_begins_within_a_word_has_that_for_a_word():
-    assert word_numbers(["##s", "##s", "a"]) == [0, -1, 1]
-    assert word_numbers([]) == []
 
 
 def test_columns_and_a_padding_must_be_there(opened, error_of):

@@ -11,7 +11,7 @@ import pytest
 
 from cstool.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
 from cstool.errors import Interrupted
-from tests.unit.data.made import content_of, preparer, read_all, text_of
+from tests.unit.data.made import content_of, preparer, read_all, refusals, text_of
 
 SOURCE = {"a": b"hello world", "b": b"0123456789", "c": b"x"}
 ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
@@ -169,9 +169,7 @@ def interrupt(prepare):
     return call
 
 
-def test_an_interruption_keeps_what_is_finished_and_the_same_command_goes_on(
-    tmp_path, prepare, out, straight, interrupt
-):
+def test_an_interruption_keeps_what_is_done_and_the_same_command_goes_on(tmp_path, prepare, out, straight, interrupt):
     expected, error = straight(), interrupt(0.1)
     hint = "the same command goes on from the files that are finished"
     assert str(error) == f"{out}: stopped before it was complete\nhint: {hint}"
@@ -199,9 +197,7 @@ def write_zeros(path):
     ("name", "continued"),
     [("train/data_00000.h5", Continued(1, 2, 2, 2)), ("tokens/train_00000.npy", Continued(2, 2, 1, 2))],
 )
-def test_what_is_damaged_in_the_meantime_is_made_again(
-    tmp_path, prepare, out, straight, interrupt, name, continued, damage
-):
+def test_what_is_damaged_meanwhile_is_made_anew(tmp_path, prepare, out, straight, interrupt, name, continued, damage):
     expected = straight(train_vocab=260)
     interrupt(0.99, train_vocab=260)
     damage(tmp_path / ".text.partial" / name)
@@ -209,9 +205,7 @@ def test_what_is_damaged_in_the_meantime_is_made_again(
     assert content_of(out) == expected
 
 
-def test_a_tokenized_text_goes_on_from_its_tokens_and_each_has_a_tokenizer_and_tokens_of_its_own(
-    source, prepare, out, straight, interrupt
-):
+def test_each_tokenized_text_has_its_own_tokens_and_tokenizer(source, prepare, out, straight, interrupt):
     expected = {vocab: straight(train_vocab=vocab) for vocab in (262, 258)}
     interrupt(0.4, train_vocab=262)
     assert prepare(train_vocab=262).continued == Continued(0, 2, 1, 2)
@@ -253,10 +247,7 @@ def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, pr
     "changes",
     [
         *(pytest.param(changes, marks=pytest.mark.lab) for changes in ({}, {"shuffle_seed": 1})),
-        pytest.param(
-            {"train_vocab": 260, "packing": "documents"},
-            marks=pytest.mark.takes("processes that import what they need"),
-        ),
+        pytest.param({"train_vocab": 260, "packing": "documents"}, marks=pytest.mark.takes("processes that import")),
     ],
     ids=str,
 )
@@ -275,9 +266,7 @@ def test_a_second_preparation_of_the_same_data_set_is_refused(prepare, out, erro
     assert text_of(out / "val") == SOURCE["b"]
 
 
-def test_an_interruption_or_a_failed_rename_while_replacing_keeps_the_data_set_before(
-    prepare, out, interrupt, monkeypatch, error_of
-):
+def test_stopped_while_it_replaces_another_that_data_set_is_kept(prepare, out, interrupt, monkeypatch, error_of):
     prepare()
     before, rename = content_of(out), Path.rename
     interrupt(0, sequence_length=5, overwrite=True)
@@ -338,51 +327,36 @@ def test_an_output_that_cannot_be_written_is_reported(prepare, monkeypatch, erro
     assert error_of(prepare) == f"DIR/text: must be writable, got: Permission denied{ELSEWHERE}"
 
 
-NO_FOLDER = f"must be a folder or not exist yet, got a file{ELSEWHERE}"
-WITHIN = f"must lie apart from the sources, got DIR/source as one{ELSEWHERE}"
-SHARE = "--val_fraction: must be at least 0 and less than 1, got"
+REFUSED = refusals("""\
+{output: file} => DIR/file: must be a folder or not exist yet, got a file\nhint: give another --output
+{output: file/text} => DIR/file/text: must be a folder or not exist yet, got a file\nhint: give another --output
+{output: source/text} => DIR/source/text: must lie apart from the sources, got DIR/source as one
+    hint: give another --output
+{output: source} => DIR/source: must lie apart from the sources, got DIR/source as one\nhint: give another --output
+{output: ""} => DIR: must lie apart from the sources, got DIR/source as one\nhint: give another --output
+{sequence_length: 1} => --sequence_length: must be from 2 to 1,048,576, got 1
+{val_fraction: -0.1} => --val_fraction: must be at least 0 and less than 1, got -0.1
+{val_fraction: 1.0} => --val_fraction: must be at least 0 and less than 1, got 1.0
+{val_fraction: .nan} => --val_fraction: must be at least 0 and less than 1, got nan
+{train_vocab: 300, tokenizer: a.json} => --train_tokenizer: must stand without another tokenizer, got --tokenizer a.json
+    hint: leave one of the two out
+{train_vocab: 256} => --train_tokenizer: must be from 257 to 1,048,576 tokens, got 256
+    hint: 256 are the bytes, and one stands between documents
+{allow_unknown: true} => --allow_unknown: must stand beside --tokenizer FILE; bytes stand for all there is
+    hint: leave it out
+{processes: 0} => --processes: must be at least 1, got 0
+{sources: [loop]} => DIR/loop: must be a file or a folder, found nothing there
+{sources: [source/c], val_fraction: 0} => DIR/source/c: the train part must have at least 2 bytes, got fewer
+    hint: give more text
+""")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"output": "file"}, f"DIR/file: {NO_FOLDER}"),
-        ({"output": "file/text"}, f"DIR/file/text: {NO_FOLDER}"),
-        ({"output": "source/text"}, f"DIR/source/text: {WITHIN}"),
-        ({"output": "source"}, f"DIR/source: {WITHIN}"),
-        ({"output": ""}, f"DIR: {WITHIN}"),
-        ({"sequence_length": 1}, "--sequence_length: must be from 2 to 1,048,576, got 1"),
-        ({"val_fraction": -0.1}, f"{SHARE} -0.1"),
-        ({"val_fraction": 1.0}, f"{SHARE} 1.0"),
-        ({"val_fraction": float("nan")}, f"{SHARE} nan"),
-        (
-            {"train_vocab": 300, "tokenizer": "a.json"},
-            "--train_tokenizer: must stand without another tokenizer, got --tokenizer a.json\n"
-            "hint: leave one of the two out",
-        ),
-        (
-            {"train_vocab": 256},
-            "--train_tokenizer: must be from 257 to 1,048,576 tokens, got 256\n"
-            "hint: 256 are the bytes, and one stands between documents",
-        ),
-        (
-            {"allow_unknown": True},
-            "--allow_unknown: must stand beside --tokenizer FILE; bytes stand for all there is\nhint: leave it out",
-        ),
-        ({"processes": 0}, "--processes: must be at least 1, got 0"),
-        ({"sources": ["loop"]}, "DIR/loop: must be a file or a folder, found nothing there"),
-        (
-            {"sources": ["source/c"], "val_fraction": 0},
-            "DIR/source/c: the train part must have at least 2 bytes, got fewer\nhint: give more text",
-        ),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_asked_for_is_refused(tmp_path, prepare, error_of, changes, message):
+@pytest.mark.parametrize(("asked", "message"), REFUSED)
+def test_what_cannot_be_asked_for_is_refused(tmp_path, prepare, error_of, asked, message):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").touch()
-    if "sources" in changes:
-        changes = changes | {"sources": [tmp_path / name for name in changes["sources"]]}
-    if "output" in changes:
-        changes = changes | {"output": tmp_path / changes["output"]}
-    assert error_of(prepare, **changes) == message
+    if "sources" in asked:
+        asked = asked | {"sources": [tmp_path / name for name in asked["sources"]]}
+    if "output" in asked:
+        asked = asked | {"output": tmp_path / asked["output"]}
+    assert error_of(prepare, **asked) == message

@@ -49,17 +49,16 @@ def test_padding_may_count_and_be_other_tokens_and_labels_and_is_the_token_pad_u
     assert read(opened([["THE Cat", "O B"]], do_lower=True), [0])["input_ids"][0][:2] == [5, 6]
 
 
+UNCUT = "texts with classes are not cut; give a larger max_sequence_length"
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         (["a a", "O"], "tokens must have a label each, and be at least one, got 2 with 1 labels"),
         (["", ""], "tokens must have a label each, and be at least one, got 0 with 0 labels"),
         (["a", "Q"], "labels must be of [PAD], B, I, O, X, [CLS], [SEP], got 'Q'"),
-        (
-            ["a " * 8, "O " * 8],
-            "tokens must be at most max_sequence_length (7), got 8\n"
-            "hint: texts with classes are not cut; give a larger max_sequence_length",
-        ),
+        (["a " * 8, "O " * 8], f"tokens must be at most max_sequence_length (7), got 8\nhint: {UNCUT}"),
     ],
 )
 def test_a_wrong_row_is_an_error_with_its_line(opened, error_of, row, message):
@@ -69,6 +68,7 @@ def test_a_wrong_row_is_an_error_with_its_line(opened, error_of, row, message):
 RULE, ELSE = "DIR/label2id.json: must be a JSON file with the numbers of labels, got", "something else"
 PAD = "[PAD], the label of padding, must be below num_classes (7), got 14\nhint: labels_pad_id in the dataloader gives "
 BELOW = "labels must be below num_classes (6) of the model, got 6 for '[SEP]'\nhint: set num_classes to 7"
+COLUMNS = "DIR/data/a.csv: must have the columns tokens, labels"
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,8 @@ BELOW = "labels must be below num_classes (6) of the model, got 6 for '[SEP]'\nh
     [
         ({"classes": 6}, f"DIR/label2id.json: {BELOW}"),
         ({"words": [*WORDS[1:], "[PAD]"], "classes": 7}, f"DIR/vocab.txt: {PAD}another"),
-        *(
-            ({"numbers": numbers}, f"{RULE} {ELSE}\n{HINT}")
-            for numbers in ({}, [1], {"O": "1"}, {"O": -1}, {"O": True})
-        ),
-        (
-            {"columns": ("tokens", "classes")},
-            "DIR/data/a.csv: must have the columns tokens, labels, got tokens, classes\nhint: labels is missing",
-        ),
+        *(({"numbers": each}, f"{RULE} {ELSE}\n{HINT}") for each in ({}, [1], {"O": "1"}, {"O": -1}, {"O": True})),
+        ({"columns": ("tokens", "classes")}, f"{COLUMNS}, got tokens, classes\nhint: labels is missing"),
     ],
     ids=str,
 )

@@ -13,7 +13,7 @@ from tokenizers import models, pre_tokenizers
 from cstool.data import load_tokenizer, tokenizing
 from cstool.data.sources import find_files, read_bytes
 from cstool.data.token_stream import ByteStream, ShardStream, holds_tokens, write_shard
-from cstool.data.tokenizing import Piece, Shard, Tokenize, cut_documents, group_pieces, text_of, train_tokenizer
+from cstool.data.tokenizing import Shard, Tokenize, cut_documents, group_pieces, text_of, train_tokenizer
 
 TEXT = "To be, or not to be: that is the question.\n\nWhether 'tis nobler in the mind to suffer\n" * 4
 
@@ -49,11 +49,6 @@ def found(tmp_path):
 
 def pieces_of(file):
     return [text_of(file, piece) for piece in cut_documents([file])]
-
-
-def test_a_short_document_is_one_piece(found):
-    files = found("abc", "de")
-    assert list(cut_documents(files)) == [Piece(0, 0, 3, is_last=True), Piece(1, 0, 2, is_last=True)]
 
 
 @pytest.mark.usefixtures("small")
@@ -135,9 +130,7 @@ def test_text_that_is_not_utf8_is_named_with_its_offset(tmp_path, found, bpe, er
     assert not shard.path.exists()
 
 
-def test_a_character_without_a_token_is_named_with_its_offset_in_bytes_or_counted_where_that_is_asked_for(
-    tmp_path, found, error_of
-):
+def test_a_character_without_a_token_is_named_with_its_offset_in_bytes_or_counted(tmp_path, found, error_of):
     loaded = Loaded(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
     loaded.pre_tokenizer = pre_tokenizers.Whitespace()
     letters = tmp_path / "letters.json"

@@ -39,18 +39,13 @@ def test_each_job_is_done_once_and_told(tmp_path, processes, others):
     assert ({path.read_text() for path in tmp_path.iterdir()} != {f"{os.getpid()}"}) == others
 
 
-KILLED = (
-    "--processes: every process must live until its work is done, one was killed",
-    "fewer processes need less memory; what they finished is kept, the same command goes on from there",
-)
+KILLED = "--processes: every process must live until its work is done, one was killed"
+FEWER = "fewer processes need less memory; what they finished is kept, the same command goes on from there"
+FAILED = "the job: must do, got one that fails", "take another"
 
 
 @pytest.mark.parametrize(
-    ("job", "processes", "told"),
-    [
-        *(("fail", processes, ("the job: must do, got one that fails", "take another")) for processes in (1, 2)),
-        ("die", 2, KILLED),
-    ],
+    ("job", "processes", "told"), [("fail", 1, FAILED), ("fail", 2, FAILED), ("die", 2, (KILLED, FEWER))]
 )
 def test_an_error_of_a_job_or_its_death_is_that_of_all(tmp_path, job, processes, told):
     with refusal(DataError, *told):

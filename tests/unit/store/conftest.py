@@ -16,7 +16,6 @@ WriteCheckpoint = Callable[..., Path]
 
 @pytest.fixture
 def weight() -> np.ndarray[Any, Any]:
-    """The tensor `model.weight` of `write_checkpoint`."""
     return WEIGHT
 
 

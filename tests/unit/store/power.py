@@ -34,7 +34,6 @@ class Power:
         self._patch.start()
 
     def close(self) -> None:
-        """Leave the files alone."""
         self._patch.stop()
 
     def kill_at(self, number: int | None) -> None:

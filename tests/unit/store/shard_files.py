@@ -1,7 +1,7 @@
 """Small models whose MemoryX is in one file, or in several by hand, with the same numbers after each step."""
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,6 @@ SET = "0123456789abcdef"
 
 
 class WeightOf(NamedTuple):
-    """A weight of a small model."""
-
     shape: tuple[int, ...]
     states: Mapping[str, tuple[int, ...]] = {}
     """shapes of its optimizer state"""
@@ -74,7 +72,6 @@ def arrays_of(name: str, weight: WeightOf) -> dict[str, tuple[int, ...]]:
 
 
 def in_order_of_a_checkpoint(model: Model) -> list[str]:
-    """Names of all arrays."""
     names = []
     for name, weight in model.items():
         found = [*arrays_of(name, weight)]
@@ -83,7 +80,6 @@ def in_order_of_a_checkpoint(model: Model) -> list[str]:
 
 
 def non_zeros(weight: WeightOf, step: int) -> int:
-    """How many there are after a step."""
     return weight.room - step % 3
 
 
@@ -128,13 +124,7 @@ def own(array: Array, ranges: Ranges, rows: int) -> Array:
     return np.concatenate([array[:0], *(array[start:stop] for start, stop in ranges)])
 
 
-def write_file(
-    path: Path,
-    model: Model,
-    steps: Iterable[int],
-    ranges: Mapping[str, Ranges] | None = None,
-    values: Mapping[str, Any] | None = None,
-) -> Path:
+def write_file(path, model, steps, ranges=None, values=None):
     """Write a file with a commit for each step, 1, 2, ...; of some rows of each weight, if it is a shard."""
     held = {name: [(0, w.shape[0])] for name, w in model.items()} if ranges is None else ranges
     path.parent.mkdir(exist_ok=True)
@@ -158,21 +148,13 @@ def write_file(
     return path
 
 
-def shard_value(
-    model: Model, dealt: Mapping[str, Sequence[Ranges]], node: int, nodes: int, name: str = SET
-) -> dict[str, Any]:
+def shard_value(model, dealt, node, nodes, name=SET):
     """The value of a commit record that makes it one of a shard."""
     rows = {weight: [list(each) for each in found[node]] for weight, found in dealt.items() if len(found[node])}
     return {"set": name, "node": node, "nodes": nodes, "weights": [*model], "rows": rows}
 
 
-def write_shards(
-    folder: Path,
-    steps: Mapping[int, int] | int,
-    model: Model = MODEL,
-    dealt: Mapping[str, Sequence[Ranges]] = DEALT,
-    name: str = SET,
-) -> list[Path]:
+def write_shards(folder, steps, model=MODEL, dealt=DEALT, name=SET):
     """Write the shards of a model, with commits of the steps 1 to `steps`, of each node or of all; return the files."""
     nodes = len(next(iter(dealt.values())))
     paths = []
@@ -195,7 +177,6 @@ def checkpoint_of_one_file(folder: Path, step: int, model: Model = MODEL) -> byt
 
 
 def open_all(folder: Path, step: int, nodes: int) -> list[CommittedStore]:
-    """Open each shard of a folder at a step."""
     return [CommittedStore(folder / shard_name(node, nodes), at_step=step) for node in range(nodes)]
 
 

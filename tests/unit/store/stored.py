@@ -17,7 +17,6 @@ Array = np.ndarray[Any, Any]
 
 
 def rows_of(store: Store, name: str) -> Array:
-    """Return a copy of an array."""
     out = np.empty(store.shape(name), store.dtype(name))
     store.read(name, 0, out)
     return out
@@ -46,7 +45,6 @@ def write_store(path: Path, steps: Sequence[int]) -> Path:
 
 
 def committed_arrays(path: Path, *, older: bool = False) -> dict[str, Array]:
-    """Return what was committed."""
     with CommittedStore(path, older=older) as reader:
         return {name: reader.read(name) for name in reader.tensor_names()}
 

@@ -23,7 +23,6 @@ WriteCheckpoint = Callable[..., Path]
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A folder beside the checkpoints."""
     (tmp_path / "kept").mkdir()
     return tmp_path / "kept"
 

@@ -42,7 +42,6 @@ def damage(path: Path) -> None:
 
 
 def left(folder: Path) -> list[str]:
-    """Return the names of the checkpoints of a folder."""
     return sorted(path.name for path in folder.glob("*.mdl"))
 
 

@@ -37,8 +37,6 @@ def _small_pieces(monkeypatch):
 
 
 class Checkpoints:
-    """Write two checkpoints and compare them."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -63,7 +61,6 @@ class Checkpoints:
         return self.diff()
 
     def diff(self, tolerance: Tolerance | None = None, told: list[Any] | None = None, **flags: bool) -> CheckpointDiff:
-        """Compare what was written as `left` and `right`."""
         with open_checkpoint(self.folder / "left.mdl") as left, open_checkpoint(self.folder / "right.mdl") as right:
             progress = lambda *at: told.append(at) if told is not None else None  # noqa: E731
             return diff_checkpoints(left, right, tolerance, progress, **flags)

@@ -20,7 +20,6 @@ DATA = np.arange(6, dtype=np.float32)
 
 
 def text(value: object) -> np.bytes_:
-    """Return JSON as an attribute has it."""
     return np.bytes_(json.dumps(value).encode())
 
 

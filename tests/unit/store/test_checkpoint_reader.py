@@ -37,7 +37,6 @@ ARRAYS = st.sampled_from(DTYPES).flatmap(
 
 
 def in_order(reader: CheckpointReader, key: str, rows: int) -> list[np.ndarray[Any, Any]]:
-    """Read a tensor by some rows at a time."""
     read, total = reader.in_order(key), reader.shape(key)[0]
     parts = []
     for start in range(0, total, rows):
@@ -273,7 +272,6 @@ def test_verifying_tells_how_far_it_is(write_checkpoint, monkeypatch):
 
 
 def _flip(path: Path, tensor: bytes, byte: int, bit: int) -> Path:
-    """Flip a bit of a tensor in a file."""
     contents = bytearray(path.read_bytes())
     assert contents.count(tensor) == 1
     contents[contents.index(tensor) + byte] ^= 1 << bit

@@ -170,9 +170,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_any_writing(tmp_path, m
         *((call, errno.EIO, 0) for call in ("fsync", "ftruncate", "link", "posix_fallocate")),
     ],
 )
-def test_a_disk_that_fails_or_fills_up_at_any_call_is_noticed_and_nothing_is_left(
-    write_checkpoint, tmp_path, monkeypatch, call, number, after
-):
+def test_a_disk_that_fails_at_any_call_leaves_nothing(write_checkpoint, tmp_path, monkeypatch, call, number, after):
     with monkeypatch.context() as patch:
         patch.setattr(os, call, _Failing(number, after, getattr(os, call)))
         with pytest.raises(CheckpointError, match=f"got: {os.strerror(number)}") as caught:

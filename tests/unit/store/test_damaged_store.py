@@ -33,7 +33,6 @@ def kept(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def path(tmp_path, kept) -> Path:
-    """A copy of it."""
     for file in (kept, record_path(kept)):
         shutil.copy(file, tmp_path)
     return tmp_path / kept.name
@@ -51,7 +50,6 @@ def adopt(path: Path) -> dict[str, Array]:
     store = FileStore(path, 2**20, adopt=True)
     try:
         store.verify()
-        assert store.record is not None
         return {name: store.committed_rows(name, 6) for name in store.record.arrays}
     finally:
         store.close()

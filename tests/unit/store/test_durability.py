@@ -66,11 +66,9 @@ class DurableMachine(RuleBasedStateMachine):
             self.store.create(name, shape)
             self.twin.create(name, shape)
             if adopt:
-                assert self.committed is not None
                 self.twin.write(name, 0, self.committed[1][name])
         self.store.create("scratch", (3,), scratch=True)
         if adopt:
-            assert self.store.record is not None
             assert self.store.record.step == self.committed[0]
             self.store.verify()
 
@@ -122,14 +120,12 @@ class DurableMachine(RuleBasedStateMachine):
     @rule()
     def go_on_from_the_commit_before(self) -> None:
         self.store.close()
-        assert self.older is not None
         self.committed, self.older = self.older, None
         self.start(self.store.path, adopt=True, at_step=self.committed[0])
 
     @precondition(lambda self: self.older is not None)
     @rule(number=st.integers(0, 8), data=st.data(), fails=st.booleans())
     def crash_while_the_last_commit_is_given_up(self, number: int, data: st.DataObject, fails: bool) -> None:
-        assert self.older is not None
         self.store.close()
         self.power.kill_at(number)
         with contextlib.suppress(Killed):
@@ -191,7 +187,6 @@ class DurableMachine(RuleBasedStateMachine):
     @invariant()
     def the_last_commit_can_be_read_while_the_run_goes_on(self) -> None:
         if self.store.record is not None:
-            assert self.committed is not None
             with CommittedStore(self.store.path, is_ours=True) as state:
                 for name, array in self.committed[1].items():
                     assert state.read(name).tobytes() == array.tobytes()

@@ -125,9 +125,7 @@ def test_the_newest_is_that_which_holds_the_latest_step(tmp_path, write_checkpoi
     assert newest(tmp_path) == [(f"checkpoint_{name}.mdl", step, misnamed) for name, step, misnamed in found]
 
 
-def test_those_whose_names_are_older_are_not_looked_into_and_one_that_cannot_be_read_counts_by_its_name(
-    tmp_path, write_checkpoint
-):
+def test_older_names_are_not_looked_into_and_one_that_cannot_be_read_counts_by_its_name(tmp_path, write_checkpoint):
     write_checkpoint("checkpoint_7.mdl", 7)
     (tmp_path / "checkpoint_6.mdl").mkdir()
     (tmp_path / "checkpoint_5.mdl").write_text("nothing")

@@ -82,7 +82,6 @@ class FromAfar:
 
     def __init__(self, path: Path) -> None:
         self.store = FileStore(path, ROOM, adopt=True)
-        assert self.store.record is not None
         self.record: CommitRecord = self.store.record
         self.path = Path(f"host:{path.name}")
         self.asked = 0
