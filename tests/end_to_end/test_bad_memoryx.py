@@ -21,6 +21,7 @@ FILE = "TMP/model_dir/memoryx.h5"
 ANOTHER_RUN = "the file is of another model or optimizer: choose another --model_dir"
 EMBEDDING = "model.embedding_layer.word_embeddings.weight"
 POSITIONS = "embedding_layer.position_embeddings.embed.weight"
+QUERIES = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
 SGD = {"init__optimizer": {"SGD": {"momentum": 0.9, "learning_rate": 0.1}}}
 PLAIN_SGD = {"init__optimizer": {"SGD": {"momentum": 0.0, "learning_rate": 0.1}}}
 FRESH = {"init__checkpoint": {"steps": 0, "autoload_last_checkpoint": False}}
@@ -62,24 +63,18 @@ def refused(cstool, tmp_path, data) -> Callable[..., None]:
          "has model.transformer_decoder.layers.1.ffn.ffn.0.linear_layer.bias, which this run does not keep"),
         (SGD, f"lacks optimizer.{EMBEDDING.removeprefix('model.')}.momentum_buffer, which this run keeps"),
         (PLAIN_SGD, f"has optimizer.{POSITIONS}.exp_avg, which this run does not keep"),
+        (SPARSE, f"{QUERIES} must be sparse, as in this run, got a dense one"),
     ],
-    ids=["wider", "deeper", "less deep", "with momentum", "without state"],
+    ids=["wider", "deeper", "less deep", "with momentum", "without state", "sparse"],
 )  # fmt: skip
 @pytest.mark.usefixtures("model_dir")
 def test_a_file_of_another_model_or_optimizer(refused, changes, rule):
     refused(f"{FILE}: {rule}", ANOTHER_RUN, **changes)
 
 
-@pytest.mark.usefixtures("model_dir")
-def test_a_dense_file_for_a_sparse_run(refused):
-    name = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
-    refused(f"{FILE}: {name} must be sparse, as in this run, got a dense one", ANOTHER_RUN, **SPARSE)
-
-
 def test_a_sparse_file_for_a_dense_run(refused, tmp_path, data):
     train(tmp_path, data, **SPARSE)
-    name = "model.transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
-    refused(f"{FILE}: {name} must be 32 x 32 float32, got 256 float32", ANOTHER_RUN)
+    refused(f"{FILE}: model.{QUERIES} must be 32 x 32 float32, got 256 float32", ANOTHER_RUN)
 
 
 @pytest.mark.usefixtures("model_dir")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,36 +105,26 @@ def test_with_less_it_keeps_to_that_and_the_bits_are_the_same(file, free, tmp_pa
     assert latest_bits(tmp_path / "model_dir") == free[1]
 
 
-@pytest.fixture
-def little(monkeypatch, file, tmp_path, cstool) -> Callable[[str], list[str]]:
-    """What a run says in this process, which has taken more than its budget already."""
-
-    def run_with_little(store: str) -> list[str]:
-        monkeypatch.setenv(BUDGET_VARIABLE, str(100 * MIB))
-        outcome = cstool("run", "-p", file, "--model_dir", tmp_path / "model_dir", "--lanes", 2, "--memoryx", store)
-        assert outcome.code == 2
-        assert not list((tmp_path / "model_dir").glob("*.mdl"))
-        return outcome.stderr.splitlines()
-
-    return run_with_little
+MUST_FIT = "error: the model: its weights, optimizer state and gradients must fit the memory (0 bytes are free), got "
+LEAVES = "error: a budget of 104,857,600 bytes of memory: what it leaves for MemoryX must be at least "
+WHOSE = (
+    "hint: half of what the run may take is for it: CSTOOL_MEMORY, or --memory of a job, says how much that is; "
+    "--lanes 1 needs less"
+)
 
 
-def test_with_far_too_little_it_says_so_before_it_trains(little):
-    assert little("ram")[0].startswith(
-        "error: the model: its weights, optimizer state and gradients must fit the memory (0 bytes are free), got "
-    )
-
-
-def test_buffers_of_a_file_that_get_too_little_say_who_said_how_much(little):
-    message, hint = little("file")
-    assert message.startswith(
-        "error: a budget of 104,857,600 bytes of memory: what it leaves for MemoryX must be at least "
-    )
-    assert message.endswith("with 2 lanes; got 0")
-    assert hint == (
-        "hint: half of what the run may take is for it: CSTOOL_MEMORY, or --memory of a job, says how much that is; "
-        "--lanes 1 needs less"
-    )
+@pytest.mark.parametrize(
+    ("store", "begin", "end", "hint"),
+    [("ram", MUST_FIT, "", ""), ("file", LEAVES, "with 2 lanes; got 0", WHOSE)],
+)
+def test_with_far_too_little_it_says_so_before_it_trains(cstool, monkeypatch, file, tmp_path, store, begin, end, hint):
+    """In this process, which has taken more than its budget already."""
+    monkeypatch.setenv(BUDGET_VARIABLE, str(100 * MIB))
+    outcome = cstool("run", "-p", file, "--model_dir", tmp_path / "model_dir", "--lanes", 2, "--memoryx", store)
+    assert outcome.code == 2
+    assert not list((tmp_path / "model_dir").glob("*.mdl"))
+    message, said, *_ = outcome.stderr.splitlines()
+    assert (message[: len(begin)], message.endswith(end), hint in ("", said)) == (begin, True, True)
 
 
 def test_a_budget_that_is_no_number_is_one_clear_error(cstool, monkeypatch, file):

@@ -61,37 +61,26 @@ def refused(tmp_path, data, model_dir) -> Callable[..., None]:
     return check
 
 
-def bring(source: Path, model_dir: Path) -> None:
-    """Put the second shard of another folder in the place of the one that is there."""
-    for path in (source / shard_name(1, RANKS), record_path(source / shard_name(1, RANKS))):
-        shutil.copy(path, model_dir)
+BACK = f"bring back those that belong together; or {DROP}"
+OF_ONE_RUN = "the shards of MemoryX must be of one run, memoryx_1_of_2.h5 and memoryx_2_of_2.h5 are of different ones"
+IN_COMMON = "must hold a step in common, memoryx_1_of_2.h5 holds step 3 and 2, memoryx_2_of_2.h5 holds step 1"
+MISSING = "this shard of MemoryX must be at one of the 2 ranks, as memoryx_1_of_2.h5 is, it is not"
+SHARDS = {
+    "": (f"{TWO}: {MISSING}", f"run on the hosts that have all 2 of them; or {DROP}"),
+    "other/model_dir": (f"{FOLDER}: {OF_ONE_RUN}", BACK),
+    "run before": (f"{FOLDER}: the shards of MemoryX {IN_COMMON}", f"one of them is an older copy: {BACK}"),
+}
+"""what takes the place of the second shard -> what is said"""
 
 
-def test_a_shard_is_missing(refused, model_dir):
-    for path in (model_dir / shard_name(1, RANKS), record_path(model_dir / shard_name(1, RANKS))):
-        path.unlink()
-    refused(
-        f"{TWO}: this shard of MemoryX must be at one of the 2 ranks, as memoryx_1_of_2.h5 is, it is not",
-        f"run on the hosts that have all 2 of them; or {DROP}",
-    )
-
-
-def test_shards_of_two_runs_in_one_folder(refused, written, model_dir):
-    bring(written / "other" / "model_dir", model_dir)
-    names = " and ".join(shard_name(node, RANKS) for node in range(RANKS))
-    refused(
-        f"{FOLDER}: the shards of MemoryX must be of one run, {names} are of different ones",
-        f"bring back those that belong together; or {DROP}",
-    )
-
-
-def test_a_shard_that_is_an_older_copy(refused, written, model_dir):
-    bring(written / "run before", model_dir)
-    refused(
-        f"{FOLDER}: the shards of MemoryX must hold a step in common, memoryx_1_of_2.h5 holds step 3 and 2, "
-        "memoryx_2_of_2.h5 holds step 1",
-        f"one of them is an older copy: bring back those that belong together; or {DROP}",
-    )
+@pytest.mark.parametrize("source", SHARDS)
+def test_a_shard_is_missing_of_another_run_or_an_older_copy(refused, written, model_dir, source):
+    for name in (shard_name(1, RANKS), record_path(Path(shard_name(1, RANKS))).name):
+        if source:
+            shutil.copy(written / source / name, model_dir)
+        else:
+            (model_dir / name).unlink()
+    refused(*SHARDS[source])
 
 
 def test_a_shard_or_its_commit_record_is_cut_short(refused, model_dir):

@@ -54,14 +54,6 @@ def test_an_empty_folder_has_no_checkpoints(cstool, tmp_path):
     assert cstool("checkpoint", "prune", tmp_path, "--keep", "1").said == "nothing to delete\n"
 
 
-@pytest.mark.parametrize(
-    ("flags", "name"), [("", "info"), ("--all", "info_all"), ("--tensors *e* --norms", "info_norms")]
-)
-def test_info_shows_what_a_checkpoint_holds(cstool, model_dir, golden, flags, name):
-    stdout = cstool("checkpoint", "info", model_dir / "checkpoint_10.mdl", *flags.split()).said
-    golden(f"cli/checkpoint_{name}.txt", without_sizes(stdout.replace(str(model_dir), "DIR")))
-
-
 WEIGHT = "model.embedding_layer.word_embeddings.weight"
 
 
@@ -97,10 +89,16 @@ def sparse(tmp_path):
     return tmp_path / "sparse.mdl"
 
 
-@pytest.mark.parametrize(("flags", "name"), [((), "sparse"), (("--all",), "sparse_all")])
-def test_info_says_how_sparse_a_weight_is(cstool, sparse, golden, flags, name):
-    stdout = cstool("checkpoint", "info", sparse, *flags).said
-    golden(f"cli/checkpoint_info_{name}.txt", without_sizes(stdout.replace(str(sparse.parent), "DIR")))
+INFO = ["10 info", "10 info_all --all", "10 info_norms --tensors *e* --norms"]
+INFO += ["sparse info_sparse", "sparse info_sparse_all --all"]
+
+
+@pytest.mark.parametrize("asked", INFO)
+def test_info_shows_what_a_checkpoint_holds_and_how_sparse_a_weight_is(cstool, model_dir, sparse, golden, asked):
+    of, name, *flags = asked.split()
+    path = sparse if of == "sparse" else model_dir / "checkpoint_10.mdl"
+    stdout = cstool("checkpoint", "info", path, *flags).said
+    golden(f"cli/checkpoint_{name}.txt", without_sizes(stdout.replace(str(model_dir), "DIR")))
 
 
 def test_zeros_count_as_parameters_in_json_and_positions_do_not(cstool, sparse):

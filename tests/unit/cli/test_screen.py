@@ -102,46 +102,39 @@ def fitted(message: str, width: int, level: int = logging.INFO) -> list[str]:
     return [line.replace(time, "DATE NOON").replace(time[11:19], "NOON") for line in lines]
 
 
-def test_where_there_is_room_a_line_is_as_in_the_file():
-    assert fitted(TRAIN, 300) == [f"DATE NOON INFO:   {TRAIN}"]
-    assert fitted("Compiling.", 120) == ["DATE NOON INFO:   Compiling."]
-
-
-def test_on_a_narrow_terminal_it_begins_with_the_time_and_a_level_that_is_not_usual():
-    assert fitted("Compiling.", 119) == ["NOON Compiling."]
-    assert fitted("No data.", 119, logging.WARNING) == ["NOON WARNING: No data."]
-
-
 STEP = "Step=600, Loss=1.60368"
-LINES = {
-    150: f"DATE NOON INFO:   | Train {STEP}, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec, GradientNorm=2.31938",
-    100: f"NOON | Train {STEP}, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec",
-    80: f"NOON | Train {STEP}, TokenRate=19024 tokens/sec",
-    45: f"NOON | Train {STEP}",
-}
+SAVED = "Saved checkpoint checkpoints/gpt_tiny/checkpoint_9.mdl (10.1 MB in 0.36 s, 0.03 GB/s)"
+HELD_OUT = "  held out  loss 4.87, accuracy 0.22, lm_perplexity 129.81 (48 samples)"
+SAID = "what is said at some length"
+LINES = [
+    # Where there is room a line is as in the file; else it begins with the time, and a level that is not usual.
+    (TRAIN, 300, [f"DATE NOON INFO:   {TRAIN}"]),
+    ("Compiling.", 120, ["DATE NOON INFO:   Compiling."]),
+    ("Compiling.", 119, ["NOON Compiling."]),
+    # A line about a step loses whole fields.
+    (TRAIN, 150, [f"DATE NOON INFO:   | Train {STEP}, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec, "
+                  "GradientNorm=2.31938"]),
+    (TRAIN, 100, [f"NOON | Train {STEP}, Rate=208.05 samples/sec, TokenRate=19024 tokens/sec"]),
+    (TRAIN, 80, [f"NOON | Train {STEP}, TokenRate=19024 tokens/sec"]),
+    (TRAIN, 45, [f"NOON | Train {STEP}"]),
+    # Others are cut between words; a quantity stays whole, and what stands beside a name stays beside it.
+    (SAVED, 80, [f"NOON {SAVED.partition(' 0.36')[0]}", f"{'':9}0.36 s, 0.03 GB/s)"]),
+    (HELD_OUT, 60, ["NOON   held out  loss 4.87, accuracy 0.22, lm_perplexity", f"{'':21}129.81 (48 samples)"]),
+    (f"- {SAID} about a thing", 40, [f"NOON - {SAID}", f"{'':11}about a thing"]),
+    # A rule is cut, a word that is too long is left to the terminal, several lines stay several.
+    ("=" * 75, 60, [f"NOON {'=' * 51}"]),
+    (f"in {'x' * 90}", 60, ["NOON in", f"         {'x' * 90}"]),
+    ("one\n\ntwo", 60, ["NOON one", "", "         two"]),
+]  # fmt: skip
 
 
-def test_a_line_about_a_step_loses_whole_fields():
-    assert {width: fitted(TRAIN, width) for width in LINES} == {width: [line] for width, line in LINES.items()}
+@pytest.mark.parametrize(("message", "width", "lines"), LINES)
+def test_a_log_line_fits_a_terminal(message, width, lines):
+    assert fitted(message, width) == lines
 
 
-def test_other_lines_are_cut_between_words_and_a_quantity_stays_whole():
-    saved = "Saved checkpoint checkpoints/gpt_tiny/checkpoint_9.mdl (10.1 MB in 0.36 s, 0.03 GB/s)"
-    assert fitted(saved, 80) == [
-        "NOON Saved checkpoint checkpoints/gpt_tiny/checkpoint_9.mdl (10.1 MB in",
-        "         0.36 s, 0.03 GB/s)",
-    ]
-
-
-def test_what_stands_beside_a_name_stays_beside_it():
-    assert fitted("  held out  loss 4.87, accuracy 0.22, lm_perplexity 129.81 (48 samples)", 60) == [
-        "NOON   held out  loss 4.87, accuracy 0.22, lm_perplexity",
-        "                     129.81 (48 samples)",
-    ]
-    assert fitted("- what is said at some length about a thing", 40) == [
-        "NOON - what is said at some length",
-        "           about a thing",
-    ]
+def test_a_level_that_is_not_usual_is_told():
+    assert fitted("No data.", 119, logging.WARNING) == ["NOON WARNING: No data."]
 
 
 @pytest.mark.parametrize("before", ["Running command: ", "  continue  "])
@@ -152,12 +145,3 @@ def test_a_command_can_be_pasted(before: str):
     assert all(len(line) <= 80 for line in lines)
     joined = "\n".join(lines).replace("\\\n", "")  # as a shell does
     assert shlex.split(joined.partition(before)[2]) == shlex.split(command)
-
-
-def test_a_rule_is_cut_and_a_word_that_is_too_long_is_left_to_the_terminal():
-    assert fitted("=" * 75, 60) == [f"NOON {'=' * 51}"]
-    assert fitted(f"in {'x' * 90}", 60) == ["NOON in", f"         {'x' * 90}"]
-
-
-def test_a_message_of_several_lines_keeps_them():
-    assert fitted("one\n\ntwo", 60) == ["NOON one", "", "         two"]
