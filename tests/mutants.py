@@ -151,8 +151,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "machine": {
         "grains": "machine/test_grains",
         "lanes": "machine/test_lanes",
-        "memoryx/gradients": "machine/test_memoryx machine/test_waiting machine/test_idle_experts "
-        "machine/test_sparse_experts",
+        "memoryx/gradients": "machine/test_memoryx machine/test_waiting machine/test_sparse_experts",
         "memoryx/updates": "machine/test_memoryx machine/test_sparse_weights",
         "memoryx/shards": "machine/test_shards",
         "plan": "machine/test_plan",
@@ -167,7 +166,7 @@ ROOMS: dict[str, dict[str, str]] = {
     },
     "optimizers": {"adafactor": "optimizers", "adam": "optimizers", "lion": "optimizers", "sgd": "optimizers"},
     "page": {
-        "guards": "page/test_guards",
+        "guards": "page/test_serve",
         "log_curve": "page/test_log_curve",
         "log_files": "page/test_log_files",
         "timeline": "page/test_timeline",
@@ -201,8 +200,8 @@ ROOMS: dict[str, dict[str, str]] = {
     "run": {
         "checkpoints": "run/test_checkpoints",
         "evaluate": "run/test_evaluate",
-        "patience": "run/test_patience",
-        "report/time_split": "run/test_time_split",
+        "patience": "run/test_stopping",
+        "report/time_split": "run/test_report",
         "scores": "run/test_scores",
         "stopping": "run/test_stopping",
         "train": "run/test_train",
@@ -228,7 +227,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "system": {"load": "system", "system": "system"},
     "verbs": {
         "asked": "verbs/test_asked",
-        "bars": "verbs/test_bars",
+        "bars": "verbs/test_notebook",
         "job_order": "verbs/test_job_order",
         "notebook": "verbs/test_notebook",
         "run_log": "verbs/test_run_log",
