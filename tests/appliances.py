@@ -48,19 +48,9 @@ def small_order(folder: Path, script: str, *words: str, **changes: Any) -> JobOr
         folder: which becomes its model_dir
         words: after the script; those of a run follow, --params and --lanes
     """
-    usual = {
-        "program": (sys.executable, "-I", "-S", "-c", script),
-        "run_words": words,
-        "compile_words": (),
-        "working_dir": Path("/"),
-        "environment": {},
-        "model_dir": folder,
-        "compile_dir": folder.parent / "compiled",
-        "compile_key": "",
-        "max_steps": 4,
-        "needs": NEEDS,
-        "labels": {},
-    }
+    usual = {"program": (sys.executable, "-I", "-S", "-c", script), "run_words": words, "compile_words": ()}
+    usual |= {"working_dir": Path("/"), "environment": {}, "model_dir": folder, "max_steps": 4, "needs": NEEDS}
+    usual |= {"compile_dir": folder.parent / "compiled", "compile_key": "", "labels": {}}
     return an_order(**{**usual, **changes})
 
 

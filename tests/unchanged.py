@@ -94,17 +94,9 @@ def params_of(case: Run, folder: Path, data: Path) -> dict[str, Any]:
     model |= {"filter_size": 64, "max_position_embeddings": SEQUENCE, **dict.fromkeys(DROPOUT, 0.0)}
     model |= {key: value for key, value in case.model.items() if key != "hidden_size"}
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(data), "batch_size": BATCH, "shuffle": True}
-    init = {
-        "model": model,
-        "optimizer": OPTIMIZERS["AdamW"],
-        "precision": {"max_gradient_norm": 1.0},
-        "loop": {"max_steps": STEPS},
-        "checkpoint": {"steps": STEPS},
-        "logging": {"log_steps": 1},
-        "seed": 7,
-        "model_dir": str(folder / "model_dir"),
-        **case.init,
-    }
+    init = {"model": model, "optimizer": OPTIMIZERS["AdamW"], "precision": {"max_gradient_norm": 1.0}, "seed": 7}
+    init |= {"loop": {"max_steps": STEPS}, "checkpoint": {"steps": STEPS}, "logging": {"log_steps": 1}}
+    init |= {"model_dir": str(folder / "model_dir"), **case.init}
     return {"trainer": {"init": init, "fit": {"train_dataloader": loader, "val_dataloader": loader}}}
 
 

@@ -290,10 +290,7 @@ PLAIN = Settings()
             "@mov32(fifo, in_dsd, .{ .async = true, .unblock = in_q, .priority = .{ .high = true }, .index = 7 });",
             ("start", "mov32", (Fifo(0), IN), Settings(unblock=67, priority="high", first_index=7)),
         ),
-        (
-            "@load_to_dsr(reg, a_dsd, .{ .save_address = true });",
-            ("load_dsr", Dsr("dest", 2), A, PLAIN, True),
-        ),
+        ("@load_to_dsr(reg, a_dsd, .{ .save_address = true });", ("load_dsr", Dsr("dest", 2), A, PLAIN, True)),
         ("@fmuls(reg, reg, src);", ("wait", "fmuls", (Dsr("dest", 2), Dsr("dest", 2), Dsr("src1", 2)), PLAIN)),
         ("@mov16(h_dsd, n);", ("run", "mov16", (H, -4))),
         ("@add16(h_dsd, h_dsd, 65535);", ("run", "add16", (H, H, 65535))),

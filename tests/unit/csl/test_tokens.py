@@ -172,8 +172,7 @@ x: ?u16 ==> 1:4 CSL has no optional types and no '?' | hint: a choice is 'if (c)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [*cases(REFUSED), ("9" * 1001, "1:1-1001 a number has at most 1000 characters, got 1001")],
+    ("text", "said"), [*cases(REFUSED), ("9" * 1001, "1:1-1001 a number has at most 1000 characters, got 1001")]
 )
 def test_what_is_refused(text, said):
     said = said.replace("NUMBERS", NUMBERS).replace("ESCAPES", ESCAPES)

@@ -10,23 +10,11 @@ from cstool.params import Params, parse_params
 
 def gpt(batch_size: int = 64, sparsity: float = 0.0, norm: float | None = 1.0, **shape: Any) -> Params:
     """Return params of a small GPT on samples of 256 tokens."""
-    model = {
-        "name": "gpt3",
-        "hidden_size": 1024,
-        "num_hidden_layers": 4,
-        "num_heads": 8,
-        "filter_size": 4096,
-        "vocab_size": 1000,
-        "max_position_embeddings": 256,
-        **shape,
-    }
+    model = {"name": "gpt3", "hidden_size": 1024, "num_hidden_layers": 4, "num_heads": 8, "filter_size": 4096}
+    model |= {"vocab_size": 1000, "max_position_embeddings": 256, **shape}
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch_size}
-    init: dict[str, Any] = {
-        "model": model,
-        "optimizer": {"AdamW": {"learning_rate": 1e-4}},
-        "loop": {"max_steps": 1},
-        "precision": {"max_gradient_norm": norm},
-    }
+    init: dict[str, Any] = {"model": model, "optimizer": {"AdamW": {"learning_rate": 1e-4}}, "loop": {"max_steps": 1}}
+    init["precision"] = {"max_gradient_norm": norm}
     if sparsity:
         init["sparsity"] = sparsity
     return parse_params(yaml.safe_dump({"trainer": {"init": init, "fit": {"train_dataloader": loader}}}), "gpt.yaml")

@@ -16,12 +16,7 @@ from tests.examples import examples
 from tests.unit.fabric.waits import config, fabric, receives, sender_and_receiver, sends, stuck
 
 TWO = fabric(
-    2,
-    1,
-    {
-        3: {(0, 0): config("R>E"), (1, 0): config("W>R")},
-        4: {(1, 0): config("R>W"), (0, 0): config("E>R")},
-    },
+    2, 1, {3: {(0, 0): config("R>E"), (1, 0): config("W>R")}, 4: {(1, 0): config("R>W"), (0, 0): config("E>R")}}
 )
 ROWS = {
     (x, y): config("R>E") if x == 0 else config("W>RE") if x < 15 else config("W>R")
@@ -78,10 +73,7 @@ REPORTS = {
         [receives(1, 3)],
     ),
     "no_route": (fabric(2, 1, {}), [receives(1, 3)]),
-    "fifo_circle": (
-        TWO,
-        [FIFO, ThreadWait(1, "main", "fmovs", "push", "main", "pe.csl:60:3", None, None, 0, 8, 9)],
-    ),
+    "fifo_circle": (TWO, [FIFO, ThreadWait(1, "main", "fmovs", "push", "main", "pe.csl:60:3", None, None, 0, 8, 9)]),
     "microthread_taken": (
         TWO,
         [

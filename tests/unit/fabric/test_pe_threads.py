@@ -206,10 +206,7 @@ def test_sources_from_the_fabric_and_results_to_it():
         ),
         # Floats of sixteen bits.
         (
-            (
-                "for k in range(4): pe.f16[k] = 1.5 * k",
-                start("fmulh", "FabricOut(2, 5, 4), Mem1d(0, 4, 2, 2), 2.0"),
-            ),
+            ("for k in range(4): pe.f16[k] = 1.5 * k", start("fmulh", "FabricOut(2, 5, 4), Mem1d(0, 4, 2, 2), 2.0")),
             'yield from pe.wait("fh2s", (Mem1d(0, 4, 4, 4), FabricIn(4, 4)), PLAIN)',
             lambda pe: pe.f32[:4].tolist() == [0.0, 3.0, 6.0, 9.0],
         ),
@@ -422,10 +419,7 @@ BEYOND = "@fmovs must stay inside the 49152 bytes of SRAM, its operand has bytes
     ("line", "message"),
     [
         ('pe.run("fmovs", (Mem1d(49148, 2, 4, 4), 1.0))', BEYOND.format("49148 to 49155")),
-        (
-            'yield from pe.wait("fmovs", (Mem1d(4, 3, -4, 4), FabricIn(4, 3)), PLAIN)',
-            BEYOND.format("-4 to 7"),
-        ),
+        ('yield from pe.wait("fmovs", (Mem1d(4, 3, -4, 4), FabricIn(4, 3)), PLAIN)', BEYOND.format("-4 to 7")),
         (
             'pe.run("fmovs", (Mem1d(0, 1, 4, 4), Dsr("src1", 3)))',
             "an operation uses DSR 3 of file src1, @load_to_dsr must have loaded it, it has not",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,62 +83,56 @@ def test_numbers_and_clocks_go_on() -> None:
     assert log.faults() == ["event 1: a: comes after event 1", "event 3: a: the clock goes back by 0.5 s"]
 
 
-FAULTS = {
-    "submit a; start a 0": "a: never ends, is executing",
-    "submit a": "a: never ends, is ready",
-    "submit a p2 compile": "a: never ends, is waits to compile",
-    "submit a; start a 0; over a; over a failed": "event 4: a: is failed, but has ended",
-    "submit a; start a 0; over a; start a 0": "event 4: a: is started, but has ended",
-    "submit a; add a cancelled; submit a": "event 3: a: is submitted again",
-    "add a labelled; add a cancelled": "event 1: a: is labelled, but was not submitted",
-    "submit a; start a 0; start a 0; over a": "event 3: a: is started, but was executing",
-    "submit a; start a 0; add a succeeded attempt=2": (
-        "event 3: a: attempt 2 to execute is over, but attempt 1 to execute was begun"
-    ),
-    "submit a; add a succeeded": "event 2: a: is succeeded, but was ready",
-    "submit a; add a crashed; start a 0; over a": "event 2: a: is crashed, but was ready",
-    "submit a p2 compile; start a 0; over a": "event 2: a: is started, but was waits to compile",
-    'submit b p2 compile; submit a p2 compile; add a compile_shared by="b"; start a 0; over a; add b cancelled': (
-        "event 3: a: takes what b compiled, which it did not"
-    ),
-    "submit a p2 compile; add a compile_started attempt=1; submit b p2 compile; add b compile_started attempt=1;"
-    "add a failed; add b failed": "event 4: b: 2 compiles at a time, 1 may be",
-    "submit a; start a 0; over a preempted; start a 0; over a": (
-        "event 3: a: is preempted, but was not asked to stop for another job"
-    ),
-    'submit a; start a 0; add a stop_asked asked="cancel"; over a preempted; start a 0; over a': (
-        "event 4: a: is preempted, but was not asked to stop for another job"
-    ),
-    'submit a; start a 0; add a stop_asked asked="preempt"; over a preempted; start a 0; over a preempted; start a 0;'
-    "over a": "event 6: a: is preempted, but was not asked to stop for another job",
-    "submit a; submit b; start a 0; start b 0; over a; over b": "event 4: b: gets cores [0], which a has",
-    "submit a p2 execute cores=2; start a 1 1; over a": "event 2: a: gets a core twice: (1, 1)",
-    "submit a p2 execute cores=2; start a 0 7; over a": (
-        "event 2: a: gets cores (0, 7), which are not all of the appliance"
-    ),
-    "submit a; start a 0 1; over a": (
-        "event 2: a: gets cores 2, memory_bytes 2, disk_bytes 0, systems 1, "
-        "but asked for cores 1, memory_bytes 2, disk_bytes 0, systems 1"
-    ),
-    "submit a p2; submit b p2; start b 0; start a 1; over a; over b": (
-        "event 3: b: starts (p2) before a (p2), which needs no more"
-    ),
-    "submit a p1; submit b p3; start b 0; start a 1; over a; over b": (
-        "event 3: b: starts (p3) before a (p1), which needs no more"
-    ),
-    "submit a p3; submit b p1; start a 0; start b 1; over a; over b": (
-        "event 3: a: starts (p3) before b (p1), which needs no more"
-    ),
-    "submit a; add - drained; start a 0; over a": "event 3: a: begins to execute while the appliance is drained",
-    "submit a p2 compile; add - drained; add a compile_started attempt=1; add a failed": (
-        "event 3: a: begins to compile while the appliance is drained"
-    ),
-    "submit a; add a sleeping; add a cancelled": "event 2: a: is sleeping, which is no kind of event",
-    "add - started": "event 1: is started, of no job",
-    "add a submitted; add a cancelled": "event 1: a: does not say its priority",
-}
-
-
+FAULTS: dict[str, str] = {}
+for _row in re.sub(
+    r"\n +",
+    " ",
+    """\
+submit a; start a 0 => a: never ends, is executing
+submit a => a: never ends, is ready
+submit a p2 compile => a: never ends, is waits to compile
+submit a; start a 0; over a; over a failed => event 4: a: is failed, but has ended
+submit a; start a 0; over a; start a 0 => event 4: a: is started, but has ended
+submit a; add a cancelled; submit a => event 3: a: is submitted again
+add a labelled; add a cancelled => event 1: a: is labelled, but was not submitted
+submit a; start a 0; start a 0; over a => event 3: a: is started, but was executing
+submit a; start a 0; add a succeeded attempt=2
+    => event 3: a: attempt 2 to execute is over, but attempt 1 to execute was begun
+submit a; add a succeeded => event 2: a: is succeeded, but was ready
+submit a; add a crashed; start a 0; over a => event 2: a: is crashed, but was ready
+submit a p2 compile; start a 0; over a => event 2: a: is started, but was waits to compile
+submit b p2 compile; submit a p2 compile; add a compile_shared by="b"; start a 0; over a; add b cancelled
+    => event 3: a: takes what b compiled, which it did not
+submit a p2 compile; add a compile_started attempt=1; submit b p2 compile; add b compile_started attempt=1;
+    add a failed; add b failed => event 4: b: 2 compiles at a time, 1 may be
+submit a; start a 0; over a preempted; start a 0; over a
+    => event 3: a: is preempted, but was not asked to stop for another job
+submit a; start a 0; add a stop_asked asked="cancel"; over a preempted; start a 0; over a
+    => event 4: a: is preempted, but was not asked to stop for another job
+submit a; start a 0; add a stop_asked asked="preempt"; over a preempted; start a 0; over a preempted; start a 0; over a
+    => event 6: a: is preempted, but was not asked to stop for another job
+submit a; submit b; start a 0; start b 0; over a; over b => event 4: b: gets cores [0], which a has
+submit a p2 execute cores=2; start a 1 1; over a => event 2: a: gets a core twice: (1, 1)
+submit a p2 execute cores=2; start a 0 7; over a => event 2: a: gets cores (0, 7), which are not all of the appliance
+submit a; start a 0 1; over a
+    => event 2: a: gets cores 2, memory_bytes 2, disk_bytes 0, systems 1,
+    but asked for cores 1, memory_bytes 2, disk_bytes 0, systems 1
+submit a p2; submit b p2; start b 0; start a 1; over a; over b
+    => event 3: b: starts (p2) before a (p2), which needs no more
+submit a p1; submit b p3; start b 0; start a 1; over a; over b
+    => event 3: b: starts (p3) before a (p1), which needs no more
+submit a p3; submit b p1; start a 0; start b 1; over a; over b
+    => event 3: a: starts (p3) before b (p1), which needs no more
+submit a; add - drained; start a 0; over a => event 3: a: begins to execute while the appliance is drained
+submit a p2 compile; add - drained; add a compile_started attempt=1; add a failed
+    => event 3: a: begins to compile while the appliance is drained
+submit a; add a sleeping; add a cancelled => event 2: a: is sleeping, which is no kind of event
+add - started => event 1: is started, of no job
+add a submitted; add a cancelled => event 1: a: does not say its priority
+""",
+).splitlines():
+    _story, _fault = _row.split(" => ")
+    FAULTS[_story] = _fault
 for _second in ("1", "0", "null", '"2"'):
     FAULTS[f"submit a; start a 0; over a crashed; start a 0 attempt={_second}; add a succeeded"] = (
         f"event 4: a: begins attempt {json.loads(_second)} to execute after attempt 1"

@@ -15,18 +15,14 @@ from cstool.params import Params, load_params
 from cstool.yaml_lines.document import parse_value
 from tests.end_to_end.refusals import rows
 
-SMALL: dict[str, Any] = {
-    "trainer": {
-        "init": {
-            "model": {"name": "gpt2", "num_heads": 4, "hidden_size": 64},
-            "optimizer": {"AdamW": {"learning_rate": 0.001}},
-            "loop": {"max_steps": 10},
-        },
-        "fit": {
-            "train_dataloader": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/train", "batch_size": 8}
-        },
-    }
-}
+SMALL: dict[str, Any] = yaml.safe_load("""
+trainer:
+  init:
+    model: {name: gpt2, num_heads: 4, hidden_size: 64}
+    optimizer: {AdamW: {learning_rate: 0.001}}
+    loop: {max_steps: 10}
+  fit: {train_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: data/train, batch_size: 8}}
+""")
 
 Load = Callable[..., Params]
 Failure = Callable[..., str]

@@ -230,10 +230,7 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old):
         "optimizer.grad_accum_steps",
         "sparsity.add_summaries",
     )
-    assert {*params.notes} == {
-        f"model.mixed_precision: {wafer}",
-        *(f"{key}: accepted, no effect" for key in noted),
-    }
+    assert {*params.notes} == {f"model.mixed_precision: {wafer}", *(f"{key}: accepted, no effect" for key in noted)}
 
 
 def test_without_training_data_the_checkpoint_is_that_of_the_evaluation(old, folder):

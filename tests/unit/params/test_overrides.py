@@ -15,11 +15,7 @@ MAX_STEPS = "trainer.init.loop.max_steps"
 
 def test_what_is_typed_wins_over_the_file_the_later_and_a_flag_over_all(load):
     sets = [f"{MAX_STEPS}=20", f"{MAX_STEPS}=30"]
-    for overrides, flags, steps in (
-        (sets[:1], {}, 20),
-        (sets, {}, 30),
-        (sets, {MAX_STEPS: ("--max_steps", 40)}, 40),
-    ):
+    for overrides, flags, steps in ((sets[:1], {}, 20), (sets, {}, 30), (sets, {MAX_STEPS: ("--max_steps", 40)}, 40)):
         for content in ({}, {"init.loop": {"max_steps": "many"}}):
             assert load(content, overrides=overrides, flags=flags).loop.max_steps == steps
 

@@ -17,14 +17,7 @@ from hypothesis import strategies as st
 from cstool.sdk.artifact import write_program
 from cstool.sdk.client import SdkRuntimeError
 from cstool.sdk.debug import debug_util
-from cstool.sdk.platforms import (
-    MemcpyDataType,
-    MemcpyOrder,
-    SdkCompileArtifacts,
-    SdkTarget,
-    SimfabConfig,
-    get_platform,
-)
+from cstool.sdk.platforms import MemcpyDataType, MemcpyOrder, SdkCompileArtifacts, SdkTarget, SimfabConfig, get_platform
 from cstool.sdk.runtime import SdkRuntime
 from tests.examples import examples
 from tests.unit.sdk.sdk_programs import arrays_program

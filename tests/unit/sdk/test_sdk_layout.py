@@ -14,15 +14,7 @@ from cstool.sdk.debug import debug_util
 from cstool.sdk.geometry import IntRectangle, IntVector
 from cstool.sdk.layout_program import SdkLayout
 from cstool.sdk.layout_region import CodeRegion
-from cstool.sdk.layout_types import (
-    Color,
-    Edge,
-    PortHandle,
-    Route,
-    RoutingPosition,
-    Stream,
-    get_edge_routing,
-)
+from cstool.sdk.layout_types import Color, Edge, PortHandle, Route, RoutingPosition, Stream, get_edge_routing
 from cstool.sdk.platforms import SdkTarget, get_platform
 from cstool.sdk.runtime import SdkRuntime
 
@@ -321,13 +313,9 @@ def test_what_is_connected() -> None:
         "input port 'c' of region 'wide'",
     )
     stream = layout.create_input_stream
+    refuses(lambda: layout.connect(out_a, in_b), f"connect: sizes of ports must be equal, {a_out} has 5, {b_in} has 6")
     refuses(
-        lambda: layout.connect(out_a, in_b),
-        f"connect: sizes of ports must be equal, {a_out} has 5, {b_in} has 6",
-    )
-    refuses(
-        lambda: layout.connect(in_a, out_b),
-        f"connect: an output port goes to an input port, got {a_in} to {b_out}",
+        lambda: layout.connect(in_a, out_b), f"connect: an output port goes to an input port, got {a_in} to {b_out}"
     )
     refuses(lambda: stream(out_a), f"create_input_stream: an input port is expected, got {a_out}")
     stream(in_a)

@@ -107,15 +107,8 @@ def one_cycle(keys: dict[str, object], step: int) -> float:
     st.sampled_from(["cos", "linear"]),
 )  # fmt: skip
 def test_one_cycle_has_the_phases_of_pytorch(initial, peak, steps, start, final, three, anneal):
-    keys = {
-        "initial_learning_rate": initial,
-        "max_lr": peak,
-        "total_steps": steps,
-        "pct_start": start,
-        "final_div_factor": final,
-        "three_phase": three,
-        "anneal_strategy": anneal,
-    }
+    keys = {"initial_learning_rate": initial, "max_lr": peak, "total_steps": steps, "pct_start": start}
+    keys |= {"final_div_factor": final, "three_phase": three, "anneal_strategy": anneal}
     expected = [one_cycle(keys, step) for step in range(steps)]
     assert rates(OneCycleLR(**keys), steps) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 

@@ -10,14 +10,8 @@ from tests.unit.params.conftest import attributes, cases, meanings, told
 
 M = "trainer.init.model"
 MUP = {"mup_base_d_model": 256, "mup_base_d_ff": 512}
-PAIRS = {
-    "data_processor": "T5DynamicDataProcessor",
-    "src_data_dir": "data",
-    "src_vocab_file": "vocab.txt",
-    "src_max_sequence_length": 64,
-    "tgt_max_sequence_length": 32,
-    "batch_size": 8,
-}
+PAIRS: dict[str, Any] = {"src_max_sequence_length": 64, "tgt_max_sequence_length": 32, "batch_size": 8}
+PAIRS |= {"data_processor": "T5DynamicDataProcessor", "src_data_dir": "data", "src_vocab_file": "vocab.txt"}
 
 
 def read(load: Any, **keys: Any) -> EncoderDecoderParams:
