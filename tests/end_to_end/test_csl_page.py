@@ -150,14 +150,15 @@ def host_markdown() -> str:
     return "".join(rows)
 
 
-def test_the_table_of_builtins_is_that_of_the_compiler():
-    """`cstool fabric builtins --markdown` writes it."""
+def test_the_tables_of_builtins_libraries_package_variables_and_programs_are_those_of_the_code():
+    """`cstool fabric builtins --markdown` writes the first."""
     assert PAGE.endswith(f"\n\n{builtins_markdown(language_builtins())}")
-
-
-def test_the_tables_of_libraries_and_of_the_package_are_those_of_the_code():
     assert f"\n| library | |\n|---|---|\n{libraries_markdown()}\n" in PAGE
     assert f"\n| module | what is there |\n|---|---|\n{host_markdown()}\n" in PAGE
+    named = {row[0] for row in rows("| variable | flag | |")} - {"`CSL_IMPORT_PATH`"}
+    assert named == {f"`{value}`" for name, value in vars(simulator).items() if name.endswith("_VARIABLE")}
+    named = re.findall(r"^\| \[(\w+)\]\((\w+)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted((path.parent.name,) * 2 for path in EXAMPLES.glob("*/run.py"))
 
 
 def test_constants_are_those_of_the_code():
@@ -205,11 +206,6 @@ def test_every_flag_of_cslc_is_named(capsys):
     assert flags == named
 
 
-def test_the_environment_variables_are_those_of_the_simulator():
-    named = {row[0] for row in rows("| variable | flag | |")} - {"`CSL_IMPORT_PATH`"}
-    assert named == {f"`{value}`" for name, value in vars(simulator).items() if name.endswith("_VARIABLE")}
-
-
 @pytest.mark.parametrize("message", [row[1] for row in rows("| what | message |")])
 def test_what_is_refused_is_refused_in_these_words(message):
     """Each is tested in full beside the code that says it; here, that the code still has the words."""
@@ -219,11 +215,6 @@ def test_what_is_refused_is_refused_in_these_words(message):
         for path in (PROJECT / "cstool" / package).glob("*.py")
     )
     assert re.sub(r"^(@\w+|'a') ", "", message) in code
-
-
-def test_the_table_of_programs_has_them_all():
-    named = re.findall(r"^\| \[(\w+)\]\((\w+)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(named) == sorted((path.parent.name,) * 2 for path in EXAMPLES.glob("*/run.py"))
 
 
 def test_its_links_lead_somewhere():

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -160,7 +161,7 @@ def test_what_the_model_section_says_counts_where_nothing_is_typed(cstool, ready
     assert infer(cstool, ready, "--prompt", "abc", "--max_tokens", "4", "--set", *said).stdout == "abcdefg\n"
 
 
-def test_several_prompts_come_one_after_the_other(cstool, ready, tmp_path):
+def test_several_prompts_come_one_after_the_other_in_a_file_a_line_each(cstool, ready, tmp_path):
     file = tmp_path / "prompts.txt"
     file.write_bytes(b"abc\r\n\r\nmno\n")
     outcome = infer(cstool, ready, "--prompt", "xy", "--prompt_file", file, *GREEDY, "--max_tokens", "4")
@@ -172,6 +173,9 @@ def test_several_prompts_come_one_after_the_other(cstool, ready, tmp_path):
         "--- prompt 3 of 3: 4 tokens, ended by length",
         "mnopqrs",
     ]
+    out = tmp_path / "out.jsonl"
+    found = infer(cstool, ready, "--prompt", "the", "--prompt", "a", *GREEDY, "--json", "--output", out).document
+    assert [json.loads(line) for line in out.read_text().splitlines()] == found["completions"]
 
 
 def test_prompts_of_a_jsonl_file_and_of_stdin(cstool, ready, tmp_path, monkeypatch):
@@ -229,12 +233,6 @@ def test_the_log_of_a_training_stays_the_latest(cstool, ready):
     assert link.readlink() == before
 
 
-def test_completions_go_to_a_file_a_line_each(cstool, ready, tmp_path):
-    out = tmp_path / "out.jsonl"
-    found = infer(cstool, ready, "--prompt", "the", "--prompt", "a", *GREEDY, "--json", "--output", out).document
-    assert [json.loads(line) for line in out.read_text().splitlines()] == found["completions"]
-
-
 def test_a_checkpoint_has_the_params_of_its_model(cstool, ready, tmp_path):
     with_file = infer(cstool, ready, "--prompt", "the cat", *GREEDY).stdout
     ready.unlink()
@@ -246,17 +244,14 @@ def test_a_checkpoint_has_the_params_of_its_model(cstool, ready, tmp_path):
     assert (outcome.code, outcome.stdout) == (0, with_file)
 
 
-def test_a_prompt_that_is_too_long_can_be_cut(cstool, ready):
-    long = TEXT[:90]
-    outcome = infer(cstool, ready, "--prompt", long, "--truncate_prompt", *GREEDY, "--json")
-    (cut,) = outcome.document["completions"]
-    (same,) = infer(cstool, ready, "--prompt", long[-40:], *GREEDY, "--json").document["completions"]
-    assert (cut["tokens"], cut["prompt_tokens"], cut["prompt"]) == (same["tokens"], 40, long)
+def test_a_prompt_that_is_too_long_can_be_cut_and_a_sequence_ends_where_the_context_does(cstool, ready):
+    def answer(prompt: str, *flags: str) -> dict[str, Any]:
+        (found,) = infer(cstool, ready, "--prompt", prompt, *flags, *GREEDY, "--json").document["completions"]
+        return found
 
-
-def test_a_sequence_ends_where_the_context_does(cstool, ready):
-    (found,) = infer(cstool, ready, "--prompt", TEXT[:60], *GREEDY, "--json").document["completions"]
-    assert (len(found["tokens"]), found["finish_reason"]) == (4, "context")
+    cut, same, last = answer(TEXT[:90], "--truncate_prompt"), answer(TEXT[50:90]), answer(TEXT[:60])
+    assert (cut["tokens"], cut["prompt_tokens"], cut["prompt"]) == (same["tokens"], 40, TEXT[:90])
+    assert (len(last["tokens"]), last["finish_reason"]) == (4, "context")
 
 
 def test_a_sparse_model_answers_and_streams_its_non_zeros(cstool, ready, tmp_path):

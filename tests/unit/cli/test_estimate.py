@@ -27,16 +27,11 @@ NUM_CSX = "trainer.init.backend.cluster_config.num_csx"
 
 
 @pytest.mark.takes("a report with all its tables, of a model of 24 layers")
-def test_the_report_with_its_tables(cstool, golden):
-    stdout = cstool(
-        "estimate", "-p", "gpt.yaml", "--num_csx", "1,2,4..192", "--sparsity", "0,0.5,0.9", "--tokens", "300B"
-    ).said
-    golden("cli/estimate.txt", stdout)
-
-
-def test_a_pipelined_model(cstool, golden):
-    stdout = cstool("estimate", "-p", "fc.yaml", "--num_csx", "1,2", "--execution_mode", "pipelined").said
-    golden("cli/estimate_pipelined.txt", stdout)
+def test_the_report_with_its_tables_streamed_and_pipelined(cstool, golden):
+    asked = ("-p", "gpt.yaml", "--num_csx", "1,2,4..192", "--sparsity", "0,0.5,0.9", "--tokens", "300B")
+    golden("cli/estimate.txt", cstool("estimate", *asked).said)
+    asked = ("-p", "fc.yaml", "--num_csx", "1,2", "--execution_mode", "pipelined")
+    golden("cli/estimate_pipelined.txt", cstool("estimate", *asked).said)
 
 
 def test_a_sparse_model_says_so(cstool):
@@ -293,11 +288,8 @@ def test_gpus_as_a_document(cstool):
 INFER = ("-p", "llama3_8b", "--system", "cs3", "--mode", "infer", "--prompt_tokens", "2048", "--new_tokens", "512")
 
 
-def test_answers_in_words(cstool, golden):
+def test_answers_in_words_and_as_a_document(cstool, golden):
     golden("cli/estimate_infer.txt", cstool("estimate", *INFER, "--batch", "1,8,64,100000", "--num_csx", "1").stdout)
-
-
-def test_answers_as_a_document(cstool):
     document = cstool("estimate", *INFER, "--batch", "1,8,100000", "--json").document
     assert (document["model"], document["prompt_tokens"], document["new_tokens"]) == ("llama", 2048, 512)
     one, eight, many = document["modelled"]["batches"]
@@ -313,7 +305,7 @@ def test_answers_as_a_document(cstool):
 OF_HOSTS = ("-p", "small.yaml", "--system", "cs3", "--execution_mode", "weight_streaming", "--software", "2.6")
 
 
-def test_hosts_in_words(cstool):
+def test_hosts_in_words_in_the_document_and_in_the_timeline(cstool):
     """512 samples of 2,048 tokens are 1,048,576, which take a worker of 2,398,000 a second 437 ms."""
     lines = [" ".join(line.split()) for line in cstool("estimate", *OF_HOSTS).stdout.splitlines()]
     assert "hosts release 2.6: 1 input worker of 2,398,000 tokens/s and 1 activation server to a system" in lines
@@ -323,9 +315,6 @@ def test_hosts_in_words(cstool):
     assert rows[WORKERS].endswith("437.3 ms 100.0%")
     more = cstool("estimate", *OF_HOSTS, "--num_workers_per_csx", "8").stdout
     assert "release 2.6: 8 input workers of 2,398,000 tokens/s and 2 activation servers to a system" in more
-
-
-def test_hosts_in_the_document(cstool):
     modelled = cstool("estimate", *OF_HOSTS, "--json").document["modelled"]
     assert modelled["software"]["release"] == "2.6"
     assert modelled["software"]["worker_tokens_per_s"] == 2.398e6
@@ -335,9 +324,6 @@ def test_hosts_in_the_document(cstool):
     assert ideal["software"] is None
     assert not set(HOSTS) & set(ideal["resources"])
     assert ideal["step_s"] < modelled["step_s"]
-
-
-def test_hosts_in_the_timeline(cstool):
     assert cstool("estimate", *OF_HOSTS, "--trace", "t.json").code == 0
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     named = {event["args"]["name"] for event in events if event["name"] in ("process_name", "thread_name")}

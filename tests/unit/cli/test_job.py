@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -210,12 +209,16 @@ def test_waiting_no_longer_than_asked(cstool, shown):
     assert cstool("job", "wait", name_of(1), "--timeout", "0.01") == (1, "", message)
 
 
-@pytest.mark.parametrize("verb", [["list"], ["get", "wsjob-a"], ["events", "--all"], ["logs", "wsjob-a"]])
-def test_where_there_is_no_appliance(cstool, tmp_path, verb):
-    outcome = cstool("job", *verb, "--root", str(tmp_path / "none"))
+OF_JOBS = ["job list", "job get wsjob-a", "job events --all", "job logs wsjob-a"]
+OF_APPLIANCES = [f"appliance {verb}" for verb in ("status", "stop", "drain", "serve")]
+
+
+@pytest.mark.parametrize("typed", [*OF_JOBS, *OF_APPLIANCES])
+def test_where_there_is_no_appliance(cstool, tmp_path, typed):
+    outcome = cstool(*typed.split(), "--root", tmp_path / "none")
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.stderr.startswith(f"error: {tmp_path / 'none'}: there is no appliance\nhint: ")
-    assert not Path(tmp_path / "none").exists()
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_phases_that_a_job_went_through():
@@ -279,13 +282,6 @@ def test_one_that_nobody_supervises_is_stopped(cstool, tmp_path):
     with Shown(tmp_path / "appliance"):
         assert cstool("appliance", "stop").said == "No supervisor was there\n"
         assert cstool("appliance", "stop", "--json").document == {"stopped": False}
-
-
-@pytest.mark.parametrize("verb", ["status", "stop", "drain", "serve"])
-def test_there_is_none(cstool, tmp_path, verb):
-    outcome = cstool("appliance", verb)
-    assert (outcome.code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(f"error: {tmp_path / 'appliance'}: there is no appliance\nhint: ")
 
 
 SIZE = "must be a number with one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, got"
