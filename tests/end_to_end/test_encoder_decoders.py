@@ -1,7 +1,6 @@
 """T5 from text to an evaluated model, as a user trains it: prepared, trained, stopped, gone on with, evaluated."""
 
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -98,27 +97,3 @@ def test_it_is_compiled_estimated_and_drawn(cstool, tmp_path, spans, mode, preci
 def test_the_page_shows_what_a_step_of_the_large_one_takes(cstool):
     *_, console = re.findall(r"```console\n(.*?)```", page("encoder_decoders"), re.DOTALL)
     assert [command.split()[:2] for command in check_console(cstool, console)] == [["estimate", "--params"]]
-
-
-@pytest.mark.lab
-def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
-    """On the text of this project's readers of data, for two steps."""
-    text = (PROJECT / "docs" / "encoder_decoders.md").read_text(encoding="utf-8")
-    prepare, train, infer, _ = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "params").symlink_to(PROJECT / "params")
-    words = prepare.split()
-    outcome = cstool(*words[:3], PROJECT / "cstool" / "data", *words[3:], "--val_fraction", 0.2)
-    assert outcome.code == 0, outcome.stderr
-    settings = ("--set", f"trainer.init.model_dir={tmp_path / 'model_dir'}")
-    data = tmp_path / "datasets" / "spans"
-    for name in ("train", "val"):
-        loader = f"trainer.fit.{name}_dataloader"
-        settings += ("--set", f"{loader}.src_data_dir={data / name}")
-        settings += ("--set", f"{loader}.src_vocab_file={data / 'vocab.txt'}")
-    outcome = cstool(*train.split(), "--max_steps", 2, "--json", *settings)
-    assert outcome.document["evaluations"][-1]["step"] == 2
-    asked = shlex.split(infer)
-    outcome = cstool(*asked, *settings)
-    assert outcome.code == 0, outcome.stderr
-    assert re.search(r"The text has \d+ tokens, ended by (length|end_of_text)\.", outcome.stderr)

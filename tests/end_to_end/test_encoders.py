@@ -1,7 +1,5 @@
 """BERT from text to an evaluated model, as a user trains it: prepared, trained, stopped, gone on with, evaluated."""
 
-import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -93,31 +91,6 @@ def test_smoothed_labels_are_of_training_alone(cstool, tmp_path, pairs):
     asked = ("--mode", "eval", "--checkpoint_path", checkpoint, "--json")
     one, other = (cstool("run", "-p", file, *asked).document["evaluations"][0] for file in (plain, smoothed))
     assert one["loss"] == other["loss"]
-
-
-@pytest.mark.lab
-def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
-    """On the text of this project's readers of data, for two steps."""
-    text = (PROJECT / "docs" / "encoders.md").read_text(encoding="utf-8")
-    prepare, train = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "params").symlink_to(PROJECT / "params")
-    words = prepare.split()
-    outcome = cstool(*words[:3], PROJECT / "cstool" / "data", *words[3:], "--val_fraction", 0.2)
-    assert outcome.code == 0, outcome.stderr
-    folder = ("--set", f"trainer.init.model_dir={tmp_path / 'model_dir'}")
-    data = tmp_path / "datasets" / "mlm"
-    for name, part in (("train", "train"), ("val", "val")):
-        loader = f"trainer.fit.{name}_dataloader"
-        folder += ("--set", f"{loader}.data_dir={data / part}", "--set", f"{loader}.vocab_file={data / 'vocab.txt'}")
-    assert cstool(*train.split(), "--max_steps", 2, "--json", *folder).document["evaluations"][-1]["step"] == 2
-    of_answers = (PROJECT / "docs" / "infer.md").read_text(encoding="utf-8")
-    fill_in, embed = re.findall(r"^\$ cstool (.*bert_tiny.*)$", of_answers, re.MULTILINE)
-    outcome = cstool(*shlex.split(fill_in), *folder)
-    assert (outcome.code, len(outcome.stdout.splitlines())) == (0, 2), outcome.stderr
-    assert outcome.stdout.splitlines()[1].count(", ") == 2
-    assert cstool(*shlex.split(embed), *folder).code == 0
-    assert np.load("vectors.npy").shape == (2, 128)
 
 
 def classifier_file(tmp_path: Path, pairs: Path, first: Path) -> Path:

@@ -68,3 +68,45 @@ def test_weights_stream_in_the_order_of_the_artifact(tmp_path, data, monkeypatch
     visited = [name for name, _ in groupby(kernel_of[weight] for weight in streamed)]
     # The last kernel, that of the loss, does both at once.
     assert visited == [*order, *reversed(order[:-1])]
+
+
+# Activations computed again: what the log and the result say of it.
+
+
+LAYER = "transformer_decoder.layers"
+
+
+def said(log: list[str]) -> list[str]:
+    """Return how the grains are worked on, according to the log."""
+    return [line for line in log if line.startswith(("Preparing to execute", "Recomputing"))]
+
+
+def test_the_log_and_the_result_say_what_is_recomputed_and_what_that_saves_and_costs(cstool, tmp_path, data):
+    """Of a GPT of 3 layers."""
+
+    def trained(choice: str) -> tuple[dict[str, Any], list[str]]:
+        changes = {"init__model__num_hidden_layers": 3, "init__activation_checkpointing": choice}
+        file = gpt_params(tmp_path / choice, data, **changes)
+        document = cstool("run", "-p", file, "--json", "--lanes", 2).document
+        log = (tmp_path / choice / "model_dir" / "latest_run.log").read_text().splitlines()
+        return document, [line.partition("INFO:   ")[2] for line in log]
+
+    (kept, kept_log), (recomputed, log) = trained("never"), trained("always")
+    prepared = "Preparing to execute using 1 CSX: 12 grains of 4 samples, 2 lanes, 1 wave"
+    assert said(kept_log) == [prepared]
+    assert said(log) == [
+        prepared,
+        "Recomputing the activations of 2 layers in backward: a grain takes 1.14 MB, 2.74 MB if all were kept",
+    ]
+    assert kept["recomputed"] is None
+    grain_bytes, whole_grain_bytes = (found["memory_bytes"]["activations"] // 12 for found in (recomputed, kept))
+    assert recomputed["recomputed"] == {"layers": 2, "grain_bytes": grain_bytes, "whole_grain_bytes": whole_grain_bytes}
+    assert recomputed["losses"] == kept["losses"]
+    assert {tuple(seconds) for seconds in kept["op_seconds"].values()} == {("forward", "backward")}
+    again = {op for op, seconds in recomputed["op_seconds"].items() if "again" in seconds}
+    first_layers = {op for op in kept["op_seconds"] if op.startswith((f"{LAYER}.0.", f"{LAYER}.1."))}
+    ends = ("ffn.ffn.1.linear_layer", "ffn.ffn.1.linear_layer.residual")
+    assert again == {op for op in first_layers if not op.endswith(ends)}
+    # Two layers: two norms, four matrices of attention, the first of the feed-forward part; with their biases.
+    weights = 2 * (4 * 32 + 4 * (32 * 32 + 32) + (64 * 32 + 64))
+    assert recomputed["streamed_bytes_per_step"] - kept["streamed_bytes_per_step"] == 4 * weights

@@ -328,6 +328,45 @@ def test_the_picture_of_events_is_there_and_small():
     assert 10_000 < (PROJECT / "docs" / image).stat().st_size < 200_000
 
 
+# Models of other kinds
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("name", "made", "folder_key", "vocabulary_key"),
+    [
+        ("encoders", "mlm", "data_dir", "vocab_file"),
+        ("encoder_decoders", "spans", "src_data_dir", "src_vocab_file"),
+        ("vision", "", "", ""),
+    ],
+)
+def test_the_commands_of_a_page_train_the_stock_file(cstool, tmp_path, name, made, folder_key, vocabulary_key):
+    """For two steps; texts are those of this project's readers of data."""
+    prepare, train, *rest = re.findall(r"^\$ cstool (.*)$", page(name), re.MULTILINE)
+    words, settings = prepare.split(), []
+    if made:
+        words = [*words[:3], PROJECT / "cstool" / "data", *words[3:], "--val_fraction", 0.2]
+        settings = ["--set", f"trainer.init.model_dir={tmp_path / 'model_dir'}"]
+        for part in ("train", "val"):
+            loader, data = f"trainer.fit.{part}_dataloader", tmp_path / "datasets" / made
+            settings += ["--set", f"{loader}.{folder_key}={data / part}"]
+            settings += ["--set", f"{loader}.{vocabulary_key}={data / 'vocab.txt'}"]
+    outcome = cstool(*words)
+    assert outcome.code == 0, outcome.stderr
+    assert cstool(*train.split(), "--max_steps", 2, "--json", *settings).document["evaluations"][-1]["step"] == 2
+    if name == "encoder_decoders":
+        outcome = cstool(*shlex.split(rest[0]), *settings)
+        assert outcome.code == 0, outcome.stderr
+        assert re.search(r"The text has \d+ tokens, ended by (length|end_of_text)\.", outcome.stderr)
+    elif name == "encoders":
+        fill_in, embed = re.findall(r"^\$ cstool (.*bert_tiny.*)$", page("infer"), re.MULTILINE)
+        outcome = cstool(*shlex.split(fill_in), *settings)
+        assert (outcome.code, len(outcome.stdout.splitlines())) == (0, 2), outcome.stderr
+        assert outcome.stdout.splitlines()[1].count(", ") == 2
+        assert cstool(*shlex.split(embed), *settings).code == 0
+        assert np.load("vectors.npy").shape == (2, 128)
+
+
 # Inference
 
 

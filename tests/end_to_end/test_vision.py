@@ -1,6 +1,5 @@
 """A vision transformer from images to an evaluated model, as a user trains it."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from PIL import Image
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import latest_bits
 
-PROJECT = Path(__file__).parents[2]
 VIT: dict[str, Any] = yaml.safe_load("""
 model: {name: vision_transformer, num_classes: 3, image_size: [8, 8], patch_size: [4, 4], hidden_size: 32, num_heads: 2,
         use_conv_patchified_embedding: true, num_hidden_layers: 2, filter_size: 64}
@@ -87,19 +85,6 @@ def test_the_compiler_places_it_in_both_modes(cstool, tmp_path, photos, mode):
     file = vit_file(tmp_path, photos, "placed")
     outcome = cstool("compile", "-p", file, "--execution_mode", mode, "--compile_dir", tmp_path / mode)
     assert outcome.code == 0, outcome.stderr
-
-
-@pytest.mark.lab
-def test_the_commands_of_the_page_train_the_stock_file(cstool, tmp_path, monkeypatch):
-    """For two steps."""
-    text = (PROJECT / "docs" / "vision.md").read_text(encoding="utf-8")
-    prepare, train = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "params").mkdir()
-    (tmp_path / "params" / "vit_tiny.yaml").write_bytes((PROJECT / "params" / "vit_tiny.yaml").read_bytes())
-    assert cstool(*prepare.split()).code == 0
-    outcome = cstool(*train.split(), "--max_steps", 2, "--json")
-    assert outcome.document["evaluations"][-1]["step"] == 2, outcome.stderr
 
 
 def test_images_of_another_size_and_more_classes_than_the_model_has_are_refused(cstool, tmp_path, photos):
