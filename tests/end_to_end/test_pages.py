@@ -308,7 +308,7 @@ def test_runs(cstool):
 
 
 @pytest.mark.takes("a run with all that it can log")
-def test_all_tags_of_events_are_on_the_page(cstool):
+def test_all_tags_of_events_are_on_the_page_and_a_small_picture(cstool):
     assert cstool("data", "prepare", "text", "--output", "datasets/text", "--sequence_length", "128").code == 0
     scaled = "precision.loss_scaling_factor=dynamic"
     flags = ["sparsity=0.5", "callbacks=[{ComputeNorm: {}}]", "loop.eval_steps=1", scaled]
@@ -321,9 +321,6 @@ def test_all_tags_of_events_are_on_the_page(cstool):
     rows = re.findall(r"^\| (`.*?`) \|.* \| (?:ours|the vendor's) \|$", page("runs"), re.MULTILINE)
     listed = {tag for row in rows for tag in re.findall(r"`(.*?)`", row)}
     assert {re.sub(r"layer_\d", "layer_N", tag) for tag in found} == listed
-
-
-def test_the_picture_of_events_is_there_and_small():
     (image,) = re.findall(r"\]\((images/.*?)\)", page("runs"))
     assert 10_000 < (PROJECT / "docs" / image).stat().st_size < 200_000
 

@@ -34,10 +34,18 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def test_validate_says_what_has_no_effect(cstool, small):
+def test_validate_says_what_has_no_effect_also_as_json(cstool, small):
     keys = ["trainer.init.device", "trainer.init.logging.wsc_log_level"]
     outcome = cstool("config", "validate", small, "--set", f"{keys[0]}=CSX", f"{keys[1]}=INFO")
     assert outcome == (0, "".join(f"{key}: accepted, no effect\n" for key in keys) + SUCCESS, "")
+    (stats,) = cstool("config", "stats", small, "--json").document["trainers"]
+    assert cstool("config", "validate", small, "--json", "--set", "trainer.init.device=CSX").document == {
+        "path": str(small),
+        "valid": True,
+        "trainers": [{"model": "gpt2", "parameters": stats["parameters"]["all"]}],
+        "warnings": [],
+        "notes": ["trainer.init.device: accepted, no effect"],
+    }
 
 
 def test_validate_warns_of_the_older_layout(cstool):
@@ -67,17 +75,6 @@ def test_validate_tells_all_mistakes_at_once(cstool, small):
         error(f"--set {overrides[0]}: must be a multiple of num_heads (2), got 9", "8 and 10 are the nearest")
         + error(f"--set {overrides[1]}: is not a known key", "did you mean max_steps?")
     )
-
-
-def test_validate_is_there_as_json(cstool, small):
-    (stats,) = cstool("config", "stats", small, "--json").document["trainers"]
-    assert cstool("config", "validate", small, "--json", "--set", "trainer.init.device=CSX").document == {
-        "path": str(small),
-        "valid": True,
-        "trainers": [{"model": "gpt2", "parameters": stats["parameters"]["all"]}],
-        "warnings": [],
-        "notes": ["trainer.init.device: accepted, no effect"],
-    }
 
 
 def test_a_file_that_is_not_there_is_one_line(cstool, tmp_path):

@@ -103,10 +103,7 @@ def test_control_characters_are_shown_and_line_ends_obeyed(capsys: pytest.Captur
         print("c\u202e", file=sys.stderr)
     print("\x1b after")
     assert capsys.readouterr() == ("a\\x1b[31m\n\tb\n\x1b after\n", "c\\u202e\n")
-
-
-def test_text_that_a_model_wrote_goes_through_a_pipe_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with harmless_streams():
+    with harmless_streams():  # text that a model wrote goes through a pipe as it is
         TextOutput().write("a\x1b\u202e\r\n")
     assert capsys.readouterr().out == "a\x1b\u202e\r\n"
 

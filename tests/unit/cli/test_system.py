@@ -27,16 +27,13 @@ def test_a_system_is_shown_number_by_number(cstool, golden):
     golden("cli/system_show.txt", stdout)
 
 
-def test_what_is_fitted_and_what_is_a_list_are_shown(cstool):
+def test_what_is_fitted_and_what_is_a_list_are_shown_and_the_document_has_every_number(cstool):
     lines = [" ".join(line.split()) for line in cstool("system", "show", "cs2").stdout.splitlines()]
     assert {"pe.efficiency 0.666 F", "hosts.releases.2.0.norm_s 0.0833 s F"} <= set(lines)
     assert "F fitted to published results, one or two" in lines
     assert "memoryx.units_bytes 1.5e+12, 4e+12, 1.2e+13, 2.4e+15 B R2" in lines
     assert "memoryx.flops 4e+12 FLOP/s C" in lines
     assert {"power_w 22,800 W R1", "idle_power_w 16,100 W R1"} <= set(lines)
-
-
-def test_the_document_has_every_number(cstool):
     document = cstool("system", "show", "CS2", "--json").document
     cs2 = load_system("cs2")
     found = {number["key"]: number for number in document["numbers"]}

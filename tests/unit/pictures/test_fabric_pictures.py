@@ -45,30 +45,22 @@ def test_a_page_of_heat_says_what_was_fullest():
 # --- strokes ---
 
 
-def test_a_line_of_two_has_a_source_a_sink_and_one_head():
+def test_strokes_by_hand():
     strokes = strokes_of({(0, 0): config("R>E"), (1, 0): config("W>R")}, (2, 1), 60.0)
     assert (strokes.sources, strokes.sinks) == ([(0.5, 0.5)], [(1.5, 0.5)])
     assert sorted(strokes.lines) == [[(0.5, 0.5), (0.8, 0.5), (1.0, 0.5)], [(1.0, 0.5), (1.2, 0.5), (1.5, 0.5)]]
     assert [head[0] for head in strokes.heads] == [(1.2, 0.5)]
     assert (strokes.dead, strokes.faint, strokes.letters) == ([], [], [])
-
-
-def test_what_nobody_takes_is_marked_and_what_nobody_sends_is_faint():
+    # What nobody takes is marked, and what nobody sends is faint; beyond the edges is the host of a stream.
     strokes = strokes_of({(0, 0): config("R>E"), (1, 0): config("N>R")}, (2, 1), 60.0)
     assert strokes.lines == []
     assert strokes.dead[0] == [(0.5, 0.5), (0.8, 0.5), (1.0, 0.5)]
     assert len(strokes.dead) == 3
     assert strokes.faint == [[(1.5, 0.0), (1.5, 0.2), (1.5, 0.5)]]
-
-
-def test_beyond_the_edges_is_the_host_of_a_stream():
     configs = {(0, 0): config("W>R")}
     assert strokes_of(configs, (1, 1), 60.0).faint
     assert strokes_of(configs, (1, 1), 60.0, is_host=True).faint == []
     assert len(strokes_of(configs, (1, 1), 60.0, is_host=True).lines) == 1
-
-
-def test_switch_positions_are_letters_where_an_arrow_has_them():
     found = config("W>E", "R>E", "W>R")
     assert [positions(found, "rx", 1), positions(found, "tx", 2), positions(found, "rx", 0)] == ["ac", "ab", "b"]
     strokes = strokes_of({(0, 0): found}, (1, 1), 60.0)

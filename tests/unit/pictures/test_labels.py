@@ -32,30 +32,22 @@ def test_labels_are_clear_of_each_other_and_of_what_is_there(points, others):
         assert min(box[0] - AREA[0], box[1] - AREA[1], AREA[2] - box[2], AREA[3] - box[3]) >= -1e-6
 
 
-def test_one_label_is_to_the_right_of_its_point_without_a_line():
+def test_labels_by_hand():
     (placed,) = place_labels([Label((100.0, 100.0), "a", 20.0)], [point_box((100.0, 100.0), 3.0)], AREA, PITCH)
     assert (placed.x, placed.y, placed.is_right, placed.line_end) == (105.0, 100.0, True, None)
-
-
-def test_labels_of_points_above_each_other_are_a_stack_in_their_order():
+    # Those of points above each other are a stack in their order.
     labels = [Label((100.0, 100.0 + 3 * n), str(n), 20.0) for n in range(4)]
     placed = place_labels(labels, [point_box(label.point, 3.0) for label in labels], AREA, PITCH)
     assert [place.label.text for place in placed] == ["3", "2", "1", "0"]
     assert {place.x for place in placed} == {115.0}
     assert [one.y - other.y for one, other in zip(placed, placed[1:], strict=False)] == [PITCH] * 3
     assert all(place.line_end == (place.x, place.y) for place in placed)
-
-
-def test_lines_cross_what_may_be_crossed_and_nothing_else():
     label = Label((250.0, 100.0), "a", 60.0)
     wall = path_boxes([(200.0, 0.0), (200.0, 200.0)])
     assert place_labels([label], wall, AREA, PITCH)[0].x > 200
     beyond = (100.0, 0.0, 260.0, 200.0)
     assert place_labels([label], [], beyond, PITCH, crossable=wall)[0].x < 200
     assert place_labels([label], wall, beyond, PITCH) == []
-
-
-def test_where_there_is_no_room_there_is_no_label():
     labels = [Label((5.0, 5.0), "a", 20.0)]
     assert place_labels(labels, [], (0.0, 0.0, 10.0, 10.0), PITCH) == []
     assert place_labels(labels, [AREA], AREA, PITCH) == []
