@@ -212,43 +212,26 @@ def test_refused_layouts(tmp_path: Path, layout: str, message: str) -> None:
 
 
 EXPORTS = 'var a: [4]f32; var p: [*]f32 = &a; comptime { @export_symbol(p, "a"); }'
+REFUSED_PROGRAMS = r"""
+comptime { @comptime_assert(false); } ==> @comptime_assert failed | program of PE 0,0
+task t(x: u32) void {} comptime { @bind_data_task(t, @get_data_task_id(@get_input_queue(3))); }
+  the input queue 3 of data task 't' must be bound to a color (@initialize_queue(queue, .{ .color = c }))
+  | program of PE 0,0
+comptime { @set_local_color_config(@get_color(2), EAST_ONLY); } & @set_color_config(0, 0, @get_color(2), WEST_ONLY);
+  color 2 has one config at a PE, got another one for PE 0,0 | the layout's
+const a = @import_module("pe.csl"); ==> pe.csl imports itself | program of PE 0,0
+EXPORTS & @export_name("aa", [*]f32, true);
+  what a program exports is named in the layout too, 'a' is not (did you mean aa?)
+EXPORTS ==> what a program exports is named in the layout too, 'a' is not (@export_name("a", [*]f32))
+EXPORTS & @export_name("a", [*]u32, true); ==> 'a' must be [*]u32, as the layout has it, got [*]f32 | named here
+EXPORTS & @export_name("a", fn()void); ==> 'a' must be fn()void, as the layout has it, got [*]f32 | named here
+"""
 
 
-@pytest.mark.parametrize(
-    ("pe", "more", "message"),
-    [
-        ("comptime { @comptime_assert(false); }", "", "@comptime_assert failed | program of PE 0,0"),
-        (
-            "task t(x: u32) void {} comptime { @bind_data_task(t, @get_data_task_id(@get_input_queue(3))); }",
-            "",
-            "the input queue 3 of data task 't' must be bound to a color (@initialize_queue(queue, .{ .color = c })) "
-            "| program of PE 0,0",
-        ),
-        (
-            f"comptime {{ @set_local_color_config(@get_color(2), {EAST}); }}",
-            f"@set_color_config(0, 0, @get_color(2), {WEST});",
-            "color 2 has one config at a PE, got another one for PE 0,0 | the layout's",
-        ),
-        ('const a = @import_module("pe.csl");', "", "pe.csl imports itself | program of PE 0,0"),
-        (
-            EXPORTS,
-            '@export_name("aa", [*]f32, true);',
-            "what a program exports is named in the layout too, 'a' is not (did you mean aa?)",
-        ),
-        (EXPORTS, "", "what a program exports is named in the layout too, 'a' is not (@export_name(\"a\", [*]f32))"),
-        (
-            EXPORTS,
-            '@export_name("a", [*]u32, true);',
-            "'a' must be [*]u32, as the layout has it, got [*]f32 | named here",
-        ),
-        (
-            EXPORTS,
-            '@export_name("a", fn()void);',
-            "'a' must be fn()void, as the layout has it, got [*]f32 | named here",
-        ),
-    ],
-)
-def test_refused_programs(tmp_path: Path, pe: str, more: str, message: str) -> None:
+@pytest.mark.parametrize(("program", "message"), cases(REFUSED_PROGRAMS))
+def test_refused_programs(tmp_path: Path, program: str, message: str) -> None:
+    program = program.replace("EAST_ONLY", EAST).replace("WEST_ONLY", WEST).replace("EXPORTS", EXPORTS)
+    pe, _, more = program.partition(" & ")
     assert bad_layout(tmp_path, ONE % more, {"pe.csl": pe}) == message
 
 
@@ -257,12 +240,11 @@ def test_params_of_the_command_line(tmp_path: Path) -> None:
     layout_of(tmp_path, layout, params={"n": 3, "f": "1.5"}, colors={"c": 4})
     layout_of(tmp_path, layout, params={"n": "3", "f": 1.5, "c": 4})
     assert bad_layout(tmp_path, layout) == "param 'n' has no value and no default (give it one: --params=n:...)"
-    assert bad_layout(tmp_path, layout, params={"m": 1, "n": 3, "c": 1}) == (
-        f"--params: {tmp_path}/layout.csl has no param 'm'"
+    unknown = bad_layout(tmp_path, layout, params={"m": 1, "n": 3, "c": 1})
+    assert unknown == f"--params: {tmp_path}/layout.csl has no param 'm'"
+    assert bad_layout(tmp_path, layout, params={"n": 70000, "c": 1}) == (
+        "param 'n' must be i16, got comptime_int 70000 (use a wider type, or @as(i16, ...) to drop bits)"
     )
-    assert bad_layout(
-        tmp_path, layout, params={"n": 70000, "c": 1}
-    ) == "param 'n' must be i16, got comptime_int 70000" + (" (use a wider type, or @as(i16, ...) to drop bits)")
 
 
 def test_the_fabric_has_room_for_memcpy(tmp_path: Path) -> None:

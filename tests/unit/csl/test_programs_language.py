@@ -9,61 +9,6 @@ from tests.unit.csl.one_pe import OnePE
 One = Callable[..., OnePE]
 
 
-def test_structs_enums_pointers_and_loops(one: One) -> None:
-    pe = one("""
-const Mode = enum(u16) { idle = 1, run = 4, stop };
-const P = struct { x: i16, y: f32, t: [2]i16 };
-var out = @zeros([16]i16);
-var fl = @zeros([4]f32);
-var pts: [3]P;
-var mode: Mode = Mode.idle;
-const conf = .{ .n = 3, .deep = .{ .k = @as(i16, 4) } };
-const more = @concat_structs(conf, .{ .m = 7 });
-fn pick(m: Mode) i16 {
-  switch (m) { Mode.idle => return 10, Mode.run => return 20, else => return 30 }
-}
-fn sum(p: *P) i16 { return p.x + p.t[0] + p.t[1]; }
-fn bump(p: *i16) void { p.* += 1; }
-fn twice(f: *const fn(i16) i16, v: i16) i16 { return f.*(f.*(v)); }
-fn inc3(v: i16) i16 { return v + 3; }
-fn mx(comptime T: type, a: T, b: T) T { return if (a > b) a else b; }
-fn id(x: i16) i16 { if (false) { const nope: i16 = "text"; @nonsense(nope); } return x; }
----
-pts[1].x = 5; pts[1].y = 2.5; pts[1].t[1] = 6;
-out[0] = sum(&pts[1]);
-mode = Mode.run;
-out[1] = pick(mode);
-mode = Mode.stop;
-out[2] = pick(mode);
-out[3] = 0;
-bump(&out[3]);
-bump(&pts[2].x);
-out[4] = pts[2].x;
-out[5] = more.m + more.deep.k;
-out[6] = mx(i16, 4, 9);
-fl[0] = mx(f32, 4.0, 9.5);
-out[7] = id(3);
-const p = P{ .x = 1, .y = 2.0, .t = [2]i16{ 3, 4 } };
-out[8] = p.t[1];
-fl[1] = p.y;
-blk: { if (out[8] == 4) break :blk; out[8] = 99; }
-const v = val: { if (out[8] > 3) break :val @as(i16, 11); break :val @as(i16, 12); };
-out[9] = v;
-outer: for (@range(i16, 4)) |i| {
-  for (@range(i16, 4)) |j| { if (j == 2) continue :outer; if (i == 3) break :outer; out[10] += 1; }
-}
-for (@range(i16, 10, 0, -3)) |i| { out[11] += i; }
-for (@range(u16, 2, 10, 3)) |i, idx| { out[12] += @as(i16, i * idx); }
-const arr = [3]i16{ 5, 6, 7 };
-for (arr) |e, i| { out[13] += e * @as(i16, i); }
-var cnt: i16 = 0;
-while (cnt < 5) : (cnt += 2) { out[14] += cnt; }
-""")
-    out, fl = pe["out"], pe["fl"]
-    assert out.tolist()[:15] == [11, 20, 30, 1, 1, 11, 9, 3, 4, 11, 6, 10 + 7 + 4 + 1, 0 * 2 + 5 + 16, 6 + 14, 6], out
-    assert fl[:2].tolist() == [9.5, 2]
-
-
 def test_ranges_with_names(one: One) -> None:
     pe = one("""
 var out = @zeros([8]i16);

@@ -124,16 +124,6 @@ def test_comptime_variables_of_a_function() -> None:
         evaluate.execute(statements["3"], scope)
 
 
-def test_a_scope_has_a_name_once() -> None:
-    scope, _ = _scope()
-    scope.declare("a", RunTime(types.I16), None)
-    scope.declare("_", RunTime(types.I16), None)
-    scope.declare("_", RunTime(types.I16), None)
-    with pytest.raises(CslError) as error:
-        scope.declare("a", RunTime(types.I16), None)
-    assert str(error.value) == "'a' is declared twice in this block"
-
-
 def test_function_types() -> None:
     module = module_of(FUNCTIONS)
 

@@ -165,26 +165,16 @@ def test_four_workers_share_an_activation_server(workers, count, servers):
     assert choose_software(SYSTEM, None, None, HDF5) is make_request(gpt(), "cs3").system.software is None
 
 
+RELEASE, RELEASES = "must be a release whose hosts are known on", "hint: known are 2.0 on cs2; 2.6 on cs3"
+BESIDE = "must stand beside --software, which says what a worker does"
+
+
 @pytest.mark.parametrize(
     ("system", "asked", "message"),
     [
-        (
-            "cs2",
-            {"software": "1.0"},
-            "--software: must be a release whose hosts are known on cs2, got 1.0\n"
-            "hint: known are 2.0 on cs2; 2.6 on cs3",
-        ),
-        (
-            "cs1",
-            {"software": "2.6"},
-            "--software: must be a release whose hosts are known on cs1, got 2.6\n"
-            "hint: known are 2.0 on cs2; 2.6 on cs3",
-        ),
-        (
-            "cs2",
-            {"workers": 3},
-            "--num_workers_per_csx: must stand beside --software, which says what a worker does, got 3",
-        ),
+        ("cs2", {"software": "1.0"}, f"--software: {RELEASE} cs2, got 1.0\n{RELEASES}"),
+        ("cs1", {"software": "2.6"}, f"--software: {RELEASE} cs1, got 2.6\n{RELEASES}"),
+        ("cs2", {"workers": 3}, f"--num_workers_per_csx: {BESIDE}, got 3"),
     ],
 )
 def test_a_release_that_is_not_known_and_workers_without_one(system, asked, message):

@@ -172,12 +172,15 @@ def test_other_models_compile_with_adapters_a_frozen_reference_gets_none(graph):
 # Bad input
 
 
-PATTERNS, SUCH_AS = "must be patterns of weights, or first:N, got", "such as --adapters rank=16,layers=q,v"
-NAMES = "such as first:16 for embeddings and 16 layers, or '*ffn*,*embedding*' for names of weights"
-
-
 PATTERNS, SUCH_AS = "must be patterns of weights, or first:N, got", "hint: such as --adapters rank=16,layers=q,v"
 NAMES = "hint: such as first:16 for embeddings and 16 layers, or '*ffn*,*embedding*' for names of weights"
+BESIDE = "must be left out beside --adapters, which freeze all weights but their own"
+LINEAR = "layers must be linear layers of gpt3, got qkv\nhint: they are q, k, v, o, up, down; or all"
+SIDE = f"must be at most 1,024, the smaller side of {LAYER.format(0)}proj_q_dense_layer, got 1,025"
+WEIGHTS = (
+    "hint: they are embedding_layer.word_embeddings.weight, embedding_layer.position_embeddings.embed.weight, "
+    "transformer_decoder.layers.0.norm1.weight, ..., transformer_decoder.norm.weight, transformer_decoder.norm.bias"
+)
 ONCE, WHOLE = "must have rank and layers, once each, got", "rank must be a whole number, at least 1, got"
 
 
@@ -186,33 +189,17 @@ ONCE, WHOLE = "must have rank and layers, once each, got", "rank must be a whole
     [
         ({"frozen": "first:"}, f"--frozen: {PATTERNS} first:\n{NAMES}"),
         ({"frozen": "a,,b"}, f"--frozen: {PATTERNS} a,,b\n{NAMES}"),
-        (
-            {"frozen": "*", "adapters": "rank=1,layers=q"},
-            "--frozen: must be left out beside --adapters, which freeze all weights but their own",
-        ),
+        ({"frozen": "*", "adapters": "rank=1,layers=q"}, f"--frozen: {BESIDE}"),
         ({"adapters": "rank=16"}, f"--adapters: {ONCE} rank=16\n{SUCH_AS}"),
         ({"adapters": "rank=16,layers=q,alpha=3"}, f"--adapters: {ONCE} rank=16,layers=q,alpha=3\n{SUCH_AS}"),
         ({"adapters": "rank=0,layers=q"}, f"--adapters: {WHOLE} 0\n{SUCH_AS}"),
         ({"adapters": "rank=big,layers=q"}, f"--adapters: {WHOLE} big\n{SUCH_AS}"),
         # What the model does not have.
         ({"frozen": "first:99"}, "--frozen: must be of at most the 4 layers of gpt3, got first:99"),
-        (
-            {"adapters": "rank=2,layers=q,qkv"},
-            "--adapters: layers must be linear layers of gpt3, got qkv\nhint: they are q, k, v, o, up, down; or all",
-        ),
-        (
-            {"adapters": "rank=1025,layers=q"},
-            "--adapters: rank must be at most 1,024, the smaller side of "
-            f"{LAYER.format(0)}proj_q_dense_layer, got 1,025",
-        ),
+        ({"adapters": "rank=2,layers=q,qkv"}, f"--adapters: {LINEAR}"),
+        ({"adapters": "rank=1025,layers=q"}, f"--adapters: rank {SIDE}"),
         ({"frozen": "*"}, "--frozen: must leave weights of gpt3 to train, got *"),
-        (
-            {"frozen": "encoder.*"},
-            "--frozen: must be of weights of gpt3, got encoder.*\n"
-            "hint: they are embedding_layer.word_embeddings.weight, "
-            "embedding_layer.position_embeddings.embed.weight, transformer_decoder.layers.0.norm1.weight, ..., "
-            "transformer_decoder.norm.weight, transformer_decoder.norm.bias",
-        ),
+        ({"frozen": "encoder.*"}, f"--frozen: must be of weights of gpt3, got encoder.*\n{WEIGHTS}"),
     ],
 )
 def test_what_is_not_written_as_it_should_be_or_the_model_does_not_have(asked, message):

@@ -83,13 +83,6 @@ def tree_case(random: Random):
     return Case(width, height, configs, sends, takes=patterns(random, width, height), room=random.randint(1, 6))
 
 
-def snake_case(random: Random, hops: int, count: int):
-    """A row of PEs, from the first to the last."""
-    configs = {(x, 0, 5): ColorConfig((Route(1 << (WEST if x else RAMP), 1 << EAST),)) for x in range(hops)}
-    configs[hops, 0, 5] = ColorConfig((Route(1 << (WEST if hops else RAMP), 1 << RAMP),))
-    return Case(hops + 1, 1, configs, {(0, 0): [Wavelet(5, random.randrange(1 << 32)) for _ in range(count)]})
-
-
 def any_config(random: Random, routes):
     """Any config with these routes."""
     kind = random.choice(("", "", "", "range", "sparse_range", "counter"))

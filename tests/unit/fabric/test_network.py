@@ -460,14 +460,6 @@ def test_waiting_in_the_middle_of_things_says_that_they_move():
     assert {wait.reason for wait in run.network.waiting()} <= {"it moves in this cycle"}
 
 
-def test_what_is_in_flight_was_sent_and_has_not_come():
-    run = Run(row(3, data(9)))
-    for cycle in range(2, 30):
-        run.until(cycle)
-        assert run.network.in_flight() == 9 - len(run.pes[0].wavelets) - len(run.arrivals)
-    assert len(run.arrivals) == 9
-
-
 # --- errors ---
 
 
@@ -546,7 +538,3 @@ def test_a_ramp_of_a_pe_without_a_program():
         "PE 0.0: a color that goes down the ramp must have an input queue, "
         "got a wavelet of color 5 from RAMP to RAMP, and its PE has no program"
     )
-
-
-def test_a_control_wavelet_that_ces_ignore_needs_nobody_to_take_it():
-    assert ran(row(2, [command(control.NOP, ce_ignore=True)], room=0)).network.in_flight() == 0

@@ -82,13 +82,6 @@ def test_a_job_is_submitted_looked_at_and_labelled(tmp_path, jobs):
     assert jobs.label(job.name, {"a": None, "b": "2"}).labels == {"b": "2"}
 
 
-def test_a_job_that_waits_is_cancelled_at_once_and_one_that_ended_cannot_be(tmp_path, jobs):
-    job = jobs.cancel(jobs.submit(order(tmp_path)).name)
-    assert (job.phase, jobs.position(job.name)) == (CANCELLED, None)
-    with pytest.raises(CstoolError, match=r"only a job that has not ended can be stopped, it is CANCELLED since "):
-        jobs.cancel(job.name)
-
-
 @pytest.mark.parametrize(("at_once", "what"), [(False, CANCEL), (True, CANCEL_NOW)])
 def test_a_back_end_is_told_of_what_is_cancelled(tmp_path, elsewhere, at_once, what):
     jobs, backend = elsewhere

@@ -201,7 +201,7 @@ def test_times_are_those_of_events(queue, clock):
     assert (given.started_at, given.ended_at) == (1.0, 2.0)
 
 
-def test_times_never_go_back(root, queue, clock):
+def test_times_never_go_back_and_numbers_are_never_used_again(root, queue, clock):
     """The clock is set back a day, also between two processes, and though the last event was removed."""
     job = add(queue)
     clock.now_s -= 86_400
@@ -214,18 +214,11 @@ def test_times_never_go_back(root, queue, clock):
     assert queue.events() == []
     with Queue(root, clock=clock) as other:
         other.note("drained", "")
-        assert add(other).submitted_at == BEGIN_S
+        again = add(other)
+        assert (again.number, again.submitted_at) == (2, BEGIN_S)
         clock.now_s = BEGIN_S + 1
         other.note("drained", "")
-    assert [event.at for event in queue.events()] == [BEGIN_S, BEGIN_S, BEGIN_S + 1]
-
-
-def test_numbers_are_never_used_again(queue):
-    job = add(queue)
-    end(queue, job.name)
-    queue.put(KEEPS, {"jobs": 0, "events": 0})
-    queue.prune()
-    assert (add(queue).number, queue.events()[0].number) == (2, 3)
+    assert [(event.number, event.at) for event in queue.events()] == [(4, BEGIN_S), (5, BEGIN_S), (6, BEGIN_S + 1)]
 
 
 def test_a_job_that_waits_is_cancelled_at_once(queue, clock):

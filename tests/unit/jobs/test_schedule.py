@@ -46,11 +46,6 @@ def test_jobs_start_by_priority_then_as_they_came_on_cores_of_their_own() -> Non
     assert found.reasons == {"b": "waits for 1 core", "c": "waits for 1 core"}
 
 
-def test_free_cores_are_those_that_nobody_is_pinned_to() -> None:
-    waiting = [waits("a", 1, needs(2, seconds=1)), waits("b", 2, needs(1, seconds=1))]
-    assert planned(5, [runs("r", (1, 3), 50.0)], waiting).starts == (("a", (0, 2)), ("b", (4,)))
-
-
 def test_a_short_job_fills_the_gap_before_a_large_one_a_long_one_does_not() -> None:
     running = [runs("r", (0,), 30.0)]
     large = waits("large", 1, needs(2, seconds=10))
@@ -137,18 +132,6 @@ def test_behind_whose_time_nobody_knows_nothing_is_promised_but_on_what_it_leave
     less = planned(3, [], [waiting[0], waiting[2], waiting[3]])
     assert less.starts == (("unknown", (0, 1)), ("short", (2,)))
     assert less.expected["needs one"] == (5.0, 10.0)
-
-
-def test_before_an_unknown_time_begins_gaps_are_filled() -> None:
-    waiting = [
-        waits("unknown", 1, needs(2)),
-        waits("after it", 2, needs(2, seconds=5)),
-        waits("gap", 3, needs(1, seconds=30)),
-        waits("no gap", 4, needs(1, seconds=31)),
-    ]
-    found = planned(2, [runs("r", (0,), 30.0)], waiting)
-    never = dict.fromkeys(("after it", "no gap"), (None, None))
-    assert found.expected == {"unknown": (30.0, None), "gap": (0.0, 30.0), **never}
 
 
 def test_what_has_overrun_ends_soon_and_nobody_slips_in() -> None:

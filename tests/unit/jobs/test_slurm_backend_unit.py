@@ -11,7 +11,7 @@ import pytest
 from cstool.errors import ClusterError, CstoolError
 from cstool.jobs.client import Jobs, open_jobs
 from cstool.jobs.job import CANCELLED, COMPILING, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
-from cstool.jobs.slurm_journal import Entry, Journal, place_of
+from cstool.jobs.slurm_journal import Entry, Journal
 from cstool.jobs.slurm_news import BatchState, end_of, next_change
 from cstool.jobs.slurm_script import JobScript, comment_of, slurm_folder
 from cstool.machine.slurm.listing import Listed, accounted_jobs, known_jobs, number_of
@@ -398,9 +398,3 @@ def test_a_folder_that_is_gone(jobs, order, put):
     assert jobs.job(job.name).reason.startswith("job 7 of Slurm: its batch job ended as COMPLETED before it began")
     with pytest.raises(CstoolError):
         jobs.cancel(job.name)
-
-
-def test_places():
-    assert place_of(QUEUED, "compile", 0) < place_of(COMPILING, "compile", 1) < place_of(QUEUED, "compile", 1)
-    assert place_of(QUEUED, "compile", 9) < place_of(QUEUED, "execute", 0)
-    assert place_of(FAILED, "compile", 1) > place_of(RUNNING, "execute", 99)

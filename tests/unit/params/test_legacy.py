@@ -385,11 +385,6 @@ def test_set_takes_the_keys_of_either_layout_and_an_error_names_what_was_typed(o
     assert old_failure({}, overrides=[key]) == f"--set {key}: must be at least 1, got 0"
 
 
-def test_a_flag_counts_for_the_older_layout(old):
-    flags = {"trainer.init.backend.cluster_config.num_csx": ("--num_csx", 3)}
-    assert old({"runconfig.num_csx": 2}, flags=flags).num_csx == 3
-
-
 def test_data_for_both_evaluations_can_be_changed_in_one_of_them(old):
     params = old({"eval_input": EVAL}, overrides=["trainer.fit.val_dataloader.batch_size=2"])
     assert (params.val_dataloaders[0].batch_size, params.eval_dataloaders[0].batch_size) == (2, 4)

@@ -320,16 +320,6 @@ def test_where_there_is_no_wafer_and_no_program(folder: Path, tmp_path: Path) ->
     )
 
 
-def test_a_damaged_program_is_found_when_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_program(arrays_program(), tmp_path / "out")
-    code = tmp_path / "out/bin/pe_0.py"
-    code.write_text(code.read_text() + "\n")
-    assert message(SdkRuntime("out").load) == (
-        f"{code}: must be as cslc wrote it, it was changed or cut short\nhint: compile the program again with cslc"
-    )
-
-
 def test_a_function_that_never_unblocks(capfd: pytest.CaptureFixture[str], runtime: SdkRuntime) -> None:
     runtime.launch("stuck", nonblock=False)
     told = message(lambda: d2h(runtime, w=1, h=1, dest=np.zeros(6, np.uint32)))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.csl.source import CslError
 from cstool.sdk.artifact import read_program
 from cstool.sdk.client import SdkRuntimeError
 from cstool.sdk.debug import debug_util
@@ -429,13 +428,6 @@ def test_no_way(of_host: bool) -> None:
 )  # fmt: skip
 def test_refused(call: Callable[[CodeRegion], Any], expected: str) -> None:
     refuses(lambda: call(SdkLayout(PLATFORM).create_code_region("add.csl", "r", 2, 1)), expected)
-
-
-def test_an_error_of_a_program() -> None:
-    layout = SdkLayout(PLATFORM)
-    layout.create_code_region("gone.csl", "a", 1, 1)
-    with pytest.raises(CslError, match=r"no file .*gone\.csl"):
-        layout.compile()
 
 
 def test_send_and_receive(start: Start) -> None:
