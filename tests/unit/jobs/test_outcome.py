@@ -42,7 +42,8 @@ DIED, SAVED, GONE = "it died of SIGSEGV", "it stopped, and is saved", "its keepe
 NO_DATA, AGAIN = "data_dir: must be a folder, got nothing", "the host was restarted; the job starts again"
 ROOM = "stopped for a job of a higher priority; "
 DEAD_HERE, DEAD_BEFORE = Kept(DEAD, None, HERE), Kept(DEAD, None, "boot-0")
-SEGV = ended(None, signal=11)
+SEGV, KILLED = ended(None, signal=11), ended(None, signal=9)
+OUT_OF_MEMORY = ended(None, signal=9, why="memory", peak=1_600_000_000)
 COMPILES = {"phase": "COMPILING", "stage": "compile"}
 GROWN = "disk: /m must grow by no more than 2GB, it grew by more"
 BEFORE = "boot-0"
@@ -57,10 +58,7 @@ TABLE = [
     ({"max_restarts": 3}, ended(1), ERROR, "failed", NO_DATA),
     ({"asked": PREEMPT}, ended(2), ERROR, "failed", NO_DATA),
     ({}, ended(2), "", "failed", "it ended with exit code 2"),
-    (
-        *({}, ended(None, signal=9, why="memory", peak=1_600_000_000), "", "failed"),
-        "memory: must stay within 1.5GB, it took 1.6GB",
-    ),
+    ({}, OUT_OF_MEMORY, "", "failed", "memory: must stay within 1.5GB, it took 1.6GB"),
     ({"max_restarts": 3}, ended(130, why="disk"), "", "failed", GROWN),
     ({}, ended(130, why="disk", boot_id=BEFORE), "", "failed", GROWN),
     ({"max_restarts": 3}, ended(130, why="time"), "", "failed", f"time: its limit of 1:00:00 is over; {SAVED}"),
@@ -69,10 +67,7 @@ TABLE = [
     ({"asked": CANCEL}, ended(130, boot_id=BEFORE), "", "cancelled", f"cancelled; {SAVED}"),
     ({"asked": CANCEL}, ended(0), "", "cancelled", "cancelled; it ended well"),
     ({"asked": CANCEL_NOW}, ended(None, signal=9), "", "cancelled", "cancelled; it died of SIGKILL"),
-    (
-        *({"asked": CANCEL, "max_restarts": 1}, ended(None, signal=9, why="memory"), "", "cancelled"),
-        "cancelled; it died of SIGKILL",
-    ),
+    ({"asked": CANCEL, "max_restarts": 1}, OUT_OF_MEMORY, "", "cancelled", "cancelled; it died of SIGKILL"),
     ({"asked": CANCEL}, ended(2), ERROR, "cancelled", "cancelled; it ended with exit code 2"),
     ({"asked": CANCEL}, DEAD_BEFORE, "", "cancelled", f"cancelled; {GONE}"),
     ({"asked": PREEMPT}, ended(130), "", "preempted", f"{ROOM}{SAVED}"),
@@ -98,13 +93,7 @@ TABLE = [
     ({}, ended(None, signal=9, boot_id=BEFORE), "", "restarts", AGAIN),
     (COMPILES, ended(0), "", "compiled", "compiled"),
     (COMPILES, ended(2), ERROR, "failed", NO_DATA),
-    (
-        {**COMPILES, "max_restarts": 1},
-        ended(None, signal=9),
-        "",
-        "crashed",
-        "crashed: it died of SIGKILL; restart 1 of 1",
-    ),
+    ({**COMPILES, "max_restarts": 1}, KILLED, "", "crashed", "crashed: it died of SIGKILL; restart 1 of 1"),
     ({**COMPILES, "asked": CANCEL}, ended(None, signal=15), "", "cancelled", "cancelled; it died of SIGTERM"),
 ]
 

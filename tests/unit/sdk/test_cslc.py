@@ -136,6 +136,8 @@ def test_refused(compiler: Compiler, capsys: pytest.CaptureFixture[str], line: s
     assert not Path("out").exists()
 
 
+OFFSETS = "--fabric-offsets: must be at least 4,1 with --memcpy, got {}\nhint: --fabric-offsets=4,1"
+BUFFERS = "--width-west-buf=2 --width-east-buf=1"
 DIMS = "--fabric-dims: must be at least {} for a program of 3 x 2 PEs at {}, got {}\nhint: --fabric-dims={}"
 
 
@@ -147,18 +149,9 @@ DIMS = "--fabric-dims: must be at least {} for a program of 3 x 2 PEs at {}, got
         ("--fabric-dims=3,2", None),
         ("--memcpy --fabric-dims=9,4 --fabric-offsets=4,1", DIMS.format("10,4 with --memcpy", "4,1", "9,4", "10,4")),
         ("--memcpy --fabric-dims=10,3", DIMS.format("10,4 with --memcpy", "4,1", "10,3", "10,4")),
-        (
-            "--memcpy --fabric-dims=99,99 --fabric-offsets=3,1",
-            "--fabric-offsets: must be at least 4,1 with --memcpy, got 3,1\nhint: --fabric-offsets=4,1",
-        ),
-        (
-            "--memcpy --fabric-dims=99,99 --fabric-offsets=4,0",
-            "--fabric-offsets: must be at least 4,1 with --memcpy, got 4,0\nhint: --fabric-offsets=4,1",
-        ),
-        (
-            "--memcpy --fabric-dims=12,4 --width-west-buf=2 --width-east-buf=1",
-            DIMS.format("13,4 with --memcpy", "6,1", "12,4", "13,4"),
-        ),
+        ("--memcpy --fabric-dims=99,99 --fabric-offsets=3,1", OFFSETS.format("3,1")),
+        ("--memcpy --fabric-dims=99,99 --fabric-offsets=4,0", OFFSETS.format("4,0")),
+        (f"--memcpy --fabric-dims=12,4 {BUFFERS}", DIMS.format("13,4 with --memcpy", "6,1", "12,4", "13,4")),
         ("--fabric-dims=2,2", DIMS.format("3,2", "0,0", "2,2", "3,2")),
     ],
 )
