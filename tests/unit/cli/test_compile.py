@@ -118,18 +118,6 @@ def test_what_sparsity_is_for_the_modelled_wafer_is_said(cstool, algorithm, mode
     assert re.findall(r"Modelled: (.*)\.$", ran, re.MULTILINE) == notes
 
 
-def test_zeros_are_no_work(cstool):
-    used = {}
-    for share in (0.0, 0.5, 0.75):
-        write({**TRAINER, "init": {**TRAINER["init"], "sparsity": share}})
-        asked = ("--execution_mode", "weight_streaming", "--out", "a.json", "--json")
-        found = cstool("compile", "-p", "x.yaml", *asked).document["modelled"]
-        used[share] = found["utilization"] * found["step_s"]
-    # Of the products of a step, the zeros of the layers are left out, in proportion.
-    assert used[0.0] - used[0.75] == pytest.approx(1.5 * (used[0.0] - used[0.5]))
-    assert used[0.75] < used[0.5] < used[0.0]
-
-
 def test_a_picture_is_there_whole_or_as_it_was(cstool, monkeypatch):
     Path("a.png").write_bytes(b"before")
 
