@@ -91,7 +91,6 @@ class ThreadLink:
 
 
 def linked(ranks: int) -> list[ThreadLink]:
-    """The links of so many ranks."""
     world: list[ThreadLink] = []
     world += [ThreadLink(rank, world) for rank in range(ranks)]
     for link in world:

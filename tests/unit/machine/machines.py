@@ -1,7 +1,7 @@
 """Small appliances for tests: random weights, random batches, and gradients that can be looked at."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from cstool.machine.inputs import Batch
 from cstool.machine.memoryx.memoryx import MemoryX
 from cstool.machine.state import Position, save_state, state_values
 from cstool.models import SampleForm
-from cstool.optimizers import Optimizer, Step
+from cstool.optimizers import Step
 from cstool.store import CheckpointReader, CheckpointWriter
 from tests.reference import models as reference
 
@@ -42,9 +42,7 @@ USUAL: Any = {"max_gradient_norm": None, "seed": 3, "lanes": 1}
 
 
 @contextmanager
-def machine(
-    graph: Graph, batch_size: int, *, optimizer: Optimizer | None = None, **settings: Any
-) -> Iterator[Appliance]:
+def machine(graph, batch_size, *, optimizer=None, **settings):
     """Lend an appliance with large random weights, ready to train and to evaluate batches of a size."""
     with Appliance(graph, optimizer=optimizer or GradientKeeper(), **{**USUAL, **settings}) as appliance:
         for trains in (True, False):
@@ -62,18 +60,15 @@ def randomize(appliance: Appliance, seed: int = 0) -> None:
 
 
 def values_of(memoryx: MemoryX, name: str) -> Array:
-    """A copy of an array of the store."""
     memoryx.drain()
     return np.concatenate([part.copy() for part in memoryx.arrays.chunks(name)])
 
 
 def array_of(appliance: Appliance, name: str) -> Array:
-    """A copy of an array of the store."""
     return values_of(appliance.memoryx, name)
 
 
 def set_array(appliance: Appliance, name: str, values: Array) -> None:
-    """Overwrite an array of the store."""
     appliance.memoryx.drain()
     appliance.memoryx.arrays.load(
         name, lambda out, start, stop: np.copyto(out, values[start:stop], casting="same_kind")
@@ -140,7 +135,6 @@ def random_batch(graph: Graph, batch_size: int, *, seed: int = 1, masked: float 
 
 
 def save(path: Path, appliance: Appliance, position: Position, **choices: Any) -> int:
-    """Write a checkpoint; the bytes of its tensors."""
     memoryx, params = appliance.memoryx, {"trainer": {"init": {"seed": 1}}}
     memoryx.drain()
     values = state_values(memoryx, position, model_name="fc_mnist", seed=1, choices=choices, params=params)
@@ -162,14 +156,7 @@ def rewrite(original: Path, path: Path, **changes: Any) -> Path:
     return path
 
 
-def check_gradients(
-    graph: Graph,
-    batch_size: int,
-    step: int,
-    directions: int = 3,
-    tolerance: float = GRADIENT_TOLERANCE,
-    **settings: Any,
-) -> float:
+def check_gradients(graph, batch_size, step, directions=3, tolerance=GRADIENT_TOLERANCE, **settings):
     """Run a step, and compare every gradient with the slopes of the slow twin along a few random directions.
 
     Returns:

@@ -1,7 +1,7 @@
 """MemoryX with sparse weights for tests, and its slow twin: whole arrays, a mask, and NumPy."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,20 +29,13 @@ def rules(groups: Mapping[str, SparsityParams], **keys: Any) -> SparsityRules:
 
 
 def make_memory(graph: Graph, optimizer: Optimizer | None, **settings: Any) -> MemoryX:
-    """A MemoryX in the store that the test asks for."""
     store = make_store()
     waiting_bytes = None if isinstance(store, RamStore) else WAITING_BYTES
     return MemoryX(graph, optimizer, store=store, waiting_bytes=waiting_bytes, **settings)
 
 
 @contextmanager
-def sparse_memory(
-    graph: Graph,
-    optimizer: Optimizer | None,
-    groups: Mapping[str, SparsityParams],
-    max_gradient_norm: float | None = None,
-    **keys: Any,
-) -> Iterator[MemoryX]:
+def sparse_memory(graph, optimizer, groups, max_gradient_norm=None, **keys):
     """Lend a MemoryX with first weights; keywords are those of `SparsityRules`."""
     with make_memory(graph, optimizer, max_gradient_norm=max_gradient_norm, sparsity=rules(groups, **keys)) as made:
         made.initialize(SEED)
@@ -92,14 +85,7 @@ class Twin:
         max_gradient_norm: as in MemoryX
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        optimizer: Optimizer,
-        groups: Mapping[str, SparsityParams],
-        first: Mapping[str, Array],
-        max_gradient_norm: float | None,
-    ) -> None:
+    def __init__(self, graph, optimizer, groups, first, max_gradient_norm):
         self.graph, self.optimizer, self.groups = graph, optimizer, groups
         self.max_gradient_norm = max_gradient_norm
         self.masks = {
@@ -118,7 +104,6 @@ class Twin:
                 array[~self.masks[name]] = 0
 
     def norm(self, gradients: Mapping[str, Array]) -> float:
-        """Return the global norm of what the masks leave of the gradients."""
         left = [gradients[name][mask].astype(np.float64) for name, mask in self.masks.items()]
         return math.sqrt(math.fsum(float(np.sum(part * part)) for part in left))
 

@@ -20,7 +20,6 @@ def make_store() -> Store:
 
 @pytest.fixture(params=["ram", "file"])
 def each_store(request, tmp_path) -> Iterator[str]:
-    """Run a test once with each kind of store."""
     numbers = itertools.count()
     kind: str = request.param
     _makers.append(RamStore if kind == "ram" else lambda: FileStore(tmp_path / f"{next(numbers)}.h5", FILE_ROOM))

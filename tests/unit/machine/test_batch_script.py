@@ -44,6 +44,14 @@ ODD = replace(
 )
 
 
+def scripts(folder: Path, **programs: str) -> dict[str, str]:
+    """An environment in which these programs are scripts."""
+    for name, content in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{content}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
 def test_the_script(golden):
     golden("slurm/job.sh", JOB.text().replace(cstool.__version__, "VERSION"))
 
@@ -60,21 +68,11 @@ def test_what_is_odd_stays_what_it_is():
     ]
 
 
-@pytest.mark.parametrize(
-    ("job", "command"),
-    [(JOB, "--mpi=pmi2 --cpu-bind=none"), (ODD, "--cpus-per-task=3")],
-)
+@pytest.mark.parametrize(("job", "command"), [(JOB, "--mpi=pmi2 --cpu-bind=none"), (ODD, "--cpus-per-task=3")])
 def test_the_shell_starts_just_the_command(tmp_path, job, command):
     """srun here is a script that says what it was asked."""
-    (tmp_path / "srun").write_text('#!/bin/sh\nprintf "%s\\0" "$@"; exit 2\n')
-    (tmp_path / "srun").chmod(0o755)
-    done = subprocess.run(
-        ["/bin/bash", "-c", job.text()],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = scripts(tmp_path, srun='printf "%s\\0" "$@"; exit 2')
+    done = subprocess.run(["/bin/bash", "-c", job.text()], env=environment, capture_output=True, text=True, check=False)
     words = ["--quiet", *command.split(), "--kill-on-bad-exit=0", "--wait=60", *job.command]
     assert (done.returncode, done.stderr, done.stdout.split("\0")[:-1]) == (2, "", words)
 
@@ -85,10 +83,8 @@ def test_the_shell_starts_just_the_command(tmp_path, job, command):
 )
 def test_how_a_job_ends(tmp_path, code, restarts, exit_code):
     """Only after a rank died it is queued again; a signal that came to a rank was meant to end the run."""
-    for name, content in (("srun", f"exit {code}"), ("scontrol", 'echo "$@"')):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{content}\n")
-        (tmp_path / name).chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
+    environment = scripts(tmp_path, srun=f"exit {code}", scontrol='echo "$@"')
+    environment |= {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
     done = subprocess.run(["/bin/bash", "-c", JOB.text()], env=environment, capture_output=True, text=True, check=False)
     way_on = f"restart {restarts + 1} of 3 after a rank died: the run goes on from its last commit or checkpoint\n"
     ended = (1, "requeue 7\n", way_on) if exit_code is None else (exit_code, "", "")

@@ -24,40 +24,27 @@ def test_memory_begins_on_a_cache_line(size_bytes):
     assert (memory.ctypes.data % ALIGNMENT_BYTES, memory.nbytes) == (0, size_bytes)
 
 
-def test_scratch_lends_the_same_memory_for_the_same_name():
-    scratch = Scratch()
-    scratch("a", (2, 3)).fill(7)
-    assert scratch("a", (3, 2)).tolist() == [[7, 7]] * 3
-    assert scratch("a", (4,)).tolist() == [7] * 4
-
-
-def test_scratch_keeps_names_apart_and_grows_to_the_largest_array_of_each():
+def test_scratch_lends_the_same_memory_for_a_name_keeps_names_apart_and_grows_to_the_largest_array_of_each():
     scratch = Scratch()
     first, second = scratch("a", (2, 3)), scratch("b", (5,))
-    first.fill(1)
+    first.fill(7)
     second.fill(2)
-    assert first.tolist() == [[1, 1, 1]] * 2
+    assert first.tolist() == [[7, 7, 7]] * 2
+    assert scratch("a", (3, 2)).tolist() == [[7, 7]] * 3
     assert scratch.allocated_bytes == 4 * (6 + 5)
     for size in (4, 9, 2):
         scratch("a", (size,))
     assert scratch.allocated_bytes == 4 * (9 + 5)
 
 
-def test_slots_lie_side_by_side_in_the_arena():
+def test_slots_lie_side_by_side_in_the_arena_and_every_array_of_one_is_where_the_plan_says():
     plan = plan_of()
     csx = Csx(0, plan, 3, seed=1)
-    name = next(iter(plan.buffers))
-    places = [slot.arrays[name].ctypes.data - csx.arena.ctypes.data for slot in csx.slots]
-    assert places == [plan.buffers[name].offset_bytes + i * plan.slot_bytes for i in range(3)]
+    for i, slot in enumerate(csx.slots):
+        begin = csx.arena.ctypes.data + i * plan.slot_bytes
+        found = {name: (a.ctypes.data - begin, a.shape, a.dtype.name) for name, a in slot.arrays.items()}
+        assert found == {name: (b.offset_bytes, b.shape, b.dtype) for name, b in plan.buffers.items()}
     assert csx.arena.nbytes == 3 * plan.slot_bytes
-
-
-def test_every_array_of_a_slot_is_where_the_plan_says():
-    plan = plan_of()
-    memory = aligned_empty(plan.slot_bytes)
-    arrays = GrainSlot(plan, memory, 1).arrays
-    found = {name: (a.ctypes.data - memory.ctypes.data, a.shape, a.dtype.name) for name, a in arrays.items()}
-    assert found == {name: (b.offset_bytes, b.shape, b.dtype) for name, b in plan.buffers.items()}
 
 
 def loaded(plan: Plan, *, grain: int = 3, dropout: bool = True, seed: int = 7) -> GrainSlot:

@@ -23,15 +23,7 @@ from cstool.run.session import RunOrder, Session
 from cstool.run.stopping import StopRequest
 from cstool.sparsity import dropconnect_mask
 from tests.models import fc_mnist
-from tests.unit.machine.machines import (
-    GradientKeeper,
-    array_of,
-    arrays_of,
-    machine,
-    random_batch,
-    set_array,
-    values_of,
-)
+from tests.unit.machine.machines import GradientKeeper, array_of, arrays_of, machine, random_batch, set_array, values_of
 from tests.unit.machine.sparse_machines import SEED, random_gradients, rules, sparse_memory, train_step
 from tests.unit.machine.stores import each_store
 from tests.unit.run.sessions import BATCH_SIZE, Digits, Recorder, params_of

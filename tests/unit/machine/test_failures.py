@@ -71,9 +71,7 @@ def train(path: Path, *, steps: int = 3, before: Callable[[], object] = lambda: 
     ("algorithm", "lanes", "max_gradient_norm"),
     [("set", 1, 1.0), ("rigl", 3, None), ("rigl", 1, 1.0), ("dropconnect", 3, 1.0), ("dropconnect", 1, None)],
 )
-def test_gradients_of_a_weight_whose_mask_changes_need_no_more_room_than_others(
-    tmp_path, max_gradient_norm, lanes, algorithm
-):
+def test_gradients_of_a_weight_whose_mask_changes_need_no_more_room(tmp_path, max_gradient_norm, lanes, algorithm):
     update = {} if algorithm == "dropconnect" else {"update": {"freq": 2}}
     name = "transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight"
     sparsity = rules({name: group(0.5, algorithm=algorithm, **update)})
@@ -81,7 +79,6 @@ def test_gradients_of_a_weight_whose_mask_changes_need_no_more_room_than_others(
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, after: int = 0) -> None:
-    """Have a method raise from some call on."""
     original, calls = getattr(owner, method), []
 
     def call(*arguments: Any, **keys: Any) -> Any:
@@ -161,7 +158,6 @@ def test_a_commit_under_way_is_made_when_the_next_step_fails(tmp_path, monkeypat
 
 
 def committed(path: Path) -> tuple[int, list[bytes]]:
-    """Return the step of the last commit, and all of its arrays."""
     with CommittedStore(path) as found:
         found.verify_all()
         return found.record.step, [found.read(name).tobytes() for name in found.tensor_names()]

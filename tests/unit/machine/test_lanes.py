@@ -36,23 +36,6 @@ def test_the_fastest_lane_waits_when_it_is_too_far_ahead(apart):
     assert reached == list(range(10))
 
 
-def test_a_waiting_lane_goes_on_as_the_slowest_does():
-    pace = Pace(2, STAGES_APART)
-    passed = threading.Event()
-
-    def fast() -> None:
-        for _ in range(STAGES_APART + 2):
-            pace.step(0)
-        passed.set()
-
-    thread = in_thread(fast)
-    pace.step(1)
-    assert not passed.wait(0.05)
-    pace.step(1)
-    assert passed.wait(PATIENCE_S)
-    thread.join(PATIENCE_S)
-
-
 @pytest.mark.parametrize("lanes", [2, 3])
 def test_lanes_are_never_further_apart_than_allowed(lanes):
     pace, at, apart = Pace(lanes, STAGES_APART), [0] * lanes, []

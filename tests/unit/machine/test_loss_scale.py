@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.errors import NonFiniteError
-from cstool.ir import Graph, _graph
+from cstool.ir import _graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.loss_scale import LossScale
 from cstool.machine.memoryx.sparse_weights import SparsityRules
 from cstool.optimizers import make_optimizer
 from cstool.params import SGD, Adam, AdamW, LossScaling
-from cstool.params.sections.optimizers import Adafactor, Optimizer
+from cstool.params.sections.optimizers import Adafactor
 from cstool.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import USUAL, arrays_of, machine, random_batch, randomize
@@ -80,9 +80,7 @@ def test_another_run_keeps_its_own_limits_and_what_was_skipped():
     assert LossScale(LossScaling(3.0)).saved is None
 
 
-def run(
-    graph: Graph, scaling: LossScaling | None, optimizer: Optimizer = ADAMW, first: int = 1, last: int = 10, **more: Any
-) -> tuple[list[float | None], dict[str, np.ndarray], Appliance]:
+def run(graph, scaling, optimizer=ADAMW, first=1, last=10, **more):
     """Train from a step to a step, those before it skipped; the norms, all arrays, and the appliance."""
     settings = {**USUAL, "optimizer": make_optimizer(optimizer, None), **more}
     if scaling is not None:

@@ -1,7 +1,7 @@
 """MemoryX: streams weights, adds the gradients of tied ones, and applies the optimizer on both of its paths."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from unittest.mock import Mock
@@ -14,7 +14,7 @@ from cstool.ir import Graph, _graph
 from cstool.kernels.call import Rows
 from cstool.machine.memoryx import updates
 from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.optimizers import Optimizer, Step, make_optimizer
+from cstool.optimizers import Step, make_optimizer
 from cstool.params import SGD, AdamW
 from cstool.params.sections.optimizers import Adafactor
 from cstool.store import RamStore
@@ -47,19 +47,13 @@ def _closed_after_the_test() -> Iterator[None]:
 
 
 @contextmanager
-def memory(
-    graph: Graph,
-    optimizer: Optimizer | None = None,
-    max_gradient_norm: float | None = None,
-    scales: Mapping[str, float] = MappingProxyType({}),
-) -> Iterator[MemoryX]:
+def memory(graph, optimizer=None, max_gradient_norm=None, scales=MappingProxyType({})):
     with make_memory(graph, optimizer, max_gradient_norm=max_gradient_norm, learning_rate_scales=scales) as made:
         made.reserve()
         yield made
 
 
 def filled(memoryx: MemoryX, values: Array) -> Array:
-    """Return a buffer of the pool that holds these values."""
     buffer = memoryx.buffers.take(values.shape)
     np.copyto(buffer, values)
     return buffer
@@ -73,12 +67,7 @@ def send(memoryx: MemoryX, gradients: dict[str, Array]) -> None:
             memoryx.receive(panel, ops[name], filled(memoryx, gradient[panel.start : panel.stop]))
 
 
-def trained(
-    optimizer: Optimizer,
-    max_gradient_norm: float | None,
-    steps: int = 3,
-    scales: Mapping[str, float] = MappingProxyType({}),
-) -> tuple[MemoryX, list[float | None]]:
+def trained(optimizer, max_gradient_norm, steps=3, scales=MappingProxyType({})):
     """Return MemoryX after some steps with random gradients, and the norms of these."""
     graph = fc_mnist()
     memoryx = OPEN.enter_context(memory(graph, optimizer, max_gradient_norm, scales))
@@ -96,20 +85,6 @@ def first_values(graph: Graph) -> dict[str, Array]:
     with memory(graph) as memoryx:
         memoryx.initialize(1)
         return {name: values_of(memoryx, f"model.{name}").astype(np.float64) for name in graph.weights}
-
-
-def test_the_arrays_are_the_weights_each_followed_by_its_state_if_there_is_any():
-    with memory(fc_mnist(3, use_bias=False), make_optimizer(ADAMW, None)) as memoryx:
-        assert memoryx.arrays.names == [
-            "model.fc_layers.0.weight",
-            "optimizer.fc_layers.0.weight.exp_avg",
-            "optimizer.fc_layers.0.weight.exp_avg_sq",
-            "model.last_layer.weight",
-            "optimizer.last_layer.weight.exp_avg",
-            "optimizer.last_layer.weight.exp_avg_sq",
-        ]
-    with memory(fc_mnist(3, use_bias=False)) as memoryx:
-        assert memoryx.arrays.names == ["model.fc_layers.0.weight", "model.last_layer.weight"]
 
 
 SCALES = {"fc_layers.0.weight": 0.25, "last_layer.weight": 3.0, "last_layer.bias": 0.0}
@@ -205,14 +180,8 @@ class Held(GradientKeeper):
         weight[:] = 5.0
 
 
-@pytest.fixture
-def workers_update(monkeypatch):
-    """Have panels updated by workers, however small they are."""
-    monkeypatch.setattr(updates, "AT_ONCE_SIZE", 0)
-
-
-@pytest.mark.usefixtures("workers_update")
-def test_acquire_waits_for_the_update_of_its_panel_and_of_no_other():
+def test_acquire_waits_for_the_update_of_its_panel_and_of_no_other(monkeypatch):
+    monkeypatch.setattr(updates, "AT_ONCE_SIZE", 0)  # workers update panels, however small they are
     optimizer, acquired = Held(), threading.Event()
     graph = fc_mnist(3, use_bias=False)
     with memory(graph, optimizer) as memoryx:

@@ -6,11 +6,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cstool.ir import Graph, _graph
+from cstool.ir import _graph
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import array_of, machine, random_batch, set_array
 
-WORDS = "embedding_layer.word_embeddings.weight"
+WORDS, NORM = "embedding_layer.word_embeddings.weight", "transformer_decoder.layers.0.norm1"
+POISONED = {
+    WORDS: np.nan,
+    "transformer_decoder.layers.1.self_attn.proj_k_dense_layer.weight": np.inf,
+    "transformer_decoder.layers.1.ffn.ffn.0.linear_layer.bias": -np.inf,
+    "transformer_decoder.norm.bias": np.nan,
+}
 
 
 @pytest.fixture(params=["never", "always"])
@@ -19,15 +25,7 @@ def look(request) -> Callable[..., str]:
     return partial(look_in, recompute=request.param)
 
 
-def look_in(
-    graph: Graph,
-    *,
-    recompute: str,
-    poison: str | None = None,
-    value: float = np.nan,
-    at: int = 0,
-    pixel: float = 0.0,
-) -> str:
+def look_in(graph, *, recompute, poison=None, value=np.nan, at=0, pixel=0.0):
     """Return what is found when one element of a weight, or of the input, has a value."""
     batch = random_batch(graph, 4)
     if "x" in batch.arrays:
@@ -43,36 +41,19 @@ def look_in(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("graph", "how", "found"),
     [
-        (WORDS, np.nan),
-        ("transformer_decoder.layers.1.self_attn.proj_k_dense_layer.weight", np.inf),
-        ("transformer_decoder.layers.1.ffn.ffn.0.linear_layer.bias", -np.inf),
-        ("transformer_decoder.norm.bias", np.nan),
+        *((decoder(layers=2), {"poison": name, "value": value}, f"weight {name}") for name, value in POISONED.items()),
+        *((fc_mnist(), {"pixel": value}, "input x") for value in (np.nan, np.inf)),
+        (decoder(), {"poison": f"{NORM}.weight", "value": 3e38}, f"activation {NORM}.y, the output of {NORM}"),
+        (fc_mnist(), {"poison": "fc_layers.1.weight", "pixel": np.nan}, "input x"),  # the first of several
+        (decoder(), {}, "the sum of the losses"),
     ],
 )
-def test_a_poisoned_weight_is_named(look, name, value):
-    assert look(decoder(layers=2), poison=name, value=value) == f"weight {name}"
+def test_the_first_that_is_not_finite_is_named_else_the_sum(look, graph, how, found):
+    assert look(graph, **how) == found
 
 
 def test_a_weight_that_is_poisoned_in_a_later_panel_is_named(look, monkeypatch):
     monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     assert look(decoder(), poison=WORDS, at=-1) == f"weight {WORDS}"
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_poisoned_input_is_named(look, value):
-    assert look(fc_mnist(), pixel=value) == "input x"
-
-
-def test_an_activation_that_overflows_is_named_with_its_op(look):
-    name = "transformer_decoder.layers.0.norm1"
-    assert look(decoder(), poison=f"{name}.weight", value=3e38) == f"activation {name}.y, the output of {name}"
-
-
-def test_the_first_of_several_is_named(look):
-    assert look(fc_mnist(), poison="fc_layers.1.weight", pixel=np.nan) == "input x"
-
-
-def test_where_everything_is_finite_only_the_sum_can_be_at_fault(look):
-    assert look(decoder()) == "the sum of the losses"

@@ -56,7 +56,6 @@ GPT = decoder()
 
 
 def short(names: frozenset[str]) -> set[str]:
-    """Names without what all of a layer begin with."""
     return {name.removeprefix(LAYER) for name in names}
 
 

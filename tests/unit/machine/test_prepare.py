@@ -123,7 +123,6 @@ def test_a_second_process_that_is_not_done_ends_with_the_first_part(tmp_path: Pa
 )
 def test_a_second_process_ends_with_the_first(tmp_path: Path, number: signal.Signals) -> None:
     with _begin(tmp_path, "lives") as process:
-        assert process.stdout is not None
         child = int(process.stdout.readline())
         process.send_signal(number)
     wait_until(lambda: not os.path.exists(f"/proc/{child}"), "the second process is still there")

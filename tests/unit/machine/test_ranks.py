@@ -3,7 +3,9 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from cstool.data import Sampler
 from cstool.errors import ClusterError, NonFiniteError
-from cstool.ir import Panel, _graph
+from cstool.ir import Graph, Panel, _graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.buffers import BufferPool
 from cstool.machine.memoryx.gradients import Room
@@ -27,7 +29,7 @@ from cstool.machine.swarmx import GradientTree, Node
 from tests.examples import examples
 from tests.models import decoder
 from tests.patience import within_patience
-from tests.unit.machine.links import linked
+from tests.unit.machine.links import ThreadLink, linked
 from tests.unit.machine.machines import USUAL, randomize, set_array
 from tests.unit.machine.training import BATCH, WHERE, Samples, assert_same, identify, others, train
 from tests.unit.sparsity.sections import group
@@ -120,37 +122,32 @@ def test_a_rank_reads_the_samples_of_its_own_grains_alone():
     assert all(len(each.read_samples) < 30 for each in samples)
 
 
-def test_a_loss_that_is_not_finite_at_another_rank_is_found_there(tmp_path):
-    graph = decoder(layers=2)
-    links, samples = linked(2), [Samples(graph) for _ in range(2)]
-    norm = "transformer_decoder.layers.1.norm1.weight"
+@contextmanager
+def rank_0(graph: Graph) -> Iterator[tuple[Appliance, list[ThreadLink], Callable[[int], Any]]]:
+    """Lend the appliance of the first of two ranks, ready to evaluate, their links, and the reading of some batches."""
+    links, samples, sampler = linked(2), [Samples(graph) for _ in range(2)], Sampler(30, BATCH, False, 1, False)
     with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
         identify(links)
         appliance.prepare(BATCH, trains=False)
         randomize(appliance)
+        yield appliance, links, lambda count: appliance.reading(WHERE, samples[0], sampler, 0, count, trains=False)
+
+
+def test_a_loss_that_is_not_finite_at_another_rank_is_found_there():
+    norm = "transformer_decoder.layers.1.norm1.weight"
+    with rank_0(decoder(layers=2)) as (appliance, links, read):
         set_array(appliance, f"model.{norm}", np.full(8, np.inf, np.float32))
-        sampler = Sampler(30, BATCH, False, 1, False)
-        with (
-            pytest.raises(NonFiniteError) as caught,
-            appliance.reading(WHERE, samples[0], sampler, 0, 1, trains=False) as worker,
-        ):
+        with pytest.raises(NonFiniteError) as caught, read(1) as worker:
             appliance.evaluate(worker.next(), 7)
     assert caught.value.message == f"step 7: the loss is not finite; the first tensor that is not: weight {norm}"
 
 
 def test_what_goes_wrong_at_another_rank_ends_the_step_here():
-    graph = decoder()
-    links, samples = linked(2), [Samples(graph) for _ in range(2)]
-    with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
-        identify(links)
-        appliance.prepare(BATCH, trains=False)
-        randomize(appliance)
-        sampler = Sampler(30, BATCH, False, 1, False)
-        with appliance.reading(WHERE, samples[0], sampler, 0, 2, trains=False) as worker:
-            batch = worker.next()
-            links[0].fail(ClusterError("rank 1 on b: the disk is full"))
-            with pytest.raises(ClusterError, match="rank 1 on b: the disk is full"):
-                within_patience(lambda: [appliance.evaluate(batch, 0) for _ in range(50)])
+    with rank_0(decoder()) as (appliance, links, read), read(2) as worker:
+        batch = worker.next()
+        links[0].fail(ClusterError("rank 1 on b: the disk is full"))
+        with pytest.raises(ClusterError, match="rank 1 on b: the disk is full"):
+            within_patience(lambda: [appliance.evaluate(batch, 0) for _ in range(50)])
 
 
 @examples(60)
@@ -190,15 +187,10 @@ def test_sums_that_ranks_make_of_their_own_leaves_have_the_bits_of_the_tree(data
 
 def test_batches_that_nobody_takes_hold_nobody_up():
     """Rank 0 is a batch ahead of the other, which will not come to those that rank 0 has begun to read."""
-    graph = decoder()
-    links, samples = linked(2), [Samples(graph) for _ in range(2)]
-    with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
-        identify(links)
-        appliance.prepare(BATCH, trains=False)
-        sampler = Sampler(30, BATCH, False, 1, False)
+    with rank_0(decoder()) as (appliance, links, read):
 
         def look(count: int) -> list[int]:
-            with appliance.reading(WHERE, samples[0], sampler, 0, 100, trains=False) as worker:
+            with read(100) as worker:
                 return [worker.next().number for _ in range(count)]
 
         for taken in (0, 1, 2):
@@ -214,6 +206,5 @@ def test_the_wire_to_another_host_is_measured():
         assert appliance.others.measure_wire() is None
         appliance.others.used[2].host = "elsewhere"
         wire = appliance.others.measure_wire()
-    assert wire is not None
     assert wire.bytes_per_s > 0
     assert wire.latency_s > 0

@@ -125,7 +125,6 @@ def names(recorder: Recorder) -> list[str]:
 
 
 def shown(recorder: Recorder, folder: Path) -> dict[str, list[str]]:
-    """Return the lanes of each process, in the order of the file."""
     trace_of(recorder, "t").write(folder / "t.json")
     events: list[dict[str, Any]] = json.loads((folder / "t.json").read_text())["traceEvents"]
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}

@@ -120,7 +120,6 @@ def _small_parts(request, monkeypatch) -> None:
 
 
 def settings_of(graph: Graph, sparsity: str | None = None, optimizer: Any = None, **more: Any) -> dict[str, Any]:
-    """What `train` takes."""
     if sparsity is not None:
         by = group(**SHARES[sparsity])
         more["sparsity"] = SparsityRules(dict.fromkeys(assign_groups([by], graph, ("x.yaml:1", "sparsity")), by), 3)

@@ -46,7 +46,6 @@ def _small_panels() -> Any:
 
 
 def rows_of(shards: Shards) -> list[dict[str, list[tuple[int, int]]]]:
-    """The rows of each node, panel by panel."""
     found: list[dict[str, list[tuple[int, int]]]] = [{} for _ in range(shards.nodes)]
     for panel, node in shards.owners.items():
         found[node].setdefault(panel.weight, []).append((panel.start, panel.stop))
@@ -77,19 +76,16 @@ def test_panels_are_dealt_once_and_evenly(graph: Graph, optimizer: str, is_spars
     assert total - len(panels) <= sum(found.shard_bytes) <= total
     # Shards that are there are gone on from as they are.
     again = dealt_already(graph, rule, sparsity, rows_of(found), found.name)
-    assert again is not None
     assert again.owners == found.owners
 
 
 def dealt_for(optimizer: Optimizer | None, needs: Optimizer | None, sparsity: SparsityRules = DENSE) -> Shards | None:
-    """The dealing for one optimizer, as another takes it."""
     return dealt_already(GRAPH, needs, sparsity, rows_of(deal_panels(GRAPH, optimizer, DENSE, 3, "a")), "a")
 
 
 def test_shards_are_gone_on_from_as_they_were_dealt_if_that_can_be():
     assert deal_panels(GRAPH, WHOLE, DENSE, 3).owners != deal_panels(GRAPH, None, DENSE, 3).owners
     found = dealt_for(WHOLE, None)
-    assert found is not None
     assert (found.nodes, found.name, found.owners) == (3, "a", deal_panels(GRAPH, WHOLE, DENSE, 3).owners)
     # Who needs all of a weight does not find it at one node; and of rows that nobody has there is no dealing.
     assert dealt_for(None, WHOLE) is None

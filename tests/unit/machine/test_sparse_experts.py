@@ -1,8 +1,13 @@
-"""Mixtures of sparse experts, or dense ones: sparse ones compute what masked dense ones do, all with the same bits."""
+"""Mixtures of experts: sparse ones compute what masked dense ones do, all have the same bits.
 
-from collections.abc import Iterator, Mapping
+Those that no token of a batch chose are not read, and updated later.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,29 +23,96 @@ from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.machine.memoryx.updates import Updates
 from cstool.machine.plan import make_plan
 from cstool.machine.sparsity import token_shares
+from cstool.models import build_graph
 from cstool.optimizers import make_optimizer
-from cstool.params import SGD, Adam, LossScaling, SparsityParams
+from cstool.params import SGD, Adam, AdamW, LossScaling, SparsityParams
 from cstool.params.sections.sparsity import CyclingShare, LinearShare
 from cstool.run.report.sparsity_table import sparsity_scalars
 from cstool.sparsity import assign_groups, next_mask
-from tests.models import decoder
-from tests.unit.machine.expert_machines import (
-    ADAMW,
-    BATCH,
-    EXPERTS,
-    GRAPH,
-    LAYERS,
-    RATES,
-    USED,
-    Reads,
-    forget_all,
-    in_file,
-    steps,
-    use,
-)
-from tests.unit.machine.machines import USUAL, GradientKeeper, array_of, machine, random_batch, set_array
+from cstool.store import FileStore
+from tests.models import BALANCED, FAMILIES, decoder, decoder_params
+from tests.unit.inference.machines import made, walking
+from tests.unit.machine.machines import USUAL, GradientKeeper, array_of, arrays_of, machine, random_batch, set_array
 from tests.unit.machine.sparse_machines import SEED, rules
 from tests.unit.sparsity.sections import group
+
+BATCH, EXPERTS, LAYERS = 4, 5, 2
+GRAPH: dict[str, Any] = {
+    **FAMILIES["mixtral"],
+    "layers": LAYERS,
+    "moe": {"num_experts": EXPERTS, "top_k": 2, "router_use_bias": True},
+}
+USED: Sequence[tuple[int, ...]] = [(0, 1, 2, 3, 4), (0, 1), (0, 1), (1, 2), (0, 1), (2, 3), (0, 1)]
+"""experts that the tokens of a step may choose; 4 is idle after the first"""
+RATES = (0.01, 0.02, 0.004, 0.008, 0.03, 0.001, 0.01)
+MEMORY_BYTES = 2**16
+"""for rows: the matrices of a few experts"""
+ADAMW = make_optimizer(AdamW.model_validate({"weight_decay": 0.1}), None)
+
+
+def use(appliance: Appliance, experts: Sequence[int]) -> None:
+    """Have tokens choose among some experts alone. Of updates that wait none is hurried."""
+    arrays = appliance.memoryx.arrays
+    for layer in range(LAYERS):
+        bias = np.full(EXPERTS, -1e6, np.float32)
+        bias[list(experts)] = 0.0
+        name = f"transformer_decoder.layers.{layer}.ffn.gate.bias"
+        if (update := appliance.memoryx._under_way.get(arrays.panels[name][0])) is not None:
+            update.result()
+        arrays.load(f"model.{name}", lambda out, start, stop, bias=bias: np.copyto(out, bias[start:stop]))
+
+
+def steps(appliance: Appliance, graph: Graph, used: Sequence[Sequence[int]] = USED) -> list[float]:
+    """The losses of steps whose tokens choose among some experts."""
+    losses = []
+    for number, experts in enumerate(used):
+        use(appliance, experts)
+        found = appliance.train_step(random_batch(graph, BATCH, seed=number), number + 1, RATES[number])
+        losses.append(found.loss)
+    return losses
+
+
+def in_file(path: Path) -> dict[str, Any]:
+    return {"store": FileStore(path, MEMORY_BYTES), "waiting_bytes": 2**20}
+
+
+def forget_all(store: FileStore) -> None:
+    """Have the store keep nothing in memory."""
+    for name in store.names():
+        store.cache.forget(name, 0, store.shape(name)[0])
+
+
+class Reads:
+    """Counts the bytes of arrays that a store reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
+        read, write = FileStore._read_rows, FileStore._write_tile
+
+        def read_rows(store: FileStore, rows: Any, array: Any) -> None:
+            self.read[rows.name] += array.nbytes
+            read(store, rows, array)
+
+        def write_tile(store: FileStore, name: str, first: int, tile: Any) -> None:
+            self.written[name] += tile.nbytes
+            write(store, name, first, tile)
+
+        monkeypatch.setattr(FileStore, "_read_rows", read_rows)
+        monkeypatch.setattr(FileStore, "_write_tile", write_tile)
+
+    def experts(self, counts: Counter[str]) -> set[int]:
+        """Experts whose matrices, moments or gradients are among those."""
+        return {int(name.partition(".experts.experts.")[2].partition(".")[0]) for name in counts if is_matrix(name)}
+
+    def clear(self) -> None:
+        self.read.clear()
+        self.written.clear()
+
+
+def is_matrix(name: str) -> bool:
+    return ".experts.experts." in name and ".weight" in name
+
 
 FILTER = ["*.experts.experts.*.weight"]
 GROUPS: dict[str, SparsityParams | None] = {
@@ -67,13 +139,7 @@ def rules_for(graph: Graph, by: SparsityParams | None, **keys: Any) -> SparsityR
 
 
 @contextmanager
-def sparse_machine(
-    graph: Graph,
-    by: SparsityParams | None,
-    optimizer: Any = ADAMW,
-    keys: Mapping[str, Any] | None = None,
-    **settings: Any,
-) -> Iterator[Appliance]:
+def sparse_machine(graph, by, optimizer=ADAMW, keys=None, **settings):
     """Lend a machine whose experts are sparse, with large random weights."""
     sparsity = rules_for(graph, by, **(keys or {}))
     with Appliance(graph, optimizer=optimizer, sparsity=sparsity, **{**USUAL, **settings}) as appliance:
@@ -97,7 +163,6 @@ def masks_of(appliance: Appliance) -> dict[str, np.ndarray]:
 
 
 def written_out(appliance: Appliance) -> dict[str, np.ndarray]:
-    """All weights with their zeros."""
     appliance.memoryx.drain()
     sparse = appliance.memoryx.arrays.sparse
     return {
@@ -311,3 +376,113 @@ def test_steps_that_are_skipped_leave_masks_and_idle_experts_alone(tmp_path, gra
     assert expected != in_zeros(graph, GROUPS[name], max_gradient_norm=1.0)
     assert trained(graph, GROUPS[name], **settings) == expected
     assert trained(graph, GROUPS[name], **settings, lanes=2, **in_file(tmp_path / "memoryx.h5")) == expected
+
+
+# Experts that no token of a batch chose.
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+@pytest.mark.parametrize("max_gradient_norm", [None, 0.5])
+def test_what_no_token_chose_is_neither_read_nor_written_until_asked_for(tmp_path, reads, graph, max_gradient_norm):
+    settings = in_file(tmp_path / "memoryx.h5")
+    store = settings["store"]
+    with machine(graph, BATCH, optimizer=ADAMW, max_gradient_norm=max_gradient_norm, **settings) as appliance:
+        memoryx = appliance.memoryx
+        steps(appliance, graph, USED[:1])
+        memoryx.drain()
+        use_before = replace(memoryx.expert_use)
+        forget_all(store)
+        for number in (2, 3):
+            reads.clear()
+            use(appliance, (0, 1))
+            appliance.train_step(random_batch(graph, BATCH, seed=number), number, 0.01)
+            for update in memoryx._under_way.values():
+                update.result()
+            assert reads.experts(reads.read) == {0, 1}
+            assert reads.experts(reads.written) == {0, 1}
+        # An expert that is asked for again has both updates in one visit, before it is read.
+        reads.clear()
+        use(appliance, (1, 2))
+        appliance.train_step(random_batch(graph, BATCH, seed=4), 4, 0.01)
+        for update in memoryx._under_way.values():
+            update.result()
+        assert reads.experts(reads.read) == {1, 2}
+        moments = {name: size for name, size in reads.written.items() if ".experts.2." in name and "exp_avg_sq" in name}
+        sizes = {name: 4 * graph.weights[name[10:-11]].size for name in moments}
+        assert len(moments) == 3 * LAYERS
+        # Those that it was owed at once, and that of its own gradient.
+        assert moments == {name: 2 * size for name, size in sizes.items()}
+        # The others are owed theirs until a commit or a checkpoint.
+        reads.clear()
+        memoryx.drain()
+        assert reads.experts(reads.written) == {0, 3, 4}
+        assert memoryx.expert_use.idle - use_before.idle == (2 * 3 + 3) * 3 * LAYERS
+        assert memoryx.expert_use.visits - use_before.visits == (1 + 3) * 3 * LAYERS
+
+
+def test_evaluations_read_what_their_tokens_chose(tmp_path, reads, graph):
+    settings = in_file(tmp_path / "memoryx.h5")
+    store = settings["store"]
+    with machine(graph, BATCH, optimizer=ADAMW, **settings) as appliance:
+        use(appliance, (1, 3))
+        forget_all(store)
+        reads.clear()
+        appliance.evaluate(random_batch(graph, BATCH), 0)
+        assert reads.experts(reads.read) == {1, 3}
+        matrices = {name: size for name, size in reads.read.items() if is_matrix(name)}
+        assert matrices == {name: 4 * graph.weights[name.removeprefix("model.")].size for name in matrices}
+
+
+def test_an_answer_reads_the_experts_of_its_token(tmp_path, graph):
+    model = build_graph(decoder_params(**GRAPH), 1)
+    prompts = [[1, 2, 3]]
+    with walking(model, capacity=8) as (walk, _):
+        expected = made(walk, prompts, 4)
+    with walking(model, capacity=8, file=tmp_path / "memoryx.h5") as (walk, _):
+        assert made(walk, prompts, 1) == [expected[0][:1]]
+        before, passes = walk.stream.streamed_bytes, walk.passes
+        made(walk, [[5]], 4)
+        streamed_bytes = (walk.stream.streamed_bytes - before) / (walk.passes - passes)
+    of_experts = sum(4 * weight.size for name, weight in model.weights.items() if is_matrix(name))
+    rest = 4 * model.parameter_count - of_experts
+    # Of each layer two experts; of the table of embeddings and of all else everything.
+    assert streamed_bytes == rest + of_experts * 2 / EXPERTS
+
+
+def test_norms_of_all_weights_are_those_of_all_experts(tmp_path, graph):
+    found: list[dict[str, float]] = []
+    for settings in ({}, in_file(tmp_path / "memoryx.h5")):
+        with machine(graph, BATCH, optimizer=ADAMW, **settings) as appliance:
+            statistics = appliance.memoryx.statistics
+            statistics.with_norms = True
+            use(appliance, (0, 1))
+            for number in (1, 2):
+                statistics.begin_step(looks=number == 2)
+                appliance.train_step(random_batch(graph, BATCH, seed=number), number, 0.01)
+            found.append(statistics.norms())
+    assert found[0] == found[1]
+    assert found[0]["grad_norm/transformer_decoder.layers.0.ffn.experts.experts.4.0.linear_layer.weight"] == 0
+
+
+def test_an_expert_that_nobody_chooses_has_gradients_of_zero():
+    graph = decoder(**{**BALANCED, "layers": 3, "moe": {"num_experts": 4, "top_k": 2, "router_use_bias": True}})
+    with machine(graph, 12, lanes=2) as appliance:
+        for layer in range(3):
+            name = f"model.transformer_decoder.layers.{layer}.ffn.gate"
+            set_array(appliance, f"{name}.bias", np.array([0.0, 0.0, -1e6, 0.0], np.float32))
+        appliance.train_step(random_batch(graph, 12), 1, 0.1)
+        gradients = arrays_of(appliance, "optimizer.", ".gradient")
+        assert appliance.memoryx.buffers.used == 0
+    of_experts = {name: gradient for name, gradient in gradients.items() if ".experts.experts." in name}
+    assert len(of_experts) == 3 * 4 * 3
+    for name, gradient in of_experts.items():
+        assert np.any(gradient) == (".experts.2." not in name)
+
+
+def test_evaluations_leave_balance_out():
+    losses = [(loss.name, loss.evaluates) for loss in decoder(**BALANCED).losses]
+    assert losses == [("loss", True), ("load_balancing_loss", False)]

@@ -1,6 +1,5 @@
 """Sparse weights in a checkpoint: what is there, what any reader makes of it, and what is refused on the way back."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from cstool.errors import CheckpointError
 from cstool.ir import Graph, _graph
 from cstool.machine.appliance import Appliance
 from cstool.machine.state import Position, load_state
-from cstool.optimizers import Optimizer, make_optimizer
+from cstool.optimizers import make_optimizer
 from cstool.params import SGD, AdamW, SparsityParams, parse_states
 from cstool.sparsity import keep_count
 from cstool.store import CheckpointReader, read_mask, read_weight
@@ -38,11 +37,7 @@ def graph_of() -> Graph:
 
 
 @contextmanager
-def appliance_of(
-    sparsity: SparsityParams | None = TOPK,
-    optimizer: Optimizer | None = MOMENTUM,
-    **keys: Any,
-) -> Iterator[Appliance]:
+def appliance_of(sparsity=TOPK, optimizer=MOMENTUM, **keys):
     """Lend an appliance of which one weight is sparse, or none."""
     found = rules({} if sparsity is None else {SPARSE: sparsity}, read_weight=read_weight, read_mask=read_mask, **keys)
     with Appliance(graph_of(), optimizer=optimizer, sparsity=found, **USUAL) as appliance:
@@ -50,7 +45,6 @@ def appliance_of(
 
 
 def dense_arrays(appliance: Appliance) -> dict[str, Array]:
-    """Return all arrays with their zeros."""
     memoryx = appliance.memoryx
     memoryx.drain()
     return {
@@ -81,13 +75,7 @@ def load(path: Path, appliance: Appliance, states: str = "all") -> None:
         load_state(reader, appliance.memoryx, states=parse_states(states), strict=True)
 
 
-def loaded(
-    path: Path,
-    sparsity: SparsityParams | None = TOPK,
-    optimizer: Optimizer | None = MOMENTUM,
-    states: str = "all",
-    **keys: Any,
-) -> dict[str, Array]:
+def loaded(path, sparsity=TOPK, optimizer=MOMENTUM, states="all", **keys):
     with appliance_of(sparsity, optimizer, **keys) as appliance:
         load(path, appliance, states)
         return dense_arrays(appliance)
@@ -100,7 +88,6 @@ def refusal(path: Path, *how: Any, **also: Any) -> str:
 
 
 def rewritten(path: Path, **changes: Any) -> Path:
-    """Write a checkpoint with other tensors or values under some of its keys."""
     saved(path.with_name("original.mdl"))
     return rewrite(path.with_name("original.mdl"), path, **changes)
 
@@ -130,10 +117,8 @@ def test_plain_h5py_makes_the_dense_matrix_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(_graph, "PANEL_BYTES", 2 * 4 * 12)  # four panels
     before = saved(tmp_path / "c.mdl", group(0.75, algorithm="set"))
     with h5py.File(tmp_path / "c.mdl") as file:
-        for key, whole in (
-            (KEY, before[KEY]),
-            *([(n, before[n]) for n in before if n.startswith("optimizer.fc_layers.1")]),
-        ):
+        for key in (KEY, *(n for n in before if n.startswith("optimizer.fc_layers.1"))):
+            whole = before[key]
             indices = file[f"{KEY}.indices"][:]
             assert np.all(np.diff(indices.astype(np.int64)) > 0)
             dense = np.zeros((8, 12), np.float32)

@@ -34,9 +34,7 @@ def saved(path: Path, graph: Graph | None = None, optimizer=MOMENTUM) -> dict[st
         return {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}
 
 
-def loaded(
-    path: Path, *, states: str = "all", strict: bool = True, graph: Graph | None = None, optimizer=MOMENTUM
-) -> tuple[dict[str, np.ndarray], Position, dict[str, Any]]:
+def loaded(path, *, states="all", strict=True, graph=None, optimizer=MOMENTUM):
     """Load a checkpoint into zeros, and return the arrays, the position and the values."""
     graph = graph or fc_mnist(3, use_bias=False)
     with Appliance(graph, optimizer=optimizer, **USUAL) as appliance, CheckpointReader(path) as reader:
@@ -158,7 +156,6 @@ def test_weights_without_a_step_can_be_evaluated(tmp_path):
 
 
 def rewritten(path: Path, **changes: Any) -> Path:
-    """Write a checkpoint of two steps with other tensors or values under some of its keys."""
     saved(path.with_name("original.mdl"))
     return rewrite(path.with_name("original.mdl"), path, **changes)
 

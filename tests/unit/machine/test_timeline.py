@@ -19,7 +19,6 @@ def way_back(graph: Graph) -> list[str]:
 
 
 def again(graph: Graph) -> set[str]:
-    """Return the ops that run forward again."""
     return {graph.ops[position].name for position in make_timeline(graph, trains=True, recomputes=True).again}
 
 
@@ -98,21 +97,3 @@ def test_what_crosses_a_boundary_is_still_there_and_need_not_be_made_again():
     skipping = replace(graph, segments=(replace(segment, ops=ops),))
     assert again(skipping) == set()
     assert len(make_timeline(skipping, trains=True, recomputes=True).recomputed) == 0
-
-
-def test_ops_run_again_in_the_order_in_which_they_ran():
-    graph = decoder(layers=3, **FAMILIES["llama"])
-    order = [op.name for op in graph.ops if op.name in again(graph)]
-    found = [text.removeprefix("again ") for text in way_back(graph) if text.startswith("again")]
-    of_layers = [[name for name in order if name.startswith(LAYER.format(n))] for n in (1, 0)]
-    assert found == of_layers[0] + of_layers[1]
-
-
-def test_every_op_runs_backward_once():
-    graph = decoder(layers=3)
-    timeline = make_timeline(graph, trains=True, recomputes=True)
-    assert sorted(timeline.backward) == list(range(len(graph.ops)))
-    assert sorted(timeline.backward.values(), reverse=True) == [timeline.backward[i] for i in range(len(graph.ops))]
-    assert [timeline.visits[moment] for moment in timeline.backward.values()] == [
-        Visit(position, forward=False) for position in timeline.backward
-    ]

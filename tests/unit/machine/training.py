@@ -12,7 +12,6 @@ import pytest
 from cstool.data import Field, Sampler
 from cstool.errors import ToldElsewhere
 from cstool.ir import Graph
-from cstool.kernels.gemm import Gemm
 from cstool.machine.appliance import Appliance
 from cstool.machine.memoryx.shards import deal_panels
 from cstool.machine.memoryx.sparse_weights import DENSE
@@ -47,8 +46,6 @@ class Samples:
 
 @dataclass
 class Came:
-    """What training came to."""
-
     losses: list[float] = field(default_factory=list)
     norms: list[float | None] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -101,22 +98,9 @@ def others(links: list[ThreadLink], samples: list[Samples], lanes: int) -> Itera
                 link.close()
 
 
-def train(
-    graph: Graph,
-    ranks: int,
-    *,
-    num_csx: int = 4,
-    steps: int = 3,
-    lanes: int = 2,
-    evaluates: bool = True,
-    nodes: int | None = None,
-    looks: bool = False,
-    late_s: float = 0.0,
-    batch_size: int = BATCH,
-    gemm: Gemm | None = None,
-    **more: Any,
-) -> tuple[Came, list[Samples], list[ThreadLink]]:
+def train(graph, ranks, *, num_csx=4, steps=3, lanes=2, evaluates=True, nodes=None, looks=False, late_s=0.0, **more):
     """Train for some steps, and evaluate at the end; each rank has a node of MemoryX if nothing else is said."""
+    batch_size, gemm = more.pop("batch_size", BATCH), more.pop("gemm", None)
     came, links, samples = Came(), linked(ranks), [Samples(graph) for _ in range(ranks)]
     for link in links:
         link.late_s = late_s
