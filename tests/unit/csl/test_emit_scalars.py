@@ -2,6 +2,7 @@
 
 import math
 import struct
+from operator import add, and_, mul, or_, sub, xor
 from typing import Any
 
 import numpy as np
@@ -66,17 +67,7 @@ def value(name: str, tree: Tree, given_: dict[str, int]) -> int:
         quotient = abs(left) // abs(right)
         quotient = quotient if (left < 0) == (right < 0) else -quotient
         return wrap(name, quotient if operator == "/" else left - quotient * right)
-    return wrap(
-        name,
-        {
-            "+": lambda: left + right,
-            "-": lambda: left - right,
-            "*": lambda: left * right,
-            "&": lambda: left & right,
-            "|": lambda: left | right,
-            "^": lambda: left ^ right,
-        }[operator](),
-    )
+    return wrap(name, {"+": add, "-": sub, "*": mul, "&": and_, "|": or_, "^": xor}[operator](left, right))
 
 
 @examples(120)

@@ -413,6 +413,8 @@ def test_the_order_of_events_in_a_cycle_does_not_matter():
 BEYOND = "@fmovs must stay inside the 49152 bytes of SRAM, its operand has bytes {}\n" + (
     "hint: the operand's base address, offset, extent or stride is not what it should be"
 )
+NOT_LOADED = "an operation uses DSR 3 of file src1, @load_to_dsr must have loaded it, it has not"
+NOT_BOUND = "@fmovs reads input queue 3, @initialize_queue must bind a color to it, none is bound"
 
 
 @pytest.mark.parametrize(
@@ -420,14 +422,8 @@ BEYOND = "@fmovs must stay inside the 49152 bytes of SRAM, its operand has bytes
     [
         ('pe.run("fmovs", (Mem1d(49148, 2, 4, 4), 1.0))', BEYOND.format("49148 to 49155")),
         ('yield from pe.wait("fmovs", (Mem1d(4, 3, -4, 4), FabricIn(4, 3)), PLAIN)', BEYOND.format("-4 to 7")),
-        (
-            'pe.run("fmovs", (Mem1d(0, 1, 4, 4), Dsr("src1", 3)))',
-            "an operation uses DSR 3 of file src1, @load_to_dsr must have loaded it, it has not",
-        ),
-        (
-            'pe.start("fmovs", (Mem1d(0, 1, 4, 4), FabricIn(3, 1)))',
-            "@fmovs reads input queue 3, @initialize_queue must bind a color to it, none is bound",
-        ),
+        ('pe.run("fmovs", (Mem1d(0, 1, 4, 4), Dsr("src1", 3)))', NOT_LOADED),
+        ('pe.start("fmovs", (Mem1d(0, 1, 4, 4), FabricIn(3, 1)))', NOT_BOUND),
         (
             'pe.start("fmovs", (FabricOut(7, 3, 1), 1.0))',
             "@fmovs writes to output queue 7, wse2 must have it, it has 6",
