@@ -470,6 +470,16 @@ def alone(route):
 NO_ROUTE = "a router must have a route for each color that comes to it, got a wavelet of color"
 OFF = "routes must stay within the rectangle of 1 x 1 PEs, got a wavelet of color 5 to the"
 TAKE = "hint: take {} out of the color's tx at this PE"
+ONE = "hint: @set_color_config(0, 0, ...) gives it one"
+NO_QUEUE = (
+    "a color that goes down the ramp must have an input queue, got a wavelet of color 5 from WEST to RAMP, and pe.csl "
+    "has none for it\nhint: bind an input queue to the color there, or take RAMP out of its tx at this PE"
+)
+TWO_ROUTES = (
+    "a color must come from one port at a time, got color 5 used by two routes in conflict, from WEST and from EAST in "
+    "cycle 3\nhint: routers do not choose between two inputs of a color: use two colors, or switch positions that take "
+    "turns"
+)
 CONFLICT = Case(
     3,
     1,
@@ -486,26 +496,13 @@ CONFLICT = Case(
             f"PE 1.0: {NO_ROUTE} 5 from the WEST and no route\nhint: @set_color_config(1, 0, ...) gives it one; "
             "or the PE to the WEST must not send the color this way",
         ),
-        (
-            row(2, data(1, color=6)),
-            f"PE 0.0: {NO_ROUTE} 6 from its own CE and no route\nhint: @set_color_config(0, 0, ...) gives it one",
-        ),
+        (row(2, data(1, color=6)), f"PE 0.0: {NO_ROUTE} 6 from its own CE and no route\n{ONE}"),
         (alone("R>W"), f"PE 0.0: {OFF} WEST\n{TAKE.format('WEST')}"),
         (alone("R>E"), f"PE 0.0: {OFF} EAST\n{TAKE.format('EAST')}"),
         (alone("R>N"), f"PE 0.0: {OFF} NORTH\n{TAKE.format('NORTH')}"),
         (alone("R>S"), f"PE 0.0: {OFF} SOUTH\n{TAKE.format('SOUTH')}"),
-        (
-            row(2, data(1), room=0),
-            "PE 1.0: a color that goes down the ramp must have an input queue, "
-            "got a wavelet of color 5 from WEST to RAMP, and pe.csl has none for it\n"
-            "hint: bind an input queue to the color there, or take RAMP out of its tx at this PE",
-        ),
-        (
-            CONFLICT,
-            "PE 1.0: a color must come from one port at a time, "
-            "got color 5 used by two routes in conflict, from WEST and from EAST in cycle 3\nhint: routers do not "
-            "choose between two inputs of a color: use two colors, or switch positions that take turns",
-        ),
+        (row(2, data(1), room=0), f"PE 1.0: {NO_QUEUE}"),
+        (CONFLICT, f"PE 1.0: {TWO_ROUTES}"),
     ],
 )
 def test_what_ends_a_simulation(case, message):

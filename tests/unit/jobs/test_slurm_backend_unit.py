@@ -305,16 +305,13 @@ def test_while_it_waits(jobs, order, put):
 
 
 OF_SLURM = "job 7 of Slurm: "
+NO_BEGIN = "its batch job ended as FAILED (JobLaunchFailure) before it began; its log is in `slurm` of its folder"
 SLURM_ENDS = {
     "7|CANCELLED|a|1|2|None\n": (CANCELLED, "cancelled by Slurm's commands"),
     "7|TIMEOUT|a|1|2|TimeLimit\n": (FAILED, f"{OF_SLURM}Slurm's time limit is over"),
     "7|OUT_OF_MEMORY|a|1|2|OutOfMemory\n": (FAILED, f"{OF_SLURM}it took more memory than Slurm lets it have"),
     "7|NODE_FAIL|a|1|2|None\n": (FAILED, f"{OF_SLURM}its node failed"),
-    "7|FAILED|a|1|2|JobLaunchFailure\n": (
-        FAILED,
-        f"{OF_SLURM}its batch job ended as FAILED (JobLaunchFailure) before it began; its log is in `slurm` of "
-        "its folder",
-    ),
+    "7|FAILED|a|1|2|JobLaunchFailure\n": (FAILED, f"{OF_SLURM}{NO_BEGIN}"),
     "": (FAILED, f"{OF_SLURM}Slurm knows it no longer, and it did not say how it ended"),
 }
 
