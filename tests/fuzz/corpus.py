@@ -58,16 +58,14 @@ def trainer(model: dict[str, Any], data: str = "text", batch_size: int = 4, **in
     names = ("train", "val")
     loader = {"data_processor": "MNISTDataProcessor" if mnist else "GptHDF5MapDataProcessor", "batch_size": batch_size}
     parts = [{"data_dir": data, "split": part} if mnist else {"data_dir": f"{data}/{part}"} for part in names]
-    base = {
+    base: dict[str, Any] = {
         "model_dir": "model_dir",
         "model": model,
         "optimizer": ADAM,
         "precision": {"max_gradient_norm": 1.0},
-        "loop": {"max_steps": 2, "eval_frequency": 1, "eval_steps": 1},
-        "checkpoint": {"steps": 1},
-        "logging": {"log_steps": 1},
-        "seed": 1,
     }
+    base |= {"loop": {"max_steps": 2, "eval_frequency": 1, "eval_steps": 1}, "checkpoint": {"steps": 1}}
+    base |= {"logging": {"log_steps": 1}, "seed": 1}
     loaders = {"train_dataloader": {**loader, **parts[0], "shuffle": True}, "val_dataloader": {**loader, **parts[1]}}
     return {"trainer": {"init": {**base, **init}, "fit": loaders}}
 

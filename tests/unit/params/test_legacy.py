@@ -239,19 +239,6 @@ def test_without_training_data_the_checkpoint_is_that_of_the_evaluation(old, fol
     assert params.dataloaders("eval")[0].data_dir == (folder / "data/val",)
 
 
-def test_anchors_and_merge_keys_work(load):
-    text = """\
-train_input: &data {data_processor: GptHDF5MapDataProcessor, data_dir: a, batch_size: 8}
-eval_input: {<<: *data, data_dir: b}
-model: {name: gpt2}
-optimizer: {optimizer_type: SGD, learning_rate: 0.1}
-runconfig:
-"""
-    params = load(text)
-    assert [params.dataloaders(purpose)[0].data_dir[0].name for purpose in ("train", "val")] == ["a", "b"]
-    assert params.dataloaders("val")[0].batch_size == 8
-
-
 # The model's name
 
 

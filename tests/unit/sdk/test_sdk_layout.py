@@ -250,14 +250,8 @@ comptime {
 """)
     layout = SdkLayout(PLATFORM)
     region = layout.create_code_region('with "quotes".csl', "r", 2, 2)
-    for name, value in {
-        "small": 1e-07,
-        "large": np.float32(1e20),
-        "below": np.int16(-3),
-        "is_true": np.True_,
-        "text": 'a"b',
-        "most": np.uint32(0xFFFFFFFF),
-    }.items():
+    values = {"small": 1e-07, "large": np.float32(1e20), "below": np.int16(-3), "is_true": np.True_, "text": 'a"b'}
+    for name, value in {**values, "most": np.uint32(0xFFFFFFFF)}.items():
         region.set_param_all(name, value)
     layout.compile()
     assert len(read_program(Path("out")).programs) == 2
