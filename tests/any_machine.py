@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-SOMEBODY = "nobody"
+SOMEBODY = "daemon"
+"""not nobody: that number stands for users without one, whom the page does not trust"""
 AVX2 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe,+cx16,+sahf"
 
 
