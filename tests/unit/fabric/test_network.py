@@ -460,6 +460,14 @@ def test_waiting_in_the_middle_of_things_says_that_they_move():
     assert {wait.reason for wait in run.network.waiting()} <= {"it moves in this cycle"}
 
 
+def test_what_is_in_flight_was_sent_and_has_not_come():
+    run = Run(row(3, data(9)))
+    for cycle in range(2, 30):
+        run.until(cycle)
+        assert run.network.in_flight() == 9 - len(run.pes[0].wavelets) - len(run.arrivals)
+    assert len(run.arrivals) == 9
+
+
 # --- errors ---
 
 
