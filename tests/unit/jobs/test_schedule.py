@@ -172,9 +172,12 @@ def test_a_capacity_that_became_smaller_starts_nothing_until_there_is_room() -> 
 def test_preemption_takes_as_few_as_possible() -> None:
     running = [runs(*each) for each in (("two", (0, 1), 99.0, "p3", 1), ("one", (2,), 99.0, "p3", 2))]
     running.append(runs("another", (3,), 99.0, "p3", 3))
-    found = planned(4, running, [waits("a", 9, needs(2, seconds=5), "p1", preempts=True)])
+    urgent = waits("a", 9, needs(2, seconds=5), "p1", preempts=True)
+    found = planned(4, running, [urgent])
     assert (found.preempts, found.starts) == (("two",), ())
     assert (found.expected, found.reasons) == ({"a": (1.0, 6.0)}, {"a": "waits for 2 cores"})
+    # Jobs behind it do not count.
+    assert planned(4, running, [urgent, waits("behind", 10, needs(4, seconds=5), "p1")]).preempts == ("two",)
 
 
 OLD, YOUNG = runs("old p3", (0,), 99.0, "p3", 1), runs("young p3", (1,), 99.0, "p3", 2)
