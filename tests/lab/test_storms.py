@@ -9,8 +9,8 @@ import pytest
 @pytest.mark.parametrize(
     "storm",
     [
-        "memoryx_storms kill --times 10",
-        "memoryx_storms fail --times 3",
+        "memoryx_storms kill --times 6",
+        "memoryx_storms fail --times 2",
         "memoryx_storms soak --steps 60",
         "kill_ranks --times 2",
     ],

@@ -96,6 +96,8 @@ def test_published_results(cstool, golden):
     left_out = {result["name"] for result in found["results"] if result["left_out"] is not None}
     assert left_out == {"llama_7b_cs2", "gptj_6b_2_cs2"}
     assert all(result["modelled"] > 0 for result in found["results"])
+    far_off = [each for each in found["results"] if each["use"] == "held out" and abs(each["error"]) > 0.6]
+    assert all(result["reason"] for result in far_off)
 
 
 def test_a_step_on_this_host(cstool, monkeypatch):

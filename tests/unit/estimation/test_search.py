@@ -29,7 +29,7 @@ INPUTS = CostInputs(price=10.0, checkpoint_bytes_per_s=1e10)
 IN_LAB = settings.default.max_examples >= WHOLE
 MOST = 4 if IN_LAB else 2
 """systems"""
-few = settings(max_examples=5 if IN_LAB else 1, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+few = settings(max_examples=3 if IN_LAB else 1, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 """each compiles hundreds of plans"""
 
 
