@@ -84,7 +84,8 @@ def test_what_cannot_be_listened_at(root, tmp_path):
 
 def test_token_file_and_queue_are_read_before_all(root, tmp_path):
     file = tmp_path / "loose"
-    file.touch(mode=0o644)
+    file.touch()
+    file.chmod(0o644)  # whatever the umask
     assert refused(root, token=file) == (f"{file}: nobody else may read it, got mode 0644", f"chmod 600 {file}")
     os.unlink(root.queue_file)
     assert str(root.folder) in refused(root)[0]
