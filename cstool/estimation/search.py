@@ -170,8 +170,9 @@ class Search:
         has_days = self.limits.days is not None
 
         def order(plan: Plan) -> tuple[float, ...]:
-            days = plan.amounts(is_confident=self.limits.is_confident)[DAYS]
-            return plan.order if has_days else (days, *plan.order)
+            if has_days:
+                return plan.order
+            return plan.amounts(is_confident=self.limits.is_confident)[DAYS], *plan.order
 
         best = min((plan for plan in of_shares.values() if plan is not None), key=order, default=None)
         if best is None:

@@ -19,7 +19,7 @@ from cstool.estimation.plan import Plan
 from cstool.estimation.point import estimate_of
 from cstool.estimation.search import MODES, Model, Search
 from cstool.perf.micro_batches import even_sizes
-from tests.examples import WHOLE
+from tests.examples import WHOLE, examples
 from tests.unit.estimation.requests import gpt
 
 TOKENS = "1B"
@@ -29,7 +29,9 @@ INPUTS = CostInputs(price=10.0, checkpoint_bytes_per_s=1e10)
 IN_LAB = settings.default.max_examples >= WHOLE
 MOST = 4 if IN_LAB else 2
 """systems"""
-few = settings(max_examples=3 if IN_LAB else 1, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+few = settings(max_examples=10 if IN_LAB else 2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+"""each takes a second or more"""
+fewest = settings(few, max_examples=3 if IN_LAB else 1)
 """each compiles hundreds of plans"""
 
 
@@ -77,7 +79,7 @@ spaces = st.one_of(
 variants = st.sampled_from([{}, {"frozen": "first:1,*ffn*"}, {"adapters": "rank=8,layers=all"}])
 
 
-@few
+@fewest
 @example(
     # The fastest has a wider range than one of another share of zeros.
     shape={"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 20_000, "filter_size": 512},
@@ -201,7 +203,7 @@ def test_what_is_prepared_is_what_the_compiler_makes(shape, count, samples):
     assert fastest <= alone.compiled(samples, "weight_streaming", num_csx=count).step_cycles
 
 
-@few
+@examples()
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2)), max_size=12))
 def test_the_front_is_what_nothing_beats(plans):
     kept = front(plans, lambda plan: plan)
