@@ -38,8 +38,12 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
-    def open(self, url: str) -> None:
+    def leave(self) -> None:
+        """Leave the page: nothing of it asks its server any more."""
         self.driver.get("about:blank")
+
+    def open(self, url: str) -> None:
+        self.leave()
         self.driver.get(url)
 
     def js(self, expression: str, *arguments: Any) -> Any:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("uvicorn")
 
 from cstool.atomic_file import lock_file
 from cstool.jobs.job import FAILED
+from cstool.jobs.root import Root
 from tests.browser import Browser, started_browser
 from tests.page_server import Page, serving
 from tests.shown_jobs import Shown, many_jobs, name_of, one_job, step_lines
@@ -108,25 +110,33 @@ def shown(tmp_path) -> Iterator[Shown]:
         os.close(lock)
 
 
+@contextmanager
+def visited(root: Root, browser: Browser, token: Path | None = None) -> Iterator[Page]:
+    """The page of an appliance, without a complaint so far. It is left before its server ends, so that none follows."""
+    browser.view(1280)
+    browser.complaints()
+    with serving(root, token) as served:
+        try:
+            yield served
+        finally:
+            browser.leave()
+
+
 @pytest.fixture
 def page(shown, browser) -> Iterator[Page]:
-    with serving(shown.root) as served:
-        browser.view(1280)
-        browser.complaints()
+    with visited(shown.root, browser) as served:
         browser.open(served.url)
         browser.wait("document.querySelectorAll('#rows tr').length === 1")
         yield served
         assert browser.complaints() == []
-        browser.driver.get("about:blank")
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_looks(made, browser, count):
     """Light and dark, wide and narrow: all rows, nothing beside the page, nothing that cannot be read."""
-    with Shown(made[count]) as shown, serving(shown.root) as page:
+    with Shown(made[count]) as shown, visited(shown.root, browser) as page:
         lock = lock_file(shown.root.supervisor_lock)
         running = [job.name for job in shown.queue.jobs(phases=["RUNNING"])]
-        browser.complaints()
         for width in (1280, 400):
             for dark in (False, True):
                 browser.view(width, dark=dark)
@@ -235,8 +245,7 @@ def test_everything_has_a_name(page, browser):
 
 
 def test_200_jobs_and_filters(made, browser):
-    with Shown(made[200]) as shown, serving(shown.root) as page:
-        browser.view(1280)
+    with Shown(made[200]) as shown, visited(shown.root, browser) as page:
         browser.open(page.url)
         browser.wait("document.querySelectorAll('#rows tr').length === 200")
         names = browser.js("[...document.querySelectorAll('#rows tr')].map((row) => row.dataset.job)")
@@ -306,8 +315,7 @@ def test_token(shown, browser, tmp_path):
     file.touch(mode=0o600)
     file.write_text(TOKEN)
     name = shown.submit(3)
-    with serving(shown.root, file) as page:
-        browser.view(1280)
+    with visited(shown.root, browser, file) as page:
         browser.open(f"{page.url}#{name}")
         browser.wait("document.querySelector('#detail .events li') !== null")
         assert browser.js("document.querySelectorAll('#detail .changes button').length") == 0
@@ -331,7 +339,6 @@ def test_token(shown, browser, tmp_path):
         browser.click("#dialog button.danger")
         browser.wait("document.querySelector('#detail .pill').textContent === 'CANCELLED'")
         assert shown.queue.job(name).phase == "CANCELLED"
-        browser.driver.get("about:blank")
 
 
 def test_server_that_is_gone(shown, browser):
@@ -342,8 +349,7 @@ def test_server_that_is_gone(shown, browser):
         assert browser.js("document.querySelector('#alert').hidden") is True
     browser.wait("document.querySelector('#alert').textContent.startsWith('The server of this page does not answer')")
     assert browser.js("document.querySelectorAll('#rows tr').length") == 1
-    browser.driver.get("about:blank")
-    browser.complaints()
+    browser.leave()
 
 
 def test_job_that_is_not_there(page, browser):
