@@ -30,8 +30,8 @@ test: install  ## the tests that a change needs, unit tests first
 	$(BIN)/python -m pytest tests/end_to_end tests/reference -m "not lab" -n 3 --dist worksteal --budget
 
 lab: install  ## the rest: Slurm, a browser, kills, storms, wide grids, all examples of the properties
-	$(BIN)/python -m pytest -m lab -n 4 --dist worksteal
-	$(BIN)/python -m pytest -m "hypothesis and not lab" -n 2 --dist worksteal --hypothesis-profile lab
+	# Many of these wait for processes; more workers than cores compute meanwhile.
+	$(BIN)/python -m pytest -m "lab or hypothesis" -n 5 --dist worksteal --hypothesis-profile lab
 
 machines: install  ## the tests on other CPUs, as other users, under load; some with the oldest dependencies
 	$(BIN)/python -m tests.any_machine
