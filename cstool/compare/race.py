@@ -11,7 +11,7 @@ from statistics import median
 
 from cstool.compare.request import run_params
 from cstool.compiler import compile_model
-from cstool.errors import Interrupted, NonFiniteError
+from cstool.errors import DataError, Interrupted, NonFiniteError
 from cstool.machine.data_sets import check_data
 from cstool.models import SampleForm
 from cstool.params import Params, SparsityParams
@@ -20,6 +20,7 @@ from cstool.run.result import RunResult
 from cstool.run.run import run
 from cstool.run.session import RunOrder
 from cstool.system import load_system
+from cstool.words import counted
 
 MOST_TURNS = 10
 SYSTEM = "cs2"
@@ -131,20 +132,27 @@ def _run(runner: Runner, params: Params, mode: str, lanes: int | None, progress:
 
 
 def _finish(label: str, turns: Sequence[RunResult]) -> Finish:
-    counted = [second for turn in turns for second in (turn.step_seconds[1:] or turn.step_seconds)]
+    seconds = [second for turn in turns for second in (turn.step_seconds[1:] or turn.step_seconds)]
     lane_seconds = sum(sum(turn.step_seconds) * turn.lanes for turn in turns)
     shares = {
         op: sum(sum(turn.op_seconds[op].values()) * len(turn.losses) for turn in turns) / lane_seconds
         for op in turns[0].op_seconds
     }
     last = turns[-1]
+    evaluation = last.evaluations[-1] if last.evaluations else None
+    if evaluation is not None and evaluation["tokens"] == 0:
+        raise DataError(
+            "trainer.fit.val_dataloader: at least one label must count for a held-out loss, got none in "
+            f"{counted(evaluation['samples'], 'sample')}",
+            "a label counts where the mask of its token is 1",
+        )
     return Finish(
         label=label,
         losses=tuple(loss for turn in turns for loss in turn.losses),
-        step_seconds=tuple(counted),
-        step_s=median(counted),
+        step_seconds=tuple(seconds),
+        step_s=median(seconds),
         op_shares=shares,
-        evaluation=last.evaluations[-1] if last.evaluations else None,
+        evaluation=evaluation,
         result=last,
         checkpoint=Path(last.checkpoints[-1]) if last.checkpoints else None,
     )

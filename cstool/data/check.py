@@ -105,11 +105,20 @@ def check_data(folder: Path, *, vocab_size: int | None = None, progress: Progres
         if len(lengths) > 1:
             told = ", ".join(f"{length:,} in {path}" for length, path in lengths.items())
             check.findings.append(f"{found.parts[name]}: samples must have the same number of tokens, got {told}")
+        _check_counted(found.parts[name], tokens, samples, check)
         for what, count in {"samples": samples, "tokens": tokens}.items():
             if found.record is not None and count != (recorded := found.record["parts"][name][what]):
                 rule = f"must have {recorded:,} {what} as it was made"
                 check.findings.append(f"{found.parts[name]}: {rule}, got {count:,}")
     return check
+
+
+def _check_counted(part: Path, labels: int, samples: int, check: DataCheck) -> None:
+    """See that some label of a part counts: without one nothing is learned, and there is no loss."""
+    if samples and not labels:
+        check.findings.append(
+            f"{part}: at least one label must count, got masks that are all 0 in all {samples:,} samples"
+        )
 
 
 def _check_files(folder: Path, record: Mapping[str, Any], check: DataCheck) -> None:
@@ -254,7 +263,7 @@ def _check_samples(
         if is_sample_file(path.name)
     ]
     total_bytes = sum(path.stat().st_size for _, path in paths)
-    samples = dict.fromkeys(found.parts, 0)
+    samples, labels = dict.fromkeys(found.parts, 0), dict.fromkeys(found.parts, 0)
     for name, path in paths:
         check.files += 1
         check.size_bytes += path.stat().st_size
@@ -263,12 +272,14 @@ def _check_samples(
                 tokens = sum(math.prod(field.shape) for field in dataset.fields.values())
                 for block in read_blocks(dataset, max(1, _BLOCK_TOKENS // tokens), dataset.sample_count):
                     samples[name] += len(block["mask"])
+                    labels[name] += int(np.count_nonzero(block["mask"]))
         except DataError as error:
             check.findings.append(error.message)
         if progress is not None:
             progress(check.size_bytes, total_bytes)
     check.samples = sum(samples.values())
     for name, part in found.parts.items():
+        _check_counted(part, labels[name], samples[name], check)
         try:
             kind.open([part]).close()
         except DataError as error:

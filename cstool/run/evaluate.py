@@ -17,7 +17,7 @@ from cstool.run.report.time_split import Rates
 from cstool.run.scores import scores_of
 from cstool.run.session import Session
 from cstool.run.stopping import StopRequest
-from cstool.words import rate_text
+from cstool.words import counted, rate_text
 
 log = logging.getLogger("cstool")
 TASK = "Evaluating"
@@ -44,7 +44,7 @@ class Evaluation:
 
     @property
     def loss(self) -> float:
-        """Sum of the means of all losses [nats]."""
+        """Sum of the means of all losses [nats]; NaN where no label counts."""
         return math.fsum(mean.mean for mean in self.means)
 
     @property
@@ -95,7 +95,7 @@ class MeanLoss:
 
     loss: Loss
     mean: float
-    """over the terms that count: unmasked tokens, or samples [nats]"""
+    """over the terms that count: unmasked tokens, or samples [nats]; NaN where none does"""
     accuracy: float
     """share of them whose label is the likeliest class"""
     told: tuple[float, ...] = ()
@@ -122,11 +122,11 @@ class _Totals(NamedTuple):
     def means(self) -> list[tuple[float, ...]]:
         """Of each loss the mean, the accuracy, and what else it tells.
 
-        They are over the tokens of the first, over the samples of others.
+        They are over the tokens of the first, over the samples of others; of nothing they are NaN.
         """
         terms = [self.tokens, *[self.samples] * (len(self.losses) - 1)]
         return [
-            tuple(each / max(1, count) for each in (found.total, found.correct, *found.extras))
+            tuple(each / count if count else math.nan for each in (found.total, found.correct, *found.extras))
             for found, count in zip(self.losses, terms, strict=True)
         ]
 
@@ -229,6 +229,11 @@ def evaluate(
         masks,
         stdev(losses) if len(losses) > 1 else 0.0,
     )
+    if result.tokens == 0:
+        log.warning(
+            f"{data.where}: no label of the {counted(samples, 'sample')} counts (their masks are all 0), so there is "
+            "no loss."
+        )
     log.info(f"Avg Eval Loss: {result.loss:.5f}")
     log.info("Evaluation metrics:")
     for tag, value in result.metrics(several=several).items():
@@ -247,6 +252,9 @@ def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: S
     steps, log_steps = session.params.loop.eval_steps, session.params.logging.log_steps
     sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, drop_last=False)
     batches = batches_per_epoch(count, loader.batch_size, drop_last=False)
+    if steps is not None and steps > batches:
+        have = "is 1 batch" if batches == 1 else f"are {batches:,} batches"
+        log.info(f"{data.where}: eval_steps is {steps:,}, and there {have}: the evaluation ends with the last.")
     batches = batches if steps is None else min(steps, batches)
     totals: list[tuple[LossResult, ...]] = []
     tokens = samples = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from cstool.compare import race as module
 from cstool.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
-from cstool.errors import Interrupted
+from cstool.errors import DataError, Interrupted
 from cstool.progress import Silent
 from cstool.run.result import RunResult
 from tests.models import decoder
@@ -78,6 +79,19 @@ def test_the_first_step_of_a_turn_counts_for_its_loss_alone_unless_it_is_the_onl
     assert found.op_shares == {"op": pytest.approx(0.5)}
     (found,) = race(None, [Runner("b")], 1, tmp_path, progress=Silent())
     assert found.step_s == 1.0
+
+
+def test_without_a_label_that_counts_there_is_no_verdict(monkeypatch, tmp_path):
+    evaluation = {"loss": math.nan, "tokens": 0, "samples": 40}
+    result = RunResult(*("train", "x", 1), evaluations=[evaluation], step_seconds=[1.0], checkpoints=["1.mdl"])
+    monkeypatch.setattr(module, "_run", lambda *_: result)
+    monkeypatch.setattr(module, "run_params", lambda params, groups, folder, last: Params(folder, last))
+    with pytest.raises(DataError) as error:
+        race(None, [Runner("a")], 1, tmp_path, progress=Silent())
+    assert (error.value.message, error.value.hint) == (
+        "trainer.fit.val_dataloader: at least one label must count for a held-out loss, got none in 40 samples",
+        "a label counts where the mask of its token is 1",
+    )
 
 
 def test_an_interruption_leaves_no_verdict(monkeypatch, tmp_path):

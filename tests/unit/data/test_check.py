@@ -77,6 +77,19 @@ def test_tokens_masks_and_labels_that_are_wrong_are_found_each_once_for_a_file(m
     ]
 
 
+def test_a_part_in_which_no_label_counts_is_found(made):
+    folder = made()
+    with h5py.File(folder / "val" / "data_00000.h5", "r+") as file:
+        file["data"][1:, 1] = 0
+    assert findings(folder) == ["DIR/text/val: must have 175 tokens as it was made, got 16"]
+    (folder / "prepared.json").unlink()
+    assert findings(folder) == []
+    change(folder / "val" / "data_00000.h5", (0, 1), 0)
+    assert findings(folder) == [
+        "DIR/text/val: at least one label must count, got masks that are all 0 in all 11 samples"
+    ]
+
+
 def test_files_that_are_missing_cut_short_or_too_many_are_found(made):
     folder = made()
     path = folder / "train" / "data_00000.h5"

@@ -31,8 +31,10 @@ class Digits:
         "mask": Field((), "float32"),
     }
 
-    def __init__(self, sample_count: int = 20) -> None:
+    def __init__(self, sample_count: int = 20, unlabelled: int = 0) -> None:
         self.sample_count = sample_count
+        self.unlabelled = unlabelled
+        """how many samples at the beginning have no label that counts"""
         self.x = np.random.default_rng(0).standard_normal((sample_count, 784)).astype(np.float32)
         self.seen: list[list[int]] = []
         """the samples of each batch that was read"""
@@ -41,7 +43,7 @@ class Digits:
         self.seen.append(indices.tolist())
         out["x"][:] = self.x[indices]
         out["labels"][:] = indices % 10
-        out["mask"][:] = 1
+        out["mask"][:] = indices >= self.unlabelled
 
 
 class Recorder:

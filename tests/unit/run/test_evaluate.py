@@ -44,7 +44,7 @@ def look(
         logging=found.params.logging.model_copy(update={"log_steps": log_steps}),
     )
     params: DataloaderParams = found.params.dataloaders("train")[0].model_copy(update=loader)
-    return evaluate(found, DataSet("digits", "", params, data), StopRequest(), several=several), progress
+    return evaluate(found, DataSet("digits", "p.yaml: x", params, data), StopRequest(), several=several), progress
 
 
 def test_loss_and_accuracy_are_means_over_all_samples_in_their_order_a_part_of_a_batch_included(tmp_path, caplog):
@@ -61,8 +61,15 @@ def test_loss_and_accuracy_are_means_over_all_samples_in_their_order_a_part_of_a
         ]
         again = look(found, Digits(10))[0]
         np.testing.assert_equal(arrays_of(found.appliance, "model."), before)
-        # The number of batches can be bounded.
-        assert [look(found, Digits(10), steps=n)[0].samples for n in (1, 2, 3, 99)] == [4, 8, 10, 10]
+        # The number of batches can be bounded; a bound above what there is is told.
+        caplog.clear()
+        assert [look(found, Digits(10), steps=n)[0].samples for n in (1, 2, 3)] == [4, 8, 10]
+        assert not any("eval_steps" in message for message in caplog.messages)
+        assert [look(found, Digits(count), steps=99)[0].samples for count in (10, 4)] == [10, 4]
+        assert [message for message in caplog.messages if "eval_steps" in message] == [
+            "p.yaml: x: eval_steps is 99, and there are 3 batches: the evaluation ends with the last.",
+            "p.yaml: x: eval_steps is 99, and there is 1 batch: the evaluation ends with the last.",
+        ]
     assert (again.loss, again.accuracy) == (result.loss, result.accuracy)
     steps = [("advance", "Evaluating", done) for done in (1, 2, 3)]
     assert progress.events == [("start", "Evaluating", 3), *steps, ("finish", "Evaluating")]
@@ -76,6 +83,25 @@ def test_loss_and_accuracy_are_means_over_all_samples_in_their_order_a_part_of_a
     assert result.accuracy == np.mean(logits.argmax(axis=1) == labels)
     assert (result.step, result.samples, result.tokens) == (7, 10, 10)
     assert data.seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 9, 9]]
+
+
+def test_where_no_label_counts_there_is_no_loss(tmp_path, caplog):
+    with session(tmp_path) as found:
+        # The first batch has no label that counts, the second one, the third four.
+        whole, first, later = (look(found, Digits(12, unlabelled=7), steps=steps)[0] for steps in (None, 1, 2))
+        loader = found.params.dataloaders("train")[0]
+        evaluate_sets(
+            found, [DataSet("none", "p.yaml: y", loader, Digits(4, unlabelled=4))], StopRequest(), Path("a.mdl")
+        )
+    assert (whole.tokens, first.tokens, later.tokens) == (5, 0, 1)
+    assert all(map(math.isfinite, (whole.loss, later.loss)))
+    assert all(map(math.isnan, (first.loss, first.accuracy, *first.metrics(several=False).values())))
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"p.yaml: {key}: no label of the 4 samples counts (their masks are all 0), so there is no loss." for key in "xy"
+    ]
+    assert caplog.messages.count("Avg Eval Loss: nan") == 2
+    row = evaluation_table(found.evaluations)[1]
+    assert row.split() == ["a.mdl", "none", "nan", "nan", "nan", "0"]
 
 
 def test_the_log_has_a_line_every_log_steps_and_for_the_last(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """Scores from counts, against scikit-learn, and against the formula of the vendor's metric."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -76,13 +77,17 @@ def test_micro_f1_is_that_of_all_classes_as_one(pairs):
         ("macro_f1", tallies_of([0, 1, 1, 2], [0, 1, 2, 2], 3), ((1 + 2 / 3 + 2 / 3) / 3,)),
         # A score for words and one for pairs of words.
         ("rouge", (3, 1, 4, 3, 6, 5), (2 * 3 / 10, 2 * 1 / 8)),
-        ("rouge", (0,) * 6, (0.0, 0.0)),
+        ("rouge", (0, 0, 0, 0, 3, 2), (0.0, 0.0)),
         # Halves have an accuracy each.
         ("halves", (2, 1, 3, 4, 3, 4), (2 / 3, 1 / 4)),
-        ("halves", (2, 0, 3, 0, 3, 0), (2 / 3, 0.0)),
+        # A half without samples has none, and nothing has a score where there are no labels.
+        ("halves", (2, 0, 3, 0, 3, 0), (2 / 3, math.nan)),
+        ("rouge", (0, 0, 4, 3, 0, 0), (math.nan, math.nan)),
+        ("micro_f1", (0,) * 6, (math.nan,)),
+        ("macro_f1", (0,) * 6, (math.nan,)),
         (None, (), ()),
     ],
 )
 def test_scores_by_hand(kind, tallies, expected):
     loss = Loss("loss") if kind is None else Loss("loss", scores=kind)
-    assert scores_of(loss, tallies, Digits()) == pytest.approx(expected)
+    assert scores_of(loss, tallies, Digits()) == pytest.approx(expected, nan_ok=True)
