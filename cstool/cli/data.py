@@ -89,6 +89,9 @@ def text(
     allow_unknown: Annotated[
         bool, flag("--allow_unknown", "Count characters that no token stands for; else an error.")
     ] = False,
+    begin_texts: Annotated[
+        bool, flag("--begin_texts", "Begin each document as the tokenizer's template says, with <s> for example.")
+    ] = False,
     jsonl_key: JsonlKeyOption = None,
     packing: PackingOption = "stream",
     shuffle_seed: Annotated[
@@ -119,6 +122,7 @@ def text(
             packing=packing,
             shuffle_seed=shuffle_seed,
             jsonl_key=jsonl_key,
+            begins_texts=begin_texts,
             processes=processes,
             overwrite=overwrite,
             progress=progress,
@@ -375,6 +379,11 @@ def _show_text_summary(made: TextSummary, val_fraction: float, as_json: bool, *,
     if made.tokenizer != "bytes":
         ratio = (made.train.size_bytes + made.val.size_bytes) / (made.train.tokens + made.val.tokens)
         print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens, {ratio:.2f} bytes to each")
+    if made.template_begin is not None and not made.begins_texts:
+        print_line(
+            f"Begin of texts: none, though the tokenizer's template has {made.template_begin!r}; --begin_texts, and "
+            "--overwrite, put it there"
+        )
     if made.unknown_characters:
         print(f"Unknown: no token stands for {made.unknown_characters:,} {unknown}")
     if (binary := made.binary) is not None:
@@ -397,6 +406,12 @@ def _print_preferences(made: PreferenceSummary) -> None:
         print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens")
 
 
+def _begin(info: DataInfo) -> str | None:
+    if info.begins_texts is None:
+        return None
+    return repr(info.template_begin) if info.begins_texts else f"no {info.template_begin!r}, which the template has"
+
+
 def _print_data_info(info: DataInfo) -> None:
     facts: dict[str, str | None] = {
         "data set": str(info.path),
@@ -407,6 +422,7 @@ def _print_data_info(info: DataInfo) -> None:
         "contexts": _contexts(info),
         "classes": _classes(info),
         "tokenizer": None if info.tokenizer is None else f"{info.tokenizer}, {info.vocab_size:,} tokens",
+        "texts begin with": _begin(info),
         "packing": info.packing,
         "shuffled with seed": _count(info.shuffle_seed),
         "unknown words" if info.format.startswith("CSV") else "unknown characters": _count(

@@ -75,10 +75,12 @@ class InferFlags:
     no_kv_cache: Annotated[
         bool | None, flag("--no_kv_cache", "infer: compute every token again for each that follows. Same tokens.")
     ] = None
-    no_special_tokens: Annotated[
+    special_tokens: Annotated[
         bool | None,
         flag(
-            "--no_special_tokens", "infer: leave out what the tokenizer's template puts before a prompt, such as <s>."
+            "--special_tokens/--no_special_tokens",
+            "infer: begin a prompt as the tokenizer's template says, with <s> for example, or do not.",
+            show_default="as the texts of the data set do",
         ),
     ] = None
     batch_size: Annotated[
@@ -108,7 +110,8 @@ class InferFlags:
     @property
     def typed(self) -> list[str]:
         """The flags that were typed."""
-        return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) is not None]
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return [f"--{'no_' if value is False else ''}{name}" for name, value in given if value is not None]
 
     @staticmethod
     def check_others(context: typer.Context) -> None:
@@ -136,7 +139,7 @@ class InferFlags:
         Raises:
             InferenceError: there are no prompts, or they cannot be read
         """
-        same = ("max_tokens", "temperature", "top_k", "top_p", "length_penalty", "tokenizer", "batch_size")
+        same = "max_tokens temperature top_k top_p length_penalty tokenizer special_tokens batch_size".split()
         return {
             **{name: getattr(self, name) for name in same},
             "prompts": [prompt for prompt, _ in _read_prompts(self.prompt or (), (), self.prompt_file)],
@@ -144,7 +147,6 @@ class InferFlags:
             "stops": tuple(self.stop or ()),
             "truncates": bool(self.truncate_prompt),
             "uses_cache": not self.no_kv_cache,
-            "special_tokens": not self.no_special_tokens,
         }
 
     def question(self) -> dict[str, Any]:
@@ -160,7 +162,7 @@ class InferFlags:
             "prompts": [prompt for prompt, _ in prompts],
             "pairs": pairs if any(pair is not None for pair in pairs) else (),
             "truncates": bool(self.truncate_prompt),
-            "special_tokens": not self.no_special_tokens,
+            "special_tokens": self.special_tokens is not False,
         }
 
 

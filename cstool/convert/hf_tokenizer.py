@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[s
     Where there is none, return None, and note why; one that was asked for and cannot be loaded raises DataError.
     """
     if named is not None:
-        return load_tokenizer(named)
+        return load_tokenizer(named, folders)
     why = "no data set of the params says which it is"
     try:
         for folder in folders:
@@ -56,7 +57,7 @@ def describe_tokenizer(tokenizer: Tokenizer, model: HfModel) -> HfTokenizer:
             "--tokenizer names that of the training data",
         )
     longest = model.positions[0] if isinstance(model, EncoderDecoderParams) else model.max_position_embeddings
-    begins = tokenizer.begin[0] if len(tokenizer.begin) == 1 else None
+    begins = tokenizer.begin[0] if len(tokenizer.begin) == 1 and tokenizer.begins_texts else None
     ends = tokenizer.end_of_text
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -71,6 +72,8 @@ def describe_tokenizer(tokenizer: Tokenizer, model: HfModel) -> HfTokenizer:
             text = Path(tokenizer.name).read_text(encoding="utf-8")
         except OSError as error:
             raise CheckpointError(f"{tokenizer.name}: must be readable, got: {error.strerror}") from None
+        if tokenizer.begin and not tokenizer.begins_texts:
+            text = _without_begin(text)
         names = {"bos_token": begins, "eos_token": ends}
         config |= {name: tokenizer.decode([token]) for name, token in names.items() if token is not None}
     files = {FILE: text, CONFIG: json.dumps(config, indent=2, ensure_ascii=False) + "\n"}
@@ -78,6 +81,34 @@ def describe_tokenizer(tokenizer: Tokenizer, model: HfModel) -> HfTokenizer:
     if isinstance(model, EncoderDecoderParams) and model.decoder_start_token_id is None:
         ids["decoder_start_token_id"] = start_of(tokenizer)
     return HfTokenizer(files, ids)
+
+
+def _without_begin(text: str) -> str:
+    """Return a tokenizers JSON file whose template puts nothing before a text: the model was trained without it."""
+    document = json.loads(text)
+    document["post_processor"] = _ends_alone(document["post_processor"])
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _ends_alone(processor: dict[str, Any]) -> dict[str, Any]:
+    """Return what a tokenizer does to its tokens at last, but for what it puts before them."""
+    kind = processor["type"]
+    if kind == "Sequence":
+        return {**processor, "processors": [*map(_ends_alone, processor["processors"])]}
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        name, number = processor["sep"]
+        end = {"SpecialToken": {"id": name, "type_id": 0}}
+        one, other = ({"Sequence": {"id": which, "type_id": 0}} for which in "AB")
+        return {
+            "type": "TemplateProcessing",
+            "single": [one, end],
+            "pair": [one, end, other, end],
+            "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]}},
+        }
+    if kind != "TemplateProcessing":
+        return processor
+    pieces = {name: [*dropwhile(lambda piece: "SpecialToken" in piece, processor[name])] for name in ("single", "pair")}
+    return {**processor, **pieces}
 
 
 def _of_bytes() -> dict[str, Any]:

@@ -59,6 +59,10 @@ class DataInfo:
     """beside the question of a sample: their `count`, and the `tokens` of each"""
     tokenizer: str | None = None
     vocab_size: int | None = None
+    template_begin: str | None = None
+    """what the template of the tokenizer puts before a text, for example <s>"""
+    begins_texts: bool | None = None
+    """whether the texts begin so; None where there is no such template"""
     packing: str | None = None
     shuffle_seed: int | None = None
     unknown_characters: int | None = None
@@ -114,6 +118,8 @@ def _text(found: DataFolder) -> DataInfo:
         contexts=contexts,
         tokenizer=None if tokenizer is None else tokenizer.name,
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
+        template_begin=None if tokenizer is None or not tokenizer.begin else tokenizer.decode(tokenizer.begin),
+        begins_texts=None if tokenizer is None or not tokenizer.begin else tokenizer.begins_texts,
         packing=record.get("packing", "stream") if record and not kind.has_prompts else None,
         shuffle_seed=record.get("shuffle_seed"),
         unknown_characters=record.get("unknown_characters", 0) if record else None,

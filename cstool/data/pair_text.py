@@ -29,6 +29,7 @@ class WordTokenizer:
     """
 
     begin: tuple[int, ...] = ()
+    begins_texts = True
 
     def __init__(self, path: Path, *, do_lower: bool, unknown: str = _UNKNOWN, end: str = _END) -> None:
         self._vocabulary = Vocabulary(path, do_lower=do_lower, unknown=unknown)
@@ -63,6 +64,7 @@ class PairTokenizer:
     """
 
     begin: tuple[int, ...] = ()
+    begins_texts = True
 
     def __init__(
         self, tokenizer: Tokenizer, *, sentinels: int, vocab_size: int, start: int, ends_sources: bool = True

@@ -88,6 +88,7 @@ class _TextRecord(_Section):
     tokenizer: _Tokenizer | None = None
     binary: _Binary | None = None
     jsonl_keys: list[str] = []
+    begins_texts: bool = False
 
 
 class _MaskedTextRecord(_TextRecord):

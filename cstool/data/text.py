@@ -31,6 +31,11 @@ class _Work(TextWork[TextRequest]):
     suffix = ".h5"
 
     @property
+    def begins_texts(self) -> bool:  # type: ignore[override]
+        """As it is asked for."""
+        return self.request.begins_texts
+
+    @property
     def tokenizer_source(self) -> str:
         """The tokenizer's file."""
         return self.request.tokenizer
@@ -73,4 +78,5 @@ class _Work(TextWork[TextRequest]):
             "sequence_length": request.sequence_length,
             "packing": request.packing,
             "shuffle_seed": request.shuffle_seed,
+            "begins_texts": request.begins_texts,
         }

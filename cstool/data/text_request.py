@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from cstool.data.json_lines import has_json_lines
 from cstool.data.samples import BLOCK_TOKENS, Packing
 from cstool.data.sources import SourceFile, source_roots
-from cstool.data.tokenizer import BYTE_VALUES, BYTES, load_tokenizer
+from cstool.data.tokenizer import BYTE_VALUES, BYTES, load_tokenizer, tokenizer_of
 from cstool.data.tokenizing import LEAST_VOCAB, MOST_VOCAB
 from cstool.errors import DataError
 
@@ -63,6 +63,10 @@ class TextSummary:
     vocab_size: int = BYTE_VALUES
     unknown_characters: int = 0
     """that no token stands for"""
+    template_begin: str | None = None
+    """what the template of the tokenizer puts before a text, for example <s>; None for nothing"""
+    begins_texts: bool = False
+    """whether the texts begin so"""
     continued: Continued | None = None
     """None if nothing was there"""
     binary: BinaryFiles | None = None
@@ -112,12 +116,14 @@ class TextRequest(TextPlan):
         train_vocab: train a byte-level BPE of so many tokens on the train part instead
         allow_unknown: whether characters that no token stands for are counted, and not refused
         shuffle_seed: of the order in which the samples of a part are written; None for that of the text
+        begins_texts: whether a document begins with what the template of the tokenizer puts there, for example <s>
     """
 
     tokenizer: str = BYTES
     train_vocab: int | None = None
     allow_unknown: bool = False
     shuffle_seed: int | None = None
+    begins_texts: bool = False
 
     @property
     def is_bytes(self) -> bool:
@@ -146,7 +152,12 @@ class TextRequest(TextPlan):
             raise DataError(
                 "--allow_unknown: must stand beside --tokenizer FILE; bytes stand for all there is", "leave it out"
             )
-        load_tokenizer(self.tokenizer)
+        tokenizer = load_tokenizer(self.tokenizer)
+        if self.begins_texts and not tokenizer.begin:
+            raise DataError(
+                f"--begin_texts: must stand beside a tokenizer whose template begins texts, {self.tokenizer} does not",
+                "leave it out, or take a tokenizer.json with a template such as `<s> $A`",
+            )
 
     def digest(self, files: Sequence[SourceFile]) -> str:
         """Digest that tells data sets apart: of the text and all that is asked for, the tokenizer's file included."""
@@ -161,6 +172,7 @@ class TextRequest(TextPlan):
             "shuffle_seed": self.shuffle_seed,
             "json_lines": any(map(has_json_lines, files)) or None,
             "jsonl_key": self.jsonl_key,
+            "begins_texts": self.begins_texts or None,
         }
         if given := {key: value for key, value in more.items() if value is not None}:
             content.append(given)
@@ -185,6 +197,7 @@ def summary(
     """Summary of a data set, from its record."""
     train, val = (TextPart(**record["parts"][name]) for name in ("train", "val"))
     tokenizer = record.get("tokenizer")
+    loaded = tokenizer_of(output) if tokenizer is not None and tokenizer["file"].endswith(".json") else None
     return TextSummary(
         output,
         train,
@@ -194,6 +207,8 @@ def summary(
         tokenizer=BYTES if tokenizer is None else str(output / tokenizer["file"]),
         vocab_size=BYTE_VALUES if tokenizer is None else tokenizer["vocab_size"],
         unknown_characters=record.get("unknown_characters", 0),
+        template_begin=None if loaded is None or not loaded.begin else loaded.decode(loaded.begin),
+        begins_texts=loaded is not None and bool(loaded.begin) and loaded.begins_texts,
         continued=continued,
         binary=None if record.get("binary") is None else BinaryFiles(**record["binary"]),
     )

@@ -103,6 +103,8 @@ class PartSamples(Protocol):
 class TextWork(ABC, Generic[R]):
     """The making of one data set in a folder that this process alone has."""
 
+    begins_texts = False
+    """whether documents begin with what the template of the tokenizer puts there"""
     train_ways = 1
     """how often the training of a tokenizer goes through the train part"""
 
@@ -271,7 +273,7 @@ class TextWork(ABC, Generic[R]):
             for number, pieces in enumerate(group_pieces(cut_documents(files)))
         ]
         found = self._do(
-            Tokenize(self._split, tokenizer, self.request.allow_unknown),
+            Tokenize(self._split, tokenizer, self.request.allow_unknown, self.begins_texts),
             shards,
             lambda shard: holds_tokens(shard.path, shard.first, shard.documents),
             lambda shard: shard.size_bytes,

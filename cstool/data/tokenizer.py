@@ -31,6 +31,8 @@ class Tokenizer(Protocol):
     """the token between documents, None if there is none"""
     begin: tuple[int, ...]
     """what its template puts before a text, for example <s>; nothing where it has none"""
+    begins_texts: bool
+    """whether the texts of its data set begin so; True where no data set is known"""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, its begin and end unmarked, or raise DataError if a character has none."""
@@ -46,6 +48,7 @@ class ByteTokenizer:
     vocab_size = BYTE_VALUES
     end_of_text: int | None = 0
     begin: tuple[int, ...] = ()
+    begins_texts = True
 
     def encode(self, text: str) -> list[int]:
         """Return the bytes of a text; what came as bytes on the command line goes back to them."""
@@ -69,12 +72,13 @@ class FileTokenizer:
 
     Args:
         path: of the file
+        begins_texts: see `Tokenizer`
 
     Raises:
         DataError: it is missing or damaged, or the package is not installed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, begins_texts: bool = True) -> None:
         try:
             from tokenizers import Tokenizer as Loaded
         except ImportError:
@@ -118,6 +122,7 @@ class FileTokenizer:
         self.vocab_size = max(self._known) + 1
         self.end_of_text: int | None = next((ids[end] for end in _ENDS_OF_TEXT if end in ids), None)
         self.begin = _begin(loaded)
+        self.begins_texts = begins_texts
         self._unknown = _unknown_id(document["model"], ids)
         self._drops = self._unknown is None and _may_drop(document, ids)
 
@@ -172,9 +177,17 @@ class FileTokenizer:
         )
 
 
-def load_tokenizer(where: str | Path) -> Tokenizer:
-    """Return the tokenizer that "bytes", or the path of a tokenizers JSON file, names; see `FileTokenizer`."""
-    return ByteTokenizer() if str(where) == BYTES else FileTokenizer(Path(where))
+def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Tokenizer:
+    """Return the tokenizer that "bytes", or the path of a tokenizers JSON file, names; see `FileTokenizer`.
+
+    Args:
+        data_folders: data sets of the model that it is for; the first one with a record says how texts begin
+    """
+    if str(where) == BYTES:
+        return ByteTokenizer()
+    records = (_record_of(folder) for folder in data_folders)
+    begins = next((_begins(found[1]) for found in records if found is not None), True)
+    return FileTokenizer(Path(where), begins_texts=begins)
 
 
 def tokenizer_of(data_dir: Path) -> Tokenizer | None:
@@ -183,14 +196,27 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
     Raises:
         DataError: the tokenizer cannot be loaded, see `load_tokenizer`; or the record is damaged.
     """
+    if (found := _record_of(data_dir)) is None:
+        return None
+    folder, record = found
+    file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
+    return ByteTokenizer() if file is None else FileTokenizer(folder / file, begins_texts=_begins(record))
+
+
+def _record_of(data_dir: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Return the folder of a data set of text, of which this may be a part, and its record."""
     place = Path(os.path.realpath(data_dir))
     for folder in (data_dir, place.parent):
         record = read_record(folder) or {}
         # Pictures have a record without a length.
         if "sequence_length" in record and (folder == data_dir or place.name in record["parts"]):
-            file = record.get("tokenizer", {"file": None})["file"]  # the first records were all of bytes
-            return ByteTokenizer() if file is None else FileTokenizer(folder / file)
+            return folder, record
     return None
+
+
+def _begins(record: Mapping[str, Any]) -> bool:
+    """Whether texts begin as the template of their tokenizer says: those of preferences do, others if asked for."""
+    return bool(record.get("begins_texts", "texts" in record))
 
 
 def _begin(loaded: Any) -> tuple[int, ...]:

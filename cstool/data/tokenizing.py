@@ -93,11 +93,13 @@ class Tokenize:
         files: the documents of each part
         tokenizer: the path of its file
         allow_unknown: whether characters without a token are counted, and not refused
+        begins_texts: whether a document begins with what the template of the tokenizer puts there
     """
 
     files: dict[str, tuple[SourceFile, ...]]
     tokenizer: Path
     allow_unknown: bool
+    begins_texts: bool = False
 
     @cached_property
     def _loaded(self) -> FileTokenizer:
@@ -119,6 +121,9 @@ class Tokenize:
             made, unknown = tokenizer.encode_all(text)
             if unknown and not self.allow_unknown:
                 raise _unknown(file, piece, text, unknown[0])
+            begin = list(tokenizer.begin) if self.begins_texts and piece.start == 0 else []
+            if made[: len(begin)] != begin:  # it may be written out in the text
+                made = begin + made
             if piece.is_last and tokenizer.end_of_text is not None:
                 made.append(tokenizer.end_of_text)
             unknown_characters += len(unknown)

@@ -50,7 +50,8 @@ def _check_known(tokens: list[int], vocab_size: int, tokenizer: Tokenizer, which
 
 def _begun(section: DecoderParams, tokens: list[int], tokenizer: Tokenizer, request: Request, which: str) -> list[int]:
     """A text that the decoder goes on from."""
-    begin = list(tokenizer.begin) if request.special_tokens else []
+    begins = tokenizer.begins_texts if request.special_tokens is None else request.special_tokens
+    begin = list(tokenizer.begin) if begins else []
     if tokens[: len(begin)] == begin:  # it is written out in the prompt
         tokens = tokens[len(begin) :]
     tokens = begin + tokens
@@ -72,7 +73,7 @@ def _source(
 ) -> list[int]:
     """A text that the encoder reads, and its end."""
     assert tokenizer.end_of_text is not None
-    ends = request.special_tokens and tokenizer.ends_sources and tokens[-1] != tokenizer.end_of_text
+    ends = request.special_tokens is not False and tokenizer.ends_sources and tokens[-1] != tokenizer.end_of_text
     end = [tokenizer.end_of_text] if ends else []
     _check_known(tokens, section.vocab_sizes[0], tokenizer, which)
     most = section.most_tokens[0]

@@ -44,7 +44,8 @@ class Request:
         truncates: whether of a prompt that leaves no room its last tokens count, as many as leave room for
             `max_tokens` or for half the context; else it is an error
         uses_cache: False computes all tokens again for each that follows
-        special_tokens: whether a prompt begins with what the template of its tokenizer puts there, for example <s>
+        special_tokens: whether a prompt begins with what the template of its tokenizer puts there, for example <s>;
+            None for as the texts of the data set do
         batch_size: prompts that are answered together; None for as many as there is memory for, and 32 at the most
 
     Raises:
@@ -58,7 +59,7 @@ class Request:
     stops: Sequence[str] = ()
     truncates: bool = False
     uses_cache: bool = True
-    special_tokens: bool = True
+    special_tokens: bool | None = None
     batch_size: int | None = None
 
     def __post_init__(self) -> None:

@@ -116,7 +116,7 @@ def generate(
     tokenizer: str | Path | None = None,
     truncates: bool = False,
     uses_cache: bool = True,
-    special_tokens: bool = True,
+    special_tokens: bool | None = None,
     batch_size: int | None = None,
     show: Callable[[int, str], None] | None = None,
     lanes: int | None = None,
@@ -141,7 +141,8 @@ def generate(
         tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
         truncates: go on from the end of a prompt that is too long, which is an error else
         uses_cache: False computes every token again for each that follows; the tokens are the same
-        special_tokens: begin prompts with what the template of the tokenizer puts there, for example <s>
+        special_tokens: begin prompts with what the template of the tokenizer puts there, for example <s>; None for
+            as the texts of the data set do, and for True where no data set says it
         batch_size: prompts answered together; None for as many as there is memory for, and 32 at the most
         show: is told the number of a prompt, from 0, and a piece of text, as texts come
         lanes: host threads; None for one per core. Results do not depend on it
@@ -406,9 +407,9 @@ def _tokenizer(params: Params, named: str | None) -> Tokenizer:
             vocab_size=section.vocab_size,
             start=section.decoder_start_token_id,
         )
-    if named is not None:
-        return load_tokenizer(named)
     folders = params.data_folders
+    if named is not None:
+        return load_tokenizer(named, folders)
     for folder in folders:
         if (found := tokenizer_of(folder)) is not None:
             return found

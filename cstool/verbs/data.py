@@ -30,6 +30,7 @@ def prepare_text(
     packing: Literal["stream", "documents"] = "stream",
     shuffle_seed: int | None = None,
     jsonl_key: str | None = None,
+    begins_texts: bool = False,
     processes: int = 1,
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
@@ -50,6 +51,7 @@ def prepare_text(
         packing: documents back to back, or each the begin of a sample
         shuffle_seed: of the order of the samples; None for that of the text
         jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or that of the only text
+        begins_texts: begin each document with what the template of the tokenizer puts there, for example <s>
         processes: that do the work; the files are the same
         overwrite: replace a different data set
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
@@ -73,6 +75,7 @@ def prepare_text(
         packing=packing,
         shuffle_seed=shuffle_seed,
         jsonl_key=jsonl_key,
+        begins_texts=begins_texts,
     )
     return _prepare("prepare_text", sources, output, request, processes, overwrite, progress)
 
