@@ -96,7 +96,7 @@ def _facts(cost: JobCost) -> Iterator[tuple[str, str]]:
         hours = cost.systems * cost.expected_s / HOUR_S
         yield "price", f"{cost.price:,.0f} for {number_text(hours)} hours of a system"
     if cost.band is not None:
-        yield "80% of such", _band_text(cost.band)
+        yield "80% interval", _band_text(cost.band)
     yield "input workers", _workers_text(cost)
 
 

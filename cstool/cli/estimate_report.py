@@ -98,19 +98,24 @@ def _facts(found: Estimate, smallest: int | None, updates: Sequence[MaskUpdates]
 
 
 def _range_facts(found: Estimate) -> Iterator[tuple[str, str]]:
-    """Yield in which range 80% of results like it are, and which these are."""
+    """Yield the range of 80 % of results like it, and which these are."""
     band = found.band
+    if not band.is_known:
+        yield f"{BAND_SHARE:.0%} interval", "not known: no result of a model of images was published"
+        return
     low, high = band.of_rate(found.tokens_per_s)
     unit = "tokens/s" if found.artifact.tokens > 1 else "samples/s"
     parts = [f"{_step_range(found)} a step", f"{float(f'{low:.3g}'):,.10g} to {float(f'{high:.3g}'):,.10g} {unit}"]
     if found.days is not None:
         parts.append(_range(*(_days(days) for days in band.of_time(found.days))))
-    yield f"{BAND_SHARE:.0%} of such", ", ".join(parts)
+    yield f"{BAND_SHARE:.0%} interval", ", ".join(parts)
     yield "by errors of", f"{counted(band.count, 'held-out result')}: {band.of}"
 
 
 def _step_range(found: Estimate) -> str:
-    """Return in which range 80% of steps like it are."""
+    """Return the range of 80 % of steps like it."""
+    if not found.band.is_known:
+        return "not known"
     return _range(*(time_text(float(f"{s:.3g}")).partition(" (")[0] for s in found.band.of_time(found.step_s)))
 
 
@@ -144,6 +149,8 @@ def _hosts_text(found: Estimate) -> str:
     assert software is not None
     rate = software.worker_tokens_per_s
     said = "taken to keep up" if rate is None else f"of {number_text(rate)} tokens/s"
+    if found.reads_images:
+        said += " (how fast they decode images is not known)"
     workers, servers = counted(software.workers, "input worker"), counted(software.servers, "activation server")
     return f"release {software.release}: {workers} {said} and {servers} to a system"
 
@@ -287,7 +294,7 @@ def _row_document(row: Row) -> dict[str, Any]:
     found = row.estimate
     if found is None:
         return {"num_csx": row.label, "fits": False, "why": row.why}
-    low_s, high_s = found.band.of_time(found.step_s)
+    low_s, high_s = found.band.of_time(found.step_s) if found.band.is_known else (None, None)
     return {
         "fits": True,
         "kind": "modelled",
@@ -321,9 +328,11 @@ def _row_document(row: Row) -> dict[str, Any]:
     }
 
 
-def band_document(found: Estimate) -> dict[str, Any]:
-    """Return the range in which 80% of results like an estimate are, ready for JSON."""
+def band_document(found: Estimate) -> dict[str, Any] | None:
+    """Return the range of 80 % of results like an estimate, ready for JSON; None where there are none."""
     band = found.band
+    if not band.is_known:
+        return None
     return {
         "share": BAND_SHARE,
         "low": band.low,

@@ -57,7 +57,7 @@ def sentences(found: Found) -> Iterator[str]:
     rest = best.days - best.cost.work_s / 86_400
     why = f", {amount_text(DAYS, rest)} of them for checkpoints{' and failures' if best.cost.failures else ''}"
     again = why if rest > 0.005 * best.days else ""
-    yield f"The job takes {_days(best)}{again}; {BAND_SHARE:.0%} of such results: {_range_text(best)}."
+    yield f"The job takes {_days(best)}{again}; {BAND_SHARE:.0%} interval: {_range_text(best)}."
     zeros = "" if best.sparsity is None else f" at sparsity {best.sparsity:.4g}"
     yield f"Batches of {counted(best.estimate.batch_size, 'sample')}{zeros}: {_way(best)}."
     drawn = ", ".join(f"{name} {number_text(watts / 1e3)}" for name, watts in best.cost.power_w.items())
@@ -122,12 +122,16 @@ def _days(plan: Plan) -> str:
 
 def _range_text(plan: Plan) -> str:
     """The range of days in words, its unit once where both ends have the same."""
+    if not plan.estimate.band.is_known:
+        return "not known"
     low, high = (amount_text(DAYS, days) for days in plan.estimate.band.of_time(plan.days))
     number, _, unit = low.partition(" ")
     return f"{number if unit == high.partition(' ')[2] else low} to {high}"
 
 
 def _range(plan: Plan) -> str:
+    if not plan.estimate.band.is_known:
+        return "not known"
     low, high = plan.estimate.band.of_time(plan.days)
     return f"{digits_text(low)} to {digits_text(high)}"
 
@@ -203,7 +207,7 @@ def front_document(found: Found) -> dict[str, Any]:
 def _row(found: Found, plan: Plan) -> dict[str, Any]:
     estimate = plan.estimate
     artifact = estimate.artifact
-    low, high = estimate.band.of_time(plan.days)
+    low, high = estimate.band.of_time(plan.days) if estimate.band.is_known else (None, None)
     return {
         "kind": "modelled",
         "model": artifact.graph.name,

@@ -104,6 +104,11 @@ class Band:
     count: int
     of: str
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any held-out result is like it."""
+        return math.isfinite(self.high)
+
     def of_time(self, seconds: float) -> tuple[float, float]:
         """Range of a time, of whatever grows with it."""
         return seconds * self.low, seconds * self.high
@@ -118,12 +123,18 @@ class Band:
         >>> Band(0.9, 1.1, 4, "toys").text(100.0)
         '80%: 90 to 110 s'
         """
+        if not self.is_known:
+            return "with no range: no result like it was published"
         low, high = self.of_time(seconds)
         return f"{SHARE:.0%}: {low:.3g} to {high:.3g} s"
 
     def holds(self, error: float) -> bool:
         """Whether a result with this logarithm of published over predicted time is within."""
         return math.log(self.low) <= error <= math.log(self.high)
+
+
+UNKNOWN = Band(0.0, math.inf, 0, "")
+"""of an estimate that no published result is like"""
 
 
 def case_of(estimate: Estimate) -> Case:
@@ -134,7 +145,9 @@ def case_of(estimate: Estimate) -> Case:
 
 
 def band_for(estimate: Estimate) -> Band:
-    """Return the range of the time of an estimated training step."""
+    """Return the range of the time of an estimated training step; `UNKNOWN` for images."""
+    if estimate.reads_images:
+        return UNKNOWN
     return band_of(case_of(estimate))
 
 

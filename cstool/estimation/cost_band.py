@@ -12,12 +12,14 @@ from cstool.estimation.point import Estimate
 
 
 def with_band(cost: JobCost, found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -> JobCost:
-    """Return the cost of an estimate's job with its range.
+    """Return the cost of an estimate's job with its range, where one is known.
 
     Args:
         cost: of the estimate
         asked, checkpoint_steps: as of `cstool.estimation.cost.job_cost`
     """
+    if not found.band.is_known:
+        return cost
     low = job_cost(stretched(found, found.band.low), asked, checkpoint_steps)
     try:
         high = job_cost(stretched(found, found.band.high), asked, checkpoint_steps)

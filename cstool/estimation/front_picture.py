@@ -81,7 +81,7 @@ def _panel(found: Found, heading: str, axis: str, amount: Callable[[Plan], float
                 FrontPoint(
                     amount(plan),
                     plan.days,
-                    plan.estimate.band.of_time(plan.days),
+                    plan.estimate.band.of_time(plan.days) if plan.estimate.band.is_known else (plan.days, plan.days),
                     f"{plan.systems:,}",
                     plan is found.best,
                 )

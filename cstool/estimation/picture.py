@@ -130,6 +130,10 @@ def _breakdown(found: Estimate, sparse: Sequence[Row]) -> Breakdown:
     return Breakdown(rows, heading, "modelled cycles of all its repetitions [% of all kernels']", whole)
 
 
+def _rates(found: Estimate, rate: float) -> tuple[float, float] | None:
+    return found.band.of_rate(rate) if found.band.is_known else None
+
+
 def _scaling(rows: Sequence[Row], sparse: Sequence[Row]) -> Scaling:
     found = [row for row in rows if row.estimate is not None]
     first = found[0].estimate
@@ -140,7 +144,7 @@ def _scaling(rows: Sequence[Row], sparse: Sequence[Row]) -> Scaling:
             row.estimate.num_csx,
             row.estimate.tokens_per_s if has_tokens else row.estimate.samples_per_s,
             row.efficiency,
-            row.estimate.band.of_rate(row.estimate.tokens_per_s if has_tokens else row.estimate.samples_per_s),
+            _rates(row.estimate, row.estimate.tokens_per_s if has_tokens else row.estimate.samples_per_s),
         )
         for row in found
         if row.estimate is not None and row.efficiency is not None

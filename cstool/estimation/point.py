@@ -117,6 +117,11 @@ class Estimate(Brief):
         return self.power_w / self.tokens_per_s
 
     @property
+    def reads_images(self) -> bool:
+        """Whether samples are numbers, those of pixels, and not tokens."""
+        return self.artifact.graph.inputs[0].dtype == "float32"
+
+    @property
     def days(self) -> float | None:
         """To train with the tokens that were asked for."""
         return None if self.tokens is None else self.tokens / self.tokens_per_s / DAY_S

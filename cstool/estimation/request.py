@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from cstool.batch_split import nearest_divisors
 from cstool.errors import EstimateError
-from cstool.estimation.software import choose_software
+from cstool.estimation.software import choose_software, workers_of_file
 from cstool.estimation.variants import Variants, make_variants
 from cstool.params import DataloaderParams, Params
 from cstool.system import System, load_system, system_names
@@ -68,7 +68,7 @@ def make_request(
         frozen: weights that stay as they are, such as "first:16"
         adapters: beside frozen layers, such as "rank=16,layers=q,v"
         software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
-        workers: input workers of each system; None for as many as a run has unless it asks for others
+        workers: input workers of each system; None for those of the params file, or else as many as a run has
 
     Raises:
         EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven; frozen weights or
@@ -83,6 +83,8 @@ def make_request(
         if system.memoryx is None:
             raise EstimateError(f"--memoryx: must be left out: {system.name} has no MemoryX", "cs2 and cs3 have it")
         system = replace(system, memoryx=replace(system.memoryx, capacity_bytes=size, units_bytes=(size,)))
+    if software is not None and workers is None:
+        workers = workers_of_file(params)
     system = replace(system, software=choose_software(system, software, workers, loader_of(params).data_processor))
     wanted = None if tokens is None else parse_tokens(tokens)
     return Request(

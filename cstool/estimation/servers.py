@@ -39,6 +39,8 @@ def input_workers(found: Estimate, worker_tokens_per_s: float | None) -> InputWo
         rate, rate_from = worker_tokens_per_s, "as --worker_rate says"
     elif software is not None and software.worker_tokens_per_s is not None:
         rate, rate_from = software.worker_tokens_per_s, f"as release {software.release} does"
+    elif found.reads_images:
+        return InputWorkers(None, "nothing is known of images", None)
     else:
         known, rate_from = of_release(system, "tokens_per_s")
         if known is None:

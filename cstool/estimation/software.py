@@ -1,14 +1,18 @@
 """The release of the software whose hosts feed the systems of an estimate."""
 
 from cstool.errors import EstimateError
-from cstool.system import Software, System, load_system, system_names
+from cstool.params import Params
+from cstool.system import Release, Software, System, load_system, system_names
+
+OF_IMAGES = ("MNISTDataProcessor", "ImageNet1KProcessor", "CIFAR10Processor", "CIFAR100Processor")
+"""data processors of images; how fast a worker decodes these is not known of any release"""
 
 
 def choose_software(system: System, release: str | None, workers: int | None, data_processor: str) -> Software | None:
     """Return the hosts of each system with one release of the software; None for hosts that take no time.
 
-    What an input worker delivers depends on what it reads. The vendor names data processors after that: those of HDF5
-    files read tokens, all others parse text.
+    The rate of an input worker depends on its data. The vendor names data processors after these: those of HDF5 files
+    read tokens, those of images decode them, all others parse text.
 
     Args:
         system: with what is known of its hosts
@@ -37,10 +41,32 @@ def choose_software(system: System, release: str | None, workers: int | None, da
         workers=count,
         servers=-(-count // hosts.workers_per_server),
         server_bytes_per_s=hosts.server_bytes_per_s,
-        worker_tokens_per_s=made.tokens_per_s if "HDF5" in data_processor else made.text_tokens_per_s,
+        worker_tokens_per_s=_worker_rate(made, data_processor),
         step_s=made.step_s or 0.0,
         norm_s=made.norm_s or 0.0,
     )
+
+
+def workers_of_file(params: Params) -> int | None:
+    """Return how many input workers of each system a params file asks for; None for the usual number.
+
+    Raises:
+        EstimateError: it is not a number of workers
+    """
+    found = params.job_keys.get("num_workers_per_csx")
+    if found is None or found == 0 and found is not False:  # 0: the vendor's software chooses
+        return None
+    if type(found) is not int or found < 0:
+        key = "trainer.init.backend.cluster_config.num_workers_per_csx"
+        raise EstimateError(f"{params.path}: {key} must be a whole number from 0, got {found!r:.60}")
+    return found
+
+
+def _worker_rate(made: Release, data_processor: str) -> float | None:
+    """Tokens per second of an input worker; None where nothing is known."""
+    if data_processor in OF_IMAGES:
+        return None
+    return made.tokens_per_s if "HDF5" in data_processor else made.text_tokens_per_s
 
 
 def _known() -> list[str]:

@@ -141,8 +141,9 @@ OF_A_JOB: Mapping[tuple[type[Section], str], str] = {
     (trainer.ClusterParams, "job_labels"): "any; of `cstool job submit` a list of KEY=VALUE",
     (trainer.ClusterParams, "job_priority"): "any; of `cstool job submit` p1, p2, p3",
     (trainer.ClusterParams, "job_time_sec"): "any; of `cstool job submit` a number of seconds",
+    (trainer.ClusterParams, "num_workers_per_csx"): "any; of `cstool estimate --software` a whole number, 0 to choose",
 }
-"""keys without effect on a run that count where it is submitted as a job"""
+"""keys without effect on a run that count where it is submitted as a job, or estimated"""
 
 
 BY_PLACE: set[tuple[type[Section], str]] = {(section, "micro_batch_size") for section in LOADER_SECTIONS}

@@ -246,8 +246,8 @@ class LoggingParams(Section):
     without_effect: ClassVar[frozenset[str]] = frozenset({"wsc_log_level", "enable_act_frequency"})
 
 
-JOB_KEYS = ("job_labels", "job_priority", "job_time_sec")
-"""keys of `cluster_config` that are about a job: of a run that is none they are noted"""
+JOB_KEYS = ("job_labels", "job_priority", "job_time_sec", "num_workers_per_csx")
+"""keys of `cluster_config` that count for a job or an estimate alone: in a run they are noted"""
 
 
 class ClusterParams(Section):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,7 @@ def test_what_a_job_costs(cstool):
     asked = ("--tokens", "300B", "--price", "100", "--mtbf", "2000", "--checkpoint_rate", "1GB")
     said = section(cstool(*STREAMED, *asked).stdout, "what a job costs, modelled")
     assert list(said) == [
-        *("training", "checkpoints", "failures", "expected", "servers", "power", "energy", "price", "80% of such"),
+        *("training", "checkpoints", "failures", "expected", "servers", "power", "energy", "price", "80% interval"),
         "input workers",
     ]
     assert "at 1 GB/s, as --checkpoint_rate says" in said["checkpoints"]
@@ -236,7 +237,22 @@ def test_a_system_of_which_nothing_is_known(cstool):
     said = section(cstool(*asked).stdout, "what a job costs, modelled")
     assert said["servers"] == "nothing is known of them on this system: they are left out"
     assert "nothing is known of it on cs1, they are taken to need no time; --checkpoint_rate" in said["checkpoints"]
-    assert said["input workers"].endswith("; nothing is known of it on cs1: --worker_rate says how many that takes")
+    assert said["input workers"].endswith("; nothing is known of images: --worker_rate says how many that takes")
+
+
+def test_of_models_of_images_neither_workers_nor_a_range_are_known(cstool):
+    asked = ("estimate", "-p", "fc.yaml", "--num_csx", "1,2", "--tokens", "1B")
+    said = cstool(*asked, "--software", "2.0").stdout
+    assert said.count("80% interval") == 1
+    assert re.search("80% interval +not known: no result of a model of images was published\n", said)
+    hosts = "1 input worker taken to keep up (how fast they decode images is not known) and 1 activation server"
+    assert f"release 2.0: {hosts} to a system" in said
+    assert len(re.findall("^ +[12] .*s  not known  ", said, flags=re.MULTILINE)) == 2
+    document = cstool(*asked, "--json").document["modelled"]
+    assert [document["band"], document["cost"]["band"]] == [None, None]
+    assert cstool(*asked, "--csv", "rows.csv", "--plot", "a.svg").code == 0
+    with Path("rows.csv").open() as file:
+        assert {(row["step_low_s"], row["step_high_s"]) for row in csv.DictReader(file)} == {("", "")}
 
 
 def test_adapters_say_what_is_trained_and_that_a_run_has_none(cstool):

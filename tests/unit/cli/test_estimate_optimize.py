@@ -42,7 +42,7 @@ def test_the_answer_in_sentences(cstool, days):
     assert lines[0].startswith("gpt3: ")
     assert lines[1] == "Everything is modelled; nothing is measured."
     assert re.fullmatch(rf"{more} x cs2 are the fewest that keep within [\d.]+ \w+\.", lines[3])
-    assert re.fullmatch(r"The job takes .*; 80% of such results: [\d.]+( \w+)? to [\d.]+ \w+\.", lines[4])
+    assert re.fullmatch(r"The job takes .*; 80% interval: [\d.]+( \w+)? to [\d.]+ \w+\.", lines[4])
     assert re.fullmatch(r"Batches of \d+ samples: \d+ to a system, weights streamed in .*\.", lines[5])
     assert re.fullmatch(r"It draws .* kW \(systems .*\) and takes .* MWh\.", lines[6])
     assert re.fullmatch(r"It costs [\d,]+, for [\d,]+ hours of a system\.", lines[7])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import MappingProxyType
+from typing import get_args
 
 import pytest
 
@@ -10,8 +11,10 @@ from cstool.errors import CstoolError, EstimateError
 from cstool.estimation import Estimator, make_request
 from cstool.estimation.ranks import parse_link
 from cstool.estimation.request import parse_tokens
-from cstool.estimation.software import choose_software
+from cstool.estimation.software import OF_IMAGES, choose_software
 from cstool.ir import read_artifact, write_artifact
+from cstool.params import Params
+from cstool.params.sections.vision_loaders import DigitsParams, PhotosParams
 from cstool.perf.ranks import Link
 from cstool.perf.schedule import COORDINATOR, HOSTS, SERVERS, WORKERS
 from cstool.system import HostsUnit, Release, load_system
@@ -151,7 +154,10 @@ SYSTEM = replace(load_system("cs2"), hosts=HOSTS_UNIT)
 HDF5, CSV = "GptHDF5MapDataProcessor", "BertCSVDynamicMaskDataProcessor"
 
 
-def test_workers_read_tokens_from_hdf5_and_text_from_all_else():
+def test_workers_read_tokens_from_hdf5_decode_images_and_parse_all_else():
+    named = [each.model_fields["data_processor"].annotation for each in (DigitsParams, PhotosParams)]
+    assert {name for each in named for name in get_args(each)} == {*OF_IMAGES}
+    assert {choose_software(SYSTEM, "9.1", None, name).worker_tokens_per_s for name in OF_IMAGES} == {None}
     assert choose_software(SYSTEM, "9.1", None, HDF5).worker_tokens_per_s == 2e5
     assert choose_software(SYSTEM, "9.1", None, CSV).worker_tokens_per_s == 1e5
     assert choose_software(SYSTEM, "9.2", None, HDF5).worker_tokens_per_s is None
@@ -181,6 +187,28 @@ def test_a_release_that_is_not_known_and_workers_without_one(system, asked, mess
     with pytest.raises(EstimateError) as found:
         make_request(gpt(), system, **asked)
     assert str(found.value) == message
+
+
+def with_workers(written: object) -> Params:
+    return replace(gpt(), job_keys={"num_workers_per_csx": written})
+
+
+@pytest.mark.parametrize(
+    ("written", "flag", "count"), [(3, None, 3), (3, 2, 2), (0, None, 1), (None, None, 1), ("x", 5, 5)]
+)
+def test_workers_are_those_of_the_flag_or_else_of_the_file(written, flag, count):
+    assert make_request(with_workers(written), "cs2", software="2.0", workers=flag).system.software.workers == count
+    # Without a release none are asked for.
+    assert make_request(with_workers(written), "cs2").system.software is None
+
+
+@pytest.mark.parametrize(("written", "shown"), [(-1, "-1"), (1.5, "1.5"), ("two", "'two'"), (True, "True")])
+def test_workers_of_the_file_that_are_none(written, shown):
+    with pytest.raises(EstimateError) as found:
+        make_request(with_workers(written), "cs2", software="2.0")
+    assert str(found.value) == (
+        "gpt.yaml: trainer.init.backend.cluster_config.num_workers_per_csx must be a whole number from 0, got " + shown
+    )
 
 
 @pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
