@@ -59,6 +59,10 @@ JsonlKeyOption = Annotated[
         show_default="text, content, ...",
     ),
 ]
+CsvColumnOption = Annotated[
+    str | None,
+    option("--csv_column", "NAME", "Column of .csv and .tsv with the texts.", show_default="such tables are no text"),
+]
 PackingOption = Annotated[
     Literal["stream", "documents"],
     flag("--packing", "Documents back to back, or each the begin of a sample, its end padded."),
@@ -89,10 +93,12 @@ def text(
     allow_unknown: Annotated[
         bool, flag("--allow_unknown", "Count characters that no token stands for; else an error.")
     ] = False,
+    any_file: Annotated[bool, flag("--any_file", "Take files that are no text, too, as their bytes.")] = False,
     begin_texts: Annotated[
         bool, flag("--begin_texts", "Begin each document as the tokenizer's template says, with <s> for example.")
     ] = False,
     jsonl_key: JsonlKeyOption = None,
+    csv_column: CsvColumnOption = None,
     packing: PackingOption = "stream",
     shuffle_seed: Annotated[
         int | None, option("--shuffle_seed", "N", "Seed of the order of the samples.", show_default="that of the text")
@@ -122,7 +128,9 @@ def text(
             packing=packing,
             shuffle_seed=shuffle_seed,
             jsonl_key=jsonl_key,
+            csv_column=csv_column,
             begins_texts=begin_texts,
+            any_file=any_file,
             processes=processes,
             overwrite=overwrite,
             progress=progress,
@@ -149,6 +157,7 @@ def mlm(
     do_lower: Annotated[bool, flag("--do_lower", "Take text in lower case.")] = False,
     nsp: Annotated[bool, flag("--nsp", "Make pairs of texts, of which half follow each other.")] = False,
     jsonl_key: JsonlKeyOption = None,
+    csv_column: CsvColumnOption = None,
     packing: PackingOption = "stream",
     val_fraction: ValFractionOption = 0.05,
     seed: Annotated[int, option("--seed", "N", "Seed of the choice of what is held out, and of the pairs.")] = 1,
@@ -174,6 +183,7 @@ def mlm(
             val_fraction=val_fraction,
             seed=seed,
             jsonl_key=jsonl_key,
+            csv_column=csv_column,
             processes=processes,
             overwrite=overwrite,
             progress=progress,
@@ -200,6 +210,7 @@ def span(
         Path | None, option("--tokenizer", "FILE", "Take a tokenizers JSON file instead; it is copied.")
     ] = None,
     jsonl_key: JsonlKeyOption = None,
+    csv_column: CsvColumnOption = None,
     packing: PackingOption = "stream",
     val_fraction: ValFractionOption = 0.05,
     seed: SeedOption = 1,
@@ -220,6 +231,7 @@ def span(
             vocab_size=vocab_size,
             tokenizer=tokenizer,
             jsonl_key=jsonl_key,
+            csv_column=csv_column,
             packing=packing,
             val_fraction=val_fraction,
             seed=seed,
@@ -386,11 +398,10 @@ def _show_text_summary(made: TextSummary, val_fraction: float, as_json: bool, *,
         )
     if made.unknown_characters:
         print(f"Unknown: no token stands for {made.unknown_characters:,} {unknown}")
-    if (binary := made.binary) is not None:
-        print(
-            f"Not text: {counted(binary.files, 'file')} with zero bytes, {bytes_text(binary.size_bytes)}, such as "
-            f"{binary.first}; give sources without such files, and --overwrite, unless they are meant"
-        )
+    if others := made.other_files:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.items())
+        hint = "; --csv_column takes a column of CSV" if "CSV" in others else ""
+        print(f"Left out, since no text: {kinds}{hint}")
 
 
 def _print_preferences(made: PreferenceSummary) -> None:

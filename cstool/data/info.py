@@ -190,7 +190,10 @@ def _source(record: Mapping[str, Any]) -> str:
     tokenizer = f", tokenizer from {record['tokenizer']['made_from']}" if "tokenizer" in record else ""
     keys = ", ".join(json.dumps(key, ensure_ascii=False) for key in record.get("jsonl_keys", []))
     documents = sum(part.get("documents") or 0 for part in record["parts"].values())
-    lines = f" in {documents:,} documents, {keys} of JSON Lines" if keys else ""
+    found = [f"{keys} of JSON Lines"] if keys else []
+    if "csv_column" in record:
+        found.append(f"column {json.dumps(record['csv_column'], ensure_ascii=False)} of CSV")
+    lines = f" in {documents:,} documents, {', '.join(found)}" if found else ""
     return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{lines}{tokenizer}"
 
 

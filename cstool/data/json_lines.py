@@ -1,4 +1,4 @@
-"""Documents in JSON Lines, an object to each line, written out as the text that they hold.
+"""Documents in JSON Lines, an object to each line, or in rows of CSV, written out as the text that they hold.
 
 A file is read in runs of whole lines. The texts of a run go to a file of text, back to back, beside which is one that
 says which lines they were on: from there on they are documents like any other.
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cstool.atomic_file import write_replacing
+from cstool.data.csv_rows import cut_rows, has_csv_rows, texts_of_rows
 from cstool.data.dataset import Array
 from cstool.data.sources import TEXT_KEYS, SourceFile, read_bytes
 from cstool.errors import DataError
@@ -24,8 +25,8 @@ RUN_BYTES = 2**25
 
 _SUFFIXES = (".jsonl", ".ndjson")
 _BOM = b"\xef\xbb\xbf"
-_COLUMNS = 3
-"""of what is known of a document: its line, the bytes of its text, whether there is a zero among them"""
+_COLUMNS = 2
+"""of what is known of a document: its line, and the bytes of its text"""
 _SHOWN_KEYS = 8
 _SHOWN_CHARACTERS = 40
 _DECODER = json.JSONDecoder(parse_int=float)
@@ -90,13 +91,14 @@ def text_key(file: SourceFile) -> str:
 
 
 def cut_lines(file: SourceFile, key: str, name: Path) -> list[Run]:
-    """Return a file in runs of whole lines of at most `RUN_BYTES`, or raise DataError if a line is longer.
+    """Return a file in runs of whole lines, or rows, of at most `RUN_BYTES`, or raise DataError if one is longer.
 
-    The texts are under `key`, and go to files that are called `name` but for a number and a suffix.
+    The texts are under `key`, or in that column, and go to files that are called `name` but for a number and a suffix.
     """
+    cut = cut_rows(file, RUN_BYTES) if has_csv_rows(file) else _cut(file)
     return [
         Run(file, key, start, stop, line, name.with_name(f"{name.name}_{number:05d}.txt"))
-        for number, (start, stop, line) in enumerate(_cut(file))
+        for number, (start, stop, line) in enumerate(cut)
     ]
 
 
@@ -108,14 +110,23 @@ def write_texts(run: Run) -> None:
         OSError: a file cannot be written.
     """
     texts, index = [], []
-    for number, line in _lines(read_bytes(run.file, run.start, run.stop), run.start, run.line):
-        if text := _text(f"{run.file.path}:{number}", line, run.key):
-            texts.append(text)
-            index.append((number, len(text), b"\0" in text))
+    for number, text in _texts(run):
+        texts.append(text)
+        index.append((number, len(text)))
     write_replacing(run.path, b"".join(texts))
     content = BytesIO()
     np.save(content, np.array(index, np.int64).reshape(-1, _COLUMNS))
     write_replacing(run.index, content.getvalue())
+
+
+def _texts(run: Run) -> Iterator[tuple[int, bytes]]:
+    """Yield the texts of a run that are not empty, with the numbers of their lines."""
+    if has_csv_rows(run.file):
+        yield from texts_of_rows(run.file, run.key, run.start, run.stop, run.line)
+        return
+    for number, line in _lines(read_bytes(run.file, run.start, run.stop), run.start, run.line):
+        if text := _text(f"{run.file.path}:{number}", line, run.key):
+            yield number, text
 
 
 def holds_texts(run: Run) -> bool:
@@ -134,7 +145,7 @@ def documents_of(runs: Sequence[Run]) -> Iterator[SourceFile]:
         assert index is not None, run.path
         status = run.path.stat()
         start = 0
-        for line, size_bytes, has_zeros in index.tolist():
+        for line, size_bytes in index.tolist():
             yield SourceFile(
                 run.path,
                 f"{run.file.name}:{line}",
@@ -143,7 +154,6 @@ def documents_of(runs: Sequence[Run]) -> Iterator[SourceFile]:
                 bytes_before=start,
                 bytes_after=status.st_size - start - size_bytes,
                 changed_ns=status.st_mtime_ns,
-                has_zeros=bool(has_zeros),
                 lines_of=run.file.path,
                 document_start=start,
             )

@@ -63,12 +63,6 @@ class _Tokenizer(_Section):
     digest: str
 
 
-class _Binary(_Section):
-    files: _Size
-    size_bytes: _Size
-    first: str
-
-
 class _Record(_Section):
     digest: str
     files: Annotated[dict[str, _Size], AfterValidator(_check_names)]
@@ -86,8 +80,9 @@ class _TextRecord(_Section):
     shuffle_seed: int | None = None
     unknown_characters: _Size = 0
     tokenizer: _Tokenizer | None = None
-    binary: _Binary | None = None
     jsonl_keys: list[str] = []
+    csv_column: str | None = None
+    other_files: dict[str, _Size] = {}
     begins_texts: bool = False
 
 

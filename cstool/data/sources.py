@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cstool.data.file_kinds import kind_of
 from cstool.errors import DataError
 from cstool.random_keys import key_of
 
@@ -40,8 +41,10 @@ class SourceFile:
     bytes_after: int = 0
     changed_ns: int = 0
     """when the file was last written to, as its file system says"""
-    has_zeros: bool = False
-    """whether there is a zero byte in the file, which text has none of"""
+    kind: str | None = None
+    """of a file that is no text, see `kind_of`"""
+    is_named: bool = False
+    """whether it was given by itself, not found in a folder"""
     lines_of: Path | None = None
     """the file that the document is a line of; the number of the line ends `name`"""
     document_start: int = 0
@@ -90,6 +93,7 @@ def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[Source
     Raises:
         DataError: a source does not exist, a file cannot be read or changes, or there are no files.
     """
+    named: set[Path] = set()
     if sources is None:
         (library,) = source_roots(None)
         found = {path: name for path, name in _walk(library, _NOT_SOURCE_TEXT) if name.endswith(".py")}
@@ -100,12 +104,14 @@ def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[Source
         for source in sources:
             for path, name in _entries(source):
                 if path == source:
+                    named.add(Path(os.path.realpath(path)))
                     _refuse_json(path)
                 found.setdefault(Path(os.path.realpath(path)), name)
         what = f"{', '.join(str(source) for source in sources)}: must hold files of text"
     listed = sorted(found.items(), key=lambda item: (item[1], item[0]))
     with ThreadPoolExecutor(threads) as pool:
-        files = [file for file in pool.map(_digest, *zip(*listed, strict=True)) if file.size_bytes] if listed else []
+        digested = pool.map(_digest, *zip(*listed, strict=True)) if listed else ()
+        files = [replace(file, is_named=file.path in named) for file in digested if file.size_bytes]
     if not files:
         raise DataError(f"{what}, got none", "give files, or folders with files that are not empty")
     return tuple(files)
@@ -267,12 +273,13 @@ def _text_name(path: Path) -> str:
 
 
 def _digest(path: Path, name: str) -> SourceFile:
-    digest, size_bytes, has_zeros = hashlib.blake2b(digest_size=16), 0, False
+    digest, size_bytes, head, has_zeros = hashlib.blake2b(digest_size=16), 0, b"", False
     try:
         with path.open("rb", buffering=0) as stream:
             before = os.fstat(stream.fileno())
             while block := stream.read(_BLOCK_BYTES):
                 digest.update(block)
+                head = head or block
                 size_bytes += len(block)
                 has_zeros = has_zeros or b"\0" in block
             after = os.fstat(stream.fileno())
@@ -280,4 +287,4 @@ def _digest(path: Path, name: str) -> SourceFile:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
     file = SourceFile(path, name, before.st_size, digest.hexdigest(), changed_ns=before.st_mtime_ns)
     _check_unchanged(file, after)
-    return replace(file, size_bytes=size_bytes, has_zeros=has_zeros)
+    return replace(file, size_bytes=size_bytes, kind=kind_of(name, head, has_zeros=has_zeros))

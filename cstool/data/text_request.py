@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from cstool.data.csv_rows import has_csv_rows
 from cstool.data.json_lines import has_json_lines
 from cstool.data.samples import BLOCK_TOKENS, Packing
 from cstool.data.sources import SourceFile, source_roots
@@ -42,15 +43,6 @@ class Continued:
 
 
 @dataclass(frozen=True)
-class BinaryFiles:
-    """How many files of a text have zero bytes, and so are likely none; their size, and the name of the first."""
-
-    files: int
-    size_bytes: int
-    first: str
-
-
-@dataclass(frozen=True)
 class TextSummary:
     """What `prepare_text` made, or found made."""
 
@@ -69,8 +61,8 @@ class TextSummary:
     """whether the texts begin so"""
     continued: Continued | None = None
     """None if nothing was there"""
-    binary: BinaryFiles | None = None
-    """None if all files may be text"""
+    other_files: Mapping[str, int] = field(default_factory=dict)
+    """files in folders that are no text, by kind"""
 
     @property
     def held_out_share(self) -> float:
@@ -88,6 +80,7 @@ class TextPlan:
         seed: of the choice of held-out files
         packing: "stream", or "documents", each of which begins a sample then
         jsonl_key: of the text in each object of JSON Lines; None for a usual one, see `text_key`
+        csv_column: of the text in each row of CSV; None where tables of CSV are no text
     """
 
     sequence_length: int
@@ -95,7 +88,10 @@ class TextPlan:
     seed: int = 1
     packing: Packing = "stream"
     jsonl_key: str | None = None
+    csv_column: str | None = None
 
+    any_file: ClassVar[bool] = False
+    """whether files that are no text are taken as they are"""
     least_length: ClassVar[int] = 2
 
     def check(self) -> None:
@@ -117,6 +113,7 @@ class TextRequest(TextPlan):
         allow_unknown: whether characters that no token stands for are counted, and not refused
         shuffle_seed: of the order in which the samples of a part are written; None for that of the text
         begins_texts: whether a document begins with what the template of the tokenizer puts there, for example <s>
+        any_file: whether files that are no text are taken as they are; bytes alone can be made of them
     """
 
     tokenizer: str = BYTES
@@ -124,6 +121,7 @@ class TextRequest(TextPlan):
     allow_unknown: bool = False
     shuffle_seed: int | None = None
     begins_texts: bool = False
+    any_file: bool = False  # type: ignore[misc]
 
     @property
     def is_bytes(self) -> bool:
@@ -148,6 +146,8 @@ class TextRequest(TextPlan):
                 f"--train_tokenizer: must be from {LEAST_VOCAB} to {MOST_VOCAB:,} tokens, got {self.train_vocab:,}",
                 "256 are the bytes, and one stands between documents",
             )
+        if self.any_file and not self.is_bytes:
+            raise DataError("--any_file: must stand beside --tokenizer bytes; others need text", "leave it out")
         if self.allow_unknown and (self.tokenizer == BYTES):
             raise DataError(
                 "--allow_unknown: must stand beside --tokenizer FILE; bytes stand for all there is", "leave it out"
@@ -173,6 +173,7 @@ class TextRequest(TextPlan):
             "json_lines": any(map(has_json_lines, files)) or None,
             "jsonl_key": self.jsonl_key,
             "begins_texts": self.begins_texts or None,
+            "csv_column": self.csv_column if any(map(has_csv_rows, files)) else None,
         }
         if given := {key: value for key, value in more.items() if value is not None}:
             content.append(given)
@@ -210,5 +211,5 @@ def summary(
         template_begin=None if loaded is None or not loaded.begin else loaded.decode(loaded.begin),
         begins_texts=loaded is not None and bool(loaded.begin) and loaded.begins_texts,
         continued=continued,
-        binary=None if record.get("binary") is None else BinaryFiles(**record["binary"]),
+        other_files=record.get("other_files", {}),
     )

@@ -8,9 +8,12 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
+from cstool.data.csv_rows import columns_of, has_csv_rows
+from cstool.data.file_kinds import CSV, counted_kinds, kinds_text, named_kind, remedy
 from cstool.data.json_lines import (
     RUN_BYTES,
     Run,
@@ -68,6 +71,14 @@ class Request(Protocol):
     @property
     def jsonl_key(self) -> str | None:
         """Key of the text in each object of JSON Lines; None for a usual one."""
+
+    @property
+    def csv_column(self) -> str | None:
+        """Column of the text in each row of CSV; None where tables are no text."""
+
+    @property
+    def any_file(self) -> bool:
+        """Whether files that are no text are taken as they are."""
 
     @property
     def is_bytes(self) -> bool:
@@ -167,15 +178,14 @@ class TextWork(ABC, Generic[R]):
                 **_counts(files),
                 "samples": samples[part].count,
                 "tokens": samples[part].tokens,
-                "documents": len(files) if self._keys else None,
+                "documents": len(files) if any(map(_has_documents, self._files)) else None,
             }
             for part, files in self._split.items()
         }
-        binary = [file for files in self._split.values() for file in files if file.has_zeros]
-        if binary:
-            made["binary"] = {**_counts(binary), "first": min(file.name for file in binary)}
         if self._keys:
             made["jsonl_keys"] = sorted(self._keys)
+        if any(map(has_csv_rows, self._files)):
+            made["csv_column"] = request.csv_column
         return {
             "val_fraction": request.val_fraction,
             "seed": request.seed,
@@ -233,13 +243,17 @@ class TextWork(ABC, Generic[R]):
         """Suffix of the files of samples."""
 
     def _write_texts(self) -> Sequence[SourceFile]:
-        """Write the texts of JSON to files, unless that was done; return all documents."""
+        """Write the texts of JSON and CSV to files, unless that was done; return all documents."""
         folder = self.partial / _TEXTS
         runs: dict[SourceFile, Sequence[Run]] = {}
-        for file in filter(has_json_lines, self._files):
+        for file in filter(_has_documents, self._files):
             folder.mkdir(exist_ok=True)
-            key = text_key(file) if self.request.jsonl_key is None else self.request.jsonl_key
-            self._keys.add(key)
+            if has_csv_rows(file):
+                assert self.request.csv_column is not None, "else it is left out"
+                key = self.request.csv_column
+            else:
+                key = text_key(file) if self.request.jsonl_key is None else self.request.jsonl_key
+                self._keys.add(key)
             runs[file] = cut_lines(file, key, folder / f"{len(runs):05d}")
         if not runs:
             return self._files
@@ -330,6 +344,40 @@ class How(TypedDict, total=False):
     progress: Progress | None
 
 
+def _has_documents(file: SourceFile) -> bool:
+    return has_json_lines(file) or has_csv_rows(file)
+
+
+def only_texts(
+    files: Sequence[SourceFile], request: Request, what: str
+) -> tuple[tuple[SourceFile, ...], dict[str, int]]:
+    """Return the files that a text is made of, and how many are left out, by kind: those in folders that are no text.
+
+    Args:
+        what: the sources, for messages
+
+    Raises:
+        DataError: a file that was given by itself is no text, or no file is
+    """
+    if request.any_file:
+        kept = (CSV,) if request.csv_column is not None else ()
+        return tuple(file if file.kind in kept else replace(file, kind=None) for file in files), {}
+    taken = {None, CSV} if request.csv_column is not None else {None}
+    others = [file for file in files if file.kind not in taken]
+    for file in others:
+        assert file.kind is not None
+        help_with = remedy(file.kind, file.path, columns_of(file) if file.kind == CSV else ())
+        if file.is_named:
+            raise DataError(f"{file.path}: must be text, got {named_kind(file.kind)}", help_with)
+        if len(others) == len(files):
+            raise DataError(f"{what}: must hold files of text, got none: {kinds_text(_kinds(others))}", help_with)
+    return tuple(file for file in files if file.kind in taken), _kinds(others)
+
+
+def _kinds(files: Sequence[SourceFile]) -> dict[str, int]:
+    return counted_kinds(file.kind for file in files if file.kind is not None)
+
+
 def _counts(files: Sequence[SourceFile]) -> dict[str, Any]:
     return {"files": len({file.given for file in files}), "size_bytes": sum(file.size_bytes for file in files)}
 
@@ -373,6 +421,11 @@ def prepare(
         raise DataError(
             "--jsonl_key: must stand beside files .jsonl or .ndjson, got none among the sources", "leave it out"
         )
+    if request.csv_column is not None and not any(map(has_csv_rows, files)):
+        raise DataError(
+            "--csv_column: must stand beside files .csv or .tsv, got none among the sources", "leave it out"
+        )
+    files, others = only_texts(files, request, ", ".join(map(str, sources or ())))
     digest = request.digest(files)
 
     def found() -> TextSummary | None:
@@ -389,7 +442,7 @@ def prepare(
             keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES, RUN_BYTES])
             work = work_of(partial, files, request, processes, progress)
             try:
-                record = {"digest": digest, "sources": source_names(sources), **work.make()}
+                record = {"digest": digest, "sources": source_names(sources), "other_files": others, **work.make()}
                 write_record(partial, record)
                 for folder in (_TEXTS, _TOKENS):
                     shutil.rmtree(partial / folder, ignore_errors=True)

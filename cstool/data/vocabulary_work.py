@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from cstool.atomic_file import write_replacing
+from cstool.data.csv_rows import has_csv_rows
 from cstool.data.json_lines import has_json_lines
 from cstool.data.row_files import META, Layout, index_file
 from cstool.data.samples import SampleFile
@@ -73,6 +74,8 @@ class VocabularyPlan(TextPlan, ABC):
             self.jsonl_key if any(map(has_json_lines, files)) else None,
             [(file.name, file.size_bytes, file.digest) for file in files],
         ]
+        if any(map(has_csv_rows, files)):
+            content.append(self.csv_column)
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 

@@ -30,7 +30,9 @@ def prepare_text(
     packing: Literal["stream", "documents"] = "stream",
     shuffle_seed: int | None = None,
     jsonl_key: str | None = None,
+    csv_column: str | None = None,
     begins_texts: bool = False,
+    any_file: bool = False,
     processes: int = 1,
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
@@ -51,7 +53,9 @@ def prepare_text(
         packing: documents back to back, or each the begin of a sample
         shuffle_seed: of the order of the samples; None for that of the text
         jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or that of the only text
+        csv_column: of each table of .csv or .tsv that has the texts; without it such tables are no text
         begins_texts: begin each document with what the template of the tokenizer puts there, for example <s>
+        any_file: take files that are no text as they are, as bytes
         processes: that do the work; the files are the same
         overwrite: replace a different data set
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
@@ -75,7 +79,9 @@ def prepare_text(
         packing=packing,
         shuffle_seed=shuffle_seed,
         jsonl_key=jsonl_key,
+        csv_column=csv_column,
         begins_texts=begins_texts,
+        any_file=any_file,
     )
     return _prepare("prepare_text", sources, output, request, processes, overwrite, progress)
 
@@ -93,6 +99,7 @@ def prepare_mlm(
     val_fraction: float = 0.05,
     seed: int = 1,
     jsonl_key: str | None = None,
+    csv_column: str | None = None,
     processes: int = 1,
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
@@ -105,7 +112,8 @@ def prepare_mlm(
         vocab_file: a vocabulary to take instead
         do_lower: take text in lower case
         nsp: samples are pairs of texts, of which half follow each other: next sentence prediction
-        sources, output, packing, val_fraction, seed, jsonl_key, processes, overwrite, progress: as of `prepare_text`
+        sources, output, packing, val_fraction, seed, jsonl_key, csv_column, processes, overwrite, progress: as of
+            `prepare_text`
 
     Returns, Raises:
         As `prepare_text` does
@@ -122,6 +130,7 @@ def prepare_mlm(
         val_fraction=val_fraction,
         seed=seed,
         jsonl_key=jsonl_key,
+        csv_column=csv_column,
     )
     return _prepare("prepare_masked_text", sources, output, plan, processes, overwrite, progress)
 
@@ -137,6 +146,7 @@ def prepare_span(
     val_fraction: float = 0.05,
     seed: int = 1,
     jsonl_key: str | None = None,
+    csv_column: str | None = None,
     processes: int = 1,
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
@@ -147,7 +157,8 @@ def prepare_span(
         sequence_length: tokens of a sample that the encoder reads, spans taken out
         vocab_size: of the byte-level BPE that is trained on the train part
         tokenizer: a tokenizers JSON file to take instead
-        sources, output, packing, val_fraction, seed, jsonl_key, processes, overwrite, progress: as of `prepare_text`
+        sources, output, packing, val_fraction, seed, jsonl_key, csv_column, processes, overwrite, progress: as of
+            `prepare_text`
 
     Returns, Raises:
         As `prepare_text` does
@@ -162,6 +173,7 @@ def prepare_span(
         val_fraction=val_fraction,
         seed=seed,
         jsonl_key=jsonl_key,
+        csv_column=csv_column,
     )
     return _prepare("prepare_span_text", sources, output, plan, processes, overwrite, progress)
 

@@ -47,19 +47,20 @@ def test_a_share_that_is_the_one_asked_for_is_not_told(prepare, tmp_path):
 def test_files_that_are_no_text_are_told(cstool, tmp_path):
     source = tmp_path / "sources"
     source.mkdir()
-    for name, content in (("a.txt", b"text, " * 100), ("b.png", b"\x89PNG\0" * 30), ("c.png", b"\0" * 40)):
+    files = {"a.txt": b"text, " * 100, "b.png": b"\x89PNG\r\n" * 30, "c": b"\0" * 40, "d.csv": b"a,b\n1,some text\n"}
+    for name, content in files.items():
         (source / name).write_bytes(content)
     command = ("data", "prepare", "text", source, "--output", tmp_path / "out", "--sequence_length", "8")
     for _ in range(2):
         assert cstool(*command).stdout.splitlines()[-1] == (
-            "Not text: 2 files with zero bytes, 190 B, such as b.png; give sources without such files, and "
-            "--overwrite, unless they are meant"
+            "Left out, since no text: 1 CSV, 1 PNG, 1 binary; --csv_column takes a column of CSV"
         )
-    found = cstool(*command, "--json").document
-    assert found["binary"] == {"files": 2, "size_bytes": 190, "first": "b.png"}
-    (source / "b.png").unlink()
-    (source / "c.png").unlink()
-    assert "Not text" not in cstool(*command, "--overwrite").stdout
+    assert cstool(*command, "--json").document["other_files"] == {"CSV": 1, "PNG": 1, "binary": 1}
+    for more, last in (
+        (("--csv_column", "b"), "Left out, since no text: 1 PNG, 1 binary"),
+        (("--any_file",), "Held out"),
+    ):
+        assert cstool(*command, *more, "--overwrite").stdout.splitlines()[-1].startswith(last)
 
 
 def test_json_lines_are_documents_from_the_command_to_the_information(cstool, prepare, tmp_path):

@@ -234,11 +234,6 @@ def test_a_character_without_a_token_is_named_by_its_line_and_its_place_in_the_t
     )
 
 
-def test_zero_bytes_in_a_text_are_told(prepare):
-    binary = prepare(lines_of(["abc", "d\0e", "f\0"])).binary
-    assert (binary.files, binary.size_bytes, binary.first) == (1, 5, "lines.jsonl:2")
-
-
 @pytest.mark.parametrize(("processes", "changes"), [(1, {}), (2, {"train_vocab": 260})], ids=["bytes", "tokens"])
 def test_neither_runs_nor_processes_change_the_files(tmp_path, prepare, monkeypatch, processes, changes):
     prepare(output=tmp_path / "straight", **changes)
