@@ -69,6 +69,28 @@ def looks_like(printed: list[str], shown: str) -> bool:
     return re.fullmatch(pattern, "".join(f"{without_numbers(line)}\n" for line in printed)) is not None
 
 
+LOSS_MARGIN, SIZE_MARGIN = 0.25, 1.6
+"""how far figures may be from those of the page: losses [nats], and counts by a factor, since the reference of the
+language is a little longer or shorter in every version of Python, and sums have other orders on other CPUs"""
+
+
+SIZES = r"(?m)^(?:train|val) .* ([\d,]+)$"
+
+
+def check_figures(command: str, printed: list[str], shown: str) -> None:
+    """Check that losses, and the sizes of the data set, are about those of the page."""
+    for kind, margin in (
+        (r"(?:Avg Eval Loss: |bigram model of .*: |held out  loss )([\d.]+)", "loss"),
+        (SIZES, "size"),
+    ):
+        found, expected = (re.findall(kind, "\n".join(lines)) for lines in (printed, shown.splitlines()))
+        # Of a block that is cut short the last figures are shown.
+        for one, other in zip(reversed(found), reversed(expected), strict=False):
+            one, other = (float(each.replace(",", "")) for each in (one, other))
+            near = abs(one - other) < LOSS_MARGIN if margin == "loss" else 1 / SIZE_MARGIN < one / other < SIZE_MARGIN
+            assert near, (command, one, other)
+
+
 def check_text(command: str, printed: list[str], shown: str) -> None:
     """Check what a model writes by its shape: the prompts begin lines, headings are those of the page."""
     if "--json" in command:
@@ -90,9 +112,7 @@ def check_text(command: str, printed: list[str], shown: str) -> None:
 def clone(tmp_path_factory) -> Path:
     """A folder with what the tutorial uses of the project."""
     folder = tmp_path_factory.mktemp("clone").resolve()
-    for name in ("cstool", "params"):
-        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PROJECT / "README.md", folder)
+    shutil.copytree(PROJECT / "params", folder / "params")
     return folder
 
 
@@ -107,6 +127,10 @@ def test_the_first_hour_goes_as_the_page_says(clone):
             check_text(command, printed, shown)
         else:
             assert looks_like(printed, shown), "\n".join([command, *printed])
+            check_figures(command, printed, shown)
+    # The text says so.
+    record = json.loads((clone / "datasets" / "mine" / "prepared.json").read_text())
+    assert 1.5 < 300 * 8 * 128 / record["parts"]["train"]["tokens"] < 2.5, "it has read the text twice"
     # What `tensorboard --logdir checkpoints` shows: the run that was stopped has every step once.
     shown_runs = {run: scalars_of(clone / "checkpoints" / run / "events") for run in ("mine", "straight", "one_layer")}
     mine, straight, one_layer = (dict(shown_runs[run]["loss"]) for run in shown_runs)

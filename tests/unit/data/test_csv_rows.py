@@ -84,7 +84,7 @@ REFUSED = refusals(r"""
     hint: --csv_column names another one
 {content: "id,text\n1,\"a\"b\n"} => DIR/x.csv:2: must be a row of CSV, got: ',' expected after '"'
 {content: "id,text\n1,\"a\n"} => DIR/x.csv:2: must be a row of CSV, got: unexpected end of data
-{content: "id,text\n2,\u00e9\n", encoding: latin-1} => DIR/x.csv:2: must be UTF-8, got byte 0xe9, 2 bytes after its begin
+{content: "text\n\u00e9\n", encoding: latin-1} => DIR/x.csv:2: must be UTF-8, got byte 0xe9, 0 bytes after its begin
 {content: "id,text\n"} => DIR/x.csv: must have a row below the names of its columns, got none
 {content: "id,text\n1,\n"} => DIR/x.csv: must have a text in one of its lines, got none
 {content: "\n\n"} => DIR/x.csv: must begin with the names of its columns, got no row

@@ -55,7 +55,7 @@ WRONG = [
     ({"tokenizer": {**RECORD["tokenizer"], "file": "a/../../b"}},
      "tokenizer.file must stay in the folder of the record, 'a/../../b' does not, got 'a/../../b'"),
     ({"tokenizer": {**RECORD["tokenizer"], "vocab_size": 0}}, "tokenizer.vocab_size must be at least 1, got 0"),
-    ({"binary": {"files": 1}}, "binary.size_bytes is missing"),
+    ({"other_files": {"PNG": -1}}, "other_files.PNG must be at least 0, got -1"),
 ]  # fmt: skip
 
 
