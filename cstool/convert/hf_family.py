@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cstool.convert.hf_keys import Key, filter_size, only, same, scaling
+from cstool.convert.hf_keys import Key, filter_size, only, same
+from cstool.convert.hf_rope import scaling
 from cstool.ir import Graph
 from cstool.params import DecoderParams, EncoderDecoderParams, EncoderParams, VisionTransformerParams
 

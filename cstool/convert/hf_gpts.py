@@ -48,9 +48,9 @@ from cstool.convert.hf_keys import (
     only,
     rotary_share,
     same,
-    scaling,
     silent,
 )
+from cstool.convert.hf_rope import scaling
 from cstool.params import DecoderParams
 
 GPT2 = Family(
@@ -241,6 +241,8 @@ def _read_falcon_alibi(found: Found) -> Mapping[str, Any]:
     if not found["alibi"]:
         return {"position_embedding_type": "rotary"}
     # They add the slopes before they divide by the root of a head's width, the paper does so afterwards.
+    if found["rope_scaling"] is not None and found["rope_scaling"].rest:
+        raise Refused("rope_scaling must be null beside alibi: nothing is turned there")
     slopes = {"position_embedding_type": "alibi", "pos_scaling_factor": head_width(found) ** 0.5}
     return {**slopes, "pos_scaling_type": None, "pos_scaling_extra_args": None, "rotary_dim": None, "rope_theta": None}
 

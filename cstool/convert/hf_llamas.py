@@ -33,7 +33,6 @@ from cstool.convert.hf_family import (
 )
 from cstool.convert.hf_keys import (
     HEAD_DIM,
-    ORIGINAL_POSITIONS,
     Found,
     Key,
     Refused,
@@ -43,11 +42,11 @@ from cstool.convert.hf_keys import (
     only,
     rotary_share,
     same,
-    scaling,
     silent,
     window,
     windows,
 )
+from cstool.convert.hf_rope import ORIGINAL_POSITIONS, scaling
 from cstool.params import DecoderParams
 
 _LLAMA_NORMS = {NORM1: "layers.N.input_layernorm", NORM3: "layers.N.post_attention_layernorm"}
@@ -85,6 +84,16 @@ LLAMA = Family(
     ),
 )
 
+def _read_alike(found: Found) -> Mapping[str, Any]:
+    kind = "full_attention" if found["sliding_window"] is None else "sliding_attention"
+    if any(each != kind for each in found["layer_types"] or ()):
+        raise Refused(f"layer_types must be {kind} for all layers, as sliding_window says", "a Mistral has no others")
+    return {}
+
+
+_ALIKE = Key("layer_types", None, _read_alike, None, list, nullable=True)
+"""newer releases say of each layer what follows from the window"""
+
 MISTRAL = Family(
     "mistral",
     "MistralForCausalLM",
@@ -101,7 +110,7 @@ MISTRAL = Family(
         *rotary(131072),
         window(4096),
         only("attention_bias", False, "a Mistral has none"),
-        only("layer_types", None, "all layers of a Mistral are alike"),
+        _ALIKE,
         ATTENTION_DROPOUT,
     ),
 )
@@ -207,9 +216,13 @@ MIXTRAL = Family(
         same("rope_theta", 1e6),
         scaling(),
         window(None),
+        _ALIKE,
         Key("num_experts_per_tok", 2, lambda _: {}, lambda model: model.moe.top_k, int),
         Key("router_aux_loss_coef", 0.001, lambda _: {}, lambda model: model.moe.load_balancing_loss_coef, float),
-        Key("num_local_experts", 8, _read_experts, lambda model: model.moe.num_experts, int, least=2),
+        Key(
+            "num_local_experts", 8, _read_experts, lambda model: model.moe.num_experts, int, least=2,
+            other_name="num_experts",
+        ),
         ATTENTION_DROPOUT,
     ),
     # Both are about training: noise of what routers read, and whether the loss that balances experts is computed.
@@ -291,6 +304,14 @@ def _query_scalar(model: DecoderParams) -> float:
     return round(scalar) if abs(scalar - round(scalar)) < 1e-9 * scalar else scalar
 
 
+def _read_older_activation(found: Found) -> Mapping[str, Any]:
+    """The older name of hidden_activation. Released files have it beside that, some with the exact GELU."""
+    given, newer = found["hidden_act"], found["hidden_activation"]
+    if given not in (None, "gelu", newer):
+        raise Refused(f"hidden_act must be gelu or as hidden_activation ({newer}), got {given}")
+    return {}
+
+
 GEMMA2 = Family(
     "gemma2",
     "Gemma2ForCausalLM",
@@ -315,6 +336,7 @@ GEMMA2 = Family(
         replace(HEAD_DIM, default=256),
         Key("query_pre_attn_scalar", 256, _read_query_scalar, _query_scalar, float),
         activation("hidden_activation", "gelu_pytorch_tanh", is_gated=True),
+        Key("hidden_act", None, _read_older_activation, None, str, nullable=True),
         *ends("rms_norm_eps", 1e-6, is_tied=True),
         *rotary(8192),
         silent(window(4096)),
@@ -324,6 +346,4 @@ GEMMA2 = Family(
         all_of("attention_bias", False, *QKV_OUT),
         ATTENTION_DROPOUT,
     ),
-    # The older name of hidden_activation, which older files have beside it, with another function.
-    passed_over=frozenset({"hidden_act", "cache_implementation"}),
 )  # fmt: skip

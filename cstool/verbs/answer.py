@@ -394,10 +394,13 @@ def params_of(
 
 
 def _tokenizer(params: Params, named: str | None) -> Tokenizer:
-    """Load the tokenizer that was asked for, or that of the data set."""
-    from cstool.data import load_tokenizer, pair_tokenizer, tokenizer_of
+    """Load the tokenizer that was asked for, or that of the data set, or what lies beside a converted checkpoint."""
+    from cstool.data import load_tokenizer, pair_tokenizer, tokenizer_beside, tokenizer_of
     from cstool.params import EncoderDecoderParams
 
+    folders, beside = params.data_folders, tokenizer_beside(params.path)
+    if named is None and beside.is_file() and not any(tokenizer_of(folder) for folder in folders):
+        named = str(beside)
     if isinstance(section := params.model, EncoderDecoderParams):
         loaders = [params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders]
         return pair_tokenizer(
@@ -407,7 +410,6 @@ def _tokenizer(params: Params, named: str | None) -> Tokenizer:
             vocab_size=section.vocab_size,
             start=section.decoder_start_token_id,
         )
-    folders = params.data_folders
     if named is not None:
         return load_tokenizer(named, folders)
     for folder in folders:
