@@ -92,16 +92,6 @@ class Described:
         document = {"trainer": {"init": {"model": policy.dump()}}}
         return replace(self, model=policy, place=place, document=document, is_new=is_new)
 
-    def write(self, path: Path) -> None:
-        """Write the params as a new file, or raise CheckpointError."""
-        try:
-            with open(path, "x", encoding="utf-8") as file:
-                yaml.safe_dump(self.document, file, sort_keys=False)
-        except OSError as error:
-            raise CheckpointError(
-                f"{path}: must be writable, got: {error.strerror}", "the checkpoint itself is complete"
-            ) from error
-
 
 def describe(path: Path, source_format: str, params: Params | None) -> Described:
     """Return the model of a checkpoint, as `params` say it, or itself where there are none.

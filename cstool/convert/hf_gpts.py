@@ -84,6 +84,15 @@ GPT2 = Family(
     passed_over=frozenset({"reorder_and_upcast_attn"}),
 )
 
+
+
+def _read_repeated_heads(found: Found) -> Mapping[str, Any]:
+    heads = 1 if found["multi_query"] else found["n_head"]
+    if found["num_key_value_heads"] not in (None, heads):
+        raise Refused(f"num_key_value_heads must be {heads}, as multi_query says, got {found['num_key_value_heads']}")
+    return {}
+
+
 GPT_BIGCODE = Family(
     "gpt_bigcode",
     "GPTBigCodeForCausalLM",
@@ -98,6 +107,7 @@ GPT_BIGCODE = Family(
             "multi_query", True, lambda found: kv_groups(1 if found["multi_query"] else found["n_head"]),
             lambda model: model.kv_heads == 1, bool,
         ),
+        Key("num_key_value_heads", None, _read_repeated_heads, None, int, nullable=True),
         activation("activation_function", "gelu_pytorch_tanh"),
         *ends("layer_norm_epsilon", 1e-5, is_tied=True),
         SCALE_WEIGHTS,

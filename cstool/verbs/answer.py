@@ -396,15 +396,16 @@ def params_of(
 def _tokenizer(params: Params, named: str | None) -> Tokenizer:
     """Load the tokenizer that was asked for, or that of the data set, or what lies beside a converted checkpoint."""
     from cstool.data import load_tokenizer, pair_tokenizer, tokenizer_beside, tokenizer_of
-    from cstool.params import EncoderDecoderParams
+    from cstool.params import EncoderDecoderParams, TokenLinesParams
 
+    loaders = [each for each in (params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders) if each]
     folders, beside = params.data_folders, tokenizer_beside(params.path)
-    if named is None and beside.is_file() and not any(tokenizer_of(folder) for folder in folders):
+    of_data = any(isinstance(each, TokenLinesParams) for each in loaders) or any(map(tokenizer_of, folders))
+    if named is None and beside.is_file() and not of_data:
         named = str(beside)
     if isinstance(section := params.model, EncoderDecoderParams):
-        loaders = [params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders]
         return pair_tokenizer(
-            [loader for loader in loaders if loader is not None],
+            loaders,
             named,
             sentinels=section.extra_ids,
             vocab_size=section.vocab_size,
