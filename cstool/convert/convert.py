@@ -147,7 +147,9 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
                 _write_new(carried, beside.read_bytes())
             if config is not None:
                 assert described is not None
-                _write_new(config, training_text(described, request.target, carried).encode())
+                _write_new(
+                    config, training_text(described, request.target, carried).encode("utf-8", "backslashreplace")
+                )
         densities = {name: found.count / math.prod(source.shapes[f"model.{name}"]) for name, found in kept.items()}
         count = len(weights_of(source))
     of_both = (source_format, to, size_bytes, count, densities, (*source.notes, *notes))

@@ -144,9 +144,7 @@ def _described_dpr(path: Path, params: Params | None) -> Described:
     if params is None:
         section, model = make_dpr(path, configs)
         beside = {name: path / name / "config.json" for name in configs}
-        notes = tuple(
-            note for name, of in configs.items() for note in _notes(f"{name}/config.json", beside[name], of)
-        )
+        notes = tuple(note for name, of in configs.items() for note in _notes(f"{name}/config.json", beside[name], of))
         return Described(model, str(path), {"trainer": {"init": {"model": section}}}, is_new=True, notes=notes)
     if not isinstance(params.model, DprParams):
         raise CheckpointError(f"{path}: must be of the model of {params.path}, {params.model.name}, got dpr")

@@ -113,9 +113,7 @@ def dpr_parts(where: str | Path, model: DprParams, named: str | None = None) -> 
     """
     _check_named(named)
     if named not in (None, DPR):
-        raise CheckpointError(
-            f"{where}: must be a model that Hugging Face has with model_type {named}, got dpr", HELP
-        )
+        raise CheckpointError(f"{where}: must be a model that Hugging Face has with model_type {named}, got dpr", HELP)
     parts = []
     for side, folder in FOLDERS.items():
         family = dpr_family(side, model)

@@ -85,7 +85,6 @@ GPT2 = Family(
 )
 
 
-
 def _read_repeated_heads(found: Found) -> Mapping[str, Any]:
     heads = 1 if found["multi_query"] else found["n_head"]
     if found["num_key_value_heads"] not in (None, heads):

@@ -69,7 +69,7 @@ class Key:
 
     def _given(self, config: Mapping[str, Any]) -> Any:
         """Return what a config has under its names, which must agree; the default where it has none."""
-        said = {name: config[name] for name in (self.theirs, self.other_name) if name in config}
+        said = {name: config[name] for name in (self.theirs, self.other_name) if name is not None and name in config}
         values = [value for value in said.values() if value is not None]
         if len(values) == 2 and values[0] != values[1]:
             raise Refused(f"{self.other_name} must be as {self.theirs} ({text(values[0])}), got {text(values[1])}")

@@ -84,6 +84,7 @@ LLAMA = Family(
     ),
 )
 
+
 def _read_alike(found: Found) -> Mapping[str, Any]:
     kind = "full_attention" if found["sliding_window"] is None else "sliding_attention"
     if any(each != kind for each in found["layer_types"] or ()):
@@ -220,7 +221,12 @@ MIXTRAL = Family(
         Key("num_experts_per_tok", 2, lambda _: {}, lambda model: model.moe.top_k, int),
         Key("router_aux_loss_coef", 0.001, lambda _: {}, lambda model: model.moe.load_balancing_loss_coef, float),
         Key(
-            "num_local_experts", 8, _read_experts, lambda model: model.moe.num_experts, int, least=2,
+            "num_local_experts",
+            8,
+            _read_experts,
+            lambda model: model.moe.num_experts,
+            int,
+            least=2,
             other_name="num_experts",
         ),
         ATTENTION_DROPOUT,

@@ -107,7 +107,7 @@ def _read_scaling(found: Found, kinds: tuple[str, ...]) -> Mapping[str, Any]:
         raise Refused(f"{name} must have no {unknown[0]} beside type {kind}")
     if kind == "default":
         return {}
-    if not (is_number(factor) and factor > 0):
+    if factor is None or not is_number(factor) or factor <= 0:
         raise Refused(f"{name}.factor must be a number greater than 0, got {text(factor)}")
     if kind == "yarn":
         rest = _yarn(given, factor, found["max_position_embeddings"])

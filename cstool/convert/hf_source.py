@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.convert.hf_family import Family, HfModel, HfPart
+from cstool.convert.hf_keys import text
 from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
@@ -88,7 +89,7 @@ class HfSource(Source):
     def _check(self, shapes: Mapping[str, tuple[int, ...]], model: HfModel) -> None:
         """Compare names, shapes and dtypes with the model."""
         tables = {
-            f"{self._family.names[ours]}.weight": self._said(keys)
+            f"{self._family.names[ours]}.weight": keys
             for ours, keys in _TABLES.items()
             if ours in self._family.names and hasattr(model, keys[0])
         }
@@ -96,15 +97,15 @@ class HfSource(Source):
         ties, passed = ties_of(self._family), self._family.passed_tensors
         for tensor, shape in shapes.items():
             if tensor not in self._names:
-                is_tied = tensor == self._output and f"{self._said(_TIE)}: true takes the table of tokens in its place"
+                is_tied = tensor == self._output and f"{self._said(_TIE, True)} takes the table of tokens in its place"
                 raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", is_tied or hint)
             found = self._reader.shape(self._names[tensor])
             if found != shape:
                 key = tables.get(tensor)
-                same_width = key is not None and found[1:] == shape[1:]
+                if key is not None and found[1:] == shape[1:]:
+                    hint = f"the table has another length: {self._said(key, found[0])} fits it"
                 raise CheckpointError(
-                    f"{self.path}: {tensor} must be {written(shape)}, as in this model, got {written(found)}",
-                    f"the table has another length: {key} must be {found[0]}" if same_width else hint,
+                    f"{self.path}: {tensor} must be {written(shape)}, as in this model, got {written(found)}", hint
                 )
             self._reader.check_dtype(self._names[tensor])
         left_out: list[str] = []
@@ -132,7 +133,7 @@ class HfSource(Source):
         if not same or not all(np.array_equal(read(head, *place), read(table, *place)) for place in ranges):
             raise CheckpointError(
                 f"{self.path}: {stored} must equal {words}, since the model ties them, it does not",
-                f"{self._said(_TIE)}: false keeps both" if stored == self._output else None,
+                f"{self._said(_TIE, False)} keeps both" if stored == self._output else None,
             )
 
     @property
@@ -142,10 +143,11 @@ class HfSource(Source):
         own = f"{names[HEAD]}.weight" if HEAD in names else next(filter(_IS_OUTPUT, ties), None)
         return own if own in ties else None
 
-    def _said(self, keys: tuple[str, ...]) -> str:
-        """Return the first key of the params, or that of config.json which says the same: the one that describes it."""
+    def _said(self, keys: tuple[str, ...], value: int) -> str:
+        """Return a value of the key that describes the model: of the params, or of config.json where there is one."""
         read = [key.theirs for key in self._family.keys if key.theirs in keys]
-        return f"{read[0]} in config.json" if self._is_described and read else f"{keys[0]} in the params"
+        key, where = (read[0], "config.json") if self._is_described and read else (keys[0], "the params")
+        return f"{key}: {text(value)} in {where}"
 
 
 class HfPartsSource(Source):

@@ -44,7 +44,8 @@ def choose_tokenizer(
 ) -> Tokenizer | None:
     """Return the tokenizer that was asked for by its file or "bytes", or that of the training data.
 
-    Where the data do not say it, it is the file `beside` the source, see `tokenizer_file`. Where there is none, return None, and note why; one that was asked for and cannot be loaded raises DataError.
+    Where the data do not say it, it is the file `beside` the source, see `tokenizer_file`. Where there is none, return
+    None, and note why; one that was asked for and cannot be loaded raises DataError.
     """
     if named is not None:
         return load_tokenizer(named, folders)

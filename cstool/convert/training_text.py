@@ -1,6 +1,8 @@
 """The params file beside a converted checkpoint: its model, and what training it further needs, with comments."""
 
+import json
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,16 +38,16 @@ _OPTIMIZER = """\
 _TEXTS = """\
     train_dataloader:
       data_processor: GptHDF5MapDataProcessor
-      data_dir: {data}/train  # relative to this file, else to the working directory
+      data_dir: {train}  # relative to this file, else to the working directory
       batch_size: 8
       shuffle: true
       shuffle_seed: 1
     val_dataloader:
       data_processor: GptHDF5MapDataProcessor
-      data_dir: {data}/val
+      data_dir: {val}
       batch_size: 8
 """
-_PAGES = {VisionTransformerParams: "vision", EncoderDecoderParams: "encoder_decoders"}
+_PAGES: Mapping[type, str] = {VisionTransformerParams: "vision", EncoderDecoderParams: "encoder_decoders"}
 """of the models that read no plain texts; others are encoders"""
 
 
@@ -57,33 +59,24 @@ def training_text(described: Described, checkpoint: Path, tokenizer: Path | None
         checkpoint: that the file lies beside
         tokenizer: beside it; None for none
     """
-    section = described.document["trainer"]["init"]["model"]
+    section, kind = described.document["trainer"]["init"]["model"], described.model
     model = yaml.safe_dump({"trainer": {"init": {"model": section}}}, sort_keys=False)
-    own, data = shlex.quote(checkpoint.with_suffix(".yaml").name), f"{checkpoint.stem}_data"
     head = [f"The model of {checkpoint.name}, and what training it further takes."]
-    if isinstance(described.model, DecoderParams):
-        length = min(described.model.max_position_embeddings or _LONGEST, _LONGEST)
+    rest = _OPTIMIZER.format(checkpoint=json.dumps(checkpoint.name))
+    if isinstance(kind, DecoderParams):
+        data, length = f"{checkpoint.stem}_data", min(kind.max_position_embeddings or _LONGEST, _LONGEST)
         reads = f"{'FILE' if tokenizer is None else shlex.quote(tokenizer.name)}{_begin_flag(tokenizer)}"
+        made = f"--output {shlex.quote(data)} --sequence_length {length} --tokenizer {reads}"
         head += [
             "First make the data of your TEXTS, with the tokenizer that the model was trained with:",
-            f"  cstool data prepare text TEXTS --output {shlex.quote(data)} --sequence_length {length} --tokenizer {reads}",
-            f"  cstool run --params {own}",
+            f"  cstool data prepare text TEXTS {made}",
         ]
-        loaders = _TEXTS.format(data=_scalar(data))
+        rest += _TEXTS.format(train=json.dumps(f"{data}/train"), val=json.dumps(f"{data}/val"))
     else:
-        page = next((page for kind, page in _PAGES.items() if isinstance(described.model, kind)), "encoders")
-        head += [
-            f"Its data are to be named: train_dataloader below `fit`, as docs/{page}.md describes it. Then:",
-            f"  cstool run --params {own}",
-        ]
-        loaders = ""
-    comments = "".join(f"# {' '.join(line.splitlines())}\n" for line in head)
-    return comments + model + _OPTIMIZER.format(checkpoint=_scalar(checkpoint.name)) + loaders
-
-
-def _scalar(text: str) -> str:
-    """Return a text as YAML has it on one line."""
-    return yaml.safe_dump(text, width=float("inf")).removesuffix("...\n").rstrip("\n")
+        page = next((page for other, page in _PAGES.items() if isinstance(kind, other)), "encoders")
+        head += [f"Its data are to be named: train_dataloader below `fit`, as docs/{page}.md describes it. Then:"]
+    head += [f"  cstool run --params {shlex.quote(checkpoint.with_suffix('.yaml').name)}"]
+    return "".join(f"# {' '.join(line.splitlines())}\n" for line in head) + model + rest
 
 
 def _begin_flag(tokenizer: Path | None) -> str:

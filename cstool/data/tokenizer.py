@@ -191,7 +191,7 @@ def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Toke
 
 
 def tokenizer_beside(path: Path) -> Path:
-    """Where the tokenizers JSON file of a converted checkpoint is, or of its params: found.mdl, found.tokenizer.json."""
+    """Where the tokenizers JSON file of a converted checkpoint lies, or of its params: of a.mdl a.tokenizer.json."""
     return path.with_suffix(".tokenizer.json")
 
 

@@ -91,7 +91,13 @@ def choose_start(
         checkpoint = find_checkpoint(checkpoint)
     looks = checkpoint is None and params.checkpoint.autoload_last_checkpoint
     states = states or (ALL_STATES if looks else params.load_checkpoint_states)
-    if trains and checkpoint is not None and "model" in states and states != _WEIGHTS and _has_weights_alone(checkpoint):
+    if (
+        trains
+        and checkpoint is not None
+        and "model" in states
+        and states != _WEIGHTS
+        and _has_weights_alone(checkpoint)
+    ):
         log.info(f"{checkpoint} has weights alone, no state of an optimizer.")
         states = _WEIGHTS
     if not trains:
@@ -150,7 +156,7 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
 def _has_weights_alone(checkpoint: Path) -> bool:
     """Whether a checkpoint says nothing of a run, as one that was converted from another library's model."""
     with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:  # what is wrong is told where it is loaded
-        return LOADER not in reader.keys() and not any(map(_is_of_optimizer, reader.tensor_names()))
+        return LOADER not in reader.values() and not any(map(_is_of_optimizer, reader.tensor_names()))
     return False
 
 

@@ -133,7 +133,7 @@ def _loaders(params: Params) -> list[Any]:
 
 
 def _tokenizer(params: Params, named: str | None) -> EncoderTokenizer:
-    """Load the vocabulary that was asked for, or that of the data, of the model section, or of a converted checkpoint."""
+    """Load the vocabulary that was asked for, or that of the data, of the model section, or beside a checkpoint."""
     from cstool.data import EncoderTokenizer, tokenizer_beside
 
     loaders = _loaders(params)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cstool.convert.hf_config import check_config, config_of, family_of, keys_without_effect, make_model, model_section
-from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES
+from cstool.convert.hf_families import HF_FAMILIES, MODEL_TYPES
 from cstool.convert.hf_relatives import HELP, RELATIVES
 from cstool.errors import CheckpointError
 from cstool.params import load_params
@@ -143,7 +143,8 @@ def yarn(**keys: Any) -> dict[str, Any]:
     [
         ("llama", {"model_type": "deepseek"}, f"{FAMILY}, got deepseek", "by its keys the nearest is llama, which has "
          "them all"),
-        ("gpt2", {"model_type": "x", "heads": 3}, f"{FAMILY}, got x", "by its keys the nearest is gpt2, which lacks heads"),
+        ("gpt2", {"model_type": "x", "heads": 3}, f"{FAMILY}, got x",
+         "by its keys the nearest is gpt2, which lacks heads"),
         ("llama", {"model_type": "granite"}, f"{FAMILY}, got granite", "the nearest is llama, which lacks "
          "embedding_multiplier, attention_multiplier, residual_multiplier and logits_scaling"),
         ("llama", {"model_type": ["gpt2"], "num_attention_heads": None}, f"{FAMILY}, got a list",
@@ -177,7 +178,7 @@ def yarn(**keys: Any) -> dict[str, Any]:
         ("llama", {"rope_parameters": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}},
          "partial_rotary_factor must be 1 for LlamaForCausalLM, got 0.5",
          "it is a key of Phi3ForCausalLM: model_type says which family it is"),
-        ("gemma2", {"rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}},
+        ("gemma2", {"rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"type": "su"}}},
          "rope_parameters must be the same for all kinds of layers, got others by full_attention, sliding_attention",
          "all layers have the same positions here"),
         ("gpt_neox", {"rope_parameters": {"rope_theta": 500.0}, "rotary_emb_base": 100.0},
@@ -191,13 +192,15 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "final_logit_softcapping must be left out for LlamaForCausalLM, got 30.0",
          "it is a key of Gemma2ForCausalLM: model_type says which family it is"),
         ("llama", {"embedding_multiplier": 12}, "embedding_multiplier must be 1 for LlamaForCausalLM, got 12", UNREAD),
-        ("llama", {"no_rope_layers": [1, 0]}, "no_rope_layers must be left out for LlamaForCausalLM, got a list", UNREAD),
+        ("llama", {"no_rope_layers": [1, 0]}, "no_rope_layers must be left out for LlamaForCausalLM, got a list",
+         UNREAD),
         ("llama", {"is_causal": False}, "is_causal must be true for LlamaForCausalLM, got false", UNREAD),
         ("gemma2", {"use_bidirectional_attention": True},
          "use_bidirectional_attention must be left out for Gemma2ForCausalLM, got true", UNREAD),
         ("llama", {"heads_of_gold": 3}, "heads_of_gold must be left out for LlamaForCausalLM, got 3", UNREAD),
         ("llama", {"architectures": ["LlamaForSequenceClassification"]},
-         "architectures must be LlamaForCausalLM for model_type llama, got LlamaForSequenceClassification", OTHER_CLASS),
+         "architectures must be LlamaForCausalLM for model_type llama, got LlamaForSequenceClassification",
+         OTHER_CLASS),
         ("gpt2", {"architectures": ["GPT2Model", "GPT2LMHeadModel"]},
          "architectures must be GPT2LMHeadModel for model_type gpt2, got a list", OTHER_CLASS),
         ("llama", {"rope_scaling": {"rope_type": "linear"}},
@@ -227,8 +230,8 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "layer_types must be full_attention for all layers, as sliding_window says", "a Mistral has no others"),
         ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]},
          "layer_types must be full_attention where there is no window", None),
-        ("gemma2", {"hidden_act": "relu"}, "hidden_act must be gelu or as hidden_activation (gelu_pytorch_tanh), got relu",
-         None),
+        ("gemma2", {"hidden_act": "relu"},
+         "hidden_act must be gelu or as hidden_activation (gelu_pytorch_tanh), got relu", None),
         ("qwen2_window", {"num_hidden_layers": 3, "max_window_layers": 1},
          "layer_types must be the same for all layers, or in turns", None),
         ("qwen2", {"layer_types": ["full_attention", "chunked_attention"]},
