@@ -114,8 +114,7 @@ GPT_BIGCODE = Family(
         *pdrops(0.1),
     ),
     passed_over=frozenset(
-        "attention_softmax_in_fp32 inference_runner max_batch_size max_sequence_length pad_key_length "
-        "pre_allocate_kv_cache scale_attention_softmax_in_fp32 validate_runner_input".split()
+        "inference_runner max_batch_size pad_key_length pre_allocate_kv_cache validate_runner_input".split()
     ),
 )  # fmt: skip
 PHI = Family(
@@ -346,7 +345,7 @@ BLOOM = Family(
         ATTENTION_DROPOUT,
     ),
     passed_over=frozenset(
-        "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
+        "bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
         "skip_bias_add_qkv slow_but_exact".split()
     ),
 )  # fmt: skip

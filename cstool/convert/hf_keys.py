@@ -220,6 +220,17 @@ def window(default: int | None) -> Key:
     )  # fmt: skip
 
 
+def _read_alike(found: Found) -> Mapping[str, Any]:
+    kind = _KIND_OF_LAYER[found["sliding_window"] is not None]
+    if any(each != kind for each in found["layer_types"] or ()):
+        raise Refused(f"layer_types must be {kind} for all layers, as sliding_window says", "its layers are all alike")
+    return {}
+
+
+ALIKE = Key("layer_types", None, _read_alike, None, list, nullable=True)
+"""newer releases say of each layer what follows from the window"""
+
+
 def windows(slides: Callable[[Found, int], bool]) -> Key:
     """Which layers have the window of `sliding_window`: a list, or as `slides` says of a layer where there is none."""
 

@@ -32,6 +32,7 @@ from cstool.convert.hf_family import (
     sizes,
 )
 from cstool.convert.hf_keys import (
+    ALIKE,
     HEAD_DIM,
     Found,
     Key,
@@ -85,16 +86,6 @@ LLAMA = Family(
 )
 
 
-def _read_alike(found: Found) -> Mapping[str, Any]:
-    kind = "full_attention" if found["sliding_window"] is None else "sliding_attention"
-    if any(each != kind for each in found["layer_types"] or ()):
-        raise Refused(f"layer_types must be {kind} for all layers, as sliding_window says", "a Mistral has no others")
-    return {}
-
-
-_ALIKE = Key("layer_types", None, _read_alike, None, list, nullable=True)
-"""newer releases say of each layer what follows from the window"""
-
 MISTRAL = Family(
     "mistral",
     "MistralForCausalLM",
@@ -111,7 +102,7 @@ MISTRAL = Family(
         *rotary(131072),
         window(4096),
         only("attention_bias", False, "a Mistral has none"),
-        _ALIKE,
+        ALIKE,
         ATTENTION_DROPOUT,
     ),
 )
@@ -217,7 +208,7 @@ MIXTRAL = Family(
         same("rope_theta", 1e6),
         scaling(),
         window(None),
-        _ALIKE,
+        ALIKE,
         Key("num_experts_per_tok", 2, lambda _: {}, lambda model: model.moe.top_k, int),
         Key("router_aux_loss_coef", 0.001, lambda _: {}, lambda model: model.moe.load_balancing_loss_coef, float),
         Key(
@@ -285,7 +276,8 @@ STARCODER2 = Family(
         heads_of_keys(2),
         HEAD_DIM,
         activation("hidden_act", "gelu_pytorch_tanh"),
-        *ends("norm_epsilon", 1e-5, is_tied=True, std=0.018042),
+        *ends("norm_epsilon", 1e-5, is_tied=True, std=0.018042, also="layer_norm_epsilon"),
+        only("scale_attn_weights", True, "a StarCoder2 divides its scores by the root of the width of a head"),
         *rotary(4096),
         window(None),
         all_of("use_bias", True, *QKV_OUT, "use_ffn_bias"),
@@ -345,7 +337,7 @@ GEMMA2 = Family(
         Key("hidden_act", None, _read_older_activation, None, str, nullable=True),
         *ends("rms_norm_eps", 1e-6, is_tied=True),
         *rotary(8192),
-        silent(window(4096)),
+        silent(replace(window(4096), other_name="sliding_window_size")),
         windows(lambda _, layer: layer % 2 == 0),
         same("attn_logit_softcapping", 50.0, "attention_logit_softcapping", nullable=True),
         same("final_logit_softcapping", 30.0, nullable=True),

@@ -11,18 +11,21 @@ from cstool.words import nearest
 
 _OF_FILES = (
     "architectures model_type torch_dtype dtype transformers_version _name_or_path name_or_path auto_map _commit_hash "
-    "_from_model_config tokenizer_class prefix is_llama_config transformers.js_config quantization_config"
+    "_from_model_config tokenizer_class prefix is_llama_config transformers.js_config quantization_config "
+    "trust_remote_code unsloth_fixed unsloth_version"
 )
 _OF_SOFTWARE = (
     "use_cache cache_implementation _attn_implementation attn_implementation _attn_implementation_autoset "
     "pretraining_tp chunk_size_feed_forward output_attentions output_hidden_states output_past return_dict torchscript "
-    "use_bfloat16 tf_legacy_loss gradient_checkpointing n_ctx max_sequence_length flash_attn flash_rotary fused_dense"
+    "use_bfloat16 tf_legacy_loss gradient_checkpointing n_ctx max_sequence_length flash_attn flash_rotary fused_dense "
+    "attention_softmax_in_fp32 scale_attention_softmax_in_fp32"
 )
 _OF_TOKENS = "bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id"
 _OF_HEADS = (
     "num_labels _num_labels id2label label2id problem_type finetuning_task task_specific_params classifier_dropout "
     "summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels summary_type "
-    "summary_use_proj is_decoder tie_word_embeddings"
+    "summary_use_proj directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
+    "pooler_size_per_head pooler_type is_decoder tie_word_embeddings"
 )
 _OF_ANSWERS = (
     "max_length min_length max_new_tokens do_sample early_stopping num_beams num_beam_groups temperature top_k top_p "
@@ -37,7 +40,7 @@ They are about the file, software, single tokens, heads of other classes, and ho
 _ONE = (None, 1)
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("embedding_multiplier residual_multiplier logits_scaling logit_scale".split(), _ONE),
-    **dict.fromkeys("partial_rotary_factor rotary_pct full_attn_mod interpolate_factor n_shared_head".split(), _ONE),
+    **dict.fromkeys("partial_rotary_factor rotary_pct full_attn_mod interpolate_factor".split(), _ONE),
     "position_embedding_type": (None, "absolute"),
 }
 """keys of other families, and the values at which they would change nothing"""

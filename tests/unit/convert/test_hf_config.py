@@ -90,6 +90,49 @@ def test_older_and_newer_spellings_of_positions_are_the_same(kind):
     assert model_section(PATH, default) == model_section(PATH, config("llama"))
 
 
+RELEASED: dict[str, dict[str, Any]] = {
+    "gemma2": {"sliding_window_size": 5, "cache_implementation": "hybrid", "hidden_act": "gelu"},
+    "gpt2": {
+        "n_ctx": 1024,
+        "summary_type": "cls_index",
+        "task_specific_params": {"text-generation": {"do_sample": True}},
+    },
+    "llama": {"is_llama_config": True, "pretraining_tp": 1, "max_sequence_length": 2048, "temperature": 0.9},
+    "mistral": {"layer_types": ["sliding_attention"] * 2},
+    "mixtral": {"output_router_logits": False, "num_experts": 4, "router_jitter_noise": 0.1},
+    "phi3": {"full_attn_mod": 1, "interpolate_factor": 1, "auto_map": {"AutoConfig": "x"}, "embd_pdrop": 0.0},
+    "starcoder2": {"layer_norm_epsilon": 1e-05, "scale_attn_weights": True, "attention_softmax_in_fp32": True},
+}
+"""keys that released files have beside the others"""
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_keys_of_released_files_are_known(name):
+    asked = config(name, **RELEASED[name])
+    assert set(keys_without_effect(PATH, asked)) <= {"full_attn_mod", "interpolate_factor"}
+    assert make_model(PATH, model_section(PATH, asked)) == make_model(PATH, model_section(PATH, config(name)))
+
+
+def test_a_phi3_with_longrope_is_the_same_as_newer_releases_save_it():
+    older = {**config("phi3_longrope"), "partial_rotary_factor": 0.5, "rope_theta": 500.0}
+    older["rope_scaling"] = {
+        **LONGROPE,
+        "short_factor": [1.0, 1.5],
+        "long_factor": [2.0, 3.0],
+        "attention_factor": 1.25,
+    }
+    entry = {**older["rope_scaling"], "original_max_position_embeddings": 4, "factor": 8.0}
+    entry |= {"partial_rotary_factor": 0.5, "rope_theta": 500.0}
+    left = ("rope_scaling", "partial_rotary_factor", "rope_theta")
+    newer = {**{key: value for key, value in older.items() if key not in left}, "rope_parameters": entry}
+    section = model_section(PATH, newer)
+    assert section == model_section(PATH, older)
+    assert section["pos_scaling_extra_args"]["attention_factor"] == 1.25
+    model = make_model(PATH, section)
+    made = config_of(family_of("here", model), model)
+    assert make_model(PATH, model_section(PATH, made)) == model
+
+
 def test_other_names_of_functions_are_known():
     for name, ours in (("swish", "swiglu"), ("relu", "reglu"), ("linear", "liglu"), ("gelu_pytorch_tanh", "geglu_new")):
         assert model_section(PATH, config("llama", hidden_act=name))["nonlinearity"] == ours
@@ -227,7 +270,7 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "a decoder here reads no other text"),
         ("mistral", {"attention_bias": True}, "attention_bias must be false, got true", "a Mistral has none"),
         ("mistral", {"layer_types": ["sliding_attention"], "sliding_window": None},
-         "layer_types must be full_attention for all layers, as sliding_window says", "a Mistral has no others"),
+         "layer_types must be full_attention for all layers, as sliding_window says", "its layers are all alike"),
         ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]},
          "layer_types must be full_attention where there is no window", None),
         ("gemma2", {"hidden_act": "relu"},
