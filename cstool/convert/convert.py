@@ -207,6 +207,8 @@ def _write_new(path: Path, content: bytes) -> None:
         with open(path, "xb") as file:
             file.write(content)
     except OSError as error:
+        if not isinstance(error, FileExistsError):
+            path.unlink(missing_ok=True)  # a part of it, where the disk is full
         raise CheckpointError(
             f"{path}: must be writable, got: {error.strerror}", "the checkpoint itself is complete"
         ) from error

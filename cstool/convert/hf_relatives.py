@@ -74,4 +74,6 @@ def relative_hint(config: Mapping[str, Any], families: Iterable[Family]) -> str:
     if len(keys & read_keys(best)) < 3:
         return HELP
     lacking = ", ".join(sorted(keys - read_keys(best) - best.passed_over))
-    return f"by its keys the nearest is {best.model_type}, which " + (f"lacks {lacking}" if lacking else "has them all")
+    return f"by its keys the nearest is {best.model_type}, which " + (
+        f"lacks {lacking}" if lacking else "reads all of them"
+    )

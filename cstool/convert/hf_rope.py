@@ -7,6 +7,7 @@ from typing import Any
 from cstool.convert.hf_keys import Found, Key, Refused, head_width, is_number, text
 from cstool.params import DecoderParams
 from cstool.params.sections.decoder_parts import PositionScalingParams
+from cstool.words import did_you_mean, nearest
 
 _OLDER, _NEWER = "rope_scaling", "rope_parameters"
 _APART = ("rope_theta", "partial_rotary_factor")
@@ -72,7 +73,8 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     if len(entries) == 2 and (entries[0].kind, entries[0].rest) != (entries[1].kind, entries[1].rest):
         raise Refused(f"{_OLDER} must say the same as {_NEWER}, it does not", "keep the one that the model has")
     if entries and entries[0].name == _NEWER and all(found.get(key) is None for key in _THETAS):
-        raise Refused(f"{_NEWER} must have rope_theta, it has none")
+        near = nearest("rope_theta", entries[0])
+        raise Refused(f"{_NEWER} must have rope_theta, it has none", near and f"is {near} to be rope_theta?")
     return {**found, _OLDER: entries[0] if entries else None}
 
 
@@ -104,7 +106,9 @@ def _read_scaling(found: Found, kinds: tuple[str, ...]) -> Mapping[str, Any]:
         return _read_longrope(found, given)
     factor = None if kind == "default" else rest.pop("factor", None)
     if unknown := sorted(rest.keys() - set(_SCALINGS[kind])):
-        raise Refused(f"{name} must have no {unknown[0]} beside type {kind}")
+        known = ("factor", *_SCALINGS[kind], *_APART)
+        hint = "rope_type says what it is of" if kind == "default" else did_you_mean(unknown[0], known)
+        raise Refused(f"{name} must have no {unknown[0]} beside type {kind}", hint)
     if kind == "default":
         return {}
     if factor is None or not is_number(factor) or factor <= 0:

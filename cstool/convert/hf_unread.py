@@ -46,6 +46,20 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 """keys of other families, and the values at which they would change nothing"""
 _ALL_ALIKE: Mapping[str, Any] = {"layer_types": "full_attention", "mlp_layer_types": "dense", "no_rope_layers": 1}
 """lists of all layers, and what of each changes nothing"""
+_OWNERS: Mapping[str, str] = {
+    **dict.fromkeys("attention_multiplier embedding_multiplier logits_scaling residual_multiplier".split(), "granite"),
+    **dict.fromkeys("kv_lora_rank n_routed_experts n_shared_experts q_lora_rank".split(), "deepseek_v3"),
+    **dict.fromkeys("rope_local_base_freq sliding_window_pattern".split(), "gemma3_text"),
+    "clip_qkv": "olmo",
+    "logit_scale": "cohere",
+    "no_rope_layers": "smollm3",
+    "norm_topk_prob": "qwen3_moe",
+    "shared_expert_intermediate_size": "qwen2_moe",
+}
+"""keys of families that are not converted"""
+_WHY = dict.fromkeys(
+    ("is_causal", "use_bidirectional_attention"), "a token of a decoder here sees those before it alone"
+)
 _SEES_WHAT_COMES_BEFORE: Mapping[str, tuple[Any, ...]] = {"is_causal": (True,)}
 """keys of decoders; null is another value there"""
 
@@ -90,6 +104,10 @@ def _changes_nothing(key: str, value: Any, neutral: Mapping[str, tuple[Any, ...]
 
 
 def _hint(key: str, family: Family, others: Iterable[Family]) -> str:
+    if key in _WHY:
+        return _WHY[key]
+    if key in _OWNERS:
+        return f"it is a key of {_OWNERS[key]}, a family that is not converted"
     near = nearest(key, read_keys(family), 0.8)
     if near is not None:
         return f"did you mean {near}?"

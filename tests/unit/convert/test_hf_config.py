@@ -158,6 +158,7 @@ def test_sizes_are_known_by_their_other_names(name, older, newer):
 
 KNOWN = ", ".join(MODEL_TYPES)
 FAMILY = "model_type must be of a family that is converted"
+BEFORE = "a token of a decoder here sees those before it alone"
 UNREAD = "nothing here reads it: delete it from the file if the model does not depend on it"
 OTHER_CLASS = "another class of that model_type has other heads, or attends otherwise"
 LONGROPE = CASES["phi3_longrope"]["rope_scaling"]
@@ -184,14 +185,14 @@ def yarn(**keys: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "changes", "message", "hint"),
     [
-        ("llama", {"model_type": "deepseek"}, f"{FAMILY}, got deepseek", "by its keys the nearest is llama, which has "
-         "them all"),
+        ("llama", {"model_type": "deepseek"}, f"{FAMILY}, got deepseek",
+         "by its keys the nearest is llama, which reads all of them"),
         ("gpt2", {"model_type": "x", "heads": 3}, f"{FAMILY}, got x",
          "by its keys the nearest is gpt2, which lacks heads"),
         ("llama", {"model_type": "granite"}, f"{FAMILY}, got granite", "the nearest is llama, which lacks "
          "embedding_multiplier, attention_multiplier, residual_multiplier and logits_scaling"),
         ("llama", {"model_type": ["gpt2"], "num_attention_heads": None}, f"{FAMILY}, got a list",
-         "by its keys the nearest is llama, which has them all"),
+         "by its keys the nearest is llama, which reads all of them"),
         ("llama", {"hidden_act": "mish"}, f"hidden_act must be one of {GATES}, got mish", None),
         ("phi", {"hidden_act": "mish"}, "hidden_act must be one of gelu, relu, silu, swish, relu2, gelu_new, "
          "gelu_fast, gelu_pytorch_tanh, quick_gelu, tanh, linear, got mish", None),
@@ -204,14 +205,16 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "of these families a Phi-3 has it"),
         ("llama", {"rope_scaling": "twice"}, "rope_scaling must be null or a mapping, got twice", None),
         ("llama", {"rope_scaling": {"rope_type": "default", "factor": 4.0}},
-         "rope_scaling must have no factor beside type default", None),
+         "rope_scaling must have no factor beside type default", "rope_type says what it is of"),
         ("llama", {"rope_scaling": {"rope_type": "linear", "type": "yarn", "factor": 4.0}},
          "rope_scaling.type must be as rope_type (linear), got yarn", None),
         ("llama", {"rope_parameters": []}, "rope_parameters must be null or a mapping, got a list", None),
         ("llama", {"rope_parameters": {}}, "rope_parameters must have rope_theta, it has none", None),
-        ("llama", {"rope_parameters": {"rope_thetta": 5e5}}, "rope_parameters must have rope_theta, it has none", None),
+        ("llama", {"rope_parameters": {"rope_thetta": 5e5}},
+         "rope_parameters must have rope_theta, it has none",
+         "is rope_thetta to be rope_theta?"),
         ("llama", {"rope_parameters": {"rope_theta": 5e5, "factors": 2}},
-         "rope_parameters must have no factors beside type default", None),
+         "rope_parameters must have no factors beside type default", "rope_type says what it is of"),
         ("llama", {"rope_parameters": {"rope_theta": 5e5, "rope_type": "linear"}},
          "rope_parameters.factor must be a number greater than 0, got null", None),
         ("llama", {"rope_parameters": {"rope_theta": 5e5}, "rope_theta": 1e4},
@@ -234,12 +237,13 @@ def yarn(**keys: Any) -> dict[str, Any]:
         ("llama", {"final_logit_softcapping": 30.0},
          "final_logit_softcapping must be left out for LlamaForCausalLM, got 30.0",
          "it is a key of Gemma2ForCausalLM: model_type says which family it is"),
-        ("llama", {"embedding_multiplier": 12}, "embedding_multiplier must be 1 for LlamaForCausalLM, got 12", UNREAD),
+        ("llama", {"embedding_multiplier": 12}, "embedding_multiplier must be 1 for LlamaForCausalLM, got 12",
+         "it is a key of granite, a family that is not converted"),
         ("llama", {"no_rope_layers": [1, 0]}, "no_rope_layers must be left out for LlamaForCausalLM, got a list",
-         UNREAD),
-        ("llama", {"is_causal": False}, "is_causal must be true for LlamaForCausalLM, got false", UNREAD),
+         "it is a key of smollm3, a family that is not converted"),
+        ("llama", {"is_causal": False}, "is_causal must be true for LlamaForCausalLM, got false", BEFORE),
         ("gemma2", {"use_bidirectional_attention": True},
-         "use_bidirectional_attention must be left out for Gemma2ForCausalLM, got true", UNREAD),
+         "use_bidirectional_attention must be left out for Gemma2ForCausalLM, got true", BEFORE),
         ("llama", {"heads_of_gold": 3}, "heads_of_gold must be left out for LlamaForCausalLM, got 3", UNREAD),
         ("llama", {"architectures": ["LlamaForSequenceClassification"]},
          "architectures must be LlamaForCausalLM for model_type llama, got LlamaForSequenceClassification",
@@ -253,7 +257,7 @@ def yarn(**keys: Any) -> dict[str, Any]:
         ("llama", yarn(factor=1.0, attention_factor=2.0),
          "rope_scaling.attention_factor must be 1 beside a factor of 1, got 2", None),
         ("llama", yarn(beta=2.0),
-         "rope_scaling must have no beta beside type yarn", None),
+         "rope_scaling must have no beta beside type yarn", "did you mean beta_slow?"),
         ("gemma2", {"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000, got 1000000000", None),
         ("gpt2", {"n_embd": 10**400}, f"n_embd must be a whole number from 1 to 1000000000, got {10**400}", None),
         ("llama", {"quantization_config": {"bits": 4}},
