@@ -94,6 +94,7 @@ def convert(
             {
                 "path": done.path,
                 "config_path": done.config_path,
+                "tokenizer_path": done.tokenizer_path,
                 "from": done.source_format,
                 "to": done.target_format,
                 "weights": done.weights,
@@ -111,6 +112,8 @@ def convert(
     print_line(f"Checkpoint saved to {done.path}")
     if done.config_path is not None:
         print_line(f"Config saved to {done.config_path}")
+    if done.tokenizer_path is not None:
+        print_line(f"Tokenizer saved to {done.tokenizer_path}")
 
 
 def _bytes_of(size: str) -> int:

@@ -12,15 +12,18 @@ from cstool.convert.checkpoint_target import write_checkpoint
 from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfPartsSource, HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
-from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer
+from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer, tokenizer_file
 from cstool.convert.policy_source import PolicySource, has_policy
 from cstool.convert.source import CstoolSource, Source, check_weights, weights_of
 from cstool.convert.sparsify import Kept, sparsify
+from cstool.convert.training_text import training_text
 from cstool.convert.vendor_reader import is_vendor_checkpoint
 from cstool.convert.vendor_source import VendorSource
+from cstool.data import tokenizer_beside
 from cstool.errors import CheckpointError
 from cstool.params import DprParams, Params, VisionTransformerParams
 from cstool.store import CheckpointReader, Progress, find_checkpoint
+from cstool.store.foreign import check_no_adapter
 from cstool.store.saved_state import no_progress
 
 FORMATS = ("cstool", "hf", "vendor")
@@ -65,6 +68,7 @@ class Converted:
     Args:
         path: of the checkpoint
         config_path: of the file that describes its model; None where none was written
+        tokenizer_path: of the tokenizer that lay beside a model of Hugging Face's; None where none was written
         source_format: one of `FORMATS`
         target_format: one of `TARGETS`
         bytes: of the tensors
@@ -75,6 +79,7 @@ class Converted:
 
     path: Path
     config_path: Path | None
+    tokenizer_path: Path | None
     source_format: str
     target_format: str
     bytes: int
@@ -93,6 +98,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         ParamsError: what is to be sparse cannot be
     """
     request = replace(request, source=find_checkpoint(request.source))
+    check_no_adapter(request.source)
     source_format = request.source_format or _format_of(request.source)
     to = request.to or ("dense" if source_format != "cstool" else None)
     if to is None:
@@ -111,7 +117,9 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
             assert described is not None
             described.parts(named)
     config = _config_path(request.target, to, described)
-    _check_new(request.target, to, config)
+    beside = tokenizer_file(request.source, source_format == "hf")
+    carried = None if to == "hf" or beside is None else tokenizer_beside(request.target)
+    _check_new(request.target, to, config, carried)
     takes_policy = of_policy or (source_format == "vendor" and described is not whole)
     with _open(request.source, source_format, described if source_format == "hf" else whole) as opened:
         source = PolicySource(opened, _metadata(described)) if takes_policy and described is not None else opened
@@ -122,7 +130,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         if to == "hf":
             assert described is not None
             needs_none = isinstance(described.model, VisionTransformerParams) and request.tokenizer is None
-            chosen = None if needs_none else choose_tokenizer(request.tokenizer, described.data_folders, notes)
+            chosen = None if needs_none else choose_tokenizer(request.tokenizer, described.data_folders, beside, notes)
             parts = [
                 (part, None if chosen is None else describe_tokenizer(chosen, part.model))
                 for part in described.parts(request.model_type)
@@ -135,12 +143,17 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
             elif isinstance(source, CstoolSource) and not source.sparse:
                 raise CheckpointError(f"{source.path}: must have sparse weights to become dense, it has none")
             size_bytes = write_checkpoint(source, request.target, kept, progress)
+            if beside is not None and carried is not None:
+                _write_new(carried, beside.read_bytes())
             if config is not None:
                 assert described is not None
-                described.write(config)
+                _write_new(
+                    config, training_text(described, request.target, carried).encode("utf-8", "backslashreplace")
+                )
         densities = {name: found.count / math.prod(source.shapes[f"model.{name}"]) for name, found in kept.items()}
         count = len(weights_of(source))
-    return Converted(request.target, config, source_format, to, size_bytes, count, densities, (*source.notes, *notes))
+    of_both = (source_format, to, size_bytes, count, densities, (*source.notes, *notes))
+    return Converted(request.target, config, carried, *of_both)
 
 
 def _format_of(path: Path) -> str:
@@ -178,12 +191,24 @@ def _config_path(target: Path, to: str, described: Described | None) -> Path | N
     return target.with_suffix(".yaml") if described is not None and described.is_new else None
 
 
-def _check_new(target: Path, to: str, config: Path | None) -> None:
+def _check_new(target: Path, to: str, config: Path | None, tokenizer: Path | None) -> None:
     """Check before any work that nothing stands where the result goes."""
     if to == "hf":
         check_free(target)
         return
-    for path in (target, config):
+    for what, path in (("Checkpoint", target), ("Config", config), ("Tokenizer", tokenizer)):
         if path is not None and os.path.lexists(path):
-            what = "Checkpoint" if path == target else "Config"
             raise CheckpointError(f"{what} at '{path}' already exists", "delete it or choose another name")
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file beside the checkpoint, which is complete by then, or raise CheckpointError."""
+    try:
+        with open(path, "xb") as file:
+            file.write(content)
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            path.unlink(missing_ok=True)  # a part of it, where the disk is full
+        raise CheckpointError(
+            f"{path}: must be writable, got: {error.strerror}", "the checkpoint itself is complete"
+        ) from error

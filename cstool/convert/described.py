@@ -15,10 +15,10 @@ from cstool.convert.hf_config import (
     config_family,
     dpr_parts,
     family_of,
+    keys_without_effect,
     make_dpr,
     make_model,
     model_section,
-    unknown_keys,
 )
 from cstool.convert.hf_dpr import DPR, FOLDERS, check_class, is_dpr_folder
 from cstool.convert.hf_family import Family, HfModel, HfPart
@@ -92,16 +92,6 @@ class Described:
         document = {"trainer": {"init": {"model": policy.dump()}}}
         return replace(self, model=policy, place=place, document=document, is_new=is_new)
 
-    def write(self, path: Path) -> None:
-        """Write the params as a new file, or raise CheckpointError."""
-        try:
-            with open(path, "x", encoding="utf-8") as file:
-                yaml.safe_dump(self.document, file, sort_keys=False)
-        except OSError as error:
-            raise CheckpointError(
-                f"{path}: must be writable, got: {error.strerror}", "the checkpoint itself is complete"
-            ) from error
-
 
 def describe(path: Path, source_format: str, params: Params | None) -> Described:
     """Return the model of a checkpoint, as `params` say it, or itself where there are none.
@@ -131,8 +121,7 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     if has_config:
         section = model_section(beside, config)
         document = {"trainer": {"init": {"model": section}}}
-        unknown = unknown_keys(beside, config)
-        notes = (f"{beside.name} has keys that are passed over: {', '.join(unknown)}",) if unknown else ()
+        notes = _notes(beside.name, beside, config)
         model = make_model(beside, section)
         return Described(model, str(beside), document, is_new=True, family=family, notes=notes)
     if source_format == "cstool":
@@ -154,11 +143,8 @@ def _described_dpr(path: Path, params: Params | None) -> Described:
         check_class(path / name / "config.json", name, config.get("architectures"))
     if params is None:
         section, model = make_dpr(path, configs)
-        notes = tuple(
-            f"{name}/config.json has keys that are passed over: {', '.join(unknown)}"
-            for name, config in configs.items()
-            if (unknown := unknown_keys(path / name / "config.json", config))
-        )
+        beside = {name: path / name / "config.json" for name in configs}
+        notes = tuple(note for name, of in configs.items() for note in _notes(f"{name}/config.json", beside[name], of))
         return Described(model, str(path), {"trainer": {"init": {"model": section}}}, is_new=True, notes=notes)
     if not isinstance(params.model, DprParams):
         raise CheckpointError(f"{path}: must be of the model of {params.path}, {params.model.name}, got dpr")
@@ -166,6 +152,12 @@ def _described_dpr(path: Path, params: Params | None) -> Described:
     for (name, config), encoder in zip(configs.items(), encoders, strict=True):
         check_config(path / name / "config.json", config, params.path, encoder)
     return Described(params.model, str(params.path), params.resolved(), data_folders=params.data_folders)
+
+
+def _notes(name: str, path: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is said of a config that is taken."""
+    idle = keys_without_effect(path, config)
+    return (f"{name} has keys without effect at their values: {', '.join(idle)}",) if idle else ()
 
 
 def _described_by_vendor(path: Path) -> Described | None:

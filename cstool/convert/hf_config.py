@@ -11,8 +11,11 @@ from cstool.convert.hf_dpr import DPR, ENCODER, FOLDERS, dpr_family
 from cstool.convert.hf_encoders import encoder_facts
 from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES, class_family
 from cstool.convert.hf_family import Family, HfModel, HfPart
-from cstool.convert.hf_keys import Refused, scaling_kind, text, yarn_amplitude
+from cstool.convert.hf_keys import Refused, text
+from cstool.convert.hf_relatives import HELP, relative_hint
+from cstool.convert.hf_rope import flat, yarn_amplitude
 from cstool.convert.hf_t5 import t5_facts
+from cstool.convert.hf_unread import idle_keys, read_keys
 from cstool.convert.hf_vit import vit_facts
 from cstool.errors import CheckpointError
 from cstool.models import Side, embedding_graph
@@ -30,18 +33,10 @@ from cstool.params import (
 from cstool.params.sections.model import MODELS
 
 _KNOWN = ", ".join(MODEL_TYPES)
+_FAMILIES = (*HF_FAMILIES.values(), *HF_CLASSES.values())
 _KEYS: Mapping[Side, str] = {"question": "q_encoder", "context": "ctx_encoder"}
 """of the params, for the encoders of DPR"""
 _NO_DROPOUT = {f"{part}_dropout_rate": 0.0 for part in ("residual", "attention", "embedding")}
-_PASSED_OVER = frozenset(
-    "architectures model_type torch_dtype dtype transformers_version _name_or_path name_or_path auto_map use_cache "
-    "_attn_implementation attn_implementation bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id "
-    "gradient_checkpointing task_specific_params pretraining_tp n_ctx num_labels id2label label2id output_attentions "
-    "output_hidden_states return_dict summary_activation summary_first_dropout summary_proj_to_labels summary_type "
-    "summary_use_proj rope_parameters is_decoder is_encoder_decoder tokenizer_class".split()
-)
-"""keys of a config.json that change nothing in any family, or are looked at where they do"""
-
 _INDIFFERENT = frozenset(
     "name attention_dropout_rate dropout_rate embedding_dropout_rate residual_dropout_rate initializer_range "
     "initializer_params embedding_initializer_params ffn_initializer_params ffn_output_layer_initializer_params "
@@ -76,10 +71,11 @@ def config_family(path: Path, config: Mapping[str, Any]) -> Family:
     """Return the family that a config names, or raise CheckpointError."""
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        raise CheckpointError(f"{path}: model_type must be one of {_KNOWN}, got {text(kind)}")
+        rule = f"model_type must be of a family that is converted, got {text(kind)}"
+        raise CheckpointError(f"{path}: {rule}", relative_hint(config, _FAMILIES))
     if config.get("quantization_config") is not None:
         raise CheckpointError(f"{path}: must be without quantization_config: quantized weights cannot be read")
-    return HF_FAMILIES[kind] if kind in HF_FAMILIES else class_family(path, config)
+    return class_family(path, config)
 
 
 def family_of(where: str | Path, model: ModelParams, named: str | None = None) -> Family:
@@ -91,7 +87,7 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
         named: model_type that it must be of; None for the first that fits, those with its name before others
     """
     if not isinstance(model, HfModel):
-        raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", _WHICH)
+        raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", HELP)
     _check_named(named)
     kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else HF_CLASSES
     families = [family for family in kinds.values() if named in (None, family.model_type)]
@@ -100,12 +96,12 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
         families = [family for family in families if model.name in family.called]
     if not families:
         with_type = "" if named is None else f" with model_type {named}"
-        raise CheckpointError(f"{where}: must be a model that Hugging Face has{with_type}, got {model.name}", _WHICH)
+        raise CheckpointError(f"{where}: must be a model that Hugging Face has{with_type}, got {model.name}", HELP)
     misfits = {family.class_name: _misfit(family, model) for family in families}
     best = min(families, key=lambda family: (misfits[family.class_name][0], model.name not in family.called))
     count, rule = misfits[best.class_name]
     if count:
-        raise CheckpointError(f"{where}: {rule}", None if named else _WHICH)
+        raise CheckpointError(f"{where}: {rule}", None if named else HELP)
     return best
 
 
@@ -117,9 +113,7 @@ def dpr_parts(where: str | Path, model: DprParams, named: str | None = None) -> 
     """
     _check_named(named)
     if named not in (None, DPR):
-        raise CheckpointError(
-            f"{where}: must be a model that Hugging Face has with model_type {named}, got dpr", _WHICH
-        )
+        raise CheckpointError(f"{where}: must be a model that Hugging Face has with model_type {named}, got dpr", HELP)
     parts = []
     for side, folder in FOLDERS.items():
         family = dpr_family(side, model)
@@ -132,7 +126,7 @@ def dpr_parts(where: str | Path, model: DprParams, named: str | None = None) -> 
         count, rule = _misfit(family, encoder)
         if count:
             key = "encoder" if model.encoder is not None else _KEYS[side]
-            raise CheckpointError(f"{where}: {key}.{rule}", None if named else _WHICH)
+            raise CheckpointError(f"{where}: {key}.{rule}", None if named else HELP)
         parts.append(HfPart(folder, family, encoder, embedding_graph(model, side)))
     return tuple(parts)
 
@@ -174,11 +168,17 @@ def model_section(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(f"{path}: {error.rule}", error.hint) from None
 
 
-def unknown_keys(path: Path, config: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a config that nothing here looks at, and that are not known to change nothing."""
+def keys_without_effect(path: Path, config: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a config that its family does not read, and that change nothing at their values.
+
+    Raises:
+        CheckpointError: a key may change something
+    """
     family = config_family(path, config)
-    known = {name for key in family.keys for name in (key.theirs, key.other_name)}
-    return sorted(config.keys() - known - family.passed_over - _PASSED_OVER)
+    try:
+        return idle_keys(family, _flat(family, config), _FAMILIES)
+    except Refused as error:
+        raise CheckpointError(f"{path}: {error.rule}", error.hint) from None
 
 
 def make_model(path: Path, section: Any) -> HfModel:
@@ -207,19 +207,15 @@ def _check_named(named: str | None) -> None:
         raise CheckpointError(f"--model_type: must be one of {_KNOWN}, got {named}")
 
 
-_WHICH = f"these of Hugging Face can be had: {_KNOWN}"
+def _flat(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config with rotary positions where older releases have them, if its family has any."""
+    return flat(config) if "rope_scaling" in read_keys(family) else dict(config)
 
 
 def _section(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model section of a config of a family, or raise Refused."""
-    config = dict(config)
-    # Newer releases of the library keep all that is about positions in one entry.
-    if isinstance(positions := config.get("rope_parameters"), dict):
-        apart = ("rope_theta", "partial_rotary_factor")
-        config |= {key: positions[key] for key in apart if key in positions}
-        config["rope_scaling"] = {key: value for key, value in positions.items() if key not in apart}
-    if scaling_kind(config.get("rope_scaling")) == "default":
-        config["rope_scaling"] = None
+    config = _flat(family, config)
+    idle_keys(family, config, _FAMILIES)
     found: dict[str, Any] = {}
     for key in family.keys:
         found[key.theirs] = key.value(config, found)

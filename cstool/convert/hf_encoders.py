@@ -214,6 +214,7 @@ _ESM = Family(
         same("token_dropout", False),
         same("emb_layer_norm_before", False, "embedding_layer_norm"),
         only("position_embedding_type", "rotary", "ESM-2 has no table of positions"),
+        only("rope_theta", 10000.0, "positions of an ESM-2 turn at this rate"),
         _TIED,
         *_NO_CROSS,
     ),

@@ -3,6 +3,7 @@
 What is no decoder is known by its class: `hf_encoders.py`, `hf_dpr.py`, `hf_t5.py`, `hf_vit.py`.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,20 @@ MODEL_TYPES = tuple(dict.fromkeys((*HF_FAMILIES, *(family.model_type for family 
 
 
 def class_family(path: Path, config: Mapping[str, Any]) -> Family:
-    """Return the family of a config of no decoder, by the class that it names, or raise CheckpointError."""
+    """Return the family of a config by its model_type and the class that it names, or raise CheckpointError.
+
+    A decoder may be saved without its output layer, as GPT2Model: where that is tied, it is the same model.
+    """
     kind, named = config["model_type"], config.get("architectures")
-    classes = [name for name, family in HF_CLASSES.items() if family.model_type == kind]
-    found = named[0] if isinstance(named, list) and named else None
-    if found is None and len(classes) == 1:
-        found = classes[0]
-    if found not in classes:
-        must = classes[0] if len(classes) == 1 else f"one of {', '.join(classes)}"
-        raise CheckpointError(f"{path}: architectures must be {must} for model_type {kind}, got {text(found)}")
-    return HF_CLASSES[found]
+    families = [family for family in (*HF_FAMILIES.values(), *HF_CLASSES.values()) if family.model_type == kind]
+    classes = {family.class_name: family for family in families}
+    if named in (None, []) and len(families) == 1:
+        return families[0]
+    got = named[0] if isinstance(named, list) and len(named) == 1 else named
+    if kind in HF_FAMILIES and isinstance(got, str):
+        got = next((name for name in classes if got == re.sub("ForCausalLM|LMHeadModel", "Model", name)), got)
+    if not isinstance(got, str) or got not in classes:
+        must = " or ".join(filter(None, (", ".join([*classes][:-1]), [*classes][-1])))
+        hint = "another class of that model_type has other heads, or attends otherwise"
+        raise CheckpointError(f"{path}: architectures must be {must} for model_type {kind}, got {text(got)}", hint)
+    return classes[got]

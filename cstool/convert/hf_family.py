@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cstool.convert.hf_keys import Key, filter_size, only, same, scaling
+from cstool.convert.hf_keys import Key, filter_size, only, same
+from cstool.convert.hf_rope import scaling
 from cstool.ir import Graph
 from cstool.params import DecoderParams, EncoderDecoderParams, EncoderParams, VisionTransformerParams
 
@@ -122,10 +123,12 @@ def n_sizes(vocab: int, positions: int, hidden: int, layers: int, heads: int) ->
     )
 
 
-def ends(norm_epsilon: str, epsilon: float, is_tied: bool, std: float = 0.02) -> tuple[Key, ...]:
+def ends(
+    norm_epsilon: str, epsilon: float, is_tied: bool, std: float = 0.02, also: str | None = None
+) -> tuple[Key, ...]:
     """Keys of norms, of the tie of the output layer, and of how weights begin, with their defaults."""
     return (
-        same(norm_epsilon, epsilon, "layer_norm_epsilon"),
+        same(norm_epsilon, epsilon, "layer_norm_epsilon", also=also),
         same("tie_word_embeddings", is_tied, "share_embedding_weights"),
         same("initializer_range", std),
     )

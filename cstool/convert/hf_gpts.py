@@ -48,9 +48,9 @@ from cstool.convert.hf_keys import (
     only,
     rotary_share,
     same,
-    scaling,
     silent,
 )
+from cstool.convert.hf_rope import scaling
 from cstool.params import DecoderParams
 
 GPT2 = Family(
@@ -84,6 +84,14 @@ GPT2 = Family(
     passed_over=frozenset({"reorder_and_upcast_attn"}),
 )
 
+
+def _read_repeated_heads(found: Found) -> Mapping[str, Any]:
+    heads = 1 if found["multi_query"] else found["n_head"]
+    if found["num_key_value_heads"] not in (None, heads):
+        raise Refused(f"num_key_value_heads must be {heads}, as multi_query says, got {found['num_key_value_heads']}")
+    return {}
+
+
 GPT_BIGCODE = Family(
     "gpt_bigcode",
     "GPTBigCodeForCausalLM",
@@ -98,6 +106,7 @@ GPT_BIGCODE = Family(
             "multi_query", True, lambda found: kv_groups(1 if found["multi_query"] else found["n_head"]),
             lambda model: model.kv_heads == 1, bool,
         ),
+        Key("num_key_value_heads", None, _read_repeated_heads, None, int, nullable=True),
         activation("activation_function", "gelu_pytorch_tanh"),
         *ends("layer_norm_epsilon", 1e-5, is_tied=True),
         SCALE_WEIGHTS,
@@ -105,8 +114,7 @@ GPT_BIGCODE = Family(
         *pdrops(0.1),
     ),
     passed_over=frozenset(
-        "attention_softmax_in_fp32 inference_runner max_batch_size max_sequence_length pad_key_length "
-        "pre_allocate_kv_cache scale_attention_softmax_in_fp32 validate_runner_input".split()
+        "inference_runner max_batch_size pad_key_length pre_allocate_kv_cache validate_runner_input".split()
     ),
 )  # fmt: skip
 PHI = Family(
@@ -241,6 +249,8 @@ def _read_falcon_alibi(found: Found) -> Mapping[str, Any]:
     if not found["alibi"]:
         return {"position_embedding_type": "rotary"}
     # They add the slopes before they divide by the root of a head's width, the paper does so afterwards.
+    if found["rope_scaling"] is not None and found["rope_scaling"].rest:
+        raise Refused("rope_scaling must be null beside alibi: nothing is turned there")
     slopes = {"position_embedding_type": "alibi", "pos_scaling_factor": head_width(found) ** 0.5}
     return {**slopes, "pos_scaling_type": None, "pos_scaling_extra_args": None, "rotary_dim": None, "rope_theta": None}
 
@@ -335,7 +345,7 @@ BLOOM = Family(
         ATTENTION_DROPOUT,
     ),
     passed_over=frozenset(
-        "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
+        "bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
         "skip_bias_add_qkv slow_but_exact".split()
     ),
 )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any
 from cstool.activations import ACTIVATIONS
 from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 from cstool.params.sections.decoder import MAX_LAYERS
-from cstool.params.sections.decoder_parts import PositionScalingParams
 
 Found = Mapping[str, Any]
 """the keys of a config that its family knows, defaults filled in"""
@@ -16,20 +15,6 @@ Found = Mapping[str, Any]
 HF_ACTIVATIONS = {theirs: name for name, row in ACTIVATIONS.items() for theirs in row.hf_names}
 """their names of functions -> those of the kernels"""
 _GATES = {kernel: name for name, kernel in GATED_NONLINEARITIES.items()}
-_ORIGINAL = "original_max_position_embeddings"
-_AMPLITUDES = ("attention_factor", "mscale", "mscale_all_dim")
-_SCALINGS = {
-    "default": (),
-    "linear": (_ORIGINAL,),
-    "llama3": (_ORIGINAL, "low_freq_factor", "high_freq_factor"),
-    "yarn": (_ORIGINAL, "beta_fast", "beta_slow", "truncate", *_AMPLITUDES),
-}
-"""kinds of rope_scaling that can be had -> their keys beside the factor"""
-_LONGROPE = ("short_factor", "long_factor")
-_NO_SCALING = {
-    "dynamic": "its positions change with the length of a text, here they do not",
-    "longrope": "of these families a Phi-3 has it",
-}
 _KIND_OF_LAYER = {True: "sliding_attention", False: "full_attention"}
 _MOST = 10**9
 """of any whole number in a config"""
@@ -74,7 +59,7 @@ class Key:
 
     def value(self, config: Mapping[str, Any], found: Found) -> Any:
         """Return its value in a config, `found` being the keys before it, or raise Refused."""
-        given = config.get(self.theirs, config.get(self.other_name or self.theirs, self.default))
+        given = self._given(config)
         if given is None and self.if_null is not None:
             given = self.if_null(found)
         if not (given is None and self.nullable) and not self._is_of_kind(given):
@@ -82,10 +67,18 @@ class Key:
             raise Refused(f"{self.theirs} must be {_KINDS[self.kind]}{limits}, got {text(given)}")
         return given
 
+    def _given(self, config: Mapping[str, Any]) -> Any:
+        """Return what a config has under its names, which must agree; the default where it has none."""
+        said = {name: config[name] for name in (self.theirs, self.other_name) if name is not None and name in config}
+        values = [value for value in said.values() if value is not None]
+        if len(values) == 2 and values[0] != values[1]:
+            raise Refused(f"{self.other_name} must be as {self.theirs} ({text(values[0])}), got {text(values[1])}")
+        return (values[0] if values else None) if said else self.default
+
     def _is_of_kind(self, value: Any) -> bool:
         if self.kind is int:
             return type(value) is int and self.least <= value <= _MOST
-        return _is_number(value) if self.kind is float else isinstance(value, self.kind)
+        return is_number(value) if self.kind is float else isinstance(value, self.kind)
 
 
 def same(theirs: str, default: Any, ours: str | None = None, *, also: str | None = None, nullable: bool = False) -> Key:
@@ -115,12 +108,15 @@ def labels(ours: str) -> tuple[Key, Key]:
         given = found["id2label"]
         if given is not None and not (isinstance(given, dict) and given):
             raise Refused("id2label must name the classes by number")
-        return {ours: found["num_labels"] if given is None else len(given)}
+        count = found["num_labels"]
+        if given is not None and count not in (None, len(given)):
+            raise Refused(f"num_labels must be as many as id2label names ({len(given)}), got {count}")
+        return {ours: (2 if count is None else count) if given is None else len(given)}
 
     def write(model: Any) -> dict[str, str]:
         return {str(number): f"LABEL_{number}" for number in range(getattr(model, ours))}
 
-    return Key("num_labels", 2, lambda _: {}, None, int), Key("id2label", None, read, write)
+    return Key("num_labels", None, lambda _: {}, None, int, nullable=True), Key("id2label", None, read, write)
 
 
 def all_of(theirs: str, default: bool, *ours: str) -> Key:
@@ -212,121 +208,6 @@ def rotary_share(theirs: str, default: float, also: str | None = None) -> Key:
     return Key(theirs, default, read, write, float, other_name=also)
 
 
-def scaling_kind(scaling: Any) -> Any:
-    """Type of a rope_scaling, by its newest name; what it is, where it is no mapping."""
-    if isinstance(scaling, dict):
-        kind = scaling.get("rope_type", scaling.get("type", "default"))
-        return "longrope" if kind == "su" else kind
-    return "default" if scaling is None else scaling
-
-
-def _read_scaling(found: Found, kinds: tuple[str, ...]) -> Mapping[str, Any]:
-    given = found["rope_scaling"]
-    kind = scaling_kind(given)
-    if kind not in kinds:
-        hint = _NO_SCALING.get(kind) if isinstance(kind, str) else None
-        raise Refused(f"rope_scaling must be of type {', '.join(kinds)}, got {text(kind)}", hint)
-    if kind == "default":
-        return {}
-    if kind == "longrope":
-        return _read_longrope(found)
-    rest = {key: value for key, value in given.items() if key not in ("rope_type", "type", "factor")}
-    if unknown := sorted(rest.keys() - set(_SCALINGS[kind])):
-        raise Refused(f"rope_scaling must have no {unknown[0]} beside type {kind}")
-    factor = _number(given, "factor")
-    if not factor:
-        raise Refused(f"rope_scaling.factor must be a number greater than 0, got {text(given.get('factor'))}")
-    if kind == "yarn":
-        rest = _yarn(rest, factor, found["max_position_embeddings"])
-    extra = {"pos_scaling_extra_args": rest} if rest and kind != "linear" else {}
-    return {"pos_scaling_type": kind, "pos_scaling_factor": factor, **extra}
-
-
-def _read_longrope(found: Found) -> Mapping[str, Any]:
-    """A factor for each pair, of texts up to the original length and of longer ones."""
-    given, pairs = found["rope_scaling"], int(head_width(found) * found.get("partial_rotary_factor", 1.0)) // 2
-    for key in _LONGROPE:
-        factors = given.get(key)
-        if not isinstance(factors, list) or len(factors) != pairs or not all(_is_number(f) and f > 0 for f in factors):
-            got = f"{len(factors)} of them" if isinstance(factors, list) else text(factors)
-            raise Refused(f"rope_scaling.{key} must be a list of {pairs} numbers greater than 0, got {got}")
-    if unknown := sorted(given.keys() - {"rope_type", "type", *_LONGROPE}):
-        raise Refused(f"rope_scaling must have no {unknown[0]} beside type longrope")
-    extra = {_ORIGINAL: found[_ORIGINAL], **{key: given[key] for key in _LONGROPE}}
-    return {"pos_scaling_type": "longrope", "pos_scaling_extra_args": extra}
-
-
-def _write_longrope(extra: PositionScalingParams) -> dict[str, Any]:
-    """What is not given is not used here: theirs is then that of the other length."""
-    given = {key: getattr(extra, key) for key in _LONGROPE}
-    either = given["long_factor"] or given["short_factor"]
-    return {"type": "longrope", **{key: list(factors or either) for key, factors in given.items()}}
-
-
-def _write_original(model: DecoderParams) -> int:
-    extra = model.pos_scaling_extra_args
-    original = None if extra is None else extra.original_max_position_embeddings
-    return model.max_position_embeddings if original is None else original
-
-
-ORIGINAL_POSITIONS = Key("original_max_position_embeddings", 4096, lambda _: {}, _write_original, int)
-"""for how long a text a model was made at first; longrope counts from there"""
-
-
-def _number(scaling: Mapping[str, Any], key: str) -> float | None:
-    """Return a number from 0 of a rope_scaling; None where it is not given."""
-    if (value := scaling.get(key)) is not None and (not _is_number(value) or value < 0):
-        raise Refused(f"rope_scaling.{key} must be a number from 0, got {text(value)}")
-    return value
-
-
-def _yarn(given: Mapping[str, Any], factor: float, positions: int) -> dict[str, Any]:
-    """Return the extra arguments of YaRN; the factor of what is turned is theirs, or follows from mscale, if given."""
-    rest = {key: value for key, value in given.items() if key not in _AMPLITUDES and value is not None}
-    rest.setdefault(_ORIGINAL, positions)
-    amplitude, scale, scale_of_all = (_number(given, key) for key in _AMPLITUDES)
-    if amplitude is None and scale and scale_of_all and factor > 1:
-        amplitude = _amplitude(factor, scale) / _amplitude(factor, scale_of_all)
-    if amplitude is None:
-        return rest
-    if factor <= 1 and amplitude != 1:
-        raise Refused(f"rope_scaling.attention_factor must be 1 beside a factor of {factor:g}, got {amplitude:g}")
-    return {**rest, "mscale_a": 0.0, "mscale_b": amplitude}
-
-
-def _amplitude(factor: float, scale: float) -> float:
-    """Factor of the turned pairs, with the logarithm of the stretch weighted by `scale`. Source: Peng et al., 2023."""
-    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
-
-
-def yarn_amplitude(model: DecoderParams) -> float:
-    """Factor of the turned pairs of a model with YaRN."""
-    extra, factor = model.pos_scaling_extra_args, model.pos_scaling_factor
-    assert extra is not None
-    return extra.mscale_a * math.log(factor) + extra.mscale_b if factor > 1 else 1.0
-
-
-def _write_scaling(model: DecoderParams) -> dict[str, Any] | None:
-    factor, extra = model.pos_scaling_factor, model.pos_scaling_extra_args
-    if model.position_embedding_type != "rotary" or (model.pos_scaling_type, factor) == ("linear", 1.0):
-        return None
-    said: dict[str, Any] = {"rope_type": model.pos_scaling_type, "factor": factor}
-    if model.pos_scaling_type == "linear":
-        return said
-    assert extra is not None
-    if model.pos_scaling_type == "longrope":
-        return _write_longrope(extra)
-    said |= {key: getattr(extra, key) for key in _SCALINGS[model.pos_scaling_type] if key not in _AMPLITUDES}
-    if model.pos_scaling_type == "yarn" and not math.isclose(yarn_amplitude(model), _amplitude(factor, 1.0)):
-        said["attention_factor"] = yarn_amplitude(model)
-    return said
-
-
-def scaling(*kinds: str) -> Key:
-    """What stretches rotary positions, of one of these kinds, or of any that can be had."""
-    return Key("rope_scaling", None, lambda found: _read_scaling(found, kinds or tuple(_SCALINGS)), _write_scaling)
-
-
 def _read_window(found: Found) -> Mapping[str, Any]:
     return {"attention_sliding_window_length": found["sliding_window"]}
 
@@ -337,6 +218,17 @@ def window(default: int | None) -> Key:
         "sliding_window", default, _read_window, lambda model: model.attention_sliding_window_length,
         int, nullable=True,
     )  # fmt: skip
+
+
+def _read_alike(found: Found) -> Mapping[str, Any]:
+    kind = _KIND_OF_LAYER[found["sliding_window"] is not None]
+    if any(each != kind for each in found["layer_types"] or ()):
+        raise Refused(f"layer_types must be {kind} for all layers, as sliding_window says", "its layers are all alike")
+    return {}
+
+
+ALIKE = Key("layer_types", None, _read_alike, None, list, nullable=True)
+"""newer releases say of each layer what follows from the window"""
 
 
 def windows(slides: Callable[[Found, int], bool]) -> Key:
@@ -354,6 +246,8 @@ def windows(slides: Callable[[Found, int], bool]) -> Key:
             of_each = " or ".join(_KIND_OF_LAYER.values())
             raise Refused(f"layer_types must be {of_each} for each of {len(layers)} layers")
         slides = [kind == _KIND_OF_LAYER[True] for kind in given]
+        if size is None and any(slides):
+            raise Refused(f"layer_types must be {_KIND_OF_LAYER[False]} where there is no window")
         if size is None or not any(slides):
             return {}
         if all(slides):
@@ -374,7 +268,7 @@ def windows(slides: Callable[[Found, int], bool]) -> Key:
     return Key("layer_types", None, read, write, list, if_null=if_null)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether a value is a number that a float can have."""
     return type(value) in (int, float) and -_HUGE < value < _HUGE
 

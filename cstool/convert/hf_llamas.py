@@ -32,8 +32,8 @@ from cstool.convert.hf_family import (
     sizes,
 )
 from cstool.convert.hf_keys import (
+    ALIKE,
     HEAD_DIM,
-    ORIGINAL_POSITIONS,
     Found,
     Key,
     Refused,
@@ -43,11 +43,11 @@ from cstool.convert.hf_keys import (
     only,
     rotary_share,
     same,
-    scaling,
     silent,
     window,
     windows,
 )
+from cstool.convert.hf_rope import ORIGINAL_POSITIONS, scaling
 from cstool.params import DecoderParams
 
 _LLAMA_NORMS = {NORM1: "layers.N.input_layernorm", NORM3: "layers.N.post_attention_layernorm"}
@@ -85,6 +85,7 @@ LLAMA = Family(
     ),
 )
 
+
 MISTRAL = Family(
     "mistral",
     "MistralForCausalLM",
@@ -101,7 +102,7 @@ MISTRAL = Family(
         *rotary(131072),
         window(4096),
         only("attention_bias", False, "a Mistral has none"),
-        only("layer_types", None, "all layers of a Mistral are alike"),
+        ALIKE,
         ATTENTION_DROPOUT,
     ),
 )
@@ -207,9 +208,18 @@ MIXTRAL = Family(
         same("rope_theta", 1e6),
         scaling(),
         window(None),
+        ALIKE,
         Key("num_experts_per_tok", 2, lambda _: {}, lambda model: model.moe.top_k, int),
         Key("router_aux_loss_coef", 0.001, lambda _: {}, lambda model: model.moe.load_balancing_loss_coef, float),
-        Key("num_local_experts", 8, _read_experts, lambda model: model.moe.num_experts, int, least=2),
+        Key(
+            "num_local_experts",
+            8,
+            _read_experts,
+            lambda model: model.moe.num_experts,
+            int,
+            least=2,
+            other_name="num_experts",
+        ),
         ATTENTION_DROPOUT,
     ),
     # Both are about training: noise of what routers read, and whether the loss that balances experts is computed.
@@ -266,7 +276,8 @@ STARCODER2 = Family(
         heads_of_keys(2),
         HEAD_DIM,
         activation("hidden_act", "gelu_pytorch_tanh"),
-        *ends("norm_epsilon", 1e-5, is_tied=True, std=0.018042),
+        *ends("norm_epsilon", 1e-5, is_tied=True, std=0.018042, also="layer_norm_epsilon"),
+        only("scale_attn_weights", True, "a StarCoder2 divides its scores by the root of the width of a head"),
         *rotary(4096),
         window(None),
         all_of("use_bias", True, *QKV_OUT, "use_ffn_bias"),
@@ -289,6 +300,14 @@ def _read_query_scalar(found: Found) -> Mapping[str, Any]:
 def _query_scalar(model: DecoderParams) -> float:
     scalar = model.head_width / model.attention_logits_alpha**2
     return round(scalar) if abs(scalar - round(scalar)) < 1e-9 * scalar else scalar
+
+
+def _read_older_activation(found: Found) -> Mapping[str, Any]:
+    """The older name of hidden_activation. Released files have it beside that, some with the exact GELU."""
+    given, newer = found["hidden_act"], found["hidden_activation"]
+    if given not in (None, "gelu", newer):
+        raise Refused(f"hidden_act must be gelu or as hidden_activation ({newer}), got {given}")
+    return {}
 
 
 GEMMA2 = Family(
@@ -315,15 +334,14 @@ GEMMA2 = Family(
         replace(HEAD_DIM, default=256),
         Key("query_pre_attn_scalar", 256, _read_query_scalar, _query_scalar, float),
         activation("hidden_activation", "gelu_pytorch_tanh", is_gated=True),
+        Key("hidden_act", None, _read_older_activation, None, str, nullable=True),
         *ends("rms_norm_eps", 1e-6, is_tied=True),
         *rotary(8192),
-        silent(window(4096)),
+        silent(replace(window(4096), other_name="sliding_window_size")),
         windows(lambda _, layer: layer % 2 == 0),
         same("attn_logit_softcapping", 50.0, "attention_logit_softcapping", nullable=True),
         same("final_logit_softcapping", 30.0, nullable=True),
         all_of("attention_bias", False, *QKV_OUT),
         ATTENTION_DROPOUT,
     ),
-    # The older name of hidden_activation, which older files have beside it, with another function.
-    passed_over=frozenset({"hidden_act", "cache_implementation"}),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """A model with Hugging Face's names in safetensors files, read as cstool's arrays."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.convert.hf_family import Family, HfModel, HfPart
+from cstool.convert.hf_keys import text
 from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
@@ -15,12 +17,16 @@ from cstool.errors import CheckpointError
 from cstool.ir import Graph
 
 _TABLES = {
-    WORDS: "vocab_size",
-    HEAD: "vocab_size",
-    "embedding_layer.position_embeddings.embed": "max_position_embeddings",
-    "encoder_embeddings.word_embeddings": "src_vocab_size",
+    WORDS: ("vocab_size",),
+    HEAD: ("vocab_size",),
+    "embedding_layer.position_embeddings.embed": ("max_position_embeddings", "n_positions"),
+    "encoder_embeddings.word_embeddings": ("src_vocab_size", "vocab_size"),
 }
-"""our names of the tensors whose rows a key of the params counts"""
+"""our names of the tensors whose rows a key counts: that of the params, and that of config.json where it is another"""
+
+
+_IS_OUTPUT = re.compile(r".+\.decoder\.weight").fullmatch
+_TIE = ("share_embedding_weights", "tie_word_embeddings")
 
 
 def config_path(path: Path) -> Path:
@@ -48,6 +54,7 @@ class HfSource(Source):
         self.notes = []
         self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
         self.shapes = {f"model.{name}": weight.shape for name, weight in graph.weights.items()}
+        self._is_described = config_path(path).exists()
         self._places = places_of(family, model, graph)
         self._family = family
         self._reader: SafetensorsReader = SafetensorsReader(path)
@@ -82,21 +89,23 @@ class HfSource(Source):
     def _check(self, shapes: Mapping[str, tuple[int, ...]], model: HfModel) -> None:
         """Compare names, shapes and dtypes with the model."""
         tables = {
-            f"{self._family.names[ours]}.weight": key
-            for ours, key in _TABLES.items()
-            if ours in self._family.names and hasattr(model, key)
+            f"{self._family.names[ours]}.weight": keys
+            for ours, keys in _TABLES.items()
+            if ours in self._family.names and hasattr(model, keys[0])
         }
+        hint = "config.json describes a model with other tensors" if self._is_described else HINT
         ties, passed = ties_of(self._family), self._family.passed_tensors
         for tensor, shape in shapes.items():
             if tensor not in self._names:
-                raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", HINT)
+                is_tied = tensor == self._output and f"{self._said(_TIE, True)} takes the table of tokens in its place"
+                raise CheckpointError(f"{self.path}: lacks the tensor {tensor} of this model", is_tied or hint)
             found = self._reader.shape(self._names[tensor])
             if found != shape:
                 key = tables.get(tensor)
-                same_width = key is not None and found[1:] == shape[1:]
+                if key is not None and found[1:] == shape[1:]:
+                    hint = f"the table has another length: {self._said(key, found[0])} fits it"
                 raise CheckpointError(
-                    f"{self.path}: {tensor} must be {written(shape)}, as in this model, got {written(found)}",
-                    f"the table has another length: {key} in the params must be {found[0]}" if same_width else HINT,
+                    f"{self.path}: {tensor} must be {written(shape)}, as in this model, got {written(found)}", hint
                 )
             self._reader.check_dtype(self._names[tensor])
         left_out: list[str] = []
@@ -108,7 +117,7 @@ class HfSource(Source):
             elif tensor.startswith(passed) and passed:
                 left_out.append(tensor)
             else:
-                raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", HINT)
+                raise CheckpointError(f"{self.path}: has the tensor {tensor}, which this model lacks", hint)
         if left_out:
             self.notes.append(f"left out, since this model has no such part: {', '.join(left_out)}")
 
@@ -124,8 +133,21 @@ class HfSource(Source):
         if not same or not all(np.array_equal(read(head, *place), read(table, *place)) for place in ranges):
             raise CheckpointError(
                 f"{self.path}: {stored} must equal {words}, since the model ties them, it does not",
-                "share_embedding_weights: false in the params keeps both",
+                f"{self._said(_TIE, False)} keeps both" if stored == self._output else None,
             )
+
+    @property
+    def _output(self) -> str | None:
+        """Name of the output layer's matrix, where it may be tied to the table of tokens."""
+        names, ties = self._family.names, ties_of(self._family)
+        own = f"{names[HEAD]}.weight" if HEAD in names else next(filter(_IS_OUTPUT, ties), None)
+        return own if own in ties else None
+
+    def _said(self, keys: tuple[str, ...], value: int) -> str:
+        """Return a value of the key that describes the model: of the params, or of config.json where there is one."""
+        read = [key.theirs for key in self._family.keys if key.theirs in keys]
+        key, where = (read[0], "config.json") if self._is_described and read else (keys[0], "the params")
+        return f"{key}: {text(value)} in {where}"
 
 
 class HfPartsSource(Source):

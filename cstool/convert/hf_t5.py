@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cstool.convert.hf_family import Family
-from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, only, same
+from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, only, same, text
 from cstool.params import GATED_NONLINEARITIES, EncoderDecoderParams
 
 _PROJECTIONS = {
@@ -75,6 +75,17 @@ def _read_feed_forward(found: Found) -> Mapping[str, Any]:
     return {"encoder_nonlinearity": name}
 
 
+def _read_scaled(found: Found) -> Mapping[str, Any]:
+    """Newer releases say apart from the tie whether what the output layer reads is scaled."""
+    tied, scaled = found["tie_word_embeddings"], found["scale_decoder_outputs"]
+    if scaled not in (None, tied):
+        raise Refused(
+            f"scale_decoder_outputs must be {text(tied)}, as tie_word_embeddings, got {text(scaled)}",
+            "an output layer of its own reads what is not scaled",
+        )
+    return {}
+
+
 def _write_feed_forward(model: EncoderDecoderParams) -> str:
     return next(theirs for theirs, name in _FEED_FORWARD.items() if name == model.encoder_nonlinearity)
 
@@ -97,16 +108,19 @@ T5 = Family(
             "vocab_size", 32128, lambda found: {"src_vocab_size": found["vocab_size"]},
             lambda model: model.vocab_sizes[0], int,
         ),
-        Key("d_model", 512, lambda found: {"d_model": found["d_model"]}, lambda model: model.hidden_size, int),
-        same("d_kv", 64),
+        Key(
+            "d_model", 512, lambda found: {"d_model": found["d_model"]}, lambda model: model.hidden_size, int,
+            other_name="hidden_size",
+        ),
+        same("d_kv", 64, also="head_dim"),
         Key("d_ff", 2048, lambda found: {"d_ff": found["d_ff"]}, lambda model: model.filter_size, int),
-        same("num_layers", 6, "encoder_num_hidden_layers"),
+        same("num_layers", 6, "encoder_num_hidden_layers", also="num_hidden_layers"),
         Key(
             "num_decoder_layers", None,
             lambda found: {"decoder_num_hidden_layers": found["num_decoder_layers"]},
             lambda model: model.decoder_num_hidden_layers, int, if_null=lambda found: found["num_layers"],
         ),
-        same("num_heads", 8),
+        same("num_heads", 8, also="num_attention_heads"),
         same("relative_attention_num_buckets", 32),
         only("relative_attention_max_distance", 128, "from there on all distances are alike here"),
         same("dropout_rate", 0.1),
@@ -114,6 +128,7 @@ T5 = Family(
         same("initializer_factor", 1.0),
         Key("feed_forward_proj", "relu", _read_feed_forward, _write_feed_forward, str),
         same("tie_word_embeddings", True, "share_embedding_weights"),
+        Key("scale_decoder_outputs", None, _read_scaled, None, bool, nullable=True),
         Key(
             "decoder_start_token_id", None,
             lambda found: {"decoder_start_token_id": found["decoder_start_token_id"]},

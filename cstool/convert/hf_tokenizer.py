@@ -6,8 +6,9 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
+from cstool.convert.hf_dpr import FOLDERS
 from cstool.convert.hf_family import HfModel
-from cstool.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_of
+from cstool.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_beside, tokenizer_of
 from cstool.data.pair_text import start_of
 from cstool.errors import CheckpointError, DataError
 from cstool.params import EncoderDecoderParams, VisionTransformerParams
@@ -28,10 +29,23 @@ class HfTokenizer:
     ids: dict[str, int | None]
 
 
-def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[str]) -> Tokenizer | None:
+def tokenizer_file(source: Path, is_hf: bool) -> Path | None:
+    """Where the tokenizers JSON file of a checkpoint, or of a model of Hugging Face's, lies beside it; None if nowhere.
+
+    Of a DPR, whose encoders read with the same tokenizer, it is that of questions.
+    """
+    folder = source if source.is_dir() else source.parent
+    places = (folder / FILE, folder / FOLDERS["question"] / FILE) if is_hf else (tokenizer_beside(source),)
+    return next((place for place in places if place.is_file()), None)
+
+
+def choose_tokenizer(
+    named: str | None, folders: tuple[Path, ...], beside: Path | None, notes: list[str]
+) -> Tokenizer | None:
     """Return the tokenizer that was asked for by its file or "bytes", or that of the training data.
 
-    Where there is none, return None, and note why; one that was asked for and cannot be loaded raises DataError.
+    Where the data do not say it, it is the file `beside` the source, see `tokenizer_file`. Where there is none, return
+    None, and note why; one that was asked for and cannot be loaded raises DataError.
     """
     if named is not None:
         return load_tokenizer(named, folders)
@@ -40,6 +54,8 @@ def choose_tokenizer(named: str | None, folders: tuple[Path, ...], notes: list[s
         for folder in folders:
             if (found := tokenizer_of(folder)) is not None:
                 return found
+        if beside is not None:
+            return load_tokenizer(beside)
     except DataError as error:
         why = error.message
     notes.append(f"the tokenizer is left out: {why}; --tokenizer names one")

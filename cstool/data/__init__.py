@@ -23,4 +23,11 @@ from cstool.data.span_preparation import SpanTextPlan, prepare_span_text
 from cstool.data.text import prepare_text
 from cstool.data.text_request import Continued, TextPart, TextRequest, TextSummary
 from cstool.data.token_classes import TokenClassesDataset, label_names
-from cstool.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
+from cstool.data.tokenizer import (
+    ByteTokenizer,
+    FileTokenizer,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_beside,
+    tokenizer_of,
+)

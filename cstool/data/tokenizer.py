@@ -190,6 +190,11 @@ def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Toke
     return FileTokenizer(Path(where), begins_texts=begins)
 
 
+def tokenizer_beside(path: Path) -> Path:
+    """Where the tokenizers JSON file of a converted checkpoint lies, or of its params: of a.mdl a.tokenizer.json."""
+    return path.with_suffix(".tokenizer.json")
+
+
 def tokenizer_of(data_dir: Path) -> Tokenizer | None:
     """Tokenizer that a prepared data set, or one of its parts, was made with; None if its record is not there.
 

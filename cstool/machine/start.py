@@ -33,10 +33,12 @@ from cstool.store import (
     unbound_note,
 )
 from cstool.store import Progress as BytesProgress
+from cstool.store.checked_state import LOADER
 from cstool.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
 VERIFYING = "Verifying MemoryX"
+_WEIGHTS = frozenset({"model"})
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,15 @@ def choose_start(
         checkpoint = find_checkpoint(checkpoint)
     looks = checkpoint is None and params.checkpoint.autoload_last_checkpoint
     states = states or (ALL_STATES if looks else params.load_checkpoint_states)
+    if (
+        trains
+        and checkpoint is not None
+        and "model" in states
+        and states != _WEIGHTS
+        and _has_weights_alone(checkpoint)
+    ):
+        log.info(f"{checkpoint} has weights alone, no state of an optimizer.")
+        states = _WEIGHTS
     if not trains:
         _require_model(states)
     committed = None
@@ -140,6 +151,17 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
         with CheckpointReader(path):
             pass
     return [Start(path, None, states, looks=False) for path in paths]
+
+
+def _has_weights_alone(checkpoint: Path) -> bool:
+    """Whether a checkpoint says nothing of a run, as one that was converted from another library's model."""
+    with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:  # what is wrong is told where it is loaded
+        return LOADER not in reader.values() and not any(map(_is_of_optimizer, reader.tensor_names()))
+    return False
+
+
+def _is_of_optimizer(name: str) -> bool:
+    return name.startswith("optimizer.")
 
 
 def _require_model(states: frozenset[str]) -> None:

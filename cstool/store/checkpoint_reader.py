@@ -14,6 +14,7 @@ from cstool.store.checkpoint_format import WITHOUT_DIGEST
 from cstool.store.checkpoint_layout import check_crc32, read_at, read_layout
 from cstool.store.contiguous import Place
 from cstool.store.crc32 import crc32
+from cstool.store.foreign import check_not_foreign
 from cstool.store.saved_state import Array, Meter, Progress, SavedState, no_progress, summed_pieces
 
 
@@ -84,6 +85,7 @@ class CheckpointReader(SavedState):
                 pass
 
     def _open(self) -> int:
+        check_not_foreign(self.path)
         try:
             kind = os.stat(self.path).st_mode
             if stat.S_ISDIR(kind):

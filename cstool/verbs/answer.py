@@ -394,20 +394,23 @@ def params_of(
 
 
 def _tokenizer(params: Params, named: str | None) -> Tokenizer:
-    """Load the tokenizer that was asked for, or that of the data set."""
-    from cstool.data import load_tokenizer, pair_tokenizer, tokenizer_of
-    from cstool.params import EncoderDecoderParams
+    """Load the tokenizer that was asked for, or that of the data set, or what lies beside a converted checkpoint."""
+    from cstool.data import load_tokenizer, pair_tokenizer, tokenizer_beside, tokenizer_of
+    from cstool.params import EncoderDecoderParams, TokenLinesParams
 
+    loaders = [each for each in (params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders) if each]
+    folders, beside = params.data_folders, tokenizer_beside(params.path)
+    of_data = any(isinstance(each, TokenLinesParams) for each in loaders) or any(map(tokenizer_of, folders))
+    if named is None and beside.is_file() and not of_data:
+        named = str(beside)
     if isinstance(section := params.model, EncoderDecoderParams):
-        loaders = [params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders]
         return pair_tokenizer(
-            [loader for loader in loaders if loader is not None],
+            loaders,
             named,
             sentinels=section.extra_ids,
             vocab_size=section.vocab_size,
             start=section.decoder_start_token_id,
         )
-    folders = params.data_folders
     if named is not None:
         return load_tokenizer(named, folders)
     for folder in folders:

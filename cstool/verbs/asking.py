@@ -133,8 +133,8 @@ def _loaders(params: Params) -> list[Any]:
 
 
 def _tokenizer(params: Params, named: str | None) -> EncoderTokenizer:
-    """Load the vocabulary that was asked for, or that of the data, or of the model section."""
-    from cstool.data import EncoderTokenizer
+    """Load the vocabulary that was asked for, or that of the data, of the model section, or beside a checkpoint."""
+    from cstool.data import EncoderTokenizer, tokenizer_beside
 
     loaders = _loaders(params)
     do_lower = any(getattr(loader, "do_lower", False) for loader in loaders)
@@ -143,6 +143,8 @@ def _tokenizer(params: Params, named: str | None) -> EncoderTokenizer:
     for section in (*loaders, params.model):
         if (file := getattr(section, "vocab_file", None)) is not None:
             return EncoderTokenizer(file.now, do_lower=getattr(section, "do_lower", do_lower))
+    if (beside := tokenizer_beside(params.path)).is_file():
+        return EncoderTokenizer(beside)
     raise InferenceError(
         "--tokenizer: must be given where the params have no vocab_file, and they have none",
         "the vocab.txt or the tokenizer.json of the training data",

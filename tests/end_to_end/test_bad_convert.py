@@ -53,7 +53,7 @@ def names(folder: Path) -> list[str]:
 
 
 KNOWN = ", ".join(MODEL_TYPES)
-WHICH = f"these of Hugging Face can be had: {KNOWN}"
+WHICH = "`cstool checkpoint convert --help` names the families"
 TAKEN, NAMED = "hint: delete it or choose another name", f"hint: {PARAMS}"
 REFUSED = rows(f"""\
 dense.mdl a.mdl => --to: must be given for a checkpoint of cstool, one of dense, sparse, hf
@@ -135,6 +135,7 @@ def test_what_cannot_be_converted_is_refused_and_nothing_is_left(cstool, here, d
 
 
 NOBODY_SAYS = "since it says which model this is, and there is no config.json in TMP/hf"
+DESCRIBED = "hint: config.json describes a model with other tensors"
 RANDOM = np.random.default_rng(1).random
 TABLE = "transformer.wte.weight"
 CHANGES: dict[str, Callable[[hf.Tensors], object]] = {
@@ -145,21 +146,24 @@ CHANGES: dict[str, Callable[[hf.Tensors], object]] = {
     "unknown": lambda t: t.update({"transformer.h.0.adapter.weight": np.ones(3, np.float32)}),
     "twice": lambda t: t.update({"wte.weight": t[TABLE]}),
     "untied": lambda t: t.update({"lm_head.weight": t[TABLE] + np.float32(1)}),
+    "no output": lambda t: None,
     "doubles": lambda t: t.update({TABLE: t[TABLE].astype(np.float64)}),
 }
 
 
 OTHERS = rows(f"""\
 vocabulary => : wte.weight must be 100 x 48, as in this model, got 128 x 48
-    hint: the table has another length: vocab_size in the params must be 128
+    hint: the table has another length: vocab_size: 128 in config.json fits it
 positions => : wpe.weight must be 24 x 48, as in this model, got 30 x 48
-    hint: the table has another length: max_position_embeddings in the params must be 30
-width => : h.1.mlp.c_fc.weight must be 48 x 192, as in this model, got 48 x 100\n{NAMED}
-missing => : lacks the tensor h.1.attn.c_attn.bias of this model\n{NAMED}
-unknown => : has the tensor h.0.adapter.weight, which this model lacks\n{NAMED}
+    hint: the table has another length: n_positions: 30 in config.json fits it
+width => : h.1.mlp.c_fc.weight must be 48 x 192, as in this model, got 48 x 100\n{DESCRIBED}
+missing => : lacks the tensor h.1.attn.c_attn.bias of this model\n{DESCRIBED}
+unknown => : has the tensor h.0.adapter.weight, which this model lacks\n{DESCRIBED}
 twice => : must have wte.weight once, got transformer.wte.weight and wte.weight
 untied => : lm_head.weight must equal wte.weight, since the model ties them, it does not
-    hint: share_embedding_weights: false in the params keeps both
+    hint: tie_word_embeddings: false in config.json keeps both
+no output => : lacks the tensor lm_head.weight of this model
+    hint: tie_word_embeddings: true in config.json takes the table of tokens in its place
 doubles => /model.safetensors: the dtype of transformer.wte.weight must be F32, F16 or BF16, got F64
 """)
 
@@ -167,6 +171,7 @@ doubles => /model.safetensors: the dtype of transformer.wte.weight must be F32, 
 @pytest.mark.parametrize(("what", "message"), OTHERS)
 def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(cstool, tmp_path, what, message):
     config, tensors = dict(hf.GPT2_CONFIG), hf.gpt2_tensors()
+    config |= {"tie_word_embeddings": False} if what == "no output" else {}
     CHANGES[what](tensors)
     hf.write_hf(tmp_path / "hf", config, tensors)
     outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
@@ -183,7 +188,7 @@ NO_MAPPING, ANEW = "TMP/hf/config.json: must be a JSON file with a mapping", "ge
         ("{", error(NO_MAPPING, ANEW)),
         ("[" * 10**5, error(NO_MAPPING, ANEW)),
         ('{"a": 1, "a": 2}', error(f"{NO_MAPPING}, got a twice", ANEW)),
-        ("{}", error(f"TMP/hf/config.json: model_type must be one of {KNOWN}, got null")),
+        ("{}", error("TMP/hf/config.json: model_type must be of a family that is converted, got null", WHICH)),
         (json.dumps({**hf.GPT2_CONFIG, "n_head": 5}),
          error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),
     ],
@@ -308,3 +313,35 @@ def test_a_writer_that_fails_closes_its_file(tmp_path):
     with pytest.raises(KeyError), SafetensorsWriter(tmp_path / "a", {"x": (2,)}) as writer:
         writer.write_rows("y", 0, np.zeros(2, np.float32))
     writer.close()
+
+
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "meta/llama"}
+MERGED = "adapters are not read: merge it into that model, by merge_and_unload of the package peft, and convert the sum"
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "message"),
+    [
+        ({"adapter_config.json": json.dumps(ADAPTER), "adapter_model.safetensors": ""}, "",
+         error("TMP/hf: must be a whole model, got an adapter (LORA) of meta/llama", MERGED)),
+        ({"adapter_config.json": "{", "adapter_model.safetensors": ""}, "/adapter_model.safetensors",
+         error("TMP/hf/adapter_model.safetensors: must be a whole model, got an adapter of a model that it does not "
+               "name", MERGED)),
+    ],
+)  # fmt: skip
+def test_an_adapter_is_named_as_such_by_what_reads_checkpoints(cstool, tmp_path, files, given, message):
+    (tmp_path / "hf").mkdir()
+    for name, content in files.items():
+        (tmp_path / "hf" / name).write_text(content)
+    path = f"{tmp_path}/hf{given}"
+    for command in (("checkpoint", "convert", path, tmp_path / "a.mdl"), ("run", "--mode", "infer", "--prompt", "a",
+                    "--checkpoint_path", path), ("checkpoint", "info", path)):  # fmt: skip
+        assert cstool(*command) == (2, "", message)
+
+
+@pytest.mark.parametrize("given", ["hf", "hf/model.safetensors"])
+def test_a_model_of_hugging_face_where_a_checkpoint_must_be_is_told_the_way_on(cstool, here, given):
+    outcome = cstool("run", "--mode", "infer", "--prompt", "a", "--checkpoint_path", here / given)
+    way = f"cstool checkpoint convert TMP/{given} {Path(given).stem}.mdl makes one of it"
+    message = f"TMP/{given}: must be a checkpoint of cstool, got a model of Hugging Face"
+    assert outcome == (2, "", error(message, way))

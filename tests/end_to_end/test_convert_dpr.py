@@ -11,7 +11,6 @@ import yaml
 
 from cstool import Appliance
 from cstool.convert import Request, convert
-from cstool.convert.hf_families import MODEL_TYPES
 from cstool.errors import CheckpointError
 from cstool.inference.model import InferenceModel
 from cstool.machine.state import Position, save_state, state_values
@@ -34,7 +33,7 @@ from tests.unit.machine.machines import randomize
 RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["encoders"]
 QUESTION, CONTEXT = "question_encoder", "ctx_encoder"
 WEIGHTS = "model.safetensors"
-WHICH = f"these of Hugging Face can be had: {', '.join(MODEL_TYPES)}"
+WHICH = "`cstool checkpoint convert --help` names the families"
 
 
 def stored() -> dict[str, hf.Tensors]:
@@ -155,10 +154,10 @@ def test_the_pooling_layer_that_released_ones_have_is_left_out_with_a_note(tmp_p
     tensors = stored()
     for name in CONFIGS:
         tensors[name][f"{name}.bert_model.pooler.dense.bias"] = np.ones(48, np.float32)
-    configs = {name: {**config, "more": 1} for name, config in CONFIGS.items()}
+    configs = {name: {**config, "more": []} for name, config in CONFIGS.items()}
     found = convert(Request(write_dpr(tmp_path / "hf", configs, tensors), tmp_path / "a.mdl"))
     left = "left out, since this model has no such part"
-    keys = "config.json has keys that are passed over: more"
+    keys = "config.json has keys without effect at their values: more"
     assert found.notes == (
         *(f"{name}: {left}: {name}.bert_model.pooler.dense.bias" for name in CONFIGS),
         *(f"{name}/{keys}" for name in CONFIGS),
@@ -214,7 +213,7 @@ hf {ctx_encoder: {hidden_size: 24}} => : must describe a model: the model must h
         questions and contexts the product is taken, got 48 and 24
 hf {ctx_encoder: {num_hidden_layers: 2}} =>
     /ctx_encoder: lacks the tensor ctx_encoder.bert_model.encoder.layer.1.attention.self.query.weight of this model
-    hint: --params names the file of the model
+    hint: config.json describes a model with other tensors
 """)
 
 

@@ -35,6 +35,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "mistral, window": {**hf.LLAMA_CONFIG, **MISTRAL, "sliding_window": 5},
     "llama, biases, wide heads": {**hf.LLAMA_CONFIG, "attention_bias": True, "head_dim": 12, "num_key_value_heads": 4},
 }
+BESIDE = {"Checkpoint": "mdl", "Config": "yaml", "Tokenizer": "tokenizer.json"}
 SEQUENCE = 16
 LOGITS_TOLERANCE = 1e-4
 
@@ -215,15 +216,39 @@ def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(cstool, tmp_pa
     assert not (tmp_path / "back").exists()
 
 
-def test_what_describes_a_converted_model_can_be_checked_and_counted_but_not_trained_with(cstool, tmp_path, converted):
-    note = "trainer.init.optimizer: not given, so the model can be evaluated and generate, but not train"
-    outcome = cstool("config", "validate", tmp_path / "a.yaml")
-    assert outcome == (0, f"{note}\nConfig validation was successful!\n", "")
-    [counted] = cstool("config", "stats", tmp_path / "a.yaml", "--json").document["trainers"]
-    assert counted["bytes"] == {"weights": 4 * counted["parameters"]["all"]}
-    outcome = cstool("run", "-p", tmp_path / "a.yaml", "--model_dir", tmp_path / "dir")
-    message = "TMP/a.yaml:2: trainer.init.optimizer is missing"
-    assert (outcome.code, outcome.stderr) == (2, error(message, "without it a model can be evaluated, and generate"))
+@pytest.mark.parametrize("converted", ["llama"], indirect=True)
+def test_a_converted_model_brings_its_tokenizer_and_is_trained_with_its_own_params(cstool, tmp_path, converted, words):
+    (tmp_path / "hf" / "tokenizer.json").write_bytes(words.read_bytes())
+    said = [f"{what} saved to TMP/b.{end}\n" for what, end in BESIDE.items()]
+    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl") == (0, "".join(said), "")
+    assert (tmp_path / "b.tokenizer.json").read_bytes() == words.read_bytes()
+    # What generates finds it, and so does the way back.
+    asked = ("--mode", "infer", "--checkpoint_path", tmp_path / "b.mdl", "--prompt", "a b", "--max_tokens", 2, "--json")
+    assert cstool("run", *asked).document["completions"][0]["prompt_tokens"] == 3
+    assert cstool("checkpoint", "convert", tmp_path / "b.mdl", tmp_path / "back", "--to", "hf").code == 0
+    assert (tmp_path / "back" / "tokenizer.json").read_bytes() == words.read_bytes()
+    # The comments of the params say what makes the data.
+    [made] = [line for line in (tmp_path / "b.yaml").read_text().splitlines() if "data prepare" in line]
+    (tmp_path / "texts.txt").write_text("a b a a b " * 300)
+    typed = made.removeprefix("#   cstool ").replace("TEXTS", str(tmp_path / "texts.txt"))
+    here = {name: str(tmp_path / name) for name in ("b_data", "b.tokenizer.json")}
+    assert typed.endswith("--tokenizer b.tokenizer.json --begin_texts")
+    assert cstool(*(here.get(word, word) for word in typed.split())).code == 0
+    assert cstool("config", "validate", tmp_path / "b.yaml") == (0, "Config validation was successful!\n", "")
+    trained = cstool("run", "-p", tmp_path / "b.yaml", "--model_dir", tmp_path / "dir", "--max_steps", 1)
+    assert trained.code == 0
+    assert (
+        f"{tmp_path / 'b.mdl'} has weights alone, no state of an optimizer."
+        in (tmp_path / "dir" / "latest_run.log").read_text()
+    )
+    with CheckpointReader(tmp_path / "dir" / "checkpoint_1.mdl") as reader:
+        assert reader.value("global_step") == 1
+    # Nothing is written over.
+    for name in ("b.mdl", "b.yaml"):
+        (tmp_path / name).unlink()
+    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl")
+    message = "Tokenizer at 'TMP/b.tokenizer.json' already exists"
+    assert outcome == (2, "", error(message, "delete it or choose another name"))
 
 
 def test_what_is_wrong_with_params_in_a_checkpoint_names_it_and_no_line(cstool, tmp_path, converted):

@@ -31,7 +31,7 @@ from cstool.progress import Silent
 from cstool.store import CheckpointReader
 from tests.contract.refusal import refusal
 from tests.end_to_end.curves import Images
-from tests.end_to_end.refusals import rows
+from tests.end_to_end.refusals import error, rows
 from tests.models import MODELS, encoder_params
 from tests.reference import deterministic, hf_cases, hf_encoder_cases, hf_other_cases
 from tests.reference import hf_models as hf
@@ -48,7 +48,7 @@ RECORDED: dict[str, dict[str, Any]] = {
 }
 TOLERANCE = 1e-5
 TIED = "must equal {}, since the model ties them, it does not"
-BOTH = "share_embedding_weights: false in the params keeps both"
+BOTH = "tie_word_embeddings: false in config.json keeps both"
 
 
 def tensors_of(kind: str, name: str) -> hf.Tensors:
@@ -209,12 +209,20 @@ def test_a_model_of_several_families_is_written_as_the_one_that_is_asked_for(cst
     assert found == {"itself": ("phi3", True), "first": ("llama", False), "named": ("mistral", False)}
 
 
-def test_a_key_that_nothing_here_knows_is_named_in_a_note(cstool, tmp_path, phi3):
+def test_a_key_that_changes_nothing_at_its_value_is_named_in_a_note_and_another_is_refused(cstool, tmp_path, phi3):
     config = json.loads((phi3 / "config.json").read_text())
-    (phi3 / "config.json").write_text(json.dumps({**config, "use_cache": True, "heads_of_gold": 3, "adapters": []}))
+    (phi3 / "config.json").write_text(json.dumps({**config, "use_cache": True, "logits_scaling": 1, "adapters": []}))
     outcome = cstool("checkpoint", "convert", phi3, tmp_path / "a.mdl")
-    note = "note: config.json has keys that are passed over: adapters, heads_of_gold\n"
+    note = "note: config.json has keys without effect at their values: adapters, logits_scaling\n"
     assert outcome == (0, f"{note}Checkpoint saved to TMP/a.mdl\nConfig saved to TMP/a.yaml\n", "")
+    (phi3 / "config.json").write_text(json.dumps({**config, "heads_of_gold": 3}))
+    outcome = cstool("checkpoint", "convert", phi3, tmp_path / "b.mdl", "--params", tmp_path / "a.yaml")
+    rule = "TMP/phi3/config.json: heads_of_gold must be left out for Phi3ForCausalLM, got 3"
+    assert outcome == (
+        2,
+        "",
+        error(rule, "nothing here reads it: delete it from the file if the model does not depend on it"),
+    )
 
 
 def test_buffers_are_passed_over_and_a_tie_by_another_name_is_checked(tmp_path):
@@ -281,18 +289,24 @@ def test_tables_that_are_stored_twice_are_checked_and_one_that_nothing_reads_is_
     for name in twice:
         hf.write_hf(tmp_path / name, config, {**stored, name: stored[name] + 1})
         rule = f"{name} {TIED.format('shared.weight')}"
-        with refusal(CheckpointError, f"{tmp_path / name}: {rule}", BOTH):
+        with refusal(CheckpointError, f"{tmp_path / name}: {rule}", BOTH if name == "lm_head.weight" else None):
             convert(Request(tmp_path / name, tmp_path / "b.mdl"))
 
 
 OTHER_MODELS = rows("""\
-bert {architectures: [BertForQuestionAnswering]} => architectures must be one of BertForPreTraining, BertForMaskedLM,
-        BertForSequenceClassification, BertForTokenClassification for model_type bert, got BertForQuestionAnswering
+bert {architectures: [BertForQuestionAnswering]} => architectures must be BertForPreTraining, BertForMaskedLM,
+        BertForSequenceClassification or BertForTokenClassification for model_type bert, got BertForQuestionAnswering
+    hint: another class of that model_type has other heads, or attends otherwise
 bert {position_embedding_type: relative_key} => position_embedding_type must be absolute, got relative_key
     hint: positions have a table here, as in the released models
 bert {is_decoder: true} => is_decoder must be false, got true\nhint: an encoder's tokens see all others
 t5 {architectures: [T5EncoderModel]} =>
     architectures must be T5ForConditionalGeneration for model_type t5, got T5EncoderModel
+    hint: another class of that model_type has other heads, or attends otherwise
+vit {num_labels: 3} => num_labels must be as many as id2label names (7), got 3
+t5 {scale_decoder_outputs: false} => scale_decoder_outputs must be true, as tie_word_embeddings, got false
+    hint: an output layer of its own reads what is not scaled
+t5 {hidden_size: 7} => hidden_size must be as d_model (48), got 7
 t5 {relative_attention_max_distance: 64} => relative_attention_max_distance must be 128, got 64
     hint: from there on all distances are alike here
 t5 {feed_forward_proj: gated-mish} => feed_forward_proj must be one of relu, gelu, gated-gelu, gated-gelu_python,

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.convert.hf_config import check_config, config_of, family_of, make_model, model_section, unknown_keys
+from cstool.convert.hf_config import check_config, config_of, family_of, keys_without_effect, make_model, model_section
 from cstool.convert.hf_families import HF_FAMILIES, MODEL_TYPES
+from cstool.convert.hf_relatives import HELP, RELATIVES
 from cstool.errors import CheckpointError
 from cstool.params import load_params
 from tests.contract.refusal import refusal
@@ -63,7 +64,7 @@ def test_a_model_made_from_a_config_has_that_config(name):
     assert make_model(PATH, model_section(PATH, made)) == model
     check_config(PATH, asked, "p.yaml", model)
     check_config(PATH, made, "p.yaml", model)
-    assert unknown_keys(PATH, {**made, "use_cache": True}) == []
+    assert keys_without_effect(PATH, {**made, "use_cache": True}) == []
     if name in CASES:  # written as the family that it came from
         assert family_of("here", model).model_type == asked["model_type"]
 
@@ -87,6 +88,49 @@ def test_older_and_newer_spellings_of_positions_are_the_same(kind):
     assert model_section(PATH, plain) == model_section(PATH, older) == model_section(PATH, newer)
     default = config("llama", rope_scaling={kind: "default"})
     assert model_section(PATH, default) == model_section(PATH, config("llama"))
+
+
+RELEASED: dict[str, dict[str, Any]] = {
+    "gemma2": {"sliding_window_size": 5, "cache_implementation": "hybrid", "hidden_act": "gelu"},
+    "gpt2": {
+        "n_ctx": 1024,
+        "summary_type": "cls_index",
+        "task_specific_params": {"text-generation": {"do_sample": True}},
+    },
+    "llama": {"is_llama_config": True, "pretraining_tp": 1, "max_sequence_length": 2048, "temperature": 0.9},
+    "mistral": {"layer_types": ["sliding_attention"] * 2},
+    "mixtral": {"output_router_logits": False, "num_experts": 4, "router_jitter_noise": 0.1},
+    "phi3": {"full_attn_mod": 1, "interpolate_factor": 1, "auto_map": {"AutoConfig": "x"}, "embd_pdrop": 0.0},
+    "starcoder2": {"layer_norm_epsilon": 1e-05, "scale_attn_weights": True, "attention_softmax_in_fp32": True},
+}
+"""keys that released files have beside the others"""
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_keys_of_released_files_are_known(name):
+    asked = config(name, **RELEASED[name])
+    assert set(keys_without_effect(PATH, asked)) <= {"full_attn_mod", "interpolate_factor"}
+    assert make_model(PATH, model_section(PATH, asked)) == make_model(PATH, model_section(PATH, config(name)))
+
+
+def test_a_phi3_with_longrope_is_the_same_as_newer_releases_save_it():
+    older = {**config("phi3_longrope"), "partial_rotary_factor": 0.5, "rope_theta": 500.0}
+    older["rope_scaling"] = {
+        **LONGROPE,
+        "short_factor": [1.0, 1.5],
+        "long_factor": [2.0, 3.0],
+        "attention_factor": 1.25,
+    }
+    entry = {**older["rope_scaling"], "original_max_position_embeddings": 4, "factor": 8.0}
+    entry |= {"partial_rotary_factor": 0.5, "rope_theta": 500.0}
+    left = ("rope_scaling", "partial_rotary_factor", "rope_theta")
+    newer = {**{key: value for key, value in older.items() if key not in left}, "rope_parameters": entry}
+    section = model_section(PATH, newer)
+    assert section == model_section(PATH, older)
+    assert section["pos_scaling_extra_args"]["attention_factor"] == 1.25
+    model = make_model(PATH, section)
+    made = config_of(family_of("here", model), model)
+    assert make_model(PATH, model_section(PATH, made)) == model
 
 
 def test_other_names_of_functions_are_known():
@@ -113,15 +157,25 @@ def test_sizes_are_known_by_their_other_names(name, older, newer):
 
 
 KNOWN = ", ".join(MODEL_TYPES)
-WHICH = f"these of Hugging Face can be had: {KNOWN}"
+FAMILY = "model_type must be of a family that is converted"
+BEFORE = "a token of a decoder here sees those before it alone"
+UNREAD = "nothing here reads it: delete it from the file if the model does not depend on it"
+OTHER_CLASS = "another class of that model_type has other heads, or attends otherwise"
+LONGROPE = CASES["phi3_longrope"]["rope_scaling"]
 SCALINGS = "default, linear, llama3, yarn"
 GATES = "gelu, relu, silu, swish, gelu_new, gelu_fast, gelu_pytorch_tanh, linear"
 
 
-def test_the_families_are_these_and_what_nothing_here_looks_at_is_listed():
+def test_the_families_are_these_and_keys_that_change_nothing_are_listed():
     names = "gpt2 llama mistral mixtral qwen2 qwen3 phi3 phi gptj gpt_neox falcon bloom gpt_bigcode starcoder2 gemma2"
     assert " ".join(HF_FAMILIES) == names
-    assert unknown_keys(PATH, config("gpt2", use_cache=True, n_ctx=1024, adapters=3, alpha=1)) == ["adapters", "alpha"]
+    idle = {"adapters": [], "rms_norm_eps": None, "logits_scaling": 1.0, "no_rope_layers": [1, 1], "is_causal": True}
+    assert keys_without_effect(PATH, config("gpt2", use_cache=True, n_ctx=1024, **idle)) == sorted(idle)
+    kinds = {"rope_parameters": {"full_attention": {"rope_theta": 500.0}, "sliding_attention": None}}
+    assert keys_without_effect(PATH, config("llama", layer_types=["full_attention"], **kinds)) == ["layer_types"]
+    assert model_section(PATH, config("llama", **kinds))["rope_theta"] == 500.0
+    assert {near for near, _ in RELATIVES.values()} <= set(MODEL_TYPES)
+    assert not RELATIVES.keys() & set(MODEL_TYPES)
 
 
 def yarn(**keys: Any) -> dict[str, Any]:
@@ -131,8 +185,14 @@ def yarn(**keys: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "changes", "message", "hint"),
     [
-        ("llama", {"model_type": "deepseek"}, f"model_type must be one of {KNOWN}, got deepseek", None),
-        ("llama", {"model_type": ["gpt2"]}, f"model_type must be one of {KNOWN}, got a list", None),
+        ("llama", {"model_type": "deepseek"}, f"{FAMILY}, got deepseek",
+         "by its keys the nearest is llama, which reads all of them"),
+        ("gpt2", {"model_type": "x", "heads": 3}, f"{FAMILY}, got x",
+         "by its keys the nearest is gpt2, which lacks heads"),
+        ("llama", {"model_type": "granite"}, f"{FAMILY}, got granite", "the nearest is llama, which lacks "
+         "embedding_multiplier, attention_multiplier, residual_multiplier and logits_scaling"),
+        ("llama", {"model_type": ["gpt2"], "num_attention_heads": None}, f"{FAMILY}, got a list",
+         "by its keys the nearest is llama, which reads all of them"),
         ("llama", {"hidden_act": "mish"}, f"hidden_act must be one of {GATES}, got mish", None),
         ("phi", {"hidden_act": "mish"}, "hidden_act must be one of gelu, relu, silu, swish, relu2, gelu_new, "
          "gelu_fast, gelu_pytorch_tanh, quick_gelu, tanh, linear, got mish", None),
@@ -143,7 +203,53 @@ def yarn(**keys: Any) -> dict[str, Any]:
         ("llama", {"rope_scaling": {"type": "longrope", "factor": 4.0}},
          f"rope_scaling must be of type {SCALINGS}, got longrope",
          "of these families a Phi-3 has it"),
-        ("llama", {"rope_scaling": "twice"}, f"rope_scaling must be of type {SCALINGS}, got twice", None),
+        ("llama", {"rope_scaling": "twice"}, "rope_scaling must be null or a mapping, got twice", None),
+        ("llama", {"rope_scaling": {"rope_type": "default", "factor": 4.0}},
+         "rope_scaling must have no factor beside type default", "rope_type says what it is of"),
+        ("llama", {"rope_scaling": {"rope_type": "linear", "type": "yarn", "factor": 4.0}},
+         "rope_scaling.type must be as rope_type (linear), got yarn", None),
+        ("llama", {"rope_parameters": []}, "rope_parameters must be null or a mapping, got a list", None),
+        ("llama", {"rope_parameters": {}}, "rope_parameters must have rope_theta, it has none", None),
+        ("llama", {"rope_parameters": {"rope_thetta": 5e5}},
+         "rope_parameters must have rope_theta, it has none",
+         "is rope_thetta to be rope_theta?"),
+        ("llama", {"rope_parameters": {"rope_theta": 5e5, "factors": 2}},
+         "rope_parameters must have no factors beside type default", "rope_type says what it is of"),
+        ("llama", {"rope_parameters": {"rope_theta": 5e5, "rope_type": "linear"}},
+         "rope_parameters.factor must be a number greater than 0, got null", None),
+        ("llama", {"rope_parameters": {"rope_theta": 5e5}, "rope_theta": 1e4},
+         "rope_parameters.rope_theta must be as rope_theta (10000.0), got 500000.0", None),
+        ("llama", {"rope_parameters": {"rope_theta": 5e5}, **yarn()},
+         "rope_scaling must say the same as rope_parameters, it does not", "keep the one that the model has"),
+        ("llama", {"rope_parameters": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}},
+         "partial_rotary_factor must be 1 for LlamaForCausalLM, got 0.5",
+         "it is a key of Phi3ForCausalLM: model_type says which family it is"),
+        ("gemma2", {"rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"type": "su"}}},
+         "rope_parameters must be the same for all kinds of layers, got others by full_attention, sliding_attention",
+         "all layers have the same positions here"),
+        ("gpt_neox", {"rope_parameters": {"rope_theta": 500.0}, "rotary_emb_base": 100.0},
+         "rope_theta must be as rotary_emb_base (100.0), got 500.0", None),
+        ("gpt2", {"rope_theta": 500.0}, "rope_theta must be left out for GPT2LMHeadModel, got 500.0",
+         "it is a key of LlamaForCausalLM: model_type says which family it is"),
+        ("gpt2", {"hidden_size": 64}, "hidden_size must be as n_embd (48), got 64", None),
+        ("llama", {"rope_thetta": 500.0}, "rope_thetta must be left out for LlamaForCausalLM, got 500.0",
+         "did you mean rope_theta?"),
+        ("llama", {"final_logit_softcapping": 30.0},
+         "final_logit_softcapping must be left out for LlamaForCausalLM, got 30.0",
+         "it is a key of Gemma2ForCausalLM: model_type says which family it is"),
+        ("llama", {"embedding_multiplier": 12}, "embedding_multiplier must be 1 for LlamaForCausalLM, got 12",
+         "it is a key of granite, a family that is not converted"),
+        ("llama", {"no_rope_layers": [1, 0]}, "no_rope_layers must be left out for LlamaForCausalLM, got a list",
+         "it is a key of smollm3, a family that is not converted"),
+        ("llama", {"is_causal": False}, "is_causal must be true for LlamaForCausalLM, got false", BEFORE),
+        ("gemma2", {"use_bidirectional_attention": True},
+         "use_bidirectional_attention must be left out for Gemma2ForCausalLM, got true", BEFORE),
+        ("llama", {"heads_of_gold": 3}, "heads_of_gold must be left out for LlamaForCausalLM, got 3", UNREAD),
+        ("llama", {"architectures": ["LlamaForSequenceClassification"]},
+         "architectures must be LlamaForCausalLM for model_type llama, got LlamaForSequenceClassification",
+         OTHER_CLASS),
+        ("gpt2", {"architectures": ["GPT2Model", "GPT2LMHeadModel"]},
+         "architectures must be GPT2LMHeadModel for model_type gpt2, got a list", OTHER_CLASS),
         ("llama", {"rope_scaling": {"rope_type": "linear"}},
          "rope_scaling.factor must be a number greater than 0, got null", None),
         ("llama", yarn(attention_factor="x"), "rope_scaling.attention_factor must be a number from 0, got x", None),
@@ -151,7 +257,7 @@ def yarn(**keys: Any) -> dict[str, Any]:
         ("llama", yarn(factor=1.0, attention_factor=2.0),
          "rope_scaling.attention_factor must be 1 beside a factor of 1, got 2", None),
         ("llama", yarn(beta=2.0),
-         "rope_scaling must have no beta beside type yarn", None),
+         "rope_scaling must have no beta beside type yarn", "did you mean beta_slow?"),
         ("gemma2", {"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000, got 1000000000", None),
         ("gpt2", {"n_embd": 10**400}, f"n_embd must be a whole number from 1 to 1000000000, got {10**400}", None),
         ("llama", {"quantization_config": {"bits": 4}},
@@ -167,8 +273,12 @@ def yarn(**keys: Any) -> dict[str, Any]:
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be false, got true",
          "a decoder here reads no other text"),
         ("mistral", {"attention_bias": True}, "attention_bias must be false, got true", "a Mistral has none"),
-        ("mistral", {"layer_types": ["full_attention"]}, "layer_types must be null, got a list",
-         "all layers of a Mistral are alike"),
+        ("mistral", {"layer_types": ["sliding_attention"], "sliding_window": None},
+         "layer_types must be full_attention for all layers, as sliding_window says", "its layers are all alike"),
+        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]},
+         "layer_types must be full_attention where there is no window", None),
+        ("gemma2", {"hidden_act": "relu"},
+         "hidden_act must be gelu or as hidden_activation (gelu_pytorch_tanh), got relu", None),
         ("qwen2_window", {"num_hidden_layers": 3, "max_window_layers": 1},
          "layer_types must be the same for all layers, or in turns", None),
         ("qwen2", {"layer_types": ["full_attention", "chunked_attention"]},
@@ -178,8 +288,12 @@ def yarn(**keys: Any) -> dict[str, Any]:
          "rope_scaling.short_factor must be a list of 4 numbers greater than 0, got 1 of them", None),
         ("phi3", {"rope_scaling": {"type": "su", "short_factor": [1.0] * 4, "long_factor": 2.0}},
          "rope_scaling.long_factor must be a list of 4 numbers greater than 0, got 2.0", None),
-        ("phi3_longrope", {"rope_scaling": {**CASES["phi3_longrope"]["rope_scaling"], "attention_factor": 2.0}},
-         "rope_scaling must have no attention_factor beside type longrope", None),
+        ("phi3_longrope", {"rope_scaling": {**LONGROPE, "attention_factor": 0}},
+         "rope_scaling.attention_factor must be greater than 0, got 0", None),
+        ("phi3_longrope", {"rope_scaling": {**LONGROPE, "beta_fast": 2.0}},
+         "rope_scaling must have no beta_fast beside type longrope", None),
+        ("phi3_longrope", {"rope_scaling": {**LONGROPE, "factor": 2.0}},
+         "rope_scaling.factor must be 8.0 beside original_max_position_embeddings 4, got 2.0", None),
         ("phi3", {"rope_scaling": {"type": "linear", "factor": 2.0}},
          "rope_scaling must be of type default, longrope, got linear", None),
         ("mixtral", {"num_experts_per_tok": 5},
@@ -264,7 +378,7 @@ YARN["pos_scaling_extra_args"] = {"original_max_position_embeddings": 8, "extrap
     ],
 )  # fmt: skip
 def test_models_that_hugging_face_lacks_are_refused_by_what_sets_them_apart_from_the_nearest(family, changes, message):
-    with refusal(CheckpointError, f"p.yaml: {message}", WHICH):
+    with refusal(CheckpointError, f"p.yaml: {message}", HELP):
         family_of("p.yaml", decoder_params(**{**FAMILIES[family], **changes}))
 
 
