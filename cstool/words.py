@@ -165,6 +165,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def often(count: int) -> str:
+    """How many times.
+
+    >>> often(1), often(3)
+    ('once', '3 times')
+    """
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def rate_text(rate: float) -> str:
     """A rate as the vendor's log has it: two decimals, three significant digits below 1.
 

@@ -26,6 +26,6 @@ sys.exit(0 if baseline - loss >= 0.4 else 1)
 END
 
 echo
-echo "  what it writes after 'def ':"
+echo "  a sample, after the prompt 'def ':"
 echo
 cstool run --params params/gpt_tiny.yaml --mode infer --prompt 'def ' --temperature 0.5 --max_tokens 120 --logging WARNING

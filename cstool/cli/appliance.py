@@ -9,7 +9,7 @@ from cstool.cli.options import JsonOption, flag, option
 from cstool.cli.render import print_json, print_line
 
 appliance_app = new_group(
-    "Start who runs jobs on this host, and look at what there is for them.",
+    "Start the job supervisor of this host, and look at its state.",
     "cstool appliance start",
     "cstool appliance status",
     epilog="An appliance is a folder with a queue of jobs, and a supervisor that starts them, each on cores and with "

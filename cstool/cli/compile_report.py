@@ -146,7 +146,7 @@ def _facts(compiled: Compiled) -> Iterator[tuple[str, str]]:
         weights, gradients = bytes_text(plan.streamed_bytes), bytes_text(plan.gradient_bytes)
         yield "streamed", f"{weights} of weights into, {gradients} of gradients out of each system per step"
         yield "prefetch", f"{bytes_text(plan.prefetch_bytes)}: two rows of the widest weights are on their way"
-    yield "computed again", _recompute_text(artifact)
+    yield "recomputed", _recompute_text(artifact)
     need = artifact.memoryx
     capacity = "" if need.capacity_bytes is None else f" of {bytes_text(need.capacity_bytes)}"
     parts = f"weights {bytes_text(need.weights_bytes)}, optimizer {bytes_text(need.optimizer_bytes)}"

@@ -193,5 +193,6 @@ def _days(seconds: float) -> str:
     if seconds >= 730 * DAY_S:
         return f"{seconds / DAY_S / 365.25:,.3g} years"
     if seconds >= DAY_S:
-        return f"{seconds / DAY_S:,.3g} days"
+        days = f"{seconds / DAY_S:,.3g}"
+        return "1 day" if days == "1" else f"{days} days"
     return f"{seconds / HOUR_S:.3g} hours" if seconds >= HOUR_S else _time(seconds)

@@ -43,7 +43,7 @@ def print_gpus(found: Beside) -> None:
     for row in found.rows:
         if row.estimate is None:
             print_line(f"{row.gpus:,}: left out: {row.why}")
-    print_line("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, what is computed again")
+    print_line("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation")
     wafers = f"{counted(found.num_csx, 'system')} with {number_text(found.rate)} tokens/s"
     if found.match is None:
         print_line(f"no number of them that was tried is as fast as {wafers}")

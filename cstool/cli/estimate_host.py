@@ -76,7 +76,7 @@ def _facts(found: HostPrediction) -> Iterator[tuple[str, str]]:
     yield "step", f"{time_text(step.step_s)}, {found.tokens_per_s:,.4g} tokens/s"
     yield "forward", time_text(step.forward_s)
     if step.again_s:
-        yield "again", f"{time_text(step.again_s)}: layers are computed again"
+        yield "recompute", f"{time_text(step.again_s)}: activations once more, before backward"
     yield "backward", time_text(step.backward_s)
     yield ("the rest", f"{time_text(step.rest_s) if step.rest_s else 'nothing'}: updates, waiting, the loop itself")
     if found.ranks is None:

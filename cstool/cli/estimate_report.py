@@ -15,7 +15,7 @@ from cstool.cli.estimate_updates import update_facts, updates_document
 from cstool.cli.estimate_variants import choices_document, trained_text
 from cstool.cli.render import print_line, print_table
 from cstool.errors import EstimateError
-from cstool.words import bytes_text, counted, micro_batches_text, time_text
+from cstool.words import bytes_text, counted, micro_batches_text, often, time_text
 
 if TYPE_CHECKING:
     from cstool.verbs.estimating import Estimates
@@ -50,7 +50,7 @@ def print_estimate(estimates: Estimates) -> None:
 def _print_step(found: Estimate) -> None:
     """Print what the step is spent on, which adds up, beside who works meanwhile, which need not."""
     step = found.step
-    print("\nwhere a step goes: each moment counts once, for what all else waits for; work goes on beside it")
+    print("\nwhere a step goes: its critical path; other work overlaps")
 
     def time(seconds: float) -> str:
         return time_text(seconds).partition(" (")[0] if seconds else "-"
@@ -83,7 +83,7 @@ def _facts(found: Estimate, smallest: int | None, updates: Sequence[MaskUpdates]
     yield "throughput", f"{rate}, {number_text(found.tokens_per_s)} tokens/s" if artifact.tokens > 1 else rate
     yield from _range_facts(found)
     yield from update_facts(updates)
-    yield "products", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
+    yield "matmuls", f"{found.flops_per_s / 1e15:,.4g} PFLOP/s, {found.share_of_peak:.1%} of the peak"
     yield "SwarmX", _tree_text(found)
     if system.software is not None:
         yield "hosts", _hosts_text(found)
@@ -131,7 +131,8 @@ def _mode_text(artifact: Artifact) -> str:
         replicas = "1 replica" if count == 1 else f"{count} replicas"
         return f"pipelined: {len(artifact.pipelined.stages)} stages, {replicas}"
     batches = micro_batches_text(artifact.batch_size // artifact.num_csx, artifact.micro_batch_size)
-    again = f", layers computed again {artifact.recompute.levels}x" if artifact.recompute.levels else ""
+    levels = artifact.recompute.levels
+    again = f", activations recomputed {often(levels)} per layer" if levels else ""
     plan = artifact.streaming
     parts = f", in {plan.layout.parts} parts" if plan is not None and plan.layout.parts > 1 else ""
     return f"weight_streaming: {batches} to a system{parts}{again}"
@@ -237,7 +238,7 @@ def print_sparsities(rows: Sequence[Row]) -> None:
         yield found.bound
 
     _print_rows(SPARSE_COLUMNS, rows, cells, "{:g}".format)
-    print("of ideal: the speedup over what the products that are left would allow")
+    print("of ideal: the speedup, as a share of that of the remaining products alone")
 
 
 def estimate_document(
@@ -391,4 +392,6 @@ def _days(days: float) -> str:
     if days >= 730:
         years = days / 365.25
         return f"{years:,.0f} years" if years >= 100 else f"{years:.3g} years"
-    return f"{days:,.3g} days" if days >= 1 else f"{24 * days:.3g} hours"
+    if days < 1:
+        return f"{24 * days:.3g} hours"
+    return "1 day" if f"{days:.3g}" == "1" else f"{days:,.3g} days"

@@ -74,7 +74,7 @@ def print_estimate_only(asked: ModelVariantFlags, of_file: str | None) -> None:
 
 def print_choices(choices: Sequence[RecomputeChoice]) -> None:
     """Print what computing activations again takes and saves."""
-    print("\nactivations that are computed again in the backward pass, choice by choice, modelled")
+    print("\nactivations recomputed in the backward pass, choice by choice, modelled")
     fitting = [choice for choice in choices if choice.estimate is not None]
     base = fitting[0].estimate.step_s if fitting and fitting[0].estimate is not None else 1.0
     table = [tuple(_cells(choice.name, choice.estimate, base)) for choice in fitting if choice.estimate is not None]

@@ -72,28 +72,27 @@ def _why(found: Found) -> str:
     """Why there are no fewer systems, or no more where these would be faster."""
     has_days = DAYS in found.limits.values()
     if has_days and found.best.systems == 1:
-        return "One system is enough: nothing binds."
+        return "One system is enough for all limits."
     if found.beside is None:
         return f"There are no {'fewer' if has_days else 'more'} systems on which the job could run."
     beside = found.beside
     if not found.broken:
         # Without days: more systems keep the limits, and take longer.
-        return f"On {counted(beside.systems, 'system')}, the next more, it takes {_days(beside)}: nothing binds."
+        return f"On {counted(beside.systems, 'system')}, the next more, it takes {_days(beside)}, within all limits."
     amounts = beside.amounts(is_confident=found.limits.is_confident)
     limits = found.limits.values()
     said = " and ".join(_beside(flag, amounts[flag], limits[flag]) for flag in found.broken)
     end = " at the slow end" if found.limits.is_confident and found.broken != (POWER,) else ""
-    binds = " and ".join(found.broken) + (" binds" if len(found.broken) == 1 else " bind")
     next_to = f"the next {'fewer' if has_days else 'more'} that share out a batch"
     where = f"On {counted(beside.systems, 'system')}, {next_to}, it is {said}{end}"
-    return f"{where}: {binds}."
+    return f"{where}: above {' and '.join(found.broken)}."
 
 
 def _way(plan: Plan) -> str:
     """How a plan runs, in words."""
     artifact = plan.estimate.artifact
     each = f"{plan.estimate.samples_per_csx:,} to a system"
-    again = ", layers computed again" if artifact.recompute.levels else ", nothing computed again"
+    again = ", activations recomputed" if artifact.recompute.levels else ", nothing recomputed"
     if artifact.pipelined is not None:
         columns, rows = artifact.pipelined.replicas
         return f"{each}, pipelined in {counted(columns * rows, 'replica')}{again}"
@@ -150,11 +149,11 @@ def _print_shares(found: Found) -> None:
 
 
 def _print_front(found: Found) -> None:
-    """Print the plans that no other one beats."""
+    """Print the Pareto-optimal plans."""
     has_shares = len(found.of_shares) > 1
     has_price = found.best.price is not None
     what = "systems, days, power" + (", price" if has_price else "") + (" and zeros" if has_shares else "")
-    print(f"\nwhat else there is: plans that no other one beats in {what}, modelled")
+    print(f"\nwhat else there is: Pareto-optimal plans in {what}, modelled")
     columns = (
         *(("sparsity",) if has_shares else ()),
         *COLUMNS,

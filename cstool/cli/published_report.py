@@ -31,7 +31,7 @@ _UNITS = {
 _TITLES = {
     "fitted": "fitted: a number of a system file comes from it; left out: off by so much, fitted to the others",
     "chosen": "chosen: a reading of the sources, or a whole number of a system file, was settled by it",
-    "held out": "held out: nothing was fitted to these; in 80% says whether the range holds what was published",
+    "held out": "held out: not fitted, though most were known while the model was built; in 80%: in the range",
     "host-bound": "host-bound: hosts decide how long these take, so they are set apart",
     "headline": "headlines: what the model says of each",
 }

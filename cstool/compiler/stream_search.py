@@ -296,7 +296,7 @@ class Search:
         need_bytes, need = min(map(fullest, self._groups(size).tolist()), key=lambda found: found[0])
         system = self.request.system
         samples = "one sample" if size == 1 else f"a micro-batch of {size} samples"
-        again = ", even if every layer is computed again" if recompute.levels else ""
+        again = ", even if every layer is recomputed" if recompute.levels else ""
         return Misfit(
             f"{need.work.kernel.name} {need.work.shape_text}",
             f"{samples} must fit the SRAM of {system.name}, {system.pe.sram_bytes:,} bytes per PE, with all that the "

@@ -14,6 +14,7 @@ from cstool.compiler.stream_plan import with_plan, without_step
 from cstool.compiler.stream_search import Search
 from cstool.ir import Alternative, ExecutionMode, KernelCycles
 from cstool.perf.micro_batches import even_size
+from cstool.words import often
 
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 
@@ -84,7 +85,7 @@ def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
 def _planned(program: Program, costs: Costs, chosen: Choice) -> Program:
     planned = with_plan(program, costs, chosen)
     if (fastest := chosen.fastest) is not None:
-        again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, layers computed again"
+        again = f"with --recompute fastest: micro-batches of {fastest.micro_batch_size}, activations recomputed"
         other = Alternative(STREAMING, with_plan(program, costs, fastest).step_cycles[STREAMING], again)
         planned = replace(planned, others=(*program.others, other))
     notes: tuple[str, ...] = ()
@@ -96,7 +97,10 @@ def _planned(program: Program, costs: Costs, chosen: Choice) -> Program:
         who = "are asked for" if request.is_micro_batch_exact else "the file asks for"
         notes = (f"micro-batches of {size}: those of {asked} that {who} {why}",)
     if levels := chosen.memory.recompute.levels:
-        notes = (*notes, f"layers are computed again in the backward pass, {levels}x: {chosen.why_again}")
+        notes = (
+            *notes,
+            f"activations are recomputed in the backward pass, {often(levels)} per layer: {chosen.why_again}",
+        )
     if (parts := chosen.layout.parts) > 1:
         each = f"{chosen.layout.part.tokens_per_pe} of a PE's {chosen.layout.tokens_per_pe} tokens"
         notes = (

@@ -27,6 +27,13 @@ from cstool.words import bytes_text, digits_text
 
 MARKERS = {"forward": ("o", 46.0), "delta": ("s", 22.0), "gradient": ("^", 26.0), WHOLE_STEP: ("*", 90.0)}
 """phase -> its marker, and how large: where they are over each other, all can be seen"""
+WORDS = {
+    "forward": ("forward", "forward"),
+    "delta": ("dX", "input gradient (dX)"),
+    "gradient": ("dW", "weight gradient (dW)"),
+    WHOLE_STEP: ("step", "the whole step"),
+}
+"""what labels and the legend call phases"""
 MOST_LABELS = 24
 _HALF_MARKER_PT = 3.6
 TOGETHER_PT = (6.0, 10.0, 15.0, 22.0)
@@ -88,7 +95,7 @@ def roofline(picture: Roofline) -> Block:
             wall = path_boxes(axes_points(axes, [(edge, low), (edge, high)]))
             place = math.sqrt(edge * right)
             ticks = [tick for tick in ticks if tick < edge / (right / left) ** 0.04]
-            axes.set_xticks([*ticks, place], [*map(digits_text, ticks), "no bytes"])
+            axes.set_xticks([*ticks, place], [*map(digits_text, ticks), "on-wafer only"])
         else:
             axes.set_xticks(ticks, [*map(digits_text, ticks)])
         axes.set_yticks(levels, words)
@@ -161,7 +168,7 @@ def _draw_points(axes: Axes, loads: Sequence[Load], no_bytes: float, taken: list
         found = [place for load, place in zip(loads, places, strict=True) if load.phase == phase]
         if found:
             x, y = zip(*found, strict=True)
-            color, label = (VERMILION, "the whole step") if phase == WHOLE_STEP else (PHASES[phase], phase)
+            color, (_, label) = PHASES.get(phase, VERMILION), WORDS[phase]
             axes.scatter(x, y, size, color, marker=marker, label=label, edgecolor=INK, linewidth=0.5, zorder=4)
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncol": 4}
     axes.legend(fontsize=SMALL_PT, frameon=False, borderpad=0, handletextpad=0.2, columnspacing=1.2, **place)
@@ -185,7 +192,7 @@ def _labels(loads: Sequence[Load], points: Sequence[Point], reach_pt: float, mos
             members = [numbers[index] for index in cluster]
             seconds = sum(loads[number].times * loads[number].seconds for number in members)
             names = names_text([short_name(loads[number].name) for number in members], most)
-            found.append((seconds, points[members[0]], f"{phase}: {names}"))
+            found.append((seconds, points[members[0]], f"{WORDS[phase][0]}: {names}"))
     found.sort(key=lambda label: -label[0])
     return [(point, text) for _, point, text in found]
 

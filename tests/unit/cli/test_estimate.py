@@ -269,7 +269,7 @@ def test_adapters_say_what_is_trained_and_that_a_run_has_none(cstool):
 
 def test_choices_of_what_is_computed_again_side_by_side(cstool):
     found = cstool(*STREAMED, "--recompute_table").stdout
-    title = "activations that are computed again in the backward pass, choice by choice, modelled\n"
+    title = "activations recomputed in the backward pass, choice by choice, modelled\n"
     table = found.partition(title)[2].splitlines()
     assert [row.split()[0] for row in table[:5]] == ["--recompute", "none", "all", "needed", "fastest"]
     rows = cstool(*STREAMED, "--recompute_table", "--json").document["modelled"]["recompute"]

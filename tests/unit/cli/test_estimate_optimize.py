@@ -46,10 +46,10 @@ def test_the_answer_in_sentences(cstool, days):
     assert re.fullmatch(r"Batches of \d+ samples: \d+ to a system, weights streamed in .*\.", lines[5])
     assert re.fullmatch(r"It draws .* kW \(systems .*\) and takes .* MWh\.", lines[6])
     assert re.fullmatch(r"It costs [\d,]+, for [\d,]+ hours of a system\.", lines[7])
-    asks = rf"On {few} systems?, the next fewer that share out a batch, it is (just over )?[\d.]+ \w+: --days binds\."
+    asks = rf"On {few} systems?, the next fewer that share out a batch, it is (just over )?[\d.]+ \w+: above --days\."
     assert re.fullmatch(asks, lines[8])
     table = found.stdout.partition("what else there is: ")[2].splitlines()
-    assert table[0] == "plans that no other one beats in systems, days, power, price, modelled"
+    assert table[0] == "Pareto-optimal plans in systems, days, power, price, modelled"
     assert table[1].split() == "num_csx batch micro-batch mode days 80% power energy price limits".split()
     assert [row.rpartition("  ")[2].strip() for row in table[2:4]] == ["breaks --days", "the answer"]
 
@@ -86,7 +86,7 @@ def test_pictures_and_one_system_may_be_enough(cstool):
     asked = ("--days", "100000", "--price", "1", "--plot", "a.svg", "--theme", "dark", "--sparsity", "0,0.5")
     found = cstool(*FLAGS, *asked).said
     assert "1 x cs2 is the fewest that keep within 100,000 days." in found
-    assert "One system is enough: nothing binds." in found
+    assert "One system is enough for all limits." in found
     text = Path("a.svg").read_text()
     for said in ("systems (modelled)", "power of systems", "price"):
         assert f"Days against {said}" in text

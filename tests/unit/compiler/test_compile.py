@@ -211,7 +211,7 @@ def test_the_reason_says_that_it_was_asked_for_and_one_layer_has_nothing_to_comp
     request = a_request(small_system(40, 60), 8, recompute="all")
     one, three = (compiled(decoder(layers=layers), PASSES, request) for layers in (1, 3))
     assert one.recompute[MODES[0]].levels == 0
-    assert "layers are computed again in the backward pass, 1x: all of them are to be" in three.reasons
+    assert "activations are recomputed in the backward pass, once per layer: all of them are to be" in three.reasons
 
 
 # docs/sram.md: what one PE holds, to the byte; its tables are those that the compiler makes.

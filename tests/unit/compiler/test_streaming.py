@@ -191,7 +191,7 @@ def test_fastest_is_never_slower(graph, width):
             gains += 1
             assert offered == [least]
             size = fastest.micro_batches[STREAMING]
-            why = f"with --recompute fastest: micro-batches of {size}, layers computed again"
+            why = f"with --recompute fastest: micro-batches of {size}, activations recomputed"
             assert needed.others[0].why == why
         else:
             assert offered in ([], [without])
@@ -275,7 +275,7 @@ def test_a_sample_that_is_too_large_goes_through_layers_in_parts():
     assert (plan.layout, plan.micro_batches, levels) == (Layout(1, 2, 1, 8, parts=3), 5, 2)
     assert plan.layout.part == Layout(1, 2, 1, 3)
     assert program.notes[STREAMING] == (
-        "layers are computed again in the backward pass, 2x: nothing fits otherwise",
+        "activations are recomputed in the backward pass, 2 times per layer: nothing fits otherwise",
         "a layer takes a sample in 3 parts, 3 of a PE's 8 tokens at a time: its weights come for each of them",
     )
     for kernels, segment in zip(plan.kernels, graph.segments, strict=True):

@@ -53,8 +53,8 @@ def test_what_is_on_it():
         "links: 150 GB/s each way",
         "useful FLOPs per byte over the wafer's edge, modelled [FLOP/B]",
         "modelled PFLOP/s",
-        "no bytes",
-        *("forward", "delta", "gradient", "the whole step"),
+        "on-wafer only",
+        *("forward", "input gradient (dX)", "weight gradient (dW)", "the whole step"),
         *("tokens/s, modelled", "systems (num_csx)", "100.0%", "95.0%", "69.8%"),
         *("speedup over sparsity 0, modelled", "sparsity of the linear layers (share of zeros)", "1.50x", "2.90x"),
         "sparse products alone: 1 / (1 - sparsity)",
@@ -63,15 +63,15 @@ def test_what_is_on_it():
         *("The kernels of a step (modelled)", "kernel 5", "modelled cycles [%]", "limited by links off the wafer"),
     }
     # Each phase of each kernel is named.
-    for phase in ("forward", "delta", "gradient"):
+    for phase in ("forward", "dX", "dW"):
         labels = " ".join(text for text in texts if text.startswith(f"{phase}: "))
         assert all(name in labels for name in ("lm_head", "qkv", "out", "ffn.0", "ffn.1")), labels
-    assert not any("gradient: " in text and "attention" in text for text in texts)
+    assert not any("dW: " in text and "attention" in text for text in texts)
     # Panels that nobody asked for are left out; large numbers are told in millions.
     unasked = said("estimate", "one number of systems")
     assert not any("ideal" in text or "speedup" in text or "num_csx" in text for text in unasked)
     alone = said("estimate", "a step alone")
-    assert ("the whole step" in alone, {"no bytes", "delta"} & set(alone)) == (True, set())
+    assert ("the whole step" in alone, {"on-wafer only", "input gradient (dX)"} & set(alone)) == (True, set())
     assert "million tokens/s, modelled" in said("estimate", "slow")
     assert "100.0%" in said("estimate", "one point")
 
