@@ -50,6 +50,13 @@ PHASES: Mapping[str, str] = {
     "gradient": GREEN,
     "forward again": PURPLE,
 }
+PHASE_WORDS: Mapping[str, str] = {
+    "forward": "forward",
+    "delta": "input gradient (dX)",
+    "gradient": "weight gradient (dW)",
+    "forward again": "recomputation",
+}
+"""what legends call phases"""
 MEMORY_BOUND_HATCH = "//"
 BOUNDS: Mapping[str, str] = {"compute": "", "link": "////", "ingress": "\\\\\\\\", "egress": "xxxx"}
 """what limits a phase -> hatch; of lines, since each dot of a pattern is a curve in an SVG file"""

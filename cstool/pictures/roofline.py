@@ -12,7 +12,7 @@ from cstool.perf.roofline import WHOLE_STEP, Load
 from cstool.pictures.labels import Box, Placed, Point, clusters, path_boxes, point_box
 from cstool.pictures.lettering import LINE_HEIGHT, text_width
 from cstool.pictures.page import SMALL_PT, TEXT_PT, Block
-from cstool.pictures.palette import FAINT, INK, PHASES, VERMILION
+from cstool.pictures.palette import FAINT, INK, PHASE_WORDS, PHASES, VERMILION
 from cstool.pictures.plot import (
     PLOT_HEIGHT_PT,
     PLOT_WIDTH_PT,
@@ -27,13 +27,8 @@ from cstool.words import bytes_text, digits_text
 
 MARKERS = {"forward": ("o", 46.0), "delta": ("s", 22.0), "gradient": ("^", 26.0), WHOLE_STEP: ("*", 90.0)}
 """phase -> its marker, and how large: where they are over each other, all can be seen"""
-WORDS = {
-    "forward": ("forward", "forward"),
-    "delta": ("dX", "input gradient (dX)"),
-    "gradient": ("dW", "weight gradient (dW)"),
-    WHOLE_STEP: ("step", "the whole step"),
-}
-"""what labels and the legend call phases"""
+SHORT_WORDS = {"forward": "forward", "delta": "dX", "gradient": "dW"}
+"""what labels of points call phases"""
 MOST_LABELS = 24
 _HALF_MARKER_PT = 3.6
 TOGETHER_PT = (6.0, 10.0, 15.0, 22.0)
@@ -168,7 +163,7 @@ def _draw_points(axes: Axes, loads: Sequence[Load], no_bytes: float, taken: list
         found = [place for load, place in zip(loads, places, strict=True) if load.phase == phase]
         if found:
             x, y = zip(*found, strict=True)
-            color, (_, label) = PHASES.get(phase, VERMILION), WORDS[phase]
+            color, label = PHASES.get(phase, VERMILION), PHASE_WORDS.get(phase, "the whole step")
             axes.scatter(x, y, size, color, marker=marker, label=label, edgecolor=INK, linewidth=0.5, zorder=4)
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncol": 4}
     axes.legend(fontsize=SMALL_PT, frameon=False, borderpad=0, handletextpad=0.2, columnspacing=1.2, **place)
@@ -192,7 +187,7 @@ def _labels(loads: Sequence[Load], points: Sequence[Point], reach_pt: float, mos
             members = [numbers[index] for index in cluster]
             seconds = sum(loads[number].times * loads[number].seconds for number in members)
             names = names_text([short_name(loads[number].name) for number in members], most)
-            found.append((seconds, points[members[0]], f"{WORDS[phase][0]}: {names}"))
+            found.append((seconds, points[members[0]], f"{SHORT_WORDS[phase]}: {names}"))
     found.sort(key=lambda label: -label[0])
     return [(point, text) for _, point, text in found]
 

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 from cstool.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
 from cstool.pictures.lettering import text_width
 from cstool.pictures.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, keep_largest
-from cstool.pictures.palette import BOUNDS, INK, NO_WORK, PHASES
+from cstool.pictures.palette import BOUNDS, INK, NO_WORK, PHASE_WORDS, PHASES
 from cstool.short_names import group_name, short_name
 from cstool.words import seconds_text
 
@@ -180,7 +180,7 @@ def _draw_legend(block: Axes, rows: Sequence[Row], middle: float) -> None:
     """Draw in a line what colours (phases) and hatches (limits) mean, those that there are."""
     phases = [phase for phase in PHASES if any(phase in row.parts for row in rows)]
     bounds = [bound for bound in BOUNDS if any(part.bound == bound for row in rows for part in row.parts.values())]
-    samples = [(phase, PHASES[phase], "") for phase in phases]
+    samples = [(PHASE_WORDS[phase], PHASES[phase], "") for phase in phases]
     samples += [(f"limited by {_LIMITS[bound]}", NO_WORK, BOUNDS[bound]) for bound in bounds]
     draw_samples(block, samples, middle)
 

@@ -355,7 +355,7 @@ def test_a_micro_batch_that_does_not_fit_is_named_with_what_it_needs():
     assert str(found) == (
         "transformer_decoder.layers.{n}.self_attn (8 tokens, queries of 8, keys of 8): a micro-batch of 64 samples "
         "must fit the SRAM of small, 8,000 bytes per PE, with all that the backward pass needs, even if every layer "
-        "is computed again, got 9,630 bytes"
+        "is recomputed, got 9,630 bytes"
     )
     # As a wish, it is not granted: the largest that fits without recomputation is taken, as if nothing were asked for.
     wished, free = (streamed(graph, system, 64, micro_batch_size=n, recompute="needed") for n in (64, None))
