@@ -35,7 +35,7 @@ def start(
     ] = None,
     disk: Annotated[
         str | None,
-        option("--disk", "SIZE", "What all jobs may write together.", show_default="nine tenths of what is free"),
+        option("--disk", "SIZE", "Disk of all jobs together.", show_default="nine tenths of what is free"),
     ] = None,
     systems: Annotated[
         int | None,
@@ -95,10 +95,10 @@ def stop(
     appliance_app,
     "status",
     "cstool appliance status",
-    short_help="Tell what the appliance has, what is in use, and how many jobs there are.",
+    short_help="Show the appliance's resources, their use, and the number of jobs.",
 )
 def status(root: RootOption = None, as_json: JsonOption = False) -> None:
-    """Tell whether a supervisor runs, what the appliance has, what is in use, and how many jobs there are."""
+    """Show the state of the supervisor, the resources of the appliance and their use, and the number of jobs."""
     from cstool.cli.appliance_report import print_appliance, status_document
     from cstool.verbs import appliance as verbs
 
@@ -153,7 +153,7 @@ def serve(
     ] = None,
     root: RootOption = None,
 ) -> None:
-    """Serve a page with the queue, who has what over time, and of each job phases, losses and log. Ctrl-C ends it."""
+    """Serve a web page: queue, use of resources over time, and each job's phases, losses and log. Ctrl-C ends it."""
     from cstool.verbs.appliance import serve_page
 
     serve_page(root, host, port, token_file, say_of_a_job)

@@ -25,7 +25,9 @@ def convert(
         ),
     ],
     target: Annotated[Path, argument("TARGET", "The new checkpoint; for --to hf a new folder.")],
-    from_: Annotated[SourceFormat | None, flag("--from", "Format of SOURCE; without it, what it looks like.")] = None,
+    from_: Annotated[
+        SourceFormat | None, flag("--from", "Format of SOURCE; found by its content if not given.")
+    ] = None,
     to: Annotated[
         TargetFormat | None,
         flag("--to", "cstool's own with dense or sparse weights, or Hugging Face's; hf and vendor become dense."),

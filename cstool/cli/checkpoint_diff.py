@@ -38,7 +38,7 @@ def diff(
 ) -> None:
     """Compare two checkpoints: keys, shapes, types, numbers and values.
 
-    Sparse and dense tensors are compared by what they mean. NaN equals NaN if the bits are the same.
+    Sparse and dense tensors are compared by their values. NaN equals NaN if the bits are the same.
     Where a run found and left its files (paths in the params) is told, and is no difference.
     The exit code is 0 if the checkpoints match, 1 if they differ, 2 if one cannot be read or is damaged.
     """

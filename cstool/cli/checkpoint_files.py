@@ -32,7 +32,7 @@ CheckpointsArgument = Annotated[
 ]
 _SHOWN = 3
 """names of shards in a line"""
-DryRunOption = Annotated[bool, flag("--dry_run", "Say what would be deleted, and delete nothing.")]
+DryRunOption = Annotated[bool, flag("--dry_run", "List the files to delete, and delete nothing.")]
 
 
 def list_(folder: FolderArgument, as_json: JsonOption = False) -> None:
@@ -55,7 +55,7 @@ def list_(folder: FolderArgument, as_json: JsonOption = False) -> None:
 
 
 def verify(files: CheckpointsArgument, as_json: JsonOption = False) -> None:
-    """Read checkpoints and verify every checksum, that their parts belong together, and what a run asks of them.
+    """Read checkpoints and verify every checksum, their parts, and the needs of a run.
 
     The exit code is 0 if all are whole, 1 if one is damaged, 2 if one is no checkpoint or not there at all.
     """

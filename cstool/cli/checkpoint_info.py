@@ -27,7 +27,7 @@ def info(
     norms: Annotated[bool, flag("--norms", "Compute the L2 norm of every tensor that is listed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a checkpoint holds: version, step, weights and their sizes."""
+    """Show the contents of a checkpoint: version, step, weights and their sizes."""
     with bars_in_bytes() as progress:
         found = describe_checkpoint(
             file, tensors=tensors, everything=all_ or as_json, verifies=verify, norms=norms, progress=progress

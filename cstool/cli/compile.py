@@ -76,9 +76,9 @@ def compile_(
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Map the model of a params file onto the wafer, and report what came of it.
+    """Map the model of a params file onto the wafer, and report the result.
 
-    The artifact that it writes is what cstool run executes. Times and memory are modelled for the wafer; nothing is
+    It writes an artifact, which cstool run executes. Times and memory are modelled for the wafer; nothing is
     measured. The same input is compiled once.
     """
     from cstool.cli.compile_report import artifact_document, print_artifact
@@ -133,7 +133,7 @@ def diff(
     new: Annotated[Path, argument("B", "Another one.", complete_artifact)],
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is different between two artifacts, what matters most first.
+    """List the differences between two artifacts, the most important first.
 
     The exit code is 0 if nothing is, 1 if something is, 2 if they cannot be read.
     """
@@ -152,7 +152,7 @@ def diff(
 
 @command(compile_app, "show", "cstool compile show gpt2_small.json --plot floorplan.png")
 def show(
-    file: Annotated[Path, argument("ARTIFACT", "What was compiled.", complete_artifact)],
+    file: Annotated[Path, argument("ARTIFACT", "An artifact of cstool compile.", complete_artifact)],
     plot: PlotOption = None,
     color_by: ColorOption = "work",
     theme: ThemeOption = "light",

@@ -27,7 +27,7 @@ SetOption = Annotated[
 
 @command(config_app, "validate", "cstool config validate gpt2_small")
 def validate(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False) -> None:
-    """Check a params file as a run would: all mistakes at once, and what is accepted but has no effect."""
+    """Check a params file as a run would: all mistakes at once, and keys without effect."""
     found = configs.validate_config(file, set_ or ())
     if as_json:
         models = [{"model": name, "parameters": count} for name, count in found.models]
@@ -84,7 +84,7 @@ def convert_legacy(
 
 @command(config_app, "keys", "cstool config keys > keys.md")
 def keys(as_json: JsonOption = False) -> None:
-    """Print every key that a params file may hold and what becomes of it, as Markdown."""
+    """Print every key of params files, with its values and effect, as Markdown."""
     tables, legacy = configs.config_keys()
     if as_json:
         print_json({"trainer": tables, "legacy": legacy})

@@ -68,7 +68,7 @@ PackingOption = Annotated[
     flag("--packing", "Documents back to back, or each the begin of a sample, its end padded."),
 ]
 ValFractionOption = Annotated[float, option("--val_fraction", "X", "Share of the text that is held out.")]
-SeedOption = Annotated[int, option("--seed", "N", "Seed of the choice of what is held out.")]
+SeedOption = Annotated[int, option("--seed", "N", "Seed of the held-out part.")]
 ProcessesOption = Annotated[int, option("--processes", "N", "Processes that do the work; the files are the same.")]
 OverwriteOption = Annotated[bool, flag("--overwrite", "Replace a different data set.")]
 
@@ -160,7 +160,7 @@ def mlm(
     csv_column: CsvColumnOption = None,
     packing: PackingOption = "stream",
     val_fraction: ValFractionOption = 0.05,
-    seed: Annotated[int, option("--seed", "N", "Seed of the choice of what is held out, and of the pairs.")] = 1,
+    seed: Annotated[int, option("--seed", "N", "Seed of the held-out part, and of the pairs.")] = 1,
     processes: ProcessesOption = 1,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
@@ -307,7 +307,7 @@ FolderArgument = Annotated[Path, argument("DIR", "Folder of a data set.")]
 
 @command(data_app, "info", "cstool data info datasets/text")
 def info(folder: FolderArgument, as_json: JsonOption = False) -> None:
-    """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
+    """Describe a data set: its parts, tokenizer, padding, source, and first text.
 
     Of folders with the vendor's files of HDF5 or CSV, with tables of GLUE, with the files of MNIST and with images in
     folders for their classes, too.
@@ -323,7 +323,7 @@ def info(folder: FolderArgument, as_json: JsonOption = False) -> None:
 def check(
     folder: FolderArgument,
     vocab_size: Annotated[
-        int | None, option("--vocab_size", "N", "What tokens must be below.", min=1, show_default="that of the record")
+        int | None, option("--vocab_size", "N", "Tokens must be below it.", min=1, show_default="that of the record")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -351,7 +351,7 @@ def check(
 def baseline(
     folder: Annotated[Path, argument("DIR", "A data set of `cstool data prepare text`.")], as_json: JsonOption = False
 ) -> None:
-    """Print the held-out loss of a bigram model of the same text: what a model has to beat."""
+    """Print the held-out loss of a bigram model of the same text, which a model has to beat."""
     found = bigram_baseline(folder)
     if as_json:
         print_json({"path": folder, "model": "bigram", "loss": found.loss})

@@ -77,10 +77,12 @@ def estimate(
     ctx: typer.Context,
     *,
     params: ModelParamsOption = None,
-    mode: Annotated[Literal["train", "infer"], flag("--mode", "What is estimated: training, or answering.")] = "train",
+    mode: Annotated[Literal["train", "infer"], flag("--mode", "Estimate training, or answering.")] = "train",
     system: Annotated[
         str,
-        option("--system", "NAME|FILE", "What each CSX is: cs1, cs2, cs3, a system file; or host.", complete_system),
+        option(
+            "--system", "NAME|FILE", "The kind of each CSX: cs1, cs2, cs3, a system file; or host.", complete_system
+        ),
     ] = "cs2",
     num_csx: Annotated[
         str | None,
@@ -123,9 +125,7 @@ def estimate(
     validate: Annotated[
         bool, flag("--validate", "Set the model beside published results, and print its errors.")
     ] = False,
-    calibrate: Annotated[
-        bool, flag("--calibrate", "With --system host: measure what this machine can do once more.")
-    ] = False,
+    calibrate: Annotated[bool, flag("--calibrate", "With --system host: measure this machine once more.")] = False,
     ranks: Annotated[
         int | None,
         option("--ranks", "N", "With --system host: processes that share the systems, as mpirun starts them.", min=1),
@@ -146,10 +146,10 @@ def estimate(
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict a training step: does it fit, how long, what bounds it, how does it scale, what does it draw.
+    """Predict a training step: whether it fits, its time, its bound, its scaling, its power.
 
     Everything is modelled for the wafer; nothing is measured. Nothing runs, and no data is needed. With --system host,
-    what this machine can do is measured once, and the step is predicted for it.
+    this machine is measured once, and the step is predicted for it.
     """
     if ctx.invoked_subcommand is not None:
         return

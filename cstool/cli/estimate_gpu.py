@@ -23,7 +23,7 @@ class GpuFlags:
 
     gpu: Annotated[
         str | None,
-        option("--gpu", "NAME|FILE", "With --gpus: what they are, a100 or a GPU file.", show_default="a100"),
+        option("--gpu", "NAME|FILE", "With --gpus: their kind, a100 or a GPU file.", show_default="a100"),
     ] = None
     gpus: Annotated[
         str | None, option("--gpus", "N,N..N", "Set so many GPUs beside it, for the same job; N..N doubles.")

@@ -41,7 +41,7 @@ def optimize(
     ] = False,
     costs: CostFlags,
     system: Annotated[
-        str, option("--system", "NAME|FILE", "What each CSX is: cs1, cs2, cs3, or a system file.", complete_system)
+        str, option("--system", "NAME|FILE", "The kind of each CSX: cs1, cs2, cs3, or a system file.", complete_system)
     ] = "cs2",
     num_csx: Annotated[
         int | None,
@@ -80,7 +80,7 @@ def optimize(
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the fewest systems on which a job keeps within its limits, the best batch for them, and what else there is.
+    """Find the fewest systems on which a job keeps within its limits, the best batch for them, and the alternatives.
 
     Of plans on as many systems, that which takes least time is taken: its batch, its micro-batches, its mode, what it
     computes again. Without --days it is the plan that takes least time of all. All that is printed is modelled.

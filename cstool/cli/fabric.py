@@ -12,7 +12,7 @@ from cstool.cli.render import print_json, print_line
 from cstool.errors import CstoolError
 
 fabric_app = new_group(
-    "Run programs in CSL on the simulated fabric, draw their routes, and see what takes their time.",
+    "Run programs in CSL on the simulated fabric, draw their routes, and profile them.",
     "cstool fabric run gemv",
     "cstool fabric routes gemv/out -o routes.svg",
     epilog="cslc and cs_python, which come with cstool, compile and run such programs as well. All cycles are "
@@ -27,7 +27,7 @@ OutDirArgument = Annotated[Path, argument("OUT_DIR", "Directory that cslc wrote.
     "run",
     "cstool fabric run gemv",
     "cstool fabric run gemv --arch wse3 --copy gemv_run --trace gemv.trace",
-    short_help="Run the script of a directory, and tell what took how many cycles.",
+    short_help="Run the script of a directory, and count its cycles.",
 )
 def run(
     directory: Annotated[Path, argument("DIR", "Directory with a program in CSL and its command script.")],
@@ -150,13 +150,16 @@ def heat(
     "cstool fabric trace gemv.trace --pe 1.0",
     "cstool fabric trace gemv.trace --link 0.0:EAST",
     "cstool fabric trace gemv.trace --chrome gemv.json",
-    short_help="Ask a recorded trace what a PE did, or what a link carried.",
+    short_help="Show the work of a PE, or the traffic of a link, from a recorded trace.",
 )
 def trace_(
     file: Annotated[Path, argument("FILE", "Trace that `cstool fabric run --trace` recorded.")],
-    pe: Annotated[str | None, option("--pe", "X.Y", "Tell what this PE did, in order.")] = None,
+    pe: Annotated[str | None, option("--pe", "X.Y", "Show the work of this PE, in order.")] = None,
     link: Annotated[
-        str | None, option("--link", "X.Y:PORT", "Tell what left this PE's router by RAMP, WEST, EAST, NORTH or SOUTH.")
+        str | None,
+        option(
+            "--link", "X.Y:PORT", "Show the wavelets that left this PE's router by RAMP, WEST, EAST, NORTH or SOUTH."
+        ),
     ] = None,
     cycles: Annotated[str | None, option("--cycles", "FROM:TO", "Of these cycles alone.")] = None,
     chrome: Annotated[
@@ -164,7 +167,7 @@ def trace_(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a recorded trace what a PE did, cycle by cycle, or what a link carried; or write it for Perfetto.
+    """Show the work of a PE, cycle by cycle, or the traffic of a link, from a recorded trace; or write it for Perfetto.
 
     In the file for Perfetto a cycle is a microsecond.
     """
@@ -202,7 +205,7 @@ def trace_(
 def builtins(
     markdown: Annotated[bool, flag("--markdown", "As a table in Markdown.")] = False, as_json: JsonOption = False
 ) -> None:
-    """List the builtins of CSL: where each may stand, what it does, or why it is refused."""
+    """List the builtins of CSL: the place and effect of each, or the reason for its refusal."""
     from cstool.cli.fabric_report import builtins_markdown, print_builtins
     from cstool.verbs.fabric import language_builtins
 

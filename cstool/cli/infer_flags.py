@@ -65,9 +65,7 @@ class InferFlags:
     stop: Annotated[list[str] | None, option("--stop", "TEXT", "infer: end at this text; may be repeated.")] = None
     tokenizer: Annotated[
         str | None,
-        option(
-            "--tokenizer", "bytes|FILE", "infer: what turns text into tokens, if not what the data set was made with."
-        ),
+        option("--tokenizer", "bytes|FILE", "infer: tokenizer, if not that of the data set."),
     ] = None
     truncate_prompt: Annotated[
         bool | None, flag("--truncate_prompt", "infer: go on from the end of a prompt that is too long.")

@@ -133,7 +133,7 @@ def list_(
     "get",
     "cstool job get wsjob-4k",
     "cstool job get wsjob-4k -o yaml",
-    short_help="Show a job: what it needs, how it is, its phases.",
+    short_help="Show a job: its needs, state and phases.",
 )
 def get(
     name: NameArgument,
@@ -143,7 +143,7 @@ def get(
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a job: where it is, what it needs and who said so, its phases with their times, and where its logs are."""
+    """Show a job: its state, needs and their source, its phases with their times, and where its logs are."""
     from cstool.cli.job_report import job_document, print_job, vendors_document
     from cstool.verbs.jobs import show_job, yaml_text
 
@@ -163,7 +163,7 @@ def get(
     "events",
     "cstool job events wsjob-4k",
     "cstool job events --all --limit 20",
-    short_help="Tell what happened to a job, or to all.",
+    short_help="List the events of a job, or of all.",
 )
 def events(
     name: Annotated[str | None, argument("NAME", "Name of a job.", complete_job)] = None,
@@ -172,7 +172,7 @@ def events(
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what happened to a job, or to all jobs and to the appliance, the oldest first."""
+    """List the events of a job, or of all jobs and the appliance, the oldest first."""
     from cstool.cli.job_report import event_document, print_events
     from cstool.verbs.jobs import job_events
 
@@ -191,11 +191,11 @@ def events(
     "logs",
     "cstool job logs wsjob-4k",
     "cstool job logs wsjob-4k -f --stream out",
-    short_help="Show what a job has written.",
+    short_help="Show the output of a job.",
 )
 def logs(
     name: NameArgument,
-    follow: Annotated[bool, flag("--follow -f", "Go on with what comes, until the job has ended.")] = False,
+    follow: Annotated[bool, flag("--follow -f", "Go on with new lines, until the job has ended.")] = False,
     stream: Annotated[
         Literal["out", "err"] | None,
         flag("--stream", "Only its stdout, or only its stderr, on stdout; if not said, each where it belongs."),
@@ -203,7 +203,7 @@ def logs(
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a job has written: its stdout on stdout, its stderr on stderr, as the run would have."""
+    """Show the output of a job: its stdout on stdout, its stderr on stderr, as of a run."""
     from cstool.verbs.jobs import job_logs, shower
 
     streams: dict[Stream, TextIO] = {"out": sys.stdout, "err": sys.stderr} if stream is None else {stream: sys.stdout}
@@ -224,7 +224,7 @@ def logs(
 )
 def cancel(
     names: NamesArgument,
-    now: Annotated[bool, flag("--now", "End what runs at once; it does not save.")] = False,
+    now: Annotated[bool, flag("--now", "End the run at once; it does not save.")] = False,
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -48,13 +48,13 @@ class JobFlags:
         option(
             "--memory",
             "SIZE",
-            "job: what its processes may take together, such as 4GiB; one that takes more is ended.",
+            "job: memory of its processes together, such as 4GiB; one that takes more is ended.",
             show_default="estimated",
         ),
     ] = None
     disk: Annotated[
         str | None,
-        option("--disk", "SIZE", "job: what model_dir may grow by, such as 10GB.", show_default="estimated"),
+        option("--disk", "SIZE", "job: growth of model_dir, such as 10GB.", show_default="estimated"),
     ] = None
     preempt: Annotated[
         bool | None,
@@ -65,7 +65,7 @@ class JobFlags:
         option(
             "--backend",
             None,
-            "job: who runs it, the supervisor of this host or Slurm.",
+            "job: run by the supervisor of this host, or by Slurm.",
             show_default="as the appliance was started",
         ),
     ] = None
@@ -109,7 +109,7 @@ class ApplianceFlags:
     ] = None
     on_interrupt: Annotated[
         Literal["cancel", "detach"] | None,
-        flag("--on_interrupt", "job: what Ctrl-C does, cancel it or follow it no longer.", show_default="cancel"),
+        flag("--on_interrupt", "job: effect of Ctrl-C, cancel it or follow it no longer.", show_default="cancel"),
     ] = None
 
 

@@ -34,7 +34,7 @@ def describe(
     name: Annotated[str, argument("NAME", "Stock model; `cstool model list` names them all.", complete_stock)],
     as_json: JsonOption = False,
 ) -> None:
-    """Describe a stock model: what it is, its shape, what trains it on what, and what to type next."""
+    """Describe a stock model: its kind, shape, optimizer and data, and the next command."""
     document = asdict(stock_model(name))
     if as_json:
         print_json(document)

@@ -87,7 +87,7 @@ SoftwareWorkersOption = Annotated[
     option("--num_workers_per_csx", "N", "With --software: input workers of each system.", min=1, show_default="1"),
 ]
 SystemOption = Annotated[
-    str, option("--system", "NAME|FILE", "What each CSX is: cs1, cs2, cs3, or a system file.", complete_system)
+    str, option("--system", "NAME|FILE", "The kind of each CSX: cs1, cs2, cs3, or a system file.", complete_system)
 ]
 ThemeOption = Annotated[Theme, flag("--theme", "The page of the picture: light or dark.")]
 

@@ -52,7 +52,7 @@ class RunFlags:
 
     params: Annotated[Path | None, params_option(PARAMS_HELP)] = None
     mode: Annotated[
-        Literal["train", "eval", "train_and_eval", "eval_all", "infer"], option("--mode -m", None, "What to do.")
+        Literal["train", "eval", "train_and_eval", "eval_all", "infer"], option("--mode -m", None, "Mode of the run.")
     ] = "train"
     model_dir: Annotated[Path | None, option("--model_dir -o", "DIR", "Folder of checkpoints and logs.")] = None
     num_csx: NumCsxOption = None
@@ -92,15 +92,13 @@ class RunFlags:
     validate_only: Annotated[
         bool | None, flag("--validate_only", "Check that every op has a kernel, do not compile.")
     ] = None
-    artifact: Annotated[
-        Path | None, option("--artifact", "FILE", "Run what was compiled before.", complete_artifact)
-    ] = None
+    artifact: Annotated[Path | None, option("--artifact", "FILE", "Run this artifact.", complete_artifact)] = None
     lanes: Annotated[str, lanes_option("Threads of this host. Results do not depend on it.")] = "auto"
     sparse_kernels: Annotated[
         Literal["auto", "always", "never", "measure"],
         flag(
             "--sparse_kernels",
-            "Which kernels compute with sparse weights; auto: the faster ones, as measured here once.",
+            "Kernels of sparse weights; auto: the faster ones, as measured here once.",
         ),
     ] = "auto"
     precision: Annotated[
@@ -112,7 +110,7 @@ class RunFlags:
         flag("--memoryx", "Where weights and optimizer state are; auto: in a file from half of the free memory on."),
     ] = None
     memoryx_memory: Annotated[
-        str | None, option("--memoryx_memory", "SIZE", "What the buffers of that file may take, 2GiB if not said.")
+        str | None, option("--memoryx_memory", "SIZE", "Memory of the buffers of that file, 2GiB if not said.")
     ] = None
     memoryx_nodes: Annotated[
         int | None,

@@ -58,7 +58,7 @@ def show(
     name: Annotated[str, argument("NAME|FILE", "cs1, cs2, cs3, a system file, or host.", complete_system)],
     as_json: JsonOption = False,
 ) -> None:
-    """Show every number of a system, how sure it is, where it comes from, and what follows from them.
+    """Show every number of a system with its status and source, and the numbers derived from them.
 
     Of this machine (host) it shows who multiplies matrices, in which precision, and how fast that is.
     """

@@ -49,7 +49,7 @@ class ConfigStatistics(NamedTuple):
 
 
 def validate_config(file: Path, overrides: Sequence[str] = ()) -> ValidConfig:
-    """Check a params file as a run would: all mistakes at once, and what is accepted but has no effect.
+    """Check a params file as a run would: all mistakes at once, and keys without effect.
 
     Raises:
         ParamsError: it breaks rules

@@ -261,7 +261,7 @@ def prepare_digits(
 
 
 def data_info(folder: str | Path) -> DataInfo:
-    """Say what a data set is: its parts, its tokenizer, its padding, where it comes from, how it begins.
+    """Describe a data set: its parts, tokenizer, padding, source, and first text.
 
     Args:
         folder: of a data set made here, of the vendor's files of HDF5 or CSV, of tables of GLUE, of images in files,
