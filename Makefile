@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install smoke demo test lab machines check golden reference bench clean
+.PHONY: help install smoke demo test lab lab_failures machines check golden reference bench clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z_]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## make .venv and install everything into it
 
@@ -32,6 +32,9 @@ test: install  ## the tests that a change needs, unit tests first
 lab: install  ## the rest: Slurm, a browser, kills, storms, wide grids, all examples of the properties
 	# Many of these wait for processes; more workers than cores compute meanwhile.
 	$(BIN)/python -m pytest -m "lab or hypothesis" -n 5 --dist worksteal --hypothesis-profile lab
+
+lab_failures: install  ## what failed in the last `make lab`, one test at a time
+	$(BIN)/python -m pytest -m "lab or hypothesis" --last-failed --last-failed-no-failures none --hypothesis-profile lab
 
 machines: install  ## the tests on other CPUs, as other users, under load; some with the oldest dependencies
 	$(BIN)/python -m tests.any_machine

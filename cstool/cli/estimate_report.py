@@ -201,6 +201,10 @@ def print_scaling(rows: Sequence[Row]) -> None:
         yield found.bound
 
     _print_rows(columns, rows, cells, "{:,}".format)
+    found = [row.estimate for row in rows if row.estimate is not None]
+    fastest = max(found, key=lambda each: each.samples_per_s)
+    if fastest is not found[-1] and len(sizes) == 1:
+        print(f"fastest with this batch: {counted(fastest.num_csx, 'system')}; more are slower")
 
 
 def _print_rows(
