@@ -18,6 +18,7 @@ from cstool.csl.values import FALSE, TRUE, Value, integer
 from cstool.errors import CstoolError
 from cstool.fabric.arch import ARCHS, SRAM_BYTES
 from cstool.fabric.program import FabricProgram, PEProgram, Task
+from cstool.plain_text import one_line
 from cstool.words import did_you_mean
 
 LIBRARY = Path(__file__).parent / "library"
@@ -347,7 +348,7 @@ def _is_import(node: syntax.Node | None) -> bool:
 def _shown(path: str) -> str:
     """A path as messages have it: relative where that is shorter."""
     relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    return one_line(path if relative.startswith("..") else relative)
 
 
 def library_names() -> list[str]:

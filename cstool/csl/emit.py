@@ -22,31 +22,20 @@ from cstool.fabric.dsd import FabricOut
 
 _ = emit_vector  # its builtins are found by their names
 
-_DSD_IMPORTS = ("Dsr", "FabricIn", "FabricOut", "Fifo", "Mem1d", "Mem4d", "OnControl", "Pointer", "Settings")
-_NUMBERS = ("f16",)
-_SCALARS = (
-    *("bits16", "bits32", "finished", "float16", "float32", "function", "integer", "load64", "modulo", "outside"),
-    *("quotient", "ratio", "remainder", "shift", "shown", "store64"),
-)
-_TAKEN = frozenset(
-    {
-        "pe",
-        "program",
-        "R",
-        "NAN",
-        "INFINITY",
-        "HALVES",
-        "FUNCTIONS",
-        "offset_dsd",
-        "placed_dsd",
-        *VIEWS.values(),
-        *_DSD_IMPORTS,
-        *_NUMBERS,
-        *_SCALARS,
-    }
-    | {"bool", "bytes", "enumerate", "float", "int", "len", "list", "range", "tuple"}
-)
-"""Names that compiled code uses for itself."""
+_IMPORTS = {
+    "cstool.fabric.dsd": "Dsr FabricIn FabricOut Fifo Mem1d Mem4d OnControl Pointer Settings",
+    "cstool.fabric.interface": "offset_dsd placed_dsd",
+    "cstool.fabric.memory": "HALVES",
+    "cstool.fabric.numbers": "f16",
+    "cstool.fabric.prng": "random16 set_active_prng",
+    "cstool.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside quotient "
+    "ratio remainder shift shown store64",
+}
+"""what compiled code takes from elsewhere, by module"""
+_OWN = "pe program R NAN INFINITY FUNCTIONS"
+_BUILTINS = "bool bytearray bytes enumerate float int len list memoryview range tuple"
+TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS]).split())
+"""all names that compiled code uses for itself: none of the program's is called so"""
 
 
 class Written:
@@ -123,7 +112,7 @@ class ProgramText:
         if base[0].isdigit():
             base = f"_{base}"
         chosen, number = base, 2
-        while chosen in taken or chosen in self.module_names or chosen in _TAKEN or keyword.iskeyword(chosen):
+        while chosen in taken or chosen in self.module_names or chosen in TAKEN or keyword.iskeyword(chosen):
             chosen = f"{base}_{number}"
             number += 1
         return chosen
@@ -274,7 +263,7 @@ class ProgramText:
         """All of it."""
         body = [line for written in self._order for line in ["", *written.lines]]
         used = set(re.findall(r"[A-Za-z_]\w*", "\n".join([*body, *self._constant_lines, *self._object_lines])))
-        out = [f'"""{self.instance.name} for {self.instance.arch.name}."""', ""]
+        out = [repr(f"{self.instance.name} for {self.instance.arch.name}."), ""]
         out += _imports(used)
         out += ["", "def program(pe):"]
         for letter in sorted(self.views):
@@ -314,15 +303,8 @@ def _imports(used: set[str]) -> list[str]:
     lines = []
     if used & {"NAN", "INFINITY"}:
         lines += ["from math import inf as INFINITY", "from math import nan as NAN", ""]
-    for module, names in (
-        ("cstool.fabric.dsd", _DSD_IMPORTS),
-        ("cstool.fabric.interface", ("offset_dsd", "placed_dsd")),
-        ("cstool.fabric.memory", ("HALVES",)),
-        ("cstool.fabric.numbers", _NUMBERS),
-        ("cstool.fabric.prng", ("random16", "set_active_prng")),
-        ("cstool.fabric.scalar", _SCALARS),
-    ):
-        found = sorted(set(names) & used)
+    for module, names in _IMPORTS.items():
+        found = sorted({*names.split()} & used)
         if found:
             lines.append(f"from {module} import {', '.join(found)}")
     return [*lines, ""]
