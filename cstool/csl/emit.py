@@ -15,6 +15,7 @@ from cstool.csl.emit_frame import Code, Frame, Local, literal
 from cstool.csl.emit_places import VIEWS, Address, Spot, store
 from cstool.csl.evaluate import Specialised
 from cstool.csl.instance import EmittedCode, Instance, Root
+from cstool.csl.limits import FUNCTION
 from cstool.csl.module import Module, Variable
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, OpaqueType, PointerType, StructType, Type
@@ -94,7 +95,7 @@ class ProgramText:
         self._constant_lines: list[str] = []
         self._objects: dict[int, str] = {}
         self._object_lines: list[str] = []
-        self._cells = 0
+        self._cells = self._depth = 0
 
     # --- what a frame asks for ---
 
@@ -199,14 +200,20 @@ class ProgramText:
                     f"a function must not call itself, got {declared.name}()", place, "a PE has no stack; use a loop"
                 )
             return found
+        limits = self.instance.limits
+        limits.take(place, FUNCTION)
+        limits.check_depth(self._depth + 1, "functions that call one another", declared.name, place)
         name = self._module_name(declared.name if root is None else root.name)
         written = Written(name, chosen.result)
         written.place = declared.place
         self._functions[chosen.key] = written
+        self._depth += 1
         try:
             self._write(written, chosen)
         except CslError as error:
             raise _called_from(error, declared, place) from None
+        finally:
+            self._depth -= 1
         written.done = True
         self._order.append(written)
         return written
