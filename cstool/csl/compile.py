@@ -73,11 +73,7 @@ class Compilation:
         """The declarations of a file, read and parsed once."""
         file = self._files.get(path)
         if file is None:
-            try:
-                text = Path(path).read_text(encoding="utf-8")
-            except UnicodeDecodeError:
-                raise CslError(f"{shown}: must be text in UTF-8", None) from None
-            file = self._files[path] = parse(Source(shown, text))
+            file = self._files[path] = parse(Source(shown, _text_of(path, shown)))
         return file
 
     def resolve(self, name: str, module: Module, place: Place) -> str:
@@ -104,7 +100,7 @@ class Compilation:
 
     def read_text(self, name: str, module: Module, place: Place) -> str:
         """A file of data that a module names."""
-        return Path(self.resolve(name, module, place)).read_text(encoding="utf-8")
+        return _text_of(self.resolve(name, module, place), name)
 
     def import_module(
         self, instance: Instance, importer: Module, name: str, bound: dict[str, Value], node: syntax.Builtin
@@ -354,6 +350,18 @@ def _shown(path: str) -> str:
     """A path as messages have it: relative where that is shorter."""
     relative = os.path.relpath(path)
     return one_line(path if relative.startswith("..") else relative)
+
+
+def _text_of(path: str, shown: str) -> str:
+    """The text of a file.
+
+    Raises:
+        CslError: it is none.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CslError(f"{shown}: must be text in UTF-8", None) from None
 
 
 def library_names() -> list[str]:

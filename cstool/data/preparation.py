@@ -62,7 +62,7 @@ def keep_plan(partial: Path, plan: Sequence[str | int]) -> None:
     A plan is the digest of all that the data set depends on, and all that the files on the way to it depend on.
     """
     path = partial / _PLAN
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         if json.loads(path.read_text(encoding="utf-8")) == [*plan]:
             return
     for entry in partial.iterdir():
