@@ -172,5 +172,5 @@ def _check(trace: Recorded) -> None:
         for name, column in columns.items():
             if column.shape != (count,) or column.dtype.kind not in "iu":
                 raise ValueError(f"{name} is no column of numbers")
-            if count and (column.min() < 0 or column.max() >= below.get(name, 2**63)):
+            if count and not (int(column.min()) >= 0 and int(column.max()) < below.get(name, 2**64)):
                 raise ValueError(f"{name} has a number of nothing")
