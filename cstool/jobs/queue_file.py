@@ -190,7 +190,7 @@ class QueueFile:
 def problem_of(path: Path, error: sqlite3.Error) -> CstoolError | None:
     """Return what is wrong with the file of a queue; None where the program is to blame."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    if code in _DAMAGED:
+    if code in _DAMAGED or (code == sqlite3.SQLITE_ERROR and str(error).startswith("no such ")):
         return damage(path, str(error))
     if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)):
         return CstoolError(

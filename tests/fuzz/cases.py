@@ -3,6 +3,7 @@
 import random
 import re
 import shutil
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -210,7 +211,16 @@ def _spoil_one(folder: Path, recipe: Recipe, chance: random.Random) -> None:
         path = chance.choice(found)
         try:
             spoil(path, chance)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, yaml.YAMLError):
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RuntimeError,
+            yaml.YAMLError,
+            sqlite3.Error,
+        ):
             if path.is_file():
                 path.write_bytes(path.read_bytes()[:-1])
 
