@@ -1,6 +1,8 @@
 """Arrays by name in a file `.npz`, and what a damaged file makes of the code that reads it."""
 
+import errno
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,17 @@ from numpy.typing import NDArray
 
 DAMAGE = (AttributeError, EOFError, LookupError, OverflowError, RecursionError, StopIteration, TypeError, ValueError)
 """what is raised where data are not what they should be"""
+
+
+def read_file(path: Path) -> bytes:
+    """Return what a file holds.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device, which would keep whoever reads it waiting
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a pipe or a device")
+    return path.read_bytes()
 
 
 def read_arrays(content: bytes) -> dict[str, NDArray[Any]]:

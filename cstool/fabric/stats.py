@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cstool.errors import CstoolError
 from cstool.fabric.arch import PORTS
-from cstool.fabric.arrays import DAMAGE
+from cstool.fabric.arrays import DAMAGE, read_file
 
 if TYPE_CHECKING:
     from cstool.fabric.simulation import Simulation
@@ -89,7 +89,7 @@ def read_stats(path: Path) -> FabricStats:
         CstoolError: it is not there, or holds something else
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(path))
         if found["format"] != FORMAT:
             raise ValueError
         shape = int(found["height"]), int(found["width"])

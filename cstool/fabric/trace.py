@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cstool.atomic_file import write_replacing
 from cstool.errors import TraceError
 from cstool.fabric.arch import PORTS
-from cstool.fabric.arrays import DAMAGE, check_numbers, read_arrays
+from cstool.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.fabric.program import FabricProgram
 
 FORMAT = 1
@@ -142,7 +142,7 @@ def read_trace(path: Path) -> Recorded:
         TraceError: the file is not there, or is none of these
     """
     try:
-        arrays = read_arrays(path.read_bytes())
+        arrays = read_arrays(read_file(path))
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise ValueError

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cstool.atomic_file import is_inner_name, write_replacing
 from cstool.errors import CstoolError
 from cstool.fabric.arch import ARCHS, COLORS, PORTS
-from cstool.fabric.arrays import DAMAGE, check_numbers, read_arrays
+from cstool.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.fabric.program import Exported, FabricProgram, PEProgram
 from cstool.sdk.plain import from_plain, to_plain
 
@@ -139,10 +139,10 @@ def read_program(folder: Path) -> FabricProgram:
         digests = dict(told["files"])
     files = {}
     for name, digest in digests.items():
-        if not is_inner_name(name) or ((folder / name).exists() and not (folder / name).is_file()):
+        if not is_inner_name(name):
             raise ProgramError(f"{folder / str(name)}: must be a file of the program, it is none", _AGAIN)
         try:
-            content = (folder / name).read_bytes()
+            content = read_file(folder / name)
         except OSError as error:
             raise ProgramError(f"{folder / name}: cannot be read, got: {error.strerror}", _AGAIN) from None
         if hashlib.sha256(content).hexdigest() != digest:
@@ -203,7 +203,7 @@ class _damage(contextlib.AbstractContextManager["_damage"]):
 
 def _read_told(folder: Path) -> dict[str, Any]:
     try:
-        text = (folder / "out.json").read_bytes()
+        text = read_file(folder / "out.json")
     except OSError as error:
         hint = "cslc layout.csl ... -o DIRECTORY writes one"
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):

@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 import sqlite3
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -16,6 +17,9 @@ from tests.fuzz.mutations import odd_text, spoil
 
 LENGTHS = ("--num_steps", "--max_tokens", "--max_steps", "--timeout")
 """flags that say how long a command takes"""
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+DAMAGED += (yaml.YAMLError, sqlite3.Error, zipfile.BadZipFile)
+"""what is raised where something to be spoilt was spoilt before"""
 KEYS = "model.hidden_size model.num_heads model.name seed loop.max_steps optimizer precision.max_gradient_norm".split()
 SHORT = {
     "ASK": "run -p gpt.yaml -m infer -o gpt_dir",
@@ -211,16 +215,7 @@ def _spoil_one(folder: Path, recipe: Recipe, chance: random.Random) -> None:
         path = chance.choice(found)
         try:
             spoil(path, chance)
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RuntimeError,
-            yaml.YAMLError,
-            sqlite3.Error,
-        ):
+        except DAMAGED:
             if path.is_file():
                 path.write_bytes(path.read_bytes()[:-1])
 

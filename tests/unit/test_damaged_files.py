@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -205,7 +206,7 @@ def test_a_program(program):
         refused_at_most(ask, program)
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/dev/zero", "bin", "bin/../bin/pe_0.py"])
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/dev/zero", "bin/../bin/pe_0.py"])
 def test_a_file_that_is_none_of_the_program(program, name):
     told = json.loads((program / "out.json").read_text())
     told["files"] = {name: "0" * 64, **told["files"]}
@@ -213,3 +214,20 @@ def test_a_file_that_is_none_of_the_program(program, name):
     with pytest.raises(ProgramError) as refused:
         read_program(program)
     assert str(refused.value) == f"{program / name}: must be a file of the program, it is none\nhint: {AGAIN}"
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "read"),
+    [
+        ("bin/fabric.npz", "cannot be read, got: it is a pipe or a device", lambda path: read_program(path.parents[1])),
+        ("out.json", "cannot be read, got: it is a pipe or a device", lambda path: read_program(path.parent)),
+        ("sim_stats.json", "cannot be read, got: it is a pipe or a device", read_stats),
+        ("a.trace", "cannot be read: it is a pipe or a device", read_trace),
+    ],
+)
+def test_nobody_waits_for_a_pipe(program, name, said, read):
+    (program / name).unlink(missing_ok=True)
+    os.mkfifo(program / name)
+    with pytest.raises(CstoolError) as refused:
+        read(program / name)
+    assert refused.value.message == f"{program / name}: {said}"
