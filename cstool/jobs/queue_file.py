@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -110,6 +111,8 @@ class QueueFile:
             check_same_thread=False,
         )
         try:
+            # Whatever another program has written: what is no UTF-8 is a text that makes no sense.
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA synchronous = FULL")
