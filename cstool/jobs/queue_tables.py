@@ -27,6 +27,8 @@ _SELECT_JOBS = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
 _SELECT_EVENTS = f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
 _CLOCK = "clock"
 """the setting that has the time of the last event, which may have been removed"""
+_MOST_ROWS = 2**62
+"""that can be asked for: SQLite knows no larger number"""
 _MOST_NAMED = 3
 _HISTORY = 20
 """jobs that an estimate looks at"""
@@ -87,7 +89,7 @@ def select_jobs(
     order = "" if limit is None else "NOT INDEXED"
     rows = connection.execute(
         f"{_SELECT_JOBS} {order} WHERE {condition} ORDER BY number DESC LIMIT ?",
-        (*values, -1 if limit is None else limit),
+        (*values, -1 if limit is None else min(limit, _MOST_ROWS)),
     ).fetchall()
     return [job_of(row) for row in reversed(rows)]
 
@@ -126,7 +128,7 @@ def select_events(connection: sqlite3.Connection, job: str | None, after: int, l
     """Return events after that number, of a job or of all, the newest so many of them, the oldest first."""
     rows = connection.execute(
         f"{_SELECT_EVENTS} WHERE number > ? {'' if job is None else 'AND job = ?'} ORDER BY number DESC LIMIT ?",
-        (after, *(() if job is None else (job,)), -1 if limit is None else limit),
+        (after, *(() if job is None else (job,)), -1 if limit is None else min(limit, _MOST_ROWS)),
     ).fetchall()
     return [event for event in map(event_of, reversed(rows)) if event is not None]
 
