@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 
 def write_replacing(path: Path, content: str | bytes) -> None:
-    """Write a small file, text in UTF-8, replacing one of that name in one go.
+    """Write a small file, text in UTF-8, names of files as they are, replacing one of that name in one go.
 
     Raises:
         OSError: it cannot be written; the old one is as it was
@@ -19,7 +19,7 @@ def write_replacing(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -11,6 +11,7 @@ _UNSEEN = "\u00ad\u180e\u200b-\u200d\u2060-\u2065\ufeff\ufff9-\ufffb\U000e0000-\
 _HALVES = "\ud800-\udfff"
 _IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}{_UNSEEN}{_HALVES}]")
 _IN_A_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f{_DIRECTIONS}{_UNSEEN}{_HALVES}]")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ON_A_TERMINAL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}{_HALVES}]")
 
 
@@ -26,6 +27,11 @@ def one_line(text: str) -> str:
 def lines(text: str) -> str:
     """Return a text of several lines; their ends, and tabs, stay."""
     return text if text.isprintable() else _IN_LINES.sub(_shown, text)
+
+
+def has_controls(text: str) -> bool:
+    """Say whether a text has a line end or another control character, which no path or option needs."""
+    return _CONTROLS.search(text) is not None
 
 
 def terminal_text(text: str) -> str:

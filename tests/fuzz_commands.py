@@ -41,6 +41,7 @@ import typer
 import cstool
 from cstool.cli import main as cstool_main
 from cstool.run.report import host_rates
+from cstool.sdk import cslc
 from tests.fuzz.cases import make_case
 from tests.fuzz.corpus import make_corpus
 
@@ -162,7 +163,7 @@ def _typed(arguments: Sequence[str]) -> Any:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout, sys.stderr = (open(n, "w", -1 if n == 1 else 1, closefd=False) for n in (1, 2))  # noqa: SIM115
     try:
-        return cstool_main()
+        return cslc.main(arguments[1:]) if arguments[:1] == ["cslc"] else cstool_main()
     except SystemExit as error:
         return error.code
     except BaseException:

@@ -214,7 +214,7 @@ def _stdin() -> bytes:
 def _of_object(name: str, number: int, line: str) -> _Prompt:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     prompt = found.get("prompt") if isinstance(found, dict) else None
     if not isinstance(prompt, str):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cstool.cli.completion import complete_job
 from cstool.cli.options import argument, flag, option, parse_lanes
 from cstool.errors import ClusterError, InferenceError
+from cstool.safe_python import this_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,12 +140,10 @@ def job_request(
     if sbatch and job.backend == "local":
         raise ClusterError("--sbatch: must go with --backend slurm, got local")
     run = {field.name: getattr(flags, field.name) for field in fields(RunRequest)}
-    # Ahead of the words that were typed is how this program was started.
-    program = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]]
     return JobRequest(
         run=RunRequest(**run | {"lanes": parse_lanes(flags.lanes)}),
         typed=["cstool", *sys.argv[1:]],
-        program=program,
+        program=this_program(),
         params_file=str(flags.params),
         memory=job.memory,
         disk=job.disk,

@@ -1,6 +1,5 @@
 """The flags of `cstool run` that start processes: on this host, or as a batch job of Slurm."""
 
-import sys
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
@@ -8,6 +7,7 @@ import typer
 
 from cstool.cli.command import typed_words
 from cstool.cli.options import flag, option
+from cstool.safe_python import this_program
 from cstool.verbs.ranks import LaunchRequest
 
 
@@ -58,10 +58,8 @@ class LaunchFlags:
 
 def command_of_a_rank(context: typer.Context) -> list[str]:
     """The words of the command that was typed, without what starts processes, as a batch script has them."""
-    # Ahead of the words that were typed is how this program was started.
-    program = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
     words = typed_words(context, {field.name for field in fields(LaunchFlags)})
-    return [sys.executable, *program, str(context.info_name), *words]
+    return [*this_program(), str(context.info_name), *words]
 
 
 def launch_words(context: typer.Context) -> list[str]:

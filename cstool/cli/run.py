@@ -34,6 +34,7 @@ from cstool.cli.options import (
 from cstool.cli.render import print_json
 from cstool.cli.report import missing_option
 from cstool.cli.screen import screen_on
+from cstool.safe_python import python
 from cstool.verbs.asked import check_trace_file, load_trainers, typed
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, loggin
             say=say,
         )
     return launch_ranks(
-        [sys.executable, *sys.orig_argv[1:]],
+        python(*sys.orig_argv[1:]),
         trainers,
         flags.mode,
         ranks=launch.ranks,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from cstool.csl import types
 from cstool.csl.conversions import coerce, fit, holds, pointer_coerces, round_float
+from cstool.csl.limits import A_STRING, AN_ARRAY, MOST_BITS, MOST_CHARACTERS, MOST_ELEMENTS, check_size, whole
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import (
     BOOL,
@@ -181,13 +182,16 @@ def binary(operator: str, left: Value, right: Value, place: Place | None) -> Val
         CslError: the operator is not defined on them, an integer overflows, or a divisor is zero.
     """
     if left[0] is right[0] and left[0] is COMPTIME_INT and operator in COMBINE:
-        return COMPTIME_INT, COMBINE[operator](left[1], right[1])
+        return COMPTIME_INT, whole(COMBINE[operator](left[1], right[1]), place)
     if left[0] == types.TYPE and right[0] == types.TYPE and operator in EQUALITY:
         return BOOL, (left[1] == right[1]) == (operator == "==")
     how = operation(operator, left[0], right[0], place, left[1], right[1])
     if operator in SHIFTS:
         return how.result, _shift(operator, how.result, left[1], right[1], place)
     if operator == "++":
+        is_text = how.result == types.STRING
+        most, what = (MOST_CHARACTERS, A_STRING) if is_text else (MOST_ELEMENTS, AN_ARRAY)
+        check_size(len(left[1]) + len(right[1]), most, what, place)
         return how.result, left[1] + right[1]
     left_data = coerce(left, how.left, place)[1]
     right_data = coerce(right, how.right, place)[1]
@@ -203,14 +207,16 @@ def binary(operator: str, left: Value, right: Value, place: Place | None) -> Val
 def _integer_operation(operator: str, type_: Type, left: int, right: int, place: Place | None) -> int | bool:
     if operator in WRAPPING:
         result = COMBINE[operator[0]](left, right)
-        return wrap(result, type_.bits, type_.signed) if isinstance(type_, IntType) else result
+        return wrap(result, type_.bits, type_.signed) if isinstance(type_, IntType) else whole(result, place)
     if operator in ("/", "%"):
         if right == 0:
             raise CslError(f"a divisor is not zero, got {left} {operator} 0", place)
         result = divide(left, right) if operator == "/" else remainder(left, right)
     else:
         result = COMBINE[operator](left, right)
-    if isinstance(type_, IntType) and not type_.least <= result <= type_.most:
+    if not isinstance(type_, IntType):
+        return whole(result, place)
+    if not type_.least <= result <= type_.most:
         fit(type_, result, place, f"{left} {operator} {right}")
     return result
 
@@ -234,9 +240,9 @@ def _shift(operator: str, type_: Type, left: int, right: int, place: Place | Non
         if right >= type_.bits:
             raise CslError(f"a shift of {type_} is by less than {type_.bits} bits, got {right}", place)
         return wrap(left << right, type_.bits, type_.signed) if operator == "<<" else left >> right
-    if right > 1 << 16:
-        raise CslError(f"a shift is by at most 65536 bits, got {right}", place)
-    return left << right if operator == "<<" else left >> right
+    if right > MOST_BITS:
+        raise CslError(f"a shift is by at most {MOST_BITS:,} bits, got {right}", place)
+    return whole(left << right, place) if operator == "<<" else left >> right
 
 
 def unary_type(operator: str, type_: Type, place: Place | None) -> Type:

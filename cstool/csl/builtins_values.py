@@ -10,6 +10,7 @@ from cstool.csl.evaluate_expressions import resolve
 from cstool.csl.evaluate_places import field_of
 from cstool.csl.evaluate_types import as_type
 from cstool.csl.intrinsics import INTRINSICS
+from cstool.csl.limits import A_STRING, MOST_CHARACTERS, check_size
 from cstool.csl.module import Variable
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, EnumType, OpaqueType, PointerType, StructType, Type
@@ -289,7 +290,9 @@ def _concat_structs(called: Called) -> Value:
 
 @builtin("strcat", 1, 64, ANYWHERE, "strings, one behind the other")
 def _strcat(called: Called) -> Value:
-    return types.STRING, "".join(string_of(called, at) for at in range(len(called.arguments)))
+    parts = [string_of(called, at) for at in range(len(called.arguments))]
+    check_size(sum(map(len, parts)), MOST_CHARACTERS, A_STRING, called.place)
+    return types.STRING, "".join(parts)
 
 
 @builtin("strlen", 1, 1, ANYWHERE, "the bytes of a string")

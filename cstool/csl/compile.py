@@ -10,6 +10,7 @@ from pathlib import Path
 from cstool.csl import evaluate, syntax, types
 from cstool.csl.instance import EmittedCode, Instance, Root, largest_text
 from cstool.csl.layout import Layout, Tile
+from cstool.csl.limits import IMPORT, Limits
 from cstool.csl.module import Module, unknown_param
 from cstool.csl.parse import parse
 from cstool.csl.source import CslError, Place, Source
@@ -18,6 +19,7 @@ from cstool.csl.values import FALSE, TRUE, Value, integer
 from cstool.errors import CstoolError
 from cstool.fabric.arch import ARCHS, SRAM_BYTES
 from cstool.fabric.program import FabricProgram, PEProgram, Task
+from cstool.plain_text import one_line
 from cstool.words import did_you_mean
 
 LIBRARY = Path(__file__).parent / "library"
@@ -40,6 +42,8 @@ class Options:
     import_paths: tuple[str, ...] = ()
     fp16_format: str = "f16"
     name_exports: bool = True
+    max_inlined_iterations: int | None = None
+    comptime_func_depth_limit: int | None = None
 
 
 class Compilation:
@@ -54,6 +58,7 @@ class Compilation:
     def __init__(self, options: Options, emit: Emit | None = None, say: Callable[[str], None] | None = None) -> None:
         self.options = options
         self.arch = ARCHS[options.arch]
+        self.limits = Limits(options.max_inlined_iterations, options.comptime_func_depth_limit)
         self.streams: dict[str, int] = {}
         self.memcpy_rectangle: tuple[int, int] | None = None  # width and height that <memcpy/get_params> was given
         self.warnings: list[CslError] = []
@@ -68,11 +73,7 @@ class Compilation:
         """The declarations of a file, read and parsed once."""
         file = self._files.get(path)
         if file is None:
-            try:
-                text = Path(path).read_text(encoding="utf-8")
-            except UnicodeDecodeError:
-                raise CslError(f"{shown}: must be text in UTF-8", None) from None
-            file = self._files[path] = parse(Source(shown, text))
+            file = self._files[path] = parse(Source(shown, _text_of(path, shown)))
         return file
 
     def resolve(self, name: str, module: Module, place: Place) -> str:
@@ -99,7 +100,7 @@ class Compilation:
 
     def read_text(self, name: str, module: Module, place: Place) -> str:
         """A file of data that a module names."""
-        return Path(self.resolve(name, module, place)).read_text(encoding="utf-8")
+        return _text_of(self.resolve(name, module, place), name)
 
     def import_module(
         self, instance: Instance, importer: Module, name: str, bound: dict[str, Value], node: syntax.Builtin
@@ -108,6 +109,7 @@ class Compilation:
         path = self.resolve(name, importer, node.arguments[0].place)
         if instance.importing.count((path, importer.path)) > 8:
             raise CslError(f"{name} imports itself", node.place)
+        self.limits.take(node.place, IMPORT)
         instance.importing.append((path, importer.path))
         try:
             is_library = name.startswith("<")
@@ -166,7 +168,7 @@ class Compilation:
 
     def run(self, path: str) -> FabricProgram:
         """Compile the layout in a file, and the programs that it names."""
-        layout = Instance(self, self.arch, _shown(path), True)
+        layout = Instance(self, self.arch, _shown(path), True, limits=self.limits)
         layout.root = self._module(layout, path, path, False, self.options.params, None)
         for warning in list(layout.warnings):
             raise CslError(f"--params: {warning.message}", None, warning.hint)
@@ -209,7 +211,7 @@ class Compilation:
         )
 
     def _instance(self, tile: Tile) -> Instance:
-        instance = Instance(self, self.arch, _shown(tile.path), False)
+        instance = Instance(self, self.arch, _shown(tile.path), False, limits=self.limits)
         root = Module(instance, self.load(tile.path, _shown(tile.path)), tile.path, False, tile.params, tile.place)
         for name in tile.params:
             if name not in root.params:
@@ -347,7 +349,19 @@ def _is_import(node: syntax.Node | None) -> bool:
 def _shown(path: str) -> str:
     """A path as messages have it: relative where that is shorter."""
     relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    return one_line(path if relative.startswith("..") else relative)
+
+
+def _text_of(path: str, shown: str) -> str:
+    """The text of a file.
+
+    Raises:
+        CslError: it is none.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CslError(f"{shown}: must be text in UTF-8", None) from None
 
 
 def library_names() -> list[str]:
@@ -401,7 +415,7 @@ def compile_csl(
     emit: Emit | None = None,
     name_exports: bool = True,
     on_warning: Callable[[CslError], None] | None = None,
-    max_inlined_iterations: int | None = None,  # noqa: ARG001 - loops at compile time have no limit here
+    max_inlined_iterations: int | None = None,
     comptime_func_depth_limit: int | None = None,
 ) -> FabricProgram:
     """Compile a layout and its programs.
@@ -421,8 +435,8 @@ def compile_csl(
         emit: for tests: what turns functions into Python
         name_exports: whether the layout names what programs export; if not, everything is named
         on_warning: gets what is most likely not meant
-        max_inlined_iterations: no limit here
-        comptime_func_depth_limit: calls within calls at compile time
+        max_inlined_iterations: turns of a loop at compile time; None for what `limits` has
+        comptime_func_depth_limit: calls within calls at compile time; None likewise
 
     Raises:
         CslError: something in the program is wrong.
@@ -442,6 +456,8 @@ def compile_csl(
         tuple(map(str, import_paths)),
         fp16_format,
         name_exports,
+        max_inlined_iterations,
+        comptime_func_depth_limit,
     )
     if not Path(path).is_file():
         raise CstoolError(f"{path}: no such file")

@@ -15,6 +15,7 @@ from cstool.csl.emit_frame import Code, Frame, Local, literal
 from cstool.csl.emit_places import VIEWS, Address, Spot, store
 from cstool.csl.evaluate import Specialised
 from cstool.csl.instance import EmittedCode, Instance, Root
+from cstool.csl.limits import FUNCTION
 from cstool.csl.module import Module, Variable
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, OpaqueType, PointerType, StructType, Type
@@ -22,31 +23,20 @@ from cstool.fabric.dsd import FabricOut
 
 _ = emit_vector  # its builtins are found by their names
 
-_DSD_IMPORTS = ("Dsr", "FabricIn", "FabricOut", "Fifo", "Mem1d", "Mem4d", "OnControl", "Pointer", "Settings")
-_NUMBERS = ("f16",)
-_SCALARS = (
-    *("bits16", "bits32", "finished", "float16", "float32", "function", "integer", "load64", "modulo", "outside"),
-    *("quotient", "ratio", "remainder", "shift", "shown", "store64"),
-)
-_TAKEN = frozenset(
-    {
-        "pe",
-        "program",
-        "R",
-        "NAN",
-        "INFINITY",
-        "HALVES",
-        "FUNCTIONS",
-        "offset_dsd",
-        "placed_dsd",
-        *VIEWS.values(),
-        *_DSD_IMPORTS,
-        *_NUMBERS,
-        *_SCALARS,
-    }
-    | {"bool", "bytes", "enumerate", "float", "int", "len", "list", "range", "tuple"}
-)
-"""Names that compiled code uses for itself."""
+_IMPORTS = {
+    "cstool.fabric.dsd": "Dsr FabricIn FabricOut Fifo Mem1d Mem4d OnControl Pointer Settings",
+    "cstool.fabric.interface": "offset_dsd placed_dsd",
+    "cstool.fabric.memory": "HALVES",
+    "cstool.fabric.numbers": "f16",
+    "cstool.fabric.prng": "random16 set_active_prng",
+    "cstool.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside quotient "
+    "ratio remainder shift shown store64",
+}
+"""what compiled code takes from elsewhere, by module"""
+_OWN = "pe program R NAN INFINITY FUNCTIONS"
+_BUILTINS = "bool bytearray bytes enumerate float int len list memoryview range tuple"
+TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS]).split())
+"""all names that compiled code uses for itself: none of the program's is called so"""
 
 
 class Written:
@@ -105,7 +95,7 @@ class ProgramText:
         self._constant_lines: list[str] = []
         self._objects: dict[int, str] = {}
         self._object_lines: list[str] = []
-        self._cells = 0
+        self._cells = self._depth = 0
 
     # --- what a frame asks for ---
 
@@ -123,7 +113,7 @@ class ProgramText:
         if base[0].isdigit():
             base = f"_{base}"
         chosen, number = base, 2
-        while chosen in taken or chosen in self.module_names or chosen in _TAKEN or keyword.iskeyword(chosen):
+        while chosen in taken or chosen in self.module_names or chosen in TAKEN or keyword.iskeyword(chosen):
             chosen = f"{base}_{number}"
             number += 1
         return chosen
@@ -210,14 +200,20 @@ class ProgramText:
                     f"a function must not call itself, got {declared.name}()", place, "a PE has no stack; use a loop"
                 )
             return found
+        limits = self.instance.limits
+        limits.take(place, FUNCTION)
+        limits.check_depth(self._depth + 1, "functions that call one another", declared.name, place)
         name = self._module_name(declared.name if root is None else root.name)
         written = Written(name, chosen.result)
         written.place = declared.place
         self._functions[chosen.key] = written
+        self._depth += 1
         try:
             self._write(written, chosen)
         except CslError as error:
             raise _called_from(error, declared, place) from None
+        finally:
+            self._depth -= 1
         written.done = True
         self._order.append(written)
         return written
@@ -274,7 +270,7 @@ class ProgramText:
         """All of it."""
         body = [line for written in self._order for line in ["", *written.lines]]
         used = set(re.findall(r"[A-Za-z_]\w*", "\n".join([*body, *self._constant_lines, *self._object_lines])))
-        out = [f'"""{self.instance.name} for {self.instance.arch.name}."""', ""]
+        out = [repr(f"{self.instance.name} for {self.instance.arch.name}."), ""]
         out += _imports(used)
         out += ["", "def program(pe):"]
         for letter in sorted(self.views):
@@ -314,15 +310,8 @@ def _imports(used: set[str]) -> list[str]:
     lines = []
     if used & {"NAN", "INFINITY"}:
         lines += ["from math import inf as INFINITY", "from math import nan as NAN", ""]
-    for module, names in (
-        ("cstool.fabric.dsd", _DSD_IMPORTS),
-        ("cstool.fabric.interface", ("offset_dsd", "placed_dsd")),
-        ("cstool.fabric.memory", ("HALVES",)),
-        ("cstool.fabric.numbers", _NUMBERS),
-        ("cstool.fabric.prng", ("random16", "set_active_prng")),
-        ("cstool.fabric.scalar", _SCALARS),
-    ):
-        found = sorted(set(names) & used)
+    for module, names in _IMPORTS.items():
+        found = sorted({*names.split()} & used)
         if found:
             lines.append(f"from {module} import {', '.join(found)}")
     return [*lines, ""]

@@ -285,7 +285,7 @@ def _call_by_pointer(frame: Frame, pointer: Code, node: syntax.Call) -> Code:
         passed.append(frame.settled(converted(code, type_, argument.place)))
     frame.cost(costs.CALL + len(passed) * costs.ALU, 1 + len(passed))
     frame.tick()
-    failure = f"pe.fail('a pointer that is called points to a function, got another', '{node.place}')"
+    failure = f"pe.fail('a pointer that is called points to a function, got another', {frame.where(node.place)})"
     text = f"(FUNCTIONS.get({pointer.python}) or {failure})({', '.join(code.python for code in passed)})"
     if frame.program.pointers_wait:
         frame.waits = True

@@ -16,6 +16,7 @@ from cstool.csl.emit_frame import (
     typed,
 )
 from cstool.csl.emit_places import Spot, load, pointed, spot_of
+from cstool.csl.limits import INLINED
 from cstool.csl.source import CslError
 from cstool.csl.types import ArrayType, IntType, PointerType, Type
 from cstool.csl.values import Value
@@ -69,7 +70,11 @@ def _body(frame: Frame, node: syntax.Node, loop: Loop) -> bool:
 
 def _inline_while(frame: Frame, node: syntax.While) -> bool:
     """Turns that are written one after the other; the condition is known at compile time."""
-    for _ in range(10_000):
+    limits = frame.program.instance.limits
+    turns = 0
+    while True:
+        limits.check_turns(turns, "an inline loop", node.place, limits.inlined)
+        limits.take(node.place, INLINED)
         value = conversions.coerce(evaluate.evaluate(node.condition, frame.scope), types.BOOL, node.condition.place)
         if not value[1]:
             return True
@@ -77,7 +82,7 @@ def _inline_while(frame: Frame, node: syntax.While) -> bool:
             return False
         if node.step is not None:
             evaluate.execute(node.step, frame.scope)
-    raise CslError("an inline loop turns at most 10000 times", node.place)
+        turns += 1
 
 
 def for_loop(frame: Frame, node: syntax.For) -> bool:
@@ -94,7 +99,9 @@ def for_loop(frame: Frame, node: syntax.For) -> bool:
 
 def _inline_for(frame: Frame, node: syntax.For) -> bool:
     type_, data = evaluate.evaluate(node.values, frame.scope)
+    limits = frame.program.instance.limits
     if type_ == types.RANGE:
+        limits.check_turns(len(data[1]), "an inline loop", node.place, limits.inlined)
         items: list[Value] = [(data[0], each) for each in data[1]]
     elif isinstance(type_, ArrayType):
         items = [(type_.element, each) for each in data]
@@ -102,7 +109,9 @@ def _inline_for(frame: Frame, node: syntax.For) -> bool:
         items = list(data.values())
     else:
         raise CslError(f"a 'for' goes over a range or an array, got {type_}", node.values.place)
+    limits.check_turns(len(items), "an inline loop", node.place, limits.inlined)
     for at, item in enumerate(items):
+        limits.take(node.place, INLINED)
         with frame.block():
             frame.declare(node.variables[0][0], item)
             if len(node.variables) > 1:

@@ -24,9 +24,6 @@ from cstool.csl.source import CslError, Place
 from cstool.csl.types import ANYTYPE, FunctionType, Type
 from cstool.csl.values import FunctionValue, Value, describe, key_of
 
-DEEPEST_CALL = 200
-"""calls inside calls at compile time"""
-
 
 class Compiled:
     """A function as it runs at compile time; made once."""
@@ -63,12 +60,9 @@ class Compiled:
                 raise CslError(f"'{declaration.name}' is extern, it has no body", place)
             self.body = statements(declaration.body.statements, self.env.child())
         instance = module.instance
+        instance.limits.take(place)
+        instance.limits.check_depth(instance.depth + 1, "calls at compile time", declaration.name, place)
         instance.depth += 1
-        if instance.depth > DEEPEST_CALL:
-            instance.depth -= 1
-            raise CslError(
-                f"calls at compile time are at most {DEEPEST_CALL} deep, '{declaration.name}' is deeper", place
-            )
         try:
             jump = self.body(frame)
         except JumpOut as out:

@@ -26,9 +26,6 @@ from cstool.csl.source import CslError, Place
 from cstool.csl.types import BOOL, ArrayType, PointerType
 from cstool.csl.values import Value, describe
 
-MOST_TURNS = 4_000_000
-"""of one `while` at compile time, five times the PEs of a wafer; they take about ten seconds"""
-
 # --- blocks and branches ---
 
 
@@ -235,18 +232,14 @@ def _while(node: syntax.While, env: Env) -> Step:
     condition_run = run_of(node.condition, inner)
     body = lazy(node.body, inner, compile_statement)
     step_run = nothing if node.step is None else lazy(node.step, inner, compile_statement)
-    place, label = node.condition.place, node.label
+    place, label, limits = node.condition.place, node.label, env.module.instance.limits
 
     def step(frame: Frame) -> Jump | None:
         turns = 0
         while _condition(condition_run(frame), place):
             turns += 1
-            if turns > MOST_TURNS:
-                raise CslError(
-                    f"a 'while' at compile time must end within {MOST_TURNS:,} turns, it goes on",
-                    node.place,
-                    "look at its condition: does its step, or its body, change what it depends on?",
-                )
+            limits.check_turns(turns, "a 'while' at compile time", node.place, limits.turns)
+            limits.take(node.place)
             jump = body(frame)
             if jump is not None:
                 ends, to = _left(jump, label)
@@ -270,13 +263,15 @@ def _for(node: syntax.For, env: Env) -> Step:
     if by_pointer:
         raise CslError("a loop at compile time takes its elements by value", node.place, "change them by their index")
     body = lazy(node.body, inner, compile_statement)
-    place, label, shape = node.values.place, node.label, env.shape
+    place, label, shape, limits = node.values.place, node.label, env.shape, env.module.instance.limits
 
     def step(frame: Frame) -> Jump | None:
         if len(frame) < shape.size:
             frame.extend([None] * (shape.size - len(frame)))
         type_, elements = iterated(over(frame), place)
         for at, element in enumerate(elements):
+            limits.check_turns(at + 1, "a 'for' at compile time", node.place, limits.turns)
+            limits.take(node.place)
             frame[slot] = (type_, element)
             if index_slot is not None:
                 frame[index_slot] = (types.U16, at)

@@ -13,6 +13,7 @@ from cstool.csl.evaluate_core import (
     expression_of,
 )
 from cstool.csl.evaluate_expressions import fold
+from cstool.csl.limits import AN_ARRAY, MOST_ELEMENTS, check_size
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import ArrayType, EnumType, IntType, PointerType, StructType, Type
 from cstool.csl.values import Value, describe
@@ -82,6 +83,13 @@ def _typed(run: Callable[[Frame], Type], known: list[Type | None]) -> Code:
     return Code(lambda frame: (types.TYPE, run(frame)))
 
 
+def elements(type_: Type) -> int:
+    """How many elements an array has, those of its elements counted; of anything else 1, of a struct its fields'."""
+    if isinstance(type_, ArrayType):
+        return type_.count * elements(type_.element)
+    return sum(elements(field) for _, field in type_.fields) if isinstance(type_, StructType) else 1
+
+
 @expression_of(syntax.ArrayType)
 def _array_type(node: syntax.ArrayType, env: Env) -> Code:
     element_run, _ = type_run(node.element, env)
@@ -99,7 +107,9 @@ def _array_type(node: syntax.ArrayType, env: Env) -> Code:
             if not types.is_int(type_) or count < 0:
                 raise CslError(f"an array has 0 or more elements, got {describe((type_, count))}", place)
             shape.append(count)
-        return types.TYPE, ArrayType(tuple(shape), element_run(frame))
+        found = ArrayType(tuple(shape), element_run(frame))
+        check_size(elements(found), MOST_ELEMENTS, AN_ARRAY, node.place)
+        return types.TYPE, found
 
     element_code = compile_expression(node.element, env.child(calls=True))
     return fold(run, [element_code, *extents])

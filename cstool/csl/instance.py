@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cstool.csl.limits import Limits
 from cstool.csl.source import CslError, Place
 from cstool.csl.types import Type
 from cstool.csl.values import FunctionValue, to_bytes
@@ -100,6 +101,7 @@ class Instance:
         is_layout: whether it is the layout
         phase: what runs now: "layout" block, "comptime" block, or "value": an expression that must not do anything
         depth: calls that run now, one inside the other
+        limits: of the whole compilation
     """
 
     compilation: "Compilation"
@@ -108,6 +110,7 @@ class Instance:
     is_layout: bool
     phase: str = "value"
     depth: int = 0
+    limits: Limits = field(default_factory=Limits)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)

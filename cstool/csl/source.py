@@ -42,8 +42,9 @@ class Place(NamedTuple):
     end: int
 
     def __str__(self) -> str:
+        """One line, whatever the file is called: it stands in messages, and in comments of compiled code."""
         line, column = self.source.line_and_column(self.start)
-        return f"{self.source.name}:{line}:{column}"
+        return f"{one_line(self.source.name)}:{line}:{column}"
 
     def caret(self) -> str:
         """The line of the source, and carets below what is meant."""

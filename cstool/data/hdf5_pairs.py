@@ -156,7 +156,7 @@ def _groups(folder: Path) -> dict[str, list[str]] | None:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         raise DataError(f"{path}: must be readable JSON, got something else", _HINT) from None
     if not isinstance(content, dict):
         return None

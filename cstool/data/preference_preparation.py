@@ -136,7 +136,7 @@ def prepare_preferences(
     tokenizer = load_tokenizer(plan.tokenizer)
     files = _json_lines(sources)
     digest = plan.digest(files)
-    if (record := kept(output, digest, overwrite)) is not None:
+    if (record := kept(output, digest, overwrite, "texts")) is not None:
         return _summary(output, record, time.perf_counter() - began, already_prepared=True)
     try:
         with preparing(output) as partial:

@@ -62,7 +62,7 @@ def keep_plan(partial: Path, plan: Sequence[str | int]) -> None:
     A plan is the digest of all that the data set depends on, and all that the files on the way to it depend on.
     """
     path = partial / _PLAN
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         if json.loads(path.read_text(encoding="utf-8")) == [*plan]:
             return
     for entry in partial.iterdir():
@@ -91,8 +91,11 @@ def put_in_place(partial: Path, output: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def kept(output: Path, digest: str, overwrite: bool) -> dict[str, Any] | None:
+def kept(output: Path, digest: str, overwrite: bool, *needs: str) -> dict[str, Any] | None:
     """Return the record of the data set of this digest, whole, made before; None where it is to be made.
+
+    Args:
+        needs: keys that the record must have
 
     Raises:
         DataError: there is another one, not to `overwrite`, or something else, or it cannot be read.
@@ -106,7 +109,7 @@ def kept(output: Path, digest: str, overwrite: bool) -> dict[str, Any] | None:
     if record is None or record["digest"] != digest:
         return None
     found = {name: (output / name).stat().st_size for name in record["files"] if (output / name).is_file()}
-    return record if found == record["files"] else None
+    return record if found == record["files"] and {*needs} <= record.keys() else None
 
 
 def cannot_write(output: Path, error: OSError, needed_bytes: int = 0) -> DataError:

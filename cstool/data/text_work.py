@@ -429,7 +429,7 @@ def prepare(
     digest = request.digest(files)
 
     def found() -> TextSummary | None:
-        if (record := kept(output, digest, overwrite)) is None:
+        if (record := kept(output, digest, overwrite, "sequence_length")) is None:
             return None
         return summary(output, record, time.perf_counter() - began, already_prepared=True, continued=None)
 

@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from cstool.errors import DataError
+from cstool.safe_python import safe_children
 
 Job = TypeVar("Job")
 
@@ -18,6 +19,7 @@ _WATCH_S = 0.2
 _task: Callable[[Any], None] | None = None
 
 
+@safe_children()
 def do_each(task: Callable[[Job], None], jobs: Sequence[Job], processes: int, done: Callable[[Job], None]) -> None:
     """Do a task for every job.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cstool.errors import CstoolError
 from cstool.fabric.arch import PORTS
+from cstool.fabric.arrays import DAMAGE, read_file
 
 if TYPE_CHECKING:
     from cstool.fabric.simulation import Simulation
@@ -88,15 +89,17 @@ def read_stats(path: Path) -> FabricStats:
         CstoolError: it is not there, or holds something else
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(path))
         if found["format"] != FORMAT:
             raise ValueError
         shape = int(found["height"]), int(found["width"])
+        if min(shape) < 1:
+            raise ValueError
         pes = {name: np.array(found["pes"][name], np.int64).reshape(shape) for name in PER_PE}
         links = {port: np.array(found["links"][port], np.int64).reshape(shape) for port in PORTS}
         return FabricStats(str(found["arch"]), int(found["cycles"]), pes, links)
     except OSError as error:
         hint = "a run writes it at its end: `cstool fabric run DIR`"
         raise CstoolError(f"{path}: cannot be read, got: {error.strerror}", hint) from error
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except DAMAGE as error:
         raise CstoolError(f"{path}: must be a sim_stats.json as this version writes it, it is not") from error

@@ -11,8 +11,6 @@ An event takes 26 bytes of memory, and less in the file.
 
 import io
 import json
-import zipfile
-import zlib
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,8 @@ from numpy.typing import NDArray
 
 from cstool.atomic_file import write_replacing
 from cstool.errors import TraceError
+from cstool.fabric.arch import PORTS
+from cstool.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.fabric.program import FabricProgram
 
 FORMAT = 1
@@ -142,18 +142,35 @@ def read_trace(path: Path) -> Recorded:
         TraceError: the file is not there, or is none of these
     """
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            about = json.loads(arrays["about"].tobytes())
-            if about["format"] != FORMAT:
-                raise ValueError
-            marks = {name: arrays[f"mark_{name}"] for name, _ in _MARK}
-            hops = {name: arrays[f"hop_{name}"] for name, _ in _HOP}
-            tiles = arrays["tiles"]
-        programs, words = tuple(about["programs"]), tuple(about["words"])
-        size = about["width"], about["height"]
-        return Recorded(about["arch"], *size, programs, tiles, words, marks, hops, about["is_cut"])
+        arrays = read_arrays(read_file(path))
+        about = json.loads(arrays["about"].tobytes())
+        if about["format"] != FORMAT:
+            raise ValueError
+        marks = {name: arrays[f"mark_{name}"] for name, _ in _MARK}
+        hops = {name: arrays[f"hop_{name}"] for name, _ in _HOP}
+        programs, words = tuple(map(str, about["programs"])), tuple(map(str, about["words"]))
+        width, height = int(about["width"]), int(about["height"])
+        found = Recorded(
+            str(about["arch"]), width, height, programs, arrays["tiles"], words, marks, hops, bool(about["is_cut"])
+        )
+        _check(found)
+        return found
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGE as error:
         hint = "`cstool fabric run DIR --trace FILE` records one"
         raise TraceError(f"{path}: must be a trace of a fabric, it is not, or is damaged", hint) from error
+
+
+def _check(trace: Recorded) -> None:
+    """Check that the parts of a trace go together, or raise ValueError."""
+    pes = trace.width * trace.height
+    below = {"pe": pes, "kind": len(KINDS), "thread": len(trace.words), "name": len(trace.words), "port": len(PORTS)}
+    check_numbers(trace.tiles, (trace.height, trace.width), len(trace.programs))
+    for columns in (trace.marks, trace.hops):
+        count = len(columns["time"])
+        for name, column in columns.items():
+            if column.shape != (count,) or column.dtype.kind not in "iu":
+                raise ValueError(f"{name} is no column of numbers")
+            if count and not (int(column.min()) >= 0 and int(column.max()) < below.get(name, 2**64)):
+                raise ValueError(f"{name} has a number of nothing")

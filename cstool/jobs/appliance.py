@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +31,7 @@ from cstool.jobs.queue import BACKEND, DRAINED_SETTING, Queue
 from cstool.jobs.root import Root
 from cstool.jobs.supervising import runs_already, supervise
 from cstool.jobs.supervisor_log import SupervisorLog
+from cstool.safe_python import python
 
 START_S, STOP_S = 60.0, 60.0
 """how long a supervisor may take to begin, and to end [s]"""
@@ -180,12 +180,12 @@ def _start_guard(root: Root) -> subprocess.Popen[bytes]:
         errors = SupervisorLog(root.folder).open()
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", "cstool.jobs.guard", str(root.folder)],
+                python("-m", "cstool.jobs.guard", str(root.folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
                 start_new_session=True,
-                # There -m finds this very cstool, wherever it was called.
+                # A place of modules that is written as one below it stays what it is.
                 cwd=Path(cstool.__file__).parents[1],
             )
         finally:

@@ -128,6 +128,8 @@ class Jobs:
         self._check_owner(job, "cancel")
         what = CANCEL_NOW if at_once else CANCEL
         job = self.queue.ask(job.name, what)
+        if job.has_ended:  # it waited
+            self.root.job(job.name).mark_ended()
         self._backend_of(job).stop(job, what)
         return job
 

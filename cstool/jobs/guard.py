@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cstool.jobs.holders import hold
 from cstool.jobs.supervisor_log import SupervisorLog
+from cstool.safe_python import python
 
 GUARD_LOCK = "guard.lock"
 """in the root folder; a guard holds it as long as it lives"""
@@ -110,7 +111,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"error: {folder / GUARD_LOCK}: cannot be made, got: {error.strerror}\n")
         return 2
-    guard = _Guard(folder, [sys.executable, "-m", "cstool.jobs.supervising", str(folder)])
+    guard = _Guard(folder, python("-m", "cstool.jobs.supervising", str(folder)))
     signal.signal(signal.SIGTERM, guard.end)
     signal.signal(signal.SIGINT, guard.end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,7 @@ _ASIDE = ".tmp"
 _AGAIN = "submit the job again"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOSE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -81,6 +82,25 @@ class JobFolder:
     def attempts(self) -> Path:
         """The attempts' folders."""
         return self.path / "attempts"
+
+    @property
+    def ended(self) -> Path:
+        """There once the job has ended: it is not started again then, whatever the queue says."""
+        return self.path / "ended"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended."""
+        return os.path.lexists(self.ended)
+
+    def mark_ended(self) -> None:
+        """Write down that the job has ended; where that cannot be, nothing is said."""
+        with suppress(OSError):
+            folder = os.open(self.path, _FOLDER)
+            try:
+                os.close(os.open(self.ended.name, _NEW_FILE, 0o600, dir_fd=folder))
+            finally:
+                os.close(folder)
 
     @property
     def report(self) -> Path:
@@ -204,7 +224,7 @@ def is_leftover(name: str) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, _NEW_FILE, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
         file.flush()

@@ -142,7 +142,7 @@ class Queue:
         labels: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> list[Job]:
-        """Return jobs, the newest last.
+        """Return jobs, the newest last; what makes no sense in the queue is a job that has FAILED.
 
         Args:
             active: only those that have not ended
@@ -152,9 +152,10 @@ class Queue:
             limit: the newest so many of them
         """
         chosen = _chosen_phases(active, phases)
-        return self._file.read(
+        found = self._file.read(
             lambda connection: tables.select_jobs(connection, chosen, user, labels or {}, limit),
         )
+        return [job for job in found if not (active and job.has_ended)]
 
     def newest(
         self,
@@ -369,8 +370,7 @@ class Queue:
         """
 
         def excess(connection: sqlite3.Connection) -> tuple[int, int]:
-            keeps = tables.get_setting(connection, KEEPS) or {}
-            jobs, events = keeps.get("jobs", _KEPT_JOBS), keeps.get("events", _KEPT_EVENTS)
+            jobs, events = _kept(tables.get_setting(connection, KEEPS))
             return max(0, tables.count_ended(connection) - jobs), max(
                 0, tables.count_events(connection, events) - events
             )
@@ -406,6 +406,13 @@ def _found(connection: sqlite3.Connection, name: str) -> Job:
 def _ended(job: Job) -> CstoolError:
     since = f"{datetime.datetime.fromtimestamp(job.ended_at or job.submitted_at):%Y-%m-%d %H:%M:%S}"
     return CstoolError(f"job {job.name}: only a job that has not ended can be stopped, it is {job.phase} since {since}")
+
+
+def _kept(keeps: Any) -> tuple[int, int]:
+    """How many ended jobs and events are kept, by a setting that anybody may have written."""
+    found = keeps if isinstance(keeps, dict) else {}
+    jobs, events = found.get("jobs"), found.get("events")
+    return jobs if isinstance(jobs, int) else _KEPT_JOBS, events if isinstance(events, int) else _KEPT_EVENTS
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -110,6 +111,8 @@ class QueueFile:
             check_same_thread=False,
         )
         try:
+            # Whatever another program has written: what is no UTF-8 is a text that makes no sense.
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA synchronous = FULL")
@@ -190,7 +193,7 @@ class QueueFile:
 def problem_of(path: Path, error: sqlite3.Error) -> CstoolError | None:
     """Return what is wrong with the file of a queue; None where the program is to blame."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    if code in _DAMAGED:
+    if code in _DAMAGED or (code == sqlite3.SQLITE_ERROR and str(error).startswith("no such ")):
         return damage(path, str(error))
     if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)):
         return CstoolError(

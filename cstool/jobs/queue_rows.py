@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, TypeGuard
 
 from cstool.errors import CstoolError
-from cstool.jobs.job import COMPILE, EXECUTE, QUEUED, Event, Job, JobOrder, Needs
-from cstool.jobs.names import check_name
+from cstool.jobs.backend import BACKENDS, LOCAL
+from cstool.jobs.job import (
+    CANCEL,
+    CANCEL_NOW,
+    COMPILE,
+    EXECUTE,
+    FAILED,
+    PHASES,
+    PREEMPT,
+    PRIORITIES,
+    QUEUED,
+    USUAL_PRIORITY,
+    Event,
+    Job,
+    JobOrder,
+    Needs,
+)
+from cstool.jobs.names import check_name, shortened
 from cstool.plain_text import one_line
 
 JOB_COLUMNS = (
@@ -27,8 +44,15 @@ _LONGEST = 500
 Row = tuple[Any, ...]
 
 
+BROKEN = "its row in the queue makes no sense: another program wrote it"
+"""reason of a job that cannot be read"""
+_LATEST_S = 253_402_300_799
+"""the end of the year 9999, behind which there are no dates [s since 1970]"""
+_MOST = 2**63
+
+
 class DamagedRow(ValueError):
-    """Somebody else wrote a row: what it says makes no job, or no event."""
+    """Somebody else wrote a setting: what it says makes no sense."""
 
 
 def new_row(
@@ -73,28 +97,27 @@ def changed_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def job_of(row: Row) -> Job:
-    """Return the job of a row, which has `JOB_COLUMNS`.
-
-    Raises:
-        DamagedRow: it is none
-    """
+    """Return the job of a row, which has `JOB_COLUMNS`; of one that makes no sense a job that has FAILED."""
     try:
         return _job_of(dict(zip(JOB_COLUMNS, row, strict=True)))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, CstoolError) as error:
-        raise DamagedRow(f"job number {row[0]} makes no sense") from error
+    except (*_DAMAGE, CstoolError):
+        return _broken(dict(zip(JOB_COLUMNS, row, strict=True)))
 
 
-def event_of(row: Row) -> Event:
-    """Return the event of a row, which has `EVENT_COLUMNS`.
-
-    Raises:
-        DamagedRow: it is none
-    """
+def event_of(row: Row) -> Event | None:
+    """Return the event of a row, which has `EVENT_COLUMNS`; None where it makes no sense."""
     number, at_s, job, kind, text, data = row
     try:
+        if not is_time(at_s) or not isinstance(job, str) or not isinstance(kind, str):
+            return None
         return Event(number, at_s, job, kind, unbound(text), {} if data == "{}" else dict(json.loads(data)))
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedRow(f"event number {number} makes no sense") from error
+    except _DAMAGE:
+        return None
+
+
+def is_time(value: object) -> TypeGuard[float]:
+    """Say whether this is a time by the clock that can be shown [s since 1970]."""
+    return isinstance(value, int | float) and 0 <= value <= _LATEST_S
 
 
 def needs_text(needs: Needs) -> str:
@@ -123,16 +146,28 @@ def unbound(value: str | bytes) -> str:
 
 
 _ALIKE = 1024
-_INT_OR_NONE, _FLOAT_OR_NONE, _REAL_OR_NONE = (int, NoneType), (float, NoneType), (int, float, NoneType)
+_DAMAGE = (AttributeError, KeyError, TypeError, ValueError, RecursionError, OverflowError)
+_INT_OR_NONE = (int, NoneType)
 _WHOLE = ("number", "user_id", "max_restarts", "attempt", "restarts", "peak_bytes")
 _WHOLE_OR_NONE = ("max_steps", "exit_code")
-_TIMES_OR_NONE = ("started_at", "ended_at", "expected_start", "expected_end")
+_TIMES_OR_NONE = ("started_at", "ended_at")
+_WORDS = {
+    "phase": PHASES,
+    "stage": (COMPILE, EXECUTE),
+    "priority": PRIORITIES,
+    "asked": ("", CANCEL, CANCEL_NOW, PREEMPT),
+    "backend": BACKENDS,
+}
 
 
 def _job_of(fields: dict[str, Any]) -> Job:
     check_name(fields["name"])  # it leads to a folder
-    for name in ("user", "model", "mode", "params_file", "note", "reason", "backend_id"):
+    for name in ("user", "model", "mode", "params_file", "note", "reason", "digest", "compile_key"):
         fields[name] = unbound(fields[name])
+    if fields["backend_id"] and not (fields["backend_id"].isascii() and fields["backend_id"].isdecimal()):
+        raise ValueError("the number of a batch job is none")
+    for name in ("expected_start", "expected_end"):  # whoever foresees a job says so anew
+        fields[name] = fields[name] if is_time(fields[name]) else None
     fields["model_dir"] = _path_of(unbound(fields["model_dir"]))
     fields["needs"] = _needs_of(fields["needs"])
     fields["labels"] = dict(_labels_of(fields["labels"]))
@@ -143,13 +178,60 @@ def _job_of(fields: dict[str, Any]) -> Job:
     return Job(**fields)
 
 
+def _broken(fields: Mapping[str, Any]) -> Job:
+    """A job in the place of a row that makes no sense, with as much of it as who asks for all jobs has to see."""
+    since = fields["submitted_at"] if is_time(fields["submitted_at"]) else 0.0
+    user_id = fields["user_id"]
+    return Job(
+        number=fields["number"],
+        name=shortened(one_line(_shown(fields["name"]))),
+        user=shortened(one_line(_shown(fields["user"]))),
+        user_id=user_id if isinstance(user_id, int) else 0,
+        digest="",
+        backend=LOCAL,
+        backend_id="",
+        model="",
+        mode="",
+        params_file="",
+        model_dir=Path(),
+        compile_key="",
+        max_steps=None,
+        needs=Needs(0, 0, 0, 0),
+        priority=USUAL_PRIORITY,
+        preempts=False,
+        preemptible=False,
+        max_restarts=0,
+        labels={},
+        note="",
+        phase=FAILED,
+        stage=EXECUTE,
+        reason=BROKEN,
+        asked="",
+        attempt=0,
+        restarts=0,
+        cpus=(),
+        submitted_at=since,
+        started_at=None,
+        ended_at=since,
+        exit_code=None,
+        expected_start=None,
+        expected_end=None,
+        peak_bytes=0,
+    )
+
+
+def _shown(value: Any) -> str:
+    return unbound(value) if isinstance(value, str | bytes) else str(value)
+
+
 def _has_kinds(fields: Mapping[str, Any]) -> bool:
     """Tell whether fields are what they look like: SQLite's columns take what they are given."""
     return (
-        all(isinstance(fields[name], int) for name in _WHOLE)
+        all(isinstance(fields[name], int) and fields[name] >= 0 for name in _WHOLE)
         and all(isinstance(fields[name], _INT_OR_NONE) for name in _WHOLE_OR_NONE)
-        and isinstance(fields["submitted_at"], float)
-        and all(isinstance(fields[name], _FLOAT_OR_NONE) for name in _TIMES_OR_NONE)
+        and is_time(fields["submitted_at"])
+        and all(fields[name] is None or is_time(fields[name]) for name in _TIMES_OR_NONE)
+        and all(fields[name] in words for name, words in _WORDS.items())
     )
 
 
@@ -165,10 +247,11 @@ def _path_of(text: str) -> Path:
 def _needs_of(text: str) -> Needs:
     needs = Needs(**json.loads(text))
     amounts = (needs.cores, needs.memory_bytes, needs.disk_bytes, needs.systems)
-    if not all(isinstance(amount, int) for amount in amounts):
+    times = (time_s for time_s in (needs.seconds, needs.limit_s) if time_s is not None)
+    if not all(map(_is_count, amounts)) or not all(map(_is_span, times)):
         raise ValueError("an amount is no number")
-    if not all(isinstance(time_s, _REAL_OR_NONE) for time_s in (needs.seconds, needs.limit_s)):
-        raise ValueError("a time is no number")
+    if not all(isinstance(source, str) for source in needs.sources.values()):
+        raise ValueError("a source is no text")
     return needs
 
 
@@ -183,9 +266,17 @@ def _labels_of(text: str) -> tuple[tuple[str, str], ...]:
 @lru_cache(_ALIKE)
 def _cpus_of(text: str) -> tuple[int, ...]:
     cpus = json.loads(text)
-    if not isinstance(cpus, list) or not all(isinstance(cpu, int) for cpu in cpus):
+    if not isinstance(cpus, list) or not all(map(_is_count, cpus)):
         raise ValueError("a core has no number")
     return tuple(cpus)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < _MOST
+
+
+def _is_span(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def _column(name: str, value: Any) -> Any:

@@ -10,13 +10,25 @@ from typing import Any, NamedTuple
 from cstool.errors import CstoolError
 from cstool.jobs.job import ACTIVE_PHASES, ENDED_PHASES, PHASES, QUEUED, SUCCEEDED, Event, Job
 from cstool.jobs.names import check_beginning
-from cstool.jobs.queue_rows import EVENT_COLUMNS, JOB_COLUMNS, DamagedRow, bound, brief, event_of, job_of, unbound
+from cstool.jobs.queue_rows import (
+    EVENT_COLUMNS,
+    JOB_COLUMNS,
+    DamagedRow,
+    bound,
+    brief,
+    event_of,
+    is_time,
+    job_of,
+    unbound,
+)
 from cstool.words import counted
 
 _SELECT_JOBS = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
 _SELECT_EVENTS = f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
 _CLOCK = "clock"
 """the setting that has the time of the last event, which may have been removed"""
+_MOST_ROWS = 2**62
+"""that can be asked for: SQLite knows no larger number"""
 _MOST_NAMED = 3
 _HISTORY = 20
 """jobs that an estimate looks at"""
@@ -77,7 +89,7 @@ def select_jobs(
     order = "" if limit is None else "NOT INDEXED"
     rows = connection.execute(
         f"{_SELECT_JOBS} {order} WHERE {condition} ORDER BY number DESC LIMIT ?",
-        (*values, -1 if limit is None else limit),
+        (*values, -1 if limit is None else min(limit, _MOST_ROWS)),
     ).fetchall()
     return [job_of(row) for row in reversed(rows)]
 
@@ -116,9 +128,9 @@ def select_events(connection: sqlite3.Connection, job: str | None, after: int, l
     """Return events after that number, of a job or of all, the newest so many of them, the oldest first."""
     rows = connection.execute(
         f"{_SELECT_EVENTS} WHERE number > ? {'' if job is None else 'AND job = ?'} ORDER BY number DESC LIMIT ?",
-        (after, *(() if job is None else (job,)), -1 if limit is None else limit),
+        (after, *(() if job is None else (job,)), -1 if limit is None else min(limit, _MOST_ROWS)),
     ).fetchall()
-    return [event_of(row) for row in reversed(rows)]
+    return [event for event in map(event_of, reversed(rows)) if event is not None]
 
 
 def expectations(connection: sqlite3.Connection) -> list[Expected]:
@@ -127,7 +139,10 @@ def expectations(connection: sqlite3.Connection) -> list[Expected]:
         f"SELECT name, phase, expected_start, expected_end, reason FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})",
         ACTIVE_PHASES,
     )
-    return [Expected(name, phase, start, end, unbound(reason)) for name, phase, start, end, reason in rows]
+    return [
+        Expected(name, phase, start if is_time(start) else None, end if is_time(end) else None, unbound(reason))
+        for name, phase, start, end, reason in rows
+    ]
 
 
 def insert_job(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
@@ -155,7 +170,8 @@ def insert_event(
 
 def time_after(connection: sqlite3.Connection, now_s: float) -> float:
     """Return the time of an event that happens now: that of the one before it where the clock went back."""
-    return max(now_s, get_setting(connection, _CLOCK) or now_s)
+    before = get_setting(connection, _CLOCK)
+    return max(now_s, before) if is_time(before) else now_s
 
 
 def get_setting(connection: sqlite3.Connection, key: str) -> Any:
@@ -193,11 +209,12 @@ def step_times_s(connection: sqlite3.Connection, compile_key: str, cores: int) -
     """Return the time of a step [s] of the last jobs that ran straight to their end with this model and cores."""
     rows = connection.execute(
         "SELECT (ended_at - started_at) / max_steps FROM jobs"
-        " WHERE compile_key = ? AND phase = ? AND json_extract(needs, '$.cores') = ?"
+        " WHERE compile_key = ? AND phase = ?"
+        " AND CASE WHEN json_valid(needs) THEN json_extract(needs, '$.cores') END = ?"
         " AND attempt = 1 AND max_steps > 0 AND ended_at > started_at ORDER BY number DESC LIMIT ?",
         (compile_key, SUCCEEDED, cores, _HISTORY),
     )
-    return [time_s for (time_s,) in rows]
+    return [time_s for (time_s,) in rows if is_time(time_s)]
 
 
 def count_by_phase(connection: sqlite3.Connection) -> dict[str, int]:
@@ -264,7 +281,10 @@ def _condition(
         conditions.append("user = ?")
         values.append(bound(user))
     for key, value in labels.items():
-        conditions.append("EXISTS (SELECT 1 FROM json_each(labels) AS each WHERE each.key = ? AND each.value = ?)")
+        conditions.append(
+            "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(labels) THEN labels ELSE '{}' END) AS each"
+            " WHERE each.key = ? AND each.value = ?)"
+        )
         values += (key, value)
     return " AND ".join(conditions), (*values,)
 

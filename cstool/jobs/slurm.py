@@ -97,9 +97,10 @@ class SlurmBackend:
             CstoolError: the script cannot be written, or sbatch refuses it
         """
         script = JobScript(folder, order, job.digest)
+        text = script.text()
         try:
             script.place.mkdir(mode=0o700)
-            write_replacing(script.script, script.text())
+            write_replacing(script.script, text)
             script.script.chmod(0o700)
             # Whoever looks at the job meanwhile does not take it for one that was forgotten.
             lock = lock_file(script.place / "refresh.lock")

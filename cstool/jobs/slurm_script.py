@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from cstool.jobs.job_folder import JobFolder
 from cstool.jobs.stages import command_of
 from cstool.machine.slurm.batch_script import BatchScript
 from cstool.plain_text import one_line
+from cstool.safe_python import python
 
 NICE = {"p1": 0, "p2": 1000, "p3": 2000}
 """by how much a job's priority is lowered. Users may lower theirs alone (`man sbatch`, --nice): p1 is the usual one"""
@@ -102,7 +102,7 @@ class JobScript(BatchScript):
         yield "# This compiles, then executes, and starts again what crashed:"
         for stage in (COMPILE,) * bool(self.order.compile_words) + (EXECUTE,):
             yield f"#     {one_line(shlex.join(command_of(self.order, stage, self.folder.params_file, cpus)))}"
-        words = [sys.executable, "-m", "cstool.jobs.slurm_node", str(self.folder.path), self.digest]
+        words = python("-m", "cstool.jobs.slurm_node", str(self.folder.path), self.digest)
         yield f"exec {shlex.join(words)}"
 
 

@@ -180,7 +180,7 @@ class _Supervising:
 
 def _prune(root: Root, queue: Queue) -> None:
     """Remove jobs beyond the limit, and folders that no job has."""
-    for name in queue.prune():
+    for name in filter(is_name, queue.prune()):
         root.job(name).remove()
     known: set[str] | None = None
     with os.scandir(root.jobs) as entries:

@@ -254,6 +254,8 @@ class Supervisor:
             return False
         if over.event == COMPILED:
             self._compiles.know(data)
+        if changed.has_ended:
+            self._root.job(job.name).mark_ended()
         self._told.pop(job.name, None)
         self._again.pop(job.name, None)
         self._say(f"{job.name}: {job.stage}, attempt {job.attempt}: {over.text}")
@@ -272,6 +274,8 @@ class Supervisor:
             return self._fail(job, f"cannot begin, tried {delayed.tries} times: {delayed.trouble}")
         if delayed is not None and time.monotonic() < delayed.until:
             return self._give_up(job) if job.asked else False
+        if folder.has_ended:
+            return self._fail(job, "must not start again, it has ended before, as its folder says")
         try:
             order = folder.order(job.digest)
             user = owner_of(folder.path)

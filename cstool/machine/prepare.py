@@ -29,6 +29,7 @@ from cstool.machine.grains import available_cores
 from cstool.machine.host_memory import memory_budget_bytes
 from cstool.optimizers import compile_updates
 from cstool.progress import Progress
+from cstool.safe_python import python
 from cstool.store import sweep_temporary
 
 log = logging.getLogger("cstool")
@@ -127,9 +128,7 @@ def _second_process(needs: Collection[str]) -> Iterator[None]:
         path = [folder or os.getcwd() for folder in sys.path]
         nowhere = subprocess.DEVNULL
         with suppress(OSError, ValueError):
-            process = subprocess.Popen(
-                [sys.executable, "-c", code, *path], stdin=nowhere, stdout=nowhere, stderr=nowhere
-            )
+            process = subprocess.Popen(python("-c", code, *path), stdin=nowhere, stdout=nowhere, stderr=nowhere)
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from cstool.errors import CstoolError
 from cstool.jobs.backend import LOCAL
-from cstool.jobs.job import ENDED_PHASES, Job
+from cstool.jobs.job import Job
 from cstool.jobs.names import check_name
 from cstool.page import rows
 from cstool.page.answers import Refused, answer, body, encoded, json_answer
@@ -78,8 +78,8 @@ class Api:
         return answer(request, self._overview[1])
 
     def _look(self, status: ApplianceStatus, viewer: Viewer) -> dict[str, Any]:
-        active = self.queue.jobs(active=True)
-        ended = self.queue.jobs(phases=ENDED_PHASES, limit=rows.MOST_ENDED)
+        jobs, _ = self.queue.newest(most_ended=rows.MOST_ENDED)
+        active, ended = [job for job in jobs if not job.has_ended], [job for job in jobs if job.has_ended]
         self.timeline.add(self.queue.events(after=self.timeline.last, limit=_MOST_NEW))
         cpus = () if status.capacity is None else status.capacity.cpus
         self._are_elsewhere = any(job.backend != LOCAL for job in active)

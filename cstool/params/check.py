@@ -12,13 +12,14 @@ from cstool.params.check_dataloaders import DataloaderCheck
 from cstool.params.check_sparsity import check_sparsity
 from cstool.params.micro_batch import MICRO_BATCH_CALLBACKS, MicroBatchChoice
 from cstool.params.params import Params
-from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.params.paths import PLAIN_PATH, ResolvedPath, resolve_path
 from cstool.params.sections import trainer
 from cstool.params.sections.decoder import DecoderParams
 from cstool.params.sections.model import MODELS, OTHER_FAMILIES, ModelParams
 from cstool.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
 from cstool.params.sections.preference import POLICIES, DpoParams
 from cstool.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
+from cstool.plain_text import has_controls
 from cstool.words import did_you_mean
 from cstool.yaml_lines.document import Document, Key, dotted
 from cstool.yaml_lines.problems import Problems
@@ -333,6 +334,9 @@ class TrainerCheck:
         if raw == []:
             hint = "without the key, all of model_dir are evaluated"
             self.problems.add(key, "must hold at least one path", raw, hint)
+        for index, path in enumerate(written):
+            if has_controls(path):
+                self.problems.add((*key, index), PLAIN_PATH, path)
         paths = [resolve_path(path, self.path.parent) for path in written]
         for index, path in enumerate(paths):
             if path in paths[:index]:

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo
 
+from cstool.plain_text import has_controls
 from cstool.yaml_lines.section import rule_error
 
+PLAIN_PATH = "must be a path without control characters"
+"""rule of every path: what is a line end in it would be one in scripts and logs"""
 _VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
 
 
@@ -43,12 +46,20 @@ def _expand(written: Any) -> Any:
     return os.path.expandvars(written) if isinstance(written, str) else written
 
 
+def _plain(written: str) -> str:
+    if has_controls(written):
+        raise rule_error(PLAIN_PATH)
+    return written
+
+
 def _resolve(written: Any, info: ValidationInfo) -> Any:
     if not isinstance(written, str) or not written:
         raise rule_error("must be a path")
-    return resolve_path(written, (info.context or {})["folder"])
+    return resolve_path(_plain(written), (info.context or {})["folder"])
 
 
+PathText = Annotated[str, AfterValidator(_plain)]
+"""of a section: a path as it is written"""
 WrittenPath = Annotated[ResolvedPath, BeforeValidator(_resolve), PlainSerializer(lambda found: str(found.path))]
 """of a section"""
 AliasedPath = Annotated[WrittenPath, BeforeValidator(_expand)]

@@ -9,6 +9,7 @@ import matplotlib
 import matplotlib.style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.text import Text
 
 from cstool.atomic_file import write_replacing
 from cstool.ir import Artifact, ExecutionMode
@@ -19,6 +20,7 @@ from cstool.pictures.lettering import FONT
 from cstool.pictures.page import GAP_PT, Page, compose, picture_title
 from cstool.pictures.step import step
 from cstool.pictures.theme import make_dark
+from cstool.plain_text import lines
 from cstool.short_names import short_name
 from cstool.words import micro_batches_text
 
@@ -83,6 +85,10 @@ def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> 
 
 def picture_bytes(page: Page, ending: str) -> bytes:
     """Return a page as a file of the kind that its ending says, with its title, without dates and versions."""
+    for text in page.findobj(Text):  # names are shown, and no formula in them is read
+        assert isinstance(text, Text)
+        text.set_parse_math(False)
+        text.set_text(lines(text.get_text()))
     buffer = io.BytesIO()
     if ending == ".png":
         FigureCanvasAgg(page)

@@ -7,6 +7,8 @@ from functools import cache
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from cstool.plain_text import one_line
+
 FONT = "DejaVu Sans"
 """comes with matplotlib, so that pictures are the same everywhere"""
 LINE_HEIGHT = 1.22
@@ -33,9 +35,9 @@ class Lettering:
 
 @cache
 def text_width(text: str, size_pt: float = 1.0) -> float:
-    """Return the width of a line of text [points]."""
+    """Return the width of a line of text, as it is shown [points]."""
     font = FontProperties(family=FONT, size=_MEASURED_PT)
-    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    width, _, _ = text_to_path.get_text_width_height_descent(one_line(text), font, ismath=False)
     return float(width) / _MEASURED_PT * size_pt
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from cstool.ir import Artifact
 from cstool.pictures.lettering import LINE_HEIGHT, text_width, wrap_text
 from cstool.pictures.palette import FAINT, INK
+from cstool.plain_text import one_line
 
 POINTS_PER_INCH = 72.0
 MARGIN_PT = 26.0
@@ -48,7 +49,7 @@ class Page(Figure):
 
     def __init__(self, title: str, description: str, **of_figure: Any) -> None:
         super().__init__(**of_figure)
-        self.title, self.description = title, description
+        self.title, self.description = one_line(title), one_line(description)
 
 
 def compose(title: str, subtitle: str, rows: Sequence[Row]) -> Page:

@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.atomic_file import write_replacing
+from cstool.atomic_file import is_inner_name, write_replacing
 from cstool.errors import CstoolError
+from cstool.fabric.arch import ARCHS, COLORS, PORTS
+from cstool.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.fabric.program import Exported, FabricProgram, PEProgram
 from cstool.sdk.plain import from_plain, to_plain
 
@@ -137,8 +139,10 @@ def read_program(folder: Path) -> FabricProgram:
         digests = dict(told["files"])
     files = {}
     for name, digest in digests.items():
+        if not is_inner_name(name):
+            raise ProgramError(f"{folder / str(name)}: must be a file of the program, it is none", _AGAIN)
         try:
-            content = (folder / name).read_bytes()
+            content = read_file(folder / name)
         except OSError as error:
             raise ProgramError(f"{folder / name}: cannot be read, got: {error.strerror}", _AGAIN) from None
         if hashlib.sha256(content).hexdigest() != digest:
@@ -155,11 +159,30 @@ def read_program(folder: Path) -> FabricProgram:
             )
             for number in range(plain.pop("distinct"))
         )
-        with np.load(io.BytesIO(files["bin/fabric.npz"]), allow_pickle=False) as arrays:
-            tiles = arrays["tiles"]
-            routes = {int(name[6:]): arrays[name] for name in arrays.files if name != "tiles"}
+    with _damage(folder / "bin/fabric.npz"):
+        arrays = read_arrays(files["bin/fabric.npz"])
+        tiles = arrays.pop("tiles")
+        routes = {int(name.removeprefix("color_")): table for name, table in arrays.items()}
+    with _damage(folder):
         program: FabricProgram = from_plain(FabricProgram, plain, tiles=tiles, routes=routes, programs=programs)
+        _check(program)
         return program
+
+
+def _check(program: FabricProgram) -> None:
+    """Check that the parts of a program go together, or raise ValueError."""
+    shape = program.height, program.width
+    check_numbers(program.tiles, shape, len(program.programs))
+    for color, table in program.routes.items():
+        check_numbers(table, shape, len(program.configs))
+        if not 0 <= color < COLORS:
+            raise ValueError(f"there is no color {color}")
+    for config in program.configs:
+        sets = [ports for route in config.positions for ports in (route.rx, route.tx)]
+        if not 0 <= config.current < len(config.positions) or not all(0 <= ports < 1 << len(PORTS) for ports in sets):
+            raise ValueError("a route leads nowhere")
+    if program.arch not in ARCHS or min(shape) < 1:
+        raise ValueError("there is no such fabric")
 
 
 _AGAIN = "compile the program again with cslc"
@@ -172,7 +195,7 @@ class _damage(contextlib.AbstractContextManager["_damage"]):
         self._path = path
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (KeyError, TypeError, ValueError, AttributeError, StopIteration, EOFError)):
+        if isinstance(error, DAMAGE):
             raise ProgramError(
                 f"{self._path}: must hold a program as this version of cslc writes it", _AGAIN
             ) from error
@@ -180,7 +203,7 @@ class _damage(contextlib.AbstractContextManager["_damage"]):
 
 def _read_told(folder: Path) -> dict[str, Any]:
     try:
-        text = (folder / "out.json").read_bytes()
+        text = read_file(folder / "out.json")
     except OSError as error:
         hint = "cslc layout.csl ... -o DIRECTORY writes one"
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):

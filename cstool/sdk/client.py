@@ -8,13 +8,13 @@ import itertools
 import signal
 import socket
 import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cstool.errors import CstoolError
+from cstool.safe_python import python
 from cstool.sdk import wire
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -81,9 +81,8 @@ class Simulator:
         self._tasks: dict[int, Task] = {}
         self._connection, theirs = socket.socketpair()
         with theirs:
-            # -P: no file of the script's directory stands in for a module of Python's.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, str(_ROOT), str(theirs.fileno()), str(folder)],
+                python("-c", _START, str(_ROOT), str(theirs.fileno()), str(folder)),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )

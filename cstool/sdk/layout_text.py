@@ -1,6 +1,7 @@
 """A layout in Python as files of CSL, which the compiler takes: `layout.csl`, and the programs of PEs without one."""
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def write_layout(folder: Path, text: str) -> Path:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + re.sub(r'[\x00-\x1f\x7f"\\]', lambda found: f"\\u{{{ord(found[0]):x}}}", text) + '"'
 
 
 def _runs(lines: Iterable[tuple[Cell, str]]) -> list[str]:

@@ -26,6 +26,8 @@ VARIABLES = (
 )
 """of the environment, which a job gets as they are where it is submitted: where programs and kernels are, and of which
 kind, the language; nothing that others may not read"""
+_MOST = 2**31 - 1
+"""lanes and restarts of a job"""
 LEAST_MEMORY_BYTES, LEAST_DISK_BYTES = 300 * 2**20, 100 * 2**20
 """of a job that runs no model, such as one that compiles"""
 
@@ -98,6 +100,9 @@ def make_order(
     note = check_note(request.note)
     if request.max_restarts is not None and request.max_restarts < 0:
         raise ClusterError(f"--max_restarts: must be at least 0, got {request.max_restarts}")
+    for flag, count in (("--max_restarts", request.max_restarts), ("--lanes", run.lanes)):
+        if count is not None and count > _MOST:
+            raise ClusterError(f"{flag}: must be at most {_MOST}, got {count}")
     cannot_restart = restart_error(trainers, run.checkpoint_path is None and run.load_checkpoint_states is None)
     if request.max_restarts and cannot_restart is not None:
         raise cannot_restart
@@ -151,7 +156,7 @@ def _job_keys(trainers: Sequence[Params]) -> Mapping[str, Any]:
     labels, seconds = keys.get("job_labels", ()), keys.get("job_time_sec")
     if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
         raise ParamsError([(f"{where}.job_labels must be a list of KEY=VALUE for a job, got {labels!r}", None)])
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < 2**53):
         raise ParamsError([(f"{where}.job_time_sec must be a number of seconds for a job, got {seconds!r}", None)])
     return keys
 
@@ -371,6 +376,6 @@ def _size(flag: str, text: str | None) -> int | None:
     if text is None:
         return None
     value = parse_quantity(text, BYTE_UNITS)
-    if value is None or round(value) < 1:
+    if value is None or value >= 2**63 or round(value) < 1:
         raise CstoolError(f"{flag}: must be a size, such as 2GiB, got {text!r}")
     return round(value)

@@ -123,7 +123,7 @@ layout.csl: //LAYOUT -> @set_color_config(0, 0, east, .{ .routes = .{ .rx = .{RA
   10:3-82 color 3 has one config at a PE, got another one for PE 0,0 | note 8:3-81 the first one
 layout.csl: //LAYOUT -> var i: u16 = 0; while (i < 10) { }
   10:19-36 a 'while' at compile time must end within 1,000 turns, it goes on |
-  hint: look at its condition: does its step, or its body, change what it depends on?
+  hint: does its step, or its body, change what its end depends on? --max-inlined-iterations allows more
 """
 
 
@@ -158,7 +158,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("edits", "said"), cases(CASES))
 def test_cslc_says_where_and_what(here, capsys, monkeypatch, edits, said):
-    monkeypatch.setattr("cstool.csl.evaluate_statements.MOST_TURNS", 1000)
+    monkeypatch.setattr("cstool.csl.limits.MOST_TURNS", 1000)
     files = write(here, edits)
     assert compiled() == 1
     said = whole(said.replace("| PE", f"| {OF_PE}").replace("DIRECTORY", str(here)), files)

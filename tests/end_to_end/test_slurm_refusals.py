@@ -208,6 +208,6 @@ def test_the_script_is_kept_and_runs_the_same_command(job, slurm, tmp_path, monk
     typed = ("--lanes", "3", "--seed", "5", "--launch", "slurm", "--time", "2:00:00")
     assert job(*typed).code == 0
     text = (tmp_path / "model_dir" / "slurm" / "job.sh").read_text()
-    command = [sys.executable, "-m", "cstool", "run", "\\\n    --params", str(Path(tmp_path, "params.yaml"))]
+    command = [sys.executable, "-P", "-m", "cstool", "run", "\\\n    --params", str(Path(tmp_path, "params.yaml"))]
     assert " ".join([*command, "\\\n    --seed 5 \\\n    --lanes 3 &\n"]) in text
     assert "#SBATCH --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=3\n" in text

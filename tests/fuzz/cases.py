@@ -3,6 +3,8 @@
 import random
 import re
 import shutil
+import sqlite3
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -13,8 +15,11 @@ import yaml
 
 from tests.fuzz.mutations import odd_text, spoil
 
-LENGTHS = ("--num_steps", "--max_tokens", "--max_steps")
+LENGTHS = ("--num_steps", "--max_tokens", "--max_steps", "--timeout")
 """flags that say how long a command takes"""
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+DAMAGED += (yaml.YAMLError, sqlite3.Error, zipfile.BadZipFile)
+"""what is raised where something to be spoilt was spoilt before"""
 KEYS = "model.hidden_size model.num_heads model.name seed loop.max_steps optimizer precision.max_gradient_norm".split()
 SHORT = {
     "ASK": "run -p gpt.yaml -m infer -o gpt_dir",
@@ -25,6 +30,12 @@ SHORT = {
     "INFER": "--temperature --top_k --top_p --stop --batch_size --output --tokenizer --prompt --seed --lanes --set",
     "LAST": "gpt_dir/checkpoint_2.mdl",
     "PLAN": "--system --num_csx --batch_per_csx --sparsity --tokens --memoryx --execution_mode --recompute --csv --set",
+    "CFLAGS": "--params --colors --fabric-dims --fabric-offsets --channels --import-path --max-inlined-iterations "
+    "--comptime-func-depth-limit --width-west-buf -o",
+    "CSLC": "cslc csl/layout.csl --fabric-dims=11,5 --fabric-offsets=4,1 --params=width:4,height:3,n:8 -o out --memcpy",
+    "JFLAGS": "--memory --disk --time --priority --job_labels --note --max_restarts --lanes --num_csx --set",
+    "QUEUE": "root/queue.db",
+    "ROOT": "--root root",
     "PREPARE": "data prepare text",
     "PREPARED": "--val_fraction --seed --shuffle_seed --packing --train_tokenizer --sequence_length --tokenizer",
     "RUN": "--num_csx --lanes --eval_steps --seed --memoryx --memoryx_memory --memoryx_nodes --logging "
@@ -111,6 +122,24 @@ TABLE = """
 12 | checkpoint convert hf_gpt2 out.mdl | hf_gpt2 | | hf_gpt2/*
 12 | checkpoint convert hf_llama out.mdl | hf_llama | | hf_llama/*
 16 | checkpoint convert vendor/vendor.mdl out.mdl -p gpt.yaml | vendor gpt.yaml | | vendor/*
+30 | CSLC | csl | CFLAGS | csl/*.csl
+10 | CSLC --arch wse3 | csl | CFLAGS | csl/*.csl
+10 | fabric routes csl/out -o routes.svg | csl | --color | csl/out/* csl/out/bin/*
+6 | fabric heat csl/out -o heat.svg | csl | | csl/out/sim_stats.json
+6 | fabric trace csl/out.npz --pe 1.0 | csl | --link --cycles --pe | csl/out.npz
+4 | fabric trace csl/out.npz --chrome out.json | csl | --cycles | csl/out.npz
+10 | job list -a ROOT | root | --user --label --phase --limit | QUEUE
+4 | job list -a --json ROOT | root | | QUEUE root/*
+8 | job get jobs/A ROOT | root | | QUEUE root/jobs/*/*
+8 | job events --all ROOT | root | --limit | QUEUE
+4 | job events jobs/A ROOT | root | | QUEUE
+6 | job logs jobs/A ROOT | root | | QUEUE root/jobs/*/*
+8 | job cancel jobs/A ROOT | root | | QUEUE root/jobs/*/*
+8 | job label jobs/A a=b ROOT | root | | QUEUE
+4 | job wait jobs/A --timeout 0.1 ROOT | root | | QUEUE
+8 | job submit -p gpt.yaml ROOT | gpt.yaml text root | JFLAGS | gpt.yaml QUEUE root/*
+6 | appliance status ROOT | root | | QUEUE root/*
+2 | appliance drain ROOT | root | | QUEUE
 8 | checkpoint convert LAST out --to hf | gpt_dir | --shard_size | LAST
 8 | checkpoint convert LAST out.mdl --to sparse --sparsity 0.5 | gpt_dir | --sparsity --param_filter | LAST
 8 | checkpoint convert sparse_dir/checkpoint_2.mdl out.mdl --to dense | sparse_dir | | sparse_dir/checkpoint_2.mdl
@@ -166,7 +195,9 @@ def make_case(corpus: Path, folder: Path, chance: random.Random) -> Case:
         else:
             shutil.copy(corpus / item, folder / item)
     artifacts = sorted(path.name for path in (corpus / "compiled").iterdir())
-    arguments = recipe.arguments.replace("compiled/A", f"compiled/{artifacts[0]}").split()
+    jobs = sorted(path.name for path in (corpus / "root" / "jobs").iterdir())
+    named = recipe.arguments.replace("compiled/A", f"compiled/{artifacts[0]}").replace("jobs/A", jobs[0])
+    arguments = named.split()
     drawn = chance.random()
     if recipe.items and (drawn < 0.75 or not recipe.flags):
         for _ in range(chance.choice([1, 1, 1, 2])):
@@ -184,7 +215,7 @@ def _spoil_one(folder: Path, recipe: Recipe, chance: random.Random) -> None:
         path = chance.choice(found)
         try:
             spoil(path, chance)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, yaml.YAMLError):
+        except DAMAGED:
             if path.is_file():
                 path.write_bytes(path.read_bytes()[:-1])
 
@@ -214,6 +245,6 @@ def _odd_arguments(arguments: Sequence[str], flags: Sequence[str], chance: rando
 def _few(word: str) -> str:
     """Return a number of steps or tokens that does not take long; what is none stays as it is."""
     try:
-        return "3" if int(word) > 3 else word
+        return "3" if float(word) > 3 else word
     except ValueError:
         return word

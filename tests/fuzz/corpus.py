@@ -12,6 +12,11 @@ import numpy as np
 import yaml
 
 from cstool.cli import main
+from cstool.fabric.simulation import Simulation
+from cstool.fabric.stats import stats_document
+from cstool.fabric.trace import Recorder
+from cstool.sdk import cslc
+from cstool.sdk.artifact import read_program
 from cstool.store import CheckpointReader
 from tests.end_to_end.test_convert_vendor import vendor_state
 from tests.reference import hf_models as hf
@@ -112,6 +117,9 @@ def make_corpus(folder: Path) -> None:
     for name in ("gpt", "mnist"):
         shutil.rmtree(f"{name}_dir/cerebras_logs", ignore_errors=True)
     _write_models()
+    _write_program()
+    for note in ("one", "two"):
+        cstool("job", "submit", "-p", "gpt.yaml", "--root", "root", "--note", note, "--job_labels", "team=a")
     lines = [{"text": "the weights stream, é", "meta": {"n": n}} for n in range(8)]
     Path("lines.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     Path("prompts.txt").write_text("a\nthe weights\n")
@@ -131,6 +139,21 @@ def _write_texts() -> None:
         for kind, magic, content in (("images-idx3", 0x803, pixels), ("labels-idx1", 0x801, labels)):
             header = struct.pack(f">{1 + content.ndim}I", magic, *content.shape)
             Path(f"digits/{part}-{kind}-ubyte").write_bytes(header + content.astype(np.uint8).tobytes())
+
+
+def _write_program() -> None:
+    """Compile a program of the fabric, and run it for a while."""
+    shutil.copytree(Path(__file__).parents[2] / "examples/csl/row_reduce", "csl")
+    words = "csl/layout.csl --fabric-dims=11,5 --fabric-offsets=4,1 --params=width:4,height:3,n:8 --memcpy -o csl/out"
+    if cslc.main(words.split()):
+        raise AssertionError(words)
+    program = read_program(Path("csl/out"))
+    recorder = Recorder(program)
+    simulation = Simulation(program, on_trace=recorder)
+    simulation.launch(0, next(symbol.function for symbol in program.programs[0].symbols.values() if symbol.function))
+    simulation.run_until()
+    recorder.save(Path("csl/out.npz"))
+    Path("csl/out/sim_stats.json").write_text(json.dumps(stats_document(simulation)))
 
 
 def _write_models() -> None:

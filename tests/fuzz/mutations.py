@@ -1,12 +1,20 @@
-"""Odd values, and ways to spoil a file that know what is in it: text, JSON, YAML, HDF5, safetensors, any bytes."""
+"""Odd values, and ways to spoil a file that know what is in it.
 
+Text, JSON, YAML, HDF5, safetensors, arrays of NumPy, programs in CSL, the queue of an appliance, any bytes.
+"""
+
+import contextlib
 import copy
 import functools
+import hashlib
+import io
 import json
 import math
 import operator
 import os
 import random
+import re
+import sqlite3
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -273,6 +281,62 @@ def spoil_place(path: Path, chance: random.Random) -> None:
     chance.choice(ways)()
 
 
+CSL_WORDS = "while for if else comptime param const var fn task layout true false void type inline".split()
+CSL_WORDS += (
+    "0 1 -1 65536 4294967295 1.5 0x10 1e400 u16 f32 [*] .{} ( ) { } [ ] ; , = + - * / << >> & | ! @ \" ' //".split()
+)
+CSL_WORDS += "@zeros @range @get_color @set_tile_code @bind_local_task @get_dsd @import_module @as @fadds".split()
+
+
+def spoil_csl(path: Path, chance: random.Random) -> None:
+    """Put words of a program in the place of others."""
+    words = re.findall(r"@?\w+|\s+|.", path.read_text(encoding="utf-8", errors="replace"), re.DOTALL)
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        at = chance.randrange(len(words))
+        others = [chance.choice(words), chance.choice(CSL_WORDS), odd_text(chance), "", words[at] * 2]
+        words[at] = chance.choice(others)
+    path.write_text("".join(words), encoding="utf-8", errors="replace")
+
+
+def spoil_queue(path: Path, chance: random.Random) -> None:
+    """Set columns of a row of a queue to something odd, past all checks of its tables."""
+    texts = ["'{'", "'[]'", "'{}'", "'../x'", "9e999", "-9e999", "1e17", "x'00ff'", "-1", "1.5", "''", "'é\x1b[2J'"]
+    texts += ["'[1e999]'", "9223372036854775807", "'QUEUED'", "'RUNNING'", "'SUCCEEDED'", "'slurm'", "'NaN'", "NULL"]
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as queue:
+        queue.execute("PRAGMA ignore_check_constraints = ON")
+        table = chance.choice(["jobs", "jobs", "jobs", "events", "settings"])
+        columns = [row[1] for row in queue.execute(f"PRAGMA table_info({table})")]
+        rows = [row[0] for row in queue.execute(f"SELECT {columns[0]} FROM {table}")]
+        for _ in range(chance.choice([1, 1, 2, 4])):
+            change = f"UPDATE {table} SET {chance.choice(columns)} = {chance.choice(texts)} WHERE {columns[0]} = ?"
+            with contextlib.suppress(sqlite3.Error):
+                queue.execute(change, (chance.choice(rows),))
+
+
+def spoil_arrays(path: Path, chance: random.Random) -> None:
+    """Change one of the arrays of a file."""
+    with np.load(path, allow_pickle=False) as found:
+        arrays = dict(found)
+    name = chance.choice([*arrays])
+    value = arrays.pop(name)
+    odd = [value.astype(np.float64), value.reshape(-1), value[:1], value + 100, -value.astype(np.int32) - 5, None]
+    new = chance.choice([*odd, np.zeros(0, np.int32), np.array("a"), np.array([1 + 2j])])
+    if new is not None:
+        arrays[chance.choice([name, name, name, f"{name}9", "x"])] = new
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    path.write_bytes(buffer.getvalue())
+
+
+def agree(path: Path) -> None:
+    """Have the digests of a compiled program say that the files are as they were meant."""
+    summary = path.parents[1] / "out.json"
+    if path.parent.name == "bin" and summary.is_file() and path.is_file():
+        told = json.loads(summary.read_text())
+        told["files"][f"bin/{path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        summary.write_text(json.dumps(told))
+
+
 _KNOWING: dict[str, Change] = {
     ".json": spoil_json,
     ".jsonl": spoil_lines,
@@ -281,6 +345,9 @@ _KNOWING: dict[str, Change] = {
     ".h5": spoil_hdf5,
     ".commit": spoil_record,
     ".safetensors": spoil_safetensors,
+    ".csl": spoil_csl,
+    ".db": spoil_queue,
+    ".npz": spoil_arrays,
 }
 
 
@@ -293,3 +360,5 @@ def spoil(path: Path, chance: random.Random) -> None:
         spoil_bytes(path, chance)
     else:
         _KNOWING[path.suffix](path, chance)
+    if chance.random() < 0.7:
+        agree(path)

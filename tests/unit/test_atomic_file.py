@@ -13,6 +13,9 @@ def test_a_file_is_replaced_in_one_go_or_stays_as_it_is(tmp_path: Path, monkeypa
     (tmp_path / "index").write_text("old")
     write_replacing(tmp_path / "index", "new")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"index": "new"}
+    write_replacing(tmp_path / "odd", os.fsdecode(b"a \xff"))
+    assert (tmp_path / "odd").read_bytes() == b"a \xff"
+    (tmp_path / "odd").unlink()
     with pytest.raises(FileNotFoundError):
         write_replacing(tmp_path / "missing" / "index", "newer")
 

@@ -245,7 +245,7 @@ def _read(path: Path | None) -> dict[str, Crossover]:
         found = {shape: Crossover(**largest) for shape, largest in json.loads(path.read_bytes()).items()}
         if all(0 <= largest <= 1 for known in found.values() for largest in asdict(known).values()):
             return found
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         pass
     return {}
 

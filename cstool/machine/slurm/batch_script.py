@@ -14,7 +14,7 @@ from textwrap import dedent
 import cstool
 from cstool.errors import ClusterError
 from cstool.launched import FLAGS_VARIABLE
-from cstool.plain_text import one_line
+from cstool.plain_text import has_controls, one_line
 
 AHEAD_SHARE, AHEAD_S, USUAL_AHEAD_S = 0.05, (10, 300), 120
 """how long before its time limit a run is stopped: as a share of the limit, at least and at most, and where the limit
@@ -26,6 +26,8 @@ _TIMES = (
     r"(?P<h>\d+):(?P<m>\d+):(?P<s>\d+)",
     r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?",
 )
+_SIMPLE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+"""a word that neither sbatch nor a shell takes for anything else"""
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _NO_LIMIT = ("infinite", "unlimited")
 
@@ -46,7 +48,7 @@ class BatchScript(ABC):
         """The script."""
         header = []
         for comment, words in self._options():
-            header += [f"# {line}" for line in comment] + [f"#SBATCH {shlex.join(words)}"]
+            header += [f"# {line}" for line in comment] + [directive(words)]
         return "\n".join([*self._head(), "", *header, "", *self._body()]) + "\n"
 
     def _head(self) -> Iterator[str]:
@@ -216,6 +218,24 @@ _ENDING = dedent("""\
         scontrol requeue "$SLURM_JOB_ID"
     fi
     exit $code""")
+
+
+def directive(words: Sequence[str]) -> str:
+    r"""Return the line of a script that asks sbatch for options.
+
+    sbatch is no shell: in single quotes, too, a backslash takes the next character as it is.
+
+    >>> print(directive(["--exclusive", r"--chdir=/home/it's 100\%"]))
+    #SBATCH --exclusive "--chdir=/home/it's 100\\%"
+
+    Raises:
+        ClusterError: an option has a line end, or another control character
+    """
+    for word in words:
+        if has_controls(word):
+            raise ClusterError(f"a batch script: must have options without control characters, got {word!r}")
+    quoted = (word if _SIMPLE.fullmatch(word) else '"' + re.sub(r'(["\\])', r"\\\1", word) + '"' for word in words)
+    return f"#SBATCH {' '.join(quoted)}"
 
 
 def limit_s(time: str) -> int | None:

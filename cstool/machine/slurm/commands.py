@@ -7,13 +7,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cstool.errors import ClusterError
 from cstool.machine.ranks.mpi import INSTALL, pmi_of
+from cstool.safe_python import python
 
 PATIENCE_S = 60.0
 """how long a command may take to answer, but for sbatch, whose job would be lost [s]"""
@@ -74,7 +74,7 @@ def usable_pmi() -> str:
     Raises:
         ClusterError: there is no MPI, or srun does not speak its language
     """
-    found = ask([sys.executable, "-c", LIBRARY])
+    found = ask(python("-c", LIBRARY))
     if found.returncode != 0:
         got = (found.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ClusterError(f"--launch slurm: needs MPI for several ranks, got {got}", INSTALL)

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from cstool.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
+from cstool.params.paths import PathText
 from cstool.words import BYTE_UNITS, parse_quantity
 from cstool.yaml_lines.section import (
     MAX_STEPS,
@@ -266,7 +267,7 @@ class BackendParams(Section):
     """The machine, and how far the compiler goes."""
 
     cluster_config: ClusterParams = ClusterParams()
-    compile_dir: Annotated[str, Field(min_length=1)] | None = None
+    compile_dir: Annotated[PathText, Field(min_length=1)] | None = None
     compile_only: bool = False
     validate_only: Annotated[bool, not_beside("compile_only")] = False
 
@@ -301,7 +302,7 @@ class InitKeys(Section):
     callbacks: Any = None
     loggers: Any = None
     autorestart: Any = None
-    model_dir: Annotated[str, Field(min_length=1)] | None = None
+    model_dir: Annotated[PathText, Field(min_length=1)] | None = None
     seed: Whole = 1
     activation_checkpointing: Literal["auto", "always", "never"] = "auto"
 
@@ -322,7 +323,7 @@ class FitKeys(Section):
 
     train_dataloader: Any = None
     val_dataloader: Any = None
-    ckpt_path: str | None = None
+    ckpt_path: PathText | None = None
 
     null_counts: ClassVar[frozenset[str]] = frozenset({"ckpt_path"})
 
@@ -331,7 +332,7 @@ class ValidateKeys(Section):
     """The keys of `trainer.validate`."""
 
     val_dataloader: Any = None
-    ckpt_path: str | None = None
+    ckpt_path: PathText | None = None
 
 
 class ValidateAllKeys(Section):
@@ -444,7 +445,7 @@ OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "Selecti
 class TensorBoardLogger(Section):
     """Where event files go (`summary_dir`: None is `events` in model_dir)."""
 
-    summary_dir: Annotated[str, Field(min_length=1)] | None = None
+    summary_dir: Annotated[PathText, Field(min_length=1)] | None = None
 
     without_effect: ClassVar[frozenset[str]] = frozenset({"legacy_event_dirs"})
 

@@ -30,7 +30,16 @@ def load_rates() -> HostRates | None:
     try:
         data = yaml.safe_load(rates_file().read_text(encoding="utf-8"))
         rates = _from_plain(data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        yaml.YAMLError,
+    ):
         return None
     return rates if rates.cpu == environment()["cpu"] and rates.cores == available_cores() else None
 

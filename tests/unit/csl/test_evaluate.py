@@ -98,6 +98,7 @@ f(1) ==> 'f' takes 2 arguments, got 1 | declared here
 f(1, 2.5) ==> parameter 'b' must be i16, got comptime_float 2.5 (convert it: @as(i16, ...))
 f(1, 70000) ==> parameter 'b' must fit i16 (-32768 to 32767), got 70000 WIDER
 forever(0) ==> calls at compile time are at most 200 deep, 'forever' is deeper
+  (does it call itself without an end? --comptime-func-depth-limit allows more)
 no_result() ==> 'no_result' must return i16, it ended without
 t() ==> 't' is a task, it cannot be called (@activate its task id)
 one ==> 'one' depends on itself: one -> two -> one

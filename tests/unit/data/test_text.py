@@ -77,6 +77,11 @@ def test_a_folder_prepared_with_the_same_arguments_is_kept_unless_it_lost_a_file
     assert (out / "prepared.json").stat().st_ino == number
     (out / "val" / "data_00000.h5").unlink()
     assert prepare().already_prepared is False
+    record = json.loads((out / "prepared.json").read_text())
+    del record["sequence_length"]
+    parts = {name: {"samples": part["samples"]} for name, part in record["parts"].items()}
+    (out / "prepared.json").write_text(json.dumps({**record, "parts": parts}))
+    assert prepare().already_prepared is False
     assert content_of(out) == before
 
 

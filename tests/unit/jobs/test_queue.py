@@ -456,3 +456,10 @@ def test_whatever_is_done_events_tell_the_phase(steps, times, tmp_path_factory):
             assert says[-1] == job.phase
             assert job.submitted_at <= (job.started_at or job.submitted_at) <= (job.ended_at or 1e9)
             assert (job.ended_at is not None) == job.has_ended
+
+
+def test_a_limit_may_be_any_number(root):
+    with Queue(root) as queue:
+        job = add(queue)
+        assert queue.jobs(limit=10**30) == queue.newest(most_ended=10**30)[0] == [job]
+        assert len(queue.events(limit=10**30)) == 1

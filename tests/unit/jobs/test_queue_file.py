@@ -259,38 +259,6 @@ def test_a_damaged_one_is_told_and_left_alone(root, how):
     assert root.queue_file.read_bytes() == content
 
 
-JOB, EVENT, SETTING = "job number 1", "event number 1", "setting drained"
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ("jobs SET name = '../../etc'", JOB),
-        ("jobs SET needs = '{'", JOB),
-        ('jobs SET needs = \'{"cores": 1, "evil": 2}\'', JOB),
-        ("jobs SET labels = '7'", JOB),
-        ("jobs SET cpus = '{'", JOB),
-        ("jobs SET submitted_at = 'now'", JOB),
-        ("jobs SET attempt = 1.5", JOB),
-        ("jobs SET expected_end = 'never'", JOB),
-        ("jobs SET exit_code = 'x'", JOB),
-        ("jobs SET labels = '{\"a\": 1}'", JOB),
-        ("jobs SET cpus = '[\"a\"]'", JOB),
-        ("jobs SET needs = replace(needs, '60.0', '\"x\"')", JOB),
-        ("events SET data = '['", EVENT),
-        ("settings SET value = '['", SETTING),
-    ],
-)
-def test_a_row_that_somebody_wrote_is_told(change, what, root):
-    with Queue(root) as queue:
-        add(queue)
-        queue.put("drained", True)
-        with contextlib.closing(sqlite3.connect(root.queue_file, isolation_level=None)) as other:
-            other.execute(f"UPDATE {change}")
-        said = refusal(lambda: [queue.jobs(), queue.events(), queue.get("drained")])
-    assert said == DAMAGED.format(root.queue_file, f"{what} makes no sense")
-
-
 def test_a_newer_one_is_refused(root, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(queue_schema, "FORMAT", 2)

@@ -17,7 +17,7 @@ from cstool.errors import CstoolError
 from cstool.jobs import supervisor as module
 from cstool.jobs.capacity import read_capacity, write_capacity
 from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PREEMPT, Capacity, Job
+from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
 from cstool.jobs.keeping import ABSENT, ALIVE, DEAD, ENDED, End, Kept
 from cstool.jobs.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
 from cstool.jobs.supervising import _prune, supervise
@@ -436,6 +436,21 @@ def test_a_job_runs_as_the_owner_of_its_folder_whatever_the_queue_says(place):
     assert place.phases(job, nobodys) == ["RUNNING", "FAILED"]
     folder = place.jobs.root.job(nobodys.name).path
     assert place.job(nobodys).reason == f"{folder}: must belong to a user of this host, it is of uid 54321"
+
+
+@pytest.mark.parametrize("ending", ["ended well", "cancelled while it waited"])
+def test_a_job_that_has_ended_is_not_run_again_though_somebody_sets_its_phase_back(place, ending):
+    job = place.submit()
+    if ending == "ended well":
+        place.turn()
+        place.end(job)
+    else:
+        place.jobs.cancel(job.name)
+    began = [*place.keepers.started]
+    place.queue.change(job.name, PHASES, phase="QUEUED", attempt=3, ended_at=None)
+    place.turn(2)
+    text = "must not start again, it has ended before, as its folder says"
+    assert (place.job(job).phase, place.job(job).reason, place.keepers.started) == ("FAILED", text, began)
 
 
 def test_a_clock_that_goes_back_delays_nothing_and_jobs_of_other_back_ends_are_left_alone(place):

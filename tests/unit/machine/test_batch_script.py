@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cstool
+from cstool.errors import ClusterError
 from cstool.machine.slurm.batch_script import BatchJob, ahead_s, limit_s
 
 JOB = BatchJob(
@@ -66,6 +67,23 @@ def test_what_is_odd_stays_what_it_is():
         *("--chdir=/home/me", "--output=/home/it's 100%%/j#/%j.out", "--error=/home/it's 100%%/j#/%j.err"),
         *("--open-mode=append", "--no-requeue", "--signal=B:USR1@120"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("place", "option"),
+    [
+        ("name", r"job-name=a\ntouch PWN"),
+        ("partition", r"partition=a\ntouch PWN"),
+        ("working_dir", r"chdir=a\ntouch PWN"),
+        ("folder", r"output=a\ntouch PWN/%j.out"),
+    ],
+)
+def test_an_option_that_would_end_its_line(place, option):
+    odd = replace(JOB, **{place: (Path if place in ("working_dir", "folder") else str)("a\ntouch PWN")})
+    with pytest.raises(ClusterError) as refused:
+        odd.text()
+    rule = "a batch script: must have options without control characters"
+    assert str(refused.value) == f"{rule}, got '--{option}'"
 
 
 @pytest.mark.parametrize(("job", "command"), [(JOB, "--mpi=pmi2 --cpu-bind=none"), (ODD, "--cpus-per-task=3")])

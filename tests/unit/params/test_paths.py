@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cstool.params.paths import ResolvedPath, resolve_path
+from cstool.yaml_lines.section import Section
 
 
 @pytest.fixture
@@ -51,3 +52,40 @@ def test_all_places_that_were_tried_are_known(two, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     assert resolve_path("~/data", folder).path == Path("/home/someone/data")
     assert ResolvedPath(Path("/a"), (Path("/a"),)) == ResolvedPath(Path("/a"), (Path("/a"), Path("/b")))
+
+
+PLAIN = "must be a path without control characters"
+NO_PATHS = {
+    "init.model_dir": "x.yaml:12: trainer.init.model_dir",
+    "init.backend.compile_dir": "x.yaml:13: trainer.init.backend.compile_dir",
+    "init.loggers.TensorBoardLogger.summary_dir": "x.yaml:14: trainer.init.loggers.0.TensorBoardLogger.summary_dir",
+    "fit.ckpt_path": "x.yaml:17: trainer.fit.ckpt_path",
+    "validate.ckpt_path": "x.yaml:18: trainer.validate.ckpt_path",
+    "validate_all.ckpt_paths": "x.yaml:19: trainer.validate_all.ckpt_paths.0",
+    "fit.train_dataloader.data_dir": "x.yaml:15: trainer.fit.train_dataloader.data_dir.0",
+}
+
+
+@pytest.mark.parametrize(("key", "place"), NO_PATHS.items())
+def test_no_path_has_a_line_end(failure, key, place):
+    written = "/a\ntouch PWN\n#"
+    changes = {key: [written] if key.endswith("s") else written}
+    if "loggers" in key:
+        changes = {"init.loggers": [{"TensorBoardLogger": {"summary_dir": written}}]}
+    assert failure(changes) == f"{place} {PLAIN}, got {written!r}"
+
+
+def test_every_key_that_is_called_like_a_path_is_one():
+    """Of each section: what may be written there has the rule above."""
+    seen = set()
+
+    def look(section: type[Section]) -> None:
+        for name, field in section.model_fields.items():
+            if name.endswith(("_dir", "_path", "_file", "_checkpoint", "folders")) and field.annotation is not bool:
+                seen.add(name)
+                assert "ResolvedPath" in repr(field) or "AfterValidator" in repr(field), (section, name)
+        for below in section.__subclasses__():
+            look(below)
+
+    look(Section)
+    assert {"model_dir", "compile_dir", "ckpt_path", "vocab_file", "folders", "mask_checkpoint"} <= seen

@@ -1,5 +1,6 @@
 """From flags to an order: it asks for the same wherever it is read, and is refused before it waits for nothing."""
 
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -266,6 +267,10 @@ def test_the_file_may_say_what_a_job_has(tmp_path, data):
 REFUSED = rows("""\
 {memory: much} => --memory: must be a size, such as 2GiB, got 'much'
 {disk: '0'} => --disk: must be a size, such as 2GiB, got '0'
+{disk: 1e30} => --disk: must be a size, such as 2GiB, got '1e30'
+{memory: 1e999} => --memory: must be a size, such as 2GiB, got '1e999'
+{max_restarts: 2147483648} => --max_restarts: must be at most 2147483647, got 2147483648
+{lanes: 2147483648} => --lanes: must be at most 2147483647, got 2147483648
 {priority: p0} => --priority: must be one of p1, p2, p3, got 'p0'
 {max_restarts: -1} => --max_restarts: must be at least 0, got -1
 {time: soon} => --time: must be a time limit as sbatch takes it, got 'soon'
@@ -279,6 +284,8 @@ REFUSED = rows("""\
 @pytest.mark.parametrize(("asked", "message"), REFUSED)
 def test_what_cannot_be_had_is_refused(tmp_path, data, asked, message):
     given = yaml.safe_load(asked)
+    if "lanes" in given:
+        given["run"] = RunRequest(lanes=given.pop("lanes"))
     if "checkpoint_path" in given:
         given["run"] = RunRequest(checkpoint_path=Path(given.pop("checkpoint_path")))
     refused(load(gpt_params(tmp_path, data)), message, **given)
@@ -289,6 +296,8 @@ def test_what_a_file_says_of_a_job_must_make_sense(tmp_path, data):
         ("job_labels", "a=b", "must be a list of KEY=VALUE for a job, got 'a=b'"),
         ("job_time_sec", "long", "must be a number of seconds for a job, got 'long'"),
         ("job_time_sec", -1, "must be a number of seconds for a job, got -1"),
+        ("job_time_sec", math.inf, "must be a number of seconds for a job, got inf"),
+        ("job_time_sec", 10**400, f"must be a number of seconds for a job, got {10**400}"),
         ("job_priority", "p0", "must be one of p1, p2, p3, got 'p0'"),
     ):
         file = gpt_params(tmp_path, data, init__backend={"cluster_config": {"num_csx": 1, key: value}})
