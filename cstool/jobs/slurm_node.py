@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from cstool.atomic_file import lock_file
+from cstool.atomic_file import NoLocksError, lock_file
 from cstool.errors import CstoolError
 from cstool.jobs import keeping
 from cstool.jobs.job import (
@@ -303,6 +303,9 @@ def main(words: list[str] | None = None) -> int:
     except BlockingIOError as error:
         print(f"error: {folder.name}: must have one batch job at a time, {error.strerror} is at it", file=sys.stderr)
         return BUSY_CODE
+    except NoLocksError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
     except OSError as error:
         print(f"error: {folder.path}: must be the folder of a job, got: {error.strerror}", file=sys.stderr)
         return CstoolError.exit_code
