@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from cstool.errors import ClusterError, Interrupted, RankLostError
-from cstool.launched import SOCKET_VARIABLE
-from cstool.machine.ranks.mpi import INSTALL, WAY_ON
+from cstool.launched import SOCKET_VARIABLE, without_launcher
+from cstool.machine.ranks.mpi import WAY_ON
+from cstool.machine.ranks.mpi_start import INSTALL
 from cstool.machine.ranks.signals import collected_signals
 
 POLL_S = 0.1
@@ -87,7 +88,7 @@ def launch(command: Sequence[str], ranks: int) -> Ended:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, SOCKET_VARIABLE: address},
+                env={**without_launcher(os.environ), SOCKET_VARIABLE: address},
                 # Ctrl-C in a terminal must not reach mpirun, nor the ranks, but by way of this process.
                 start_new_session=True,
             )

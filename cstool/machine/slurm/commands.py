@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cstool.errors import ClusterError
-from cstool.machine.ranks.mpi import INSTALL, pmi_of
+from cstool.machine.ranks.mpi_start import INSTALL, pmi_of
 
 PATIENCE_S = 60.0
 """how long a command may take to answer, but for sbatch, whose job would be lost [s]"""
