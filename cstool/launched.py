@@ -3,6 +3,7 @@
 import atexit
 import os
 import shlex
+import signal
 from collections.abc import Callable, Mapping, Sequence
 
 RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -13,6 +14,9 @@ PMI_PREFIXES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_")
 """of the variables by which a process finds the launcher, and others that it started"""
 SOCKET_VARIABLE = "CSTOOL_LAUNCHER"
 """by which `--launch` tells the processes that mpirun starts for it where it listens"""
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""signals that have a run finish its step and save; Slurm is usually asked for SIGUSR1 ahead of a time limit"""
 
 FLAGS_VARIABLE = "CSTOOL_LAUNCH_FLAGS"
 """by which the batch script of `--launch slurm` tells the ranks which flags it was written for"""
@@ -66,6 +70,19 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
     """
     left_out = launcher_variables(environment)
     return {name: value for name, value in environment.items() if name not in left_out}
+
+
+def end_by_signals() -> None:
+    """Have `STOPS` end a rank as Ctrl-C does, with the exit code of an interruption, until a run takes them.
+
+    But for srun, SIGUSR1 is the launcher's: hydra tells by it that another rank died, and from then on MPICH has errors
+    instead of messages.
+    """
+    for number in STOPS:
+        if number == signal.SIGUSR1 and not is_by_srun():
+            signal.signal(number, signal.SIG_IGN)
+        elif signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 def is_by_srun() -> bool:

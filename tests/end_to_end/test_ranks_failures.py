@@ -143,6 +143,31 @@ def test_a_signal_finishes_the_step_and_saves_wherever_it_comes(file, where, num
     )
 
 
+ASIDE = "import os, signal; STRIKES = os.environ.get('PMI_RANK') == '1'; "
+STRIKE = "STRIKES and os.kill(os.getpid(), signal.SIGTERM)"
+BEGINS = f"""
+import cstool.machine.ranks.mpi_start as start
+def begin(mpi, begins=start._begin):
+    {STRIKE}
+    begins(mpi)
+start._begin = begin
+"""
+
+
+@RANKS
+@pytest.mark.parametrize(
+    ("strikes", "errors"),
+    [
+        (STRIKE, f"interrupted: rank 1 on {HOST}: stopped by SIGTERM before the run began\n"),
+        (BEGINS, "interrupted\n"),
+    ],
+    ids=["as its program is read", "as MPI begins"],
+)
+def test_a_rank_that_is_stopped_before_the_run_began_is_an_interruption(file, strikes, errors):
+    said = run(*patched(ASIDE + strikes, file))
+    assert (said.exit_code, said.errors, said.output) == (130, errors, "")
+
+
 @LAB
 def test_a_rank_that_says_nothing_is_given_up(file):
     patient = patched("import cstool.machine.ranks.mpi as mpi; mpi.SILENT_S = 8.0", file)
