@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from cstool.errors import ClusterError, CstoolError, ParamsError, RankLostError, ToldElsewhere, fault_of
 from cstool.launched import STOPS, end_by_signals, is_launched, launched_rank, launched_ranks
+from cstool.machine.ranks.leftovers import remove_leftovers
 from cstool.machine.ranks.lifeline import tie
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.ranks.mpi import WAY_ON, MpiLink
@@ -65,6 +66,8 @@ def joined(transport: str) -> Iterator[Link]:
             # It is the same at all of them.
             raise error if launched_rank() == 0 else ToldElsewhere(getattr(error, "exit_code", 1)) from error
         delay_aborts()
+        if not is_launched() and link.leads_host:
+            remove_leftovers()
         # What comes before a run takes signals has nothing to save.
         end_by_signals()
         with _leading(link, say) if link.rank == 0 else _following(link):

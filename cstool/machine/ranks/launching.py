@@ -18,9 +18,11 @@ from typing import IO, NamedTuple
 
 from cstool.errors import ClusterError, CstoolError, Interrupted, RankLostError
 from cstool.launched import SOCKET_VARIABLE, STOPS, without_launcher
+from cstool.machine.ranks.leftovers import remove_leftovers
 from cstool.machine.ranks.mpi import WAY_ON
 from cstool.machine.ranks.mpi_start import INSTALL
 from cstool.machine.ranks.signals import collected_signals
+from cstool.temporary_folder import temporary_folder
 
 POLL_S = 0.1
 """how often the launcher looks whether mpirun is there, and whether a signal came [s]"""
@@ -77,22 +79,23 @@ def launch(command: Sequence[str], ranks: int) -> Ended:
         Interrupted: a signal came before rank 0 was there
     """
     mpirun = find_mpirun()
+    remove_leftovers()
     # The path of a socket must be short, wherever the user's temporary files are.
-    with tempfile.TemporaryDirectory(prefix="cstool.", dir="/tmp") as folder, tempfile.TemporaryFile() as output:
-        address = os.path.join(folder, "launcher")
+    with temporary_folder("cstool.", Path("/tmp")) as folder, tempfile.TemporaryFile() as output:
+        address = folder / "launcher"
         with socket.socket(socket.AF_UNIX) as listener, collected_signals() as signals:
-            listener.bind(address)
+            listener.bind(str(address))
             listener.listen(ranks)
             process = subprocess.Popen(
                 [mpirun, *_options(mpirun), "-n", str(ranks), *OUTLIVING, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**without_launcher(os.environ), SOCKET_VARIABLE: address},
+                env={**without_launcher(os.environ), SOCKET_VARIABLE: str(address)},
                 # Ctrl-C in a terminal must not reach mpirun, nor the ranks, but by way of this process.
                 start_new_session=True,
             )
-            crew = _Crew(process, listener, signals, Path(address))
+            crew = _Crew(process, listener, signals, address)
             try:
                 crew.wait()
             finally:

@@ -171,6 +171,11 @@ class MpiLink:
         """See `Link.lost`."""
         return frozenset(self._lost)
 
+    @property
+    def leads_host(self) -> bool:
+        """Whether this rank is the first one of its host."""
+        return bool(self.rank == min(self._on_this_host))
+
     def close(self) -> None:
         """See `Link.close`. Where a rank is lost MPI is left as it is: its end would wait for that rank."""
         for rank in self._others:
