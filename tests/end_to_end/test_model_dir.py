@@ -57,8 +57,8 @@ def test_a_commit_is_not_dropped_for_a_checkpoint_that_only_says_that_it_is_newe
 def test_what_a_killed_run_left_undone_is_done_at_the_next_start(file, model_dir, cstool):
     index = model_dir / "checkpoints_index.yaml"
     index.write_text(index.read_text().partition("- step: 3")[0])
-    begun = ("checkpoint_4.mdl", "checkpoints_index.yaml", "memoryx.h5", "memoryx_2_of_3.h5", "memoryx_2_of_3.h5.commit")
-    left = [model_dir / f"{name}.0123abcd.tmp" for name in begun]
+    names = "checkpoint_4.mdl checkpoints_index.yaml memoryx.h5 memoryx_2_of_3.h5 memoryx_2_of_3.h5.commit"
+    left = [model_dir / f"{name}.0123abcd.tmp" for name in names.split()]
     for path in left:
         path.write_text("half")
     (model_dir / "run.lock").write_text("process 1 on another since 2026-01-01 00:00:00\n")

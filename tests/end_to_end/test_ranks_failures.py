@@ -307,10 +307,13 @@ OTHER = {
 @RANKS
 @pytest.mark.parametrize("what", ["params", pytest.param("data", marks=LAB), pytest.param("version", marks=LAB)])
 def test_ranks_that_do_not_have_the_same(file, what):
+    """The one that is through first gets no more words of the other, be they so many: MPI would end with an error."""
     first, message = OTHER[what]
     other = write_text(file.parent / "other" / "train", 60, seed=1)
-    words, program = ("run", "-p", str(file), "--lanes", "1"), f"{first.replace('OTHER', repr(str(other)))}; {MAIN}"
-    errors = refused(*(MPIRUN, "-n", "1", *CSTOOL, *words, ":", "-n", "1", sys.executable, "-c", program, *words))
+    program = f"import cstool.machine.ranks.mpi as mpi; mpi.BEAT_S = 0.0005; {MAIN}"
+    programs = program, f"{first.replace('OTHER', repr(str(other)))}; {program}"
+    python = [("-n", "1", sys.executable, "-c", each, "run", "-p", str(file), "--lanes", "1") for each in programs]
+    errors = refused(MPIRUN, *python[0], ":", *python[1])
     assert re.fullmatch(rf"error: rank 1: {message}\n{ALIKE}", errors), errors
     assert not list((file.parent / "model_dir").glob("*.mdl"))
 

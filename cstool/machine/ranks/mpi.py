@@ -57,6 +57,8 @@ class _Leaving:
     header: bytes
     arrays: Sequence[Array]
     left: Future[None]
+    is_goodbye: bool = False
+    """whether none follows it"""
     requests: list[Any] = field(default_factory=list)
     since_s: float = 0.0
     """when MPI got it"""
@@ -115,7 +117,7 @@ class MpiLink:
         if self._is_lost and self._error is not None:
             raise self._error
         forms = [Form(array.shape, array.dtype.name) for array in arrays]
-        message = _Leaving(to, packed((kind, body, forms)), arrays, Future())
+        message = _Leaving(to, packed((kind, body, forms)), arrays, Future(), kind == "bye")
         if arrays:
             with self._lock:
                 self.sent_bytes += sum(array.nbytes for array in arrays)
@@ -215,6 +217,8 @@ class MpiLink:
         self._heard_s = dict.fromkeys(self._others, time.monotonic())
         self._gone: set[int] = set()
         """ranks that said goodbye, or are lost"""
+        self._parted: set[int] = set()
+        """ranks that this one said goodbye to"""
         self._beat_s = time.monotonic()
         started.set_result(None)
         try:
@@ -275,6 +279,12 @@ class MpiLink:
             if message.to in self._lost:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
+            if message.to in self._parted:
+                # It may be through already: nobody would take the message, and MPI could not end.
+                message.left.set_exception(self._error or ClusterError("the link is closed"))
+                continue
+            if message.is_goodbye:
+                self._parted.add(message.to)
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
             for piece in self._pieces(message.arrays, message.to):
                 message.requests.append(self._world.Isend([piece, self._mpi.BYTE], message.to, DATA))
