@@ -4,11 +4,12 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
+from cstool.cli.surroundings import drop
 from cstool.errors import CstoolError, ToldElsewhere
 from cstool.launched import have_told
 from cstool.plain_text import one_line
@@ -112,8 +113,11 @@ def print_usage_error(error: typer.TyperException) -> None:
 
 def _print_line(line: str) -> None:
     """Print a line on stderr; where that cannot be written, the exit code says it alone."""
-    with suppress(OSError):
+    try:
         print(line, file=sys.stderr)
+    except OSError:
+        # Else Python would try it once more at its end, and have an exit code of its own for that.
+        drop(sys.stderr)
 
 
 def _other_words(error: typer.TyperException, context: Any) -> str | None:

@@ -179,7 +179,9 @@ class NodeJob:
         if over is None:  # nobody recorded an end, and yet somebody holds the job
             over = Outcome(FAILED, stage, JOB_FAILED, "its keeper died", "its keeper died")
         code = STOPPED_CODE if over.phase == CANCELLED else ENDED_CODE if over.exit_code is None else over.exit_code
-        was_stopped = end is not None and end.why == "" and (end.exit_code == STOPPED_CODE or end.signal)
+        was_stopped = (
+            end is not None and end.why in ("", keeping.FULL) and (end.exit_code == STOPPED_CODE or end.signal)
+        )
         if self._wanted in (CANCEL, PREEMPT) and was_stopped:
             return self._leave(stage, attempt, over.peak_bytes)
         self._restarts += over.counts
@@ -193,6 +195,9 @@ class NodeJob:
             exit_code=over.exit_code,
             peak_bytes=over.peak_bytes,
         )
+        give_up = time.monotonic() + over.delay_s
+        while time.monotonic() < give_up and not self._wanted:
+            time.sleep(LOOK_S)
         return code, over.stage if over.phase == QUEUED else None
 
     def _leave(self, stage: str, attempt: int, peak_bytes: int = 0) -> tuple[int, None]:
