@@ -14,8 +14,8 @@ _NO_LOGIN = (
 )
 _RESUMES = "nothing is to be said: the same command goes on from the latest state in model_dir"
 _WHOLE = (
-    "there are no adapters, all weights are trained: --checkpoint_path CHECKPOINT --load_checkpoint_states model "
-    "begins with those of a checkpoint"
+    "a run trains all weights; --checkpoint_path CHECKPOINT --load_checkpoint_states model begins with those of a "
+    "checkpoint. `cstool estimate --adapters` says what adapters would take"
 )
 _LEARNING_RATE = (
     "--set trainer.init.schedulers=null trainer.init.optimizer.AdamW.learning_rate=VALUE, if the file has AdamW"

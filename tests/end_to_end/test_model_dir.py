@@ -67,6 +67,18 @@ def test_what_a_killed_run_left_undone_is_done_at_the_next_start(file, model_dir
     assert not [path.name for path in (*left, model_dir / "run.lock") if path.exists()]
 
 
+def test_a_schedule_that_was_changed_meanwhile_is_told(file, cstool):
+    """The same one is not; the log has the rate from which the run goes on."""
+    told = "Not as it was up to step {}: trainer.init.optimizer and trainer.init.schedulers. From here on it is as the "
+    told += "params say now, with a learning rate of {} in the next step."
+    same = cstool("run", "-p", file, "--lanes", 1, "--max_steps", 4).stdout
+    linear = "[{LinearLR: {initial_learning_rate: 0.0, end_learning_rate: 1.0, total_iters: 10}}]"
+    changed = [f"trainer.init.schedulers={linear}", "trainer.init.optimizer.AdamW.weight_decay=0.2"]
+    found = cstool("run", "-p", file, "--lanes", 1, "--max_steps", 5, "--set", *changed)
+    assert "Not as it was" not in same
+    assert told.format(4, "0.4") in found.stdout, (found.stdout, found.stderr)
+
+
 def test_a_second_run_that_trains_ends_before_it_begins(tmp_path, data, model_dir, cstool):
     file = small_params(tmp_path, data, init__loop={"max_steps": 3}, **SAVED)
     model_dir.mkdir()
