@@ -13,11 +13,11 @@ from typing import TypeGuard
 from cstool.errors import CstoolError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""what a file system answers that has no locks, such as one of a network that was mounted without"""
+"""answers of a file system without locks, such as one of a network that was mounted without"""
 
 
 class NoLocksError(CstoolError):
-    """The file system has no locks, and what is asked for needs one."""
+    """The file system has no locks, and the task needs one."""
 
 
 def write_replacing(path: Path, content: str | bytes) -> None:

@@ -63,7 +63,7 @@ def launcher_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables for a launcher that this process starts: what its own one told it would confuse the ranks.
+    """The variables for a launcher that this process starts; those of its own launcher would confuse the ranks.
 
     >>> without_launcher({"HOME": "/root", "PMIX_NAMESPACE": "slurm.7.0", "SLURM_PROCID": "1"})
     {'HOME': '/root'}

@@ -1,4 +1,4 @@
-"""Temporary folders that are gone in the end, also where their process was killed: whoever comes next removes those."""
+"""Temporary folders. They are removed in the end; where a process was killed, the next one removes its folders."""
 
 import contextlib
 import os

@@ -147,7 +147,7 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 NO_EFFECT = "accepted, no effect"
-"""what is said of a key of a params file, or of a flag, that is of the vendor's and changes nothing here"""
+"""the note on a key of a params file, or a flag, that is the vendor's and changes nothing here"""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

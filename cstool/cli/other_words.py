@@ -1,4 +1,4 @@
-"""Words of the vendor and of other tools that are no command or flag here, and what is in their place."""
+"""Words of the vendor and of other tools that are no command or flag here, and their replacements."""
 
 import re
 import sys
@@ -77,7 +77,7 @@ _MODES = ("train", "eval", "train_and_eval", "eval_all", "infer")
 
 
 def hint_for(error: typer.TyperException, context: Any) -> str | None:
-    """Return what to type in place of a word that is no command, flag or argument here; None where nobody knows."""
+    """Return the hint for a word that is no command, flag or argument here; None where there is none."""
     flags = [] if context is None else [name for param in context.command.params for name in param.opts]
     option = getattr(error, "option_name", "").replace("-", "_").replace("__", "--", 1)
     if option in OTHER_FLAGS and "--params" in flags:
@@ -99,7 +99,7 @@ def nearest_flags(option: str, possible: Iterable[str]) -> list[str]:
 
 
 def _place_of(word: str, flags: Collection[str]) -> str | None:
-    """Return what is said of a word that stands alone, where no such one is taken."""
+    """Return the hint for a word without a flag before it, where the command takes none; None where there is none."""
     if word.lower() in _DEVICES:
         return f"{OTHER_FLAGS['--target_device'].replace('the flag', word)}"
     if word in _MODES and "--mode" in flags:

@@ -106,7 +106,7 @@ def sample_files(folder: Path, tried: str, hint: str) -> Sequence[Path]:
 
 
 def open_hdf5(path: Path, mode: str = "r") -> h5py.File:
-    """Open an HDF5 file, locked where there are locks, so that nobody writes what is read, or reads what is written.
+    """Open an HDF5 file, locked where there are locks: no other process writes it meanwhile, or reads half of it.
 
     Raises:
         BlockingIOError: another process has it open otherwise

@@ -184,7 +184,7 @@ def _over(job: Job, phase: str, event: str, text: str, end: End | None) -> Outco
 
 
 def _found_full(job: Job, words: str, end: End) -> Outcome:
-    """What becomes of a job that failed for want of room on a disk: what it computed is not lost for that."""
+    """The outcome of a job that failed for want of room on a disk."""
     how = f"the disk was full{f': {words}' if words else ''}"
     if job.stage == COMPILE:
         over = Outcome(

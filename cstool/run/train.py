@@ -32,7 +32,7 @@ from cstool.words import clock_text, counted, digits_text, rate_text
 log = logging.getLogger("cstool")
 TASK = "Training"
 WORTH_S = 300.0
-"""of training, from which on it may be worth while to know beforehand what it takes [s]"""
+"""of training, from which on a prediction is worth the measurement [s]"""
 STARVED_SHARE = 0.2
 """share of the time spent waiting for input from which the log warns"""
 

@@ -95,7 +95,7 @@ def _update(folder: Path, new: list[IndexEntry], comfort: str) -> list[IndexEntr
 def _locked(path: Path) -> Iterator[None]:
     """Hold a lock file; it stays, since removing it would let two others hold different ones.
 
-    Where there are no locks it does without: what two runs do at once to the index costs an entry at most.
+    Where there are no locks it does without: two runs at once cost the index an entry at most.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

@@ -1,4 +1,4 @@
-"""What MPI leaves behind where its processes are killed: some megabytes of memory for each run, and small files."""
+"""Files of MPI processes that were killed: some megabytes of memory for each run, and small ones in /tmp."""
 
 import fcntl
 import os
@@ -34,7 +34,7 @@ PLACES = Places()
 
 
 def remove_leftovers(places: Places = PLACES) -> None:
-    """Remove what MPI left on this host: files of this user that are provably in nobody's use, and no others."""
+    """Remove files of MPI on this host: of this user, and provably in no use any more."""
     for path in _own_files(places.shared, _SHARED_MEMORY):
         _remove_if_closed(path)
     topologies = list(_own_files(places.temporary, _TOPOLOGY))

@@ -1,4 +1,4 @@
-"""The start of MPI: whatever is wrong with it is one error here, where MPI itself would end the process."""
+"""The start of MPI: a fault is one error here, where MPI itself would end the process."""
 
 import os
 import re
@@ -57,7 +57,7 @@ def _begin(mpi: Any) -> None:
         variables = " ".join(launcher_variables(os.environ))
         raise ClusterError(
             f"--transport mpi: MPI ({_name(mpi)}) must be able to begin, it cannot: {cause}",
-            f"the environment has {variables}: unset those that another launcher left there"
+            f"the environment has {variables}: unset the variables of another launcher"
             if variables
             else "--transport in_process needs no MPI",
         ) from error

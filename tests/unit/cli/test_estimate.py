@@ -304,9 +304,7 @@ def test_gpus_as_a_document(cstool):
 def test_the_legend_of_splits_is_above_its_table_and_the_last_line_says_why_not_half_as_many(cstool):
     lines = cstool("estimate", "-p", "gpt3_xl", "--gpus", "16").stdout.splitlines()
     assert lines[-3].startswith("GPUs  split ")
-    assert lines[-4] == (
-        "split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation"
-    )
+    assert lines[-4] == ("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation")
     assert lines[-1] == "as fast as 1 system with 195,181 tokens/s: 16, of those that are powers of two; 8 have 147,182"
 
 

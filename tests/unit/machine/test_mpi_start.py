@@ -51,7 +51,7 @@ check_MPIR_CVAR_PMI_VERSION(167):  Runtime environment uses unsupported PMI vers
         ({"HOME": "/"}, "--transport in_process needs no MPI"),
         (
             {"PMIX_RANK": "0", "PMI_SIZE": "2", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"},
-            "the environment has PMIX_RANK PMI_SIZE SLURM_PROCID: unset those that another launcher left there",
+            "the environment has PMIX_RANK PMI_SIZE SLURM_PROCID: unset the variables of another launcher",
         ),
     ],
 )
