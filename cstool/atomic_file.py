@@ -2,12 +2,22 @@
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import os
 import secrets
 import socket
 from pathlib import Path
 from typing import TypeGuard
+
+from cstool.errors import CstoolError
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""answers of a file system without locks, such as one of a network that was mounted without"""
+
+
+class NoLocksError(CstoolError):
+    """The file system has no locks, and the task needs one."""
 
 
 def write_replacing(path: Path, content: str | bytes) -> None:
@@ -59,16 +69,20 @@ def lock_file(path: Path, *, shared: bool = False) -> int:
 
     Raises:
         BlockingIOError: another process holds it; `strerror` says which
+        NoLocksError: its file system has no locks
         OSError: it cannot be made
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError as error:
+            take_lock(descriptor, path, shared=shared)
+        except BaseException as error:
             if isinstance(error, BlockingIOError):
                 owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
                 error.strerror = owner or "another process"
+            if isinstance(error, NoLocksError):  # nobody holds what cannot be held
+                with contextlib.suppress(OSError):
+                    path.unlink()
             os.close(descriptor)
             raise
         # Whoever removed the file may have held the lock of one that nobody finds any more.
@@ -80,6 +94,31 @@ def lock_file(path: Path, *, shared: bool = False) -> int:
                 os.pwrite(descriptor, owner.encode(), 0)
             return descriptor
         os.close(descriptor)
+
+
+def take_lock(descriptor: int, path: Path, *, shared: bool = False, waits: bool = False) -> None:
+    """Take the lock of an open file, which is let go of when all its descriptors are closed.
+
+    Args:
+        descriptor: of the file
+        path: of the file, for the message
+        shared: with others that share it, rather than alone
+        waits: for whoever holds it
+
+    Raises:
+        BlockingIOError: another process holds it
+        NoLocksError: its file system has no locks
+        OSError: it cannot be taken
+    """
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise NoLocksError(
+            f"{path}: must be on a file system with locks (flock), got: {error.strerror}",
+            "a local disk has them; so has NFS or Lustre, where it is mounted so (local_lock=flock, flock)",
+        ) from error
 
 
 def is_named(descriptor: int, path: Path) -> bool:

@@ -3,14 +3,20 @@
 import atexit
 import os
 import shlex
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 
 RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 """by which MPICH, Open MPI and Slurm tell a process how many there are"""
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 """and which of them it is"""
+PMI_PREFIXES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_")
+"""of the variables by which a process finds the launcher, and others that it started"""
 SOCKET_VARIABLE = "CSTOOL_LAUNCHER"
 """by which `--launch` tells the processes that mpirun starts for it where it listens"""
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""signals that have a run finish its step and save; Slurm is usually asked for SIGUSR1 ahead of a time limit"""
 
 FLAGS_VARIABLE = "CSTOOL_LAUNCH_FLAGS"
 """by which the batch script of `--launch slurm` tells the ranks which flags it was written for"""
@@ -44,6 +50,39 @@ def launched_rank() -> int:
 def is_launched() -> bool:
     """Whether `--launch` started this process."""
     return SOCKET_VARIABLE in os.environ
+
+
+def launcher_variables(environment: Mapping[str, str]) -> list[str]:
+    """The names of the variables that a launcher set for this process alone, in order.
+
+    >>> launcher_variables({"HOME": "/root", "PMIX_RANK": "0", "PMI_SIZE": "2"})
+    ['PMIX_RANK', 'PMI_SIZE']
+    """
+    known = (*RANKS_VARIABLES, *RANK_VARIABLES)
+    return sorted(name for name in environment if name in known or name.startswith(PMI_PREFIXES))
+
+
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables for a launcher that this process starts; those of its own launcher would confuse the ranks.
+
+    >>> without_launcher({"HOME": "/root", "PMIX_NAMESPACE": "slurm.7.0", "SLURM_PROCID": "1"})
+    {'HOME': '/root'}
+    """
+    left_out = launcher_variables(environment)
+    return {name: value for name, value in environment.items() if name not in left_out}
+
+
+def end_by_signals() -> None:
+    """Have `STOPS` end a rank as Ctrl-C does, with the exit code of an interruption, until a run takes them.
+
+    But for srun, SIGUSR1 is the launcher's: hydra tells by it that another rank died, and from then on MPICH has errors
+    instead of messages.
+    """
+    for number in STOPS:
+        if number == signal.SIGUSR1 and not is_by_srun():
+            signal.signal(number, signal.SIG_IGN)
+        elif signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 def is_by_srun() -> bool:

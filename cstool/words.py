@@ -146,6 +146,10 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return by_lower[found[0]] if found else None
 
 
+NO_EFFECT = "accepted, no effect"
+"""the note on a key of a params file, or a flag, that is the vendor's and changes nothing here"""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The hint for a word that is not known; None if none is nearly so.
 

@@ -15,7 +15,7 @@ from cstool import __version__
 from cstool.cli.command import Group, command
 from cstool.cli.completion import VARIABLE, normalize_typed_flags
 from cstool.cli.report import print_error, print_usage_error
-from cstool.cli.surroundings import drop_output, harmless_streams, lack_of_room, open_streams
+from cstool.cli.surroundings import drop, harmless_streams, lack_of_room, open_streams
 from cstool.errors import fault_of
 from cstool.verbs.ranks import speaks
 
@@ -138,7 +138,7 @@ def _main() -> int:
         if not isinstance(error.__context__ or error, BrokenPipeError):
             raise
         # As in `cstool checkpoint list | head -1`: the reader has what it wanted.
-        drop_output()
+        drop(sys.stdout)
         return 0
     except Exception as error:
         # Only what the machine is to blame for becomes a message. The rest is a bug of ours, and shows its traceback.
@@ -147,7 +147,7 @@ def _main() -> int:
         if "--debug" in sys.argv:
             traceback.print_exc()
         if isinstance(error, OSError) and error.filename is None:
-            drop_output()
+            drop(sys.stdout)
         print_error(str(fault))
         return 2
     return code or 0

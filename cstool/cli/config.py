@@ -10,7 +10,7 @@ from cstool.cli.completion import complete_params, complete_stock
 from cstool.cli.options import MODEL_FILE, JsonOption, argument, flag, option
 from cstool.cli.render import print_facts, print_json, print_line, print_table
 from cstool.verbs import configs
-from cstool.words import bytes_text
+from cstool.words import NO_EFFECT, bytes_text, counted
 
 if TYPE_CHECKING:
     from cstool.verbs.results import Part
@@ -36,6 +36,8 @@ def validate(file: FileArgument, set_: SetOption = None, as_json: JsonOption = F
         return
     for line in (*(f"warning: {warning}" for warning in found.warnings), *found.notes):
         print_line(line)
+    if unused := sum(NO_EFFECT in note for note in found.notes):
+        print(f"Without effect: {counted(unused, 'key')} of the file.")
     print("Config validation was successful!")
 
 

@@ -39,16 +39,20 @@ def print_gpus(found: Beside) -> None:
     has_days = estimates[0].days is not None
     columns = (*COLUMNS, *(("training",) if has_days else ()))
     rows = [tuple(_cells(each)) for each in sorted(estimates, key=lambda each: each.gpus)]
+    print_line("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation")
     print_table(columns, rows, right=tuple(name for name in columns if name != "split"))
     for row in found.rows:
         if row.estimate is None:
             print_line(f"{row.gpus:,}: left out: {row.why}")
-    print_line("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation")
     wafers = f"{counted(found.num_csx, 'system')} with {number_text(found.rate)} tokens/s"
     if found.match is None:
         print_line(f"no number of them that was tried is as fast as {wafers}")
     else:
-        print_line(f"as fast as {wafers}: {found.match.gpus:,}, of those that are powers of two")
+        fewer = ""
+        if found.fewer is not None:
+            gpus, rate = found.fewer
+            fewer = f"; {gpus:,} {'do not hold it' if rate is None else f'have {number_text(rate)}'}"
+        print_line(f"as fast as {wafers}: {found.match.gpus:,}, of those that are powers of two{fewer}")
 
 
 def _cells(found: GpuEstimate) -> Iterator[str]:

@@ -99,7 +99,7 @@ def print_answers(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int)
     where = f"{first.wafers:,} x {first.system.name} ({first.system.wafer}, {fabric.width} x {fabric.height} PEs)"
     print_line(f"{where}. Everything is modelled; nothing is measured.")
     print()
-    facts = list(_facts(first))
+    facts = list(_facts(first, new_tokens))
     width = max(len(name) for name, _ in facts)
     for name, text in facts:
         print_line(f"{name:{width}}  {text}")
@@ -115,7 +115,7 @@ def print_answers(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int)
             print_line(f"{row.users:,}: left out: {row.why}")
 
 
-def _facts(found: InferEstimate) -> Iterator[tuple[str, str]]:
+def _facts(found: InferEstimate, new_tokens: int) -> Iterator[tuple[str, str]]:
     if found.is_resident:
         across, down = found.regions
         regions = "all PEs of a wafer" if across * down == 1 else f"{across} x {down} regions of each wafer"
@@ -125,6 +125,7 @@ def _facts(found: InferEstimate) -> Iterator[tuple[str, str]]:
     yield "first token", f"{time_text(found.first_token_s)} after the prompt"
     each = number_text(found.user_tokens_per_s)
     yield "then", f"{each} tokens/s for each user, most of the time for {found.bound}"
+    yield "answer", f"{time_text(found.answer_s(new_tokens))} after the prompt, {counted(new_tokens, 'token')}"
     held = f"{bytes_text(found.weights_bytes)} of weights, {bytes_text(found.cache_bytes)} of keys and values"
     yield "SRAM", f"{found.sram_bytes:,} of {found.system.pe.sram_bytes:,} bytes of the fullest PE: {held}"
     yield "room", f"for {counted(found.most_users, 'user')} at a time with as many tokens, laid out so"
@@ -152,11 +153,11 @@ def infer_document(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int
         "system": first.system.name,
         "prompt_tokens": prompt_tokens,
         "new_tokens": new_tokens,
-        "modelled": {"batches": [_row_document(row) for row in rows]},
+        "modelled": {"batches": [_row_document(row, new_tokens) for row in rows]},
     }
 
 
-def _row_document(row: InferRow) -> dict[str, Any]:
+def _row_document(row: InferRow, new_tokens: int) -> dict[str, Any]:
     found = row.estimate
     if found is None:
         return {"users": row.users, "fits": False, "why": row.why}
@@ -169,6 +170,7 @@ def _row_document(row: InferRow) -> dict[str, Any]:
         "regions": list(found.regions),
         "first_token_s": found.first_token_s,
         "token_s": found.token_s,
+        "answer_s": found.answer_s(new_tokens),
         "tokens_per_s_each": found.user_tokens_per_s,
         "tokens_per_s": found.tokens_per_s,
         "joules_per_token": found.joules_per_token,

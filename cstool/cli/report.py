@@ -1,14 +1,15 @@
 """Errors as messages: one line on what is wrong, one line on what to do."""
 
-import re
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
+from cstool.cli.other_words import hint_for, nearest_flags
+from cstool.cli.surroundings import drop
 from cstool.errors import CstoolError, ToldElsewhere
 from cstool.launched import have_told
 from cstool.plain_text import one_line
@@ -18,31 +19,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 _KINDS = {"int": "a whole number", "float": "a number"}
-OTHER_FLAGS = {"--target_device": "there is one device only, the cluster in software; leave the flag out"}
-"""the vendor's flags that are not here -> the hint for who types them"""
-_TRAINS = "`cstool run --params FILE` trains, with --mode train_and_eval it evaluates, too"
-_EVALUATES = "`cstool run --params FILE --mode eval` evaluates"
-_NO_HARNESS = (
-    "there is no harness of tasks here; `cstool run --params FILE --mode eval` measures the loss on held-out data"
-)
-_GENERATES = "`cstool run --params FILE --mode infer --prompt TEXT` generates"
-OTHER_COMMANDS = {
-    "fit": _TRAINS,
-    "train": _TRAINS,
-    "eval": _EVALUATES,
-    "evaluate": _EVALUATES,
-    "validate_all": "`cstool run --params FILE --mode eval_all` evaluates every checkpoint",
-    "lm_eval": _NO_HARNESS,
-    "bigcode_eval": _NO_HARNESS,
-    "infer": _GENERATES,
-    "generate": _GENERATES,
-    "data_preprocess": "`cstool data prepare text` makes a data set",
-    "data_processor": "`cstool data info` and `cstool data check` tell about a data set",
-    "move": "`cstool checkpoint copy`, then `cstool checkpoint delete`",
-    "list_converters": "`cstool checkpoint convert --help` names the formats",
-    "convert_config": "`cstool config convert_legacy` writes a params file in the trainer layout",
-}
-"""commands of the vendor, and words that come to mind, that are not here -> the hint for who types them"""
 
 
 @contextmanager
@@ -91,7 +67,6 @@ def print_usage_error(error: typer.TyperException) -> None:
         return
     command = "cstool" if context is None else context.command_path
     possibilities = getattr(error, "possibilities", None)
-    option = getattr(error, "option_name", "").replace("-", "_").replace("__", "--", 1)
     # The base class of a missing parameter, too, but the two are worded unlike.
     if type(error) is typer.BadParameter and (error.param is not None or error.param_hint is not None):
         message, hint = _bad_value(error)
@@ -100,30 +75,21 @@ def print_usage_error(error: typer.TyperException) -> None:
             ". Did you mean "
         )
         message = f"{command}: {message[:1].lower()}{message[1:].rstrip('.')}"
-        nearest = possibilities or [name for name in suggested.rstrip("?").replace("'", "").split(", ") if name]
-        hint = (
-            OTHER_FLAGS.get(option)
-            or _other_words(error, context)
-            or (f"did you mean {' or '.join(nearest)}?" if nearest else None)
-        )
+        near = [name for name in suggested.rstrip("?").replace("'", "").split(", ") if name]
+        if possibilities:
+            near = nearest_flags(error.option_name, possibilities)  # type: ignore[attr-defined]
+        hint = hint_for(error, context) or (f"did you mean {' or '.join(near)}?" if near else None)
     print_error(one_line(message))
     _print_line(f"hint: {hint or f'`{command} --help` lists what there is'}")
 
 
 def _print_line(line: str) -> None:
     """Print a line on stderr; where that cannot be written, the exit code says it alone."""
-    with suppress(OSError):
+    try:
         print(line, file=sys.stderr)
-
-
-def _other_words(error: typer.TyperException, context: Any) -> str | None:
-    """Return the hint for who types a command that is not here, or a params file without its flag."""
-    flags = [] if context is None else [name for param in context.command.params for name in param.opts]
-    if found := re.match(r"No such command '(.*?)'", error.message):
-        is_file = found[1].endswith((".yaml", ".yml")) and "--params" in flags
-        return f"did you mean --params {found[1]}?" if is_file else OTHER_COMMANDS.get(found[1].replace("-", "_"))
-    extra = re.match(r"Got unexpected extra argument\S* \((\S+)\)", error.message)
-    return f"did you mean --params {extra[1]}?" if extra and "--params" in flags else None
+    except OSError:
+        # Else Python would try it once more at its end, and have an exit code of its own for that.
+        drop(sys.stderr)
 
 
 def _bad_value(error: typer.BadParameter) -> tuple[str, str | None]:

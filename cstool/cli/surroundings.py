@@ -46,9 +46,9 @@ def open_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def drop_output() -> None:
-    """Let the interpreter's last flush of stdout go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def drop(stream: TextIO) -> None:
+    """Let what is written to a stream from now on go nowhere, and so the interpreter's last flush of it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:

@@ -1,6 +1,5 @@
 """The verb behind `cstool validate`: the same run, sparse and dense, and one verdict."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,6 +22,7 @@ from cstool.optimizers import costed_optimizer
 from cstool.params import Params, SparsityParams
 from cstool.progress import Progress
 from cstool.sparsity import assign_groups, starts_sparse
+from cstool.temporary_folder import temporary_folder
 
 DENSITY_DIGITS = 3
 """to which densities are rounded for a measurement of kernels: those of one group differ by a few weights"""
@@ -96,8 +96,8 @@ def _in_words(groups: tuple[SparsityParams, ...]) -> str:
 @contextmanager
 def _folder(model_dir: Path | None) -> Iterator[Path]:
     if model_dir is None:
-        with tempfile.TemporaryDirectory(prefix="cstool-validate-") as temporary:
-            yield Path(temporary)
+        with temporary_folder("cstool-validate-") as temporary:
+            yield temporary
         return
     try:
         model_dir.mkdir(parents=True, exist_ok=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from cstool.data.dataset import Array, Dataset, read_blocks
-from cstool.data.hdf5_rows import is_sample_file
+from cstool.data.hdf5_rows import is_sample_file, open_hdf5
 from cstool.data.hdf5_text import (
     FEATURES,
     INPUT_IDS,
@@ -190,7 +189,7 @@ def _check_values(info: SampleFileInfo, vocab_size: int | None, *, is_ours: bool
 def _blocks(info: SampleFileInfo) -> Iterator[Array]:
     step = max(1, _BLOCK_TOKENS // info.sequence_length)
     try:
-        with h5py.File(info.path, "r", locking="best-effort") as file:
+        with open_hdf5(info.path) as file:
             for start in range(0, info.sample_count, step):
                 yield file["data"][start : start + step]
     except (OSError, RuntimeError, KeyError) as error:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import h5py
 import numpy as np
 
+from cstool.atomic_file import NO_LOCKS
 from cstool.data.dataset import Array, is_special, names_in_folder
 from cstool.errors import DataError
 
@@ -82,7 +83,7 @@ class Hdf5Rows:
         if file not in self._open:
             if len(self._open) >= OPEN_FILES_LIMIT:
                 self._open.popitem(last=False)[1].close()
-            self._open[file] = h5py.File(self._paths[file], "r", locking="best-effort")
+            self._open[file] = open_hdf5(self._paths[file])
         self._open.move_to_end(file)
         return self._open[file]
 
@@ -104,6 +105,22 @@ def sample_files(folder: Path, tried: str, hint: str) -> Sequence[Path]:
     )
 
 
+def open_hdf5(path: Path, mode: str = "r") -> h5py.File:
+    """Open an HDF5 file, locked where there are locks: no other process writes it meanwhile, or reads half of it.
+
+    Raises:
+        BlockingIOError: another process has it open otherwise
+        OSError: as h5py does
+    """
+    try:
+        return h5py.File(path, mode, locking="best-effort")
+    except OSError as error:
+        # The best effort of HDF5 knows one way of many to have no locks.
+        if error.errno not in NO_LOCKS:
+            raise
+        return h5py.File(path, mode, locking=False)
+
+
 def inspected(path: Path, inspect: Callable[[h5py.File], Found]) -> Found:
     """Open a file and return what `inspect` finds in it.
 
@@ -118,7 +135,7 @@ def inspected(path: Path, inspect: Callable[[h5py.File], Found]) -> Found:
             pass
         if not h5py.is_hdf5(path):
             raise DataError(f"{path}: must be an HDF5 file, got something else", "remove it, or make it again")
-        with closing(h5py.File(path, "r", locking="best-effort")) as file:
+        with closing(open_hdf5(path)) as file:
             return inspect(file)
     except IsADirectoryError:
         raise DataError(f"{path}: must be an HDF5 file, got a folder", "rename the folder") from None

@@ -18,7 +18,15 @@ import numpy as np
 
 from cstool.atomic_file import sync_folder
 from cstool.data.dataset import Array, Field, described
-from cstool.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
+from cstool.data.hdf5_rows import (
+    Hdf5Rows,
+    check_count,
+    check_numbers,
+    dataset_in,
+    inspected,
+    open_hdf5,
+    sample_files,
+)
 from cstool.data.packed_texts import text_numbers
 from cstool.errors import DataError
 
@@ -210,7 +218,7 @@ def holds_samples(path: Path, sample_count: int, sequence_length: int) -> bool:
     """Tell whether a file of the layout is there, whole, with so many samples of S tokens."""
     try:
         file = inspect_file(path)
-        with h5py.File(path, "r", locking="best-effort") as opened:
+        with open_hdf5(path) as opened:
             end_bytes = opened["data"].id.get_offset() + opened["data"].id.get_storage_size()
     except (DataError, OSError):
         return False
@@ -229,7 +237,7 @@ def _lay_out(path: Path, shape: tuple[int, int, int]) -> int:
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     # Without it the creation time is in the file, and the same data has other bytes each time.
     properties.set_obj_track_times(False)
-    with h5py.File(path, "w") as file:
+    with open_hdf5(path, "w") as file:
         file.attrs["n_examples"] = shape[0]
         space = h5py.h5s.create_simple(shape)
         dataset = h5py.h5d.create(file.id, b"data", h5py.h5t.STD_I32LE, space, dcpl=properties)

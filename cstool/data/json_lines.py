@@ -25,6 +25,9 @@ RUN_BYTES = 2**25
 
 _SUFFIXES = (".jsonl", ".ndjson")
 _BOM = b"\xef\xbb\xbf"
+_ASKS = frozenset({"prompt", "instruction", "question", "query", "input", "source"})
+_ANSWERS = frozenset({"completion", "response", "answer", "output", "target"})
+"""keys under which tools keep a text, and the one that follows it"""
 _COLUMNS = 2
 """of what is known of a document: its line, and the bytes of its text"""
 _SHOWN_KEYS = 8
@@ -72,22 +75,35 @@ def has_json_lines(file: SourceFile) -> bool:
 def text_key(file: SourceFile) -> str:
     """Return under which key the first object has its text, a usual one or its only text's, or raise DataError."""
     for start, stop, first in _cut(file):
-        for number, line in _lines(read_bytes(file, start, stop), start, first):
+        for number, line in _lines(read_bytes(file, start, stop), first):
             where = f"{file.path}:{number}"
             found = _object(where, line)
             usual = next((key for key in TEXT_KEYS if key in found), None)
             texts = [key for key, value in found.items() if isinstance(value, str)]
             if usual is None and len(texts) > 1:
-                longest = max(texts, key=lambda key: len(found[key]))
                 raise DataError(
                     f"{where}: must have its text under a usual key ({', '.join(TEXT_KEYS)}), got texts under "
                     f"{_listed(texts)}",
-                    f"name the key, for example --jsonl_key {shlex.quote(longest)}",
+                    _way_on(file, texts, max(texts, key=lambda key: len(found[key]))),
                 )
             if usual is None and not texts:
                 raise DataError(f"{where}: must have a text, got {_told(found)}")
             return usual or texts[0]
     raise _no_documents(file)
+
+
+def _way_on(file: SourceFile, keys: Sequence[str], longest: str) -> str:
+    """What to do about objects with several texts: a text that goes on from another is to be learned with it."""
+    if {"prompt", "chosen", "rejected"} <= {*keys}:
+        return "`cstool data prepare preferences` makes a data set of them, for DPO"
+    first, then = (next((key for key in keys if key in those), None) for those in (_ASKS, _ANSWERS))
+    if first is None or then is None:
+        return f"name the key, for example --jsonl_key {shlex.quote(longest)}"
+    name = shlex.quote(str(file.path))
+    return (
+        f"`jq -c '{{text: (.{first} + .{then})}}' {name} > texts.jsonl` makes one text of {_quoted(first)} and "
+        f"{_quoted(then)}; --jsonl_key KEY takes the texts of one key alone"
+    )
 
 
 def cut_lines(file: SourceFile, key: str, name: Path) -> list[Run]:
@@ -124,7 +140,7 @@ def _texts(run: Run) -> Iterator[tuple[int, bytes]]:
     if has_csv_rows(run.file):
         yield from texts_of_rows(run.file, run.key, run.start, run.stop, run.line)
         return
-    for number, line in _lines(read_bytes(run.file, run.start, run.stop), run.start, run.line):
+    for number, line in _lines(read_bytes(run.file, run.start, run.stop), run.line):
         if text := _text(f"{run.file.path}:{number}", line, run.key):
             yield number, text
 
@@ -166,7 +182,7 @@ def documents_of(runs: Sequence[Run]) -> Iterator[SourceFile]:
 def objects_of(file: SourceFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a file, with the numbers of their lines; raise DataError if a line is none."""
     for start, stop, first in _cut(file):
-        for number, line in _lines(read_bytes(file, start, stop), start, first):
+        for number, line in _lines(read_bytes(file, start, stop), first):
             yield number, _object(f"{file.path}:{number}", line)
 
 
@@ -188,12 +204,11 @@ def _cut(file: SourceFile) -> Iterator[tuple[int, int, int]]:
         start = stop
 
 
-def _lines(content: bytes, start: int, first: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a run that are not blank, with their numbers."""
+def _lines(content: bytes, first: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a run that are not blank, with their numbers, of which it begins with `first`."""
     for number, line in enumerate(BytesIO(content), first):
-        if number == 1 and start == 0:
-            line = line.removeprefix(_BOM)
-        if line := line.strip():
+        # It begins a file, and where files are joined one after the other a line in the middle.
+        if line := line.removeprefix(_BOM).strip():
             yield number, line
 
 

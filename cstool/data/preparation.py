@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cstool.atomic_file import is_named, lock_file, sync_folder, write_replacing
+from cstool.atomic_file import NoLocksError, is_named, lock_file, sync_folder, write_replacing
 from cstool.data.record import RECORD, read_record
 from cstool.errors import DataError
 
@@ -162,3 +162,7 @@ def _lock(partial: Path) -> int:
                     f"{partial}: must be used by one preparation at a time, it is in use by {error.strerror}",
                     "wait for it, stop it, or give another --output",
                 ) from None
+            except NoLocksError:
+                with contextlib.suppress(OSError):  # somebody's work is in it
+                    partial.rmdir()
+                raise

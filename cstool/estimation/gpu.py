@@ -77,6 +77,8 @@ class Beside:
         gpu: each GPU
         rows: for each number of them
         match: the fewest that are as fast as the wafers, of powers of two hosts; None if none are
+        fewer: half as many, and their tokens a second, or None where no split of theirs holds the model; None if there
+            is no match, or it is one GPU
         rate: tokens a second of the wafers
         num_csx: of these
     """
@@ -84,6 +86,7 @@ class Beside:
     gpu: GpuSystem
     rows: tuple[GpuRow, ...]
     match: GpuEstimate | None
+    fewer: tuple[int, float | None] | None
     rate: float
     num_csx: int
 
@@ -123,7 +126,7 @@ def beside_gpus(params: Params, found: Estimate, gpu_name: str, counts: Sequence
     """
     gpu, model = load_gpu(gpu_name), gpu_model(params, found)
     rows = (GpuRow(*row) for row in each_or_why(counts, lambda gpus: _estimate(gpu, model, found, gpus)))
-    return Beside(gpu, tuple(rows), _match(gpu, model, found), found.tokens_per_s, found.num_csx)
+    return Beside(gpu, tuple(rows), *_match(gpu, model, found), found.tokens_per_s, found.num_csx)
 
 
 def _estimate(gpu: GpuSystem, model: GpuModel, found: Estimate, gpus: int) -> GpuEstimate:
@@ -154,13 +157,18 @@ def _doubled(gpu: GpuSystem) -> list[int]:
     return [2**n for n in range(most.bit_length()) if 2**n <= most]
 
 
-def _match(gpu: GpuSystem, model: GpuModel, found: Estimate) -> GpuEstimate | None:
-    """Return the fewest GPUs that are as fast as the wafers: hosts that divide the batch evenly, fewest first."""
+def _match(
+    gpu: GpuSystem, model: GpuModel, found: Estimate
+) -> tuple[GpuEstimate | None, tuple[int, float | None] | None]:
+    """Return the fewest GPUs that are as fast as the wafers, of numbers that are doubled; and `Beside.fewer`."""
+    fewer: tuple[int, float | None] | None = None
     for gpus in _doubled(gpu):
         step = best_split(gpu, model, found.batch_size, gpus)
-        if step is not None and found.batch_size * model.tokens / step.step_s >= found.tokens_per_s:
-            return _of_step(gpu, model, found, step)
-    return None
+        rate = None if step is None else found.batch_size * model.tokens / step.step_s
+        if step is not None and rate is not None and rate >= found.tokens_per_s:
+            return _of_step(gpu, model, found, step), fewer
+        fewer = gpus, rate
+    return None, None
 
 
 @dataclass(frozen=True)

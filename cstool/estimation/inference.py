@@ -92,6 +92,10 @@ class InferEstimate:
     cache_bytes: int
     most_users: int
 
+    def answer_s(self, new_tokens: int) -> float:
+        """Until a user has an answer of so many tokens, at least 1 [s]: a token takes longer the further it is."""
+        return self.first_token_s + (new_tokens - 1) * self.token_s
+
     @property
     def user_tokens_per_s(self) -> float:
         """Of one user."""

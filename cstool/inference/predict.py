@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from cstool.atomic_file import sync_folder
 from cstool.data import Sampler, batches_per_epoch
+from cstool.data.hdf5_rows import open_hdf5
 from cstool.errors import InferenceError, NonFiniteError
 from cstool.inference.model import InferenceModel
 from cstool.kernels.cached_attention import News
@@ -170,7 +170,7 @@ def _csv_table(path: Path, classes: int) -> Iterator[_Write]:
 @contextmanager
 def _hdf5_table(path: Path, samples: int, classes: int) -> Iterator[_Write]:
     """Datasets `label` and `prediction`, (n,) int32, and `probability`, (n, classes) float32."""
-    with h5py.File(path, "w") as file:
+    with open_hdf5(path, "w") as file:
         for name in ("label", "prediction"):
             file.create_dataset(name, (samples,), np.int32)
         file.create_dataset("probability", (samples, classes), np.float32)

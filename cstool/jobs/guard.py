@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from cstool.atomic_file import NoLocksError
 from cstool.jobs.holders import hold
 from cstool.jobs.supervisor_log import SupervisorLog
 from cstool.safe_python import python
@@ -108,6 +109,9 @@ def main(arguments: list[str]) -> int:
         hold(folder / GUARD_LOCK)
     except BlockingIOError:
         return HELD
+    except NoLocksError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     except OSError as error:
         sys.stderr.write(f"error: {folder / GUARD_LOCK}: cannot be made, got: {error.strerror}\n")
         return 2

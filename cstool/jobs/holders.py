@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import socket
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from cstool.atomic_file import lock_file
+from cstool.atomic_file import lock_file, take_lock
 from cstool.errors import CstoolError
 
 LOOKED_AT_S = 1.0
@@ -32,6 +31,7 @@ def hold(path: Path) -> int:
 
     Raises:
         BlockingIOError: another process holds it; `strerror` says which
+        NoLocksError: its file system has no locks
         OSError: it cannot be made
     """
     deadline = time.monotonic() + LOOKED_AT_S
@@ -59,7 +59,7 @@ def holder_of(path: Path) -> Holder | None:
     except OSError as error:
         raise CstoolError(f"{path}: cannot be read, got: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        take_lock(descriptor, path, shared=True)
     except BlockingIOError:
         text = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
         found = _OWNER.fullmatch(text)

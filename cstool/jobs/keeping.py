@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ABSENT, BEGINNING, ALIVE, ENDED, DEAD = "absent", "beginning", "alive", "ended", "dead"
 """see `Kept`"""
-MEMORY, DISK, TIME = "memory", "disk", "time"
+MEMORY, DISK, TIME, FULL = "memory", "disk", "time", "full"
 """what a job may have been stopped for by its keeper; see `End.why`"""
 HELD = keeper.HELD
 """exit code of a keeper that did nothing: another one is at it, or the attempt began already"""
@@ -65,7 +65,8 @@ class End:
     Args:
         exit_code: of the run; None where a signal ended it
         signal: the one that ended it; None where it exited
-        why: what the keeper stopped it for, `MEMORY`, `DISK` or `TIME`; "" where it did not
+        why: what the keeper stopped it for, `MEMORY`, `DISK` or `TIME`; `FULL` where it failed, and the disk of its
+            folder had no room; else ""
         asked: the last that the keeper was asked for and passed on: "", PREEMPT, CANCEL, CANCEL_NOW
         peak_bytes: most memory that its processes were seen to take together [bytes]
         seconds: how long it ran [s]
@@ -369,7 +370,7 @@ def _end_of(record: Mapping[str, Any] | None) -> End | None:
     seconds, at = _number(record.get("seconds")), _number(record.get("at"))
     if (code is None) == (number is None) or peak is None or seconds is None or at is None:
         return None
-    if why not in ("", MEMORY, DISK, TIME) or asked not in ("", PREEMPT, CANCEL, CANCEL_NOW):
+    if why not in ("", MEMORY, DISK, TIME, FULL) or asked not in ("", PREEMPT, CANCEL, CANCEL_NOW):
         return None
     return End(code, number, why, asked, peak, seconds, at)
 

@@ -24,6 +24,8 @@ _DISK_SHARE = 0.02
 """at most this share of the time goes into looking at the disk"""
 _LEFT_S, _GONE_S = 2.0, 10.0
 """what a run left behind may take so long to end, and to be gone when it was killed [s]"""
+FULL_BYTES = 2**16
+"""of a disk on which a run may fail for want of room [bytes]"""
 _SEVERITY = {"": 0, "preempt": 1, "cancel": 2, "cancel_now": 3}
 """of what may be asked, see `job`; less than what was asked before changes nothing"""
 
@@ -93,6 +95,8 @@ class Run:
         self._end_others(0.0 if self._why == "memory" or self._asked == "cancel_now" else _LEFT_S)
         _, status = os.waitpid(self._child, 0)
         code = os.waitstatus_to_exitcode(status)
+        if code > 0 and not self._why and _is_full(self._job):
+            self._why = "full"  # and what it had to say may be nowhere
         with suppress(OSError):
             for log in self._logs:
                 log.limit()
@@ -222,6 +226,14 @@ def _disk_before(attempts: int, stage: str, attempt: int, order: Order) -> int:
         if isinstance(found, int):
             return found
     return disk_bytes(order.model_dir) if order.model_dir else 0
+
+
+def _is_full(folder: int) -> bool:
+    """Whether the disk of an open folder has no room."""
+    with suppress(OSError):
+        found = os.fstatvfs(folder)
+        return found.f_bavail * found.f_frsize < FULL_BYTES
+    return False
 
 
 def _reap(number: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cstool.jobs.job import (
@@ -24,7 +26,7 @@ from cstool.jobs.job import (
     RESTARTS,
     SUCCEEDED,
 )
-from cstool.jobs.keeping import DEAD, DISK, ENDED, MEMORY, TIME
+from cstool.jobs.keeping import DEAD, DISK, ENDED, FULL, MEMORY, TIME
 from cstool.words import clock_text, counted, size_text
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ FIXABLE_CODE, LOST_CODE, STOPPED_CODE = 2, 1, 130
 """exit codes of cstool: something the user can fix; a rank was lost, among others; stopped by a signal, and saved"""
 SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 """what a host that goes down sends to all that runs, see shutdown(8)"""
+FULL_S = 10.0
+"""after a disk was full it is not tried again for so long [s]"""
 LOST_WORDS = "the same command goes on from the last commit or checkpoint"
 """how the hint of `errors.RankLostError` reads, the one of the errors with code 1 after which a run goes on"""
 
@@ -52,6 +56,7 @@ class Outcome:
         counts: whether this was a restart of those that are limited
         exit_code: of the process; None where it has none, such as one that was killed
         peak_bytes: most memory that it was seen to take [bytes]
+        delay_s: it is not tried again for so long [s]
     """
 
     phase: str
@@ -62,6 +67,7 @@ class Outcome:
     counts: bool = False
     exit_code: int | None = None
     peak_bytes: int = 0
+    delay_s: float = 0.0
 
 
 def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | None:
@@ -71,7 +77,8 @@ def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | No
     process ended. Else the exit code of cstool decides: 2 is for the user to mend, and 1 an answer, or a mistake that
     would happen again; only where a rank was lost the same command goes on, and the message says so. What died of
     a signal, or stopped without being asked, crashed: it is started again as often as the job may be. Where the whole
-    host went down, be it at once or by stopping all that ran, nobody is to blame, and that does not count.
+    host went down, be it at once or by stopping all that ran, nobody is to blame, and that does not count; nor does it
+    where a compile found the disk full, which waits for room. A run that did so counts as crashed.
 
     Args:
         job: as the queue has it, COMPILING or RUNNING
@@ -120,9 +127,12 @@ def _ended(job: Job, end: End, last_words: str, was_restarted: bool) -> Outcome:
         return Outcome(QUEUED, job.stage, PREEMPTED, text, "", False, code, end.peak_bytes)
     if was_restarted and (code == STOPPED_CODE or end.signal in SHUTDOWN_SIGNALS):
         return _starts_again(job, end)
+    words = said(last_words)
+    if code != STOPPED_CODE and (end.why == FULL or words.endswith(os.strerror(errno.ENOSPC))):
+        return _found_full(job, words, end)
     if end.signal or code == STOPPED_CODE or (code == LOST_CODE and LOST_WORDS in last_words):
         return _crashed(job, _how(end), end)
-    return _failed(job, said(last_words) or _how(end), end)
+    return _failed(job, words or _how(end), end)
 
 
 def said(last_words: str) -> str:
@@ -171,6 +181,19 @@ def _over(job: Job, phase: str, event: str, text: str, end: End | None) -> Outco
     """The end of a job, for good."""
     code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
     return Outcome(phase, job.stage, event, text, text, False, code, peak)
+
+
+def _found_full(job: Job, words: str, end: End) -> Outcome:
+    """The outcome of a job that failed for want of room on a disk."""
+    how = f"the disk was full{f': {words}' if words else ''}"
+    if job.stage == COMPILE:
+        over = Outcome(
+            QUEUED, COMPILE, RESTARTS, f"{how}; it is compiled again", f"waits for room: {how}", False, end.exit_code
+        )
+        return replace(over, peak_bytes=end.peak_bytes, delay_s=FULL_S)
+    if job.restarts >= job.max_restarts:
+        return _failed(job, words or how, end)
+    return replace(_crashed(job, how, end), delay_s=FULL_S)
 
 
 def _starts_again(job: Job, end: End | None) -> Outcome:

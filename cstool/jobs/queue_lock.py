@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cstool.atomic_file import is_named
+from cstool.atomic_file import is_named, take_lock
 from cstool.errors import CstoolError
 
 PATIENCE_S = 120.0
@@ -42,7 +42,7 @@ class QueueLock:
         """Hold it.
 
         Raises:
-            CstoolError: another process did not let go of it
+            CstoolError: another process did not let go of it, or its file system has no locks
         """
         deadline = time.monotonic() + PATIENCE_S
         try:
@@ -55,11 +55,12 @@ class QueueLock:
                 pause()
             yield
         finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            with contextlib.suppress(OSError):  # there are no locks
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _take(self) -> bool:
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(self._descriptor, self._path)
         except BlockingIOError:
             return False
         if not is_named(self._descriptor, self._path):  # somebody removed the file: others lock another one

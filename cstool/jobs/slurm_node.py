@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from cstool.atomic_file import lock_file
+from cstool.atomic_file import NoLocksError, lock_file
 from cstool.errors import CstoolError
 from cstool.jobs import keeping
 from cstool.jobs.job import (
@@ -179,7 +179,9 @@ class NodeJob:
         if over is None:  # nobody recorded an end, and yet somebody holds the job
             over = Outcome(FAILED, stage, JOB_FAILED, "its keeper died", "its keeper died")
         code = STOPPED_CODE if over.phase == CANCELLED else ENDED_CODE if over.exit_code is None else over.exit_code
-        was_stopped = end is not None and end.why == "" and (end.exit_code == STOPPED_CODE or end.signal)
+        was_stopped = (
+            end is not None and end.why in ("", keeping.FULL) and (end.exit_code == STOPPED_CODE or end.signal)
+        )
         if self._wanted in (CANCEL, PREEMPT) and was_stopped:
             return self._leave(stage, attempt, over.peak_bytes)
         self._restarts += over.counts
@@ -193,6 +195,9 @@ class NodeJob:
             exit_code=over.exit_code,
             peak_bytes=over.peak_bytes,
         )
+        give_up = time.monotonic() + over.delay_s
+        while time.monotonic() < give_up and not self._wanted:
+            time.sleep(LOOK_S)
         return code, over.stage if over.phase == QUEUED else None
 
     def _leave(self, stage: str, attempt: int, peak_bytes: int = 0) -> tuple[int, None]:
@@ -303,6 +308,9 @@ def main(words: list[str] | None = None) -> int:
     except BlockingIOError as error:
         print(f"error: {folder.name}: must have one batch job at a time, {error.strerror} is at it", file=sys.stderr)
         return BUSY_CODE
+    except NoLocksError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
     except OSError as error:
         print(f"error: {folder.path}: must be the folder of a job, got: {error.strerror}", file=sys.stderr)
         return CstoolError.exit_code

@@ -122,6 +122,8 @@ class Supervisor:
         """keepers that this process started, and has to collect"""
         self._again: dict[str, _Delay] = {}
         """job that could not begin -> when it is tried again"""
+        self._delayed: dict[str, float] = {}
+        """job that waits for room on its disk -> it is not started before this time (monotonic) [s]"""
         self._told: dict[str, _Told] = {}
         """job -> the attempt of it that was told to stop, and how"""
         self._compiles = Compiles(root, queue)
@@ -144,8 +146,8 @@ class Supervisor:
         capacity = read_capacity(self._queue)
         started = False
         if capacity is not None and not self._queue.get(DRAINED_SETTING):
-            started = self._compile(self._jobs(), capacity)
-            started |= self._execute(self._jobs(), capacity)
+            started = self._compile(self._startable(), capacity)
+            started |= self._execute(self._startable(), capacity)
         self._planned = (version, now_s)
         return started or any(followed)
 
@@ -169,6 +171,12 @@ class Supervisor:
             found = (job for job in self._queue.jobs(active=True) if job.backend == LOCAL)
             self._read = version, sorted(found, key=lambda job: (job.priority, job.number))
         return self._read[1]
+
+    def _startable(self) -> list[Job]:
+        """The jobs that have not ended, without those that wait for room on their disk."""
+        now_s = time.monotonic()
+        self._delayed = {name: until_s for name, until_s in self._delayed.items() if until_s > now_s}
+        return [job for job in self._jobs() if job.name not in self._delayed]
 
     def _collect(self) -> None:
         """Collect keepers that ended; one that could not begin is tried again, but not at once."""
@@ -252,6 +260,8 @@ class Supervisor:
         )
         if changed is None:
             return False
+        if over.delay_s:
+            self._delayed[job.name] = time.monotonic() + over.delay_s
         if over.event == COMPILED:
             self._compiles.know(data)
         if changed.has_ended:

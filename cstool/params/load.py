@@ -1,5 +1,6 @@
 """From a params file, or a stock one by name, and the command line to `Params`, or to all that is wrong with them."""
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,8 +110,12 @@ def load_all_params(path: str | Path, *, overrides: Overrides = (), flags: Flags
     return _load(*_open(path), overrides, flags or {}, several=True)
 
 
-def _open(path: str | Path) -> tuple[Document, Path]:
+def _open(path: Any) -> tuple[Document, Path]:
     """Return a document, and the file as which it counts: paths in it start from there."""
+    if not isinstance(path, str | os.PathLike):
+        rule = f"must be a params file, or the name of a stock one, got {type(path).__name__}"
+        hint = "overrides={KEY: VALUE} changes keys of a file; yaml.safe_dump makes a file of a dict"
+        raise ParamsError([(f"params: {rule}", hint)])
     name = str(path)
     if not Path(path).exists():
         if name in stock_names():

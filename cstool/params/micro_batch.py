@@ -3,6 +3,7 @@
 from typing import Any
 
 from cstool.batch_split import nearest_divisors
+from cstool.words import NO_EFFECT
 from cstool.yaml_lines.document import Document, Key
 from cstool.yaml_lines.problems import Problems
 from cstool.yaml_lines.section import MAX_STEPS
@@ -94,7 +95,7 @@ class MicroBatchChoice:
             self._problems.add((*key, "min"), f"must be at most max ({given['max']})", given["min"])
         if given:
             where = self._problems.where(key)[1]
-            self._problems.note_text(f"{where}: accepted, no effect: the compiler's search is exact and takes no hints")
+            self._problems.note_text(f"{where}: {NO_EFFECT}: the compiler's search is exact and takes no hints")
 
 
 def _split(flags: dict[str, Any], name: str, key: Key) -> tuple[dict[str, Any], list[tuple[Key, Any]]]:

@@ -37,7 +37,10 @@ class ResolvedPath:
 def resolve_path(written: str | Path, folder: Path) -> ResolvedPath:
     """Resolve a path as written in a params file that lies in `folder`; of `DIR:STEP` the folder must be there."""
     expanded = Path(written).expanduser()
-    candidates = [Path(os.path.abspath(start / expanded)) for start in (folder, Path.cwd())]
+    # A stock file counts as if it lay in a folder below the working directory, from where ../datasets leads into that,
+    # and not beside it.
+    starts = (folder, Path.cwd()) if folder.is_dir() else (folder,)
+    candidates = [Path(os.path.abspath(start / expanded)) for start in starts]
     tried = tuple(dict.fromkeys(candidates))
     return ResolvedPath(next(filter(_is_there, tried), tried[0]), tried)
 

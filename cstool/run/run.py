@@ -26,7 +26,7 @@ from cstool.run.session import RunOrder, Session
 from cstool.run.setup import open_session, settle_kernels, take_up
 from cstool.run.stopping import StopRequest
 from cstool.run.train import train
-from cstool.store import FILE_NAME, StoreLock, sweep_temporary
+from cstool.store import StoreLock, sweep_temporary
 from cstool.words import bytes_text
 
 log = logging.getLogger("cstool")
@@ -201,7 +201,7 @@ def run_lock(params: Params) -> Iterator[None]:
     lock = StoreLock(params.model_dir / LOCK_NAME, rule=rule, optional=True)
     try:
         # Nobody else begins any of these here now, however young they are.
-        for name in (f"*{os.path.splitext(params.checkpoint.checkpoint_name)[1]}", FILE_NAME):
+        for name in (f"*{os.path.splitext(params.checkpoint.checkpoint_name)[1]}", "memoryx*.h5"):
             sweep_temporary(params.model_dir, f"{name}.*.tmp", age_s=0)
         yield
     finally:

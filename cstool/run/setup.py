@@ -1,10 +1,12 @@
 """From params to a session: the appliance, laid out for the batches, its kernels compiled; and what it starts from."""
 
+import json
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from cstool import __version__
 from cstool.errors import CheckpointError
 from cstool.ir import Artifact, Loss
 from cstool.kernels.emulated import EMULATED
@@ -203,6 +205,12 @@ def take_up(session: Session, start: Start) -> None:
         )
     if changed := _changes(session, values):
         log.warning(f"Not as it was in the checkpoint: {'; '.join(changed)}. Bits may differ from a straight run.")
+    step = session.position.step
+    if session.resumes and (changed := _changed_sections(params, values)):
+        log.warning(
+            f"Not as it was up to step {step}: {' and '.join(changed)}. From here on it is as the params say now, "
+            f"with a learning rate of {params.learning_rate(step):g} in the next step."
+        )
     for name, sparse in memoryx.arrays.sparse.items():
         if sparse.asked_density not in (None, sparse.density):
             log.warning(
@@ -233,6 +241,17 @@ def _changes(session: Session, before: dict[str, Any]) -> list[str]:
         then["sparse_kernels"] = _mode(then.get("sparse_kernels"))
         now["sparse_kernels"] = _mode(session.chooser.as_dict())
     return [f"{key} {then[key]} -> {now[key]}" for key in now if then.get(key) not in (None, now[key])]
+
+
+def _changed_sections(params: Params, before: dict[str, Any]) -> list[str]:
+    """Sections on which updates depend, the optimizer and its schedules, that a run had otherwise before."""
+    metadata = before.get("__metadata__")
+    described = metadata[-1] if isinstance(metadata, list) and metadata else {}
+    if not isinstance(described, dict) or described.get("version") != __version__:
+        return []  # another version may have had other keys
+    then = described.get("params", {}).get("trainer", {}).get("init", {})
+    now = json.loads(json.dumps(params.resolved()["trainer"]["init"]))
+    return [f"trainer.init.{name}" for name in ("optimizer", "schedulers") if then.get(name) != now.get(name)]
 
 
 def _mode(chosen: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: what is under way is finished, the run saved, and then it stops."""
+"""SIGINT, SIGTERM, SIGHUP and SIGUSR1: what is under way is finished, the run saved, and then it stops."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import threading
 from contextlib import suppress
 from types import FrameType
 from typing import Any
+
+from cstool.launched import STOPS
 
 log = logging.getLogger("cstool")
 
@@ -36,7 +38,7 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in STOPS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._set)
         return self

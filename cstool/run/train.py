@@ -31,6 +31,8 @@ from cstool.words import clock_text, counted, digits_text, rate_text
 
 log = logging.getLogger("cstool")
 TASK = "Training"
+WORTH_S = 300.0
+"""of training, from which on a prediction is worth the measurement [s]"""
 STARVED_SHARE = 0.2
 """share of the time spent waiting for input from which the log warns"""
 
@@ -94,10 +96,13 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
         _Loop(session, worker, last, evaluate_now, eval_interval, recorder).run(stop)
     log.info("Training completed successfully!")
     log.info(f"Processed {session.training.samples} training sample(s) in {session.training.seconds:.9f} seconds.")
+    rates = load_rates()
     if session.appliance.precision != FLOAT32:
-        log.info("Nothing was predicted for this host, of which the model knows products of float32 alone.")
-    elif (rates := load_rates()) is None:
-        log.info("Nothing was predicted for this host: `cstool estimate --system host` measures what it can do.")
+        if rates is not None:
+            log.info("Nothing was predicted for this host, of which the model knows products of float32 alone.")
+    elif rates is None:
+        if session.training.seconds >= WORTH_S:
+            log.info("Nothing was predicted for this host: `cstool estimate --system host` measures what it can do.")
     elif (found := compare(session, rates)) is not None:
         session.training.predicted = {name: asdict(times) for name, times in found.phases.items()}
         log.info(found.line())

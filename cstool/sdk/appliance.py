@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +16,7 @@ from typing import Any, Self
 from cstool.sdk import cslc
 from cstool.sdk.client import SdkRuntimeError
 from cstool.sdk.runtime import SdkRuntime
+from cstool.temporary_folder import temporary_folder
 
 ADDRESS = "%CMADDR%"
 """stands for the wafer's address in the launcher's commands; there is none"""
@@ -77,18 +78,18 @@ class SdkLauncher:
         if not self._program.is_dir():
             raise SdkRuntimeError(f"{artifact_path}: must be the directory of a compiled program")
         self._folder: Path | None = None
+        self._context = ExitStack()
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="cstool-launch-"))
+        self._folder = self._context.enter_context(temporary_folder("cstool-launch-"))
         shutil.copytree(self._program, self._folder / self._program.name)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._folder = None
+        self._context.close()
 
     def stage(self, path: str) -> None:
         """Copy a file or a directory to where the commands run."""

@@ -1,7 +1,6 @@
 """The index of a folder of checkpoints: a YAML file for people and scripts, kept beside them."""
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cstool.atomic_file import is_plain_name, write_replacing
+from cstool.atomic_file import NoLocksError, is_plain_name, take_lock, write_replacing
 from cstool.errors import CheckpointError
 from cstool.store.folder import sweep_temporary
 
@@ -94,10 +93,14 @@ def _update(folder: Path, new: list[IndexEntry], comfort: str) -> list[IndexEntr
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; it stays, since removing it would let two others hold different ones."""
+    """Hold a lock file; it stays, since removing it would let two others hold different ones.
+
+    Where there are no locks it does without: two runs at once cost the index an entry at most.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(NoLocksError):
+            take_lock(descriptor, path, waits=True)
         yield
     finally:
         os.close(descriptor)

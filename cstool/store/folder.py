@@ -2,13 +2,13 @@
 
 import contextlib
 import datetime
-import fcntl
 import os
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from cstool.atomic_file import NoLocksError, take_lock
 from cstool.errors import CheckpointError
 from cstool.store.pending_file import TEMPORARY_NAME
 
@@ -82,11 +82,11 @@ def sweep_temporary(folder: str | os.PathLike[str], glob: str = "*.tmp", age_s: 
     swept: list[Path] = []
     for path in sorted(Path(folder).glob(glob)):
         # Whatever stands in the way (already gone, locked, not ours to remove), the file can stay.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NoLocksError):
             if TEMPORARY_NAME.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= age_s:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    take_lock(descriptor, path)
                     path.unlink()
                 finally:
                     os.close(descriptor)

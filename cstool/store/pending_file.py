@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.atomic_file import sync_folder
+from cstool.atomic_file import NoLocksError, sync_folder, take_lock
 
 TEMPORARY_NAME = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 """names of files on their way"""
@@ -56,8 +55,8 @@ class PendingFile:
         self.end = 0
         """how long it is to be [bytes]"""
         # Where locks are not supported nobody can take this one either, and nothing is swept.
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError, NoLocksError):
+            take_lock(self._descriptor, self.temporary)
 
     def fileno(self) -> int:
         """Return the descriptor, which is closed with this object."""

@@ -5,7 +5,7 @@ import errno
 import os
 from pathlib import Path
 
-from cstool.atomic_file import lock_file
+from cstool.atomic_file import NoLocksError, lock_file
 from cstool.errors import StoreError
 from cstool.store.block_file import cannot
 
@@ -42,6 +42,9 @@ class StoreLock:
                 f"{path}: {rule}, it is in use by {error.strerror}",
                 "wait for it, stop it, or choose another --model_dir",
             ) from error
+        except NoLocksError as error:
+            if not optional:
+                raise StoreError(error.message, error.hint) from error
         except OSError as error:
             if not (optional or (shared and error.errno in _NOT_WRITABLE)):
                 raise cannot(path, "be locked", error) from error

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.errors import CstoolError
+from cstool.temporary_folder import temporary_folder
 from cstool.verbs.asked import asked_params, check_lanes
 from cstool.verbs.screen import OpenScreen, screen_of
 
@@ -92,7 +92,7 @@ def validate_logged(params: Params, open_screen: OpenScreen, level: str | None, 
         if level is not None:
             if screen.handler is not None:
                 screen.handler.setLevel(level)
-            folder = request.model_dir or Path(stack.enter_context(TemporaryDirectory(prefix="cstool-validate-")))
+            folder = request.model_dir or stack.enter_context(temporary_folder("cstool-validate-"))
             log_level = "DEBUG" if level == "DEBUG" else "INFO"
             stack.enter_context(run_log(folder, log_level, screen.handler, params.resolved()))
         return validate_params(params, request, screen.progress)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 
 from cstool.errors import ParamsError
-from cstool.words import did_you_mean
+from cstool.words import NO_EFFECT, did_you_mean
 from cstool.yaml_lines.document import Document, Key, dotted
 from cstool.yaml_lines.section import Section
 
@@ -91,7 +91,7 @@ class Problems:
         """Note a key that has no effect, and why that matters if it does, once per place of the file."""
         label = self._document.place(key).label
         key = self._document.written(key)
-        self._notes.setdefault(label + str(key[-1]), f"{dotted(key)}: accepted, no effect{why and f': {why}'}")
+        self._notes.setdefault(label + str(key[-1]), f"{dotted(key)}: {NO_EFFECT}{why and f': {why}'}")
 
     def note_text(self, text: str) -> None:
         """Note something in words."""

@@ -57,13 +57,26 @@ def test_a_commit_is_not_dropped_for_a_checkpoint_that_only_says_that_it_is_newe
 def test_what_a_killed_run_left_undone_is_done_at_the_next_start(file, model_dir, cstool):
     index = model_dir / "checkpoints_index.yaml"
     index.write_text(index.read_text().partition("- step: 3")[0])
-    left = [model_dir / f"{name}.0123abcd.tmp" for name in ("checkpoint_4.mdl", "checkpoints_index.yaml", "memoryx.h5")]
+    names = "checkpoint_4.mdl checkpoints_index.yaml memoryx.h5 memoryx_2_of_3.h5 memoryx_2_of_3.h5.commit"
+    left = [model_dir / f"{name}.0123abcd.tmp" for name in names.split()]
     for path in left:
         path.write_text("half")
     (model_dir / "run.lock").write_text("process 1 on another since 2026-01-01 00:00:00\n")
     assert cstool("run", "-p", file, "--lanes", 1, "--max_steps", 4).code == 0
     assert [entry.step for entry in read_index(model_dir)] == [2, 3, 4]
     assert not [path.name for path in (*left, model_dir / "run.lock") if path.exists()]
+
+
+def test_a_schedule_that_was_changed_meanwhile_is_told(file, cstool):
+    """The same one is not; the log has the rate from which the run goes on."""
+    told = "Not as it was up to step {}: trainer.init.optimizer and trainer.init.schedulers. From here on it is as the "
+    told += "params say now, with a learning rate of {} in the next step."
+    same = cstool("run", "-p", file, "--lanes", 1, "--max_steps", 4).stdout
+    linear = "[{LinearLR: {initial_learning_rate: 0.0, end_learning_rate: 1.0, total_iters: 10}}]"
+    changed = [f"trainer.init.schedulers={linear}", "trainer.init.optimizer.AdamW.weight_decay=0.2"]
+    found = cstool("run", "-p", file, "--lanes", 1, "--max_steps", 5, "--set", *changed)
+    assert "Not as it was" not in same
+    assert told.format(4, "0.4") in found.stdout, (found.stdout, found.stderr)
 
 
 def test_a_second_run_that_trains_ends_before_it_begins(tmp_path, data, model_dir, cstool):

@@ -143,6 +143,31 @@ def test_a_signal_finishes_the_step_and_saves_wherever_it_comes(file, where, num
     )
 
 
+ASIDE = "import os, signal; STRIKES = os.environ.get('PMI_RANK') == '1'; "
+STRIKE = "STRIKES and os.kill(os.getpid(), signal.SIGTERM)"
+BEGINS = f"""
+import cstool.machine.ranks.mpi_start as start
+def begin(mpi, begins=start._begin):
+    {STRIKE}
+    begins(mpi)
+start._begin = begin
+"""
+
+
+@RANKS
+@pytest.mark.parametrize(
+    ("strikes", "errors"),
+    [
+        (STRIKE, f"interrupted: rank 1 on {HOST}: stopped by SIGTERM before the run began\n"),
+        (BEGINS, "interrupted\n"),
+    ],
+    ids=["as its program is read", "as MPI begins"],
+)
+def test_a_rank_that_is_stopped_before_the_run_began_is_an_interruption(file, strikes, errors):
+    said = run(*patched(ASIDE + strikes, file))
+    assert (said.exit_code, said.errors, said.output) == (130, errors, "")
+
+
 @LAB
 def test_a_rank_that_says_nothing_is_given_up(file):
     patient = patched("import cstool.machine.ranks.mpi as mpi; mpi.SILENT_S = 8.0", file)
@@ -282,10 +307,13 @@ OTHER = {
 @RANKS
 @pytest.mark.parametrize("what", ["params", pytest.param("data", marks=LAB), pytest.param("version", marks=LAB)])
 def test_ranks_that_do_not_have_the_same(file, what):
+    """The one that is through first gets no more words of the other, be they so many: MPI would end with an error."""
     first, message = OTHER[what]
     other = write_text(file.parent / "other" / "train", 60, seed=1)
-    words, program = ("run", "-p", str(file), "--lanes", "1"), f"{first.replace('OTHER', repr(str(other)))}; {MAIN}"
-    errors = refused(*(MPIRUN, "-n", "1", *CSTOOL, *words, ":", "-n", "1", sys.executable, "-c", program, *words))
+    program = f"import cstool.machine.ranks.mpi as mpi; mpi.BEAT_S = 0.0005; {MAIN}"
+    programs = program, f"{first.replace('OTHER', repr(str(other)))}; {program}"
+    python = [("-n", "1", sys.executable, "-c", each, "run", "-p", str(file), "--lanes", "1") for each in programs]
+    errors = refused(MPIRUN, *python[0], ":", *python[1])
     assert re.fullmatch(rf"error: rank 1: {message}\n{ALIKE}", errors), errors
     assert not list((file.parent / "model_dir").glob("*.mdl"))
 

@@ -281,4 +281,6 @@ def test_the_log_and_the_document_say_it(cstool, data, tmp_path, monkeypatch):
     assert re.search(PREDICTED, found.stderr)
     assert json.loads(found.stdout)["predicted"]["step"]["predicted"] > 0
     (tmp_path / "host.yaml").unlink()
-    assert UNPREDICTED in cstool("run", "-p", file, "--max_steps", "8").stdout
+    assert UNPREDICTED not in cstool("run", "-p", file, "--max_steps", "8").stdout
+    monkeypatch.setattr("cstool.run.train.WORTH_S", 0.0)
+    assert UNPREDICTED in cstool("run", "-p", file, "--max_steps", "9").stdout

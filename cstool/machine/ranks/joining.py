@@ -11,7 +11,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from cstool.errors import ClusterError, CstoolError, ParamsError, RankLostError, ToldElsewhere, fault_of
-from cstool.launched import is_launched, launched_rank, launched_ranks
+from cstool.launched import STOPS, end_by_signals, is_launched, launched_rank, launched_ranks
+from cstool.machine.ranks.leftovers import remove_leftovers
 from cstool.machine.ranks.lifeline import tie
 from cstool.machine.ranks.link import ALONE, Link
 from cstool.machine.ranks.mpi import WAY_ON, MpiLink
@@ -55,6 +56,9 @@ def joined(transport: str) -> Iterator[Link]:
     if transport == "in_process" or (transport == "auto" and launched_ranks() == 1 and not is_launched()):
         yield ALONE
         return
+    if is_launched():
+        # mpirun alone waits for ever where a rank leaves before MPI has begun; one that dies of a signal it sees.
+        end_by_signals()
     with tethered() as say:
         try:
             link = MpiLink()
@@ -62,8 +66,10 @@ def joined(transport: str) -> Iterator[Link]:
             # It is the same at all of them.
             raise error if launched_rank() == 0 else ToldElsewhere(getattr(error, "exit_code", 1)) from error
         delay_aborts()
-        # hydra sends it to the others when a rank dies, and from then on MPICH has errors instead of messages.
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        if not is_launched() and link.leads_host:
+            remove_leftovers()
+        # What comes before a run takes signals has nothing to save.
+        end_by_signals()
         with _leading(link, say) if link.rank == 0 else _following(link):
             yield link
 
@@ -88,10 +94,6 @@ def _leading(link: MpiLink, say: Callable[[str], None]) -> Iterator[None]:
     def hear(rank: int, failure: _Failure, _: Any) -> None:
         link.fail(ClusterError(f"rank {rank} on {link.hosts[rank]}: {failure.message}", failure.hint))
 
-    # What comes before a run takes signals has nothing to save.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
     exit_code = 1
     try:
         _tie(link)
@@ -138,8 +140,9 @@ def _following(link: MpiLink) -> Iterator[None]:
         link.send(0, "signal", signal.Signals(number).name)
 
     link.on_failure(give_up)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
+    for number in STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
     try:
         _tie(link)
         link.listen("over", end)

@@ -16,10 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from cstool.errors import ClusterError, Interrupted, RankLostError
-from cstool.launched import SOCKET_VARIABLE
-from cstool.machine.ranks.mpi import INSTALL, WAY_ON
+from cstool.errors import ClusterError, CstoolError, Interrupted, RankLostError
+from cstool.launched import SOCKET_VARIABLE, STOPS, without_launcher
+from cstool.machine.ranks.leftovers import remove_leftovers
+from cstool.machine.ranks.mpi import WAY_ON
+from cstool.machine.ranks.mpi_start import INSTALL
 from cstool.machine.ranks.signals import collected_signals
+from cstool.temporary_folder import temporary_folder
 
 POLL_S = 0.1
 """how often the launcher looks whether mpirun is there, and whether a signal came [s]"""
@@ -48,7 +51,7 @@ class Ended(NamedTuple):
     """ranks that did not say how they ended"""
     was_stopped: bool
     """by a signal that came here"""
-    unsaid: RankLostError | None
+    unsaid: CstoolError | None
     """what no rank was there to say"""
 
 
@@ -76,22 +79,23 @@ def launch(command: Sequence[str], ranks: int) -> Ended:
         Interrupted: a signal came before rank 0 was there
     """
     mpirun = find_mpirun()
+    remove_leftovers()
     # The path of a socket must be short, wherever the user's temporary files are.
-    with tempfile.TemporaryDirectory(prefix="cstool.", dir="/tmp") as folder, tempfile.TemporaryFile() as output:
-        address = os.path.join(folder, "launcher")
+    with temporary_folder("cstool.", Path("/tmp")) as folder, tempfile.TemporaryFile() as output:
+        address = folder / "launcher"
         with socket.socket(socket.AF_UNIX) as listener, collected_signals() as signals:
-            listener.bind(address)
+            listener.bind(str(address))
             listener.listen(ranks)
             process = subprocess.Popen(
                 [mpirun, *_options(mpirun), "-n", str(ranks), *OUTLIVING, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, SOCKET_VARIABLE: address},
+                env={**without_launcher(os.environ), SOCKET_VARIABLE: str(address)},
                 # Ctrl-C in a terminal must not reach mpirun, nor the ranks, but by way of this process.
                 start_new_session=True,
             )
-            crew = _Crew(process, listener, signals, Path(address))
+            crew = _Crew(process, listener, signals, address)
             try:
                 crew.wait()
             finally:
@@ -186,8 +190,12 @@ class _Crew:
                 deadline = time.monotonic() + GRACE_S
             if deadline is not None and time.monotonic() > deadline:
                 return
-            # Before they are tied nobody else sees that one dies, and MPI waits for it for ever.
-            if not any(rank.is_tied or rank.is_ending for rank in self._ranks):
+            # Before they are tied nobody else sees that one dies or leaves, and MPI waits for it for ever.
+            if any(rank.is_tied for rank in self._ranks):
+                continue
+            if any(rank.exit_code == Interrupted.exit_code for rank in self._ranks):
+                return
+            if not any(rank.is_ending for rank in self._ranks):
                 self._is_late = time.monotonic() - began_s > START_S
                 if self._died or self._died_early() or self._is_late:
                     return
@@ -233,7 +241,7 @@ class _Crew:
         # Where rank 0 died it is rank 1 that says so.
         codes = [by_number[number].exit_code for number in (0, 1) if number in by_number]
         exit_code = next((code for code in codes if code is not None), None)
-        unsaid = None
+        unsaid: CstoolError | None = None
         if exit_code is None:
             first = [rank.number for rank in self._died if rank.number is not None] + sorted(self._early)
             when = "" if any(rank.is_tied for rank in self._ranks) else " before the first step"
@@ -242,6 +250,9 @@ class _Crew:
             if self._is_late:
                 message = f"--launch mpi: the processes must find each other within {START_S:.0f} s, they did not"
             unsaid = RankLostError(message, WAY_ON)
+            stopped = next((name for code in self._early.values() if (name := _stop(code))), None)
+            if stopped is not None:
+                unsaid = Interrupted(f"{who}: stopped by {stopped} before the run began")
             exit_code = unsaid.exit_code
         return Ended(exit_code, died, bool(self._signals), unsaid)
 
@@ -286,5 +297,19 @@ class _Crew:
             raise Interrupted(f"stopped by {name} before the run began")
         number = self._signals[self._passed_on]
         self._passed_on += 1
+        if number == signal.SIGUSR1:  # which the ranks do not take, see `joining`
+            number = signal.SIGTERM
         with suppress(OSError):
             first.connection.sendall(bytes([number]))
+
+
+def _stop(code: int) -> str | None:
+    """The signal that stopped a rank which ended so; None where none of those did that ask runs to stop.
+
+    >>> _stop(143), _stop(130), _stop(137), _stop(2)
+    ('SIGTERM', 'a signal', None, None)
+    """
+    if code == Interrupted.exit_code:
+        return "a signal"
+    number = code - SIGNALLED
+    return signal.Signals(number).name if number in STOPS else None

@@ -12,7 +12,6 @@ import queue
 import sys
 import threading
 import time
-import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
@@ -24,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from cstool.errors import ClusterError, CstoolError, RankLostError
-from cstool.launched import is_by_srun, launched_ranks
 from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
+from cstool.machine.ranks.mpi_start import start_mpi
 
 Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
@@ -47,7 +46,6 @@ NAMING_S = 2.0
 """how long after an error of MPI it may take to hear which rank is lost [s]"""
 SAYING_S = 0.5
 """how long what a rank prints may take to come through the launcher [s]"""
-INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
 WAY_ON = "the same command goes on from the last commit or checkpoint"
 
 
@@ -59,6 +57,8 @@ class _Leaving:
     header: bytes
     arrays: Sequence[Array]
     left: Future[None]
+    is_goodbye: bool = False
+    """whether none follows it"""
     requests: list[Any] = field(default_factory=list)
     since_s: float = 0.0
     """when MPI got it"""
@@ -117,7 +117,7 @@ class MpiLink:
         if self._is_lost and self._error is not None:
             raise self._error
         forms = [Form(array.shape, array.dtype.name) for array in arrays]
-        message = _Leaving(to, packed((kind, body, forms)), arrays, Future())
+        message = _Leaving(to, packed((kind, body, forms)), arrays, Future(), kind == "bye")
         if arrays:
             with self._lock:
                 self.sent_bytes += sum(array.nbytes for array in arrays)
@@ -173,6 +173,11 @@ class MpiLink:
         """See `Link.lost`."""
         return frozenset(self._lost)
 
+    @property
+    def leads_host(self) -> bool:
+        """Whether this rank is the first one of its host."""
+        return bool(self.rank == min(self._on_this_host))
+
     def close(self) -> None:
         """See `Link.close`. Where a rank is lost MPI is left as it is: its end would wait for that rank."""
         for rank in self._others:
@@ -194,7 +199,7 @@ class MpiLink:
 
     def _work(self, started: Future[None]) -> None:
         try:
-            mpi = _start_mpi()
+            mpi = start_mpi()
         except BaseException as error:
             started.set_exception(error)
             return
@@ -212,6 +217,8 @@ class MpiLink:
         self._heard_s = dict.fromkeys(self._others, time.monotonic())
         self._gone: set[int] = set()
         """ranks that said goodbye, or are lost"""
+        self._parted: set[int] = set()
+        """ranks that this one said goodbye to"""
         self._beat_s = time.monotonic()
         started.set_result(None)
         try:
@@ -272,6 +279,12 @@ class MpiLink:
             if message.to in self._lost:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
+            if message.to in self._parted:
+                # It may be through already: nobody would take the message, and MPI could not end.
+                message.left.set_exception(self._error or ClusterError("the link is closed"))
+                continue
+            if message.is_goodbye:
+                self._parted.add(message.to)
             message.requests = [self._world.Isend([message.header, self._mpi.BYTE], message.to, HEADER)]
             for piece in self._pieces(message.arrays, message.to):
                 message.requests.append(self._world.Isend([piece, self._mpi.BYTE], message.to, DATA))
@@ -392,47 +405,3 @@ def packed(content: Any) -> bytes:
 
 def _frozen(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(mapping)
-
-
-def _start_mpi() -> Any:
-    """Import MPI, which begins it, in the thread that is to own it.
-
-    Raises:
-        ClusterError: it is not there, or cannot begin, or knows nothing of the launcher's other processes
-    """
-    launched = launched_ranks()
-    try:
-        import mpi4py
-
-        mpi4py.rc.threads = True
-        mpi4py.rc.thread_level = "funneled"
-        mpi4py.rc.finalize = False
-        with warnings.catch_warnings():
-            # What the error below says of another launcher it would say in its own words.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise ClusterError(f"--transport mpi: needs MPI, got {type(error).__name__}: {error}", INSTALL) from error
-    found = MPI.COMM_WORLD.Get_size()
-    if found != launched:
-        raise ClusterError(
-            f"--transport mpi: the launcher must belong to the MPI of this Python ({_name(MPI)}); it started "
-            f"{launched} processes, of which this MPI sees {found}",
-            f"srun --mpi={pmi_of(_name(MPI))} does, as `--launch slurm` uses it; `srun --mpi=list` says what there is"
-            if is_by_srun()
-            else "the mpirun beside this Python does, as `--launch mpi` uses it",
-        )
-    return MPI
-
-
-def pmi_of(name: str) -> str:
-    """By what srun tells the processes of an MPI library of each other: PMIx is that of Open MPI, PMI-2 of the others.
-
-    >>> pmi_of("MPICH Version: 5.0.2"), pmi_of("Open MPI v5.0.6")
-    ('pmi2', 'pmix')
-    """
-    return "pmix" if name.startswith("Open MPI") else "pmi2"
-
-
-def _name(mpi: Any) -> str:
-    return str(mpi.Get_library_version()).split("\n")[0].rstrip("\x00 ")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from cstool.launched import STOPS
+
 
 def delay_aborts() -> None:
     """Have a thread that calls abort() sleep for some seconds first, in which others may say what has happened.
@@ -27,7 +29,7 @@ def collected_signals() -> Iterator[list[int]]:
         came.append(number)
 
     before = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, take)
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cstool.errors import ClusterError
-from cstool.machine.ranks.mpi import INSTALL, pmi_of
+from cstool.machine.ranks.mpi_start import INSTALL, pmi_of
 from cstool.safe_python import python
 
 PATIENCE_S = 60.0

@@ -9,7 +9,8 @@ import typer
 
 import cstool as package
 from cstool.cli.app import new_app
-from cstool.cli.report import OTHER_COMMANDS, errors_as_messages, print_error
+from cstool.cli.other_words import OTHER_COMMANDS
+from cstool.cli.report import errors_as_messages, print_error
 from cstool.errors import CstoolError, DataError, Interrupted, NonFiniteError, ParamsError
 from tests.end_to_end.refusals import error, rows
 
@@ -64,7 +65,7 @@ def test_help_and_version_import_nothing_that_takes_long():
 REFUSED = rows("""\
 run => cstool run: missing option '--params' / '-p'\nhint: LOOK
 run --params x.yaml --num_csxx 2 => cstool run: no such option: --num_csxx
-    hint: did you mean --num_csx or --num_steps or --num_beams?
+    hint: did you mean --num_csx?
 run --params x.yaml --lanes 0 => --lanes: must be auto or a positive count, got 0\nhint: LOOK
 rnu => cstool: no such command 'rnu'\nhint: did you mean run?
 run --params => cstool run: option '--params' requires an argument\nhint: LOOK
@@ -77,6 +78,33 @@ run --params x.yaml --logging debgu => --logging: must be one of DEBUG, INFO, WA
     hint: did you mean DEBUG?
 run --params x.yaml --target_device=CPU => cstool run: no such option: --target_device
     hint: there is one device only, the cluster in software; leave the flag out
+run --params x.yaml --lora 8 => cstool run: no such option: --lora
+    hint: a run trains all weights; --checkpoint_path CHECKPOINT --load_checkpoint_states model begins with those of a
+        checkpoint. `cstool estimate --adapters` says what adapters would take
+run --params x.yaml --wandb => cstool run: no such option: --wandb
+    hint: nothing is sent anywhere; model_dir has the losses for TensorBoard, and `cstool appliance serve`
+        a page of jobs
+run --params x.yaml --resume => cstool run: no such option: --resume
+    hint: nothing is to be said: the same command goes on from the latest state in model_dir
+run --params x.yaml --learning-rate 1 => cstool run: no such option: --learning_rate
+    hint: --set trainer.init.schedulers=null trainer.init.optimizer.AdamW.learning_rate=VALUE, if the file has AdamW
+system list --resume => cstool system list: no such option: --resume
+    hint: `cstool system list --help` lists what there is
+run --params x.yaml --rezume => cstool run: no such option: --rezume\nhint: LOOK
+run CSX --params x.yaml => cstool run: got unexpected extra argument(s) (CSX)
+    hint: there is one device only, the cluster in software; leave CSX out
+run eval -p x.yaml => cstool run: got unexpected extra argument(s) (eval)\nhint: did you mean --mode eval?
+run y.yaml -p x.yaml => cstool run: got unexpected extra argument(s) (y.yaml)\nhint: LOOK
+chat => cstool: no such command 'chat'
+    hint: there is no conversation: `cstool run --params FILE --mode infer --prompt TEXT` generates
+serve => cstool: no such command 'serve'
+    hint: no model is served: `cstool run --params FILE --mode infer --prompt TEXT` generates;
+        `cstool appliance serve` shows jobs on a web page
+plot => cstool: no such command 'plot'
+    hint: there is no command for it: compile, validate and `fabric routes` draw with --plot or -o,
+        TensorBoard shows losses
+report => cstool: no such command 'report'
+    hint: there is no command for it: a run ends with its summary, and its folder in model_dir/cerebras_logs keeps it
 fit x.yaml => cstool: no such command 'fit'\nhint: OTHER_FIT
 validate-all x.yaml => cstool: no such command 'validate-all'\nhint: OTHER_VALIDATE_ALL
 lm_eval => cstool: no such command 'lm_eval'\nhint: OTHER_LM_EVAL

@@ -301,6 +301,13 @@ def test_gpus_as_a_document(cstool):
     assert gpus["as_fast"]["tokens_per_s"] > 0
 
 
+def test_the_legend_of_splits_is_above_its_table_and_the_last_line_says_why_not_half_as_many(cstool):
+    lines = cstool("estimate", "-p", "gpt3_xl", "--gpus", "16").stdout.splitlines()
+    assert lines[-3].startswith("GPUs  split ")
+    assert lines[-4] == ("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation")
+    assert lines[-1] == "as fast as 1 system with 195,181 tokens/s: 16, of those that are powers of two; 8 have 147,182"
+
+
 # A trained model that answers
 
 INFER = ("-p", "llama3_8b", "--system", "cs3", "--mode", "infer", "--prompt_tokens", "2048", "--new_tokens", "512")
@@ -313,6 +320,7 @@ def test_answers_in_words_and_as_a_document(cstool, golden):
     one, eight, many = document["modelled"]["batches"]
     assert many == {"users": 100000, "fits": False, "why": many["why"]}
     assert one["kind"] == "modelled"
+    assert one["answer_s"] == one["first_token_s"] + 511 * one["token_s"]
     assert one["tokens_per_s"] == pytest.approx(one["tokens_per_s_each"])
     assert eight["tokens_per_s"] > one["tokens_per_s"]
     assert sum(one["spent_s"].values()) == pytest.approx(one["token_s"])

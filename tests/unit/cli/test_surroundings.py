@@ -40,6 +40,12 @@ def test_streams_that_are_closed_or_full_end_in_no_traceback(command, expected):
     assert in_a_shell(f"{PYTHON} {command}") == expected
 
 
+def test_where_a_message_cannot_be_written_the_exit_code_is_that_of_the_command(tmp_path):
+    """Python has another one where it cannot write at its end, too; of a file it does so, unlike of a device."""
+    command = f"unset PYTHONUNBUFFERED; ulimit -f 0; {PYTHON} system show nope 2>>{tmp_path / 'err'}"
+    assert in_a_shell(command) == (2, "", "")
+
+
 def test_a_reader_that_leaves_while_sigpipe_is_ignored_has_what_it_wanted():
     command = f"trap '' PIPE; set -o pipefail; {PYTHON} config keys | head -1"
     assert in_a_shell(command) == (0, "# The keys of a params file\n", "")

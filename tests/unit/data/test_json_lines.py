@@ -164,6 +164,12 @@ def test_a_wrong_line_is_named_and_nothing_is_made(tmp_path, prepare, error_of, 
     assert names(tmp_path) == ["lines.jsonl", "x.jsonl"]
 
 
+def test_files_with_a_mark_of_their_encoding_may_be_joined(documents):
+    """As `cat` does, after which the mark of the second one begins a line."""
+    found = documents("\ufeff" + lines_of(["a", "b"]) + "\ufeff" + lines_of(["c"]) + "\ufeff\n")
+    assert found == {"docs.jsonl:1": "a", "docs.jsonl:2": "b", "docs.jsonl:3": "c"}
+
+
 USUAL = "must have its text under a usual key (text, content, document, body, raw_content), got texts under"
 NONE = ": must have a text in one of its lines, got none"
 
@@ -175,13 +181,24 @@ NONE = ": must have a text in one of its lines, got none"
             '{"id": "7", "my story": "once upon", "n": 1}',
             f""":1: {USUAL} "id", "my story"\nhint: name the key, for example --jsonl_key 'my story'""",
         ),
+        (
+            '{"prompt": "a longer one", "completion": "b"}',
+            f""":1: {USUAL} "prompt", "completion"\nhint: `jq -c '{{text: (.prompt + .completion)}}' DIR/docs.jsonl """
+            """> texts.jsonl` makes one text of "prompt" and "completion"; --jsonl_key KEY takes the texts of one """
+            "key alone",
+        ),
+        (
+            '{"prompt": "a", "chosen": "b", "rejected": "c"}',
+            f""":1: {USUAL} "prompt", "chosen", "rejected"\nhint: `cstool data prepare preferences` makes a data set """
+            "of them, for DPO",
+        ),
         ('\n{"a": 1, "b": []}', ':2: must have a text, got an object with "a", "b"'),
         ("{}", ":1: must have a text, got an empty object"),
         ("no JSON\n", ":1: must be a JSON object, got 'no JSON' after 0 characters"),
         ("\n \n", NONE),
         ('{"text": ""}\n', NONE),
     ],
-    ids=["several", "none", "empty_object", "no_json", "blank", "empty_texts"],
+    ids=["several", "pairs", "preferences", "none", "empty_object", "no_json", "blank", "empty_texts"],
 )
 def test_a_first_object_that_does_not_say_where_its_text_is(documents, error_of, content, message):
     assert error_of(documents, content) == f"DIR/docs.jsonl{message}"

@@ -132,6 +132,11 @@ def test_the_same_job():
     assert eight.power_w == 8 * 812.5
     assert eight.joules_per_token == pytest.approx(eight.power_w / eight.tokens_per_s)
     assert beside.match is None or beside.match.tokens_per_s >= beside.rate
+    if beside.fewer is not None:
+        gpus, rate = beside.fewer
+        assert beside.match is not None
+        assert 2 * gpus == beside.match.gpus
+        assert rate is None or rate < beside.rate
 
 
 def test_what_does_not_fit_says_how_many_hold_it():

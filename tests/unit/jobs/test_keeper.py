@@ -354,7 +354,8 @@ def test_on_a_full_disk_the_end_is_recorded_all_the_same(job_on_a_disk):
     ready(job)
     disk.fill()
     os.kill(job.run_process(), signal.SIGTERM)
-    assert job.end().exit_code == 130
+    end = job.end()
+    assert (end.exit_code, end.why) == (130, keeping.FULL)
 
 
 def test_on_a_full_disk_an_attempt_does_not_begin_and_nothing_is_left_of_it(job_on_a_disk):

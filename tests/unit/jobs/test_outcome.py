@@ -47,6 +47,8 @@ OUT_OF_MEMORY = ended(None, signal=9, why="memory", peak=1_600_000_000)
 COMPILES = {"phase": "COMPILING", "stage": "compile"}
 GROWN = "disk: /m must grow by no more than 2GB, it grew by more"
 BEFORE = "boot-0"
+WRITABLE = "a.json: must be a file that can be written, got: No space left on device"
+NO_ROOM = f"error: {WRITABLE}\nhint: name another folder with --compile_dir\n"
 TABLE = [
     # of the job, what its keeper recorded, what it has said; what becomes of it, and why
     ({}, ended(0), "", "succeeded", "ended well"),
@@ -94,6 +96,13 @@ TABLE = [
     (COMPILES, ended(0), "", "compiled", "compiled"),
     (COMPILES, ended(2), ERROR, "failed", NO_DATA),
     ({**COMPILES, "max_restarts": 1}, KILLED, "", "crashed", "crashed: it died of SIGKILL; restart 1 of 1"),
+    (COMPILES, ended(120, why="full"), "", "restarts", "the disk was full; it is compiled again"),
+    (COMPILES, ended(2), NO_ROOM, "restarts", f"the disk was full: {WRITABLE}; it is compiled again"),
+    ({"max_restarts": 1}, ended(130, why="full"), "", "crashed", f"crashed: {SAVED}; restart 1 of 1"),
+    ({}, ended(120, why="full"), "", "failed", "the disk was full"),
+    ({}, ended(2), NO_ROOM, "failed", WRITABLE),
+    ({"max_restarts": 1}, ended(2), NO_ROOM, "crashed", f"crashed: the disk was full: {WRITABLE}; restart 1 of 1"),
+    ({**COMPILES, "asked": CANCEL}, ended(2), NO_ROOM, "cancelled", "cancelled; it ended with exit code 2"),
     ({**COMPILES, "asked": CANCEL}, ended(None, signal=15), "", "cancelled", "cancelled; it died of SIGTERM"),
 ]
 
@@ -111,6 +120,7 @@ def test_a_table_of_ends(changes, kept, words, event, text):
         stage,
     )
     assert found.counts == (event == "crashed"), "only a crash counts"
+    assert (found.delay_s > 0) == ("the disk was full" in text and not ends)
     if event in ("failed", "cancelled"):
         assert found.reason == text
     if kept.end is not None:

@@ -18,7 +18,7 @@ from cstool.jobs import supervisor as module
 from cstool.jobs.capacity import read_capacity, write_capacity
 from cstool.jobs.client import Jobs, open_jobs
 from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
-from cstool.jobs.keeping import ABSENT, ALIVE, DEAD, ENDED, End, Kept
+from cstool.jobs.keeping import ABSENT, ALIVE, DEAD, ENDED, FULL, End, Kept
 from cstool.jobs.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
 from cstool.jobs.supervising import _prune, supervise
 from cstool.jobs.supervisor import Supervisor
@@ -346,6 +346,24 @@ def test_after_a_reboot_what_ran_starts_again_and_nobody_is_to_blame(place):
     place.turn()
     assert (place.job(job).phase, place.job(job).attempt, place.job(job).restarts) == ("RUNNING", 2, 0)
     assert place.kinds(job) == ["submitted", "started", "restarts", "started"]
+
+
+@pytest.mark.parametrize("changes", [COMPILES, {"max_restarts": 1}], ids=["compiles", "runs"])
+def test_what_found_the_disk_full_is_tried_again_after_a_while_and_others_go_on(place, clock, changes):
+    job, other = place.submit(**changes), place.submit()
+    place.turn(2)
+    place.keepers.kept[job.name, place.job(job).stage, 1] = Kept(ENDED, End(120, None, FULL, "", 9, 1.0, 2.0), HERE)
+    before = place.phases(job, other)
+    for now_s in (0.0, 9.9):
+        clock.now = now_s
+        place.turn(2)
+        assert place.phases(job, other) == ["QUEUED", "RUNNING"]
+    assert "the disk was full" in place.job(job).reason
+    clock.now = 13.0
+    place.turn(2)
+    assert (place.phases(job, other), place.job(job).attempt) == (before, 2)
+    assert place.job(job).restarts == ("max_restarts" in changes)
+    place.check(all_end=False)
 
 
 def test_an_edited_order_or_a_folder_that_is_gone_fails_its_job_alone(place):

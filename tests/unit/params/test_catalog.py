@@ -49,6 +49,23 @@ def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
     assert load_params("gpt_tiny").loop.max_steps == 7
 
 
+def test_data_of_a_stock_file_are_looked_for_in_the_working_directory_alone(tmp_path, monkeypatch):
+    """Nobody means those of the folder above, from where ../datasets of the file would lead there."""
+    (tmp_path / "datasets" / "text" / "train").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    [loader] = load_params("gpt_tiny").dataloaders("train")
+    assert [path for folder in loader.folders for path in folder.tried] == [tmp_path / "work/datasets/text/train"]
+
+
+def test_a_dict_is_no_file():
+    message = "params: must be a params file, or the name of a stock one, got dict"
+    with pytest.raises(ParamsError) as caught:
+        load_params({"trainer": {}})
+    hint = "overrides={KEY: VALUE} changes keys of a file; yaml.safe_dump makes a file of a dict"
+    assert (str(caught.value), caught.value.exit_code) == (f"{message}\nhint: {hint}", 2)
+
+
 @pytest.mark.parametrize(
     ("path", "hint"),
     [

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP ask a run to stop; they do not tear it."""
+"""SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask a run to stop; they do not tear it."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from cstool.params import EarlyStopping
 from cstool.run.patience import Patience
 from cstool.run.stopping import StopRequest
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
