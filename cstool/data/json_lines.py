@@ -87,7 +87,7 @@ def text_key(file: SourceFile) -> str:
                     _way_on(file, texts, max(texts, key=lambda key: len(found[key]))),
                 )
             if usual is None and not texts:
-                raise DataError(f"{where}: must have a text, got {_told(found)}")
+                raise DataError(f"{where}: must have a field of text, got {_told(found)}")
             return usual or texts[0]
     raise _no_documents(file)
 
