@@ -264,7 +264,7 @@ def test_lines_are_numbered_across_runs_and_none_is_longer_than_a_run(documents,
     content = lines_of("abcdefgh") + "\n\n" + lines_of("ij")
     numbers = [*range(1, 9), 11, 12]
     assert documents(content) == {f"docs.jsonl:{n}": text for n, text in zip(numbers, "abcdefghij", strict=True)}
-    assert error_of(documents, content + "{}\n").startswith("DIR/docs.jsonl:13: must have a field of text")
+    assert error_of(documents, content + "{}\n").startswith("DIR/docs.jsonl:13: must have a text")
     fits = lines_of(["x" * 27])
     assert (len(fits), documents(fits + fits)) == (40, {"docs.jsonl:1": "x" * 27, "docs.jsonl:2": "x" * 27})
     assert error_of(documents, fits + lines_of(["x" * 28])) == (
