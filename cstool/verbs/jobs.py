@@ -155,7 +155,7 @@ def list_jobs(
         else:
             found = jobs.jobs(active=active, phases=phases, user=user, labels=wanted, limit=most)
         positions = jobs.queue.positions()
-        return JobList([ListedJob(job, positions.get(job.name)) for job in found], more)
+        return JobList([ListedJob(job, None if job.has_ended else positions.get(job.name)) for job in found], more)
 
 
 def show_job(root: Path | None, name: str) -> ShownJob:

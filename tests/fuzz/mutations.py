@@ -319,7 +319,9 @@ def spoil_arrays(path: Path, chance: random.Random) -> None:
         arrays = dict(found)
     name = chance.choice([*arrays])
     value = arrays.pop(name)
-    odd = [value.astype(np.float64), value.reshape(-1), value[:1], value + 100, -value.astype(np.int32) - 5, None]
+    with np.errstate(all="ignore"):
+        value = value.real
+        odd = [value.astype(np.float64), value.reshape(-1), value[:1], value + 100, -value.astype(np.int32) - 5, None]
     new = chance.choice([*odd, np.zeros(0, np.int32), np.array("a"), np.array([1 + 2j])])
     if new is not None:
         arrays[chance.choice([name, name, name, f"{name}9", "x"])] = new
