@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 BUDGETS_S = {
-    "tests/unit": 5,
+    "tests/unit": 12,
     "tests/unit/cli": 110,
     "tests/unit/compare": 5,
     "tests/unit/compiler": 100,
