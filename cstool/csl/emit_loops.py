@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 
 from cstool.csl import conversions, costs, evaluate, syntax, types
 from cstool.csl.emit_control import branch_statement, decided, flags
@@ -101,8 +102,7 @@ def _inline_for(frame: Frame, node: syntax.For) -> bool:
     type_, data = evaluate.evaluate(node.values, frame.scope)
     limits = frame.program.instance.limits
     if type_ == types.RANGE:
-        limits.check_turns(len(data[1]), "an inline loop", node.place, limits.inlined)
-        items: list[Value] = [(data[0], each) for each in data[1]]
+        items: list[Value] = [(data[0], each) for each in islice(data[1], limits.inlined + 1)]
     elif isinstance(type_, ArrayType):
         items = [(type_.element, each) for each in data]
     elif isinstance(data, dict):
@@ -135,7 +135,7 @@ def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> b
     low, high = _span(type_, start, stop, step)
     text = _range_text(start, stop, step)
     code = Code(type_, frame.fresh(name), low=low, high=high)
-    count = len(range(start.value, stop.value, step.value)) if all(each.known for each in numbers) else None
+    count = _turns(start.value, stop.value, step.value) if all(each.known for each in numbers) else None
     if count == 0:
         return True
     index = frame.fresh(node.variables[1][0]) if len(node.variables) > 1 else None
@@ -206,6 +206,11 @@ def _range_numbers(frame: Frame, node: syntax.Builtin) -> tuple[Type, list[Code]
     if len(made) == 1:
         return type_, [zero, made[0], one]
     return type_, [*made, one] if len(made) == 2 else made
+
+
+def _turns(start: int, stop: int, step: int) -> int:
+    """How many numbers a range has; Python's `len` knows none from 2**63 on."""
+    return max(0, -((start - stop) // step))
 
 
 def _range_text(start: Code, stop: Code, step: Code) -> str:

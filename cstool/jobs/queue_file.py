@@ -185,6 +185,8 @@ class QueueFile:
             raise found from error
         except DamagedRow as error:
             raise damage(self.path, str(error)) from error
+        except UnicodeDecodeError as error:  # SQLite's message has a name of the file's tables
+            raise damage(self.path, "a name in it is no text") from error
         except OSError as error:
             where = self.path if error.filename is None else os.fsdecode(error.filename)
             raise CstoolError(f"{where}: cannot be read or written, got: {error.strerror}") from error

@@ -17,7 +17,7 @@ from tests.fuzz.mutations import odd_text, spoil
 
 LENGTHS = ("--num_steps", "--max_tokens", "--max_steps", "--timeout")
 """flags that say how long a command takes"""
-DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 DAMAGED += (yaml.YAMLError, sqlite3.Error, zipfile.BadZipFile)
 """what is raised where something to be spoilt was spoilt before"""
 KEYS = "model.hidden_size model.num_heads model.name seed loop.max_steps optimizer precision.max_gradient_norm".split()

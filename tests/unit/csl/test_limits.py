@@ -46,7 +46,11 @@ ENDLESS = {
         f"an inline loop {INLINED}",
         MORE_TURNS,
     ),
-    "task g() void { inline for (@range(u32, 4000000000)) |i| {} }": (17, f"an inline loop {INLINED}", MORE_TURNS),
+    "task g() void { inline for (@range(u64, 18446744073709551615)) |i| {} }": (
+        17,
+        f"an inline loop {INLINED}",
+        MORE_TURNS,
+    ),
     "task g() void { inline for (@range(u32, 99)) |i| { inline for (@range(u32, 99)) |j| {} } }": (
         52,
         STEPS,
@@ -122,5 +126,8 @@ def test_what_is_allowed_compiles(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(limits, "MOST_TURNS", 3)
     Path("layout.csl").write_text(LAYOUT)
-    Path("pe.csl").write_text("comptime { for (@range(u16, 5)) |i| {} }")
+    Path("pe.csl").write_text(
+        "comptime { for (@range(u16, 5)) |i| {} }\n"
+        "task g() void { for (@range(u64, 18446744073709551615)) |i| { break; } }\n" + BINDS
+    )
     assert compile_csl("layout.csl", max_inlined_iterations=5).width == 1

@@ -259,6 +259,23 @@ def test_a_damaged_one_is_told_and_left_alone(root, how):
     assert root.queue_file.read_bytes() == content
 
 
+@pytest.mark.parametrize(("column", "what"), [(b"restartz", "no such column: max_restarts"), (b"\xef\xbf", None)])
+def test_one_whose_tables_are_others(root, column, what):
+    """The text of a table was changed in the file; where SQLite's own message is no text, that is said."""
+    with Queue(root) as queue:
+        add(queue)
+    content = root.queue_file.read_bytes()
+    at = content.index(b"restarts INTEGER" if what else b"jobs (phase")
+    root.queue_file.write_bytes(content[:at] + column + content[at + len(column) :])
+
+    def look() -> None:
+        with Queue(root) as queue:
+            queue.jobs()
+
+    said = refusal(look)
+    assert said == DAMAGED.format(root.queue_file, what or "a name in it is no text")
+
+
 def test_a_newer_one_is_refused(root, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(queue_schema, "FORMAT", 2)
