@@ -400,10 +400,10 @@ def _tokenizer(params: Params, named: str | None) -> Tokenizer:
 
     loaders = [each for each in (params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders) if each]
     folders, beside = params.data_folders, tokenizer_beside(params.path)
-    of_data = any(isinstance(each, TokenLinesParams) for each in loaders) or any(map(tokenizer_of, folders))
-    if named is None and beside.is_file() and not of_data:
-        named = str(beside)
     if isinstance(section := params.model, EncoderDecoderParams):
+        if named is None and beside.is_file():
+            of_data = any(isinstance(each, TokenLinesParams) for each in loaders) or any(map(tokenizer_of, folders))
+            named = None if of_data else str(beside)
         return pair_tokenizer(
             loaders,
             named,
@@ -416,6 +416,8 @@ def _tokenizer(params: Params, named: str | None) -> Tokenizer:
     for folder in folders:
         if (found := tokenizer_of(folder)) is not None:
             return found
+    if beside.is_file():
+        return load_tokenizer(beside)
     rule = "--tokenizer: must be given where "
     raise InferenceError(
         f"{rule}the data set does not say how it was made, and {', '.join(map(str, folders))} does not"

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer as Loaded
@@ -19,6 +20,7 @@ from cstool.data import (
 )
 from cstool.inference.prompts import encode_prompts
 from cstool.inference.request import Request
+from cstool.verbs.answer import _tokenizer
 from tests.models import decoder_params
 from tests.unit.data.made import read_all
 
@@ -82,6 +84,21 @@ def test_documents_begin_so_where_it_is_asked_for_and_prompts_as_documents_do(ma
             assert prompt == [BEGIN] * expected + [A, B]
     [prompt] = encode_prompts(section, load_tokenizer(words), Request(["a b"], 4))
     assert prompt == [BEGIN, A, B]
+
+
+def test_a_tokenizer_that_is_named_stands_in_for_one_that_is_gone(tmp_path, made, words):
+    made(begins_texts=False)
+    (tmp_path / "text" / "tokenizer.json").unlink()
+    params = SimpleNamespace(
+        model=decoder_params(vocab_size=5),
+        path=tmp_path / "p.yaml",
+        data_folders=(tmp_path / "text" / "train",),
+        train_dataloader=None,
+        val_dataloaders=(),
+        eval_dataloaders=(),
+    )
+    found = _tokenizer(params, str(words))
+    assert (found.name, found.begins_texts) == (str(words), False)
 
 
 def test_both_are_data_sets_of_their_own(made, error_of):
