@@ -97,7 +97,7 @@ def lock_file(path: Path, *, shared: bool = False) -> int:
 
 
 def take_lock(descriptor: int, path: Path, *, shared: bool = False, waits: bool = False) -> None:
-    """Take the lock of an open file, which is let go of when all its descriptors are closed.
+    """Take the lock of an open file. It is released once all descriptors of the file are closed.
 
     Args:
         descriptor: of the file

@@ -11,7 +11,7 @@ RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 """and which of them it is"""
 PMI_PREFIXES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_")
-"""of the variables by which a process finds the launcher, and others that it started"""
+"""prefixes of the variables by which the processes of one launcher find each other"""
 SOCKET_VARIABLE = "CSTOOL_LAUNCHER"
 """by which `--launch` tells the processes that mpirun starts for it where it listens"""
 

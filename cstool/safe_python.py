@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_VARIABLE = "PYTHONSAFEPATH"
+
 
 def python(*words: str) -> list[str]:
     """Return the command of this Python with these words."""
@@ -31,6 +33,3 @@ def safe_children() -> Iterator[None]:
             del os.environ[_VARIABLE]
         else:
             os.environ[_VARIABLE] = before
-
-
-_VARIABLE = "PYTHONSAFEPATH"

@@ -14,8 +14,6 @@ from cstool.atomic_file import NoLocksError, lock_file, take_lock
 
 LOCK = ".lock"
 """in such a folder; its process holds it, so that others know that it lives"""
-
-
 AGE_S = 2.0
 """a lock that is younger may be about to be taken [s]"""
 

@@ -169,6 +169,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Counts by kind.
+
+    >>> counts_text({"PNG": 2, "binary": 1})
+    '2 PNG, 1 binary'
+    """
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+
+
 def often(count: int) -> str:
     """How many times.
 

@@ -23,7 +23,7 @@ from cstool.verbs.data import (
     prepare_span,
     prepare_text,
 )
-from cstool.words import bytes_text, counted
+from cstool.words import bytes_text, counted, counts_text
 
 if TYPE_CHECKING:
     from cstool.verbs.results import DataInfo, PartInfo, PreferenceSummary, TextSummary
@@ -399,9 +399,8 @@ def _show_text_summary(made: TextSummary, val_fraction: float, as_json: bool, *,
     if made.unknown_characters:
         print(f"Unknown: no token stands for {made.unknown_characters:,} {unknown}")
     if others := made.other_files:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.items())
         hint = "; --csv_column takes a column of CSV" if "CSV" in others else ""
-        print(f"Left out, since no text: {kinds}{hint}")
+        print(f"Left out, since no text: {counts_text(others)}{hint}")
 
 
 def _print_preferences(made: PreferenceSummary) -> None:

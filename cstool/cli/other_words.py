@@ -90,7 +90,7 @@ def hint_for(error: typer.TyperException, context: Any) -> str | None:
 
 
 def nearest_flags(option: str, possible: Iterable[str]) -> list[str]:
-    """The flags that are written much like one that is not there; the hyphens, which all have, do not count.
+    """Flags of nearly the same spelling, hyphens left out.
 
     >>> nearest_flags("--lora", ["--trace", "--ranks"]), nearest_flags("--lane", ["--lanes"])
     ([], ['--lanes'])

@@ -59,12 +59,12 @@ RELATIVES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys("mt5 umt5".split(), ("t5", "this model_type")),
     **dict.fromkeys("beit deit dinov2".split(), ("vit", "parts beside those of a plain vision transformer")),
 }
-"""model_type -> the nearest that is converted, and what that lacks"""
+"""model_type -> the nearest family that is converted, and the parts that it lacks"""
 HELP = "`cstool checkpoint convert --help` names the families"
 
 
 def relative_hint(config: Mapping[str, Any], families: Iterable[Family]) -> str:
-    """Return what is nearest to the model of a config of no family here, and which key or part is lacking."""
+    """Return the nearest family to a config of no family here, and the keys or parts that it lacks."""
     kind = config.get("model_type")
     if isinstance(kind, str) and kind in RELATIVES:
         near, lacking = RELATIVES[kind]

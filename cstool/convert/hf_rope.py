@@ -1,4 +1,4 @@
-"""Rotary positions in Hugging Face's config.json: the entries that say them, and what stretches them."""
+"""Rotary positions in Hugging Face's config.json: their entries, and their scaling."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _SCALINGS = {
     "llama3": (_ORIGINAL, "low_freq_factor", "high_freq_factor"),
     "yarn": (_ORIGINAL, "beta_fast", "beta_slow", "truncate", *_AMPLITUDES),
 }
-"""kinds of stretching that can be had -> their keys beside the factor"""
+"""kinds of scaling -> their keys beside the factor"""
 _LONGROPE = ("short_factor", "long_factor")
 _NO_SCALING = {
     "dynamic": "its positions change with the length of a text, here they do not",
@@ -211,5 +211,5 @@ def _write_scaling(model: DecoderParams) -> dict[str, Any] | None:
 
 
 def scaling(*kinds: str) -> Key:
-    """What stretches rotary positions, of one of these kinds, or of any that can be had."""
+    """Key of the scaling of rotary positions, of one of these kinds; of all kinds if none is named."""
     return Key(_OLDER, None, lambda found: _read_scaling(found, kinds or tuple(_SCALINGS)), _write_scaling)

@@ -45,7 +45,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """keys of other families, and the values at which they would change nothing"""
 _ALL_ALIKE: Mapping[str, Any] = {"layer_types": "full_attention", "mlp_layer_types": "dense", "no_rope_layers": 1}
-"""lists of all layers, and what of each changes nothing"""
+"""lists with an element for each layer -> the element without effect"""
 _OWNERS: Mapping[str, str] = {
     **dict.fromkeys("attention_multiplier embedding_multiplier logits_scaling residual_multiplier".split(), "granite"),
     **dict.fromkeys("kv_lora_rank n_routed_experts n_shared_experts q_lora_rank".split(), "deepseek_v3"),

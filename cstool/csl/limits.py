@@ -1,4 +1,4 @@
-"""What compile time may take before it is taken for endless: turns of loops, calls, sizes of values."""
+"""Limits of compile time: turns of loops, calls, sizes of values. Beyond them it is taken for endless."""
 
 from cstool.csl.source import CslError, Place
 
@@ -11,7 +11,7 @@ DEEPEST_CALL = 200
 MOST_STEPS = 20_000_000
 """turns and calls of a whole compilation; they take about a minute"""
 INLINED, FUNCTION, IMPORT = 20, 100, 1000
-"""steps for which a turn that is written out counts, a function, and an import"""
+"""steps of an unrolled turn, of a function, and of an import"""
 MOST_BITS = 8192
 """of a `comptime_int`"""
 MOST_CHARACTERS = 2**20

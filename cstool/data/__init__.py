@@ -27,6 +27,7 @@ from cstool.data.tokenizer import (
     ByteTokenizer,
     FileTokenizer,
     Tokenizer,
+    begun,
     load_tokenizer,
     tokenizer_beside,
     tokenizer_of,

@@ -5,15 +5,15 @@ are divided by commas, semicolons or tabs, of which the first line has most.
 """
 
 import csv
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 
 from cstool.data.file_kinds import CSV
-from cstool.data.sources import SourceFile, read_bytes
+from cstool.data.sources import SourceFile, decoded, read_bytes
 from cstool.errors import DataError
 
 _BLOCK_BYTES = 2**20
-_BOM = b"\xef\xbb\xbf"
 _DIVIDERS = ",;\t"
 
 
@@ -84,7 +84,7 @@ def _no_names(file: SourceFile) -> DataError:
 
 
 def _lines(file: SourceFile) -> Iterator[bytes]:
-    """Yield the lines of a file, of which a block is in memory at a time."""
+    """Yield the lines of a file, with one block of it in memory at a time."""
     rest = b""
     for start in range(0, file.size_bytes, _BLOCK_BYTES):
         rest += read_bytes(file, start, min(start + _BLOCK_BYTES, file.size_bytes))
@@ -111,12 +111,7 @@ def _rows(file: SourceFile, content: Iterable[bytes], start: int, first: int) ->
     def lines() -> Iterator[str]:
         nonlocal place, line
         for each in content:
-            plain = each.removeprefix(_BOM) if place == 0 else each
-            try:
-                text = plain.decode()
-            except UnicodeDecodeError as error:
-                got = f"got byte {plain[error.start]:#04x}, {error.start:,} bytes after its begin"
-                raise DataError(f"{file.path}:{line}: must be UTF-8, {got}") from None
+            text = decoded(f"{file.path}:{line}", each.removeprefix(BOM_UTF8) if place == 0 else each)
             place, line = place + len(each), line + 1
             yield text
 

@@ -6,7 +6,7 @@ Sources: magic numbers as the formats' own documents give them; Parquet, Arrow, 
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 CSV = "CSV"
@@ -75,15 +75,6 @@ def remedy(kind: str, path: Path, columns: Sequence[str] = ()) -> str:
 def named_kind(kind: str) -> str:
     """A kind in a message."""
     return "a binary file" if kind == _BINARY else f"a file of {kind}"
-
-
-def kinds_text(counts: Mapping[str, int]) -> str:
-    """Counts by kind in words.
-
-    >>> kinds_text({"PNG": 2, "binary": 1})
-    '2 PNG, 1 binary'
-    """
-    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
 
 
 def counted_kinds(kinds: Iterable[str]) -> dict[str, int]:

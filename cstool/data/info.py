@@ -17,7 +17,7 @@ from cstool.data.mnist import CLASS_COUNT, open_mnist
 from cstool.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
 from cstool.data.row_kinds import NO_LIMIT, rows_of
 from cstool.data.sample_kinds import SAMPLE_KINDS, SampleKind
-from cstool.data.tokenizer import FileTokenizer, tokenizer_of
+from cstool.data.tokenizer import FileTokenizer, template_begin, tokenizer_of
 
 SHOWN_TOKENS = 48
 """of the first sample"""
@@ -118,7 +118,7 @@ def _text(found: DataFolder) -> DataInfo:
         contexts=contexts,
         tokenizer=None if tokenizer is None else tokenizer.name,
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
-        template_begin=None if tokenizer is None or not tokenizer.begin else tokenizer.decode(tokenizer.begin),
+        template_begin=template_begin(tokenizer),
         begins_texts=None if tokenizer is None or not tokenizer.begin else tokenizer.begins_texts,
         packing=record.get("packing", "stream") if record and not kind.has_prompts else None,
         shuffle_seed=record.get("shuffle_seed"),

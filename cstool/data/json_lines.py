@@ -6,6 +6,7 @@ says which lines they were on: from there on they are documents like any other.
 
 import json
 import shlex
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,14 +18,13 @@ import numpy as np
 from cstool.atomic_file import write_replacing
 from cstool.data.csv_rows import cut_rows, has_csv_rows, texts_of_rows
 from cstool.data.dataset import Array
-from cstool.data.sources import TEXT_KEYS, SourceFile, read_bytes
+from cstool.data.sources import TEXT_KEYS, SourceFile, decoded, read_bytes
 from cstool.errors import DataError
 
 RUN_BYTES = 2**25
 """of JSON in memory at a time; a line has at most so many"""
 
 _SUFFIXES = (".jsonl", ".ndjson")
-_BOM = b"\xef\xbb\xbf"
 _ASKS = frozenset({"prompt", "instruction", "question", "query", "input", "source"})
 _ANSWERS = frozenset({"completion", "response", "answer", "output", "target"})
 """keys under which tools keep a text, and the one that follows it"""
@@ -208,7 +208,7 @@ def _lines(content: bytes, first: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a run that are not blank, with their numbers, of which it begins with `first`."""
     for number, line in enumerate(BytesIO(content), first):
         # It begins a file, and where files are joined one after the other a line in the middle.
-        if line := line.removeprefix(_BOM).strip():
+        if line := line.removeprefix(BOM_UTF8).strip():
             yield number, line
 
 
@@ -228,12 +228,7 @@ def _text(where: str, line: bytes, key: str) -> bytes:
 
 
 def _object(where: str, line: bytes) -> dict[str, Any]:
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}: must be UTF-8, got byte {line[error.start]:#04x}, {error.start:,} bytes after its begin"
-        ) from None
+    text = decoded(where, line)
     try:
         found = _DECODER.decode(text)
     except json.JSONDecodeError as error:

@@ -26,7 +26,7 @@ from cstool.data.preparation import cannot_write, keep_plan, kept, preparing, pu
 from cstool.data.sources import SourceFile, find_files, source_names
 from cstool.data.text_request import check_places, digest_of
 from cstool.data.text_work import FILE_SAMPLES, TOKENIZER_FILE
-from cstool.data.tokenizer import BYTES, Tokenizer, load_tokenizer
+from cstool.data.tokenizer import BYTES, Tokenizer, begun, load_tokenizer
 from cstool.errors import DataError
 from cstool.random_keys import key_of
 
@@ -173,8 +173,7 @@ def pair_of(texts: Mapping[str, str], tokenizer: Tokenizer, length: int, where: 
     except DataError as error:
         raise DataError(f"{where}: {error.message}", error.hint) from None
     begin = list(tokenizer.begin)
-    if prompt[: len(begin)] == begin:  # it is written out in the prompt
-        prompt = prompt[len(begin) :]
+    prompt = begun(begin, prompt)[len(begin) :]
     end = [] if tokenizer.end_of_text is None else [tokenizer.end_of_text]
     room = length - len(begin)
     if not prompt:

@@ -207,6 +207,16 @@ def read_bytes(file: SourceFile, start: int, stop: int) -> bytes:
     return content
 
 
+def decoded(where: str, line: bytes) -> str:
+    """Return the text of a line, or raise DataError, which names `where` it is."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: must be UTF-8, got byte {line[error.start]:#04x}, {error.start:,} bytes after its begin"
+        ) from None
+
+
 def _check_unchanged(file: SourceFile, status: os.stat_result) -> None:
     size_bytes = file.bytes_before + file.size_bytes + file.bytes_after
     if (status.st_size, status.st_mtime_ns) != (size_bytes, file.changed_ns):

@@ -31,11 +31,6 @@ class _Work(TextWork[TextRequest]):
     suffix = ".h5"
 
     @property
-    def begins_texts(self) -> bool:  # type: ignore[override]
-        """As it is asked for."""
-        return self.request.begins_texts
-
-    @property
     def tokenizer_source(self) -> str:
         """The tokenizer's file."""
         return self.request.tokenizer

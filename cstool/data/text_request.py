@@ -11,7 +11,7 @@ from cstool.data.csv_rows import has_csv_rows
 from cstool.data.json_lines import has_json_lines
 from cstool.data.samples import BLOCK_TOKENS, Packing
 from cstool.data.sources import SourceFile, source_roots
-from cstool.data.tokenizer import BYTE_VALUES, BYTES, load_tokenizer, tokenizer_of
+from cstool.data.tokenizer import BYTE_VALUES, BYTES, load_tokenizer, template_begin, tokenizer_of
 from cstool.data.tokenizing import LEAST_VOCAB, MOST_VOCAB
 from cstool.errors import DataError
 
@@ -90,8 +90,6 @@ class TextPlan:
     jsonl_key: str | None = None
     csv_column: str | None = None
 
-    any_file: ClassVar[bool] = False
-    """whether files that are no text are taken as they are"""
     least_length: ClassVar[int] = 2
 
     def check(self) -> None:
@@ -121,7 +119,7 @@ class TextRequest(TextPlan):
     allow_unknown: bool = False
     shuffle_seed: int | None = None
     begins_texts: bool = False
-    any_file: bool = False  # type: ignore[misc]
+    any_file: bool = False
 
     @property
     def is_bytes(self) -> bool:
@@ -198,7 +196,7 @@ def summary(
     """Summary of a data set, from its record."""
     train, val = (TextPart(**record["parts"][name]) for name in ("train", "val"))
     tokenizer = record.get("tokenizer")
-    loaded = tokenizer_of(output) if tokenizer is not None and tokenizer["file"].endswith(".json") else None
+    loaded = tokenizer_of(output)
     return TextSummary(
         output,
         train,
@@ -208,7 +206,7 @@ def summary(
         tokenizer=BYTES if tokenizer is None else str(output / tokenizer["file"]),
         vocab_size=BYTE_VALUES if tokenizer is None else tokenizer["vocab_size"],
         unknown_characters=record.get("unknown_characters", 0),
-        template_begin=None if loaded is None or not loaded.begin else loaded.decode(loaded.begin),
+        template_begin=template_begin(loaded),
         begins_texts=loaded is not None and bool(loaded.begin) and loaded.begins_texts,
         continued=continued,
         other_files=record.get("other_files", {}),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from cstool.data.csv_rows import columns_of, has_csv_rows
-from cstool.data.file_kinds import CSV, counted_kinds, kinds_text, named_kind, remedy
+from cstool.data.file_kinds import CSV, counted_kinds, named_kind, remedy
 from cstool.data.json_lines import (
     RUN_BYTES,
     Run,
@@ -41,6 +41,7 @@ from cstool.data.tokenizing import (
 )
 from cstool.data.workers import do_each
 from cstool.errors import DataError, Interrupted
+from cstool.words import counts_text
 
 FILE_SAMPLES = 8192
 """largest number of samples in a file"""
@@ -81,6 +82,10 @@ class Request(Protocol):
         """Whether files that are no text are taken as they are."""
 
     @property
+    def begins_texts(self) -> bool:
+        """Whether documents begin as the template of the tokenizer says."""
+
+    @property
     def is_bytes(self) -> bool:
         """Whether bytes are the tokens."""
 
@@ -114,8 +119,6 @@ class PartSamples(Protocol):
 class TextWork(ABC, Generic[R]):
     """The making of one data set in a folder that this process alone has."""
 
-    begins_texts = False
-    """whether documents begin with what the template of the tokenizer puts there"""
     train_ways = 1
     """how often the training of a tokenizer goes through the train part"""
 
@@ -287,7 +290,7 @@ class TextWork(ABC, Generic[R]):
             for number, pieces in enumerate(group_pieces(cut_documents(files)))
         ]
         found = self._do(
-            Tokenize(self._split, tokenizer, self.request.allow_unknown, self.begins_texts),
+            Tokenize(self._split, tokenizer, self.request.allow_unknown, self.request.begins_texts),
             shards,
             lambda shard: holds_tokens(shard.path, shard.first, shard.documents),
             lambda shard: shard.size_bytes,
@@ -370,7 +373,7 @@ def only_texts(
         if file.is_named:
             raise DataError(f"{file.path}: must be text, got {named_kind(file.kind)}", help_with)
         if len(others) == len(files):
-            raise DataError(f"{what}: must hold files of text, got none: {kinds_text(_kinds(others))}", help_with)
+            raise DataError(f"{what}: must hold files of text, got none: {counts_text(_kinds(others))}", help_with)
     return tuple(file for file in files if file.kind in taken), _kinds(others)
 
 

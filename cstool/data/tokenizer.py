@@ -190,6 +190,21 @@ def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Toke
     return FileTokenizer(Path(where), begins_texts=begins)
 
 
+def begun(begin: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """Return the tokens of a text behind those that begin it, which may be written out in the text already.
+
+    >>> begun([1], [5, 6]), begun([1], [1, 5, 6])
+    ([1, 5, 6], [1, 5, 6])
+    """
+    head = list(begin)
+    return list(tokens) if [*tokens[: len(head)]] == head else [*head, *tokens]
+
+
+def template_begin(tokenizer: Tokenizer | None) -> str | None:
+    """Return the text that the template of a tokenizer puts before others, for example <s>; None for nothing."""
+    return tokenizer.decode(tokenizer.begin) if tokenizer is not None and tokenizer.begin else None
+
+
 def tokenizer_beside(path: Path) -> Path:
     """Where the tokenizers JSON file of a converted checkpoint lies, or of its params: of a.mdl a.tokenizer.json."""
     return path.with_suffix(".tokenizer.json")
@@ -209,7 +224,7 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
 
 
 def _record_of(data_dir: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Return the folder of a data set of text, of which this may be a part, and its record."""
+    """Return folder and record of a data set of text, by its folder or that of a part of it."""
     place = Path(os.path.realpath(data_dir))
     for folder in (data_dir, place.parent):
         record = read_record(folder) or {}

@@ -15,7 +15,7 @@ import numpy as np
 from cstool.atomic_file import write_replacing
 from cstool.data.sources import SourceFile, read_bytes
 from cstool.data.token_stream import write_shard
-from cstool.data.tokenizer import END_OF_TEXT, FileTokenizer
+from cstool.data.tokenizer import END_OF_TEXT, FileTokenizer, begun
 from cstool.errors import DataError
 
 PIECE_BYTES = 2**20
@@ -121,9 +121,8 @@ class Tokenize:
             made, unknown = tokenizer.encode_all(text)
             if unknown and not self.allow_unknown:
                 raise _unknown(file, piece, text, unknown[0])
-            begin = list(tokenizer.begin) if self.begins_texts and piece.start == 0 else []
-            if made[: len(begin)] != begin:  # it may be written out in the text
-                made = begin + made
+            if self.begins_texts and piece.start == 0:
+                made = begun(tokenizer.begin, made)
             if piece.is_last and tokenizer.end_of_text is not None:
                 made.append(tokenizer.end_of_text)
             unknown_characters += len(unknown)

@@ -38,6 +38,8 @@ class VocabularyPlan(TextPlan, ABC):
     """the flag that names what is taken instead of a vocabulary that is trained"""
     is_bytes: ClassVar[bool] = False
     allow_unknown: ClassVar[bool] = True
+    any_file: ClassVar[bool] = False
+    begins_texts: ClassVar[bool] = False
 
     @property
     @abstractmethod

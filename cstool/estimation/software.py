@@ -54,12 +54,12 @@ def workers_of_file(params: Params) -> int | None:
         EstimateError: it is not a number of workers
     """
     found = params.job_keys.get("num_workers_per_csx")
-    if found is None or found == 0 and found is not False:  # 0: the vendor's software chooses
+    if found is None:
         return None
     if type(found) is not int or found < 0:
         key = "trainer.init.backend.cluster_config.num_workers_per_csx"
         raise EstimateError(f"{params.path}: {key} must be a whole number from 0, got {found!r:.60}")
-    return found
+    return found or None  # 0: the vendor's software chooses
 
 
 def _worker_rate(made: Release, data_processor: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Arrays by name in a file `.npz`, and what a damaged file makes of the code that reads it."""
+"""Arrays by name in a file `.npz`, and the errors that damaged files raise."""
 
 import errno
 import io
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 DAMAGE = (AttributeError, EOFError, LookupError, OverflowError, RecursionError, StopIteration, TypeError, ValueError)
-"""what is raised where data are not what they should be"""
+"""errors that damaged data raise"""
 
 
 def read_file(path: Path) -> bytes:
-    """Return what a file holds.
+    """Return the content of a file.
 
     Raises:
         OSError: it cannot be read, or is a pipe or a device, which would keep whoever reads it waiting

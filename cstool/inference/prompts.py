@@ -1,6 +1,6 @@
 """Prompts as tokens: what a decoder goes on from, or an encoder reads."""
 
-from cstool.data import PairTokenizer, Tokenizer
+from cstool.data import PairTokenizer, Tokenizer, begun
 from cstool.errors import InferenceError
 from cstool.inference.request import Generator, Request
 from cstool.params import DecoderParams, EncoderDecoderParams
@@ -52,9 +52,7 @@ def _begun(section: DecoderParams, tokens: list[int], tokenizer: Tokenizer, requ
     """A text that the decoder goes on from."""
     begins = tokenizer.begins_texts if request.special_tokens is None else request.special_tokens
     begin = list(tokenizer.begin) if begins else []
-    if tokens[: len(begin)] == begin:  # it is written out in the prompt
-        tokens = tokens[len(begin) :]
-    tokens = begin + tokens
+    tokens = begun(begin, tokens)
     _check_known(tokens, section.vocab_size, tokenizer, which)
     context = section.max_position_embeddings
     if len(tokens) < context:

@@ -77,8 +77,8 @@ def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | No
     process ended. Else the exit code of cstool decides: 2 is for the user to mend, and 1 an answer, or a mistake that
     would happen again; only where a rank was lost the same command goes on, and the message says so. What died of
     a signal, or stopped without being asked, crashed: it is started again as often as the job may be. Where the whole
-    host went down, be it at once or by stopping all that ran, nobody is to blame, and that does not count; nor does it
-    where a compile found the disk full, which waits for room. A run that did so counts as crashed.
+    host went down, be it at once or by stopping all that ran, nobody is to blame, and that does not count; nor does
+    a compile on a full disk, which waits for room. A run on a full disk counts as crashed.
 
     Args:
         job: as the queue has it, COMPILING or RUNNING

@@ -12,7 +12,7 @@ from cstool.plain_text import has_controls
 from cstool.yaml_lines.section import rule_error
 
 PLAIN_PATH = "must be a path without control characters"
-"""rule of every path: what is a line end in it would be one in scripts and logs"""
+"""rule of every path: a line end in it would end a line of scripts and logs"""
 _VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
 
 

@@ -252,7 +252,7 @@ def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: S
     steps, log_steps = session.params.loop.eval_steps, session.params.logging.log_steps
     sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, drop_last=False)
     batches = batches_per_epoch(count, loader.batch_size, drop_last=False)
-    if steps is not None and steps > batches:
+    if steps is not None and steps > batches and not mask:  # of several passes the first says it
         have = "is 1 batch" if batches == 1 else f"are {batches:,} batches"
         log.info(f"{data.where}: eval_steps is {steps:,}, and there {have}: the evaluation ends with the last.")
     batches = batches if steps is None else min(steps, batches)

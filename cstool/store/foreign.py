@@ -1,4 +1,4 @@
-"""What is given as a checkpoint, and is a model or an adapter as Hugging Face's libraries write them."""
+"""Models and adapters of Hugging Face's libraries, given in the place of a checkpoint."""
 
 import json
 import shlex
