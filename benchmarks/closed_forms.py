@@ -1,4 +1,4 @@
-"""The same cycles twice: CSL programs on the simulated fabric beside the closed forms of `cstool.perf`.
+"""The same cycles twice: CSL programs on the simulated fabric beside the closed forms of `cstool.plan.timing`.
 
 Run from the project's folder::
 
@@ -6,7 +6,7 @@ Run from the project's folder::
     python -m benchmarks.closed_forms --variants     # what each constant of the machine is worth, by changing it
 
 *simulated*: cycles that the engine counts on the modelled machine, from when the launch reaches the PEs until the last
-PE unblocks its command stream. *closed form*: what `cstool.perf` says of the same tiles, at an efficiency of 1. Neither
+PE unblocks its command stream. *closed form*: what `cstool.plan.timing` says of the same tiles, at an efficiency of 1. Neither
 was measured on a wafer. Every difference is taken apart into terms; what they leave is the last column, and a test
 wants it to be 0.
 """
@@ -25,18 +25,18 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.csl.compile import compile_csl
-from cstool.fabric import arch as arches
-from cstool.fabric import main_thread, network, scheduler, vector
-from cstool.fabric.dsd import Mem1d
-from cstool.fabric.host import Host, Rectangle
-from cstool.fabric.program import FabricProgram
-from cstool.fabric.simulation import Simulation
-from cstool.ir import Layout, MatMul
-from cstool.perf.collectives import broadcast_cycles, chain_cycles, tree_cycles
-from cstool.perf.pe import Pe
-from cstool.perf.streaming import hop_latency_cycles, stream_of, streamed_phases
-from cstool.system import load_system
+from cstool.csl.language.compile import compile_csl
+from cstool.csl.fabric import arch as arches
+from cstool.csl.fabric import main_thread, network, scheduler, vector
+from cstool.csl.fabric.dsd import Mem1d
+from cstool.csl.fabric.host import Host, Rectangle
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.fabric.simulation import Simulation
+from cstool.model.ir import Layout, MatMul
+from cstool.plan.timing.collectives import broadcast_cycles, chain_cycles, tree_cycles
+from cstool.plan.timing.pe import Pe
+from cstool.plan.timing.streaming import hop_latency_cycles, stream_of, streamed_phases
+from cstool.model.system import load_system
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "csl"
 SYSTEMS = {"wse2": "cs2", "wse3": "cs3"}
@@ -61,7 +61,7 @@ class Row:
         width, height: PEs
         size: of its vectors, in words
         simulated: cycles that the engine counted
-        closed_form: cycles of `cstool.perf`
+        closed_form: cycles of `cstool.plan.timing`
         terms: what the first has beside the second [cycles]
     """
 

@@ -30,10 +30,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from cstool.csl.compile import compile_csl
-from cstool.fabric.host import Host
-from cstool.fabric.program import FabricProgram
-from cstool.fabric.simulation import Simulation
+from cstool.csl.language.compile import compile_csl
+from cstool.csl.fabric.host import Host
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.fabric.simulation import Simulation
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "csl"
 WAFER = (750, 994)

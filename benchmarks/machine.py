@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cstool.kernels.bfloat16 import BFLOAT16, narrowed
-from cstool.kernels.gemm import NUMPY, Gemm
+from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
+from cstool.training.kernels.gemm import NUMPY, Gemm
 
 GEMM_SHAPES = ((512, 768, 3072), (512, 3072, 768), (3072, 512, 768))
 """(rows, inner, columns) of a grain of 512 tokens in a GPT-2 small block: up, down, gradient of up"""

@@ -15,7 +15,7 @@ import sys
 
 from benchmarks.step import cstool_side
 from benchmarks.turns import status_bytes
-from cstool.kernels.compile import compile_kernels
+from cstool.training.kernels.compile import compile_kernels
 
 STEPS = 3
 

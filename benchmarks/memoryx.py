@@ -29,8 +29,8 @@ PROJECT = Path(__file__).parent.parent
 MIB = 2**20
 LIBRARIES = """
 from pathlib import Path
-import cstool.cli.render, cstool.cli.run, cstool.compiler, cstool.run.run
-from cstool.kernels.compile import compile_kernels
+import cstool.foundation.terminal.render, cstool.cli.run, cstool.plan.compiler, cstool.training.run.run
+from cstool.training.kernels.compile import compile_kernels
 compile_kernels(lambda _name, _done, _total: None)
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")))

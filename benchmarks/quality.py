@@ -21,10 +21,10 @@ from statistics import fmean, stdev
 
 import yaml
 
-from cstool.kernels.gemm_providers import PRECISIONS
-from cstool.params import load_params
-from cstool.run.result import RunResult
-from cstool.verbs.run import RunRequest, run_trainers
+from cstool.training.kernels.gemm_providers import PRECISIONS
+from cstool.model.params import load_params
+from cstool.training.run.result import RunResult
+from cstool.training.verbs.run import RunRequest, run_trainers
 
 FOLDER = Path(__file__).parent.parent / "params"
 MEASURES = {

@@ -23,27 +23,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cstool.jobs.job import (
-    CANCEL,
-    COMPILE_STARTED,
-    COMPILED,
-    COMPILING,
-    ENDED_PHASES,
-    EXECUTE,
-    JOB_SUCCEEDED,
-    LABELLED,
-    PREEMPTED,
-    PRIORITIES,
-    QUEUED,
-    RUNNING,
-    STARTED,
-    SUCCEEDED,
-    JobOrder,
-    Needs,
-)
-from cstool.jobs.names import new_name
-from cstool.jobs.queue import KEEPS, Queue
-from cstool.jobs.root import Root, open_root
+from cstool.appliance.queue.job import CANCEL, COMPILE_STARTED, COMPILED, COMPILING, ENDED_PHASES, EXECUTE, JOB_SUCCEEDED, LABELLED, PREEMPTED, PRIORITIES, QUEUED, RUNNING, STARTED, SUCCEEDED, JobOrder, Needs
+from cstool.appliance.queue.names import new_name
+from cstool.appliance.queue.queue import KEEPS, Queue
+from cstool.appliance.queue.root import Root, open_root
 
 LIMIT_MS = 50.0
 """what an operation may take"""
@@ -54,8 +37,8 @@ import sys
 import time
 begin_s = time.perf_counter()
 from pathlib import Path
-from cstool.jobs.queue import Queue
-from cstool.jobs.root import open_root
+from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.root import open_root
 imported_s = time.perf_counter()
 with Queue(open_root(Path(sys.argv[1]), makes=False)) as queue:
     queue.jobs(limit=50)

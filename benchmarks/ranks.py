@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.data import write_hdf5_text
+from cstool.training.data import write_hdf5_text
 
 STEPS = 4
 BATCH, SEQUENCE = 4, 512
@@ -106,7 +106,7 @@ def compare(rounds: int) -> None:
 
 def be_a_rank() -> None:
     """Measure the bandwidth, as one of two ranks."""
-    from cstool.machine.ranks.mpi import MpiLink
+    from cstool.training.machine.ranks.mpi import MpiLink
 
     link = MpiLink()
     rows = [(name, _link_s(link, name, sizes)) for name, sizes in STREAMS.items()]

@@ -8,21 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from cstool.ir import Initializer, Weight, panels_of
-from cstool.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
-from cstool.kernels.sparse import (
-    TILE_TOKENS,
-    Pattern,
-    make_pattern,
-    sparse_linear_delta,
-    sparse_linear_forward,
-    sparse_linear_gradient,
-    transpose_values,
-)
-from cstool.kernels.sparse.crossover import random_aligned
-from cstool.kernels.sparse.linear import _pack, _unpack
-from cstool.kernels.sparse.pattern import CHUNK_ROWS
-from cstool.machine.csx import Scratch
+from cstool.model.ir import Initializer, Weight, panels_of
+from cstool.training.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.training.kernels.sparse import TILE_TOKENS, Pattern, make_pattern, sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient, transpose_values
+from cstool.training.kernels.sparse.crossover import random_aligned
+from cstool.training.kernels.sparse.linear import _pack, _unpack
+from cstool.training.kernels.sparse.pattern import CHUNK_ROWS
+from cstool.training.machine.csx import Scratch
 
 
 @dataclass(frozen=True)

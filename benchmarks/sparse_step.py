@@ -16,8 +16,8 @@ from statistics import median
 
 from benchmarks.machine import alternate
 from benchmarks.step import MODELS, cstool_side
-from cstool.kernels.gemm_providers import FLOAT32, PRECISIONS
-from cstool.machine.appliance import Appliance
+from cstool.training.kernels.gemm_providers import FLOAT32, PRECISIONS
+from cstool.training.machine.appliance import Appliance
 
 
 def breakdown(appliance: Appliance, steps: int) -> dict[str, float]:

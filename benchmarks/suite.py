@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.machine import gemm_limit_flops_per_s
 from benchmarks.turns import Side, serve
-from cstool.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32, choose_gemm
+from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32, choose_gemm
 
 PROJECT = Path(__file__).resolve().parents[1]
 THREADS = len(os.sched_getaffinity(0))
@@ -100,7 +100,7 @@ class Step:
     def flops(self) -> int:
         """Of the products of a step, of dense weights."""
         from benchmarks.step import model_graph
-        from cstool.models.statistics import count_statistics
+        from cstool.model.graphs.statistics import count_statistics
 
         return self.batch_size * count_statistics(model_graph(self.model, self.sequence_length)[1]).sample_flops.total
 

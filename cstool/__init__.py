@@ -32,82 +32,82 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cstool.compare import Verdict as Verdict
-    from cstool.data import DataCheck as DataCheck
-    from cstool.data import DataInfo as DataInfo
-    from cstool.data import DigitsSummary as DigitsSummary
-    from cstool.data import PreferenceSummary as PreferenceSummary
-    from cstool.data import TextSummary as TextSummary
-    from cstool.errors import ArtifactError as ArtifactError
-    from cstool.errors import CheckpointError as CheckpointError
-    from cstool.errors import ClusterError as ClusterError
-    from cstool.errors import CompileError as CompileError
-    from cstool.errors import CstoolError as CstoolError
-    from cstool.errors import DamagedCheckpointError as DamagedCheckpointError
-    from cstool.errors import DataError as DataError
-    from cstool.errors import EstimateError as EstimateError
-    from cstool.errors import InferenceError as InferenceError
-    from cstool.errors import Interrupted as Interrupted
-    from cstool.errors import NonFiniteError as NonFiniteError
-    from cstool.errors import ParamsError as ParamsError
-    from cstool.errors import StoreError as StoreError
-    from cstool.errors import TraceError as TraceError
-    from cstool.estimation import Estimate as Estimate
-    from cstool.estimation import Row as Row
+    from cstool.training.compare import Verdict as Verdict
+    from cstool.training.data import DataCheck as DataCheck
+    from cstool.training.data import DataInfo as DataInfo
+    from cstool.training.data import DigitsSummary as DigitsSummary
+    from cstool.training.data import PreferenceSummary as PreferenceSummary
+    from cstool.training.data import TextSummary as TextSummary
+    from cstool.foundation.errors import ArtifactError as ArtifactError
+    from cstool.foundation.errors import CheckpointError as CheckpointError
+    from cstool.foundation.errors import ClusterError as ClusterError
+    from cstool.foundation.errors import CompileError as CompileError
+    from cstool.foundation.errors import CstoolError as CstoolError
+    from cstool.foundation.errors import DamagedCheckpointError as DamagedCheckpointError
+    from cstool.foundation.errors import DataError as DataError
+    from cstool.foundation.errors import EstimateError as EstimateError
+    from cstool.foundation.errors import InferenceError as InferenceError
+    from cstool.foundation.errors import Interrupted as Interrupted
+    from cstool.foundation.errors import NonFiniteError as NonFiniteError
+    from cstool.foundation.errors import ParamsError as ParamsError
+    from cstool.foundation.errors import StoreError as StoreError
+    from cstool.foundation.errors import TraceError as TraceError
+    from cstool.plan.estimation import Estimate as Estimate
+    from cstool.plan.estimation import Row as Row
     from cstool.inference.answer import Answers as Answers
     from cstool.inference.answer import Completion as Completion
     from cstool.inference.encoder_answers import EncoderAnswers as EncoderAnswers
     from cstool.inference.model import InferenceModel as InferenceModel
     from cstool.inference.predict import Predictions as Predictions
-    from cstool.ir import Artifact as Artifact
-    from cstool.ir import read_artifact as read_artifact
-    from cstool.ir import write_artifact as write_artifact
-    from cstool.machine.appliance import Appliance as Appliance
-    from cstool.params import Params as Params
-    from cstool.params import load_all_params as load_all_params
-    from cstool.params import load_params as load_params
-    from cstool.progress import Progress as Progress
-    from cstool.progress import Silent as Silent
-    from cstool.run.result import RunResult as RunResult
-    from cstool.store import CheckpointEntry as CheckpointEntry
-    from cstool.store import SavedState as SavedState
-    from cstool.store import list_checkpoints as list_checkpoints
-    from cstool.store.checkpoint_opening import open_checkpoint as open_checkpoint
-    from cstool.system import System as System
-    from cstool.system import load_system as load_system
-    from cstool.verbs.answer import generate as generate
-    from cstool.verbs.answer import open_model as open_model
-    from cstool.verbs.answer import predict as predict
-    from cstool.verbs.asking import ask as ask
-    from cstool.verbs.comparison import validate as validate
-    from cstool.verbs.compiling import compile_model as compile_model
-    from cstool.verbs.data import check_data as check_data
-    from cstool.verbs.data import data_info as data_info
-    from cstool.verbs.data import prepare_digits as prepare_digits
-    from cstool.verbs.data import prepare_mlm as prepare_mlm
-    from cstool.verbs.data import prepare_preferences as prepare_preferences
-    from cstool.verbs.data import prepare_span as prepare_span
-    from cstool.verbs.data import prepare_text as prepare_text
-    from cstool.verbs.data import read_samples as read_samples
-    from cstool.verbs.estimating import estimate as estimate
-    from cstool.verbs.estimating import estimate_scaling as estimate_scaling
-    from cstool.verbs.run import NotRun as NotRun
-    from cstool.verbs.run import RunRequest as RunRequest
-    from cstool.verbs.run import evaluate as evaluate
-    from cstool.verbs.run import run_trainers as run_trainers
-    from cstool.verbs.run import train as train
+    from cstool.model.ir import Artifact as Artifact
+    from cstool.model.ir import read_artifact as read_artifact
+    from cstool.model.ir import write_artifact as write_artifact
+    from cstool.training.machine.appliance import Appliance as Appliance
+    from cstool.model.params import Params as Params
+    from cstool.model.params import load_all_params as load_all_params
+    from cstool.model.params import load_params as load_params
+    from cstool.foundation.progress import Progress as Progress
+    from cstool.foundation.progress import Silent as Silent
+    from cstool.training.run.result import RunResult as RunResult
+    from cstool.training.store import CheckpointEntry as CheckpointEntry
+    from cstool.training.store import SavedState as SavedState
+    from cstool.training.store import list_checkpoints as list_checkpoints
+    from cstool.training.store.checkpoint_opening import open_checkpoint as open_checkpoint
+    from cstool.model.system import System as System
+    from cstool.model.system import load_system as load_system
+    from cstool.inference.verbs.answer import generate as generate
+    from cstool.inference.verbs.answer import open_model as open_model
+    from cstool.inference.verbs.answer import predict as predict
+    from cstool.inference.verbs.asking import ask as ask
+    from cstool.training.verbs.comparison import validate as validate
+    from cstool.plan.verbs.compiling import compile_model as compile_model
+    from cstool.training.verbs.data import check_data as check_data
+    from cstool.training.verbs.data import data_info as data_info
+    from cstool.training.verbs.data import prepare_digits as prepare_digits
+    from cstool.training.verbs.data import prepare_mlm as prepare_mlm
+    from cstool.training.verbs.data import prepare_preferences as prepare_preferences
+    from cstool.training.verbs.data import prepare_span as prepare_span
+    from cstool.training.verbs.data import prepare_text as prepare_text
+    from cstool.training.verbs.data import read_samples as read_samples
+    from cstool.plan.verbs.estimating import estimate as estimate
+    from cstool.plan.verbs.estimating import estimate_scaling as estimate_scaling
+    from cstool.training.verbs.run import NotRun as NotRun
+    from cstool.training.verbs.run import RunRequest as RunRequest
+    from cstool.training.verbs.run import evaluate as evaluate
+    from cstool.training.verbs.run import run_trainers as run_trainers
+    from cstool.training.verbs.run import train as train
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "cstool.verbs.answer": ("generate", "open_model", "predict"),
-    "cstool.verbs.asking": ("ask",),
-    "cstool.verbs.comparison": ("validate",),
-    "cstool.verbs.compiling": ("compile_model",),
-    "cstool.verbs.estimating": ("estimate", "estimate_scaling"),
-    "cstool.verbs.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
-    "cstool.system": ("System", "load_system"),
-    "cstool.verbs.data": (
+    "cstool.inference.verbs.answer": ("generate", "open_model", "predict"),
+    "cstool.inference.verbs.asking": ("ask",),
+    "cstool.training.verbs.comparison": ("validate",),
+    "cstool.plan.verbs.compiling": ("compile_model",),
+    "cstool.plan.verbs.estimating": ("estimate", "estimate_scaling"),
+    "cstool.training.verbs.run": ("NotRun", "RunRequest", "evaluate", "run_trainers", "train"),
+    "cstool.model.system": ("System", "load_system"),
+    "cstool.training.verbs.data": (
         "check_data",
         "data_info",
         "prepare_digits",
@@ -117,8 +117,8 @@ _NAMES = {
         "prepare_text",
         "read_samples",
     ),
-    "cstool.data": ("DataCheck", "DataInfo", "DigitsSummary", "PreferenceSummary", "TextSummary"),
-    "cstool.errors": (
+    "cstool.training.data": ("DataCheck", "DataInfo", "DigitsSummary", "PreferenceSummary", "TextSummary"),
+    "cstool.foundation.errors": (
         "ArtifactError",
         "CheckpointError",
         "ClusterError",
@@ -134,19 +134,19 @@ _NAMES = {
         "StoreError",
         "TraceError",
     ),
-    "cstool.estimation": ("Estimate", "Row"),
+    "cstool.plan.estimation": ("Estimate", "Row"),
     "cstool.inference.answer": ("Answers", "Completion"),
     "cstool.inference.encoder_answers": ("EncoderAnswers",),
     "cstool.inference.model": ("InferenceModel",),
     "cstool.inference.predict": ("Predictions",),
-    "cstool.ir": ("Artifact", "read_artifact", "write_artifact"),
-    "cstool.params": ("Params", "load_all_params", "load_params"),
-    "cstool.machine.appliance": ("Appliance",),
-    "cstool.progress": ("Progress", "Silent"),
-    "cstool.run.result": ("RunResult",),
-    "cstool.store": ("CheckpointEntry", "SavedState", "list_checkpoints"),
-    "cstool.store.checkpoint_opening": ("open_checkpoint",),
-    "cstool.compare": ("Verdict",),
+    "cstool.model.ir": ("Artifact", "read_artifact", "write_artifact"),
+    "cstool.model.params": ("Params", "load_all_params", "load_params"),
+    "cstool.training.machine.appliance": ("Appliance",),
+    "cstool.foundation.progress": ("Progress", "Silent"),
+    "cstool.training.run.result": ("RunResult",),
+    "cstool.training.store": ("CheckpointEntry", "SavedState", "list_checkpoints"),
+    "cstool.training.store.checkpoint_opening": ("open_checkpoint",),
+    "cstool.training.compare": ("Verdict",),
 }
 """what is offered, by the module that has it"""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}

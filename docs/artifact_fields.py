@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Union, get_args, get_origin
 
-from cstool.ir import Artifact
-from cstool.ir._plain_data import written_fields
+from cstool.model.ir import Artifact
+from cstool.model.ir._plain_data import written_fields
 
 _WORDS = {int: "whole number", float: "number", str: "string", bool: "true or false", Any: "any"}
 _ARGUMENT = re.compile(r" {4}(\w+): (.*)")

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cstool.jobs.appliance import start_appliance
-from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.guard import GUARD_LOCK
-from cstool.jobs.holders import holder_of
-from cstool.jobs.job import SUPERVISOR_STARTED, Capacity, Job, JobOrder, Needs
-from cstool.jobs.queue import Queue
-from cstool.jobs.root import Root, open_root
+from cstool.appliance.queue.appliance import start_appliance
+from cstool.appliance.queue.client import Jobs, open_jobs
+from cstool.appliance.queue.guard import GUARD_LOCK
+from cstool.appliance.queue.holders import holder_of
+from cstool.appliance.queue.job import SUPERVISOR_STARTED, Capacity, Job, JobOrder, Needs
+from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.root import Root, open_root
 from tests.appliance_log import faults
 from tests.patience import wait_until
 from tests.unit.jobs.queues import an_order

@@ -11,18 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cstool.estimation.published import Prediction, Published, predict
-from cstool.kernels._cache import cache_folder
-from cstool.kernels.compile import (
-    ANSWERING_KERNELS,
-    BFLOAT16_KERNELS,
-    MIXTURE_KERNELS,
-    PRODUCT_KERNELS,
-    SPARSE_KERNELS,
-)
-from cstool.machine.prepare import prepare_kernels
-from cstool.private_folder import make_private_folder
-from cstool.progress import Silent
+from cstool.plan.estimation.published import Prediction, Published, predict
+from cstool.training.kernels._cache import cache_folder
+from cstool.training.kernels.compile import ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS
+from cstool.training.machine.prepare import prepare_kernels
+from cstool.foundation.private_folder import make_private_folder
+from cstool.foundation.progress import Silent
 from tests.cost import Costs
 from tests.examples import WHOLE
 
@@ -95,7 +89,7 @@ def predicted_once(_predictions: dict[str, Prediction], monkeypatch: pytest.Monk
             _predictions[key] = predict(result)
         return _predictions[key]
 
-    monkeypatch.setattr("cstool.estimation.published.predict", predict_once)
+    monkeypatch.setattr("cstool.plan.estimation.published.predict", predict_once)
 
 
 @pytest.fixture

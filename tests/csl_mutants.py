@@ -28,9 +28,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cstool.csl import syntax
-from cstool.csl.parse import parse
-from cstool.csl.source import Source
+from cstool.csl.language import syntax
+from cstool.csl.language.parse import parse
+from cstool.csl.language.source import Source
 
 OTHER_WAY = {"EAST": "WEST", "WEST": "EAST", "NORTH": "SOUTH", "SOUTH": "NORTH", "RAMP": "NORTH"}
 VECTOR = ("fmacs", "fadds", "fsubs", "fmuls", "fmovs", "fmach", "faddh", "add16", "mov16", "mov32", "fmovh", "sub16")

@@ -26,21 +26,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from cstool.atomic_file import is_inner_name, is_plain_name, write_replacing
-from cstool.csl.compile import compile_csl
-from cstool.csl.source import CslError
-from cstool.errors import ClusterError, CstoolError
-from cstool.fabric.simulation import Simulation
-from cstool.jobs.job_folder import JobFolder
-from cstool.jobs.names import is_name
-from cstool.jobs.root import Root
-from cstool.jobs.slurm import _check_option
-from cstool.jobs.slurm_script import JobScript
-from cstool.machine.slurm.batch_script import BatchJob, BatchScript, directive
-from cstool.pictures.fabric_routes import draw_fabric_routes
-from cstool.plain_text import has_controls
-from cstool.sdk.layout_text import params_text
-from cstool.verbs.slurm import _check_options
+from cstool.foundation.atomic_file import is_inner_name, is_plain_name, write_replacing
+from cstool.csl.language.compile import compile_csl
+from cstool.csl.language.source import CslError
+from cstool.foundation.errors import ClusterError, CstoolError
+from cstool.csl.fabric.simulation import Simulation
+from cstool.appliance.queue.job_folder import JobFolder
+from cstool.appliance.queue.names import is_name
+from cstool.appliance.queue.root import Root
+from cstool.appliance.queue.slurm import _check_option
+from cstool.appliance.queue.slurm_script import JobScript
+from cstool.foundation.slurm.batch_script import BatchJob, BatchScript, directive
+from cstool.csl.pictures.routes import draw_fabric_routes
+from cstool.foundation.plain_text import has_controls
+from cstool.csl.sdk.layout_text import params_text
+from cstool.training.verbs.slurm import _check_options
 from tests.unit.jobs.queues import an_order
 from tests.unit.sdk.sdk_programs import routed_program
 
@@ -146,7 +146,7 @@ def job_script(chance: random.Random, folder: Path) -> str:
     script, before = JobScript(place, order, odd(chance)), sys.executable
     try:
         sys.executable = "python"
-        words = ["-P", "-m", "cstool.jobs.slurm_node", str(place.path), script.digest]
+        words = ["-P", "-m", "cstool.appliance.queue.slurm_node", str(place.path), script.digest]
         return checked_script(script, folder, lambda said: said == words)
     finally:
         sys.executable = before

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from cstool.errors import CstoolError
-from cstool.jobs.client import Jobs
-from cstool.jobs.following import exit_code_of
-from cstool.jobs.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder, Needs
-from cstool.verbs.job_order import VARIABLES
-from cstool.words import size_text
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue.client import Jobs
+from cstool.appliance.queue.following import exit_code_of
+from cstool.appliance.queue.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder, Needs
+from cstool.appliance.verbs.job_order import VARIABLES
+from cstool.foundation.words import size_text
 from tests.end_to_end.ranks import committed
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.patience import wait_until

@@ -4,18 +4,10 @@ from typing import Any
 
 import yaml
 
-from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
-from cstool.models import SampleForm, build_graph
-from cstool.params import (
-    DecoderParams,
-    DpoParams,
-    DprParams,
-    EncoderDecoderParams,
-    EncoderParams,
-    FcMnistParams,
-    VisionTransformerParams,
-)
-from cstool.params.sections.model import MODELS
+from cstool.model.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
+from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.params import DecoderParams, DpoParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams
+from cstool.model.params.sections.model import MODELS
 
 
 def _sizes(layers: int, positions: int, dropout: float) -> dict[str, Any]:

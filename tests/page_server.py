@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cstool.jobs.root import Root
-from cstool.page.serve import address, make_server
+from cstool.appliance.queue.root import Root
+from cstool.appliance.page.serve import address, make_server
 from tests.patience import PATIENCE_S
 
 

@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cstool.errors import ToldElsewhere
-from cstool.machine.ranks.joining import joined
-from cstool.params import load_params
-from cstool.progress import Silent
-from cstool.run.follow import follow
-from cstool.run.run import run
-from cstool.run.session import RunOrder
+from cstool.foundation.errors import ToldElsewhere
+from cstool.training.machine.ranks.joining import joined
+from cstool.model.params import load_params
+from cstool.foundation.progress import Silent
+from cstool.training.run.follow import follow
+from cstool.training.run.run import run
+from cstool.training.run.session import RunOrder
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.ranks import MPIRUN
 from tests.end_to_end.runs import bits, compiled, gpt_params, run_file, write_text

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cstool.jobs.capacity import write_capacity
-from cstool.jobs.job import ACTIVE_PHASES, Capacity, Job, Needs
-from cstool.jobs.queue import Queue
-from cstool.jobs.root import Root, open_root
+from cstool.appliance.queue.capacity import write_capacity
+from cstool.appliance.queue.job import ACTIVE_PHASES, Capacity, Job, Needs
+from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.root import Root, open_root
 from tests.unit.jobs.queues import an_order
 
 CAPACITY = Capacity((0, 1, 2, 3), 16 * 10**9, 200 * 10**9, 8)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from cstool.errors import ClusterError, CstoolError, ToldElsewhere
-from cstool.params import load_params
-from cstool.progress import Silent
-from cstool.run.follow import follow
-from cstool.run.result import RunResult
-from cstool.run.run import run
-from cstool.run.session import RunOrder
+from cstool.foundation.errors import ClusterError, CstoolError, ToldElsewhere
+from cstool.model.params import load_params
+from cstool.foundation.progress import Silent
+from cstool.training.run.follow import follow
+from cstool.training.run.result import RunResult
+from cstool.training.run.run import run
+from cstool.training.run.session import RunOrder
 from tests.end_to_end.runs import compiled
 from tests.unit.machine.links import ThreadLink, linked
 

@@ -10,32 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cstool.cli.command import same_command
-from cstool.cli.completion import complete_artifact, complete_checkpoint
-from cstool.cli.infer_flags import InferFlags
-from cstool.cli.job_flags import ApplianceFlags, JobFlags, check_job, check_no_job, job_request, say_of_a_job
-from cstool.cli.launch_flags import LaunchFlags, command_of_a_rank, launch_words
-from cstool.cli.options import (
-    LOGGING,
-    CompileDirOption,
-    ExecutionModeOption,
-    LogLevel,
-    NumCsxOption,
-    RecomputeOption,
-    SeedOption,
-    SetOption,
-    SystemOption,
-    flag,
-    lanes_option,
-    option,
-    params_option,
-    parse_lanes,
-)
-from cstool.cli.render import print_json
-from cstool.cli.report import missing_option
-from cstool.cli.screen import screen_on
-from cstool.safe_python import python
-from cstool.verbs.asked import check_trace_file, load_trainers, typed
+from cstool.foundation.terminal.command import same_command
+from cstool.foundation.terminal.completion import complete_artifact, complete_checkpoint
+from cstool.inference.commands.infer_flags import InferFlags
+from cstool.appliance.commands.job_flags import ApplianceFlags, JobFlags, check_job, check_no_job, job_request, say_of_a_job
+from cstool.training.commands.launch_flags import LaunchFlags, command_of_a_rank, launch_words
+from cstool.foundation.terminal.options import LOGGING, CompileDirOption, ExecutionModeOption, LogLevel, NumCsxOption, RecomputeOption, SeedOption, SetOption, SystemOption, flag, lanes_option, option, params_option, parse_lanes
+from cstool.foundation.terminal.render import print_json
+from cstool.foundation.terminal.report import missing_option
+from cstool.foundation.terminal.screen import screen_on
+from cstool.foundation.safe_python import python
+from cstool.model.verbs.asked import check_trace_file, load_trainers, typed
 
 if TYPE_CHECKING:
     from cstool.verbs.results import Params
@@ -147,9 +132,9 @@ def run(
     Only flags that are typed override the file. A file with several trainers runs them in order.
     With --appliance it is a job that waits for its turn, and is followed to its end.
     """
-    from cstool.cli.infer import infer
-    from cstool.verbs.ranks import is_to_launch, joined_ranks
-    from cstool.verbs.run import RunRequest, run_all
+    from cstool.inference.commands.infer import infer
+    from cstool.training.verbs.ranks import is_to_launch, joined_ranks
+    from cstool.training.verbs.run import RunRequest, run_all
 
     if appliance.appliance:
         raise typer.Exit(_submit(context, flags, launch, appliance, job, asked, as_json, logging))
@@ -191,7 +176,7 @@ def load_run(
     Raises:
         CstoolError: neither can be had
     """
-    from cstool.verbs.answer import trained_params
+    from cstool.inference.verbs.answer import trained_params
 
     given = {name: value for name, value in vars(flags).items() if not (is_job and name == "job_labels")}
     overrides = flags.set_ or (), typed("--", **given, logging=logging)
@@ -205,8 +190,8 @@ def load_run(
 
 def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, logging: str | None) -> int:
     """Have several processes do it, once the params are fine; return the exit code."""
-    from cstool.verbs.ranks import launch_ranks
-    from cstool.verbs.slurm import run_as_job
+    from cstool.training.verbs.ranks import launch_ranks
+    from cstool.training.verbs.slurm import run_as_job
 
     if flags.mode == "infer":
         InferFlags.check_others(context)
@@ -251,7 +236,7 @@ def _submit(
     logging: str | None,
 ) -> int:
     """Submit it as a job, and follow that; return its exit code."""
-    from cstool.verbs.jobs import submit_and_follow
+    from cstool.appliance.verbs.jobs import submit_and_follow
 
     check_job(launch, as_json)
     request = job_request(flags, job, max_restarts=launch.max_restarts, time=launch.time, sbatch=launch.sbatch)

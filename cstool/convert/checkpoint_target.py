@@ -9,8 +9,8 @@ import numpy as np
 
 from cstool.convert.source import Array, Source, weights_of
 from cstool.convert.sparsify import Kept
-from cstool.store import INDICES, SPARSITY, CheckpointWriter, Progress, index_kind
-from cstool.store.saved_state import Meter
+from cstool.training.store import INDICES, SPARSITY, CheckpointWriter, Progress, index_kind
+from cstool.training.store.saved_state import Meter
 
 
 def write_checkpoint(source: Source, path: Path, kept: Mapping[str, Kept], progress: Progress) -> int:

@@ -17,20 +17,11 @@ from cstool.convert.hf_rope import flat, yarn_amplitude
 from cstool.convert.hf_t5 import t5_facts
 from cstool.convert.hf_unread import idle_keys, read_keys
 from cstool.convert.hf_vit import vit_facts
-from cstool.errors import CheckpointError
-from cstool.models import Side, embedding_graph
-from cstool.models.decoder import longrope
-from cstool.params import (
-    NONLINEARITIES,
-    DecoderParams,
-    DprEncoderParams,
-    DprParams,
-    EncoderDecoderParams,
-    EncoderParams,
-    ModelParams,
-    VisionTransformerParams,
-)
-from cstool.params.sections.model import MODELS
+from cstool.foundation.errors import CheckpointError
+from cstool.model.graphs import Side, embedding_graph
+from cstool.model.graphs.decoder import longrope
+from cstool.model.params import NONLINEARITIES, DecoderParams, DprEncoderParams, DprParams, EncoderDecoderParams, EncoderParams, ModelParams, VisionTransformerParams
+from cstool.model.params.sections.model import MODELS
 
 _KNOWN = ", ".join(MODEL_TYPES)
 _FAMILIES = (*HF_FAMILIES.values(), *HF_CLASSES.values())

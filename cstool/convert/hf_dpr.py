@@ -12,10 +12,10 @@ from pathlib import Path
 from cstool.convert.hf_encoders import BERT_KEYS, norms_last
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import only, text
-from cstool.errors import CheckpointError
-from cstool.models import Side
-from cstool.models.dpr import CONTEXTS, QUESTIONS
-from cstool.params import DprParams
+from cstool.foundation.errors import CheckpointError
+from cstool.model.graphs import Side
+from cstool.model.graphs.dpr import CONTEXTS, QUESTIONS
+from cstool.model.params import DprParams
 
 DPR = "dpr"
 """model_type of both encoders, and name of the model in the params"""

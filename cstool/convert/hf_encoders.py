@@ -9,7 +9,7 @@ from typing import Any
 
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, head_width, labels, only, same
-from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DprEncoderParams, EncoderParams
+from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, DprEncoderParams, EncoderParams
 
 _MLM = "bert_mlm_head"
 _OUTPUT = f"{_MLM}.classifier.ffn.0.linear_layer"

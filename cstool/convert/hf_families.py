@@ -16,7 +16,7 @@ from cstool.convert.hf_keys import text
 from cstool.convert.hf_llamas import GEMMA2, LLAMA, MISTRAL, MIXTRAL, PHI3, QWEN2, QWEN3, STARCODER2
 from cstool.convert.hf_t5 import T5
 from cstool.convert.hf_vit import VIT
-from cstool.errors import CheckpointError
+from cstool.foundation.errors import CheckpointError
 
 HF_FAMILIES: Mapping[str, Family] = {
     family.model_type: family

@@ -6,8 +6,8 @@ from typing import Any
 
 from cstool.convert.hf_keys import Key, filter_size, only, same
 from cstool.convert.hf_rope import scaling
-from cstool.ir import Graph
-from cstool.params import DecoderParams, EncoderDecoderParams, EncoderParams, VisionTransformerParams
+from cstool.model.ir import Graph
+from cstool.model.params import DecoderParams, EncoderDecoderParams, EncoderParams, VisionTransformerParams
 
 HfModel = DecoderParams | EncoderParams | EncoderDecoderParams | VisionTransformerParams
 """the model section of what Hugging Face has"""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cstool.activations import ACTIVATIONS
-from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
-from cstool.params.sections.decoder import MAX_LAYERS
+from cstool.model.activations import ACTIVATIONS
+from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
+from cstool.model.params.sections.decoder import MAX_LAYERS
 
 Found = Mapping[str, Any]
 """the keys of a config that its family knows, defaults filled in"""

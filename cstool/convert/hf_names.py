@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from cstool.convert.hf_family import Family, HfModel
-from cstool.ir import Graph
-from cstool.params import GATED_NONLINEARITIES, DecoderParams, EncoderDecoderParams
+from cstool.model.ir import Graph
+from cstool.model.params import GATED_NONLINEARITIES, DecoderParams, EncoderDecoderParams
 
 Array = np.ndarray[Any, Any]
 

@@ -13,8 +13,8 @@ from cstool.convert.hf_keys import text
 from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.source import HINT, Array, Source, row_ranges, written
-from cstool.errors import CheckpointError
-from cstool.ir import Graph
+from cstool.foundation.errors import CheckpointError
+from cstool.model.ir import Graph
 
 _TABLES = {
     WORDS: ("vocab_size",),

@@ -10,7 +10,7 @@ from typing import Any
 
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, only, same, text
-from cstool.params import GATED_NONLINEARITIES, EncoderDecoderParams
+from cstool.model.params import GATED_NONLINEARITIES, EncoderDecoderParams
 
 _PROJECTIONS = {
     "q": "proj_q_dense_layer",

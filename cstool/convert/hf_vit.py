@@ -11,7 +11,7 @@ from typing import Any
 
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, labels, only, same, text
-from cstool.params import GATED_NONLINEARITIES, NONLINEARITIES, VisionTransformerParams
+from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, VisionTransformerParams
 
 _OURS, _THEIRS = "vit_model.encoder.transformer_encoder", "vit.encoder.layer.N"
 _EMBEDDING = "vit_model.embedding_layer"

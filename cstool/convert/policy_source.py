@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from cstool.convert.source import Array, Source
-from cstool.models.preference import POLICY, REFERENCE
-from cstool.store import CheckpointReader
+from cstool.model.graphs.preference import POLICY, REFERENCE
+from cstool.training.store import CheckpointReader
 
 _STEP = "global_step"
 

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.atomic_file import is_plain_name
-from cstool.errors import CheckpointError
-from cstool.store.checkpoint_layout import read_at
-from cstool.store.saved_state import Opened
+from cstool.foundation.atomic_file import is_plain_name
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store.checkpoint_layout import read_at
+from cstool.training.store.saved_state import Opened
 
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.store.saved_state import Opened
+from cstool.training.store.saved_state import Opened
 
 FLOAT32_BYTES = 4
 _ALIGNMENT = 8

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cstool.errors import CheckpointError
-from cstool.ir import Graph
-from cstool.store import INDICES, CheckpointReader, SparseTensors, checked_indices, unbound_note
-from cstool.store.saved_state import Opened
+from cstool.foundation.errors import CheckpointError
+from cstool.model.ir import Graph
+from cstool.training.store import INDICES, CheckpointReader, SparseTensors, checked_indices, unbound_note
+from cstool.training.store.saved_state import Opened
 
 Array = np.ndarray[Any, Any]
 HINT = "--params names the file of the model"

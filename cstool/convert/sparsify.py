@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cstool.convert.source import Array, CstoolSource, Source
-from cstool.errors import CheckpointError, NonFiniteError, ParamsError
-from cstool.ir import Graph
-from cstool.params import Params, SparsityParams
-from cstool.sparsity import assign_groups, keep_count
+from cstool.foundation.errors import CheckpointError, NonFiniteError, ParamsError
+from cstool.model.ir import Graph
+from cstool.model.params import Params, SparsityParams
+from cstool.model.sparsity import assign_groups, keep_count
 
 _HALF_BITS = 16
 _LOW_HALF = np.uint32(2**_HALF_BITS - 1)

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.convert.safetensors_reader import widen_bfloat16
-from cstool.errors import CheckpointError
-from cstool.store.checkpoint_format import SIGNATURE, SPEC, SUCCESS, VERSION, metadata_name
-from cstool.store.checkpoint_layout import TAKE_ANOTHER
-from cstool.store.saved_state import Opened
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store.checkpoint_format import SIGNATURE, SPEC, SUCCESS, VERSION, metadata_name
+from cstool.training.store.checkpoint_layout import TAKE_ANOTHER
+from cstool.training.store.saved_state import Opened
 
 MOST_CHUNK_BYTES = 32 * 2**20
 """largest HDF5 chunk that is decompressed [bytes]; the vendor's have a megabyte at most"""

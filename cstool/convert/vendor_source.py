@@ -11,10 +11,10 @@ import numpy as np
 
 from cstool.convert.source import CHUNK_BYTES, HINT, Array, Source, check_weights, row_ranges
 from cstool.convert.vendor_reader import VendorReader
-from cstool.errors import CheckpointError
-from cstool.ir import Graph
-from cstool.models.decoder import alibi_slopes
-from cstool.params import DecoderParams, ModelParams
+from cstool.foundation.errors import CheckpointError
+from cstool.model.ir import Graph
+from cstool.model.graphs.decoder import alibi_slopes
+from cstool.model.params import DecoderParams, ModelParams
 
 _STATES = ("exp_avg", "exp_avg_sq")
 """arrays that Adam and AdamW keep of each weight, under the same names there"""

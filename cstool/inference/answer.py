@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cstool.data import PairTokenizer, Tokenizer
+from cstool.training.data import PairTokenizer, Tokenizer
 from cstool.inference.beams import Hypothesis, search
 from cstool.inference.generate import generate
 from cstool.inference.model import InferenceModel
@@ -13,7 +13,7 @@ from cstool.inference.prompts import encode_prompts, tokens_that_fit
 from cstool.inference.request import Request, generator_of
 from cstool.inference.source import walk_from
 from cstool.inference.text_stream import TextStream
-from cstool.params import DecoderParams
+from cstool.model.params import DecoderParams
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.errors import InferenceError
+from cstool.foundation.errors import InferenceError
 from cstool.inference.sampling import likeliest
 from cstool.inference.sequences import Finish, TokenSequence, next_logits
 from cstool.inference.walk import Walk

@@ -8,31 +8,24 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
-from cstool.errors import ClusterError, InferenceError
+from cstool.foundation.errors import ClusterError, InferenceError
 from cstool.inference.source import parts_of
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
-from cstool.ir import Graph
-from cstool.kernels.one_thread import one_blas_thread
-from cstool.machine.grains import available_cores
-from cstool.machine.host_memory import available_memory_bytes
-from cstool.machine.memoryx_store import open_backing
-from cstool.machine.precision import narrow_in
-from cstool.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
-from cstool.machine.ranks.link import ALONE, Link
-from cstool.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.machine.spread import spread_memoryx
-from cstool.machine.start import choose_start, restore
-from cstool.models import SampleForm, build_graph
-from cstool.params import (
-    DecoderParams,
-    DprParams,
-    EncoderDecoderParams,
-    EncoderParams,
-    FcMnistParams,
-    Params,
-)
-from cstool.progress import Progress
+from cstool.model.ir import Graph
+from cstool.training.kernels.one_thread import one_blas_thread
+from cstool.training.machine.grains import available_cores
+from cstool.training.machine.host_memory import available_memory_bytes
+from cstool.training.machine.memoryx_store import open_backing
+from cstool.training.machine.precision import narrow_in
+from cstool.training.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
+from cstool.training.machine.ranks.link import ALONE, Link
+from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
+from cstool.training.machine.spread import spread_memoryx
+from cstool.training.machine.start import choose_start, restore
+from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
+from cstool.foundation.progress import Progress
 
 log = logging.getLogger("cstool")
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cstool.errors import InferenceError
+from cstool.foundation.errors import InferenceError
 from cstool.inference.beams import Beams
 from cstool.inference.sampling import Sampling
-from cstool.params import DecoderParams, EncoderDecoderParams, FcMnistParams, ModelParams, Params
+from cstool.model.params import DecoderParams, EncoderDecoderParams, FcMnistParams, ModelParams, Params
 
 MAX_TOKENS = 128
 """tokens that follow a prompt where nobody says how many"""

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cstool.errors import InferenceError
-from cstool.random_keys import key_of, philox4x32
+from cstool.foundation.errors import InferenceError
+from cstool.foundation.random_keys import key_of, philox4x32
 
 Array = np.ndarray[Any, Any]
 

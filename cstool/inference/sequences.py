@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cstool.errors import NonFiniteError
+from cstool.foundation.errors import NonFiniteError
 from cstool.inference.walk import Walk
-from cstool.kernels.cached_attention import News
+from cstool.training.kernels.cached_attention import News
 
 PASS_ROWS = 512
 """most tokens of a pass: enough for products as fast as they get, few enough for activations to stay small"""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.kernels.spin import publish, spin
+from cstool.training.kernels.spin import publish, spin
 
 Work = Callable[[int, int], None]
 """does the share of a member: called with its number, and how many there are"""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cstool.data import Tokenizer
+from cstool.training.data import Tokenizer
 
 _HALF = "\ufffd"
 """at the end of a text, it may be the first bytes of a character"""

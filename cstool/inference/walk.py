@@ -13,23 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.inference.team import Team
-from cstool.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
-from cstool.kernels.attention_form import Attention
-from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
-from cstool.kernels.call import Call, Weights
-from cstool.kernels.embedding import add_positions, sinusoids
-from cstool.kernels.loss import bend_logits
-from cstool.kernels.mixture import choose_experts, chosen_experts, expert_rows
-from cstool.kernels.residual import token_factors
-from cstool.kernels.rotary import turn
-from cstool.kernels.rowwise import linear_by_turns
-from cstool.kernels.sparse import SparseMatrix, sparse_linear_forward
-from cstool.machine.csx import GrainSlot, Scratch
-from cstool.machine.lanes import stages
-from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.plan import PlannedOp, make_plan
-from cstool.machine.ranks.orders import BeginPasses, NextPass, OtherRanks
-from cstool.store import aligned_empty
+from cstool.model.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
+from cstool.training.kernels.attention_form import Attention
+from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
+from cstool.training.kernels.call import Call, Weights
+from cstool.training.kernels.embedding import add_positions, sinusoids
+from cstool.training.kernels.loss import bend_logits
+from cstool.training.kernels.mixture import choose_experts, chosen_experts, expert_rows
+from cstool.training.kernels.residual import token_factors
+from cstool.training.kernels.rotary import turn
+from cstool.training.kernels.rowwise import linear_by_turns
+from cstool.training.kernels.sparse import SparseMatrix, sparse_linear_forward
+from cstool.training.machine.csx import GrainSlot, Scratch
+from cstool.training.machine.lanes import stages
+from cstool.training.machine.memoryx.memoryx import MemoryX
+from cstool.training.machine.plan import PlannedOp, make_plan
+from cstool.training.machine.ranks.orders import BeginPasses, NextPass, OtherRanks
+from cstool.training.store import aligned_empty
 
 
 class WeightStream:

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 from numpy.typing import NDArray
 
-from cstool.store import Store
+from cstool.training.store import Store
 from tests.contract.refusal import refusal
 from tests.examples import examples
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cstool.cli import main
-from cstool.compiler import compile as compiling
-from cstool.data import TextRequest, prepare_text
+from cstool.plan.compiler import compile as compiling
+from cstool.training.data import TextRequest, prepare_text
 from tests.end_to_end.disk import Disk
 from tests.end_to_end.refusals import Outcome, error, kept
 from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text

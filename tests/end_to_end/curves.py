@@ -11,17 +11,17 @@ import h5py
 import numpy as np
 import yaml
 
-from cstool.data import PatchesDataset, write_hdf5_text
-from cstool.data.dataset import Field
-from cstool.machine import data_sets
-from cstool.machine.data_sets import check_data
-from cstool.models import SampleForm, build_graph
-from cstool.params import Params, load_params
-from cstool.progress import Silent
-from cstool.run.result import RunResult
-from cstool.run.run import run
-from cstool.run.session import RunOrder
-from cstool.store import CheckpointWriter
+from cstool.training.data import PatchesDataset, write_hdf5_text
+from cstool.training.data.dataset import Field
+from cstool.training.machine import data_sets
+from cstool.training.machine.data_sets import check_data
+from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.params import Params, load_params
+from cstool.foundation.progress import Silent
+from cstool.training.run.result import RunResult
+from cstool.training.run.run import run
+from cstool.training.run.session import RunOrder
+from cstool.training.store import CheckpointWriter
 from tests.end_to_end.runs import compiled
 from tests.reference import deterministic, dpr_case
 from tests.reference.encoder_curve_cases import RENAMED

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cstool.machine import memoryx_store
-from cstool.run.result import RunResult
-from cstool.store import CommittedStore, block_file
+from cstool.training.machine import memoryx_store
+from cstool.training.run.result import RunResult
+from cstool.training.store import CommittedStore, block_file
 from tests.end_to_end.runs import gpt_params, run_file
 
 IN_FILE: dict[str, Any] = {"init__memoryx": {"store": "file", "memory": "32MiB"}}

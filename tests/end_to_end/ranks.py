@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from cstool.store import FILE_NAME, committed_step, find_shards
+from cstool.training.store import FILE_NAME, committed_step, find_shards
 from tests.patience import wait_until
 from tests.unit.store.shard_files import newest_common_step
 

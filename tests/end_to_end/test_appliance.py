@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.store import list_checkpoints
+from cstool.training.store import list_checkpoints
 from tests.appliances import TestAppliance
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file

@@ -14,8 +14,8 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.machine.appliance import Appliance
-from cstool.store.pending_file import PendingFile
+from cstool.training.machine.appliance import Appliance
+from cstool.training.store.pending_file import PendingFile
 from tests.end_to_end.disk import DiskUsage, largest_file
 from tests.end_to_end.refusals import error, kept, rows
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
@@ -133,7 +133,7 @@ def test_a_model_dir_that_was_copied_with_its_links_followed_can_go_on(cstool, t
 def test_a_disk_that_fills_up_while_saving_keeps_the_checkpoints_before(cstool, tmp_path, data, model_dir, monkeypatch):
     before = kept(model_dir)
     file = gpt_params(tmp_path, data, **EVERY_STEP)
-    monkeypatch.setattr("cstool.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
+    monkeypatch.setattr("cstool.training.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
     with largest_file(200_000):
         outcome = cstool("run", "-p", file)
     message = error(

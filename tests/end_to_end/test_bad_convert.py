@@ -18,7 +18,7 @@ from cstool.convert import source as source_module
 from cstool.convert.hf_families import MODEL_TYPES
 from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.convert.source import CstoolSource
-from cstool.store import CheckpointWriter
+from cstool.training.store import CheckpointWriter
 from tests.end_to_end.disk import DiskUsage, largest_file
 from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import gpt_params, run_file
@@ -249,7 +249,7 @@ def test_a_weight_with_nan_does_not_become_sparse_by_its_largest_numbers(cstool,
     ],
 )  # fmt: skip
 def test_a_disk_that_fills_up_leaves_nothing(cstool, here, monkeypatch, target, to, message):
-    monkeypatch.setattr("cstool.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
+    monkeypatch.setattr("cstool.training.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
     before = names(here)
     flags = ("--sparsity", "0.5") if to == "sparse" else ()
     with largest_file(50_000):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.fabric.errors import SimulationError
-from cstool.sdk import cslc
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.sdk import cslc
 from tests.unit.csl.many_pes import Run
 from tests.unit.csl.shown import cases, whole
 
@@ -158,7 +158,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("edits", "said"), cases(CASES))
 def test_cslc_says_where_and_what(here, capsys, monkeypatch, edits, said):
-    monkeypatch.setattr("cstool.csl.limits.MOST_TURNS", 1000)
+    monkeypatch.setattr("cstool.csl.language.limits.MOST_TURNS", 1000)
     files = write(here, edits)
     assert compiled() == 1
     said = whole(said.replace("| PE", f"| {OF_PE}").replace("DIRECTORY", str(here)), files)
@@ -207,7 +207,7 @@ def test_a_run_says_where_and_what(tmp_path, edits, said):
 
 def started(folder: Path, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "cstool.sdk.cs_python", "run.py"],
+        [sys.executable, "-P", "-m", "cstool.csl.sdk.cs_python", "run.py"],
         cwd=folder,
         env=os.environ | environment,
         stdout=subprocess.PIPE,
@@ -219,7 +219,7 @@ def started(folder: Path, **environment: str) -> "subprocess.Popen[str]":
 def told(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
     """Exit code, and the lines that the script printed: of a traceback the script's own line, and the error."""
     output, _ = process.communicate(timeout=300)
-    assert "/cstool/sdk/" not in output
+    assert "/cstool/csl/sdk/" not in output
     return process.returncode, output.splitlines()
 
 
@@ -232,7 +232,7 @@ def test_the_script_gets_the_programs_error(here):
             "Traceback (most recent call last):",
             '  File "run.py", line 11, in <module>',
             '    runner.launch("go", np.float32(1), np.uint16(2), nonblock=False)',
-            "cstool.sdk.client.SdkRuntimeError: PE 0.0, task go: must end within 100000 cycles, it goes on",
+            "cstool.csl.sdk.client.SdkRuntimeError: PE 0.0, task go: must end within 100000 cycles, it goes on",
             "hint: a longer --max_cycles lets it go on; look at its loops: what ends them?",
         ],
     )

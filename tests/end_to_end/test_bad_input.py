@@ -125,7 +125,7 @@ def test_an_image_model_does_not_take_text(cstool, tmp_path, data):
 
 
 def test_a_model_that_cannot_fit_the_memory_is_refused(cstool, monkeypatch, tmp_path, data):
-    monkeypatch.setattr("cstool.machine.budgets.available_memory_bytes", lambda: 2**30)
+    monkeypatch.setattr("cstool.training.machine.budgets.available_memory_bytes", lambda: 2**30)
     file = gpt_params(tmp_path, data, init__model__hidden_size=20_000)
     outcome = cstool("run", "-p", file, "--memoryx", "ram")
     assert (outcome.code, outcome.stderr) == (2, error(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.atomic_file import lock_file
+from cstool.foundation.atomic_file import lock_file
 from tests.end_to_end.refusals import Outcome, error, rows
 from tests.end_to_end.runs import gpt_params
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cstool.store import FileStore, committed_step
-from cstool.store.file_layout import lock_path, record_path
-from cstool.store.store_lock import StoreLock
+from cstool.training.store import FileStore, committed_step
+from cstool.training.store.file_layout import lock_path, record_path
+from cstool.training.store.store_lock import StoreLock
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, run_small, small_params
 from tests.end_to_end.refusals import error, kept
 from tests.unit.store.stored import edit_record

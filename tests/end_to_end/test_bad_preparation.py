@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from cstool.data import text_work
+from cstool.training.data import text_work
 from tests.end_to_end.refusals import Outcome, error
 from tests.unit.data.made import content_of
 
@@ -108,7 +108,7 @@ def test_a_preparation_that_is_killed_goes_on(prepare, tmp_path, source, monkeyp
     script = (
         "import pathlib, sys, time\n"
         "from cstool.cli import main\n"
-        "from cstool.data import text_work\n"
+        "from cstool.training.data import text_work\n"
         "text_work.FILE_SAMPLES = 1\n"
         "tell = text_work.TextWork._tell\n"
         "def told(*arguments):\n"

@@ -11,13 +11,13 @@ import yaml
 
 from cstool import Appliance
 from cstool.convert import Request, convert
-from cstool.errors import CheckpointError
+from cstool.foundation.errors import CheckpointError
 from cstool.inference.model import InferenceModel
-from cstool.machine.state import Position, save_state, state_values
-from cstool.models import SampleForm, build_graph, embedding_graph
-from cstool.params import load_params
-from cstool.progress import Silent
-from cstool.store import CheckpointReader
+from cstool.training.machine.state import Position, save_state, state_values
+from cstool.model.graphs import SampleForm, build_graph, embedding_graph
+from cstool.model.params import load_params
+from cstool.foundation.progress import Silent
+from cstool.training.store import CheckpointReader
 from tests.contract.refusal import refusal
 from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.test_dpr import run_case

@@ -10,13 +10,13 @@ import pytest
 import tokenizers
 import yaml
 
-from cstool.data import write_hdf5_text
-from cstool.machine.appliance import Appliance
-from cstool.machine.inputs import Batch
-from cstool.machine.state import load_state
-from cstool.models import build_graph
-from cstool.params import ALL_STATES, DecoderParams
-from cstool.store import CheckpointReader
+from cstool.training.data import write_hdf5_text
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.inputs import Batch
+from cstool.training.machine.state import load_state
+from cstool.model.graphs import build_graph
+from cstool.model.params import ALL_STATES, DecoderParams
+from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params
 from tests.reference import hf_models as hf

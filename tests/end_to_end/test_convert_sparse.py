@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cstool.convert import Request, convert
-from cstool.sparsity.masks import topk_mask
-from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.model.sparsity.masks import topk_mask
+from cstool.training.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome
 from tests.end_to_end.runs import digest, gpt_params, run_file
 from tests.models import fc_mnist

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from cstool.convert.vendor_reader import VendorReader
-from cstool.models import build_graph
-from cstool.params import load_params
-from cstool.store import CheckpointReader
+from cstool.model.graphs import build_graph
+from cstool.model.params import load_params
+from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file
 from tests.reference.vendor_files import Bfloat16, Constant, Link, Object, write_vendor

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cstool.cli.fabric_report import builtins_markdown
-from cstool.csl.compile import LIBRARY
-from cstool.sdk import simulator
-from cstool.sdk.cs_python import SITE
-from cstool.sdk.cslc import main as cslc
-from cstool.verbs.fabric import language_builtins
+from cstool.csl.commands.fabric_report import builtins_markdown
+from cstool.csl.language.compile import LIBRARY
+from cstool.csl.sdk import simulator
+from cstool.csl.sdk.cs_python import SITE
+from cstool.csl.sdk.cslc import main as cslc
+from cstool.csl.verbs import language_builtins
 from tests.end_to_end.pages import PROJECT, page
 
 PAGE = page("csl")
@@ -179,7 +179,7 @@ def test_constants_are_those_of_the_code():
 
 
 def test_files_and_queues_in_the_table_of_constants():
-    arch = importlib.import_module("cstool.fabric.arch")
+    arch = importlib.import_module("cstool.csl.fabric.arch")
     table = rows("| what | value | in the code | source | status |")
     queues = {where: value for _, value, where, _, _ in table if where.endswith("queues`")}
     assert queues == {
@@ -189,7 +189,7 @@ def test_files_and_queues_in_the_table_of_constants():
     }
     (fadds,) = (value for what, value, *_ in table if "`@fadds`" in what)
     assert fadds == f"{arch.WSE2.widths['fadds']} and {arch.WSE3.widths['fadds']}"
-    intrinsics = importlib.import_module("cstool.csl.intrinsics").INTRINSICS
+    intrinsics = importlib.import_module("cstool.csl.language.intrinsics").INTRINSICS
     (functions,) = (value for *_, value in [(row[1],) for row in table if "INTRINSICS" in row[2]])
     names = ("__sqrt", "__exp", "__tan", "__pow")
     assert functions == "; ".join(str(intrinsics[name].cycles) for name in names)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.models import SampleForm, build_graph
+from cstool.model.graphs import SampleForm, build_graph
 from tests.end_to_end.curves import run_curve
 from tests.end_to_end.runs import bits
 from tests.models import MODELS

@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.errors import DataError
-from cstool.ir import Graph
-from cstool.machine import appliance
-from cstool.machine.layout import Layout
-from cstool.machine.plan import make_plan
-from cstool.run.result import RunResult
+from cstool.foundation.errors import DataError
+from cstool.model.ir import Graph
+from cstool.training.machine import appliance
+from cstool.training.machine.layout import Layout
+from cstool.training.machine.plan import make_plan
+from cstool.training.run.result import RunResult
 from tests.end_to_end.curves import curve_file, run_curve
 from tests.end_to_end.runs import bits, run_file
 from tests.reference.deterministic import STEPS

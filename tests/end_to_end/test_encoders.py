@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cstool import prepare_mlm
-from cstool.store import CheckpointReader
+from cstool.training.store import CheckpointReader
 from tests.end_to_end.runs import latest_bits
 from tests.unit.data.test_sentences import write_table
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import CheckpointError, ParamsError
-from cstool.run.evaluate import evaluate_sets
-from cstool.run.result import RunResult
-from cstool.run.run import run
-from cstool.store import list_checkpoints, read_index
+from cstool.foundation.errors import CheckpointError, ParamsError
+from cstool.training.run.evaluate import evaluate_sets
+from cstool.training.run.result import RunResult
+from cstool.training.run.run import run
+from cstool.training.store import list_checkpoints, read_index
 from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
 
 LOADER = {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 16, "shuffle": True}
@@ -169,7 +169,7 @@ def test_the_last_checkpoints_of_a_run_stay_and_parts_of_every_second_one(texts,
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cstool.run.checkpoints.copy_states", killed)
+    monkeypatch.setattr("cstool.training.run.checkpoints.copy_states", killed)
     with pytest.raises(KeyboardInterrupt):
         run_file(file, trainer__init__loop__max_steps=4)
     monkeypatch.undo()

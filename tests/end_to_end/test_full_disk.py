@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cstool.machine.appliance import Appliance
-from cstool.store import committed_step
+from cstool.training.machine.appliance import Appliance
+from cstool.training.store import committed_step
 from tests.end_to_end.disk import largest_file
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.refusals import error

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from cstool.run.report import host_rates
+from cstool.training.host import rates as host_rates
 from tests.fuzz_commands import fuzz, signature, warm_up
 
 INPUTS = 120

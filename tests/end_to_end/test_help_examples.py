@@ -12,9 +12,9 @@ import typer
 import yaml
 
 from cstool.cli.app import new_app
-from cstool.cli.help_text import examples_of
-from cstool.jobs.job import FAILED, SUCCEEDED
-from cstool.sdk.artifact import write_program
+from cstool.foundation.terminal.help_text import examples_of
+from cstool.appliance.queue.job import FAILED, SUCCEEDED
+from cstool.csl.sdk.artifact import write_program
 from tests.appliances import end_processes_of
 from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
@@ -99,7 +99,7 @@ def jobs(tmp_path, monkeypatch) -> Iterator[Callable[[str], None]]:
     """Make an appliance with the jobs that an example names: they wait to be cancelled, else they have ended."""
     root = tmp_path / "appliance"
     monkeypatch.setenv("CSTOOL_APPLIANCE", str(root))
-    monkeypatch.setattr("cstool.page.serve.serve", lambda root, *_, **__: print(root.folder))
+    monkeypatch.setattr("cstool.appliance.page.serve.serve", lambda root, *_, **__: print(root.folder))
 
     def make(example: str) -> None:
         with Shown(root, None) as shown:
@@ -126,7 +126,7 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
     shutil.copytree(prepared, folder)
     monkeypatch.chdir(folder)
     # The stock files by name are those that were shrunk.
-    monkeypatch.setattr("cstool.params.load.FOLDER", folder / "params")
+    monkeypatch.setattr("cstool.model.params.load.FOLDER", folder / "params")
     if "datasets/text" in example and "prepare" in example:
         shutil.rmtree("datasets/text")
     if example.startswith(("cstool job", "cstool appliance")):

@@ -15,9 +15,9 @@ import yaml
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cstool.ir._plain_data import plain_digest
-from cstool.store import CheckpointWriter
-from cstool.system.load import FOLDER
+from cstool.model.ir._plain_data import plain_digest
+from cstool.training.store import CheckpointWriter
+from cstool.model.system.load import FOLDER
 from tests.end_to_end.runs import gpt_params
 
 FORGED = "error: forged"
@@ -169,8 +169,8 @@ def test_in_records_of_data(check, fresh, name, key):
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory, data) -> dict[str, Any]:
     """Return the artifact of a small GPT, as plain data."""
-    from cstool.ir import artifact_text
-    from cstool.params import load_params
+    from cstool.model.ir import artifact_text
+    from cstool.model.params import load_params
     from tests.end_to_end.runs import compiled
 
     params = load_params(gpt_params(tmp_path_factory.mktemp("artifact"), data))

@@ -197,7 +197,7 @@ def test_prompts_of_a_jsonl_file_and_of_stdin(cstool, ready, tmp_path, monkeypat
 def test_a_terminal_gets_no_control_characters(cstool, ready, monkeypatch):
     asked = "--prompt", "\x1b[31mab\tc\n", "--max_tokens", "2", "--temperature", "0"
     assert infer(cstool, ready, *asked).stdout.startswith("\x1b[31mab\tc\n")
-    monkeypatch.setattr("cstool.cli.screen.is_terminal", lambda stream: stream is sys.stdout)
+    monkeypatch.setattr("cstool.foundation.terminal.screen.is_terminal", lambda stream: stream is sys.stdout)
     assert infer(cstool, ready, *asked).stdout.startswith("\ufffd[31mab\tc\n")
 
 

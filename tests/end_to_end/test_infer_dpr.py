@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from cstool import ask, generate, load_params, predict
-from cstool.errors import InferenceError
-from cstool.models import SampleForm, build_graph
-from cstool.store import CheckpointReader
+from cstool.foundation.errors import InferenceError
+from cstool.model.graphs import SampleForm, build_graph
+from cstool.training.store import CheckpointReader
 from tests.contract.refusal import refusal
 from tests.end_to_end.curves import PARTS, write_dpr
 from tests.end_to_end.ranks import by_mpirun

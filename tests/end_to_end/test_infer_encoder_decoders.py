@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import cstool as library
-from cstool.data import FileTokenizer, PairTokenizer
+from cstool.training.data import FileTokenizer, PairTokenizer
 from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.test_encoder_decoders import EXTRA, LENGTH, TARGETS, WORDS, spans, t5_file
 

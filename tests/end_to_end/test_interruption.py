@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import Interrupted
-from cstool.machine.appliance import Appliance
-from cstool.store import list_checkpoints
+from cstool.foundation.errors import Interrupted
+from cstool.training.machine.appliance import Appliance
+from cstool.training.store import list_checkpoints
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file
 from tests.patience import wait_until
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.store import CheckpointReader
-from cstool.store.file_layout import lock_path, record_path
-from cstool.store.store_lock import StoreLock
+from cstool.training.store import CheckpointReader
+from cstool.training.store.file_layout import lock_path, record_path
+from cstool.training.store.store_lock import StoreLock
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, flip_a_bit, run_small, small_params
 from tests.end_to_end.refusals import error, kept
 from tests.end_to_end.runs import digest, latest_bits

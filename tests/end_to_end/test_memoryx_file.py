@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.errors import NonFiniteError
-from cstool.machine import memoryx_store
-from cstool.machine.appliance import Appliance, TrainStep
-from cstool.machine.inputs import Batch
-from cstool.run.result import RunResult
-from cstool.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
+from cstool.foundation.errors import NonFiniteError
+from cstool.training.machine import memoryx_store
+from cstool.training.machine.appliance import Appliance, TrainStep
+from cstool.training.machine.inputs import Batch
+from cstool.training.run.result import RunResult
+from cstool.training.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.refusals import kept
 from tests.end_to_end.runs import bits, latest_bits

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.machine.start import choose_start
-from cstool.params import load_params
-from cstool.store import StoreLock, read_index
+from cstool.training.machine.start import choose_start
+from cstool.model.params import load_params
+from cstool.training.store import StoreLock, read_index
 from tests.end_to_end.memoryx_files import IN_FILE, small_params
 from tests.end_to_end.refusals import kept
 
@@ -102,7 +102,7 @@ def test_a_folder_without_locks_is_trained_in_all_the_same(tmp_path, data, model
 
     file = small_params(tmp_path, data, init__loop={"max_steps": 1}, **SAVED)
     with monkeypatch.context() as patch:
-        patch.setattr("cstool.store.store_lock.lock_file", refuse)
+        patch.setattr("cstool.training.store.store_lock.lock_file", refuse)
         outcome = cstool("run", "-p", file, "--lanes", 1)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert (model_dir / "checkpoint_1.mdl").is_file()

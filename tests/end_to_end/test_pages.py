@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from cstool.convert.hf_families import HF_FAMILIES
-from cstool.models import build_graph
-from cstool.params import load_params
-from cstool.run.report import host_rates
-from cstool.store import CheckpointWriter
+from cstool.model.graphs import build_graph
+from cstool.model.params import load_params
+from cstool.training.host import rates as host_rates
+from cstool.training.store import CheckpointWriter
 from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, run_console, run_python, typed
 from tests.end_to_end.worked import write_data
 from tests.event_files import scalars_of

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from cstool.convert import Request, convert
-from cstool.models import build_graph
-from cstool.params import load_params
-from cstool.params.sections.preference import POLICIES
-from cstool.store import CheckpointReader, CheckpointWriter
+from cstool.model.graphs import build_graph
+from cstool.model.params import load_params
+from cstool.model.params.sections.preference import POLICIES
+from cstool.training.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import error
 from tests.end_to_end.test_preferences import POLICY, VOCAB, params, tensors, write_parts
 from tests.reference import hf_models as hf

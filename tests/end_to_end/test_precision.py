@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import CheckpointError, ClusterError
-from cstool.kernels import gemm_providers
-from cstool.kernels.emulated import EMULATED
-from cstool.kernels.gemm_providers import Found
-from cstool.store import CheckpointReader
+from cstool.foundation.errors import CheckpointError, ClusterError
+from cstool.training.kernels import gemm_providers
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm_providers import Found
+from cstool.training.store import CheckpointReader
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.runs import gpt_params, run_file, write_text
 from tests.models import FAMILIES
@@ -39,7 +39,7 @@ def test_ten_losses_are_those_of_float32_within_a_hundredth(tmp_path, data, fami
     changes: dict[str, Any] = {f"init__model__{key}": value for key, value in FAMILIES.get(family, {}).items()}
     changes |= {"init__loop": {"max_steps": 10}, "fit__train_dataloader": {**LOADER, "data_dir": str(data)}}
     if family == "fc_mnist":
-        from cstool.data import prepare_digits
+        from cstool.training.data import prepare_digits
 
         prepare_digits(tmp_path / "pictures")
         loader = {"data_processor": "MNISTDataProcessor", "data_dir": str(tmp_path / "pictures"), "batch_size": 48}

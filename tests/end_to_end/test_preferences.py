@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool.store import CheckpointReader
+from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import bits, latest_bits, run_file
 from tests.reference.deterministic import preference_batches

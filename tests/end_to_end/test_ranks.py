@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.models import build_graph
-from cstool.params import load_params
-from cstool.run.report.host_prediction import planned_ranks
-from cstool.words import bytes_text
+from cstool.model.graphs import build_graph
+from cstool.model.params import load_params
+from cstool.training.host.prediction import planned_ranks
+from cstool.foundation.words import bytes_text
 from tests.end_to_end.ranks import Command, Said, by_mpirun, launched, run
 from tests.end_to_end.runs import SEQUENCE, write_text
 from tests.hosts import round_rates
@@ -39,7 +39,7 @@ def test_the_bits_do_not_depend_on_ranks(tmp_path, ranks):
 WITH_RATES = """
 from pathlib import Path
 from cstool.cli import main
-from cstool.run.report import host_rates
+from cstool.training.host import rates as host_rates
 host_rates.rates_file = lambda: Path({rates!r})
 main()
 """

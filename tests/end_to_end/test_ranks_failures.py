@@ -146,7 +146,7 @@ def test_a_signal_finishes_the_step_and_saves_wherever_it_comes(file, where, num
 ASIDE = "import os, signal; STRIKES = os.environ.get('PMI_RANK') == '1'; "
 STRIKE = "STRIKES and os.kill(os.getpid(), signal.SIGTERM)"
 BEGINS = f"""
-import cstool.machine.ranks.mpi_start as start
+import cstool.training.machine.ranks.mpi_start as start
 def begin(mpi, begins=start._begin):
     {STRIKE}
     begins(mpi)
@@ -170,7 +170,7 @@ def test_a_rank_that_is_stopped_before_the_run_began_is_an_interruption(file, st
 
 @LAB
 def test_a_rank_that_says_nothing_is_given_up(file):
-    patient = patched("import cstool.machine.ranks.mpi as mpi; mpi.SILENT_S = 8.0", file)
+    patient = patched("import cstool.training.machine.ranks.mpi as mpi; mpi.SILENT_S = 8.0", file)
     said = struck(file, 1, signal.SIGSTOP, words=patient)
     assert said.exit_code == 1
     assert re.fullmatch(
@@ -184,7 +184,7 @@ def test_a_rank_that_says_nothing_is_given_up(file):
 def test_where_the_rank_that_was_to_say_it_dies_too_the_launcher_does(file):
     """Rank 1 is killed as it is about to print that rank 0 died."""
     silent = (
-        "import os; from cstool.cli import report; from cstool.launched import is_launched; "
+        "import os; from cstool.cli import report; from cstool.foundation.launched import is_launched; "
         "report.print_error = (lambda *_, **__: os.kill(os.getpid(), 9)) if is_launched() else report.print_error"
     )
     said = struck(file, 0, signal.SIGKILL, words=patched(silent, file))
@@ -194,7 +194,7 @@ def test_where_the_rank_that_was_to_say_it_dies_too_the_launcher_does(file):
 
 LATE = """
 import os
-import cstool.machine.ranks.mpi as mpi
+import cstool.training.machine.ranks.mpi as mpi
 def work_on(self, whole=mpi.MpiLink._work_on):
     whole(self)
     if self.rank == 1:
@@ -211,8 +211,8 @@ def test_a_rank_that_dies_after_its_goodbye_keeps_nobody(file, straight):
 
 
 EARLY = """
-from cstool.errors import ClusterError
-from cstool.machine.ranks.mpi import MpiLink
+from cstool.foundation.errors import ClusterError
+from cstool.training.machine.ranks.mpi import MpiLink
 link, heard = MpiLink(), []
 link._inboxes[0, "over"].put("early")
 link.fail(ClusterError("the link broke after that"))
@@ -239,7 +239,7 @@ UNREADABLE = "cannot be read or written, got: Not a directory"
     ],
 )
 def test_what_goes_wrong_at_another_rank_is_told_and_a_bug_with_its_traceback(file, fails, said, traceback):
-    failing = f"import cstool.machine.ranks.worker as worker; worker.Worker._go = lambda self, go: {fails}"
+    failing = f"import cstool.training.machine.ranks.worker as worker; worker.Worker._go = lambda self, go: {fails}"
     found = run(*patched(failing, file))
     assert found.exit_code == 2
     assert found.errors.endswith(f"error: rank 1 on {HOST}: {said}\n")
@@ -291,7 +291,7 @@ def test_each_process_needs_a_grain(file):
     )
 
 
-SETS = "import pathlib; import cstool.data.loaders as sets; opened = sets.open_dataset; "
+SETS = "import pathlib; import cstool.training.data.loaders as sets; opened = sets.open_dataset; "
 SAMPLES = r"the samples of trainer\.fit\.train_dataloader must be as rank 0 has it, "
 VERSION = rf"the version of cstool must be as rank 0 has it, {re.escape(cstool.__version__)}, got 0\.0\.1"
 OTHER = {
@@ -310,7 +310,7 @@ def test_ranks_that_do_not_have_the_same(file, what):
     """The one that is through first gets no more words of the other, be they so many: MPI would end with an error."""
     first, message = OTHER[what]
     other = write_text(file.parent / "other" / "train", 60, seed=1)
-    program = f"import cstool.machine.ranks.mpi as mpi; mpi.BEAT_S = 0.0005; {MAIN}"
+    program = f"import cstool.training.machine.ranks.mpi as mpi; mpi.BEAT_S = 0.0005; {MAIN}"
     programs = program, f"{first.replace('OTHER', repr(str(other)))}; {program}"
     python = [("-n", "1", sys.executable, "-c", each, "run", "-p", str(file), "--lanes", "1") for each in programs]
     errors = refused(MPIRUN, *python[0], ":", *python[1])

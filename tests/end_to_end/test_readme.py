@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cstool.models import build_graph
-from cstool.params import load_params
-from cstool.sparsity import assign_groups
+from cstool.model.graphs import build_graph
+from cstool.model.params import load_params
+from cstool.model.sparsity import assign_groups
 from tests.end_to_end.worked import PROJECT, save_checkpoints, write_params
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

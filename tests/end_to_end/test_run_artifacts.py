@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from cstool.machine.appliance import Appliance
-from cstool.machine.data_sets import check_data
-from cstool.machine.inputs import InputWorker
-from cstool.machine.memoryx.stream import WeightStream
-from cstool.models.statistics import count_statistics
-from cstool.params import load_params
-from cstool.run import checkpoints
-from cstool.run.report import host_rates
-from cstool.run.run import run as run_module
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.data_sets import check_data
+from cstool.training.machine.inputs import InputWorker
+from cstool.training.machine.memoryx.stream import WeightStream
+from cstool.model.graphs.statistics import count_statistics
+from cstool.model.params import load_params
+from cstool.training.run import checkpoints
+from cstool.training.host import rates as host_rates
+from cstool.training.run.run import run as run_module
 from tests.end_to_end.pages import without_numbers
 from tests.end_to_end.runs import gpt_params, run_file
 from tests.end_to_end.worked import run
@@ -282,5 +282,5 @@ def test_the_log_and_the_document_say_it(cstool, data, tmp_path, monkeypatch):
     assert json.loads(found.stdout)["predicted"]["step"]["predicted"] > 0
     (tmp_path / "host.yaml").unlink()
     assert UNPREDICTED not in cstool("run", "-p", file, "--max_steps", "8").stdout
-    monkeypatch.setattr("cstool.run.train.WORTH_S", 0.0)
+    monkeypatch.setattr("cstool.training.run.train.WORTH_S", 0.0)
     assert UNPREDICTED in cstool("run", "-p", file, "--max_steps", "9").stdout

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info
 
-from cstool.machine import appliance
-from cstool.machine.lanes import Lane, Pace
-from cstool.run.result import RunResult
+from cstool.training.machine import appliance
+from cstool.training.machine.lanes import Lane, Pace
+from cstool.training.run.result import RunResult
 from tests.end_to_end.memoryx_files import IN_FILE, go_past_the_page_cache, run_small, small_params
 from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
 from tests.models import SPARSITIES

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import ClusterError, StoreError
-from cstool.ir import _graph
-from cstool.machine.committed import survey
-from cstool.store import FILE_NAME, FileStore, committed_step, find_shards, shard_name
+from cstool.foundation.errors import ClusterError, StoreError
+from cstool.model.ir import _graph
+from cstool.training.machine.committed import survey
+from cstool.training.store import FILE_NAME, FileStore, committed_step, find_shards, shard_name
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.ranks import committed
 from tests.end_to_end.runs import digest, latest_bits

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import CstoolError
-from cstool.store import find_shards, shard_name
-from cstool.store.file_layout import record_path
+from cstool.foundation.errors import CstoolError
+from cstool.training.store import find_shards, shard_name
+from cstool.training.store.file_layout import record_path
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, small_params
 from tests.end_to_end.ranks import by_mpirun, run
 from tests.end_to_end.refusals import error, kept

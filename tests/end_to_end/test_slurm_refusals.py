@@ -140,7 +140,7 @@ exit 1 | raise RuntimeError('cannot load MPI library') =>
 @pytest.mark.parametrize(("commands", "message"), OFFERS)
 def test_an_srun_that_cannot_tell_ranks_of_each_other(refused, slurm, monkeypatch, commands, message):
     srun, _, library = commands.replace("\\n", "\n").replace("\\t", "\t").partition(" | ")
-    monkeypatch.setattr("cstool.machine.slurm.commands.LIBRARY", library)
+    monkeypatch.setattr("cstool.foundation.slurm.commands.LIBRARY", library)
     slurm(srun=srun)
     refused(message, None, "--nodes", "2")
 
@@ -188,7 +188,7 @@ def test_a_job_that_slurm_knows_no_longer(job, slurm):
 
 
 def test_slurm_does_not_answer_for_a_while(job, slurm, tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.machine.slurm.following.STATE_S", 0.01)
+    monkeypatch.setattr("cstool.foundation.slurm.following.STATE_S", 0.01)
     states = [("PENDING", "Resources"), ("PENDING", "Resources"), ("RUNNING", "None"), ("COMPLETED", "None")]
     lines = [JOB.format(state=state, reason=reason, code="0:0") for state, reason in states]
     (tmp_path / "lines").write_text("\n".join([lines[0], "", *lines[1:], ""]))

@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cstool.ir import Graph
-from cstool.models import build_graph, declared_form
-from cstool.params import (
-    EncoderDecoderParams,
-    EncoderParams,
-    FcMnistParams,
-    VisionTransformerParams,
-    load_params,
-)
-from cstool.sparsity import assign_groups, most_kept
+from cstool.model.ir import Graph
+from cstool.model.graphs import build_graph, declared_form
+from cstool.model.params import EncoderDecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams, load_params
+from cstool.model.sparsity import assign_groups, most_kept
 
 PROJECT = Path(__file__).parents[2]
 INTEROP = PROJECT / "tests" / "interop"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import cstool as api
-from cstool.data import TextRequest, prepare_text
-from cstool.errors import EstimateError
-from cstool.estimation import calibrate
+from cstool.training.data import TextRequest, prepare_text
+from cstool.foundation.errors import EstimateError
+from cstool.training.host import calibrate
 from cstool.inference.sampling import Sampling
 from tests.end_to_end.runs import TEXT, gpt_params
 from tests.end_to_end.worked import run, save_checkpoints

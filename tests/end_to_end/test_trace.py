@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from cstool.chrome_trace import Trace
-from cstool.errors import Interrupted, NonFiniteError, TraceError
-from cstool.ir import panels_of
-from cstool.machine import recorder
-from cstool.machine.appliance import Appliance
-from cstool.machine.grains import Deal
-from cstool.params import load_params
-from cstool.run.result import RunResult
+from cstool.foundation.chrome_trace import Trace
+from cstool.foundation.errors import Interrupted, NonFiniteError, TraceError
+from cstool.model.ir import panels_of
+from cstool.training.machine import recorder
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.grains import Deal
+from cstool.model.params import load_params
+from cstool.training.run.result import RunResult
 from tests.contract.refusal import refusal
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.refusals import error, rows

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.kernels.gemm_providers import PRECISIONS
-from cstool.kernels.sparse import Pattern, matrix
+from cstool.training.kernels.gemm_providers import PRECISIONS
+from cstool.training.kernels.sparse import Pattern, matrix
 from tests.end_to_end.refusals import error, rows, without_machine_warnings
 from tests.end_to_end.runs import gpt_params, run_file
 

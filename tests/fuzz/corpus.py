@@ -12,12 +12,12 @@ import numpy as np
 import yaml
 
 from cstool.cli import main
-from cstool.fabric.simulation import Simulation
-from cstool.fabric.stats import stats_document
-from cstool.fabric.trace import Recorder
-from cstool.sdk import cslc
-from cstool.sdk.artifact import read_program
-from cstool.store import CheckpointReader
+from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.stats import stats_document
+from cstool.csl.fabric.trace import Recorder
+from cstool.csl.sdk import cslc
+from cstool.csl.sdk.artifact import read_program
+from cstool.training.store import CheckpointReader
 from tests.end_to_end.test_convert_vendor import vendor_state
 from tests.reference import hf_models as hf
 from tests.reference.vendor_files import write_vendor

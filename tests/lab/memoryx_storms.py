@@ -36,14 +36,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.errors import CstoolError
-from cstool.ir import Artifact
-from cstool.params import load_params
-from cstool.progress import Silent
-from cstool.run.run import run
-from cstool.run.session import RunOrder
-from cstool.run.train import _Loop
-from cstool.store import CommittedStore, committed_step
+from cstool.foundation.errors import CstoolError
+from cstool.model.ir import Artifact
+from cstool.model.params import load_params
+from cstool.foundation.progress import Silent
+from cstool.training.run.run import run
+from cstool.training.run.session import RunOrder
+from cstool.training.run.train import _Loop
+from cstool.training.store import CommittedStore, committed_step
 from tests.end_to_end.memoryx_files import EXPERTS, IN_FILE, NEVER_SAVED, go_past_the_page_cache, small_params
 from tests.end_to_end.runs import compiled, digest_of, write_text
 from tests.models import SPARSITIES

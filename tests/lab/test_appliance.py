@@ -16,21 +16,21 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import CstoolError
-from cstool.jobs import keeping
-from cstool.jobs.appliance import appliance_status, drain_appliance, stop_appliance
-from cstool.jobs.capacity import write_capacity
-from cstool.jobs.client import open_jobs
-from cstool.jobs.guard import GUARD_LOCK
-from cstool.jobs.holders import holder_of
-from cstool.jobs.job import CANCELLED, EXECUTE, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
-from cstool.jobs.root import make_shared_root
-from cstool.jobs.supervisor import Supervisor
-from cstool.params import load_all_params
-from cstool.store import list_checkpoints
-from cstool.verbs.job_order import JobRequest, make_order
-from cstool.verbs.jobs import show_job, submit_job
-from cstool.verbs.run import RunRequest
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue import keeping
+from cstool.appliance.queue.appliance import appliance_status, drain_appliance, stop_appliance
+from cstool.appliance.queue.capacity import write_capacity
+from cstool.appliance.queue.client import open_jobs
+from cstool.appliance.queue.guard import GUARD_LOCK
+from cstool.appliance.queue.holders import holder_of
+from cstool.appliance.queue.job import CANCELLED, EXECUTE, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
+from cstool.appliance.queue.root import make_shared_root
+from cstool.appliance.queue.supervisor import Supervisor
+from cstool.model.params import load_all_params
+from cstool.training.store import list_checkpoints
+from cstool.appliance.verbs.job_order import JobRequest, make_order
+from cstool.appliance.verbs.jobs import show_job, submit_job
+from cstool.training.verbs.run import RunRequest
 from tests.appliances import CAPACITY, NEEDS, WRITES, TestAppliance, small_order
 from tests.end_to_end.disk import Disk
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
@@ -133,7 +133,7 @@ def test_a_supervisor_whose_guard_was_killed_goes_on_is_the_only_one_and_can_be_
     appliance.wait([writes("file", 0)])
     status = appliance_status(appliance.root)
     assert status.supervisor_pid == appliance.supervisor()
-    command = [sys.executable, "-m", "cstool.jobs.supervising", str(appliance.root.folder)]
+    command = [sys.executable, "-m", "cstool.appliance.queue.supervising", str(appliance.root.folder)]
     done = subprocess.run(command, capture_output=True, text=True)
     said = f"{appliance.root.folder}: an appliance has one supervisor, one runs already: {status.supervisor}"
     hint = "`cstool appliance status` says how it is, `cstool appliance stop` ends it"
@@ -243,7 +243,7 @@ def test_a_shared_appliance_runs_each_job_as_who_submitted_it(monkeypatch):
     (place / "theirs").mkdir()
     os.chown(place / "theirs", NOBODY, NOBODY)
     # Who is in the group here is not for a test to change.
-    monkeypatch.setattr("cstool.jobs.stages.os.getgrouplist", lambda name, group: [group, USERS])
+    monkeypatch.setattr("cstool.appliance.queue.stages.os.getgrouplist", lambda name, group: [group, USERS])
 
     def submit() -> Job:
         with open_jobs(root.folder) as jobs:

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from cstool.atomic_file import lock_file
-from cstool.jobs.job import FAILED
-from cstool.jobs.root import Root
+from cstool.foundation.atomic_file import lock_file
+from cstool.appliance.queue.job import FAILED
+from cstool.appliance.queue.root import Root
 from tests.browser import Browser, started_browser
 from tests.page_server import Page, serving
 from tests.shown_jobs import Shown, many_jobs, name_of, one_job, step_lines
@@ -301,7 +301,7 @@ def test_rests_while_it_is_hidden(page, shown, browser):
 
 def test_somebody_elses_log(page, browser, monkeypatch):
     """Who may not read the files sees the job, and is told why there is no more."""
-    monkeypatch.setattr("cstool.page.viewer.user_of_peer", lambda client, server: 4000001)
+    monkeypatch.setattr("cstool.appliance.page.viewer.user_of_peer", lambda client, server: 4000001)
     browser.open(f"{page.url}#{NAME}")
     browser.wait("document.querySelector('#detail .empty:not([hidden])') !== null")
     assert browser.text("#detail .empty").startswith("Its loss and its log are for its owner")

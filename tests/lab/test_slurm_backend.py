@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job
-from cstool.jobs.slurm_script import slurm_folder
+from cstool.appliance.queue.client import Jobs, open_jobs
+from cstool.appliance.queue.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job
+from cstool.appliance.queue.slurm_script import slurm_folder
 from tests.end_to_end.runs import latest_bits
 from tests.job_contract import PATIENCE_S, JobContract, program_order
 from tests.patience import wait_until
@@ -106,7 +106,7 @@ class TestSlurm(JobContract):
         wait_until(lambda: cluster.state(job.backend_id) == "COMPLETED", "it does not end", patience_s=PATIENCE_S)
         (slurm_folder(jobs.folder(job.name)) / "journal").unlink()
         jobs.queue.change(job.name, (QUEUED,), phase=RUNNING, stage="execute", attempt=1)
-        monkeypatch.setattr("cstool.jobs.slurm.known_jobs", lambda numbers: {})
+        monkeypatch.setattr("cstool.appliance.queue.slurm.known_jobs", lambda numbers: {})
         job = self.ended(jobs, job)
         assert (job.phase, job.exit_code) == (SUCCEEDED, 0)
 

@@ -6,7 +6,7 @@ keep that order at corners; a path of a single PE counts as going east.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cstool.ir import Region, Route
+from cstool.model.ir import Region, Route
 
 PE = tuple[int, int]
 WEST_EDGE = -1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.atomic_file import is_inner_name, is_plain_name, write_replacing
+from cstool.foundation.atomic_file import is_inner_name, is_plain_name, write_replacing
 
 
 def test_a_file_is_replaced_in_one_go_or_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

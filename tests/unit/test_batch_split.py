@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cstool.batch_split import divisors, even_parts, nearest_divisors
+from cstool.model.batch_split import divisors, even_parts, nearest_divisors
 
 
 @given(st.integers(1, 5000))

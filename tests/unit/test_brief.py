@@ -2,8 +2,8 @@
 
 import pytest
 
-from cstool.brief import Brief
-from cstool.run.result import RunResult
+from cstool.foundation.brief import Brief
+from cstool.training.run.result import RunResult
 from tests.unit.estimation.requests import estimator, gpt
 from tests.unit.ir.artifacts import pipelined_artifact, streaming_artifact
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.chrome_trace import Trace
-from cstool.errors import TraceError
+from cstool.foundation.chrome_trace import Trace
+from cstool.foundation.errors import TraceError
 from tests.contract.refusal import refusal
 
 

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from cstool import errors
-from cstool.errors import CstoolError, ParamsError, fault_of
+from cstool.foundation import errors
+from cstool.foundation.errors import CstoolError, ParamsError, fault_of
 
 WITH_2 = """
     CstoolError ParamsError DataError CheckpointError DamagedCheckpointError StoreError ClusterError EstimateError

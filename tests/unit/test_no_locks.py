@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import cstool
-from cstool.atomic_file import NO_LOCKS, NoLocksError, lock_file
-from cstool.data import TextRequest, hdf5_rows, open_hdf5_text, prepare_text, write_hdf5_text
-from cstool.errors import CstoolError
-from cstool.jobs import guard
-from cstool.jobs.holders import holder_of
-from cstool.jobs.queue_lock import QueueLock
-from cstool.store.checkpoint_index import read_index, register_checkpoint
-from cstool.store.folder import sweep_temporary
-from cstool.store.pending_file import PendingFile
-from cstool.store.store_lock import StoreLock
+from cstool.foundation.atomic_file import NO_LOCKS, NoLocksError, lock_file
+from cstool.training.data import TextRequest, hdf5_rows, open_hdf5_text, prepare_text, write_hdf5_text
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue import guard
+from cstool.appliance.queue.holders import holder_of
+from cstool.appliance.queue.queue_lock import QueueLock
+from cstool.training.store.checkpoint_index import read_index, register_checkpoint
+from cstool.training.store.folder import sweep_temporary
+from cstool.training.store.pending_file import PendingFile
+from cstool.training.store.store_lock import StoreLock
 from tests.contract.refusal import refusal
 
 HINT = "a local disk has them; so has NFS or Lustre, where it is mounted so (local_lock=flock, flock)"

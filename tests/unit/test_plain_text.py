@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.plain_text import lines, one_line, terminal_text
+from cstool.foundation.plain_text import lines, one_line, terminal_text
 
 
 @pytest.mark.parametrize(

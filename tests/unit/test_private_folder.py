@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cstool import private_folder
-from cstool.private_folder import SharedFolderError, checked_way, make_private_folder
+from cstool.foundation import private_folder
+from cstool.foundation.private_folder import SharedFolderError, checked_way, make_private_folder
 
 ME, EVE = os.geteuid(), 2**31 - 5
 

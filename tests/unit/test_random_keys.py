@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cstool.random_keys import generator, key_of, philox4x32
+from cstool.foundation.random_keys import generator, key_of, philox4x32
 
 KNOWN_ANSWERS = {
     "zeros": ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import cstool
-from cstool.data.workers import do_each
-from cstool.machine.prepare import _second_process
-from cstool.machine.slurm import commands
-from cstool.safe_python import python, this_program
+from cstool.training.data.workers import do_each
+from cstool.training.machine.prepare import _second_process
+from cstool.foundation.slurm import commands
+from cstool.foundation.safe_python import python, this_program
 
 SHADOWED = ("mpi4py", "multiprocessing", "numba", "numpy", "signal", "threading", "cstool")
 
@@ -46,7 +46,7 @@ def test_a_process_that_says_which_mpi_there_is(folder):
 
 def test_the_process_that_compiles_too(folder, monkeypatch):
     started = []
-    monkeypatch.setattr("cstool.machine.prepare.available_cores", lambda: 2)
+    monkeypatch.setattr("cstool.training.machine.prepare.available_cores", lambda: 2)
     monkeypatch.setattr("subprocess.Popen", lambda command, **_: started.append(command[:3]) or pytest.fail.Exception)
     with pytest.raises(AttributeError), _second_process(()):  # what is no process cannot be killed
         pass

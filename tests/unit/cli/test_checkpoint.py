@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cstool import __version__
-from cstool.store import CheckpointWriter
+from cstool.training.store import CheckpointWriter
 from tests.end_to_end.refusals import error, rows
 from tests.unit.store.stored import without_digest
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.ir import artifact_text, read_artifact
+from cstool.model.ir import artifact_text, read_artifact
 from tests.end_to_end.refusals import error, rows
 
 TRAINER: dict[str, Any] = yaml.safe_load("""
@@ -125,7 +125,7 @@ def test_a_picture_is_there_whole_or_as_it_was(cstool, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     cstool("compile", "-p", "x.yaml", "--out", "b.json")
-    monkeypatch.setattr("cstool.atomic_file.os.fsync", full)
+    monkeypatch.setattr("cstool.foundation.atomic_file.os.fsync", full)
     outcome = cstool("compile", "show", "b.json", "--plot", "a.png")
     assert (outcome.code, outcome.stderr) == (2, "error: a.png: cannot be written: No space left on device\n")
     assert Path("a.png").read_bytes() == b"before"

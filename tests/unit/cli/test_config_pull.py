@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.models import build_graph, declared_form
-from cstool.params import load_params, stock_names, stock_text
+from cstool.model.graphs import build_graph, declared_form
+from cstool.model.params import load_params, stock_names, stock_text
 from tests.end_to_end.refusals import error, rows
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -146,7 +146,7 @@ def test_info_of_images_says_how_many_there_are_of_a_class(cstool, tmp_path):
 
 def test_of_a_folder_of_others_info_says_what_it_can(prepare, cstool, tmp_path, monkeypatch):
     prepare()
-    monkeypatch.setattr("cstool.data.info.COUNTED_SAMPLES", 10)
+    monkeypatch.setattr("cstool.training.data.info.COUNTED_SAMPLES", 10)
     (tmp_path / "text" / "prepared.json").rename(tmp_path / "away")
     assert cstool("data", "info", str(tmp_path / "text" / "val")).stdout.splitlines()[-3:] == [
         "",

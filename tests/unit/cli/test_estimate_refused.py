@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cstool.run.report import host_rates
+from cstool.training.host import rates as host_rates
 from tests.end_to_end.refusals import rows
 from tests.hosts import round_rates
 from tests.unit.cli.conftest import GPT

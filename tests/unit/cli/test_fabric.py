@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.fabric.stats import read_stats
-from cstool.sdk.artifact import write_program
+from cstool.csl.fabric.stats import read_stats
+from cstool.csl.sdk.artifact import write_program
 from tests.end_to_end.refusals import error, rows
 from tests.unit.fabric.waits import sender_and_receiver
 from tests.unit.pictures.fabrics import switched
@@ -34,7 +34,7 @@ def directory(folder):
 @pytest.fixture(scope="module")
 def once(tmp_path_factory):
     """A directory that was run once, with a trace."""
-    from cstool.verbs.fabric import run_directory
+    from cstool.csl.verbs import run_directory
 
     folder = tmp_path_factory.mktemp("ran")
     write_program(sender_and_receiver(5), folder / "out")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.cli.infer_flags import _of_file
+from cstool.inference.commands.infer_flags import _of_file
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cstool.cli.job_report import phases_of
-from cstool.jobs.following import cores_text
-from cstool.jobs.job import FAILED, Event
+from cstool.appliance.commands.job_report import phases_of
+from cstool.appliance.queue.following import cores_text
+from cstool.appliance.queue.job import FAILED, Event
 from tests.shown_jobs import Shown, name_of
 from tests.terminal import on_terminal
 
@@ -74,7 +74,7 @@ def test_a_list_of_none_says_so_on_stderr(cstool, shown):
 
 
 def test_of_many_that_have_ended_the_newest_are_listed_and_how_many_more_there_are(cstool, shown, monkeypatch):
-    monkeypatch.setattr("cstool.verbs.jobs.MOST_ENDED", 2)
+    monkeypatch.setattr("cstool.appliance.verbs.jobs.MOST_ENDED", 2)
     for number in range(3, 7):
         shown.submit(number)
         shown.end(name_of(number))
@@ -302,7 +302,7 @@ def test_what_an_appliance_cannot_have(cstool, flag, value, rule):
 def test_what_is_not_said_stays_as_it_was(cstool, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(
-        "cstool.jobs.appliance.start_appliance", lambda root, capacity, **_: started.append(capacity) or 1
+        "cstool.appliance.queue.appliance.start_appliance", lambda root, capacity, **_: started.append(capacity) or 1
     )
     with Shown(tmp_path / "appliance") as shown:
         assert cstool("appliance", "start", "--systems", "3").code == 0

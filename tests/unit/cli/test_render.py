@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.cli.render import print_facts, print_json, print_table, table_lines
+from cstool.foundation.terminal.render import print_facts, print_json, print_table, table_lines
 
 
 def test_json_is_one_document_in_which_numbers_that_json_does_not_have_are_null(capsys):

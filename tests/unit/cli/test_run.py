@@ -1,4 +1,4 @@
-"""`cstool run`: what its flags mean. What a run does is the specification of `cstool.run`."""
+"""`cstool run`: what its flags mean. What a run does is the specification of `cstool.training.run`."""
 
 import json
 import re
@@ -10,13 +10,13 @@ from unittest.mock import Mock
 import pytest
 import yaml
 
-from cstool.cli.command import spread_lists
-from cstool.errors import CheckpointError, Interrupted
-from cstool.ir import Artifact, read_artifact
-from cstool.machine import data_sets
-from cstool.models import build_graph
-from cstool.run import run as run_module
-from cstool.verbs.run_log import LOG
+from cstool.foundation.terminal.command import spread_lists
+from cstool.foundation.errors import CheckpointError, Interrupted
+from cstool.model.ir import Artifact, read_artifact
+from cstool.training.machine import data_sets
+from cstool.model.graphs import build_graph
+from cstool.training.run import run as run_module
+from cstool.training.verbs.run_log import LOG
 from tests.end_to_end.refusals import error, rows
 from tests.unit.params.conftest import attributes, meanings
 

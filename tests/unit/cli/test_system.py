@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from cstool.cli import system as cli
-from cstool.system import load_system
-from cstool.verbs import systems
+from cstool.training.commands import system as cli
+from cstool.model.system import load_system
+from cstool.training.verbs import systems
 from tests.end_to_end.refusals import error
 
 PARAMS = Path(__file__).parents[3] / "params" / "fc_mnist.yaml"

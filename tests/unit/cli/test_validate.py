@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import cstool.compare as package
-from cstool.cli.validate_report import print_verdict
-from cstool.verbs.run_log import LOG
+import cstool.training.compare as package
+from cstool.training.commands.validate_report import print_verdict
+from cstool.training.verbs.run_log import LOG
 from tests.unit.cli.test_run import PARAMS
 from tests.unit.compare.verdicts import comparison, numerics, verdict
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cstool.compare.numerics import _compare_gradients, _compare_masks, first_change, gradient_tolerance
-from cstool.compare.race import Finish
-from cstool.params import SparsityParams
-from cstool.run.result import RunResult
-from cstool.store import CheckpointWriter
+from cstool.training.compare.numerics import _compare_gradients, _compare_masks, first_change, gradient_tolerance
+from cstool.training.compare.race import Finish
+from cstool.model.params import SparsityParams
+from cstool.training.run.result import RunResult
+from cstool.training.store import CheckpointWriter
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.compare import race as module
-from cstool.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
-from cstool.errors import DataError, Interrupted
-from cstool.progress import Silent
-from cstool.run.result import RunResult
+from cstool.training.compare import race as module
+from cstool.training.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
+from cstool.foundation.errors import DataError, Interrupted
+from cstool.foundation.progress import Silent
+from cstool.training.run.result import RunResult
 from tests.models import decoder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cstool.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
+from cstool.training.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
 
 ALL_SPARSE = {"forward": "sparse", "delta": "sparse", "gradient": "sparse"}
 PARTLY = {"forward": "sparse", "delta": "dense", "gradient": "dense"}

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from cstool.compiler import compile_model
-from cstool.compiler.compile import PASSES
-from cstool.compiler.program import Program
-from cstool.errors import CompileError
-from cstool.ir import ExecutionMode, SramEntry, verify_artifact
-from cstool.models import SampleForm
-from cstool.params import Params, load_params
-from cstool.system import load_system, system_names
+from cstool.plan.compiler import compile_model
+from cstool.plan.compiler.compile import PASSES
+from cstool.plan.compiler.program import Program
+from cstool.foundation.errors import CompileError
+from cstool.model.ir import ExecutionMode, SramEntry, verify_artifact
+from cstool.model.graphs import SampleForm
+from cstool.model.params import Params, load_params
+from cstool.model.system import load_system, system_names
 from tests.models import decoder
 from tests.unit.compiler.programs import ROOT, SMALL_GPT, a_request, compiled, small_system, stock, written_params
 
@@ -89,7 +89,7 @@ def test_three_wafers_give_three_answers():
 @pytest.mark.takes("two processes of Python, with other seeds of hashes")
 def test_artifacts_do_not_depend_on_the_process_or_the_hash_seed():
     program = (
-        "from cstool.ir import artifact_text; from tests.unit.compiler.programs import stock\n"
+        "from cstool.model.ir import artifact_text; from tests.unit.compiler.programs import stock\n"
         "for mode in ('pipelined', 'weight_streaming'): print(artifact_text(stock('gpt_tiny', execution_mode=mode)))"
     )
     run = partial(subprocess.run, [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

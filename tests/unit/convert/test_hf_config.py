@@ -9,8 +9,8 @@ import yaml
 from cstool.convert.hf_config import check_config, config_of, family_of, keys_without_effect, make_model, model_section
 from cstool.convert.hf_families import HF_FAMILIES, MODEL_TYPES
 from cstool.convert.hf_relatives import HELP, RELATIVES
-from cstool.errors import CheckpointError
-from cstool.params import load_params
+from cstool.foundation.errors import CheckpointError
+from cstool.model.params import load_params
 from tests.contract.refusal import refusal
 from tests.models import FAMILIES, decoder_params
 from tests.reference.hf_cases import CASES

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from cstool.convert.sparsify import keep_largest, keep_nonzero
-from cstool.errors import NonFiniteError
-from cstool.sparsity.masks import top
+from cstool.foundation.errors import NonFiniteError
+from cstool.model.sparsity.masks import top
 from tests.contract.refusal import refusal
 
 Array = np.ndarray

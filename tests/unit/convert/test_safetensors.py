@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.safetensors_writer import SafetensorsWriter
-from cstool.errors import CheckpointError
+from cstool.foundation.errors import CheckpointError
 from tests.contract.refusal import refusal
 from tests.reference.hf_models import write_hf, write_raw, write_safetensors
 

@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as arrays
 
 from cstool.convert import source as module
 from cstool.convert.source import CstoolSource, row_ranges
-from cstool.errors import CheckpointError
-from cstool.store import CheckpointWriter
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store import CheckpointWriter
 from tests.contract.refusal import refusal
 
 Array = np.ndarray

@@ -6,7 +6,7 @@ import pytest
 
 from cstool.convert.described import Described
 from cstool.convert.training_text import training_text
-from cstool.params import parse_params
+from cstool.model.params import parse_params
 from tests.models import MODELS, decoder_params, encoder_params
 
 T5: Any = MODELS["t5"].model_validate({"name": "t5", "src_vocab_size": 61, "d_model": 48, "num_heads": 6})

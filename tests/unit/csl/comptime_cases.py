@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from cstool.csl import evaluate, syntax
-from cstool.csl.compile import Compilation, Options, compile_csl
-from cstool.csl.instance import EmittedCode, Instance, Root
-from cstool.csl.module import Module
-from cstool.csl.parse import parse, parse_expression
-from cstool.csl.source import CslError, Source
-from cstool.csl.values import Value
-from cstool.fabric.program import FabricProgram
+from cstool.csl.language import evaluate, syntax
+from cstool.csl.language.compile import Compilation, Options, compile_csl
+from cstool.csl.language.instance import EmittedCode, Instance, Root
+from cstool.csl.language.module import Module
+from cstool.csl.language.parse import parse, parse_expression
+from cstool.csl.language.source import CslError, Source
+from cstool.csl.language.values import Value
+from cstool.csl.fabric.program import FabricProgram
 
 NO_CODE = EmittedCode("def program(pe):\n    return {}\n", {})
 

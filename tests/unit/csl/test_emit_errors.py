@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.csl.source import CslError
+from cstool.csl.language.source import CslError
 from tests.unit.csl.emit_cases import Program
 
 HEAD = """const out_q = @get_output_queue(2);

@@ -1,8 +1,8 @@
 import pytest
 
-from cstool.csl import types
-from cstool.csl.source import CslError
-from cstool.csl.values import describe
+from cstool.csl.language import types
+from cstool.csl.language.source import CslError
+from cstool.csl.language.values import describe
 from tests.unit.csl.comptime_cases import bad, constant, known, module_of, refusal, value
 from tests.unit.csl.shown import cases
 

@@ -4,14 +4,14 @@ import re
 from importlib import resources
 from pathlib import Path
 
-import cstool.csl
-from cstool.csl.intrinsics import INTRINSICS
-from cstool.csl.parse import parse
-from cstool.csl.source import Source
-from cstool.fabric import control
+import cstool.csl.language
+from cstool.csl.language.intrinsics import INTRINSICS
+from cstool.csl.language.parse import parse
+from cstool.csl.language.source import Source
+from cstool.csl.fabric import control
 from tests.unit.csl.one_pe import OnePE
 
-LIBRARY = Path(str(resources.files(cstool.csl))) / "library"
+LIBRARY = Path(str(resources.files(cstool.csl.language))) / "library"
 FILES = sorted(path.relative_to(LIBRARY).as_posix() for path in LIBRARY.rglob("*.csl"))
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.csl import limits
-from cstool.csl.compile import compile_csl
-from cstool.csl.source import CslError
+from cstool.csl.language import limits
+from cstool.csl.language.compile import compile_csl
+from cstool.csl.language.source import CslError
 
 MORE_TURNS = "does its step, or its body, change what its end depends on? --max-inlined-iterations allows more"
 MORE_CALLS = "does it call itself without an end? --comptime-func-depth-limit allows more"

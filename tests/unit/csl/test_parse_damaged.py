@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.csl import syntax
-from cstool.csl.parse import parse, parse_expression
-from cstool.csl.source import CslError, Source
+from cstool.csl.language import syntax
+from cstool.csl.language.parse import parse, parse_expression
+from cstool.csl.language.source import CslError, Source
 from tests.examples import examples
 
 PROGRAM = """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cstool.csl.parse import parse, parse_expression
-from cstool.csl.source import CslError, Source
+from cstool.csl.language.parse import parse, parse_expression
+from cstool.csl.language.source import CslError, Source
 from tests.unit.csl.shown import cases, whole
 
 # A program, its lines parted by ↵, and below it, further in, what is said of it. Of wrong words, test_tokens has more.

@@ -2,14 +2,14 @@ from typing import Any
 
 import pytest
 
-from cstool.csl import evaluate, types
-from cstool.csl.evaluate import RunTime, Scope
-from cstool.csl.module import Module
-from cstool.csl.parse import parse
-from cstool.csl.source import CslError, Place, Source
-from cstool.csl.syntax import Function
-from cstool.csl.types import Type
-from cstool.csl.values import FunctionValue, Value
+from cstool.csl.language import evaluate, types
+from cstool.csl.language.evaluate import RunTime, Scope
+from cstool.csl.language.module import Module
+from cstool.csl.language.parse import parse
+from cstool.csl.language.source import CslError, Place, Source
+from cstool.csl.language.syntax import Function
+from cstool.csl.language.types import Type
+from cstool.csl.language.values import FunctionValue, Value
 from tests.unit.csl.comptime_cases import module_of, said
 
 FUNCTIONS = """

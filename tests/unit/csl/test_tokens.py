@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.csl.source import CslError, Source
-from cstool.csl.tokens import KEYWORDS, Token, number_value, string_value, tokenize
+from cstool.csl.language.source import CslError, Source
+from cstool.csl.language.tokens import KEYWORDS, Token, number_value, string_value, tokenize
 from tests.examples import examples
 from tests.unit.csl.shown import cases, whole
 

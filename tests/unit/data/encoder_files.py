@@ -8,8 +8,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from cstool.data import allocate
-from cstool.data.dataset import Dataset
+from cstool.training.data import allocate
+from cstool.training.data.dataset import Dataset
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "on", "a", "mat", ".", "dog", "'")
 

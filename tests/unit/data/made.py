@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cstool.data import allocate, open_hdf5_text
+from cstool.training.data import allocate, open_hdf5_text
 from tests.end_to_end.refusals import rows
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data import Sampler, batches_per_epoch
+from cstool.training.data import Sampler, batches_per_epoch
 
 counts = st.integers(1, 60)
 

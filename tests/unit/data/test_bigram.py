@@ -5,7 +5,7 @@ from math import log
 import numpy as np
 import pytest
 
-from cstool.data import bigram, bigram_loss, open_hdf5_text, open_mnist
+from cstool.training.data import bigram, bigram_loss, open_hdf5_text, open_mnist
 
 
 def text(tmp_path, write, name, tokens, labels, mask):

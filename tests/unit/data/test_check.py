@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.data import DataInfo, PartInfo, TextRequest, check_data, data_info, prepare_digits, prepare_text
+from cstool.training.data import DataInfo, PartInfo, TextRequest, check_data, data_info, prepare_digits, prepare_text
 
 TEXT = "the quick brown fox jumps over the lazy dog " * 4
 
@@ -233,7 +233,7 @@ def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, s
     assert (part.padding, part.tokens, part.files) == (pytest.approx(1 - counted / 24), counted, 2)
     assert (info.first_text, info.source, info.packing, info.tokenizer) == (None, None, None, None)
     assert info.first_tokens == content[0, 0, : max(1, int(content[0, 1].sum()))].tolist()
-    monkeypatch.setattr("cstool.data.info.COUNTED_SAMPLES", 4)
+    monkeypatch.setattr("cstool.training.data.info.COUNTED_SAMPLES", 4)
     part = data_info(folder).parts["vendor"]
     assert (part.samples, part.read_samples, part.tokens) == (6, 4, None)
     assert part.padding == pytest.approx(1 - int(content[:4, 1].sum()) / 16)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data import TextRequest, data_info, prepare_text
-from cstool.data.csv_rows import cut_rows, texts_of_rows
-from cstool.data.file_kinds import kind_of
-from cstool.data.sources import find_files
+from cstool.training.data import TextRequest, data_info, prepare_text
+from cstool.training.data.csv_rows import cut_rows, texts_of_rows
+from cstool.training.data.file_kinds import kind_of
+from cstool.training.data.sources import find_files
 from tests.unit.data.made import preparer, refusals, text_of
 
 ROWS = [["1", "hello\nworld, yes", "a"], ["2", 'é "quoted" 世', ""], ["3", "", "c"], ["4", "\r\n;\t", "d"]]
@@ -95,7 +95,7 @@ REFUSED = refusals(r"""
 
 @pytest.mark.parametrize(("given", "message"), REFUSED)
 def test_a_table_that_cannot_be_read_is_refused_with_the_line(prepare, error_of, monkeypatch, given, message):
-    monkeypatch.setattr("cstool.data.json_lines.RUN_BYTES", 20)
+    monkeypatch.setattr("cstool.training.data.json_lines.RUN_BYTES", 20)
     assert error_of(prepare, given["content"].encode(given.get("encoding", "utf-8"))) == message
 
 

@@ -4,22 +4,11 @@ import sys
 
 import pytest
 
-from cstool.data import (
-    Hdf5TextDataset,
-    MaskedTextPlan,
-    SpanTextPlan,
-    load_tokenizer,
-    open_dataset,
-    open_hdf5_text,
-    open_mnist,
-    prepare_digits,
-    prepare_masked_text,
-    prepare_span_text,
-)
-from cstool.data.dataset import names_in_folder
-from cstool.data.sentences import SST2, open_sentences
-from cstool.data.sources import find_files
-from cstool.data.tokenizing import train_tokenizer
+from cstool.training.data import Hdf5TextDataset, MaskedTextPlan, SpanTextPlan, load_tokenizer, open_dataset, open_hdf5_text, open_mnist, prepare_digits, prepare_masked_text, prepare_span_text
+from cstool.training.data.dataset import names_in_folder
+from cstool.training.data.sentences import SST2, open_sentences
+from cstool.training.data.sources import find_files
+from cstool.training.data.tokenizing import train_tokenizer
 from tests.unit.data.encoder_files import write_vocabulary
 
 

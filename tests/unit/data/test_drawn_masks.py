@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.data.drawn_masks import open_drawn_masks
+from cstool.training.data.drawn_masks import open_drawn_masks
 from tests.unit.data.encoder_files import read, shapes, write_rows
 
 TEXT = ("input_ids", "attention_mask", "labels")

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.data.hdf5_contexts import PARTS, SIDES, open_hdf5_contexts
+from cstool.training.data.hdf5_contexts import PARTS, SIDES, open_hdf5_contexts
 from tests.unit.data.encoder_files import read
 
 NAMES = [[f"{side}{part}" for part in PARTS] for side in SIDES]

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.data.hdf5_pairs import FEATURES, open_hdf5_pairs
+from cstool.training.data.hdf5_pairs import FEATURES, open_hdf5_pairs
 from tests.unit.data.encoder_files import read, shapes
 
 S, T = 6, 4

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from cstool.data import allocate, hdf5_rows, open_hdf5_text, write_hdf5_text
+from cstool.training.data import allocate, hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
 from tests.examples import examples
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from cstool.data import allocate
-from cstool.data.masked_text import MaskedTextRequest, open_masked_text
+from cstool.training.data import allocate
+from cstool.training.data.masked_text import MaskedTextRequest, open_masked_text
 from tests.examples import examples
 from tests.unit.data.encoder_files import WORDS, read, shapes, write_rows, write_vocabulary
 
@@ -94,7 +94,7 @@ def test_masks_are_others_in_another_epoch_or_with_another_seed(opened):
 def test_long_batches_are_read_in_blocks_and_files_closed(opened, monkeypatch):
     before, dataset = len(os.listdir("/proc/self/fd")), opened()
     whole = read(dataset, [0, 1, 2, 1])
-    monkeypatch.setattr("cstool.data.masked_text._BLOCK_TOKENS", 13)
+    monkeypatch.setattr("cstool.training.data.masked_text._BLOCK_TOKENS", 13)
     assert read(dataset, [0, 1, 2, 1]) == whole
     dataset.read(np.empty(0, np.int64), allocate(dataset.fields, 0))
     dataset.close()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cstool.data import DigitsSummary, allocate, open_mnist, prepare_digits, prepare_text, tokenizer_of
-from cstool.data.digits import scale_up
-from cstool.data.text_request import TextRequest
+from cstool.training.data import DigitsSummary, allocate, open_mnist, prepare_digits, prepare_text, tokenizer_of
+from cstool.training.data.digits import scale_up
+from cstool.training.data.text_request import TextRequest
 from tests.unit.data.made import content_of
 
 HINT = (

@@ -4,8 +4,8 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.data import check_data
-from cstool.data.hdf5_text import open_hdf5_text
+from cstool.training.data import check_data
+from cstool.training.data.hdf5_text import open_hdf5_text
 from tests.unit.data.encoder_files import read, shapes
 
 #            a text of 3, one of 1, one of 2, padding

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from cstool.data.sequence_pairs import PairRequest
-from cstool.data.text_spans import open_text_spans
-from cstool.data.translations import open_translations
+from cstool.training.data.sequence_pairs import PairRequest
+from cstool.training.data.text_spans import open_text_spans
+from cstool.training.data.translations import open_translations
 from tests.reference.pair_cases import LENGTHS, PLACE, SENTINELS, SOURCE, TARGET, WORDS, text, write_pair_files
 from tests.unit.data.encoder_files import read, shapes
 from tests.unit.data.made import refusals

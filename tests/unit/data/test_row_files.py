@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from cstool.data import row_files
-from cstool.data.row_files import RowFiles, csv_rows, index_file, read_meta
+from cstool.training.data import row_files
+from cstool.training.data.row_files import RowFiles, csv_rows, index_file, read_meta
 from tests.unit.data.encoder_files import write_rows
 
 META = "hint: it has a line for each file, its name and how many rows it has: `train.csv 1000`"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cstool.data import DataInfo, check_data, data_info, open_part
-from cstool.data.preferences import FEATURES
+from cstool.training.data import DataInfo, check_data, data_info, open_part
+from cstool.training.data.preferences import FEATURES
 from tests.unit.data import (
     test_drawn_masks,
     test_hdf5_contexts,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data import samples as samples_module
-from cstool.data.samples import SampleFile, Samples, WriteSamples, shuffled
+from cstool.training.data import samples as samples_module
+from cstool.training.data.samples import SampleFile, Samples, WriteSamples, shuffled
 
 documents = st.lists(st.integers(0, 12), min_size=1, max_size=8)
 

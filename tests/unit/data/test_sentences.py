@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from cstool.data.sentences import MNLI, SST2, cut_to, open_sentences
+from cstool.training.data.sentences import MNLI, SST2, cut_to, open_sentences
 from tests.unit.data.encoder_files import WORDS, read, shapes, write_vocabulary
 
 SINGLES = [("the cats sat", "1"), (" The dog, 'sat' ", "0")]

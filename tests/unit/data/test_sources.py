@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data.sources import SourceFile, find_files, read_bytes, split_text
+from cstool.training.data.sources import SourceFile, find_files, read_bytes, split_text
 
 
 def make(folder, **content):

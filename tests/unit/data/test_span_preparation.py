@@ -2,9 +2,9 @@
 
 import pytest
 
-from cstool.data import SpanTextPlan, check_data, data_info, open_part, prepare_span_text
-from cstool.data.sequence_pairs import PairRequest
-from cstool.data.text_spans import open_text_spans
+from cstool.training.data import SpanTextPlan, check_data, data_info, open_part, prepare_span_text
+from cstool.training.data.sequence_pairs import PairRequest
+from cstool.training.data.text_spans import open_text_spans
 from tests.unit.data.encoder_files import read
 from tests.unit.data.made import content_of, preparer, refusals, write_words
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.data.summaries import open_summaries, word_numbers
+from cstool.training.data.summaries import open_summaries, word_numbers
 from tests.unit.data.encoder_files import read, shapes, write_rows, write_vocabulary
 
 COLUMNS = ("input_token_ids", "labels", "segment_ids", "cls_indices")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cstool.data.token_classes import open_token_classes
+from cstool.training.data.token_classes import open_token_classes
 from tests.unit.data.encoder_files import WORDS, read, shapes, write_rows, write_vocabulary
 
 ROWS = [["[CLS] the cat ##s sat [SEP]", "[CLS] O B X O [SEP]"], ["a whale .", "O B O"]]

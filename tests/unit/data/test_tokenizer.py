@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Loaded
 
-from cstool.data import ByteTokenizer, FileTokenizer, load_tokenizer, tokenizer_of
+from cstool.training.data import ByteTokenizer, FileTokenizer, load_tokenizer, tokenizer_of
 
 LETTERS = {"a": 0, "b": 1, "[UNK]": 2}
 

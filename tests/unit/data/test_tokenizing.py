@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Loaded
 from tokenizers import models, pre_tokenizers
 
-from cstool.data import load_tokenizer, tokenizing
-from cstool.data.sources import find_files, read_bytes
-from cstool.data.token_stream import ByteStream, ShardStream, holds_tokens, write_shard
-from cstool.data.tokenizing import Shard, Tokenize, cut_documents, group_pieces, text_of, train_tokenizer
+from cstool.training.data import load_tokenizer, tokenizing
+from cstool.training.data.sources import find_files, read_bytes
+from cstool.training.data.token_stream import ByteStream, ShardStream, holds_tokens, write_shard
+from cstool.training.data.tokenizing import Shard, Tokenize, cut_documents, group_pieces, text_of, train_tokenizer
 
 TEXT = "To be, or not to be: that is the question.\n\nWhether 'tis nobler in the mind to suffer\n" * 4
 

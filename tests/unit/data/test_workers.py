@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.data.workers import do_each
-from cstool.errors import DataError
+from cstool.training.data.workers import do_each
+from cstool.foundation.errors import DataError
 from tests.contract.refusal import refusal
 
 PROJECT = Path(__file__).parents[3]
@@ -58,7 +58,7 @@ def test_no_process_outlives_the_one_that_began_it(tmp_path):
     script.write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from cstool.data.workers import do_each\n"
+        "from cstool.training.data.workers import do_each\n"
         "class Wait:\n"
         "    def __call__(self, job):\n"
         "        Path(job).write_text(str(os.getpid()))\n"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from cstool.errors import EstimateError
-from cstool.estimation import calibrate as module
-from cstool.estimation.calibrate import calibrate
-from cstool.ir import OP_RULES
-from cstool.machine.grains import available_cores
-from cstool.models import build_graph, declared_form
-from cstool.perf.host import KINDS, PASSES, SPARSE
+from cstool.foundation.errors import EstimateError
+from cstool.training.host import calibrate as module
+from cstool.training.host.calibrate import calibrate
+from cstool.model.ir import OP_RULES
+from cstool.training.machine.grains import available_cores
+from cstool.model.graphs import build_graph, declared_form
+from cstool.training.host.step import KINDS, PASSES, SPARSE
 
 PROBES = module.PROBES
 SMALL = (

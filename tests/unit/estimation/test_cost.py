@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import EstimateError
-from cstool.estimation import Estimate
-from cstool.estimation.cost import CostInputs, JobCost, job_cost, make_cost_inputs
-from cstool.estimation.cost_band import stretched, with_band
-from cstool.perf.schedule import COMPUTE, WORKERS
-from cstool.system import load_system
+from cstool.foundation.errors import EstimateError
+from cstool.plan.estimation import Estimate
+from cstool.plan.estimation.cost import CostInputs, JobCost, job_cost, make_cost_inputs
+from cstool.plan.estimation.cost_band import stretched, with_band
+from cstool.plan.timing.schedule import COMPUTE, WORKERS
+from cstool.model.system import load_system
 from tests.unit.estimation.requests import estimator, gpt, shared
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.estimation.failures import best_interval_s, checkpoints, job_s, span_s
+from cstool.plan.estimation.failures import best_interval_s, checkpoints, job_s, span_s
 
 
 def simulated_s(rng, work_s: float, interval_s: float, checkpoint_s: float, restart_s: float, mtbf_s: float) -> float:

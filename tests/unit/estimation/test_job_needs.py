@@ -6,20 +6,12 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import ClusterError
-from cstool.estimation.job_needs import (
-    BASE_BYTES,
-    COMPILING_BYTES,
-    START_S,
-    estimate_disk,
-    estimate_memory,
-    estimate_seconds,
-    lanes_of,
-)
-from cstool.ir import Graph
-from cstool.machine.data_sets import check_data
-from cstool.params import Params, load_params
-from cstool.run.result import RunResult
+from cstool.foundation.errors import ClusterError
+from cstool.training.host.job_needs import BASE_BYTES, COMPILING_BYTES, START_S, estimate_disk, estimate_memory, estimate_seconds, lanes_of
+from cstool.model.ir import Graph
+from cstool.training.machine.data_sets import check_data
+from cstool.model.params import Params, load_params
+from cstool.training.run.result import RunResult
 from tests.end_to_end.runs import gpt_params, run_file, write_text
 
 MIB = 2**20
@@ -120,29 +112,29 @@ def test_what_does_not_fit_goes_in_waves_and_needs_less_what_never_fits_says_so(
 def test_a_model_that_is_too_large_to_lay_out_gets_what_a_job_may_be_given(small, monkeypatch):
     laid_out = estimate_memory(*small, "train", 1, 2**34, compiled=True)
     assert not laid_out.is_capped
-    monkeypatch.setattr("cstool.estimation.job_needs.PLANNED_OPS", len(small[1].ops) - 1)
+    monkeypatch.setattr("cstool.training.host.job_needs.PLANNED_OPS", len(small[1].ops) - 1)
     for name in ("lay_out", "planned_setup"):
-        monkeypatch.setattr(f"cstool.estimation.job_needs.{name}", None)
+        monkeypatch.setattr(f"cstool.training.host.job_needs.{name}", None)
     capped = estimate_memory(*small, "train", 1, 2**34, compiled=True)
     assert capped.is_capped
     assert (capped.total, capped.state, capped.gradients) == (2**34, laid_out.state, laid_out.gradients)
     with pytest.raises(ClusterError, match="must fit what a job may take"):
         estimate_memory(*small, "train", 1, 200 * MIB, compiled=True)
     # Its time is known from others alone.
-    monkeypatch.setattr("cstool.estimation.job_needs.load_rates", lambda: object())
+    monkeypatch.setattr("cstool.training.host.job_needs.load_rates", lambda: object())
     assert estimate_seconds(*small, "train", 1) is None
     assert estimate_seconds(*small, "train", 1, 2.0) == START_S + 20.0
 
 
 def test_lanes_are_those_of_a_run_and_no_more_than_there_are(tmp_path, data, small, monkeypatch):
-    monkeypatch.setattr("cstool.machine.grains.available_cores", lambda: 8)
+    monkeypatch.setattr("cstool.training.machine.grains.available_cores", lambda: 8)
     large = load_params(gpt_params(tmp_path, data, init__model__hidden_size=512, init__model__filter_size=2048))
     assert lanes_of(*small, "train") == 1
     assert [lanes_of(large, check_data(large, "train"), "train", cores) for cores in (None, 3, 1)] == [8, 3, 1]
 
 
 def test_time_is_that_of_steps_that_were_measured_or_unknown(tmp_path, data, monkeypatch):
-    monkeypatch.setattr("cstool.estimation.job_needs.load_rates", lambda: None)
+    monkeypatch.setattr("cstool.training.host.job_needs.load_rates", lambda: None)
     loop = {"max_steps": 100, "eval_steps": 3, "eval_frequency": 50}
     params = load_params(gpt_params(tmp_path, data, init__loop=loop))
     graph = check_data(params, "train")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cstool.cache_folder import cache_root
-from cstool.errors import CompileError
-from cstool.estimation import Estimator, kept, make_request, smallest_compute_bound
-from cstool.params import load_params
+from cstool.foundation.cache_folder import cache_root
+from cstool.foundation.errors import CompileError
+from cstool.plan.estimation import Estimator, kept, make_request, smallest_compute_bound
+from cstool.model.params import load_params
 from tests.unit.compiler.programs import ROOT
 
 
@@ -28,13 +28,13 @@ def root(monkeypatch, tmp_path) -> Path:
 def compiled(monkeypatch) -> list[int]:
     """Numbers of systems of what is compiled, as it is."""
     found: list[int] = []
-    compile_model = kept.cstool.compiler.compile_model
+    compile_model = kept.cstool.plan.compiler.compile_model
 
     def counting(params, system, **more):
         found.append(params.num_csx)
         return compile_model(params, system, **more)
 
-    monkeypatch.setattr("cstool.compiler.compile_model", counting)
+    monkeypatch.setattr("cstool.plan.compiler.compile_model", counting)
     return found
 
 
@@ -153,7 +153,7 @@ def test_the_smallest_batch_that_the_links_do_not_limit_is_kept(monkeypatch):
 
     expected = smallest()
     with monkeypatch.context() as patched:
-        patched.setattr("cstool.compiler.prepared.Prepared.kernel_cycles", None)
+        patched.setattr("cstool.plan.compiler.prepared.Prepared.kernel_cycles", None)
         assert smallest() == expected
     for file in files():
         if file.stat().st_size < 100:

@@ -7,25 +7,13 @@ from typing import Any
 import pytest
 
 import cstool
-from cstool.errors import CompileError, EstimateError
-from cstool.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
-from cstool.models.statistics import count_statistics
-from cstool.perf.schedule import (
-    BROADCAST,
-    COMPUTE,
-    EGRESS,
-    FILLING,
-    HOSTS,
-    INGRESS,
-    LATENCY,
-    REDUCE,
-    RESOURCES,
-    STRAGGLERS,
-    UPDATING,
-)
-from cstool.perf.stragglers import slowest_of
-from cstool.perf.wafer import limit_shares
-from cstool.system import load_system
+from cstool.foundation.errors import CompileError, EstimateError
+from cstool.plan.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
+from cstool.model.graphs.statistics import count_statistics
+from cstool.plan.timing.schedule import BROADCAST, COMPUTE, EGRESS, FILLING, HOSTS, INGRESS, LATENCY, REDUCE, RESOURCES, STRAGGLERS, UPDATING
+from cstool.plan.timing.stragglers import slowest_of
+from cstool.plan.timing.wafer import limit_shares
+from cstool.model.system import load_system
 from tests.unit.compiler.programs import ROOT
 from tests.unit.estimation.requests import estimator, gpt, shared
 

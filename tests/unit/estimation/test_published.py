@@ -11,36 +11,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import EstimateError
-from cstool.estimation import bands, published
-from cstool.estimation.bands import (
-    PRIOR,
-    QUANTILE,
-    SHARE,
-    Case,
-    Known,
-    band_for,
-    band_from,
-    band_of,
-    known_errors,
-    student_quantile,
-    without,
-)
-from cstool.estimation.errors_file import errors_text
-from cstool.estimation.fit import Fitted, fitted_numbers, left_out, mean_error, refit
-from cstool.estimation.published import (
-    QUANTITIES,
-    USES,
-    Prediction,
-    Published,
-    compare,
-    errors_of,
-    known_of,
-    load_published,
-    number_of,
-    predict,
-)
-from cstool.system import load_system, system_names
+from cstool.foundation.errors import EstimateError
+from cstool.plan.estimation import bands, published
+from cstool.plan.estimation.bands import PRIOR, QUANTILE, SHARE, Case, Known, band_for, band_from, band_of, known_errors, student_quantile, without
+from cstool.plan.estimation.errors_file import errors_text
+from cstool.plan.estimation.fit import Fitted, fitted_numbers, left_out, mean_error, refit
+from cstool.plan.estimation.published import QUANTITIES, USES, Prediction, Published, compare, errors_of, known_of, load_published, number_of, predict
+from cstool.model.system import load_system, system_names
 from tests.unit.estimation.requests import estimator, gpt
 
 RESULTS = load_published()
@@ -268,7 +245,7 @@ def test_quantiles_are_those_of_the_tables(freedom, quantile):
 def test_the_file_is_what_validation_gives():
     known = known_of(compare().predictions)
     assert bands.FILE.read_text(encoding="utf-8") == errors_text(known), (
-        "python -m cstool.estimation.errors_file writes it"
+        "python -m cstool.plan.estimation.errors_file writes it"
     )
     assert {each.name: each.case for each in known_errors()} == {each.name: each.case for each in known}
 
@@ -278,7 +255,7 @@ def test_an_estimate_has_the_range_of_results_like_it_and_validates_nothing():
     artifact = found.artifact
     case = Case("training", artifact.mode, False, artifact.graph.parameter_count, artifact.system.name)
     assert found.band == band_for(found) == band_of(case)
-    code = "import cstool.estimation, sys; sys.exit('cstool.estimation.published' in sys.modules)"
+    code = "import cstool.plan.estimation, sys; sys.exit('cstool.plan.estimation.published' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cstool.compiler.prepared import Prepared
-from cstool.errors import CompileError, EstimateError
-from cstool.estimation import Estimator, make_request
-from cstool.estimation.cost import CostInputs, job_cost
-from cstool.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, samples_of
-from cstool.estimation.pareto import front
-from cstool.estimation.plan import Plan
-from cstool.estimation.point import estimate_of
-from cstool.estimation.search import MODES, Model, Search
-from cstool.perf.micro_batches import even_sizes
+from cstool.plan.compiler.prepared import Prepared
+from cstool.foundation.errors import CompileError, EstimateError
+from cstool.plan.estimation import Estimator, make_request
+from cstool.plan.estimation.cost import CostInputs, job_cost
+from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, samples_of
+from cstool.plan.estimation.pareto import front
+from cstool.plan.estimation.plan import Plan
+from cstool.plan.estimation.point import estimate_of
+from cstool.plan.estimation.search import MODES, Model, Search
+from cstool.plan.timing.micro_batches import even_sizes
 from tests.examples import WHOLE, examples
 from tests.unit.estimation.requests import gpt
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cstool.estimation import Estimate
-from cstool.estimation import timeline as module
-from cstool.estimation.timeline import draw_timeline
-from cstool.perf.schedule import STRAGGLERS
+from cstool.plan.estimation import Estimate
+from cstool.plan.estimation import timeline as module
+from cstool.plan.estimation.timeline import draw_timeline
+from cstool.plan.timing.schedule import STRAGGLERS
 from tests.unit.estimation.requests import estimator, gpt
 
 Spans = dict[str, list[dict[str, Any]]]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from cstool.fabric import control
-from cstool.fabric.arch import EAST, NORTH, OPPOSITE, RAMP, SOUTH, STEP, WEST
-from cstool.fabric.program import ColorConfig, Filter, Route
-from cstool.fabric.wavelet import Wavelet
+from cstool.csl.fabric import control
+from cstool.csl.fabric.arch import EAST, NORTH, OPPOSITE, RAMP, SOUTH, STEP, WEST
+from cstool.csl.fabric.program import ColorConfig, Filter, Route
+from cstool.csl.fabric.wavelet import Wavelet
 from tests.unit.fabric.waits import fabric
 
 SIDES = (WEST, EAST, NORTH, SOUTH)

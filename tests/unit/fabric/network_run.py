@@ -2,8 +2,8 @@
 
 from random import Random
 
-from cstool.fabric.network import Network
-from cstool.fabric.wavelet import Events
+from cstool.csl.fabric.network import Network
+from cstool.csl.fabric.wavelet import Events
 from tests.unit.fabric.pe_run import ShuffledEvents
 
 

@@ -1,13 +1,13 @@
 """The network once more, slow and plain: every router in every cycle, credits counted from logs.
 
-Nothing in it is shared with `cstool.fabric.router` or `network`; control payloads are read by `control`.
+Nothing in it is shared with `cstool.csl.fabric.router` or `network`; control payloads are read by `control`.
 """
 
 from collections import defaultdict
 from dataclasses import replace
 
-from cstool.fabric import control
-from cstool.fabric.arch import OPPOSITE, RAMP, STEP
+from cstool.csl.fabric import control
+from cstool.csl.fabric.arch import OPPOSITE, RAMP, STEP
 
 VERTICAL = (3, 4)
 

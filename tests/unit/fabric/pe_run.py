@@ -5,10 +5,10 @@ import textwrap
 
 import numpy as np
 
-from cstool.fabric.arch import EAST, RAMP, WEST
-from cstool.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
-from cstool.fabric.simulation import Simulation
-from cstool.fabric.wavelet import Events
+from cstool.csl.fabric.arch import EAST, RAMP, WEST
+from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
+from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.wavelet import Events
 
 
 def task(function, kind="local", **fields):
@@ -22,7 +22,7 @@ USUAL = {"main": 8, "nine": 9, "ten": 10, "eleven": 11}
 def program(body, *, arch="wse2", tasks=None, memory=b"", **fields):
     """A PE program; `body` defines functions of `pe`. The USUAL ones are local tasks; `main` starts activated."""
     code = (
-        "from cstool.fabric.dsd import *\n"
+        "from cstool.csl.fabric.dsd import *\n"
         "PLAIN = Settings()\n"
         "def program(pe):\n"
         "    pe.log = log = []\n"

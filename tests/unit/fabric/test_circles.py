@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.fabric.circles import circular_parts, shortest_circle
+from cstool.csl.fabric.circles import circular_parts, shortest_circle
 from tests.examples import examples
 
 graphs = st.integers(1, 6).flatmap(

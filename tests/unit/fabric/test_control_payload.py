@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.fabric import control
+from cstool.csl.fabric import control
 from tests.examples import examples
 
 commands = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=control.MAX_COMMANDS)

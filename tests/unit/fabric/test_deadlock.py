@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.fabric.arch import PORTS
-from cstool.fabric.deadlock import WIDTH, deadlock_report
-from cstool.fabric.program import PEProgram
-from cstool.fabric.simulation import Simulation
-from cstool.fabric.wait_graph import WaitGraph
-from cstool.fabric.waiting import QueueWait, TaskWait, ThreadWait
+from cstool.csl.fabric.arch import PORTS
+from cstool.csl.fabric.deadlock import WIDTH, deadlock_report
+from cstool.csl.fabric.program import PEProgram
+from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.wait_graph import WaitGraph
+from cstool.csl.fabric.waiting import QueueWait, TaskWait, ThreadWait
 from tests.examples import examples
 from tests.unit.fabric.waits import config, fabric, receives, sender_and_receiver, sends, stuck
 

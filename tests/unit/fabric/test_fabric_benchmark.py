@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import fabric
-from cstool.csl.compile import compile_csl
+from cstool.csl.language.compile import compile_csl
 
 SMALL = {"width": 2, "height": 2, "rows": 3, "columns": 3, "steps": 1}
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.fabric.numbers import f32
-from cstool.fabric.scalar import function, shown
+from cstool.csl.fabric.numbers import f32
+from cstool.csl.fabric.scalar import function, shown
 from tests.examples import examples
 
 FUNCTIONS = "sqrt exp exp2 log log2 sin cos tan tanh asin acos atan ceil floor trunc".split()

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.fabric.errors import SimulationError
-from cstool.fabric.host import CYCLES_PER_WORD, LATENCY, Host, Rectangle
-from cstool.fabric.program import Exported, FabricProgram, PEProgram, Symbol
-from cstool.fabric.simulation import Simulation
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.host import CYCLES_PER_WORD, LATENCY, Host, Rectangle
+from cstool.csl.fabric.program import Exported, FabricProgram, PEProgram, Symbol
+from cstool.csl.fabric.simulation import Simulation
 
 # `work(cycles)` counts its calls at byte 0 and unblocks after so many cycles; on PE 0.0 after ten times as many.
 CODE = """

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.fabric import control
-from cstool.fabric.arch import EAST, NORTH, PORTS, RAMP, SOUTH, WEST
-from cstool.fabric.errors import SimulationError
-from cstool.fabric.network import Network, Waiting
-from cstool.fabric.program import Filter, PEProgram
-from cstool.fabric.router import BUFFER, RAMP_REGISTERS
-from cstool.fabric.wavelet import Events, Wavelet
+from cstool.csl.fabric import control
+from cstool.csl.fabric.arch import EAST, NORTH, PORTS, RAMP, SOUTH, WEST
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.network import Network, Waiting
+from cstool.csl.fabric.program import Filter, PEProgram
+from cstool.csl.fabric.router import BUFFER, RAMP_REGISTERS
+from cstool.csl.fabric.wavelet import Events, Wavelet
 from tests.unit.fabric.network_cases import Case
 from tests.unit.fabric.network_run import Run
 from tests.unit.fabric.waits import config, fabric

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cstool.fabric import errors
-from cstool.fabric.errors import SimulationError
+from cstool.csl.fabric import errors
+from cstool.csl.fabric.errors import SimulationError
 from tests.examples import examples
 from tests.unit.fabric.network_cases import switch_case, tree_case
 from tests.unit.fabric.network_run import Run

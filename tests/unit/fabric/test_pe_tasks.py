@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.fabric import control
-from cstool.fabric.errors import SimulationError
-from cstool.fabric.scheduler import SWITCH, TEARDOWN_TASK
-from cstool.fabric.simulation import Simulation
-from cstool.fabric.waiting import QueueWait, TaskWait
+from cstool.csl.fabric import control
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.scheduler import SWITCH, TEARDOWN_TASK
+from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.waiting import QueueWait, TaskWait
 from tests.unit.fabric.pe_run import main, program, row, run, task
 
 

@@ -5,12 +5,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from cstool.fabric import control, vector
-from cstool.fabric.dsd import FabricIn, Mem1d
-from cstool.fabric.errors import SimulationError
-from cstool.fabric.program import FifoBuffer
-from cstool.fabric.scheduler import SWITCH
-from cstool.fabric.waiting import ThreadWait
+from cstool.csl.fabric import control, vector
+from cstool.csl.fabric.dsd import FabricIn, Mem1d
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.program import FifoBuffer
+from cstool.csl.fabric.scheduler import SWITCH
+from cstool.csl.fabric.waiting import ThreadWait
 from tests.unit.fabric.pe_run import ShuffledEvents, main, program, row, run, task
 
 RAMP = 2

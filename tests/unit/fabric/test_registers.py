@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cstool.fabric import registers
-from cstool.fabric.dsd import Mem1d
-from cstool.fabric.interface import offset_dsd, placed_dsd
-from cstool.fabric.program import ColorConfig, Filter, Route
+from cstool.csl.fabric import registers
+from cstool.csl.fabric.dsd import Mem1d
+from cstool.csl.fabric.interface import offset_dsd, placed_dsd
+from cstool.csl.fabric.program import ColorConfig, Filter, Route
 
 CONFIG = ColorConfig((Route(1, 4), Route(2, 1)), current=1, ring=True, pop="always_pop")
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.fabric import vector
-from cstool.fabric.arch import WSE2, WSE3
-from cstool.fabric.dsd import Mem1d, Mem4d
-from cstool.fabric.memory import Memory
-from cstool.fabric.operations import BYTES, DTYPES, FUSED, OPERATIONS, SAME, UNFUSED, operations
-from cstool.fabric.rounding import fused, fused_arrays
+from cstool.csl.fabric import vector
+from cstool.csl.fabric.arch import WSE2, WSE3
+from cstool.csl.fabric.dsd import Mem1d, Mem4d
+from cstool.csl.fabric.memory import Memory
+from cstool.csl.fabric.operations import BYTES, DTYPES, FUSED, OPERATIONS, SAME, UNFUSED, operations
+from cstool.csl.fabric.rounding import fused, fused_arrays
 from tests.examples import examples
 from tests.unit.fabric.pe_run import main, program, run
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from cstool.fabric.arch import EAST, NORTH, RAMP, SOUTH, WEST
-from cstool.fabric.network import Waiting
-from cstool.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
-from cstool.fabric.waiting import MAIN, ThreadWait
-from cstool.fabric.wavelet import Wavelet
+from cstool.csl.fabric.arch import EAST, NORTH, RAMP, SOUTH, WEST
+from cstool.csl.fabric.network import Waiting
+from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
+from cstool.csl.fabric.waiting import MAIN, ThreadWait
+from cstool.csl.fabric.wavelet import Wavelet
 
 PORTS = {"R": RAMP, "W": WEST, "E": EAST, "N": NORTH, "S": SOUTH}
 
@@ -76,7 +76,7 @@ def program(pe):
         yield from pe.wait("mov32", (Mem1d(0, {count}, 4, 4), FabricIn(2, {count})), Settings())
     return {{"main": main}}
 """
-IMPORTS = "from cstool.fabric.dsd import FabricIn, FabricOut, Mem1d, Settings\n"
+IMPORTS = "from cstool.csl.fabric.dsd import FabricIn, FabricOut, Mem1d, Settings\n"
 
 
 def sender_and_receiver(sent, taken=None):

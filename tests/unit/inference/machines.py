@@ -13,14 +13,14 @@ from cstool.inference.sampling import Sampling
 from cstool.inference.source import parts_of
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
-from cstool.ir import Graph
-from cstool.kernels.cached_attention import News
-from cstool.machine.appliance import Appliance
-from cstool.machine.memoryx.shards import deal_panels
-from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.machine.memoryx_store import ShardFile
-from cstool.machine.ranks.link import ALONE, Link
-from cstool.store import FileStore
+from cstool.model.ir import Graph
+from cstool.training.kernels.cached_attention import News
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.memoryx.shards import deal_panels
+from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.memoryx_store import ShardFile
+from cstool.training.machine.ranks.link import ALONE, Link
+from cstool.training.store import FileStore
 from tests.unit.machine.machines import arrays_of, randomize
 
 Array = np.ndarray

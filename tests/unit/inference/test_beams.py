@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import InferenceError
+from cstool.foundation.errors import InferenceError
 from cstool.inference.beams import Beams, Hypothesis, search
 from cstool.inference.walk import Walk
 from tests.models import FAMILIES

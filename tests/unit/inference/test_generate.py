@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import NonFiniteError
+from cstool.foundation.errors import NonFiniteError
 from cstool.inference import sequences
 from cstool.inference.generate import generate
 from cstool.inference.sampling import Sampling

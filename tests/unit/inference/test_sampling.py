@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import InferenceError
+from cstool.foundation.errors import InferenceError
 from cstool.inference import sampling
 from cstool.inference.sampling import Sampling
 

@@ -7,8 +7,8 @@ import pytest
 
 from cstool.inference import team as team_module
 from cstool.inference.team import WORTH_SHARING, Team
-from cstool.kernels.bfloat16 import narrowed
-from cstool.kernels.rowwise import FEW_TOKENS, linear_by_turns, rowwise_linear
+from cstool.training.kernels.bfloat16 import narrowed
+from cstool.training.kernels.rowwise import FEW_TOKENS, linear_by_turns, rowwise_linear
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

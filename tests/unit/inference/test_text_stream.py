@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data import ByteTokenizer
+from cstool.training.data import ByteTokenizer
 from cstool.inference.text_stream import TextStream
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from cstool import ir
-from cstool.ir import Artifact, Graph
-from cstool.system import Fabric, load_system
+from cstool.model import ir
+from cstool.model.ir import Artifact, Graph
+from cstool.model.system import Fabric, load_system
 from tests.models import decoder
 
 CS2 = load_system("cs2")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.ir import write_artifact
+from cstool.model.ir import write_artifact
 from docs import artifact_fields as schema
 from tests.unit.ir.artifacts import pipelined_artifact, streaming_artifact
 

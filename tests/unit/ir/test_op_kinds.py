@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.ir import OP_RULES, Delta, Op, OpKind, rules_of, work_of
+from cstool.model.ir import OP_RULES, Delta, Op, OpKind, rules_of, work_of
 
 
 @pytest.mark.parametrize("kind", OpKind)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import ArtifactError
-from cstool.ir import Artifact, Graph, Loss, Region, SramEntry, require_model, verify_artifact
+from cstool.foundation.errors import ArtifactError
+from cstool.model.ir import Artifact, Graph, Loss, Region, SramEntry, require_model, verify_artifact
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.ir.artifacts import SRAM, SRAM_BYTES, pipelined_artifact, plan, streaming_artifact
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.jobs.root import Root, open_root
+from cstool.appliance.queue.root import Root, open_root
 from tests.end_to_end.disk import Disk
 from tests.unit.jobs.keepers import KeptJob
 

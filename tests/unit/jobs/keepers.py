@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from cstool.jobs import keeping, records
-from cstool.jobs.groups import Groups
-from cstool.jobs.job import EXECUTE, Needs
-from cstool.jobs.job_folder import JobFolder
-from cstool.jobs.keeping import End, Kept
+from cstool.appliance.queue import keeping, records
+from cstool.appliance.queue.groups import Groups
+from cstool.appliance.queue.job import EXECUTE, Needs
+from cstool.appliance.queue.job_folder import JobFolder
+from cstool.appliance.queue.keeping import End, Kept
 from tests.patience import PATIENCE_S, wait_until
 from tests.unit.jobs.queues import an_order
 
@@ -79,7 +79,7 @@ class KeptJob:
     def start_by_hand(self, script: str, before: str = "", attempt: int = 1, **changes: Any) -> subprocess.Popen[bytes]:
         """Start a keeper with what `start` cannot say; a program runs before it in the same process."""
         program = f"import sys; sys.path.append({str(Path(__file__).parents[3])!r})\n{before}\n"
-        program += "from cstool.jobs.keeper import main; sys.exit(main())"
+        program += "from cstool.appliance.queue.keeper import main; sys.exit(main())"
         words = [*python(program), str(self.folder.path), EXECUTE, str(attempt)]
         keeper = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
         self.keepers.append(keeper)

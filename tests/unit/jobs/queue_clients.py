@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cstool.jobs import queue_tables as tables
-from cstool.jobs.job import CANCEL, EXECUTE, JOB_SUCCEEDED, QUEUED, RUNNING, STARTED, SUCCEEDED
-from cstool.jobs.queue import Queue
-from cstool.jobs.root import Root, open_root
+from cstool.appliance.queue import queue_tables as tables
+from cstool.appliance.queue.job import CANCEL, EXECUTE, JOB_SUCCEEDED, QUEUED, RUNNING, STARTED, SUCCEEDED
+from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.root import Root, open_root
 from tests.unit.jobs.queues import add
 
 ROUNDS = 12

@@ -8,8 +8,8 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from cstool.jobs.job import PRIORITIES, Capacity, Needs
-from cstool.jobs.schedule import Holding, Plan, Waiting
+from cstool.appliance.queue.job import PRIORITIES, Capacity, Needs
+from cstool.appliance.queue.schedule import Holding, Plan, Waiting
 
 HORIZON = 150
 """seconds after which nothing changes; longer than all jobs of `situations` one after the other"""

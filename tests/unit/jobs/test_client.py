@@ -9,15 +9,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from cstool.errors import ClusterError, CstoolError
-from cstool.jobs.backend import make_backend
-from cstool.jobs.capacity import write_capacity
-from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.job import CANCEL, CANCEL_NOW, CANCELLED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
-from cstool.jobs.job_folder import JobFolder
-from cstool.jobs.local import LocalBackend
-from cstool.jobs.queue import BACKEND
-from cstool.jobs.slurm import SlurmBackend
+from cstool.foundation.errors import ClusterError, CstoolError
+from cstool.appliance.queue.backend import make_backend
+from cstool.appliance.queue.capacity import write_capacity
+from cstool.appliance.queue.client import Jobs, open_jobs
+from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
+from cstool.appliance.queue.job_folder import JobFolder
+from cstool.appliance.queue.local import LocalBackend
+from cstool.appliance.queue.queue import BACKEND
+from cstool.appliance.queue.slurm import SlurmBackend
 from tests.appliances import CAPACITY, NEEDS, small_order
 from tests.patience import within_patience
 from tests.unit.jobs.queues import NOBODY, as_user
@@ -119,7 +119,7 @@ def test_waiting_for_jobs_returns_them_as_they_ended_in_order(tmp_path, jobs, mo
         for job in (first, second):
             jobs.cancel(job.name)
 
-    monkeypatch.setattr("cstool.jobs.client.time.sleep", end)
+    monkeypatch.setattr("cstool.appliance.queue.client.time.sleep", end)
     found = within_patience(lambda: jobs.wait([second.name, first.name]))
     assert [(job.name, job.phase) for job in found] == [(second.name, CANCELLED), (first.name, CANCELLED)]
     assert jobs.wait([]) == []

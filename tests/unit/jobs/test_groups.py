@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.jobs.groups import Groups
+from cstool.appliance.queue.groups import Groups
 
 
 class Tree:
@@ -109,6 +109,6 @@ def test_groups_without_processes_are_removed(tree):
 
 
 def test_with_the_kernels_own_groups_a_process_finds_some_or_none_and_lives():
-    program = "from cstool.jobs.groups import Groups; print(Groups.find())"
+    program = "from cstool.appliance.queue.groups import Groups; print(Groups.find())"
     done = subprocess.run(["python3", "-c", program], capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cstool.atomic_file import lock_file
-from cstool.errors import CstoolError
-from cstool.jobs import guard
-from cstool.jobs.guard import GUARD_LOCK, HELD, main
-from cstool.jobs.holders import holder_of
-from cstool.jobs.supervisor_log import SupervisorLog
+from cstool.foundation.atomic_file import lock_file
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue import guard
+from cstool.appliance.queue.guard import GUARD_LOCK, HELD, main
+from cstool.appliance.queue.holders import holder_of
+from cstool.appliance.queue.supervisor_log import SupervisorLog
 from tests.patience import PATIENCE_S, wait_until
 
 
@@ -76,7 +76,7 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.lab)])
 def test_a_signal_to_the_guard_ends_both(tmp_path, number):
-    program = "import sys, cstool.jobs.guard as guard\nguard.sys.executable = sys.argv[1]\n"
+    program = "import sys, cstool.appliance.queue.guard as guard\nguard.sys.executable = sys.argv[1]\n"
     program += "sys.exit(guard.main([sys.argv[2]]))"
     fake = tmp_path / "python"
     script = ["#!/bin/sh", f"trap 'echo ended >> {tmp_path}/said; exit 0' TERM", f"echo $$ > {tmp_path}/pid"]
@@ -95,7 +95,7 @@ def test_a_signal_to_the_guard_ends_both(tmp_path, number):
 
 
 def test_there_is_one_guard(tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
+    monkeypatch.setattr("cstool.appliance.queue.holders.LOOKED_AT_S", 0.0)
     held = lock_file(tmp_path / GUARD_LOCK)
     assert main([str(tmp_path)]) == HELD
     os.close(held)
@@ -108,7 +108,7 @@ def test_a_guard_of_no_folder_says_so(tmp_path, capsys):
 
 
 def test_a_guard_is_light():
-    code = "import cstool.jobs.guard, sys; print({'numpy', 'sqlite3', 'yaml', 'typer', 'asyncio'} & {*sys.modules})"
+    code = "import cstool.appliance.queue.guard, sys; print({'numpy', 'sqlite3', 'yaml', 'typer', 'asyncio'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 

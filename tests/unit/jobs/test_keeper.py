@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.jobs import keeper, keeping, kept_run, records
-from cstool.jobs.groups import Groups
-from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, PREEMPT
+from cstool.appliance.queue import keeper, keeping, kept_run, records
+from cstool.appliance.queue.groups import Groups
+from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, PREEMPT
 from tests.patience import PATIENCE_S, wait_until
 from tests.unit.jobs.keepers import IGNORES, STOPS_WELL, KeptJob, is_there, python
 
@@ -24,15 +24,15 @@ print("ready", flush=True)
 while True: time.sleep(0.01)
 """
 COUNTS_LOOKS = """
-import cstool.jobs.watching as watching
+import cstool.appliance.queue.watching as watching
 real = watching.Tree.scan
 def scan(self):
     open({!r}, "a").write("x")
     return real(self)
 watching.Tree.scan = scan
 """
-OFTEN = "import cstool.jobs.kept_run as kept_run; kept_run.DISK_TICK_S = 0.01"
-FULL = "import cstool.jobs.records as records\nreal, left = records.write_end, [{}]\n"
+OFTEN = "import cstool.appliance.queue.kept_run as kept_run; kept_run.DISK_TICK_S = 0.01"
+FULL = "import cstool.appliance.queue.records as records\nreal, left = records.write_end, [{}]\n"
 FULL += "def write_end(*words):\n    left[0] -= 1\n    if left[0]: raise OSError(28, 'full')\n    real(*words)\n"
 FULL += "records.write_end = write_end\nimport time; time.sleep = lambda seconds: None"
 """the end cannot be written so often"""
@@ -100,7 +100,7 @@ def test_what_is_not_there_is_for_the_user_to_mend(job, script, cpus, said):
 
 
 def test_without_an_order_it_touches_nothing(job):
-    words = [sys.executable, "-m", "cstool.jobs.keeper", str(job.folder.path), "execute", "1"]
+    words = [sys.executable, "-m", "cstool.appliance.queue.keeper", str(job.folder.path), "execute", "1"]
     done = subprocess.run(words, input=b"", capture_output=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (keeper.NOT_BEGUN, b"")
     assert done.stderr == b"must get an order, got: JSONDecodeError('Expecting value: line 1 column 1 (char 0)')\n"
@@ -109,12 +109,12 @@ def test_without_an_order_it_touches_nothing(job):
 
 
 def test_it_is_light():
-    program = "import sys; sys.path.append(sys.argv[1]); import cstool.jobs.keeper; print(*sys.modules)"
+    program = "import sys; sys.path.append(sys.argv[1]); import cstool.appliance.queue.keeper; print(*sys.modules)"
     root = str(Path(keeper.__file__).parents[2])
     modules = {*subprocess.run([*python(program), root], capture_output=True, text=True, check=True).stdout.split()}
     parts = "keeper keeper_order kept_run limited_log records run_start watching"
-    assert {name for name in modules if name.startswith("cstool.jobs.")} == {f"cstool.jobs.{p}" for p in parts.split()}
-    assert not modules & {"subprocess", "dataclasses", "logging", "pathlib", "sqlite3", "socket", "cstool.errors"}
+    assert {name for name in modules if name.startswith("cstool.appliance.queue.")} == {f"cstool.appliance.queue.{p}" for p in parts.split()}
+    assert not modules & {"subprocess", "dataclasses", "logging", "pathlib", "sqlite3", "socket", "cstool.foundation.errors"}
 
 
 def test_of_several_keepers_one_begins_the_attempt(job):
@@ -170,7 +170,7 @@ def test_what_a_run_leaves_behind_is_ended(job):
     left = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True)"
     command = f"[{sys.executable!r}, '-S', '-c', '{left}; time.sleep(600)']"
     script = f"import os, subprocess\nif os.fork() == 0: os.setsid(), subprocess.Popen({command}).wait(0.3)"
-    job.start_by_hand(script, "import cstool.jobs.kept_run as kept_run; kept_run._LEFT_S = 0.2")
+    job.start_by_hand(script, "import cstool.appliance.queue.kept_run as kept_run; kept_run._LEFT_S = 0.2")
     assert job.end().exit_code == 0
     assert not is_there(int(job.text()))
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import CstoolError
-from cstool.jobs.job import ACTIVE_PHASES, CANCEL, CANCEL_NOW, ENDED_PHASES, PREEMPT, Event, Needs
-from cstool.jobs.names import new_name
-from cstool.jobs.queue import CAPACITY, KEEPS, Queue
-from cstool.jobs.root import open_root
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue.job import ACTIVE_PHASES, CANCEL, CANCEL_NOW, ENDED_PHASES, PREEMPT, Event, Needs
+from cstool.appliance.queue.names import new_name
+from cstool.appliance.queue.queue import CAPACITY, KEEPS, Queue
+from cstool.appliance.queue.root import open_root
 from tests.examples import examples
 from tests.unit.jobs.queues import DIGEST, add, an_order, refusal
 
@@ -397,8 +397,8 @@ def test_events_are_forgotten_but_not_those_of_jobs_that_go_on(queue):
 
 
 def test_no_more_is_forgotten_at_a_time_than_others_wait_for(queue, monkeypatch):
-    monkeypatch.setattr("cstool.jobs.queue._MOST_JOBS", 2)
-    monkeypatch.setattr("cstool.jobs.queue._MOST_EVENTS", 2)
+    monkeypatch.setattr("cstool.appliance.queue.queue._MOST_JOBS", 2)
+    monkeypatch.setattr("cstool.appliance.queue.queue._MOST_EVENTS", 2)
     jobs = [add(queue) for _ in range(3)]
     for job in jobs:
         end(queue, job.name)

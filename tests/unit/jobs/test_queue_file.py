@@ -14,11 +14,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from cstool.errors import CstoolError
-from cstool.jobs import queue_file, queue_lock, queue_schema
-from cstool.jobs.job import CANCEL
-from cstool.jobs.queue import Queue
-from cstool.jobs.root import Root, open_root
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue import queue_file, queue_lock, queue_schema
+from cstool.appliance.queue.job import CANCEL
+from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.root import Root, open_root
 from tests.end_to_end.disk import Disk
 from tests.patience import PATIENCE_S, within_patience
 from tests.unit.jobs.queue_clients import ROUNDS
@@ -154,7 +154,7 @@ def test_an_error_in_a_transaction_lets_go_of_everything(root, monkeypatch):
     with Queue(root) as queue, Queue(root) as other:
         for where in ("insert_job", "insert_event"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"cstool.jobs.queue.tables.{where}", Mock(side_effect=KeyboardInterrupt))
+                patch.setattr(f"cstool.appliance.queue.queue.tables.{where}", Mock(side_effect=KeyboardInterrupt))
                 with pytest.raises(KeyboardInterrupt):
                     add(queue)
         assert other.jobs() == []

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from cstool.cli import main
-from cstool.jobs.queue import Queue
-from cstool.jobs.queue_rows import BROKEN
-from cstool.jobs.supervisor import Supervisor
+from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.queue_rows import BROKEN
+from cstool.appliance.queue.supervisor import Supervisor
 from tests.unit.jobs.queues import add, refusal
 from tests.unit.jobs.test_queue_file import DAMAGED
 

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.jobs.schedule import Holding, plan
+from cstool.appliance.queue.schedule import Holding, plan
 from tests.examples import examples
 from tests.unit.jobs.schedules import all_of, amounts, duration, is_enough, order, situations, twin_plan
 

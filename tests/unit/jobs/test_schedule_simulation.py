@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cstool.jobs.job import PRIORITIES, Capacity, Needs
-from cstool.jobs.schedule import Holding, Waiting, plan
+from cstool.appliance.queue.job import PRIORITIES, Capacity, Needs
+from cstool.appliance.queue.schedule import Holding, Waiting, plan
 from tests.appliance_log import faults
 from tests.unit.jobs.schedules import order
 

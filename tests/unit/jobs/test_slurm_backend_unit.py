@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.errors import ClusterError, CstoolError
-from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.job import CANCELLED, COMPILING, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
-from cstool.jobs.slurm_journal import Entry, Journal
-from cstool.jobs.slurm_news import BatchState, end_of, next_change
-from cstool.jobs.slurm_script import JobScript, comment_of, slurm_folder
-from cstool.machine.slurm.listing import Listed, accounted_jobs, known_jobs, number_of
+from cstool.foundation.errors import ClusterError, CstoolError
+from cstool.appliance.queue.client import Jobs, open_jobs
+from cstool.appliance.queue.job import CANCELLED, COMPILING, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
+from cstool.appliance.queue.slurm_journal import Entry, Journal
+from cstool.appliance.queue.slurm_news import BatchState, end_of, next_change
+from cstool.appliance.queue.slurm_script import JobScript, comment_of, slurm_folder
+from cstool.foundation.slurm.listing import Listed, accounted_jobs, known_jobs, number_of
 from tests.appliances import NEEDS, small_order
 
 SILENT = 'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
@@ -216,7 +216,7 @@ def test_the_script(jobs, order, put, tmp_path):
     assert script.sbatch_options() == options
     assert (tmp_path / "said").read_text().splitlines()[-1] == f"sbatch --parsable {' '.join(options)} {script.script}"
     assert "# p3: users may lower their priority, not raise it, so p1 has the usual one." in text
-    assert text.endswith(f" -m cstool.jobs.slurm_node {folder.path} {job.digest}\n")
+    assert text.endswith(f" -m cstool.appliance.queue.slurm_node {folder.path} {job.digest}\n")
     assert os.access(script.script, os.X_OK)
 
 
@@ -357,7 +357,7 @@ def test_a_cancelled_job_that_slurm_ended(jobs, order, put):
 
 
 def test_a_stop_reaches_slurm_and_is_said_again_where_it_did_not(jobs, order, put, tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.jobs.slurm.ASK_S", 0.0)
+    monkeypatch.setattr("cstool.appliance.queue.slurm.ASK_S", 0.0)
 
     def scancels() -> list[str]:
         lines = (tmp_path / "said").read_text().splitlines()
@@ -378,8 +378,8 @@ def test_a_submitter_that_was_killed(jobs, order, put, monkeypatch):
     job = submitted(jobs, put, order)
     jobs.queue.change(job.name, (QUEUED,), backend_id="")
     assert jobs.job(job.name).backend_id == ""
-    monkeypatch.setattr("cstool.jobs.slurm.ACCEPTED_S", -1.0)
-    monkeypatch.setattr("cstool.jobs.slurm.ASK_S", 0.0)
+    monkeypatch.setattr("cstool.appliance.queue.slurm.ACCEPTED_S", -1.0)
+    monkeypatch.setattr("cstool.appliance.queue.slurm.ASK_S", 0.0)
     put(squeue="echo 12")
     assert jobs.job(job.name).backend_id == "12"
     jobs.queue.change(job.name, (QUEUED,), backend_id="")

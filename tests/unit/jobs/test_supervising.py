@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from cstool.jobs.supervising import Ending
+from cstool.appliance.queue.supervising import Ending
 
 SIGNALS_IN_HANDLERS = """
 import signal, sys
-from cstool.jobs.supervising import Ending
+from cstool.appliance.queue.supervising import Ending
 
 ending, left = Ending(), 30
 

@@ -12,16 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from cstool.atomic_file import lock_file
-from cstool.errors import CstoolError
-from cstool.jobs import supervisor as module
-from cstool.jobs.capacity import read_capacity, write_capacity
-from cstool.jobs.client import Jobs, open_jobs
-from cstool.jobs.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
-from cstool.jobs.keeping import ABSENT, ALIVE, DEAD, ENDED, FULL, End, Kept
-from cstool.jobs.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
-from cstool.jobs.supervising import _prune, supervise
-from cstool.jobs.supervisor import Supervisor
+from cstool.foundation.atomic_file import lock_file
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue import supervisor as module
+from cstool.appliance.queue.capacity import read_capacity, write_capacity
+from cstool.appliance.queue.client import Jobs, open_jobs
+from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
+from cstool.appliance.queue.keeping import ABSENT, ALIVE, DEAD, ENDED, FULL, End, Kept
+from cstool.appliance.queue.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
+from cstool.appliance.queue.supervising import _prune, supervise
+from cstool.appliance.queue.supervisor import Supervisor
 from tests.appliance_log import faults
 from tests.appliances import NEEDS, small_order
 
@@ -609,7 +609,7 @@ def test_what_is_beyond_the_limits_goes_and_folders_that_no_job_has(place):
 
 
 def test_there_is_one_supervisor(place, monkeypatch):
-    monkeypatch.setattr("cstool.jobs.holders.LOOKED_AT_S", 0.0)
+    monkeypatch.setattr("cstool.appliance.queue.holders.LOOKED_AT_S", 0.0)
     held = lock_file(place.jobs.root.supervisor_lock)
     with pytest.raises(CstoolError) as error:
         supervise(place.jobs.root)

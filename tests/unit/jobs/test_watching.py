@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.jobs.watching import READINGS, Memory, Tree, disk_bytes
+from cstool.appliance.queue.watching import READINGS, Memory, Tree, disk_bytes
 
 
 class Proc:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from cstool.ir import OP_RULES, OpKind
-from cstool.kernels.bfloat16 import float_dtype
-from cstool.kernels.call import Call
-from cstool.kernels.table import KERNELS
+from cstool.model.ir import OP_RULES, OpKind
+from cstool.training.kernels.bfloat16 import float_dtype
+from cstool.training.kernels.call import Call
+from cstool.training.kernels.table import KERNELS
 
 Array = np.ndarray
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.cache_folder import STALE_AFTER_S, cache_root
-from cstool.kernels._cache import KernelFolder, cache_folder, kernel_folder, sources_digest
+from cstool.foundation.cache_folder import STALE_AFTER_S, cache_root
+from cstool.training.kernels._cache import KernelFolder, cache_folder, kernel_folder, sources_digest
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,9 @@ def test_the_root_is_the_users_choice_or_that_of_the_desktop_or_in_the_home(monk
 
 def test_the_digest_changes_with_the_compiler_the_cpu_and_the_one_that_numba_is_told(monkeypatch):
     digests = {sources_digest()}
-    monkeypatch.setattr("cstool.kernels._cache.version", lambda package: f"{package} of tomorrow")
+    monkeypatch.setattr("cstool.training.kernels._cache.version", lambda package: f"{package} of tomorrow")
     digests.add(sources_digest())
-    monkeypatch.setattr("cstool.kernels._cache.llvm.get_host_cpu_name", lambda: "another")
+    monkeypatch.setattr("cstool.training.kernels._cache.llvm.get_host_cpu_name", lambda: "another")
     digests.add(sources_digest())
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
     assert len({*digests, sources_digest()}) == 4
@@ -56,7 +56,7 @@ def package(monkeypatch, tmp_path) -> Path:
         (tmp_path / name).write_text("")
     for name in ("norm.py", "sparse/linear.py"):
         (folder / name).write_text("epsilon = 1")
-    monkeypatch.setattr("cstool.kernels._cache.__file__", str(folder / "_cache.py"))
+    monkeypatch.setattr("cstool.training.kernels._cache.__file__", str(folder / "_cache.py"))
     return folder
 
 
@@ -75,7 +75,7 @@ def test_the_digest_does_not_depend_on_where_the_sources_lie(package, monkeypatc
     shutil.copytree(tmp_path / "optimizers", tmp_path / "elsewhere" / "optimizers")
     for name in ("activations.py", "random_keys.py"):
         shutil.copy(tmp_path / name, tmp_path / "elsewhere")
-    monkeypatch.setattr("cstool.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py"))
+    monkeypatch.setattr("cstool.training.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py"))
     assert sources_digest() == before
 
 

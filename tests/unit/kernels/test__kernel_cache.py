@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cstool.kernels import _jit, _kernel_cache
-from cstool.kernels._cache import KernelFolder
+from cstool.training.kernels import _jit, _kernel_cache
+from cstool.training.kernels._cache import KernelFolder
 
 
 def double(x):  # type: ignore[no-untyped-def]
@@ -95,7 +95,7 @@ def test_importing_kernels_leaves_numba_and_scipy_as_they_are(tmp_path):
 import os, sys
 import numpy as np
 from numba import config, njit
-from cstool.kernels import magnitudes
+from cstool.training.kernels import magnitudes
 print(repr(config.CACHE_DIR), "NUMBA_CACHE_DIR" in os.environ)
 magnitudes.sum_squares(np.ones(8, np.float32))
 print("scipy.linalg" in sys.modules)

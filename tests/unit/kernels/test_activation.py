@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import OpKind
-from cstool.kernels.activation import FUNCTIONS, GATES
-from cstool.kernels.random import Dropout
+from cstool.model.ir import OpKind
+from cstool.training.kernels.activation import FUNCTIONS, GATES
+from cstool.training.kernels.random import Dropout
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, forward
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import OpKind
-from cstool.kernels import attention, shared_gemm
-from cstool.kernels.attention_form import Attention
-from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
-from cstool.kernels.emulated import EMULATED
-from cstool.kernels.gemm import NUMPY
-from cstool.kernels.random import Dropout
-from cstool.kernels.shared_gemm import SharedGemm
+from cstool.model.ir import OpKind
+from cstool.training.kernels import attention, shared_gemm
+from cstool.training.kernels.attention_form import Attention
+from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed, widened
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.random import Dropout
+from cstool.training.kernels.shared_gemm import SharedGemm
 from tests.examples import examples
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, forward

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis.extra.numpy import arrays
 
-from cstool.ir import OpKind
-from cstool.kernels.activation import FUNCTIONS, GATES
-from cstool.kernels.bfloat16 import BFLOAT16, convert, narrowed, widened
-from cstool.kernels.emulated import EMULATED
-from cstool.kernels.table import KERNELS
+from cstool.model.ir import OpKind
+from cstool.training.kernels.activation import FUNCTIONS, GATES
+from cstool.training.kernels.bfloat16 import BFLOAT16, convert, narrowed, widened
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.table import KERNELS
 from tests.unit.kernels.calls import make_call
 from tests.unit.kernels.tolerances import TOLERANCE
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.attention_form import Attention
-from cstool.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
+from cstool.training.kernels.attention_form import Attention
+from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
 from tests.reference import kernels as reference
 from tests.unit.kernels.tolerances import assert_close
 

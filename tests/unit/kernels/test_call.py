@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.call import Rows, add_payloads, add_to_dense
+from cstool.training.kernels.call import Rows, add_payloads, add_to_dense
 
 WIDTH, HEIGHT = 3, 9
 

@@ -5,18 +5,9 @@ import sys
 
 import pytest
 
-from cstool.kernels import compile as compiling
-from cstool.kernels._cache import KernelFolder
-from cstool.kernels.compile import (
-    ANSWERING_KERNELS,
-    BFLOAT16_KERNELS,
-    MIXTURE_KERNELS,
-    PRODUCT_KERNELS,
-    SPARSE_KERNELS,
-    compile_from_the_end,
-    compile_kernels,
-    kernels_cached,
-)
+from cstool.training.kernels import compile as compiling
+from cstool.training.kernels._cache import KernelFolder
+from cstool.training.kernels.compile import ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, compile_from_the_end, compile_kernels, kernels_cached
 
 GROUPS = ["activations", "random numbers", "residual", "rotary positions", "magnitudes", "softmax loss"]
 GROUPS += ["embeddings", "norms", "attention"]
@@ -95,11 +86,11 @@ def test_without_a_folder_kernels_are_not_cached(monkeypatch):
 COUNTING = """
 import sys
 import numpy as np
-from cstool.ir import _graph
-from cstool.kernels.compile import compile_kernels
+from cstool.model.ir import _graph
+from cstool.training.kernels.compile import compile_kernels
 
 def compiled():
-    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.kernels")]
+    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.training.kernels")]
     kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
     return sum(len(kernel.signatures) for kernel in kernels)
 
@@ -119,10 +110,10 @@ def check_that_nothing_more_is_compiled(script: str) -> None:
 @pytest.mark.takes("a process that loads all kernels")
 def test_after_compilation_a_run_compiles_nothing_more():
     script = """
-from cstool.ir import OpKind
-from cstool.kernels import activation, attention, embedding, loss, magnitudes, norm, random, residual
-from cstool.kernels.attention_form import Attention
-from cstool.kernels import rotary, sparse
+from cstool.model.ir import OpKind
+from cstool.training.kernels import activation, attention, embedding, loss, magnitudes, norm, random, residual
+from cstool.training.kernels.attention_form import Attention
+from cstool.training.kernels import rotary, sparse
 from tests.unit.kernels.calls import backward
 
 def one(*shape):
@@ -188,7 +179,7 @@ for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:
 @pytest.mark.parametrize("missing", [[], ["onednn"], ["onednn", "vdpbf16ps"]])
 def test_after_compilation_a_run_in_bfloat16_compiles_nothing_more(missing):
     script = f"""
-from cstool.kernels import gemm_providers
+from cstool.training.kernels import gemm_providers
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.machine.machines import machine, random_batch
 
@@ -209,8 +200,8 @@ for panel_bytes in 2**25, 96:
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.lab)])
 def test_after_compilation_an_answer_compiles_nothing_more(precision):
     script = f"""
-from cstool.kernels.gemm_providers import choose_gemm
-from cstool.models import build_graph
+from cstool.training.kernels.gemm_providers import choose_gemm
+from cstool.model.graphs import build_graph
 from tests.models import FAMILIES, decoder_params
 from tests.unit.inference.machines import made, walking
 

@@ -3,16 +3,10 @@
 import numpy as np
 import pytest
 
-from cstool.ir import OpKind
-from cstool.kernels.call import Call, Rows
-from cstool.kernels.embedding import (
-    embedding_backward,
-    embedding_forward,
-    position_backward,
-    position_forward,
-    sinusoids,
-)
-from cstool.kernels.random import Dropout
+from cstool.model.ir import OpKind
+from cstool.training.kernels.call import Call, Rows
+from cstool.training.kernels.embedding import embedding_backward, embedding_forward, position_backward, position_forward, sinusoids
+from cstool.training.kernels.random import Dropout
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, make_call
 from tests.unit.kernels.tolerances import assert_close

@@ -9,9 +9,9 @@ import pytest
 from numba import njit
 from scipy.special import expit, ndtr
 
-from cstool.activations import exp, normal, sigmoid, tanh
-from cstool.kernels import exponential
-from cstool.kernels.exponential import maximum
+from cstool.model.activations import exp, normal, sigmoid, tanh
+from cstool.training.kernels import exponential
+from cstool.training.kernels.exponential import maximum
 
 
 def _loop(function: Callable[..., Any]) -> Callable[..., Any]:

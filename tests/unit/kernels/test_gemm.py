@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cstool.errors import ClusterError
-from cstool.kernels import gemm_providers, shared_gemm
-from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
-from cstool.kernels.emulated import EMULATED
-from cstool.kernels.gemm import NUMPY, Gemm
-from cstool.kernels.gemm_providers import Found, choose_gemm, find_onednn, find_vdpbf16ps
-from cstool.kernels.shared_gemm import SharedGemm
+from cstool.foundation.errors import ClusterError
+from cstool.training.kernels import gemm_providers, shared_gemm
+from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed, widened
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm import NUMPY, Gemm
+from cstool.training.kernels.gemm_providers import Found, choose_gemm, find_onednn, find_vdpbf16ps
+from cstool.training.kernels.shared_gemm import SharedGemm
 from tests.unit.kernels.tolerances import assert_close
 
 HALF_UNIT = 2.0**-8

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cstool.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.training.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 from tests.unit.kernels.tolerances import assert_close
 
 PANELS = [slice(0, 20), slice(20, 33), slice(33, 48)]

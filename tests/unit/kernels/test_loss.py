@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import OpKind
-from cstool.kernels import loss
-from cstool.kernels.bfloat16 import narrowed
-from cstool.kernels.call import Call
-from cstool.kernels.emulated import EMULATED
-from cstool.kernels.loss import softmax_loss_backward, softmax_loss_forward
+from cstool.model.ir import OpKind
+from cstool.training.kernels import loss
+from cstool.training.kernels.bfloat16 import narrowed
+from cstool.training.kernels.call import Call
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.loss import softmax_loss_backward, softmax_loss_forward
 from tests.examples import examples
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import make_call

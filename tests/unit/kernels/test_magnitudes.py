@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cstool.kernels.magnitudes import first_non_finite, sum_squares
+from cstool.training.kernels.magnitudes import first_non_finite, sum_squares
 
 
 def test_sum_squares(dtype: np.dtype) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cstool.ir import OpKind
+from cstool.model.ir import OpKind
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, forward
 from tests.unit.kernels.tolerances import assert_close

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from threadpoolctl import threadpool_info
 
-from cstool.errors import ClusterError
-from cstool.kernels import one_thread
-from cstool.kernels.one_thread import one_blas_thread
+from cstool.foundation.errors import ClusterError
+from cstool.training.kernels import one_thread
+from cstool.training.kernels.one_thread import one_blas_thread
 
 
 def threads() -> set[int]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cstool.kernels import gemm_providers, onednn
-from cstool.kernels.bfloat16 import BFLOAT16
-from cstool.kernels.gemm_providers import Found, find_onednn
+from cstool.training.kernels import gemm_providers, onednn
+from cstool.training.kernels.bfloat16 import BFLOAT16
+from cstool.training.kernels.gemm_providers import Found, find_onednn
 
 IS_INSTALLED = onednn.library_path() is not None
 multiplies = pytest.mark.skipif(find_onednn().gemm is None, reason=find_onednn().reason)
@@ -74,7 +74,7 @@ def test_the_threads_of_openmp_are_as_before():
 
 WITH_BINDING = """
 import os
-from cstool.kernels import onednn
+from cstool.training.kernels import onednn
 before = os.sched_getaffinity(0)
 onednn.OneDnnGemm(onednn.library_path())
 assert os.sched_getaffinity(0) == before, os.sched_getaffinity(0)

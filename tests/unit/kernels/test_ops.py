@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from cstool.ir import Op, OpKind, rules_of
-from cstool.kernels.activation import FUNCTIONS, GATES
-from cstool.kernels.random import Dropout
+from cstool.model.ir import Op, OpKind, rules_of
+from cstool.training.kernels.activation import FUNCTIONS, GATES
+from cstool.training.kernels.random import Dropout
 from tests.reference.models import output
 from tests.unit.kernels.calls import backward, forward
 from tests.unit.kernels.tolerances import assert_close, assert_derivative

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from cstool.ir import OpKind
-from cstool.kernels.call import Call, sum_losses
-from cstool.kernels.preference import pair_loss, preference_loss_backward, preference_loss_forward
-from cstool.kernels.table import KERNELS
+from cstool.model.ir import OpKind
+from cstool.training.kernels.call import Call, sum_losses
+from cstool.training.kernels.preference import pair_loss, preference_loss_backward, preference_loss_forward
+from cstool.training.kernels.table import KERNELS
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import make_call
 from tests.unit.kernels.tolerances import assert_close, assert_derivative

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import OpKind
-from cstool.kernels.rotary import rotary_table, turn
+from cstool.model.ir import OpKind
+from cstool.training.kernels.rotary import rotary_table, turn
 from tests.unit.kernels.calls import backward, forward
 
 SEQUENCE, HEADS = 6, 3

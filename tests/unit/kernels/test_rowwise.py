@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.bfloat16 import narrowed, widened
-from cstool.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, rowwise_linear
+from cstool.training.kernels.bfloat16 import narrowed, widened
+from cstool.training.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, rowwise_linear
 from tests.unit.kernels.tolerances import assert_close
 
 EDGES = [1, ROWS - 1, ROWS, ROWS + 1, LONE_ROWS - 1, LONE_ROWS, LONE_ROWS + 3, 50]
@@ -44,7 +44,7 @@ def test_it_is_the_product_and_of_bfloat16_that_of_its_numbers_to_the_bit(rows, 
 PRODUCTS = """
 import sys
 import numpy as np
-from cstool.kernels.rowwise import rowwise_linear
+from cstool.training.kernels.rowwise import rowwise_linear
 
 rng = np.random.default_rng(1)
 x, weight = (rng.standard_normal((8, 40)).astype(np.float32) for _ in range(2))

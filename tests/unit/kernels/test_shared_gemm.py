@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from cstool.kernels.gemm import NUMPY, Array, NumpyGemm
-from cstool.kernels.shared_gemm import PARTS, SharedGemm
+from cstool.training.kernels.gemm import NUMPY, Array, NumpyGemm
+from cstool.training.kernels.shared_gemm import PARTS, SharedGemm
 
 SHAPES = [(512, 768, 3072), (511, 97, 1025), (1024, 4096, 8), (3, 20_000, 1999)]
 """(rows, inner, columns) of more than `SHARED_FLOPS`"""

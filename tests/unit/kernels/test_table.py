@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import OpKind, losses_of, read_backward, rules_of, texts_of
-from cstool.kernels.call import Call
-from cstool.kernels.table import KERNELS
-from cstool.machine.plan import make_plan, plan_beyond
+from cstool.model.ir import OpKind, losses_of, read_backward, rules_of, texts_of
+from cstool.training.kernels.call import Call
+from cstool.training.kernels.table import KERNELS
+from cstool.training.machine.plan import make_plan, plan_beyond
 from tests.models import (
     BALANCED,
     DPRS,

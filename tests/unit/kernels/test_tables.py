@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from cstool.kernels import tables
-from cstool.kernels.embedding import sinusoids
-from cstool.kernels.rotary import rotary_table
-from cstool.kernels.tables import shared_tables, table_bytes
+from cstool.training.kernels import tables
+from cstool.training.kernels.embedding import sinusoids
+from cstool.training.kernels.rotary import rotary_table
+from cstool.training.kernels.tables import shared_tables, table_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_a_table_is_the_same_in_blocks_of_any_size(rows, monkeypatch):
     expected = sinusoids(10, 6, np.dtype(np.float64)), *rotary_table(10, (1.0, 0.1), 2.0, np.dtype(np.float64))
     monkeypatch.setattr(tables, "_tables", {})
     for module in ("embedding", "rotary"):
-        monkeypatch.setattr(f"cstool.kernels.{module}.BLOCK_ROWS", rows)
+        monkeypatch.setattr(f"cstool.training.kernels.{module}.BLOCK_ROWS", rows)
     found = sinusoids(10, 6, np.dtype(np.float64)), *rotary_table(10, (1.0, 0.1), 2.0, np.dtype(np.float64))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.tallies import class_tallies, half_tallies, ngram_tallies
+from cstool.training.kernels.tallies import class_tallies, half_tallies, ngram_tallies
 
 SAMPLES, TOKENS, CLASSES = 4, 5, 3
 SENTENCES, WORDS = 3, 9

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels import bfloat16, gemm_providers, vdpbf16ps
-from cstool.kernels.bfloat16 import BFLOAT16, widened
-from cstool.kernels.gemm import Gemm
-from cstool.kernels.gemm_providers import Found, choose_gemm, find_vdpbf16ps
-from cstool.kernels.vdpbf16ps import BLOCK_ROWS, BLOCK_TERMS, SUM_COLUMNS, missing_instructions
+from cstool.training.kernels import bfloat16, gemm_providers, vdpbf16ps
+from cstool.training.kernels.bfloat16 import BFLOAT16, widened
+from cstool.training.kernels.gemm import Gemm
+from cstool.training.kernels.gemm_providers import Found, choose_gemm, find_vdpbf16ps
+from cstool.training.kernels.vdpbf16ps import BLOCK_ROWS, BLOCK_TERMS, SUM_COLUMNS, missing_instructions
 from tests.any_machine import AVX2
 
 HALF_UNIT = 2.0**-24
@@ -217,8 +217,8 @@ def said_by_a_process(script: str, **told: str) -> str:
 @here
 def test_it_is_compiled_when_it_is_chosen():
     script = """
-from cstool.kernels import vdpbf16ps
-from cstool.kernels.gemm_providers import choose_gemm, find_vdpbf16ps
+from cstool.training.kernels import vdpbf16ps
+from cstool.training.kernels.gemm_providers import choose_gemm, find_vdpbf16ps
 for step in find_vdpbf16ps, lambda: choose_gemm("bfloat16", "vdpbf16ps"):
     print(step().name, len(vdpbf16ps._multiply.signatures))
 """
@@ -232,8 +232,8 @@ for step in find_vdpbf16ps, lambda: choose_gemm("bfloat16", "vdpbf16ps"):
 )
 def test_where_kernels_are_compiled_for_another_cpu_it_is_none(told, tmp_path):
     script = """
-from cstool.kernels import gemm_providers
-from cstool.kernels.gemm_providers import Found, choose_gemm, find_vdpbf16ps
+from cstool.training.kernels import gemm_providers
+from cstool.training.kernels.gemm_providers import Found, choose_gemm, find_vdpbf16ps
 gemm_providers.find_onednn = lambda: Found("onednn", None, "is not here")
 print(find_vdpbf16ps().reason)
 print(choose_gemm("bfloat16").name)

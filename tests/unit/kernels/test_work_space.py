@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from cstool.kernels.work_space import WorkSpace
+from cstool.training.kernels.work_space import WorkSpace
 
 
 def test_a_name_has_the_same_memory_again_unless_it_must_grow():

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cstool.machine.ranks.link import Activity, Form, Hear, Place, place_anew
-from cstool.machine.ranks.mpi import packed
+from cstool.training.machine.ranks.link import Activity, Form, Hear, Place, place_anew
+from cstool.training.machine.ranks.mpi import packed
 
 
 class ThreadLink:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from cstool.ir import Graph, Panel
-from cstool.kernels.sparse import SparseMatrix, collect
-from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.memoryx.sparse_weights import SparsityRules
-from cstool.machine.swarmx import held
-from cstool.optimizers import Optimizer, Step
-from cstool.params import SparsityParams
-from cstool.sparsity import initial_mask, next_mask
-from cstool.store import RamStore
+from cstool.model.ir import Graph, Panel
+from cstool.training.kernels.sparse import SparseMatrix, collect
+from cstool.training.machine.memoryx.memoryx import MemoryX
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
+from cstool.training.machine.swarmx import held
+from cstool.model.optimizers import Optimizer, Step
+from cstool.model.params import SparsityParams
+from cstool.model.sparsity import initial_mask, next_mask
+from cstool.training.store import RamStore
 from tests.unit.machine.stores import make_store
 
 Array = np.ndarray

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cstool.store import FileStore, RamStore, Store
+from cstool.training.store import FileStore, RamStore, Store
 
 FILE_ROOM = 256 * 2**10
 """for rows in memory: a few panels of the models of these tests [bytes]"""

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import Graph, Loss, _graph
-from cstool.kernels.tables import table_bytes
-from cstool.machine.appliance import Appliance
-from cstool.machine.plan import make_plan
-from cstool.optimizers import make_optimizer
-from cstool.params import SGD, AdamW
+from cstool.model.ir import Graph, Loss, _graph
+from cstool.training.kernels.tables import table_bytes
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.plan import make_plan
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, AdamW
 from tests.models import (
     BALANCED,
     DPRS,

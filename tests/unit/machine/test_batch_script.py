@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import cstool
-from cstool.errors import ClusterError
-from cstool.machine.slurm.batch_script import BatchJob, ahead_s, limit_s
+from cstool.foundation.errors import ClusterError
+from cstool.foundation.slurm.batch_script import BatchJob, ahead_s, limit_s
 
 JOB = BatchJob(
     name="gpt_tiny",

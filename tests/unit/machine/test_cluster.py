@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.errors import ClusterError, NonFiniteError
-from cstool.ir import Panel
-from cstool.kernels.call import LossResult, Weights, sum_losses
-from cstool.machine.cluster import Cluster
-from cstool.machine.inputs import Batch
-from cstool.machine.lanes import Lane, Pace
-from cstool.machine.layout import lay_out
-from cstool.machine.plan import make_plan
-from cstool.machine.swarmx import InProcess
-from cstool.machine.timeline import layers_of
+from cstool.foundation.errors import ClusterError, NonFiniteError
+from cstool.model.ir import Panel
+from cstool.training.kernels.call import LossResult, Weights, sum_losses
+from cstool.training.machine.cluster import Cluster
+from cstool.training.machine.inputs import Batch
+from cstool.training.machine.lanes import Lane, Pace
+from cstool.training.machine.layout import lay_out
+from cstool.training.machine.plan import make_plan
+from cstool.training.machine.swarmx import InProcess
+from cstool.training.machine.timeline import layers_of
 from tests.models import decoder
 from tests.patience import within_patience
 from tests.unit.machine.machines import arrays_of, machine, random_batch, set_array

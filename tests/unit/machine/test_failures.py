@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import _graph
-from cstool.machine.appliance import Appliance
-from cstool.machine.budgets import update_threads
-from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.machine.swarmx import InProcess
-from cstool.optimizers import Step, make_optimizer
-from cstool.params import AdamW
-from cstool.store import CommittedStore, FileStore
-from cstool.store.block_file import BlockFile
-from cstool.store.panel_cache import PanelCache
+from cstool.model.ir import _graph
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.budgets import update_threads
+from cstool.training.machine.memoryx.memoryx import MemoryX
+from cstool.training.machine.swarmx import InProcess
+from cstool.model.optimizers import Step, make_optimizer
+from cstool.model.params import AdamW
+from cstool.training.store import CommittedStore, FileStore
+from cstool.training.store.block_file import BlockFile
+from cstool.training.store.panel_cache import PanelCache
 from tests.models import decoder
 from tests.patience import PATIENCE_S, within_patience
 from tests.unit.machine.machines import USUAL, GradientKeeper, random_batch

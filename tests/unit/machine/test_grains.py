@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import ClusterError
-from cstool.machine import grains
-from cstool.machine.grains import Deal, check_systems, deal_grains, grain_samples, lanes_for
+from cstool.foundation.errors import ClusterError
+from cstool.training.machine import grains
+from cstool.training.machine.grains import Deal, check_systems, deal_grains, grain_samples, lanes_for
 from tests.models import decoder, fc_mnist
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.errors import ClusterError
-from cstool.machine.host_memory import BUDGET_VARIABLE, UNCOUNTED_BYTES, available_memory_bytes, memory_budget_bytes
+from cstool.foundation.errors import ClusterError
+from cstool.training.machine.host_memory import BUDGET_VARIABLE, UNCOUNTED_BYTES, available_memory_bytes, memory_budget_bytes
 
 MACHINE = 8 * 2**30
 

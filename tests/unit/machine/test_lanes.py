@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cstool.ir import Panel
-from cstool.machine.lanes import STAGES_APART, LaneStopped, Pace, stages
+from cstool.model.ir import Panel
+from cstool.training.machine.lanes import STAGES_APART, LaneStopped, Pace, stages
 
 PATIENCE_S = 30.0
 """how long a thread may take that has nothing to wait for"""

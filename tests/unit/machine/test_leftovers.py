@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cstool.atomic_file import lock_file
-from cstool.machine.ranks import leftovers
-from cstool.machine.ranks.leftovers import Places, remove_leftovers
-from cstool.temporary_folder import LOCK, temporary_folder
+from cstool.foundation.atomic_file import lock_file
+from cstool.training.machine.ranks import leftovers
+from cstool.training.machine.ranks.leftovers import Places, remove_leftovers
+from cstool.foundation.temporary_folder import LOCK, temporary_folder
 
 OLD_S = 1_000_000_000
 

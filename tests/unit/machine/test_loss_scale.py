@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import NonFiniteError
-from cstool.ir import _graph
-from cstool.machine.appliance import Appliance
-from cstool.machine.loss_scale import LossScale
-from cstool.machine.memoryx.sparse_weights import SparsityRules
-from cstool.optimizers import make_optimizer
-from cstool.params import SGD, Adam, AdamW, LossScaling
-from cstool.params.sections.optimizers import Adafactor
-from cstool.store import FileStore
+from cstool.foundation.errors import NonFiniteError
+from cstool.model.ir import _graph
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.loss_scale import LossScale
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, Adam, AdamW, LossScaling
+from cstool.model.params.sections.optimizers import Adafactor
+from cstool.training.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import USUAL, arrays_of, machine, random_batch, randomize
 from tests.unit.sparsity.sections import group

@@ -9,15 +9,15 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from cstool.errors import NonFiniteError
-from cstool.ir import Graph, _graph
-from cstool.kernels.call import Rows
-from cstool.machine.memoryx import updates
-from cstool.machine.memoryx.memoryx import MemoryX
-from cstool.optimizers import Step, make_optimizer
-from cstool.params import SGD, AdamW
-from cstool.params.sections.optimizers import Adafactor
-from cstool.store import RamStore
+from cstool.foundation.errors import NonFiniteError
+from cstool.model.ir import Graph, _graph
+from cstool.training.kernels.call import Rows
+from cstool.training.machine.memoryx import updates
+from cstool.training.machine.memoryx.memoryx import MemoryX
+from cstool.model.optimizers import Step, make_optimizer
+from cstool.model.params import SGD, AdamW
+from cstool.model.params.sections.optimizers import Adafactor
+from cstool.training.store import RamStore
 from tests.models import decoder, fc_mnist
 from tests.patience import PATIENCE_S, within_patience
 from tests.reference import kernels as reference

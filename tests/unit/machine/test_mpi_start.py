@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import ClusterError
-from cstool.launched import without_launcher
-from cstool.machine.ranks import mpi_start
+from cstool.foundation.errors import ClusterError
+from cstool.foundation.launched import without_launcher
+from cstool.training.machine.ranks import mpi_start
 from tests.contract.refusal import refusal
 
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cstool.ir import _graph
+from cstool.model.ir import _graph
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import array_of, machine, random_batch, set_array
 

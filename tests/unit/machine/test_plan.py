@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
-from cstool.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
-from cstool.machine.precision import narrow_parts
+from cstool.model.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, read_backward, verify
+from cstool.training.machine.plan import ALIGNMENT_BYTES, After, Plan, _Life, _place, make_plan
+from cstool.training.machine.precision import narrow_parts
 from tests.examples import examples
 from tests.models import (
     DPRS,

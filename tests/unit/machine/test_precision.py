@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.errors import NonFiniteError
-from cstool.ir import Graph, OpKind, _graph, matrix_of
-from cstool.kernels.bfloat16 import narrowed
-from cstool.kernels.emulated import EMULATED
-from cstool.kernels.sparse import KernelChoice
-from cstool.machine.appliance import Appliance
-from cstool.machine.budgets import memoryx_bytes
-from cstool.machine.memoryx.shards import deal_panels
-from cstool.machine.memoryx.sparse_weights import DENSE
-from cstool.machine.plan import make_plan
-from cstool.machine.precision import ALL_FLOAT32, narrow_parts
-from cstool.optimizers import make_optimizer
-from cstool.params import AdamW, SparsityParams
-from cstool.store import FileStore, RamStore
+from cstool.foundation.errors import NonFiniteError
+from cstool.model.ir import Graph, OpKind, _graph, matrix_of
+from cstool.training.kernels.bfloat16 import narrowed
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.sparse import KernelChoice
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.budgets import memoryx_bytes
+from cstool.training.machine.memoryx.shards import deal_panels
+from cstool.training.machine.memoryx.sparse_weights import DENSE
+from cstool.training.machine.plan import make_plan
+from cstool.training.machine.precision import ALL_FLOAT32, narrow_parts
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import AdamW, SparsityParams
+from cstool.training.store import FileStore, RamStore
 from tests.models import (
     DPRS,
     ENCODER_DECODERS,

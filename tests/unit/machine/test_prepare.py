@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cstool.kernels import compile as compiling
-from cstool.kernels._cache import KernelFolder
-from cstool.machine import prepare as preparing
-from cstool.progress import Silent
+from cstool.training.kernels import compile as compiling
+from cstool.training.kernels._cache import KernelFolder
+from cstool.training.machine import prepare as preparing
+from cstool.foundation.progress import Silent
 from tests.models import FAMILIES, decoder
 from tests.patience import wait_until
 
@@ -77,8 +77,8 @@ def test_within_a_budget_kernels_are_compiled_before_it_is_shared_out_if_they_ar
 SECOND = """
 import os, signal, sys, time
 from pathlib import Path
-from cstool.kernels import kernel_folder
-from cstool.machine import prepare
+from cstool.training.kernels import kernel_folder
+from cstool.training.machine import prepare
 
 folder = kernel_folder().path
 prepare.available_cores = lambda: 2

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from cstool.launched import STOPS, end_by_signals
-from cstool.machine.ranks.launching import _stop
-from cstool.machine.ranks.signals import collected_signals
+from cstool.foundation.launched import STOPS, end_by_signals
+from cstool.training.machine.ranks.launching import _stop
+from cstool.training.machine.ranks.signals import collected_signals
 
 ABORTING = """
 import ctypes, threading, time
-from cstool.machine.ranks.signals import delay_aborts
+from cstool.training.machine.ranks.signals import delay_aborts
 delay_aborts()
 threading.Thread(target=ctypes.CDLL(None).abort).start()
 time.sleep(0.5)

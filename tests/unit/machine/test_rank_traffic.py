@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import Graph, Panel
-from cstool.kernels.sparse import make_pattern, pattern_bytes
-from cstool.machine.buffers import BufferPool
-from cstool.machine.layout import Layout, lay_out
-from cstool.machine.memoryx.shards import deal_panels
-from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.machine.plan import make_plan
-from cstool.machine.ranks.traffic import count_traffic, planned_bytes
-from cstool.machine.recorder import OFF, LaneTape
-from cstool.machine.swarmx import GradientTree, Node, leaving_nodes
-from cstool.perf.ranks import Traffic
+from cstool.model.ir import Graph, Panel
+from cstool.training.kernels.sparse import make_pattern, pattern_bytes
+from cstool.training.machine.buffers import BufferPool
+from cstool.training.machine.layout import Layout, lay_out
+from cstool.training.machine.memoryx.shards import deal_panels
+from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.plan import make_plan
+from cstool.training.machine.ranks.traffic import count_traffic, planned_bytes
+from cstool.training.machine.recorder import OFF, LaneTape
+from cstool.training.machine.swarmx import GradientTree, Node, leaving_nodes
+from cstool.training.host.ranks import Traffic
 from tests.examples import examples
 from tests.models import decoder, dpr, fc_mnist
 from tests.patience import within_patience

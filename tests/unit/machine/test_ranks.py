@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.data import Sampler
-from cstool.errors import ClusterError, NonFiniteError
-from cstool.ir import Graph, Panel, _graph
-from cstool.machine.appliance import Appliance
-from cstool.machine.buffers import BufferPool
-from cstool.machine.memoryx.gradients import Room
-from cstool.machine.memoryx.shards import Shards, deal_panels
-from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.machine.ranks import sending
-from cstool.machine.ranks.sending import ArrivingSums, Broadcast
-from cstool.machine.recorder import OFF, LaneTape
-from cstool.machine.swarmx import GradientTree, Node
+from cstool.training.data import Sampler
+from cstool.foundation.errors import ClusterError, NonFiniteError
+from cstool.model.ir import Graph, Panel, _graph
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.buffers import BufferPool
+from cstool.training.machine.memoryx.gradients import Room
+from cstool.training.machine.memoryx.shards import Shards, deal_panels
+from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.ranks import sending
+from cstool.training.machine.ranks.sending import ArrivingSums, Broadcast
+from cstool.training.machine.recorder import OFF, LaneTape
+from cstool.training.machine.swarmx import GradientTree, Node
 from tests.examples import examples
 from tests.models import decoder
 from tests.patience import within_patience

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cstool.ir import Panel
-from cstool.machine.recorder import NOTHING, SHORTEST_WAIT_S, LaneTape, Recorder, Tape
-from cstool.run.report.measured_trace import trace_of
+from cstool.model.ir import Panel
+from cstool.training.machine.recorder import NOTHING, SHORTEST_WAIT_S, LaneTape, Recorder, Tape
+from cstool.training.run.report.measured_trace import trace_of
 
 PANEL = Panel("w", 1, 0, 3, (3, 2))
 

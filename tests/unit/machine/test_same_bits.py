@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from cstool.ir import Graph, _graph
-from cstool.kernels import gemm_providers, shared_gemm
-from cstool.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
-from cstool.kernels.gemm_providers import find_vdpbf16ps
-from cstool.machine import appliance as appliance_module
-from cstool.machine.grains import grain_samples
-from cstool.machine.memoryx.sparse_weights import SparsityRules
-from cstool.machine.plan import make_plan
-from cstool.machine.precision import narrow_in
-from cstool.optimizers import make_optimizer
-from cstool.params import SGD, LossScaling
-from cstool.params.sections.optimizers import Adafactor, Lion
-from cstool.params.sections.sparsity import LinearShare
-from cstool.sparsity import assign_groups
-from cstool.store import FileStore
+from cstool.model.ir import Graph, _graph
+from cstool.training.kernels import gemm_providers, shared_gemm
+from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
+from cstool.training.kernels.gemm_providers import find_vdpbf16ps
+from cstool.training.machine import appliance as appliance_module
+from cstool.training.machine.grains import grain_samples
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
+from cstool.training.machine.plan import make_plan
+from cstool.training.machine.precision import narrow_in
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, LossScaling
+from cstool.model.params.sections.optimizers import Adafactor, Lion
+from cstool.model.params.sections.sparsity import LinearShare
+from cstool.model.sparsity import assign_groups
+from cstool.training.store import FileStore
 from tests.models import (
     BALANCED,
     DPRS,

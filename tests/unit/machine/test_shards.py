@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import ClusterError, StoreError
-from cstool.ir import Graph, _graph, panels_of
-from cstool.machine.committed import Committed
-from cstool.machine.memoryx.commits import Commits
-from cstool.machine.memoryx.elsewhere import NOWHERE
-from cstool.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
-from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.machine.memoryx_store import _check_not_in_the_way
-from cstool.optimizers import Optimizer, WholeOptimizer, make_optimizer
-from cstool.params import SGD, AdamW
-from cstool.params.sections.optimizers import Adafactor
+from cstool.foundation.errors import ClusterError, StoreError
+from cstool.model.ir import Graph, _graph, panels_of
+from cstool.training.machine.committed import Committed
+from cstool.training.machine.memoryx.commits import Commits
+from cstool.training.machine.memoryx.elsewhere import NOWHERE
+from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
+from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.memoryx_store import _check_not_in_the_way
+from cstool.model.optimizers import Optimizer, WholeOptimizer, make_optimizer
+from cstool.model.params import SGD, AdamW
+from cstool.model.params.sections.optimizers import Adafactor
 from tests.examples import examples
 from tests.models import decoder, fc_mnist
 from tests.patience import within_patience

@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import Graph, Panel
-from cstool.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
-from cstool.kernels.sparse import KernelChoice
-from cstool.machine.appliance import Appliance
-from cstool.machine.memoryx import updates
-from cstool.machine.memoryx.gradients import NoGradient
-from cstool.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.machine.memoryx.updates import Updates
-from cstool.machine.plan import make_plan
-from cstool.machine.sparsity import token_shares
-from cstool.models import build_graph
-from cstool.optimizers import make_optimizer
-from cstool.params import SGD, Adam, AdamW, LossScaling, SparsityParams
-from cstool.params.sections.sparsity import CyclingShare, LinearShare
-from cstool.run.report.sparsity_table import sparsity_scalars
-from cstool.sparsity import assign_groups, next_mask
-from cstool.store import FileStore
+from cstool.model.ir import Graph, Panel
+from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
+from cstool.training.kernels.sparse import KernelChoice
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.memoryx import updates
+from cstool.training.machine.memoryx.gradients import NoGradient
+from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.memoryx.updates import Updates
+from cstool.training.machine.plan import make_plan
+from cstool.training.machine.sparsity import token_shares
+from cstool.model.graphs import build_graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, Adam, AdamW, LossScaling, SparsityParams
+from cstool.model.params.sections.sparsity import CyclingShare, LinearShare
+from cstool.training.run.report.sparsity_table import sparsity_scalars
+from cstool.model.sparsity import assign_groups, next_mask
+from cstool.training.store import FileStore
 from tests.models import BALANCED, FAMILIES, decoder, decoder_params
 from tests.unit.inference.machines import made, walking
 from tests.unit.machine.machines import USUAL, GradientKeeper, array_of, arrays_of, machine, random_batch, set_array

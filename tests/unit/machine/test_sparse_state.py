@@ -8,14 +8,14 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.errors import CheckpointError
-from cstool.ir import Graph, _graph
-from cstool.machine.appliance import Appliance
-from cstool.machine.state import Position, load_state
-from cstool.optimizers import make_optimizer
-from cstool.params import SGD, AdamW, SparsityParams, parse_states
-from cstool.sparsity import keep_count
-from cstool.store import CheckpointReader, read_mask, read_weight
+from cstool.foundation.errors import CheckpointError
+from cstool.model.ir import Graph, _graph
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.state import Position, load_state
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, AdamW, SparsityParams, parse_states
+from cstool.model.sparsity import keep_count
+from cstool.training.store import CheckpointReader, read_mask, read_weight
 from tests.models import fc_mnist
 from tests.unit.machine.machines import USUAL, random_batch, rewrite, save
 from tests.unit.machine.sparse_machines import SEED, rules

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.machine.start import choose_start
-from cstool.params import ALL_STATES, load_params
-from cstool.store import CheckpointWriter
+from cstool.training.machine.start import choose_start
+from cstool.model.params import ALL_STATES, load_params
+from cstool.training.store import CheckpointWriter
 
 PARAMS = load_params(Path(__file__).parents[3] / "params" / "fc_mnist.yaml")
 LOADER = {"dataloader": {"batches_streamed": 0, "batch_size": 0}}

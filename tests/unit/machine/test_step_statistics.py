@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.optimizers import make_optimizer
-from cstool.params import AdamW
-from cstool.run.report.sparsity_table import sparsity_scalars
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import AdamW
+from cstool.training.run.report.sparsity_table import sparsity_scalars
 from tests.end_to_end.runs import bits, gpt_params, run_file, write_text
 from tests.event_files import scalars_of
 from tests.models import FAMILIES, decoder, fc_mnist

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import Panel
-from cstool.kernels.call import Payload, Rows
-from cstool.machine.buffers import BufferPool
-from cstool.machine.recorder import OFF, LaneTape
-from cstool.machine.swarmx import InProcess, Node
+from cstool.model.ir import Panel
+from cstool.training.kernels.call import Payload, Rows
+from cstool.training.machine.buffers import BufferPool
+from cstool.training.machine.recorder import OFF, LaneTape
+from cstool.training.machine.swarmx import InProcess, Node
 
 UNTAPED = LaneTape(OFF, 0, [])
 PANEL = Panel("w", 0, 0, 3, (3, 2))

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.ir import OP_RULES, Graph, OpKind
-from cstool.machine.timeline import Visit, layers_of, make_timeline
+from cstool.model.ir import OP_RULES, Graph, OpKind
+from cstool.training.machine.timeline import Visit, layers_of, make_timeline
 from tests.models import FAMILIES, decoder, fc_mnist
 
 LAYER = "transformer_decoder.layers.{}"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from cstool.machine.memoryx.gradients import Room
+from cstool.training.machine.memoryx.gradients import Room
 
 PATIENCE_S = 30.0
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cstool.ir import Graph, Initializer, verify
-from cstool.models import build_graph
-from cstool.params import DecoderParams
+from cstool.model.ir import Graph, Initializer, verify
+from cstool.model.graphs import build_graph
+from cstool.model.params import DecoderParams
 from tests.models import decoder
 
 LAYER_0 = "transformer_decoder.layers.0"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cstool.ir import Initializer
-from cstool.models import build_graph
-from cstool.params import FcMnistParams
+from cstool.model.ir import Initializer
+from cstool.model.graphs import build_graph
+from cstool.model.params import FcMnistParams
 from tests.models import fc_mnist
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from cstool.ir import Initializer
-from cstool.models.decoder import matrix_initializer
-from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import ParallelDecoderParams
+from cstool.model.ir import Initializer
+from cstool.model.graphs.decoder import matrix_initializer
+from cstool.model.params.sections.decoder import DecoderParams
+from cstool.model.params.sections.model import ParallelDecoderParams
 
 NAMES = ("embedding", "attention", "attention_output", "ffn", "ffn_output", "lm_head")
 

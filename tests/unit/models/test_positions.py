@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.models.decoder import alibi_slopes, rotary_frequencies
+from cstool.model.graphs.decoder import alibi_slopes, rotary_frequencies
 from tests.models import decoder_params
 
 CLOSE = 1e-14

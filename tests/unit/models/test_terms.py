@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from cstool.models import SampleForm, build_graph, loss_term
-from cstool.params import ModelParams
+from cstool.model.graphs import SampleForm, build_graph, loss_term
+from cstool.model.params import ModelParams
 from tests.models import ENCODERS, decoder_params, encoder_decoder_params, encoder_params, preference_params
 
 MODELS: dict[str, ModelParams] = {

@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-import cstool.page
-from cstool.errors import CstoolError
-from cstool.jobs.queue import Queue
+import cstool.appliance.page
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue.queue import Queue
 from tests.page_server import Answer, Page, serving
 from tests.patience import wait_until
 from tests.shown_jobs import CAPACITY, Shown, name_of, one_job, step_lines
@@ -262,7 +262,7 @@ def test_files(page):
 
 def test_page_has_nothing_from_elsewhere(page):
     """No script or style in the page itself, and none of another host."""
-    static = Path(cstool.page.__file__).parent / "static"
+    static = Path(cstool.appliance.page.__file__).parent / "static"
     for path in ("/", "/page.css", *(f"/{path.name}" for path in static.glob("*.js"))):
         text = page.ask(path).body.decode().replace("http://www.w3.org/2000/svg", "")
         assert not [word for word in ("://", "innerHTML") if word in text]
@@ -298,7 +298,7 @@ def test_other_back_ends_are_asked(page, shown, monkeypatch):
         asked.append("closed")
         raise CstoolError("squeue does not answer")
 
-    monkeypatch.setattr("cstool.jobs.client.open_jobs", open_jobs)
+    monkeypatch.setattr("cstool.appliance.queue.client.open_jobs", open_jobs)
     assert page.ask("/api/overview").status == 200
     assert asked == []
     name = shown.submit(88, backend="slurm")

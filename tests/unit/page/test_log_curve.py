@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.page.log_curve import LogCurve, Progress, thinned
+from cstool.appliance.page.log_curve import LogCurve, Progress, thinned
 from tests.examples import examples
 from tests.shown_jobs import step_lines
 
@@ -95,7 +95,7 @@ def test_what_was_added_is_read_once(tmp_path_factory, cuts):
 
 
 def test_long_line_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.page.log_curve._CHUNK", 64)
+    monkeypatch.setattr("cstool.appliance.page.log_curve._CHUNK", 64)
     curve = curve_of(tmp_path, "x" * 20_000 + "\n" + step_lines(1, 3) + "y" * 9_000)
     assert sorted(curve.losses) == [1, 2, 3]
     with open(tmp_path / "out", "a") as file:
@@ -124,7 +124,7 @@ def test_no_number_stays():
 
 
 def test_points_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.page.log_curve._MOST_KEPT", 100)
+    monkeypatch.setattr("cstool.appliance.page.log_curve._MOST_KEPT", 100)
     curve = curve_of(tmp_path, step_lines(1, 300))
     assert len(curve.losses) <= 100
     assert {1, 300} <= set(curve.losses)

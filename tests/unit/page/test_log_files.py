@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.page.log_files import may_read_log, open_log, tail
+from cstool.appliance.page.log_files import may_read_log, open_log, tail
 
 OWNER, STRANGER = 4000001, 4000002
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
@@ -15,7 +15,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives file
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """The folder of a job, in one that everybody may search."""
-    monkeypatch.setattr("cstool.page.log_files.may_reach", lambda user_id, folder: user_id is not None)
+    monkeypatch.setattr("cstool.appliance.page.log_files.may_reach", lambda user_id, folder: user_id is not None)
     path = tmp_path / "job"
     path.mkdir(mode=0o700)
     (path / "out").write_text("a line\n")

@@ -13,17 +13,17 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from cstool.errors import CstoolError
-from cstool.page.guards import Guards, host_of, own_names
-from cstool.page.serve import make_server, serve
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.page.guards import Guards, host_of, own_names
+from cstool.appliance.page.serve import make_server, serve
 from tests.page_server import serving
 from tests.shown_jobs import Shown
 
 SERVES = """
 import sys
 from pathlib import Path
-from cstool.jobs.root import open_root
-from cstool.page.serve import serve
+from cstool.appliance.queue.root import open_root
+from cstool.appliance.page.serve import serve
 serve(open_root(Path(sys.argv[1]), makes=False), port=0, say=lambda line: print(line, flush=True))
 print("ended", flush=True)
 """
@@ -93,8 +93,8 @@ def test_token_file_and_queue_are_read_before_all(root, tmp_path):
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_not_installed(package):
-    code = f"import sys; sys.modules[{package!r}] = None\nfrom cstool.page.serve import make_server\n"
-    code += "from cstool.errors import CstoolError\n"
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom cstool.appliance.page.serve import make_server\n"
+    code += "from cstool.foundation.errors import CstoolError\n"
     code += "try: make_server(None, '127.0.0.1', 0, None)\nexcept CstoolError as error: print(error)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     said = f"the page needs {package}, which is not installed\nhint: pip install 'cstool[page]'\n"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.jobs.job import CRASHED, FAILED, QUEUED, RESTARTS, Event
-from cstool.page.rows import MOST_ENDED, event_rows, job_rows
-from cstool.page.timeline import Span, Stay, Timeline, expected_spans, span_row, stays
+from cstool.appliance.queue.job import CRASHED, FAILED, QUEUED, RESTARTS, Event
+from cstool.appliance.page.rows import MOST_ENDED, event_rows, job_rows
+from cstool.appliance.page.timeline import Span, Stay, Timeline, expected_spans, span_row, stays
 from tests.shown_jobs import Shown, many_jobs, name_of
 
 
@@ -62,7 +62,7 @@ def test_start_without_an_end():
 
 
 def test_spans_are_bounded(monkeypatch):
-    monkeypatch.setattr("cstool.page.timeline.MOST_SPANS", 3)
+    monkeypatch.setattr("cstool.appliance.page.timeline.MOST_SPANS", 3)
     timeline = Timeline()
     timeline.add(Event(number, float(number), str(number), "started", "", {}) for number in range(9))
     assert [span.job for span in timeline.spans()] == ["6", "7", "8"]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cstool.errors import CstoolError
-from cstool.page.viewer import Viewer, is_loopback, may_reach, may_read, read_token, user_of_peer, viewer_of
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.page.viewer import Viewer, is_loopback, may_reach, may_read, read_token, user_of_peer, viewer_of
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 LINE = "   0: {} {} {} 00000000:00000000 00:00000000 00000000 {:5}        0 {} 1 0000000000000000 20 4 30 10 -1\n"
@@ -75,7 +75,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def test_viewers(monkeypatch):
-    monkeypatch.setattr("cstool.page.viewer.user_of_peer", lambda client, server: 1234)
+    monkeypatch.setattr("cstool.appliance.page.viewer.user_of_peer", lambda client, server: 1234)
     elsewhere, me, right = (("10.0.0.2", 5), ("10.0.0.1", 80)), os.geteuid(), bearer("0123456789abcdef")
     somebody = Viewer(1234, is_here=True)
     for headers, ends, token, viewer in (
@@ -113,7 +113,7 @@ def entry(mode: int, user: int = 4000001, group: int = 4000002) -> os.stat_resul
     ],
 )
 def test_permission_bits(monkeypatch, user, mode, groups, expected):
-    monkeypatch.setattr("cstool.page.viewer._groups", lambda user_id: groups)
+    monkeypatch.setattr("cstool.appliance.page.viewer._groups", lambda user_id: groups)
     assert may_read(user, entry(mode)) is expected
 
 

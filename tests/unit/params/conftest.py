@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.errors import ParamsError
-from cstool.params import Params, load_params
-from cstool.yaml_lines.document import parse_value
+from cstool.foundation.errors import ParamsError
+from cstool.model.params import Params, load_params
+from cstool.foundation.yaml_lines.document import parse_value
 from tests.end_to_end.refusals import rows
 
 SMALL: dict[str, Any] = yaml.safe_load("""

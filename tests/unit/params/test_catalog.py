@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 import cstool
-from cstool.errors import ParamsError
-from cstool.params import load_params, stock_description, stock_names, stock_text
+from cstool.foundation.errors import ParamsError
+from cstool.model.params import load_params, stock_description, stock_names, stock_text
 
 PROJECT = Path(__file__).parents[3]
 NAMES = sorted(path.stem for path in (PROJECT / "params").glob("*.yaml"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.params import ALL_STATES, parse_states, written_states
+from cstool.model.params import ALL_STATES, parse_states, written_states
 
 
 @pytest.mark.parametrize(

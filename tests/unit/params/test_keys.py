@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.errors import ParamsError
-from cstool.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
-from cstool.params.sections.attention_rules import AttentionRules
-from cstool.params.sections.dataloader import DataloaderParams
-from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.encoder import EncoderParams, FineTunedParams
-from cstool.params.sections.encoder_decoder_loaders import TokenLinesParams
-from cstool.params.sections.encoder_loaders import EncoderLoaderParams
-from cstool.params.sections.model import MODELS
-from cstool.params.sections.optimizers import Optimizer
-from cstool.params.sections.schedules import Schedule, _Cosine, _Decay
-from cstool.params.sections.sparsity import CyclingShare
-from cstool.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
-from cstool.params.sections.vision_loaders import ImageLoaderParams, TransformParams
-from cstool.yaml_lines.section import Section
+from cstool.foundation.errors import ParamsError
+from cstool.model.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
+from cstool.model.params.sections.attention_rules import AttentionRules
+from cstool.model.params.sections.dataloader import DataloaderParams
+from cstool.model.params.sections.decoder import DecoderParams
+from cstool.model.params.sections.encoder import EncoderParams, FineTunedParams
+from cstool.model.params.sections.encoder_decoder_loaders import TokenLinesParams
+from cstool.model.params.sections.encoder_loaders import EncoderLoaderParams
+from cstool.model.params.sections.model import MODELS
+from cstool.model.params.sections.optimizers import Optimizer
+from cstool.model.params.sections.schedules import Schedule, _Cosine, _Decay
+from cstool.model.params.sections.sparsity import CyclingShare
+from cstool.model.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
+from cstool.model.params.sections.vision_loaders import ImageLoaderParams, TransformParams
+from cstool.foundation.yaml_lines.section import Section
 from tests.unit.params.conftest import SMALL, put
 
 TABLES = key_tables()
@@ -151,7 +151,7 @@ def sections(above: type[Section] = Section) -> Iterator[type[Section]]:
         yield from sections(section)
 
 
-SECTIONS = sorted((s for s in sections() if s.__module__.startswith("cstool.params.")), key=lambda s: s.__name__)
+SECTIONS = sorted((s for s in sections() if s.__module__.startswith("cstool.model.params.")), key=lambda s: s.__name__)
 
 
 def test_no_key_both_has_an_effect_and_has_none_and_another_name_leads_to_a_field():

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.errors import ParamsError
-from cstool.params import Params, load_all_params, load_params
+from cstool.foundation.errors import ParamsError
+from cstool.model.params import Params, load_all_params, load_params
 from tests.unit.params.conftest import cases, told
 
 ROOT = Path(__file__).parents[3]
@@ -216,7 +216,7 @@ def test_a_list_where_a_mapping_belongs_is_an_error(failure, key):
 
 
 def test_importing_params_loads_nothing_heavy():
-    code = "import sys, cstool.params; print(*sorted({'numpy', 'h5py', 'numba', 'scipy'} & sys.modules.keys()))"
+    code = "import sys, cstool.model.params; print(*sorted({'numpy', 'h5py', 'numba', 'scipy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
 
 

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from cstool.errors import ParamsError
-from cstool.params import load_params
+from cstool.foundation.errors import ParamsError
+from cstool.model.params import load_params
 from tests.unit.params.conftest import meanings
 
 VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/val", "batch_size": 4}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cstool.params import load_params, parse_params, stock_names, stock_text, with_paths_from, with_values
+from cstool.model.params import load_params, parse_params, stock_names, stock_text, with_paths_from, with_values
 
 OVERRIDES = [
     "trainer.init.model.vocab_size=1024",

@@ -11,31 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.perf import cluster as module
-from cstool.perf.cluster import EXACT_MICRO_BATCHES, LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
-from cstool.perf.hosts import Feed
-from cstool.perf.schedule import (
-    BROADCAST,
-    COMPUTE,
-    COORDINATOR,
-    EGRESS,
-    HOSTS,
-    INGRESS,
-    MEMORY,
-    NORM,
-    OF_SYSTEMS,
-    PROCESSORS,
-    REDUCE,
-    SERVERS,
-    STRAGGLERS,
-    WORKERS,
-    Cluster,
-    Schedule,
-    Section,
-    StreamedOp,
-)
-from cstool.perf.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
-from cstool.perf.stragglers import slowest_of
+from cstool.plan.timing import cluster as module
+from cstool.plan.timing.cluster import EXACT_MICRO_BATCHES, LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
+from cstool.plan.timing.hosts import Feed
+from cstool.plan.timing.schedule import BROADCAST, COMPUTE, COORDINATOR, EGRESS, HOSTS, INGRESS, MEMORY, NORM, OF_SYSTEMS, PROCESSORS, REDUCE, SERVERS, STRAGGLERS, WORKERS, Cluster, Schedule, Section, StreamedOp
+from cstool.plan.timing.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
+from cstool.plan.timing.stragglers import slowest_of
 from tests.examples import examples
 
 A = StreamedOp("a", forward_s=4.0, delta_s=3.0, gradient_s=2.0, weight_bytes=2, gradient_bytes=2, weights=1)

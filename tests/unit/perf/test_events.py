@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.perf.events import Simulation, Timeline
+from cstool.plan.timing.events import Simulation, Timeline
 
 
 def test_a_flow_begins_behind_its_source_and_ends_no_earlier_than_its_last_byte():

@@ -6,15 +6,17 @@ import pkgutil
 
 import pytest
 
-import cstool.perf
-from cstool import short_names, words
-from cstool.estimation import adapters, bands, failures, limits, pareto, ranks, segments, unmet, variants
-from cstool.kernels.sparse import pattern
-from cstool.machine import swarmx
+import cstool.plan.timing
+from cstool.model import short_names
+from cstool.foundation import words
+from cstool.plan.estimation import adapters, bands, failures, limits, pareto, segments, unmet, variants
+from cstool.training.host import rank_flags as ranks
+from cstool.training.kernels.sparse import pattern
+from cstool.training.machine import swarmx
 
 MODULES = [
     importlib.import_module(found.name)
-    for found in pkgutil.walk_packages(cstool.perf.__path__, f"{cstool.perf.__name__}.")
+    for found in pkgutil.walk_packages(cstool.plan.timing.__path__, f"{cstool.plan.timing.__name__}.")
     if not found.ispkg and not found.name.endswith("gpu.step")
 ] + [short_names, words, adapters, bands, failures, limits, pareto, ranks, segments, unmet, variants, pattern, swarmx]
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cstool
-from cstool.errors import ParamsError
-from cstool.perf.gpu import GpuModel, Split, best_split, load_gpu, split_step
-from cstool.perf.gpu.layer import head_s, kept_bytes, layer_times
-from cstool.perf.gpu.step import memory_bytes, splits
+from cstool.foundation.errors import ParamsError
+from cstool.plan.timing.gpu import GpuModel, Split, best_split, load_gpu, split_step
+from cstool.plan.timing.gpu.layer import head_s, kept_bytes, layer_times
+from cstool.plan.timing.gpu.step import memory_bytes, splits
 
 A100 = load_gpu("a100")
 GPT3 = GpuModel(12288, 96, 96, 12288, 49152, False, 51200, 2048, 174_600_000_000)

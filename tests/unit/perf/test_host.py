@@ -8,21 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import Graph, Op, OpKind
-from cstool.models.statistics import count_statistics
-from cstool.perf.host import (
-    PASSES,
-    Cost,
-    HostRates,
-    HostSetup,
-    Work,
-    fit_cost,
-    kind_of,
-    predict_step,
-    shapes_on_host,
-    work_on_host,
-)
-from cstool.perf.ranks import Link, RankedStep, RanksSetup, Traffic, predict_ranks
+from cstool.model.ir import Graph, Op, OpKind
+from cstool.model.graphs.statistics import count_statistics
+from cstool.training.host.step import PASSES, Cost, HostRates, HostSetup, Work, fit_cost, kind_of, predict_step, shapes_on_host, work_on_host
+from cstool.training.host.ranks import Link, RankedStep, RanksSetup, Traffic, predict_ranks
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, dpr, fc_mnist
 

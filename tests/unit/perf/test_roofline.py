@@ -2,11 +2,11 @@
 
 import pytest
 
-from cstool.ir import Artifact
-from cstool.perf.pe import input_bytes
-from cstool.perf.roofline import kernel_loads, step_load
-from cstool.perf.wafer import useful_flops
-from cstool.system import load_system
+from cstool.model.ir import Artifact
+from cstool.plan.timing.pe import input_bytes
+from cstool.plan.timing.roofline import kernel_loads, step_load
+from cstool.plan.timing.wafer import useful_flops
+from cstool.model.system import load_system
 from tests.unit.compiler.programs import stock
 
 CS2 = load_system("cs2")

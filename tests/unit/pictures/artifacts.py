@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from cstool import ir
-from cstool.ir import Artifact, PhaseCycles, Region, Route, SramEntry, Stage, StreamedKernel
-from cstool.system import Fabric
+from cstool.model import ir
+from cstool.model.ir import Artifact, PhaseCycles, Region, Route, SramEntry, Stage, StreamedKernel
+from cstool.model.system import Fabric
 from tests.models import decoder
 from tests.unit.ir import artifacts
 

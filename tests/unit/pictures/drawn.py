@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from cstool.pictures.draw import STYLE, draw_streaming
-from cstool.pictures.estimate import estimate_figure
-from cstool.pictures.fabric_heat import heat_page
-from cstool.pictures.fabric_routes import routes_page
-from cstool.pictures.floorplan import draw_floorplan
-from cstool.pictures.pareto import FrontPanel, FrontPicture, FrontPoint, FrontSeries, front_figure
+from cstool.plan.pictures.draw import STYLE, draw_streaming
+from cstool.plan.pictures.estimate import estimate_figure
+from cstool.csl.pictures.heat import heat_page
+from cstool.csl.pictures.routes import routes_page
+from cstool.plan.pictures.floorplan import draw_floorplan
+from cstool.plan.pictures.pareto import FrontPanel, FrontPicture, FrontPoint, FrontSeries, front_figure
 from tests.unit.fabric.waits import config, fabric
 from tests.unit.pictures.artifacts import pipelined, streaming
 from tests.unit.pictures.estimates import PICTURES

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from cstool.fabric.arch import PORTS
-from cstool.fabric.program import FabricProgram, PEProgram
-from cstool.fabric.stats import PER_PE, FabricStats
+from cstool.csl.fabric.arch import PORTS
+from cstool.csl.fabric.program import FabricProgram, PEProgram
+from cstool.csl.fabric.stats import PER_PE, FabricStats
 from tests.unit.fabric.waits import config, fabric
 
 

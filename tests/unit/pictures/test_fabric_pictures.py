@@ -7,11 +7,11 @@ from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from cstool.fabric.arch import OPPOSITE, STEP
-from cstool.pictures.fabric_routes import draw_fabric_routes, routes_page
-from cstool.pictures.fabric_strokes import positions, strokes_of, union
-from cstool.pictures.lettering import text_width
-from cstool.pictures.page import SMALL_PT
+from cstool.csl.fabric.arch import OPPOSITE, STEP
+from cstool.csl.pictures.routes import draw_fabric_routes, routes_page
+from cstool.csl.pictures.strokes import positions, strokes_of, union
+from cstool.foundation.drawing.lettering import text_width
+from cstool.foundation.drawing.page import SMALL_PT
 from tests.examples import examples
 from tests.unit.fabric.waits import config
 from tests.unit.pictures.drawn import ALL_PORTS, said

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.pictures.labels import Label, clusters, path_boxes, place_labels, point_box
+from cstool.foundation.drawing.labels import Label, clusters, path_boxes, place_labels, point_box
 
 AREA = (0.0, 0.0, 300.0, 200.0)
 PITCH = 8.0

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cstool.data import Field
-from cstool.machine.start import choose_start
-from cstool.optimizers import make_optimizer
-from cstool.params import Params, load_params, parse_states
-from cstool.run.session import RunOrder, Session
-from cstool.run.setup import take_up
+from cstool.training.data import Field
+from cstool.training.machine.start import choose_start
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import Params, load_params, parse_states
+from cstool.training.run.session import RunOrder, Session
+from cstool.training.run.setup import take_up
 from tests.models import fc_mnist
 from tests.unit.machine.machines import machine
 

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cstool.kernels import gemm_providers
-from cstool.kernels.gemm import NUMPY, NumpyGemm
-from cstool.kernels.gemm_providers import Found
-from cstool.machine import state
-from cstool.machine.state import Position, environment, forms
-from cstool.params import SGD, AdamW, DecoderParams
-from cstool.run import checkpoints, setup
-from cstool.run.checkpoints import save
-from cstool.run.session import Session
-from cstool.run.setup import settle_kernels
-from cstool.store import list_checkpoints
+from cstool.training.kernels import gemm_providers
+from cstool.training.kernels.gemm import NUMPY, NumpyGemm
+from cstool.training.kernels.gemm_providers import Found
+from cstool.training.machine import state
+from cstool.training.machine.state import Position, environment, forms
+from cstool.model.params import SGD, AdamW, DecoderParams
+from cstool.training.run import checkpoints, setup
+from cstool.training.run.checkpoints import save
+from cstool.training.run.session import Session
+from cstool.training.run.setup import settle_kernels
+from cstool.training.store import list_checkpoints
 from tests.unit.machine.machines import array_of, set_array
 from tests.unit.run.sessions import restored, session
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.ir import Loss
-from cstool.machine.data_sets import DataSet
-from cstool.machine.state import Position
-from cstool.params import DataloaderParams
-from cstool.run.evaluate import Evaluation, MeanLoss, evaluate, evaluate_sets, evaluation_table
-from cstool.run.session import Session
-from cstool.run.stopping import StopRequest
+from cstool.model.ir import Loss
+from cstool.training.machine.data_sets import DataSet
+from cstool.training.machine.state import Position
+from cstool.model.params import DataloaderParams
+from cstool.training.run.evaluate import Evaluation, MeanLoss, evaluate, evaluate_sets, evaluation_table
+from cstool.training.run.session import Session
+from cstool.training.run.stopping import StopRequest
 from tests.reference import models as reference
 from tests.unit.machine.machines import arrays_of
 from tests.unit.run.sessions import Digits, Recorder, session

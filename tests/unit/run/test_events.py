@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
-from cstool.run.report import events as events_module
-from cstool.run.report.event_file import crc32c, scalars_event, version_event
-from cstool.run.report.events import Events
+from cstool.training.run.report import events as events_module
+from cstool.training.run.report.event_file import crc32c, scalars_event, version_event
+from cstool.training.run.report.events import Events
 from tests.event_files import scalars_of
 from tests.examples import examples
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.ir import _graph
-from cstool.kernels.sparse import KernelChoice, Pattern
-from cstool.run.report import time_split
-from cstool.run.report.file_traffic import FileTraffic, traffic_of
-from cstool.run.report.sparsity_table import sparsity_table, table_lines
-from cstool.run.report.time_split import CHECKPOINT, EVALUATION, START_UP, TRAINING, Rates, TimeSplit
-from cstool.store import FileStore
+from cstool.model.ir import _graph
+from cstool.training.kernels.sparse import KernelChoice, Pattern
+from cstool.training.run.report import time_split
+from cstool.training.run.report.file_traffic import FileTraffic, traffic_of
+from cstool.training.run.report.sparsity_table import sparsity_table, table_lines
+from cstool.training.run.report.time_split import CHECKPOINT, EVALUATION, START_UP, TRAINING, Rates, TimeSplit
+from cstool.training.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import machine, random_batch
 from tests.unit.machine.sparse_machines import sparse_memory

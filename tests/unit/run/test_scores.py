@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from cstool.data.token_classes import open_token_classes
-from cstool.ir import Loss
-from cstool.kernels.tallies import class_tallies
-from cstool.run.scores import scores_of
+from cstool.training.data.token_classes import open_token_classes
+from cstool.model.ir import Loss
+from cstool.training.kernels.tallies import class_tallies
+from cstool.training.run.scores import scores_of
 from tests.unit.data.encoder_files import write_rows, write_vocabulary
 from tests.unit.run.sessions import Digits
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.params import EarlyStopping
-from cstool.run.patience import Patience
-from cstool.run.stopping import StopRequest
+from cstool.model.params import EarlyStopping
+from cstool.training.run.patience import Patience
+from cstool.training.run.stopping import StopRequest
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.errors import DataError, Interrupted
-from cstool.machine.appliance import Appliance
-from cstool.machine.data_sets import DataSet
-from cstool.machine.state import Position
-from cstool.run.report.summary import fit_summary, result_of
-from cstool.run.session import Session
-from cstool.run.stopping import StopRequest
-from cstool.run.train import train
+from cstool.foundation.errors import DataError, Interrupted
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.data_sets import DataSet
+from cstool.training.machine.state import Position
+from cstool.training.run.report.summary import fit_summary, result_of
+from cstool.training.run.session import Session
+from cstool.training.run.stopping import StopRequest
+from cstool.training.run.train import train
 from tests.end_to_end.refusals import rows
 from tests.unit.run.sessions import Digits, params_of, restored, session
 
@@ -227,7 +227,7 @@ def test_an_error_of_the_data_set_ends_the_loop_and_its_progress(tmp_path):
 
 def test_starvation_is_warned_of_once(tmp_path, caplog, monkeypatch):
     with session(tmp_path, loop={"max_steps": 5}) as found:
-        monkeypatch.setattr("cstool.run.train.STARVED_SHARE", -1.0)
+        monkeypatch.setattr("cstool.training.run.train.STARVED_SHARE", -1.0)
         go(found, Digits(), None)
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert re.fullmatch(r"Input starvation detected: \d+% of the time is spent waiting for the data set\.", warning)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cstool.fabric.program import FabricProgram
-from cstool.sdk.appliance import ClientRuntime, SdkCompiler, SdkLauncher
-from cstool.sdk.artifact import write_program
-from cstool.sdk.checks import whole_numbers
-from cstool.sdk.client import SdkRuntimeError
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.sdk.appliance import ClientRuntime, SdkCompiler, SdkLauncher
+from cstool.csl.sdk.artifact import write_program
+from cstool.csl.sdk.checks import whole_numbers
+from cstool.csl.sdk.client import SdkRuntimeError
 from tests.unit.sdk.sdk_programs import arrays_program
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cstool.fabric.program import FabricProgram
-from cstool.sdk.artifact import ProgramError, read_program, read_summary, write_program
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.sdk.artifact import ProgramError, read_program, read_summary, write_program
 from tests.unit.sdk.sdk_programs import arrays_program, routed_program
 
 

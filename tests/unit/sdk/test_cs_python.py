@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cstool.sdk.artifact import write_program
-from cstool.sdk.cs_python import main
+from cstool.csl.sdk.artifact import write_program
+from cstool.csl.sdk.cs_python import main
 from tests.unit.sdk.sdk_programs import arrays_program
 
-COMMAND = [sys.executable, "-m", "cstool.sdk.cs_python"]
+COMMAND = [sys.executable, "-m", "cstool.csl.sdk.cs_python"]
 HEAD = "from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime, MemcpyDataType, MemcpyOrder\n"
 
 
@@ -109,7 +109,7 @@ def test_the_error_of_a_program_ends_the_script(here: Path) -> None:
     )
     code, output, error = cs_python("run.py")
     assert (code, output) == (1, "")
-    assert error.splitlines()[-1] == "cstool.sdk.client.SdkRuntimeError: PE 0.0, pe.csl:7:3: A must be positive"
+    assert error.splitlines()[-1] == "cstool.csl.sdk.client.SdkRuntimeError: PE 0.0, pe.csl:7:3: A must be positive"
     assert "error: PE 0.0, pe.csl:7:3: A must be positive" in (here / "sim.log").read_text()
 
 

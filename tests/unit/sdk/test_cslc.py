@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cstool.csl.source import CslError, Place, Source
-from cstool.fabric.program import FabricProgram
-from cstool.sdk import cslc
-from cstool.sdk.artifact import read_program
+from cstool.csl.language.source import CslError, Place, Source
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.sdk import cslc
+from cstool.csl.sdk.artifact import read_program
 from tests.unit.sdk.sdk_programs import arrays_program, routed_program
 
 HELP = "\nhint: cslc --help lists the flags"
@@ -44,10 +44,10 @@ class Compiler:
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
     """A compiler that notes its calls, in a directory with a layout.csl."""
-    module = ModuleType("cstool.csl.compile")
+    module = ModuleType("cstool.csl.language.compile")
     compiler = Compiler()
     module.compile_csl = compiler  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cstool.csl.compile", module)
+    monkeypatch.setitem(sys.modules, "cstool.csl.language.compile", module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CSL_IMPORT_PATH", raising=False)
     Path("layout.csl").write_text(LAYOUT)

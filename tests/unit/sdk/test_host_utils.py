@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.sdk.client import SdkRuntimeError
-from cstool.sdk.host_utils import calculate_cycles, input_array_to_u32, memcpy_view
+from cstool.csl.sdk.client import SdkRuntimeError
+from cstool.csl.sdk.host_utils import calculate_cycles, input_array_to_u32, memcpy_view
 from tests.examples import examples
 
 

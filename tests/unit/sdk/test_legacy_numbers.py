@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.sdk import legacy_numbers
-from cstool.sdk.legacy_numbers import compile_script, is_installed
+from cstool.csl.sdk import legacy_numbers
+from cstool.csl.sdk.legacy_numbers import compile_script, is_installed
 
 
 @pytest.fixture(autouse=True)

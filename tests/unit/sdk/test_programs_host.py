@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.sdk import cslc
+from cstool.csl.sdk import cslc
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYOUT = """
@@ -265,7 +265,7 @@ print(total.sum())
 
 
 def cs_python(*arguments: str) -> str:
-    command = [sys.executable, "-m", "cstool.sdk.cs_python", *arguments]
+    command = [sys.executable, "-m", "cstool.csl.sdk.cs_python", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.sdk.artifact import read_program
-from cstool.sdk.client import SdkRuntimeError
-from cstool.sdk.debug import debug_util
-from cstool.sdk.geometry import IntRectangle, IntVector
-from cstool.sdk.layout_program import SdkLayout
-from cstool.sdk.layout_region import CodeRegion
-from cstool.sdk.layout_types import Color, Edge, PortHandle, Route, RoutingPosition, Stream, get_edge_routing
-from cstool.sdk.platforms import SdkTarget, get_platform
-from cstool.sdk.runtime import SdkRuntime
+from cstool.csl.sdk.artifact import read_program
+from cstool.csl.sdk.client import SdkRuntimeError
+from cstool.csl.sdk.debug import debug_util
+from cstool.csl.sdk.geometry import IntRectangle, IntVector
+from cstool.csl.sdk.layout_program import SdkLayout
+from cstool.csl.sdk.layout_region import CodeRegion
+from cstool.csl.sdk.layout_types import Color, Edge, PortHandle, Route, RoutingPosition, Stream, get_edge_routing
+from cstool.csl.sdk.platforms import SdkTarget, get_platform
+from cstool.csl.sdk.runtime import SdkRuntime
 
 ADD = """
 param count: u16;

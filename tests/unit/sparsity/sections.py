@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from cstool.params.sections.sparsity import SparsityParams, UpdateParams
+from cstool.model.params.sections.sparsity import SparsityParams, UpdateParams
 
 
 def group(sparsity: Any = 0.5, *, update: dict[str, Any] | None = None, **keys: Any) -> SparsityParams:

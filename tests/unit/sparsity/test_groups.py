@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import ParamsError
-from cstool.ir import Graph
-from cstool.sparsity import assign_groups
+from cstool.foundation.errors import ParamsError
+from cstool.model.ir import Graph
+from cstool.model.sparsity import assign_groups
 from tests.models import FAMILIES, decoder, fc_mnist
 from tests.unit.sparsity.sections import group
 

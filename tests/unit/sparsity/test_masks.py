@@ -12,20 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from cstool.sparsity.masks import (
-    UNBALANCED,
-    Balance,
-    balance_of,
-    checkerboard_mask,
-    dropconnect_mask,
-    initial_mask,
-    keep_count,
-    random_mask,
-    random_scores,
-    top,
-    top_share,
-    topk_mask,
-)
+from cstool.model.sparsity.masks import UNBALANCED, Balance, balance_of, checkerboard_mask, dropconnect_mask, initial_mask, keep_count, random_mask, random_scores, top, top_share, topk_mask
 from tests.unit.sparsity.sections import group
 
 DECIMALS = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)
@@ -251,7 +238,7 @@ def test_a_mask_from_a_checkpoint_keeps_what_is_not_zero_there():
 
 MASKS_OF_A_RUN = """
 import hashlib
-from cstool.sparsity.masks import dropconnect_mask, random_mask
+from cstool.model.sparsity.masks import dropconnect_mask, random_mask
 masks = random_mask((64, 48), 0.75, 3, "layers.0.weight", 100), dropconnect_mask((64, 48), 0.3, 3, "w", 2)
 print(hashlib.sha256(b"".join(mask.tobytes() for mask in masks)).hexdigest())
 """

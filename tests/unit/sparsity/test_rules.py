@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from cstool.params.sections.sparsity import CyclingShare, LinearShare
-from cstool.sparsity.masks import UNBALANCED, Balance, keep_count, random_scores, topk_mask
-from cstool.sparsity.rules import drop, grow, next_mask
+from cstool.model.params.sections.sparsity import CyclingShare, LinearShare
+from cstool.model.sparsity.masks import UNBALANCED, Balance, keep_count, random_scores, topk_mask
+from cstool.model.sparsity.rules import drop, grow, next_mask
 from tests.unit.sparsity.sections import group
 
 SHAPE = (4, 8)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.store import CheckpointWriter
+from cstool.training.store import CheckpointWriter
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 

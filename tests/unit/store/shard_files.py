@@ -8,17 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cstool
-from cstool.store import (
-    SHARD,
-    SPARSITY,
-    CommittedStore,
-    FileStore,
-    ShardFound,
-    common_steps,
-    shard_name,
-    write_snapshot,
-)
-from cstool.store.shard_folder import sets_of
+from cstool.training.store import SHARD, SPARSITY, CommittedStore, FileStore, ShardFound, common_steps, shard_name, write_snapshot
+from cstool.training.store.shard_folder import sets_of
 
 Array = np.ndarray[Any, Any]
 Ranges = Sequence[tuple[int, int]]

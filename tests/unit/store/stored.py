@@ -10,8 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from cstool.store import CommittedStore, FileStore, Store
-from cstool.store.file_layout import record_path
+from cstool.training.store import CommittedStore, FileStore, Store
+from cstool.training.store.file_layout import record_path
 
 Array = np.ndarray[Any, Any]
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from cstool.errors import StoreError
-from cstool.store.block_file import DIRECT_BYTES, PAGE_BYTES, BlockFile
+from cstool.foundation.errors import StoreError
+from cstool.training.store.block_file import DIRECT_BYTES, PAGE_BYTES, BlockFile
 from tests.contract.refusal import refusal
 from tests.examples import examples
 

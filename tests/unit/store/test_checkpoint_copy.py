@@ -7,15 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cstool.errors import CheckpointError, DamagedCheckpointError
-from cstool.store import (
-    CheckpointReader,
-    CheckpointWriter,
-    IndexEntry,
-    copy_checkpoint,
-    read_index,
-    register_checkpoint,
-)
+from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
+from cstool.training.store import CheckpointReader, CheckpointWriter, IndexEntry, copy_checkpoint, read_index, register_checkpoint
 from tests.contract.refusal import refusal
 
 WriteCheckpoint = Callable[..., Path]
@@ -29,7 +22,7 @@ def folder(tmp_path) -> Path:
 
 def test_a_copy_has_everything_that_a_checkpoint_can_have(tmp_path, monkeypatch):
     """A row longer than a piece, no elements, a scalar, values of every length, a link, another writer."""
-    monkeypatch.setattr("cstool.store.saved_state.PIECE", 7)
+    monkeypatch.setattr("cstool.training.store.saved_state.PIECE", 7)
     wide = np.arange(40, dtype=np.float64).reshape(2, 20)
     with CheckpointWriter(tmp_path / "a.mdl", cstool_version="0.0.9") as writer:
         writer.add_value("first", {"a": [1, 2.5, None, "é"]})

@@ -8,8 +8,8 @@ from pathlib import Path
 import h5py
 import pytest
 
-from cstool.errors import CheckpointError
-from cstool.store import IndexEntry, check_deletable, delete_checkpoints, plan_pruning, read_index, register_checkpoint
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store import IndexEntry, check_deletable, delete_checkpoints, plan_pruning, read_index, register_checkpoint
 from tests.contract.refusal import refusal
 
 WriteCheckpoint = Callable[..., Path]

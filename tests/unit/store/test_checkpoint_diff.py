@@ -11,19 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import DamagedCheckpointError
-from cstool.store import (
-    CheckpointDiff,
-    CheckpointWriter,
-    TensorComparison,
-    TensorForm,
-    Tolerance,
-    ValueDifference,
-    diff_checkpoints,
-    open_checkpoint,
-)
-from cstool.store.checkpoint_diff import TensorDifference
-from cstool.store.checkpoint_format import DTYPES
+from cstool.foundation.errors import DamagedCheckpointError
+from cstool.training.store import CheckpointDiff, CheckpointWriter, TensorComparison, TensorForm, Tolerance, ValueDifference, diff_checkpoints, open_checkpoint
+from cstool.training.store.checkpoint_diff import TensorDifference
+from cstool.training.store.checkpoint_format import DTYPES
 from tests.examples import examples
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +24,7 @@ WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
     for module in ("saved_state", "sparse_tensors"):
-        monkeypatch.setattr(f"cstool.store.{module}.PIECE", 5)
+        monkeypatch.setattr(f"cstool.training.store.{module}.PIECE", 5)
 
 
 class Checkpoints:

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.errors import DamagedCheckpointError
-from cstool.store import CheckpointReader, CheckpointWriter, copy_checkpoint, unbound_note
+from cstool.foundation.errors import DamagedCheckpointError
+from cstool.training.store import CheckpointReader, CheckpointWriter, copy_checkpoint, unbound_note
 from tests.contract.refusal import refusal
 from tests.unit.store.stored import without_digest
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cstool.errors import CheckpointError
-from cstool.store import IndexEntry, read_index, register_checkpoint
-from cstool.store.checkpoint_index import INDEX_NAME, MOST_BYTES, forget_deleted
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store import IndexEntry, read_index, register_checkpoint
+from cstool.training.store.checkpoint_index import INDEX_NAME, MOST_BYTES, forget_deleted
 from tests.contract.refusal import refusal
 
 

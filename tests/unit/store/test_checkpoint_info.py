@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 import cstool
-from cstool.store import (
-    CheckpointInfo,
-    CheckpointWriter,
-    TensorInfo,
-    describe_checkpoint,
-    open_checkpoint,
-    tensor_norms,
-)
+from cstool.training.store import CheckpointInfo, CheckpointWriter, TensorInfo, describe_checkpoint, open_checkpoint, tensor_norms
 
 WriteCheckpoint = Callable[..., Path]
 
@@ -67,7 +60,7 @@ def test_what_a_checkpoint_says_of_its_run_is_told_and_what_it_does_not_say_is_n
 
 
 def test_norms_are_those_of_numpy_in_float64_and_tell_how_far_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr("cstool.store.saved_state.PIECE", 7)
+    monkeypatch.setattr("cstool.training.store.saved_state.PIECE", 7)
     rng = np.random.default_rng(0)
     arrays = {
         "half": rng.standard_normal((5, 9)).astype(np.float16),

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.errors import CheckpointError, DamagedCheckpointError
-from cstool.store.checkpoint_layout import read_layout
+from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
+from cstool.training.store.checkpoint_layout import read_layout
 from tests.contract.refusal import refusal
 
 EARLIER = "take an earlier checkpoint"

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 
 import cstool
-from cstool.errors import CheckpointError, DamagedCheckpointError
-from cstool.store import CheckpointReader, CheckpointWriter
-from cstool.store.checkpoint_format import DTYPES
+from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
+from cstool.training.store import CheckpointReader, CheckpointWriter
+from cstool.training.store.checkpoint_format import DTYPES
 from tests.contract.refusal import refusal
 from tests.examples import examples
 from tests.unit.store.stored import forked
@@ -52,7 +52,7 @@ def test_a_tensor_comes_back_bit_for_bit_whole_by_rows_and_by_pieces(array, rows
     array = np.asarray(array)
     chunks = [array[i : i + rows] for i in range(0, len(array), rows)] if array.shape else [array]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cstool.store.saved_state.PIECE", 7)
+        patch.setattr("cstool.training.store.saved_state.PIECE", 7)
         path = Path(folder, "a.mdl")
         with CheckpointWriter(path, array.nbytes) as writer:
             writer.add_tensor("t", array.shape, array.dtype.name, chunks)
@@ -254,7 +254,7 @@ def test_every_way_to_see_all_of_a_tensor_verifies_it(write_checkpoint, weight, 
 
 
 def test_a_damaged_tensor_is_told_before_its_last_piece_and_a_part_read_as_it_is(write_checkpoint, weight, monkeypatch):
-    monkeypatch.setattr("cstool.store.saved_state.PIECE", 5)
+    monkeypatch.setattr("cstool.training.store.saved_state.PIECE", 5)
     with CheckpointReader(_flip(write_checkpoint(), weight.tobytes(), 40, 0)) as reader:
         pieces = reader.pieces("model.weight")
         assert [next(pieces).size, next(pieces).size] == [5, 5]
@@ -264,7 +264,7 @@ def test_a_damaged_tensor_is_told_before_its_last_piece_and_a_part_read_as_it_is
 
 
 def test_verifying_tells_how_far_it_is(write_checkpoint, monkeypatch):
-    monkeypatch.setattr("cstool.store.saved_state.PIECE", 5)
+    monkeypatch.setattr("cstool.training.store.saved_state.PIECE", 5)
     told: list[tuple[int, int]] = []
     with CheckpointReader(write_checkpoint()) as reader:
         reader.verify_all(lambda *state: told.append(state))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.errors import CheckpointError
-from cstool.store import find_checkpoint, find_checkpoints
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store import find_checkpoint, find_checkpoints
 from tests.contract.refusal import refusal
 from tests.end_to_end.refusals import rows
 

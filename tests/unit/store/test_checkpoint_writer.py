@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import cstool
-from cstool.errors import CheckpointError
-from cstool.store import CheckpointReader, CheckpointWriter, sweep_temporary
-from cstool.store.checkpoint_writer import METADATA_BYTES
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store import CheckpointReader, CheckpointWriter, sweep_temporary
+from cstool.training.store.checkpoint_writer import METADATA_BYTES
 from tests.contract.refusal import refusal
 from tests.unit.store.stored import forked
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.store import crc32 as module
-from cstool.store.crc32 import combine_crc32, crc32
+from cstool.training.store import crc32 as module
+from cstool.training.store.crc32 import combine_crc32, crc32
 
 BYTES = st.binary(max_size=300)
 PERIOD = 2**32 - 1

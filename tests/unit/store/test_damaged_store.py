@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
 
-from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
-from cstool.store import CommittedStore, FileStore, committed_step, copy_checkpoint
-from cstool.store.file_layout import TAKE_OLDER, record_path
+from cstool.foundation.errors import CheckpointError, DamagedCheckpointError, StoreError
+from cstool.training.store import CommittedStore, FileStore, committed_step, copy_checkpoint
+from cstool.training.store.file_layout import TAKE_OLDER, record_path
 from tests.contract.refusal import refusal
 from tests.examples import examples
 from tests.unit.store.stored import Array, committed_arrays, edit_record, flip, write_store

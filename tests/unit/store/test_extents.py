@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from cstool.store.commit_record import Extent, Extents
+from cstool.training.store.commit_record import Extent, Extents
 
 ROWS = 12
 

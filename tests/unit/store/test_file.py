@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from cstool.errors import StoreError
-from cstool.store import CommittedStore, FileStore, committed_step
-from cstool.store.commit_record import read_record
-from cstool.store.file_layout import lock_path, record_path
-from cstool.store.store_lock import StoreLock
+from cstool.foundation.errors import StoreError
+from cstool.training.store import CommittedStore, FileStore, committed_step
+from cstool.training.store.commit_record import read_record
+from cstool.training.store.file_layout import lock_path, record_path
+from cstool.training.store.store_lock import StoreLock
 from tests.contract.refusal import refusal
 from tests.contract.store_contract import StoreContract, StoreMaker
 from tests.unit.store.stored import committed_arrays, rows_of, write_store
@@ -214,7 +214,7 @@ def test_a_disk_that_cannot_give_up_the_last_commit_or_be_read_is_told_and_nothi
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("cstool.store.commit_record.write_replacing", refuse)
+        broken.setattr("cstool.training.store.commit_record.write_replacing", refuse)
         message = f"{path}.commit: cannot be written, got: No space left on device"
         with refusal(StoreError, message, "free some space, or choose another model_dir"):
             FileStore(path, ROOM, adopt=True, at_step=3)

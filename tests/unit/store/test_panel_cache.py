@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from cstool.errors import StoreError
-from cstool.machine.lanes import Pace
-from cstool.store.panel_cache import STAYS_BYTES, PanelCache, Rows, buffer_bytes
+from cstool.foundation.errors import StoreError
+from cstool.training.machine.lanes import Pace
+from cstool.training.store.panel_cache import STAYS_BYTES, PanelCache, Rows, buffer_bytes
 from tests.contract.refusal import refusal
 from tests.examples import examples
 from tests.patience import wait_until
@@ -91,7 +91,7 @@ def run_lanes(walks: Sequence[Callable[[], None]]) -> None:
 
 
 def least_bytes(sizes: Sequence[int], lanes: int) -> int:
-    """Return what `cstool.machine.memoryx_store` gives to rows at the least."""
+    """Return what `cstool.training.machine.memoryx_store` gives to rows at the least."""
     small = sum(size for size in sizes if size <= STAYS_BYTES)
     return buffer_bytes(max(sizes)) * (2 if lanes == 1 else lanes + 3) + small
 

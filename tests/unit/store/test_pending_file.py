@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.store.pending_file import TEMPORARY_NAME, PendingFile
+from cstool.training.store.pending_file import TEMPORARY_NAME, PendingFile
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

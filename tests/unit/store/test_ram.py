@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cstool.store import RamStore
+from cstool.training.store import RamStore
 from tests.contract.store_contract import StoreContract, StoreMaker
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from cstool.store import FileStore, copy_checkpoint, diff_checkpoints, open_checkpoint, saved_state
-from cstool.store.saved_state import even_pieces
+from cstool.training.store import FileStore, copy_checkpoint, diff_checkpoints, open_checkpoint, saved_state
+from cstool.training.store.saved_state import even_pieces
 
 PIECE = 5
 
@@ -25,7 +25,7 @@ def test_pieces_of_any_sizes_become_even(sizes):
 
 def test_a_memoryx_file_of_several_panels_is_compared_with_its_checkpoint(tmp_path, monkeypatch):
     for module in ("saved_state", "committed_store"):
-        monkeypatch.setattr(f"cstool.store.{module}.PIECE", PIECE)
+        monkeypatch.setattr(f"cstool.training.store.{module}.PIECE", PIECE)
     path, numbers = tmp_path / "memoryx.h5", np.arange(21, dtype=np.float32).reshape(7, 3)
     store = FileStore(path, 2**20)
     store.create("model.weight", (7, 3))

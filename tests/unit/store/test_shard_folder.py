@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
-from cstool.store import SHARD, Shard, ShardFound, find_shards, shard_name
-from cstool.store.file_layout import record_path
-from cstool.store.shard_folder import choose_shards
+from cstool.foundation.errors import CheckpointError, DamagedCheckpointError, StoreError
+from cstool.training.store import SHARD, Shard, ShardFound, find_shards, shard_name
+from cstool.training.store.file_layout import record_path
+from cstool.training.store.shard_folder import choose_shards
 from tests.contract.refusal import refusal
 from tests.unit.store.shard_files import DEALT, MODEL, SET, newest_common_step, shard_value, write_file, write_shards
 from tests.unit.store.stored import edit_record, write_store

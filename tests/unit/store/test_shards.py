@@ -14,24 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from cstool.errors import CheckpointError, DamagedCheckpointError, StoreError
-from cstool.store import (
-    SHARD,
-    CommittedShards,
-    CommittedStore,
-    FileStore,
-    Progress,
-    copy_checkpoint,
-    diff_checkpoints,
-    find_shards,
-    open_checkpoint,
-    open_shards,
-    shard_name,
-    write_checkpoint,
-)
-from cstool.store.commit_record import CommitRecord
-from cstool.store.file_layout import TAKE_OLDER, lock_path, record_path
-from cstool.store.store_lock import StoreLock
+from cstool.foundation.errors import CheckpointError, DamagedCheckpointError, StoreError
+from cstool.training.store import SHARD, CommittedShards, CommittedStore, FileStore, Progress, copy_checkpoint, diff_checkpoints, find_shards, open_checkpoint, open_shards, shard_name, write_checkpoint
+from cstool.training.store.commit_record import CommitRecord
+from cstool.training.store.file_layout import TAKE_OLDER, lock_path, record_path
+from cstool.training.store.store_lock import StoreLock
 from tests.contract.refusal import refusal
 from tests.examples import examples
 from tests.unit.store.shard_files import (
@@ -138,7 +125,7 @@ def test_shards_have_what_one_file_has(shards):
 @pytest.mark.parametrize("piece", [5, 2**20])
 def test_a_checkpoint_of_shards_has_the_bytes_of_one_of_a_single_file(shards, tmp_path, monkeypatch, piece):
     for module in ("committed_store", "saved_state", "shards"):
-        monkeypatch.setattr(f"cstool.store.{module}.PIECE", piece)
+        monkeypatch.setattr(f"cstool.training.store.{module}.PIECE", piece)
     told: list[tuple[int, int]] = []
     made = copy_checkpoint(shards[2], tmp_path, lambda *state: told.append(state))
     assert (made.name, told[-1][0], told[-1][0]) == ("checkpoint_3.mdl", told[-1][1], sum(map(_bytes, [3])))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.errors import CheckpointError
-from cstool.store import CheckpointWriter, open_checkpoint, sparse_shapes
-from cstool.store.sparse_tensors import SparseTensor, laid_out, sparse_tensors
+from cstool.foundation.errors import CheckpointError
+from cstool.training.store import CheckpointWriter, open_checkpoint, sparse_shapes
+from cstool.training.store.sparse_tensors import SparseTensor, laid_out, sparse_tensors
 from tests.contract.refusal import refusal
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ def pieces(array: Array, count: int = 3) -> Iterator[Array]:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr("cstool.store.sparse_tensors.PIECE", 8)
+    monkeypatch.setattr("cstool.training.store.sparse_tensors.PIECE", 8)
 
 
 @given(size=st.integers(1, 60), data=st.data(), count=st.integers(1, 70))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.errors import StoreError
-from cstool.store.store_lock import StoreLock
+from cstool.foundation.errors import StoreError
+from cstool.training.store.store_lock import StoreLock
 from tests.contract.refusal import refusal
 
 HINT = "wait for it, stop it, or choose another --model_dir"

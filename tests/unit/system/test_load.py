@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.errors import ParamsError
-from cstool.system import STATUSES, Release, System, load_system, system_names
-from cstool.system.load import FOLDER
+from cstool.foundation.errors import ParamsError
+from cstool.model.system import STATUSES, Release, System, load_system, system_names
+from cstool.model.system.load import FOLDER
 
 
 @pytest.fixture(autouse=True)

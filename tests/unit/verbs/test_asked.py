@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import cstool
-from cstool.errors import CstoolError
-from cstool.progress import Silent
-from cstool.verbs.bars import BarProgress
-from cstool.verbs.screen import screen_of
+from cstool.foundation.errors import CstoolError
+from cstool.foundation.progress import Silent
+from cstool.foundation.progress.bars import BarProgress
+from cstool.foundation.progress.screen import screen_of
 
 GPT = Path(__file__).parents[3] / "params" / "gpt_tiny.yaml"
 

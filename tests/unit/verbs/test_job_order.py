@@ -11,16 +11,16 @@ import pytest
 import yaml
 
 from cstool.cli import main
-from cstool.compiler import compile_or_load
-from cstool.errors import CstoolError
-from cstool.ir import plain_digest
-from cstool.jobs.job import Capacity, JobOrder
-from cstool.machine.data_sets import check_data
-from cstool.models import SampleForm
-from cstool.params import Params, load_all_params, stock_names
-from cstool.system import load_system
-from cstool.verbs.job_order import VARIABLES, JobRequest, make_order, params_text
-from cstool.verbs.run import RunRequest
+from cstool.plan.compiler import compile_or_load
+from cstool.foundation.errors import CstoolError
+from cstool.model.ir import plain_digest
+from cstool.appliance.queue.job import Capacity, JobOrder
+from cstool.training.machine.data_sets import check_data
+from cstool.model.graphs import SampleForm
+from cstool.model.params import Params, load_all_params, stock_names
+from cstool.model.system import load_system
+from cstool.appliance.verbs.job_order import VARIABLES, JobRequest, make_order, params_text
+from cstool.training.verbs.run import RunRequest
 from tests.end_to_end.refusals import rows
 from tests.end_to_end.runs import gpt_params, run_file, write_text
 
@@ -230,7 +230,7 @@ def test_what_is_stated_counts_and_the_rest_is_estimated(tmp_path, data):
 
 
 def test_a_model_that_is_too_large_to_lay_out_says_that_its_memory_is_the_most_there_is(tmp_path, data, monkeypatch):
-    monkeypatch.setattr("cstool.estimation.job_needs.PLANNED_OPS", 1)
+    monkeypatch.setattr("cstool.training.host.job_needs.PLANNED_OPS", 1)
     trainers = load(gpt_params(tmp_path, data))
     made = make_order(trainers, JobRequest(), capacity=CAPACITY).needs
     assert (made.memory_bytes, made.sources["memory_bytes"]) == (CAPACITY.memory_bytes, "capped")

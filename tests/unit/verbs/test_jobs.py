@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cstool.errors import Interrupted, RankLostError
-from cstool.jobs.client import Jobs
-from cstool.jobs.following import exit_code_of, follow_job, waiting_text
-from cstool.jobs.job import CANCELLED, CRASHED, FAILED, QUEUED, RESTARTS, SUCCEEDED
-from cstool.jobs.local import LocalBackend
-from cstool.verbs.jobs import job_names
+from cstool.foundation.errors import Interrupted, RankLostError
+from cstool.appliance.queue.client import Jobs
+from cstool.appliance.queue.following import exit_code_of, follow_job, waiting_text
+from cstool.appliance.queue.job import CANCELLED, CRASHED, FAILED, QUEUED, RESTARTS, SUCCEEDED
+from cstool.appliance.queue.local import LocalBackend
+from cstool.appliance.verbs.jobs import job_names
 from tests.shown_jobs import Shown, name_of
 
 NAME = name_of(0)
@@ -31,7 +31,7 @@ def follow(tmp_path, monkeypatch) -> Any:
 
         def run(*steps: Callable[[], Any], on_interrupt: str = "cancel") -> int:
             left = iter(steps)
-            monkeypatch.setattr("cstool.jobs.following.time.sleep", lambda _: next(left)())
+            monkeypatch.setattr("cstool.appliance.queue.following.time.sleep", lambda _: next(left)())
             show = {name: lambda text, name=name: texts.update({name: texts[name] + text}) for name in texts}
             say = lambda line: said.append(line.removeprefix(f"job {NAME}: "))  # noqa: E731
             return follow_job(jobs, NAME, signals, show, say, on_interrupt=on_interrupt)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cstool.verbs.bars import FittingBars
-from cstool.verbs.notebook import HEIGHT, MARGIN, WIDTH, NotebookProgress, loss_curve
-from cstool.verbs.screen import is_notebook, screen_of
-from cstool.words import bytes_text
+from cstool.foundation.progress.bars import FittingBars
+from cstool.foundation.progress.notebook import HEIGHT, MARGIN, WIDTH, NotebookProgress, loss_curve
+from cstool.foundation.progress.screen import is_notebook, screen_of
+from cstool.foundation.words import bytes_text
 
 
 class Cell:
@@ -74,7 +74,7 @@ def test_the_curve_stays_when_training_is_over(cell):
 
 def test_steps_that_follow_quickly_are_drawn_together(cell, monkeypatch):
     now = 0.0
-    monkeypatch.setattr("cstool.verbs.notebook.time.monotonic", lambda: now)
+    monkeypatch.setattr("cstool.foundation.progress.notebook.time.monotonic", lambda: now)
     with NotebookProgress() as progress:
         progress.start("Training", 100)
         for step in range(1, 101):

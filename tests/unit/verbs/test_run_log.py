@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.errors import CstoolError
-from cstool.verbs.run_log import LOG, run_log
+from cstool.foundation.errors import CstoolError
+from cstool.training.verbs.run_log import LOG, run_log
 
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
 
@@ -54,7 +54,7 @@ def test_a_run_has_its_own_folder_with_the_params_in_their_order_and_two_links_t
 
 
 def test_runs_of_the_same_second_do_not_share_a_folder(tmp_path, shown, monkeypatch):
-    monkeypatch.setattr("cstool.verbs.run_log.time.strftime", lambda _: "20240314_032031")
+    monkeypatch.setattr("cstool.training.verbs.run_log.time.strftime", lambda _: "20240314_032031")
     names = []
     for _ in range(3):
         with run_log(tmp_path, "INFO", shown, {}) as folder:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import cstool
-from cstool.errors import ParamsError
-from cstool.yaml_lines import compose
-from cstool.yaml_lines.document import Document, parse_document, parse_value, read_document
+from cstool.foundation.errors import ParamsError
+from cstool.foundation.yaml_lines import compose
+from cstool.foundation.yaml_lines.document import Document, parse_document, parse_value, read_document
 
 
 @pytest.fixture

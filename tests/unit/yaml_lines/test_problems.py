@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from cstool.errors import ParamsError
-from cstool.params.sections.trainer import LoggingParams
-from cstool.yaml_lines.document import Document, Place
-from cstool.yaml_lines.problems import Problems, show
+from cstool.foundation.errors import ParamsError
+from cstool.model.params.sections.trainer import LoggingParams
+from cstool.foundation.yaml_lines.document import Document, Place
+from cstool.foundation.yaml_lines.problems import Problems, show
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cstool.kernels.sparse import KernelChoice, ceiling, crossover
-from cstool.kernels.sparse.ceiling import Ceiling, ProductSeconds, measure_ceiling
+from cstool.training.kernels.sparse import KernelChoice, ceiling, crossover
+from cstool.training.kernels.sparse.ceiling import Ceiling, ProductSeconds, measure_ceiling
 
 TIMES = Ceiling(ProductSeconds(4.0, 5.0, 6.0), ProductSeconds(1.0, 2.0, 3.0))
 

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from cstool.ir import Panel
-from cstool.kernels import mixture
-from cstool.kernels.bfloat16 import BFLOAT16, narrowed, widened
-from cstool.kernels.call import Array, Call, Rows
-from cstool.kernels.emulated import EMULATED
-from cstool.kernels.gemm import NUMPY
-from cstool.kernels.sparse import KernelChoice, SparseMatrix, collect, make_pattern
+from cstool.model.ir import Panel
+from cstool.training.kernels import mixture
+from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed, widened
+from cstool.training.kernels.call import Array, Call, Rows
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.sparse import KernelChoice, SparseMatrix, collect, make_pattern
 from tests.reference import mixture as reference
 
 EXPERTS, CHOSEN, INPUTS, OUTPUTS = 5, 2, 9, 7

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.bfloat16 import narrowed, widened
-from cstool.kernels.sparse import sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient
-from cstool.kernels.sparse.pattern import CHUNK_ROWS
+from cstool.training.kernels.bfloat16 import narrowed, widened
+from cstool.training.kernels.sparse import sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient
+from cstool.training.kernels.sparse.pattern import CHUNK_ROWS
 from tests.unit.kernels.conftest import lender
 from tests.unit.kernels.sparse.layers import (
     Layer,
@@ -204,7 +204,7 @@ def test_what_is_not_finite_comes_out_where_a_non_zero_meets_it(where, value, sc
 
 SCRIPT = """
 import numpy as np
-from cstool.kernels.sparse import linear
+from cstool.training.kernels.sparse import linear
 from tests.unit.kernels.conftest import lender
 from tests.unit.kernels.sparse.layers import assert_sums, backward, deltas, forward, gradients, make_layer, outputs
 

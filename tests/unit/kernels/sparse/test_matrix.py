@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cstool.kernels.sparse import KernelChoice, SparseMatrix
+from cstool.training.kernels.sparse import KernelChoice, SparseMatrix
 from tests.unit.kernels.sparse.layers import (
     Layer,
     assert_sums,

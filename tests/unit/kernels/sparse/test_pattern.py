@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.kernels.sparse import Pattern, collect, expand, make_pattern, positions, transpose_values
-from cstool.kernels.sparse.pattern import AHEAD, CHUNK_ROWS, NARROW, WIDE, WIDE_BELOW, block_width
+from cstool.training.kernels.sparse import Pattern, collect, expand, make_pattern, positions, transpose_values
+from cstool.training.kernels.sparse.pattern import AHEAD, CHUNK_ROWS, NARROW, WIDE, WIDE_BELOW, block_width
 
 ROWS = st.sampled_from([1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS + 1]) | st.integers(1, 40)
 COLUMNS = st.sampled_from([1, 127, 128, 129, 255, 256, 257, 513]) | st.integers(1, 300)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cstool.params import data_set_names, load_params
+from cstool.model.params import data_set_names, load_params
 from tests.unit.params.conftest import cases, meanings, told
 
 TRAIN = "fit.train_dataloader"

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
-from cstool.params.sections.model import ParallelDecoderParams
+from cstool.model.params.sections.decoder import DecoderParams
+from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
+from cstool.model.params.sections.model import ParallelDecoderParams
 from tests.examples import examples
 from tests.unit.params.conftest import attributes, meanings
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cstool.params import EncoderDecoderParams
-from cstool.params.sections.optimizers import learning_rate_scale
+from cstool.model.params import EncoderDecoderParams
+from cstool.model.params.sections.optimizers import learning_rate_scale
 from tests.unit.params.conftest import attributes, cases, meanings, told
 
 M = "trainer.init.model"

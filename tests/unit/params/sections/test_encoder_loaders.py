@@ -5,9 +5,9 @@ import re
 import pytest
 import yaml
 
-from cstool.models import SampleForm, declared_form
-from cstool.params.sections.encoder_loaders import usual_predictions
-from cstool.params.sections.loaders import LOADERS
+from cstool.model.graphs import SampleForm, declared_form
+from cstool.model.params.sections.encoder_loaders import usual_predictions
+from cstool.model.params.sections.loaders import LOADERS
 from tests.unit.params.conftest import cases, told
 from tests.unit.params.sections.test_encoder_decoder_loaders import SECTIONS as ENCODER_DECODERS
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cstool.ir import Initializer
-from cstool.params import InitializerParams
+from cstool.model.ir import Initializer
+from cstool.model.params import InitializerParams
 from tests.unit.params.conftest import cases, meanings, told
 
 FAN_IN, FAN_OUT = 3, 5

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cstool.params import FcMnistParams
-from cstool.params.sections.optimizers import GROUPS, learning_rate_scale
+from cstool.model.params import FcMnistParams
+from cstool.model.params.sections.optimizers import GROUPS, learning_rate_scale
 from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
 
 UNTIED = {"share_embedding_weights": False, "use_bias_in_output": True, "embedding_layer_norm": True}

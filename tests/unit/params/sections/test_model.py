@@ -2,8 +2,8 @@
 
 import pytest
 
-from cstool.params.sections.decoder import DecoderParams
-from cstool.params.sections.model import MODELS, OTHER_FAMILIES, ParallelDecoderParams
+from cstool.model.params.sections.decoder import DecoderParams
+from cstool.model.params.sections.model import MODELS, OTHER_FAMILIES, ParallelDecoderParams
 from tests.unit.params.conftest import cases, meanings, told
 
 M = "trainer.init.model"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cstool.params import EarlyStopping, load_params
+from cstool.model.params import EarlyStopping, load_params
 from tests.unit.params.conftest import cases, meanings, told
 
 I = "trainer.init"  # noqa: E741

@@ -1,0 +1,159 @@
+"""`cstool appliance`: who runs jobs on this host is started, stopped, drained, looked at, and shows a page."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cstool.foundation.terminal.command import command, new_group
+from cstool.appliance.commands.job_flags import RootOption, say_of_a_job
+from cstool.foundation.terminal.options import JsonOption, flag, option
+from cstool.foundation.terminal.render import print_json, print_line
+
+appliance_app = new_group(
+    "Start the job supervisor of this host, and look at its state.",
+    "cstool appliance start",
+    "cstool appliance status",
+    epilog="An appliance is a folder with a queue of jobs, and a supervisor that starts them, each on cores and with "
+    "memory of its own. Jobs go on where the supervisor is stopped, and the next one finds them.",
+)
+
+
+@command(
+    appliance_app,
+    "start",
+    "cstool appliance start",
+    "cstool appliance start --cores 1 --memory 4GiB --systems 4",
+    short_help="Start the supervisor, which starts jobs.",
+)
+def start(
+    cores: Annotated[
+        int | None,
+        option("--cores", "N", "Cores that jobs may have.", show_default="all of this host, or as before", min=1),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        option("--memory", "SIZE", "Memory of all jobs together.", show_default="nine tenths of what is free"),
+    ] = None,
+    disk: Annotated[
+        str | None,
+        option("--disk", "SIZE", "Disk of all jobs together.", show_default="nine tenths of what is free"),
+    ] = None,
+    systems: Annotated[
+        int | None,
+        option("--systems", "N", "Modelled CSX systems that jobs share.", show_default="192", min=1),
+    ] = None,
+    compiles: Annotated[
+        int | None,
+        option("--compiles", "N", "Jobs that compile at a time, beside those that run.", show_default="1", min=1),
+    ] = None,
+    group: Annotated[
+        str | None, option("--group", "NAME", "Have members of this group submit jobs, too; for root alone.")
+    ] = None,
+    foreground: Annotated[bool, flag("--foreground", "Supervise in this process, until it is stopped.")] = False,
+    root: RootOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the supervisor of an appliance, which is made where there is none.
+
+    It goes on when this shell ends, and is started again should it die. What is not said stays as it was before.
+    """
+    from cstool.appliance.commands.appliance_report import print_appliance, status_document
+    from cstool.appliance.verbs import appliance as verbs
+
+    asked = verbs.CapacityRequest(cores, memory, disk, systems, compiles)
+    shown = verbs.start(root, asked, group=group, foreground=foreground)
+    if as_json:
+        print_json(status_document(shown))
+    elif not foreground:
+        print_appliance(shown)
+
+
+@command(
+    appliance_app,
+    "stop",
+    "cstool appliance stop",
+    "cstool appliance stop --cancel_jobs",
+    short_help="Stop the supervisor; jobs that run go on.",
+)
+def stop(
+    cancel_jobs: Annotated[
+        bool, flag("--cancel_jobs", "Cancel all jobs first, and wait until they have saved and ended.")
+    ] = False,
+    root: RootOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop the supervisor. Jobs that run go on; those that wait do so until the next supervisor."""
+    from cstool.appliance.verbs import appliance as verbs
+
+    ran = verbs.stop(root, cancel_jobs=cancel_jobs)
+    if as_json:
+        print_json({"stopped": ran})
+    else:
+        print_line("The supervisor has ended" if ran else "No supervisor was there")
+
+
+@command(
+    appliance_app,
+    "status",
+    "cstool appliance status",
+    short_help="Show the appliance's resources, their use, and the number of jobs.",
+)
+def status(root: RootOption = None, as_json: JsonOption = False) -> None:
+    """Show the state of the supervisor, the resources of the appliance and their use, and the number of jobs."""
+    from cstool.appliance.commands.appliance_report import print_appliance, status_document
+    from cstool.appliance.verbs import appliance as verbs
+
+    shown = verbs.status(root)
+    if as_json:
+        print_json(status_document(shown))
+    else:
+        print_appliance(shown)
+
+
+@command(
+    appliance_app,
+    "drain",
+    "cstool appliance drain --wait",
+    "cstool appliance drain --off",
+    short_help="Start no more jobs; those that run go on.",
+)
+def drain(
+    off: Annotated[bool, flag("--off", "Start jobs again.")] = False,
+    wait: Annotated[bool, flag("--wait", "Wait until no job runs.")] = False,
+    root: RootOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have the appliance start no more jobs, before a reboot for example. Those that run go on; new ones are taken."""
+    from cstool.appliance.verbs import appliance as verbs
+
+    idle = verbs.drain(root, drained=not off, waits=wait)
+    if as_json:
+        print_json({"drained": not off, "idle": idle})
+    elif off:
+        print_line("Jobs are started again")
+    else:
+        print_line(f"No more jobs are started; {'none runs' if idle else 'some still run'}")
+
+
+@command(
+    appliance_app,
+    "serve",
+    "cstool appliance serve --port 8650",
+    short_help="Show queue, jobs and their logs on a web page.",
+)
+def serve(
+    host: Annotated[
+        str | None, option("--host", "ADDRESS", "Where to listen.", show_default="127.0.0.1, this host alone")
+    ] = None,
+    port: Annotated[
+        int | None, option("--port", "N", "Port to listen at; 0 for any.", show_default="8650", min=0, max=65535)
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        option("--token_file", "FILE", "Whoever has the token in this file may cancel and label jobs."),
+    ] = None,
+    root: RootOption = None,
+) -> None:
+    """Serve a web page: queue, use of resources over time, and each job's phases, losses and log. Ctrl-C ends it."""
+    from cstool.appliance.verbs.appliance import serve_page
+
+    serve_page(root, host, port, token_file, say_of_a_job)

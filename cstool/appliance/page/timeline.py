@@ -1,0 +1,153 @@
+"""Who had which cores when: from the events of the queue, and from what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cstool.appliance.queue.job import CANCELLED, COMPILE, COMPILE_SHARED, COMPILE_STARTED, COMPILED, COMPILING, CRASHED, EXECUTE, FAILED, JOB_CANCELLED, JOB_FAILED, JOB_SUCCEEDED, PREEMPTED, QUEUED, RESTARTS, RUNNING, STARTED, SUBMITTED, SUCCEEDED, Event, Job
+
+MOST_SPANS = 1000
+
+_BEGINS = {STARTED: EXECUTE, COMPILE_STARTED: COMPILE}
+_ENDS = (PREEMPTED, CRASHED, RESTARTS, COMPILED, JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED)
+_PHASE_AFTER = {
+    SUBMITTED: QUEUED,
+    COMPILE_STARTED: COMPILING,
+    COMPILED: QUEUED,
+    COMPILE_SHARED: QUEUED,
+    STARTED: RUNNING,
+    PREEMPTED: QUEUED,
+    CRASHED: QUEUED,
+    RESTARTS: QUEUED,
+    JOB_SUCCEEDED: SUCCEEDED,
+    JOB_FAILED: FAILED,
+    JOB_CANCELLED: CANCELLED,
+}
+
+
+@dataclass
+class Span:
+    """A job had a part of the machine, or is expected to.
+
+    Args:
+        job: its name
+        stage: `COMPILE` or `EXECUTE`
+        begin, end: [s since 1970]; end: None while it goes on, or where nobody knows
+        cpus: the cores
+        memory_bytes: that were set aside for it
+        how: kind of the event that ended it; "" while it goes on; "expected"
+    """
+
+    job: str
+    stage: str
+    begin: float
+    end: float | None
+    cpus: tuple[int, ...]
+    memory_bytes: int
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A job was in a phase, from then to then [s since 1970]; end: None while it is."""
+
+    phase: str
+    begin: float
+    end: float | None
+    cpus: tuple[int, ...] = ()
+
+
+class Timeline:
+    """Spans of all jobs, the latest `MOST_SPANS` of them, from events in their order."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        """number of the last event that was seen"""
+        self._open: dict[str, Span] = {}
+        self._spans: list[Span] = []
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Take events that came after those before."""
+        for event in events:
+            self.last = max(self.last, event.number)
+            if event.kind in _BEGINS or event.kind in _ENDS:
+                if (span := self._open.pop(event.job, None)) is not None:
+                    span.end, span.how = event.at, event.kind
+                if event.kind in _BEGINS:
+                    self._begin(event)
+        del self._spans[:-MOST_SPANS]
+
+    def spans(self) -> list[Span]:
+        """Return them, in the order in which they began."""
+        return list(self._spans)
+
+    def _begin(self, event: Event) -> None:
+        cpus, memory = event.data.get("cpus"), event.data.get("memory_bytes")
+        span = Span(
+            event.job,
+            _BEGINS[event.kind],
+            event.at,
+            None,
+            tuple(cpu for cpu in cpus if isinstance(cpu, int)) if isinstance(cpus, list | tuple) else (),
+            memory if isinstance(memory, int) else 0,
+        )
+        self._open[event.job] = span
+        self._spans.append(span)
+
+
+def stays(events: Iterable[Event]) -> list[Stay]:
+    """Return the phases of a job, one after the other, from its events."""
+    found: list[Stay] = []
+    for event in events:
+        phase = _PHASE_AFTER.get(event.kind)
+        if phase is None or (found and found[-1].phase == phase):
+            continue
+        if found:
+            found[-1] = Stay(found[-1].phase, found[-1].begin, event.at, found[-1].cpus)
+        cpus = event.data.get("cpus", ()) if event.kind in _BEGINS else ()
+        found.append(Stay(phase, event.at, None, tuple(cpus) if isinstance(cpus, list | tuple) else ()))
+    return found
+
+
+def expected_spans(jobs: Sequence[Job], cpus: Sequence[int], most: int = MOST_SPANS) -> list[Span]:
+    """Return where jobs that wait are expected to run.
+
+    Which cores it will be nobody knows before: each job is shown on those that are free the longest by then.
+
+    Args:
+        jobs: those that have not ended
+        cpus: all cores of the appliance
+        most: spans; the first ones count
+    """
+    free_at = dict.fromkeys(cpus, 0.0)
+    for job in jobs:
+        if job.phase == RUNNING:
+            for cpu in job.cpus:
+                free_at[cpu] = float("inf") if job.expected_end is None else job.expected_end
+    found = []
+    waiting = [(job.expected_start, job.number, job) for job in jobs if job.phase == QUEUED and job.expected_start]
+    for begin, _, job in sorted(waiting)[:most]:
+        chosen = sorted(
+            sorted(free_at, key=lambda cpu: (free_at[cpu] > begin + 1.0, free_at[cpu], cpu))[: job.needs.cores]
+        )
+        found.append(
+            Span(job.name, EXECUTE, begin, job.expected_end, tuple(chosen), job.needs.memory_bytes, "expected")
+        )
+        for cpu in chosen:
+            free_at[cpu] = float("inf") if job.expected_end is None else job.expected_end
+    return found
+
+
+def span_row(span: Span) -> dict[str, Any]:
+    """Return a span for the page."""
+    return {
+        "job": span.job,
+        "stage": span.stage,
+        "begin": round(span.begin, 2),
+        "end": None if span.end is None else round(span.end, 2),
+        "cpus": list(span.cpus),
+        "memory_bytes": span.memory_bytes,
+        "how": span.how,
+    }

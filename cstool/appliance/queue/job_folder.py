@@ -1,0 +1,255 @@
+"""The folder of a job: what was asked for, which does not change; what it wrote; how each attempt went."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cstool.foundation.atomic_file import sync_folder
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue.job import PRIORITIES, JobOrder
+from cstool.appliance.queue.names import check_label_map, check_name, check_note, is_name
+from cstool.appliance.queue.order_text import order_of, order_text
+from cstool.foundation.words import size_text
+
+_LARGEST_FILE = 16_000_000
+"""bytes of an order, or of params"""
+_ASIDE = ".tmp"
+_AGAIN = "submit the job again"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOSE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True)
+class AttemptFolder:
+    """The folder of one attempt, `attempts/execute-1`. What is in it is written and read by the keeper's side."""
+
+    path: Path
+
+    @property
+    def began(self) -> Path:
+        """Who keeps it, since when."""
+        return self.path / "began.json"
+
+    @property
+    def stop(self) -> Path:
+        """What was asked of it."""
+        return self.path / "stop.json"
+
+    @property
+    def end(self) -> Path:
+        """How it ended."""
+        return self.path / "end.json"
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The folder of a job; it need not be there."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return self.path.name
+
+    @property
+    def job_file(self) -> Path:
+        """The order, whose SHA-256 the queue has."""
+        return self.path / "job.json"
+
+    @property
+    def params_file(self) -> Path:
+        """The job's own copy of its params."""
+        return self.path / "params.yaml"
+
+    @property
+    def lock(self) -> Path:
+        """Who runs the job holds it."""
+        return self.path / "lock"
+
+    @property
+    def attempts(self) -> Path:
+        """The attempts' folders."""
+        return self.path / "attempts"
+
+    @property
+    def ended(self) -> Path:
+        """There once the job has ended: it is not started again then, whatever the queue says."""
+        return self.path / "ended"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended."""
+        return os.path.lexists(self.ended)
+
+    def mark_ended(self) -> None:
+        """Write down that the job has ended; where that cannot be, nothing is said."""
+        with suppress(OSError):
+            folder = os.open(self.path, _FOLDER)
+            try:
+                os.close(os.open(self.ended.name, _NEW_FILE, 0o600, dir_fd=folder))
+            finally:
+                os.close(folder)
+
+    @property
+    def report(self) -> Path:
+        """What the compiler reports, where the job compiled for itself."""
+        return self.path / "compile"
+
+    def log(self, stream: Literal["out", "err"]) -> Path:
+        """Return where it writes its output, or its errors and log lines."""
+        return self.path / stream
+
+    def attempt(self, stage: str, number: int) -> AttemptFolder:
+        """Return the folder of an attempt, which need not be there.
+
+        Args:
+            stage: `COMPILE` or `EXECUTE`
+            number: from 1
+        """
+        return AttemptFolder(self.attempts / f"{stage}-{number}")
+
+    def last_attempt(self, stage: str) -> int:
+        """Return the number of the last attempt that began; 0 where none did."""
+        try:
+            names = os.listdir(self.attempts)
+        except OSError:
+            return 0
+        numbers = (name.removeprefix(f"{stage}-") for name in names if name.startswith(f"{stage}-"))
+        return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
+
+    def make(self, order: JobOrder) -> str:
+        """Make the folder with the order in it: whole, and on the disk, or not at all.
+
+        Returns:
+            SHA-256 of `job_file`, in hexadecimal digits
+
+        Raises:
+            CstoolError: it cannot be written, or is there
+        """
+        check_name(self.name)
+        check_label_map(order.labels)
+        check_note(order.note)
+        if order.priority not in PRIORITIES:
+            raise CstoolError(f"priority: must be one of {', '.join(PRIORITIES)}, got {order.priority!r}")
+        text = order_text(order).encode()
+        params = order.params.encode("utf-8", "surrogateescape")
+        for what, content in (("params", params), ("order", text)):
+            if len(content) > _LARGEST_FILE:
+                raise CstoolError(
+                    f"{what}: a job must take at most {size_text(_LARGEST_FILE)}, got {len(content):,} bytes"
+                )
+        aside = self.path.with_name(f".{self.name}.{secrets.token_hex(4)}{_ASIDE}")
+        is_there = False
+        try:
+            os.mkdir(aside, 0o700)
+            os.chmod(aside, 0o700)  # whatever the umask, and not a group's as what a shared folder holds
+            _write(aside / self.params_file.name, params)
+            _write(aside / self.job_file.name, text)
+            sync_folder(aside)
+            os.rename(aside, self.path)  # an empty folder of that name, which nobody made, would be replaced
+            is_there = True
+            sync_folder(self.path.parent)
+        except BaseException as error:
+            shutil.rmtree(self.path if is_there else aside, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise CstoolError(f"{self.path}: cannot be written, got: {error.strerror}") from error
+            raise
+        return hashlib.sha256(text).hexdigest()
+
+    def order(self, digest: str) -> JobOrder:
+        """Read the order.
+
+        Args:
+            digest: as `make` returned it
+
+        Raises:
+            CstoolError: it is not there or cannot be read, it was edited, or others than its owner can change it
+        """
+        with self._opened() as folder:
+            text = _read(folder, self.job_file)
+            if hashlib.sha256(text).hexdigest() != digest:
+                raise CstoolError(f"{self.job_file}: must stay as it was submitted, it was edited", _AGAIN)
+            try:
+                order = order_of(text)
+            except ValueError as error:
+                raise CstoolError(f"{self.job_file}: must be the order of a job, {error}", _AGAIN) from error
+            if _read(folder, self.params_file) != order.params.encode("utf-8", "surrogateescape"):
+                raise CstoolError(f"{self.params_file}: must stay as it was submitted, it was edited", _AGAIN)
+        return order
+
+    def owner_id(self) -> int:
+        """Return whose it is, and so as whom the job runs: the user's number.
+
+        Raises:
+            CstoolError: it is not there, or others than its owner can change it
+        """
+        with self._opened() as folder:
+            return os.fstat(folder).st_uid
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; where it is not there, or cannot be removed, nothing is said."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Open the folder, which its owner alone can change, for as long as it takes."""
+        try:
+            descriptor = os.open(self.path, _FOLDER)
+        except FileNotFoundError:
+            raise CstoolError(f"{self.path}: the folder of the job must be there, it is not", _AGAIN) from None
+        except OSError as error:
+            raise CstoolError(f"{self.path}: the folder of the job cannot be read, got: {error.strerror}") from error
+        try:
+            _check_mode(self.path, os.fstat(descriptor))
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def is_leftover(name: str) -> bool:
+    """Say whether a folder among those of jobs is one that nobody made to its end, such as where a power cut came."""
+    return name.startswith(".") and name.endswith(_ASIDE) and is_name(name[1:].partition(".")[0])
+
+
+def _write(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, _NEW_FILE, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _read(folder: int, path: Path) -> bytes:
+    """Read a file of the folder's owner, which may be anything."""
+    try:
+        descriptor = os.open(path.name, _FILE, dir_fd=folder)
+    except FileNotFoundError:
+        raise CstoolError(f"{path}: must stay as it was submitted, it was removed", _AGAIN) from None
+    except OSError as error:
+        raise CstoolError(f"{path}: cannot be read, got: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        entry = os.fstat(descriptor)
+        if not stat.S_ISREG(entry.st_mode) or entry.st_size > _LARGEST_FILE:
+            raise CstoolError(f"{path}: must stay as it was submitted, it was replaced", _AGAIN)
+        if entry.st_uid != os.fstat(folder).st_uid:  # a link to a file of somebody else
+            raise CstoolError(f"{path}: must belong to who submitted the job, it belongs to uid {entry.st_uid}", _AGAIN)
+        _check_mode(path, entry)
+        return file.read(_LARGEST_FILE)
+
+
+def _check_mode(path: Path, entry: os.stat_result) -> None:
+    if entry.st_mode & _LOOSE:
+        mode = stat.S_IMODE(entry.st_mode)
+        raise CstoolError(f"{path}: nobody but its owner must be able to write to it (mode {mode:04o})", _AGAIN)

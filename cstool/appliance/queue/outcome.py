@@ -1,0 +1,198 @@
+"""What becomes of a job, by what its keeper recorded. A function of nothing else, so that a table tests it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, COMPILE, COMPILED, CRASHED, EXECUTE, FAILED, JOB_CANCELLED, JOB_FAILED, JOB_SUCCEEDED, PREEMPT, PREEMPTED, QUEUED, RESTARTS, SUCCEEDED
+from cstool.appliance.queue.keeping import DEAD, DISK, ENDED, FULL, MEMORY, TIME
+from cstool.foundation.words import clock_text, counted, size_text
+
+if TYPE_CHECKING:
+    from cstool.appliance.queue.job import Job
+    from cstool.appliance.queue.keeping import End, Kept
+
+FIXABLE_CODE, LOST_CODE, STOPPED_CODE = 2, 1, 130
+"""exit codes of cstool: something the user can fix; a rank was lost, among others; stopped by a signal, and saved"""
+SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+"""what a host that goes down sends to all that runs, see shutdown(8)"""
+FULL_S = 10.0
+"""after a disk was full it is not tried again for so long [s]"""
+LOST_WORDS = "the same command goes on from the last commit or checkpoint"
+"""how the hint of `errors.RankLostError` reads, the one of the errors with code 1 after which a run goes on"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a job whose attempt is over.
+
+    Args:
+        phase: its next one; QUEUED where it is to be started again, or goes on to its next stage
+        stage: the one that it waits for, or where it ended
+        event: kind of the event that says so
+        text: of the event, for people; one line
+        reason: why it waits, or how it ended; one line
+        counts: whether this was a restart of those that are limited
+        exit_code: of the process; None where it has none, such as one that was killed
+        peak_bytes: most memory that it was seen to take [bytes]
+        delay_s: it is not tried again for so long [s]
+    """
+
+    phase: str
+    stage: str
+    event: str
+    text: str
+    reason: str = ""
+    counts: bool = False
+    exit_code: int | None = None
+    peak_bytes: int = 0
+    delay_s: float = 0.0
+
+
+def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | None:
+    """Return what becomes of a job whose present attempt is over; None where it is not, or has not begun.
+
+    A run that is over because of its job's budget, or because somebody asked, is over for that reason, however its
+    process ended. Else the exit code of cstool decides: 2 is for the user to mend, and 1 an answer, or a mistake that
+    would happen again; only where a rank was lost the same command goes on, and the message says so. What died of
+    a signal, or stopped without being asked, crashed: it is started again as often as the job may be. Where the whole
+    host went down, be it at once or by stopping all that ran, nobody is to blame, and that does not count; nor does
+    a compile on a full disk, which waits for room. A run on a full disk counts as crashed.
+
+    Args:
+        job: as the queue has it, COMPILING or RUNNING
+        kept: the record of its present attempt
+        boot_id: of the host as it runs now
+        last_words: the end of what it wrote to stderr
+    """
+    was_restarted = kept.boot_id not in ("", boot_id)
+    if kept.state == ENDED and kept.end is not None:
+        return _ended(job, kept.end, last_words, was_restarted)
+    if kept.state != DEAD:
+        return None
+    if job.asked in (CANCEL, CANCEL_NOW):
+        return _cancelled(job, "cancelled; its keeper died", None)
+    if was_restarted:
+        return _starts_again(job, None)
+    if job.asked == PREEMPT:
+        return Outcome(QUEUED, job.stage, PREEMPTED, "stopped for a job of a higher priority; its keeper died")
+    return _crashed(job, "its keeper died", None)
+
+
+def _ended(job: Job, end: End, last_words: str, was_restarted: bool) -> Outcome:
+    """What becomes of a job whose keeper saw it end.
+
+    Args:
+        was_restarted: whether the host was, since the job began
+    """
+    code = end.exit_code
+    if job.asked in (CANCEL, CANCEL_NOW):
+        return _cancelled(job, f"cancelled; {_how(end)}", end)
+    if end.why == MEMORY:
+        budget = size_text(job.needs.memory_bytes)
+        return _failed(job, f"memory: must stay within {budget}, it took {size_text(end.peak_bytes)}", end)
+    if end.why == DISK:
+        budget = size_text(job.needs.disk_bytes)
+        return _failed(job, f"disk: {job.model_dir} must grow by no more than {budget}, it grew by more", end)
+    if code == 0:
+        if job.stage == COMPILE:
+            return Outcome(QUEUED, EXECUTE, COMPILED, "compiled", "", False, code, end.peak_bytes)
+        return Outcome(SUCCEEDED, job.stage, JOB_SUCCEEDED, "ended well", "", False, code, end.peak_bytes)
+    if end.why == TIME:
+        limit = "" if job.needs.limit_s is None else f" of {clock_text(job.needs.limit_s)}"
+        return _failed(job, f"time: its limit{limit} is over; {_how(end)}", end)
+    if job.asked == PREEMPT and (code == STOPPED_CODE or end.signal):
+        text = f"stopped for a job of a higher priority; {_how(end)}"
+        return Outcome(QUEUED, job.stage, PREEMPTED, text, "", False, code, end.peak_bytes)
+    if was_restarted and (code == STOPPED_CODE or end.signal in SHUTDOWN_SIGNALS):
+        return _starts_again(job, end)
+    words = said(last_words)
+    if code != STOPPED_CODE and (end.why == FULL or words.endswith(os.strerror(errno.ENOSPC))):
+        return _found_full(job, words, end)
+    if end.signal or code == STOPPED_CODE or (code == LOST_CODE and LOST_WORDS in last_words):
+        return _crashed(job, _how(end), end)
+    return _failed(job, words or _how(end), end)
+
+
+def said(last_words: str) -> str:
+    r"""The message in the last lines of a run's stderr; the last line where none is marked as one.
+
+    >>> said("warning: slow\nerror: data: must be there, got nothing\nhint: look\n")
+    'data: must be there, got nothing'
+    >>> said("Traceback\n  line\nValueError: no\n")
+    'ValueError: no'
+    """
+    lines = [line for line in last_words.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if line.startswith("error: "):
+            return line.removeprefix("error: ")
+        if not line.startswith("hint: "):
+            break
+    return lines[-1].strip() if lines else ""
+
+
+def _how(end: End) -> str:
+    """How a process ended."""
+    if end.signal:
+        return f"it died of {_name(end.signal)}"
+    if end.exit_code == STOPPED_CODE:
+        return "it stopped, and is saved"
+    return "it ended well" if end.exit_code == 0 else f"it ended with exit code {end.exit_code}"
+
+
+def _name(number: int) -> str:
+    """The name of a signal, or its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _cancelled(job: Job, text: str, end: End | None) -> Outcome:
+    return _over(job, CANCELLED, JOB_CANCELLED, text, end)
+
+
+def _failed(job: Job, text: str, end: End | None) -> Outcome:
+    return _over(job, FAILED, JOB_FAILED, text, end)
+
+
+def _over(job: Job, phase: str, event: str, text: str, end: End | None) -> Outcome:
+    """The end of a job, for good."""
+    code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
+    return Outcome(phase, job.stage, event, text, text, False, code, peak)
+
+
+def _found_full(job: Job, words: str, end: End) -> Outcome:
+    """The outcome of a job that failed for want of room on a disk."""
+    how = f"the disk was full{f': {words}' if words else ''}"
+    if job.stage == COMPILE:
+        over = Outcome(
+            QUEUED, COMPILE, RESTARTS, f"{how}; it is compiled again", f"waits for room: {how}", False, end.exit_code
+        )
+        return replace(over, peak_bytes=end.peak_bytes, delay_s=FULL_S)
+    if job.restarts >= job.max_restarts:
+        return _failed(job, words or how, end)
+    return replace(_crashed(job, how, end), delay_s=FULL_S)
+
+
+def _starts_again(job: Job, end: End | None) -> Outcome:
+    """What becomes of a job that ended with its host."""
+    how = "the host was restarted"
+    code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
+    return Outcome(
+        QUEUED, job.stage, RESTARTS, f"{how}; the job starts again", f"starts again: {how}", False, code, peak
+    )
+
+
+def _crashed(job: Job, how: str, end: End | None) -> Outcome:
+    """What becomes of a job that crashed: it starts again, unless it did so too often."""
+    if job.restarts >= job.max_restarts:
+        after = f", after {counted(job.restarts, 'restart')}" if job.restarts else ""
+        return _failed(job, f"crashed: {how}{after}", end)
+    text = f"crashed: {how}; restart {job.restarts + 1} of {job.max_restarts}"
+    code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
+    return Outcome(QUEUED, job.stage, CRASHED, text, text, True, code, peak)

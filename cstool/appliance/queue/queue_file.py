@@ -1,0 +1,231 @@
+"""The file of the queue: who may open it, transactions that wait for each other, and what is wrong with it in words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue.queue_lock import PATIENCE_S, QueueLock, pause
+from cstool.appliance.queue.queue_rows import DamagedRow
+from cstool.appliance.queue.queue_schema import prepare
+
+if TYPE_CHECKING:
+    from cstool.appliance.queue.root import Root
+
+T = TypeVar("T")
+_SQLITE_PATIENCE_S = 1.0
+"""how long SQLite waits before we look whether we are to go on; signals are heard between"""
+_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_PASSING_EXTENDED = {sqlite3.SQLITE_READONLY_RECOVERY, sqlite3.SQLITE_READONLY_CANTLOCK}
+"""what is over when another process has got on: its transaction, or the recovery of one that was killed"""
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_LEAST_ROOM = 2**17
+"""a disk with less room [bytes] is full: SQLite reports some of what that leads to as errors of other kinds"""
+
+
+class QueueFile:
+    """The database, open.
+
+    Writers, and those that close it, hold `Root.queue_lock`. So SQLite, whose own locks make no queue, has nothing to
+    wait for, and no two processes copy the log into the database at a time, which in versions before 3.51.3 may damage
+    it, though hardly ever (https://www.sqlite.org/wal.html#walresetbug).
+
+    Args:
+        root: of the appliance
+        makes: whether to make it where there is none
+
+    Raises:
+        CstoolError: there is none, it is of another cstool, or cannot be used
+    """
+
+    def __init__(self, root: Root, *, makes: bool) -> None:
+        self.path, self._root = root.queue_file, root
+        self._mode = 0o600 if root.shared_with is None else 0o660
+        self._turn = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        if not makes and not os.path.lexists(self.path):
+            raise CstoolError(f"{self.path}: the queue must be there, it is not", "cstool appliance start makes one")
+        with self._problems_in_words():
+            self._lock = QueueLock(root.queue_lock, self._mode)
+            try:
+                with self._lock.held():
+                    self._retrying(self._open)
+            except BaseException:
+                self._lock.close()
+                raise
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` returns, which only reads, and may be called again."""
+        with self._turn, self._problems_in_words():
+            return self._retrying(lambda: work(self._opened()))
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` returns, in one transaction, which is on the disk then; it may be called again."""
+
+        def transaction() -> T:
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:  # SQLite may have gone back already, such as on a full disk
+                    connection.execute("ROLLBACK")
+                raise
+            return result
+
+        with self._turn, self._problems_in_words(), self._lock.held():
+            return self._retrying(transaction)
+
+    def close(self) -> None:
+        """Close it; more than once does no harm."""
+        with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is None:
+                return
+            # Whoever closes it last copies the log into the database. If that is not to be, the next one does.
+            with contextlib.ExitStack() as stack:
+                with contextlib.suppress(CstoolError, OSError):
+                    stack.enter_context(self._lock.held())
+                connection.close()
+            self._lock.close()
+
+    def _open(self) -> None:
+        if not os.path.lexists(self.path):
+            self._make()
+        self._check()
+        connection = sqlite3.connect(
+            f"{self.path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=_SQLITE_PATIENCE_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            # Whatever another program has written: what is no UTF-8 is a text that makes no sense.
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute("PRAGMA synchronous = FULL")
+            prepare(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._identity = connection, _identity(self.path)
+
+    def _make(self) -> None:
+        """Make it, empty, for those that may use it alone."""
+        if self._root.shared_with is not None and os.geteuid() != 0:
+            raise CstoolError(
+                f"{self.path}: the queue must be there, it is not", "root makes one: cstool appliance start"
+            )
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
+        try:
+            os.fchmod(descriptor, self._mode)  # whatever the umask; SQLite gives the files beside it the same
+        finally:
+            os.close(descriptor)
+
+    def _check(self) -> None:
+        """Check that the file is what it looks like, before SQLite follows a link."""
+        entry = os.lstat(self.path)
+        shared = self._root.shared_with is not None
+        if not stat.S_ISREG(entry.st_mode) or entry.st_nlink != 1:
+            raise CstoolError(f"{self.path}: the queue must be a file, and no link, it is something else")
+        if entry.st_uid != (0 if shared else os.geteuid()):
+            owner = "root" if shared else "this user"
+            raise CstoolError(f"{self.path}: the queue must belong to {owner}, it belongs to uid {entry.st_uid}")
+        if entry.st_mode & (stat.S_IWOTH if shared else stat.S_IWOTH | stat.S_IWGRP):
+            mode = stat.S_IMODE(entry.st_mode)
+            raise CstoolError(f"{self.path}: others must not be able to write to the queue (mode {mode:04o})")
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise ValueError("the queue is closed")
+        if _identity(self.path) != self._identity:
+            raise CstoolError(
+                f"{self.path}: the queue must stay where it is while it is in use, it was removed or replaced",
+                "what uses it must be started again",
+            )
+        return self._connection
+
+    def _retrying(self, work: Callable[[], T]) -> T:
+        """Do something, again while others are at it, such as a program that knows nothing of our lock."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return work()
+            except sqlite3.Error as error:
+                code = getattr(error, "sqlite_errorcode", None) or 0
+                if code & 0xFF not in _PASSING and code not in _PASSING_EXTENDED:
+                    raise
+                if time.monotonic() > deadline:
+                    raise CstoolError(
+                        f"{self.path}: who uses the queue must let go of it, it was held for {PATIENCE_S:g} s",
+                        "another program than cstool has it open",
+                    ) from error
+            pause()
+
+    @contextlib.contextmanager
+    def _problems_in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            found = problem_of(self.path, error)
+            if found is None:
+                raise
+            raise found from error
+        except DamagedRow as error:
+            raise damage(self.path, str(error)) from error
+        except UnicodeDecodeError as error:  # SQLite's message has a name of the file's tables
+            raise damage(self.path, "a name in it is no text") from error
+        except OSError as error:
+            where = self.path if error.filename is None else os.fsdecode(error.filename)
+            raise CstoolError(f"{where}: cannot be read or written, got: {error.strerror}") from error
+
+
+def problem_of(path: Path, error: sqlite3.Error) -> CstoolError | None:
+    """Return what is wrong with the file of a queue; None where the program is to blame."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code in _DAMAGED or (code == sqlite3.SQLITE_ERROR and str(error).startswith("no such ")):
+        return damage(path, str(error))
+    if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(path)):
+        return CstoolError(
+            f"{path}: cannot be written, its disk is full", "nothing was lost; make room, then try again"
+        )
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return CstoolError(f"{path}: cannot be read or written, got: {error}")
+    return None
+
+
+def damage(path: Path, what: str) -> CstoolError:
+    """Return what to say of a queue that is damaged."""
+    return CstoolError(
+        f"{path}: the queue must be whole, it is damaged: {what}",
+        "stop the appliance and move the file aside, and those beside it; what the jobs wrote is in their folders",
+    )
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        room = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < _LEAST_ROOM or (room.f_files > 0 and room.f_favail == 0)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is, found without opening it: to close it would let go of SQLite's locks."""
+    try:
+        entry = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return entry.st_dev, entry.st_ino

@@ -1,0 +1,97 @@
+"""A run becomes a process: the child of its keeper, from fork to exec. Part of the keeper: it imports little."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from cstool.appliance.queue.keeper_order import Order
+
+STOPS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
+"""signals that ask a keeper, or a run, to stop"""
+_NICE = 10
+"""of compiles, which run beside what executes"""
+_REFUSED = 2
+"""exit code of cstool where the user can do something about it"""
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_libc = ctypes.CDLL(None)
+
+
+def become_subreaper() -> None:
+    """Have the processes that lose their parent become children of this one, where it started them; see prctl(2)."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start_run(order: Order, stage: str, folder: int, lock: int, logs: Sequence[int]) -> int:
+    """Start the run of an attempt; what stands in its way is the last line of its log, with exit code 2.
+
+    It has a session of its own, no input, and is told with SIGTERM when its keeper is gone.
+
+    Args:
+        stage: a compile gets out of the way of what executes
+        folder: of the job
+        lock: of the job, which it holds, too
+        logs: its output and its errors
+
+    Returns:
+        The number of the process
+
+    Raises:
+        OSError: the system lets this process start no other
+    """
+    keeper = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        for number, log in enumerate(logs, start=1):
+            os.dup2(log, number)
+        os.set_inheritable(lock, True)
+        _become_run(order, stage, folder, keeper)
+    except BaseException as error:  # nothing of the keeper may go on in this process
+        say(2, f"error: {error}")
+    finally:
+        os._exit(_REFUSED)
+
+
+def say(descriptor: int, text: str) -> None:
+    """Write a line, if anybody listens."""
+    with suppress(OSError):
+        os.write(descriptor, f"{text}\n".encode(errors="backslashreplace"))
+
+
+def _become_run(order: Order, stage: str, folder: int, keeper: int) -> NoReturn:
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if order.cpus:
+        try:
+            os.sched_setaffinity(0, order.cpus)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"cores {order.cpus}: must be there for this job, got: {_reason(error)}") from error
+    if stage == "compile":
+        os.nice(_NICE)
+    try:
+        os.chdir(order.cwd)
+    except OSError:  # what it reads has absolute paths
+        os.fchdir(folder)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+        signal.signal(ignored, signal.SIG_DFL)
+    for number in STOPS:  # by whoever started the keeper
+        signal.signal(number, signal.SIG_DFL)
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != keeper:  # it was gone before
+        os._exit(_REFUSED)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    program = order.command[0]
+    try:
+        os.execvpe(program, order.command, order.environment)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{program}: must be a program that can be started, got: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

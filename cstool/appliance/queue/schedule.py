@@ -1,0 +1,293 @@
+"""Which jobs start now, on which cores, which are stopped for others, and when the rest is expected to start.
+
+Jobs are served by (priority, number). Each in turn gets the earliest place for its whole time, among what runs and
+what those before it got; it starts if that is now. This is conservative backfill: a short job fills a gap, and nobody
+before it starts later for that (Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
+estimates in scheduling the IBM SP2 with backfilling", IEEE TPDS 12(6), 2001).
+
+Some ends are in doubt: of what nobody knows how long it takes, of what was asked to stop, of what has overrun its time.
+Two profiles account for them. In the late one unknown times last for ever, and what is about to end does so in
+`SOON_S`: places are found there, so what is promised holds. In the early one ends that are in doubt come at once. From
+the time when a job could start by the early profile, until it does by the late one, what it needs is kept for it as far
+as it is free. So nobody slips in before a job whose turn may come any moment; what is stopped for a job is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue.job import NEVER_FITS, Capacity, Needs
+from cstool.appliance.queue.preemption import fewest
+from cstool.appliance.queue.profile import Amounts, Profile, fits, minus, plus
+from cstool.foundation.words import bytes_text, counted
+
+SOON_S = 1.0
+"""when something ends that is about to, for all we know; and how long a job takes at least [s]"""
+MOST_PREEMPTING = 4
+"""for so many waiting jobs, first ones first, it is asked whether others should stop; it is asked often"""
+
+
+_KINDS = ("core", "memory", "disk", "system")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that is ready to execute.
+
+    Args:
+        name: of the job
+        priority: one of `job.PRIORITIES`
+        number: counts up; of two with the same priority the smaller one is first
+        needs: what it takes while it executes
+        preempts: whether running jobs of a lower priority may be stopped for it
+    """
+
+    name: str
+    priority: str
+    number: int
+    needs: Needs
+    preempts: bool = False
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A job that executes.
+
+    Args:
+        name, priority, number, needs: as of `Waiting`
+        cpus: numbers of the cores that it is pinned to
+        expected_end: when it ends, as far as anybody knows [s, by the clock of `plan`'s now]; None where nobody does
+        preemptible: whether it may be stopped for another job: it goes on later from where it was
+        is_stopping: whether it was asked to end, for whatever reason
+    """
+
+    name: str
+    priority: str
+    number: int
+    needs: Needs
+    cpus: tuple[int, ...]
+    expected_end: float | None = None
+    preemptible: bool = True
+    is_stopping: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `plan` found.
+
+    Args:
+        starts: (name, cores that it is pinned to) of each job that starts now, first things first
+        preempts: names of running jobs to stop
+        expected: name of each waiting job -> when it starts, when it ends [s]; None where nobody knows
+        reasons: name of each waiting job that does not start now -> why not, in a line
+    """
+
+    starts: tuple[tuple[str, tuple[int, ...]], ...]
+    preempts: tuple[str, ...]
+    expected: Mapping[str, tuple[float | None, float | None]]
+    reasons: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """When a job is expected to execute; times are `math.inf` where nobody knows.
+
+    Args:
+        job: that waits
+        at_best: when it could start, if all ends that are in doubt came at once
+        begin, end: when it starts and ends, for all we know
+        blocked: when something that it needs is not free, were it to start now, and the number of what that is
+    """
+
+    job: Waiting
+    at_best: float
+    begin: float
+    end: float
+    blocked: tuple[float, int] | None
+
+
+def plan(now: float, capacity: Capacity, running: Sequence[Holding], waiting: Sequence[Waiting]) -> Plan:
+    """Plan what happens now.
+
+    The order of the lists does not matter. What is stopped for a job is its own when it has ended: until then the job
+    keeps its turn. Where a job before it could use that as well, enough is stopped for both, or nothing.
+
+    Args:
+        now: by any clock that `Holding.expected_end` is of [s]
+        capacity: what there is
+        running: all that hold something of it
+        waiting: all that could start, if there is room
+    """
+    unfit = {job.name: text for job in waiting if (text := _misfit(job.needs, capacity)) is not None}
+    queue = sorted((job for job in waiting if job.name not in unfit), key=lambda job: (job.priority, job.number))
+    places = _places(now, capacity, running, queue)
+    stopped = _to_stop(now, capacity, running, places)
+    if stopped:
+        running = [replace(job, is_stopping=job.is_stopping or job.name in stopped) for job in running]
+        places = _places(now, capacity, running, queue)
+    starts = [place.job for place in places if place.begin == now]
+    expected = {place.job.name: (_known(place.begin), _known(place.end)) for place in places}
+    return Plan(
+        starts=tuple(_pinned(capacity, running, starts)),
+        preempts=stopped,
+        expected={**expected, **dict.fromkeys(unfit, (None, None))},
+        reasons={**_reasons(capacity, running, places), **unfit},
+    )
+
+
+def check_fits(needs: Needs, capacity: Capacity) -> None:
+    """Refuse what an appliance of that capacity could never start.
+
+    Raises:
+        CstoolError: with all that is too much, or too little
+    """
+    text = _misfit(needs, capacity)
+    if text is not None:
+        raise CstoolError(text, "--lanes, --memory, --disk and --num_csx say what a job takes")
+
+
+def _misfit(needs: Needs, capacity: Capacity) -> str | None:
+    wrong = []
+    for which, (got, low, high) in enumerate(zip(_amounts(needs), (1, 0, 0, 0), _amounts_of(capacity), strict=True)):
+        if not low <= got <= high:
+            bound, rule = (low, "at least") if got < low else (high, "at most")
+            text, got_text = _text(which, bound), _text(which, got)
+            if text == got_text:  # in three digits
+                text, got_text = f"{bound:,} bytes of {_KINDS[which]}", f"{got:,} bytes"
+            wrong.append(f"{rule} {text}, got {got_text.partition(' of ')[0]}")
+    return f"{NEVER_FITS}: {'; '.join(wrong)}" if wrong else None
+
+
+def _places(now: float, capacity: Capacity, running: Iterable[Holding], queue: Iterable[Waiting]) -> list[_Place]:
+    """Find places for jobs, in order."""
+    late, early = Profile(now, _amounts_of(capacity)), Profile(now, _amounts_of(capacity))
+    for holding in running:
+        held = _held(holding, capacity)
+        end, is_in_doubt = _end(holding, now)
+        late.take(held, now, end)
+        early.take(held, now, now if is_in_doubt else end)
+    places = []
+    for job in queue:
+        amounts, seconds = _amounts(job.needs), _seconds(job.needs)
+        at_best, begin, blocked = early.place(amounts, seconds), late.place(amounts, seconds), None
+        if begin > now:
+            blocked = late.lack(amounts, seconds)
+        late.keep(amounts, at_best, begin)
+        late.take(amounts, begin, begin + seconds)
+        early.take(amounts, at_best, at_best + (seconds if isfinite(seconds) else 0.0))
+        places.append(_Place(job, at_best, begin, begin + seconds, blocked))
+    return places
+
+
+def _to_stop(now: float, capacity: Capacity, running: Sequence[Holding], places: Sequence[_Place]) -> tuple[str, ...]:
+    """Name those to stop for the first job that may have others stopped, and would start then."""
+    stays = [job for job in running if not job.is_stopping]
+    free = _free(capacity, stays)
+    asking = [number for number, place in enumerate(places) if place.job.preempts and place.begin > now]
+    for number in asking[:MOST_PREEMPTING]:
+        job, queue = places[number].job, [place.job for place in places[: number + 1]]
+        victims = [other for other in stays if other.preemptible and other.priority > job.priority]
+        victims.sort(key=lambda other: (other.priority, other.number), reverse=True)
+        gains = [_held(other, capacity) for other in victims]
+        lacking = minus(_amounts(job.needs), free)
+        if not victims or not fits(lacking, _sum(gains)):
+            continue
+
+        def starts(chosen: Iterable[int], queue: list[Waiting] = queue, victims: list[Holding] = victims) -> bool:
+            gone = {victims[each].name for each in chosen}
+            return _places(now, capacity, (each for each in stays if each.name not in gone), queue)[-1].begin == now
+
+        if not starts(()):
+            chosen = fewest(lacking, gains, starts)
+            if chosen:
+                return tuple(victims[each].name for each in chosen)
+    return ()
+
+
+def _pinned(
+    capacity: Capacity, running: Iterable[Holding], starts: Iterable[Waiting]
+) -> Iterable[tuple[str, tuple[int, ...]]]:
+    """Give the jobs that start cores of their own, those with small numbers first."""
+    free = sorted({*capacity.cpus} - {cpu for job in running for cpu in job.cpus})
+    for job in starts:
+        cpus, free = free[: job.needs.cores], free[job.needs.cores :]
+        yield job.name, tuple(cpus)
+
+
+def _reasons(capacity: Capacity, running: Iterable[Holding], places: Sequence[_Place]) -> dict[str, str]:
+    """Say of each job that does not start now what it waits for: what is not free, or whose turn it is."""
+    free, waits = _free(capacity, running), list[_Place]()
+    reasons = {}
+    for place in places:
+        amounts = _amounts(place.job.needs)
+        if place.blocked is None:
+            free = minus(free, amounts)
+            continue
+        what = [_text(which, count) for which, count in enumerate(minus(amounts, free)) if count > 0]
+        reasons[place.job.name] = f"waits for {_and(what)}" if what else f"behind {_holder(*place.blocked, waits)}"
+        waits.append(place)
+    return reasons
+
+
+def _holder(time: float, which: int, waits: Iterable[_Place]) -> str:
+    """Name the first of those for whom something is kept at a time."""
+    return next(
+        place.job.name for place in waits if place.at_best <= time < place.end and _amounts(place.job.needs)[which] > 0
+    )
+
+
+def _free(capacity: Capacity, running: Iterable[Holding]) -> Amounts:
+    return minus(_amounts_of(capacity), _sum(_held(job, capacity) for job in running))
+
+
+def _held(job: Holding, capacity: Capacity) -> Amounts:
+    """Return what a job holds of the capacity; it may have got its cores when that was another."""
+    of_others = len({*job.cpus} - {*capacity.cpus})
+    return (max(len(job.cpus), job.needs.cores) - of_others, *_amounts(job.needs)[1:])
+
+
+def _end(job: Holding, now: float) -> tuple[float, bool]:
+    """Return when a job ends, for all we know, and whether that is in doubt: it may as well end at any moment."""
+    end = inf if job.expected_end is None or not isfinite(job.expected_end) else job.expected_end
+    if job.is_stopping or end <= now:
+        return now + SOON_S, True
+    return end, end == inf
+
+
+def _seconds(needs: Needs) -> float:
+    """Return how long a job takes at most, for all we know [s]."""
+    known = [each for each in (needs.seconds, needs.limit_s) if each is not None and isfinite(each)]
+    return max(SOON_S, min(known)) if known else inf
+
+
+def _known(time: float) -> float | None:
+    return time if isfinite(time) else None
+
+
+def _amounts(needs: Needs) -> Amounts:
+    return needs.cores, needs.memory_bytes, needs.disk_bytes, needs.systems
+
+
+def _amounts_of(capacity: Capacity) -> Amounts:
+    return len({*capacity.cpus}), capacity.memory_bytes, capacity.disk_bytes, capacity.systems
+
+
+def _sum(each: Iterable[Amounts]) -> Amounts:
+    total = (0, 0, 0, 0)
+    for amounts in each:
+        total = plus(total, amounts)
+    return total
+
+
+def _text(which: int, count: int) -> str:
+    """Return an amount in words."""
+    if which in (1, 2):
+        return f"{bytes_text(count)} of {_KINDS[which]}"
+    return counted(count, _KINDS[which])
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

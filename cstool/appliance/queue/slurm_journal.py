@@ -1,0 +1,169 @@
+"""The journal of a job under Slurm: what its batch job did, written where it ran, for who brings the queue up to date.
+
+The nodes of a cluster share files, but not the queue: SQLite's locks and its WAL are for the processes of one host
+(https://sqlite.org/wal.html). So a batch job writes each change into its job's folder, a line of JSON each, and the
+next command that looks at the queue tells it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EVENT_KINDS, EXECUTE, PHASES, QUEUED, RUNNING
+from cstool.foundation.plain_text import one_line
+
+LARGEST_BYTES = 2**20
+"""of a journal what follows is not read [bytes]; a job has a few lines of a few hundred"""
+_LONGEST = 500
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A change of a job.
+
+    Args:
+        at: when [s since 1970]
+        kind, text: of the event
+        phase, stage, attempt: of the job from then on
+        reason: why it waits, or how it ended
+        restarts: those that count
+        exit_code: of its process; None where it has none
+        peak_bytes: most memory that it was seen to take
+        cpus: cores that it has
+        nodes: where it runs
+        stopped: whether Slurm, or somebody by its commands, had it stop: only Slurm knows what becomes of it then
+    """
+
+    at: float
+    kind: str
+    text: str
+    phase: str
+    stage: str
+    attempt: int
+    reason: str = ""
+    restarts: int = 0
+    exit_code: int | None = None
+    peak_bytes: int = 0
+    cpus: tuple[int, ...] = ()
+    nodes: str = ""
+    stopped: bool = False
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it is in the life of a job; each entry is further on than the one before it."""
+        return place_of(self.phase, self.stage, self.attempt)
+
+
+def place_of(phase: str, stage: str, attempt: int) -> tuple[int, int, int]:
+    """Where a job is in its life: further on than where it was before, in the order of these.
+
+    >>> place_of("QUEUED", "execute", 0) < place_of("RUNNING", "execute", 1) < place_of("QUEUED", "execute", 1)
+    True
+    """
+    if phase in ENDED_PHASES:
+        return (2, 0, 0)
+    return (int(stage == EXECUTE), attempt, int(phase == QUEUED))
+
+
+class Journal:
+    """The journal in a job's folder. It has one writer, and any number of readers.
+
+    Args:
+        path: of the file
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unwritten: list[Entry] = []
+
+    def add(self, entry: Entry) -> bool:
+        """Add an entry. On a full disk it is kept, and written before the next one; return whether all is written."""
+        self._unwritten.append(entry)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Write what could not be written; return whether all is."""
+        if not self._unwritten:
+            return True
+        # A line that was cut, by a disk that was full, ends at the first end of line.
+        text = "".join(f"\n{json.dumps(asdict(entry))}\n" for entry in self._unwritten)
+        try:
+            descriptor = os.open(
+                self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+            try:
+                content = text.encode()
+                if os.write(descriptor, content) < len(content):
+                    return False
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return False
+        self._unwritten.clear()
+        return True
+
+    def read(self) -> list[Entry]:
+        """Read all entries; what is damaged, or no file of the folder's owner alone, is none."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return []
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return []
+            content = os.pread(descriptor, LARGEST_BYTES, 0)
+        except OSError:
+            return []
+        finally:
+            os.close(descriptor)
+        found = (_parsed(line) for line in content.decode("utf-8", "replace").split("\n") if line)
+        return [entry for entry in found if entry is not None]
+
+
+def _parsed(line: str) -> Entry | None:
+    try:
+        values = json.loads(line)
+        entry = Entry(**values)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return _plain(entry) if _is_sound(entry) else None
+
+
+def _is_sound(entry: Any) -> bool:
+    """Whether all of an entry is what it should be: a job may write into its folder what it likes."""
+    words = all(isinstance(each, str) for each in (entry.kind, entry.text, entry.reason, entry.nodes))
+    numbers = all(_is_count(each) for each in (entry.attempt, entry.restarts, entry.peak_bytes))
+    return bool(
+        words
+        and numbers
+        and entry.kind in EVENT_KINDS
+        and entry.phase in PHASES
+        and entry.stage in (COMPILE, EXECUTE)
+        and (
+            entry.phase not in (COMPILING, RUNNING)
+            or entry.phase == {COMPILE: COMPILING, EXECUTE: RUNNING}[entry.stage]
+        )
+        and (entry.exit_code is None or _is_count(entry.exit_code, 255))
+        and isinstance(entry.cpus, list | tuple)
+        and all(_is_count(cpu) for cpu in entry.cpus)
+        and isinstance(entry.stopped, bool)
+        and isinstance(entry.at, int | float)
+        and 0 <= entry.at < 2**53
+    )
+
+
+def _is_count(found: Any, at_most: int = 2**62) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= at_most
+
+
+def _plain(entry: Entry) -> Entry:
+    values = {field.name: getattr(entry, field.name) for field in fields(entry)}
+    for name in ("text", "reason", "nodes"):
+        values[name] = one_line(values[name])[:_LONGEST]
+    return Entry(**{**values, "cpus": tuple(entry.cpus), "at": float(entry.at)})

@@ -1,0 +1,315 @@
+"""What a batch job does on its node: it compiles, then executes, starts again what crashed, and keeps the journal.
+
+`python -m cstool.appliance.queue.slurm_node JOBDIR DIGEST`, from the script in the job's folder. Its exit code is that of the run,
+3 where another batch job is at the same job. Of Slurm, or of who uses its commands, it takes
+
+- SIGTERM: finish the step, save, end;
+- SIGINT: end at once;
+- SIGUSR1, which Slurm sends ahead of its time limit: finish the step, save, and be queued again, if it may restart.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from cstool.foundation.atomic_file import NoLocksError, lock_file
+from cstool.foundation.errors import CstoolError
+from cstool.appliance.queue import keeping
+from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, COMPILE, COMPILE_STARTED, COMPILING, CRASHED, EXECUTE, FAILED, JOB_FAILED, PREEMPT, PREEMPTED, QUEUED, RESTARTS, RUNNING, STARTED, SUCCEEDED, Job, JobOrder
+from cstool.appliance.queue.job_folder import JobFolder
+from cstool.appliance.queue.outcome import Outcome, outcome
+from cstool.appliance.queue.slurm_journal import Entry, Journal
+from cstool.appliance.queue.slurm_script import slurm_folder
+from cstool.appliance.queue.stages import command_of, last_words
+from cstool.foundation.slurm.commands import ask
+
+BUSY_CODE, STOPPED_CODE, ENDED_CODE = 3, 130, 1
+LOOK_S = 0.1
+PATIENCE_S = 300.0
+"""how long it waits for what is left of an earlier attempt to end, and for a full disk to have room [s]"""
+_WANTS = {signal.SIGTERM: CANCEL, signal.SIGINT: CANCEL_NOW, signal.SIGUSR1: PREEMPT}
+_SEVERITY = {"": 0, PREEMPT: 1, CANCEL: 2, CANCEL_NOW: 3}
+
+
+class NodeJob:
+    """A job on its node.
+
+    Args:
+        folder: of the job
+        order: of the job
+        slurm_job: number of the batch job; empty outside of one
+        node: where this is
+    """
+
+    def __init__(self, folder: JobFolder, order: JobOrder, slurm_job: str, node: str) -> None:
+        self._folder, self._order, self._slurm_job, self._node = folder, order, slurm_job, node
+        self._journal = Journal(slurm_folder(folder) / "journal")
+        self._wanted = ""
+        """what signals asked for: "", PREEMPT, which is Slurm's time limit, CANCEL or CANCEL_NOW"""
+        self._cpus = tuple(sorted(os.sched_getaffinity(0)))
+        self._restarts = 0
+
+    def take_signals(self) -> None:
+        """From now on take signals as they are meant here."""
+        for number in _WANTS:
+            signal.signal(number, self._take)
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        wanted = _WANTS[signal.Signals(number)]
+        if _SEVERITY[wanted] > _SEVERITY[self._wanted]:
+            self._wanted = wanted
+
+    def run(self) -> int:
+        """Do all stages that are left, and return the exit code of the last."""
+        stage = self._first_stage()
+        while True:
+            code, then = self._attempt(stage)
+            if then is None:
+                self._flush()
+                return code
+            stage = then
+
+    def _first_stage(self) -> str:
+        """Where to begin, or to go on, by what the journal says of earlier batch jobs."""
+        entries = self._journal.read()
+        last = entries[-1] if entries else None
+        if last is None:
+            return COMPILE if self._order.compile_words else EXECUTE
+        if last.phase in (SUCCEEDED, FAILED, CANCELLED):
+            return last.stage  # submitted by hand
+        self._restarts = last.restarts
+        if last.phase != QUEUED:
+            text = "its batch job ended before it did; Slurm started it again"
+            self._add(RESTARTS, text, QUEUED, last.stage, last.attempt, reason=text)
+        return last.stage
+
+    def _attempt(self, stage: str) -> tuple[int, str | None]:
+        """Do a stage once; return the exit code, and the stage that follows in this batch job, if any."""
+        if self._wanted:
+            return self._leave(stage, self._folder.last_attempt(stage))
+        begun = self._begin(stage)
+        if isinstance(begun, str):
+            self._add(JOB_FAILED, begun, FAILED, stage, self._folder.last_attempt(stage), reason=begun, exit_code=None)
+            return ENDED_CODE, None
+        keeper, attempt = begun
+        self._watch(keeper, stage, attempt)
+        return self._close(stage, attempt)
+
+    def _begin(self, stage: str) -> tuple[subprocess.Popen[bytes], int] | str:
+        """Begin the next attempt of a stage; return its keeper and its number, or why it cannot be."""
+        give_up = time.monotonic() + PATIENCE_S
+        command = command_of(self._order, stage, self._folder.params_file, self._cpus[: self._order.needs.cores])
+        while True:
+            attempt = self._folder.last_attempt(stage) + 1
+            try:
+                # It is signalled, and killed, together with this process: what Slurm ends is to have an end.
+                keeper = keeping.start(
+                    self._folder,
+                    self._order,
+                    stage,
+                    attempt,
+                    command=command,
+                    cpus=self._cpus,
+                    needs=self._order.needs,
+                    outlives=False,
+                )
+            except CstoolError as error:
+                return error.message
+            while keeper.poll() is None and keeping.look(self._folder, stage, attempt).began_at is None:
+                time.sleep(LOOK_S / 5)
+            # A short run may be over by now.
+            if keeping.look(self._folder, stage, attempt).began_at is not None:
+                kind, phase = (COMPILE_STARTED, COMPILING) if stage == COMPILE else (STARTED, RUNNING)
+                doing = "compiles" if stage == COMPILE else "runs"
+                self._add(kind, f"{doing} on {self._node}, attempt {attempt}", phase, stage, attempt)
+                return keeper, attempt
+            problem = keeping.trouble(keeper) or "what is left of an earlier attempt does not end"
+            if time.monotonic() > give_up or self._wanted:
+                return problem
+            time.sleep(1)
+
+    def _watch(self, keeper: subprocess.Popen[bytes], stage: str, attempt: int) -> None:
+        """Wait until an attempt is over, and pass on what signals ask for."""
+        told = ""
+        while keeper.poll() is None or keeping.look(self._folder, stage, attempt).state == keeping.ALIVE:
+            if self._wanted != told:
+                wanted = self._wanted
+                try:
+                    keeping.ask(self._folder, stage, attempt, wanted)
+                    told = wanted
+                except CstoolError as error:  # a full disk: it is tried again
+                    print(f"slurm: {error.message}", file=sys.stderr, flush=True)
+            time.sleep(LOOK_S)
+
+    def _close(self, stage: str, attempt: int) -> tuple[int, str | None]:
+        """Write down how an attempt ended; see `_attempt`."""
+        kept = keeping.look(self._folder, stage, attempt)
+        end = kept.end
+        # An end at once was asked for by name; what a plain SIGTERM means Slurm alone knows.
+        asked = CANCEL_NOW if self._wanted == CANCEL_NOW else ""
+        job = as_job(self._folder, self._order, stage, attempt, self._restarts, asked)
+        words = last_words(self._folder.path, self._folder.log("err"))
+        over = outcome(job, kept, kept.boot_id, words)
+        if over is None:  # nobody recorded an end, and yet somebody holds the job
+            over = Outcome(FAILED, stage, JOB_FAILED, "its keeper died", "its keeper died")
+        code = STOPPED_CODE if over.phase == CANCELLED else ENDED_CODE if over.exit_code is None else over.exit_code
+        was_stopped = (
+            end is not None and end.why in ("", keeping.FULL) and (end.exit_code == STOPPED_CODE or end.signal)
+        )
+        if self._wanted in (CANCEL, PREEMPT) and was_stopped:
+            return self._leave(stage, attempt, over.peak_bytes)
+        self._restarts += over.counts
+        self._add(
+            over.event,
+            over.text,
+            over.phase,
+            over.stage,
+            attempt if over.stage == stage else 0,
+            reason=over.reason,
+            exit_code=over.exit_code,
+            peak_bytes=over.peak_bytes,
+        )
+        give_up = time.monotonic() + over.delay_s
+        while time.monotonic() < give_up and not self._wanted:
+            time.sleep(LOOK_S)
+        return code, over.stage if over.phase == QUEUED else None
+
+    def _leave(self, stage: str, attempt: int, peak_bytes: int = 0) -> tuple[int, None]:
+        """End because of a signal."""
+        if self._wanted != PREEMPT:
+            text = "stopped by Slurm, and saved"
+            self._add(PREEMPTED, text, QUEUED, stage, attempt, reason=text, peak_bytes=peak_bytes, stopped=True)
+            return STOPPED_CODE, None
+        why = "Slurm's time limit is near; it stopped, and is saved"
+        most = self._order.max_restarts
+        if self._restarts >= most or not self._slurm_job:
+            text = f"time: {why}"
+            self._add(
+                JOB_FAILED, text, FAILED, stage, attempt, reason=text, exit_code=STOPPED_CODE, peak_bytes=peak_bytes
+            )
+            return STOPPED_CODE, None
+        self._restarts += 1
+        text = f"{why}; restart {self._restarts} of {most}"
+        self._add(CRASHED, text, QUEUED, stage, attempt, reason=text, peak_bytes=peak_bytes)
+        self._flush()
+        ask(["scontrol", "requeue", self._slurm_job])
+        return STOPPED_CODE, None
+
+    def _add(
+        self,
+        kind: str,
+        text: str,
+        phase: str,
+        stage: str,
+        attempt: int,
+        *,
+        reason: str = "",
+        exit_code: int | None = None,
+        peak_bytes: int = 0,
+        stopped: bool = False,
+    ) -> None:
+        entry = Entry(
+            at=time.time(),
+            kind=kind,
+            text=text,
+            phase=phase,
+            stage=stage,
+            attempt=attempt,
+            reason=reason,
+            restarts=self._restarts,
+            exit_code=exit_code,
+            peak_bytes=peak_bytes,
+            cpus=self._cpus,
+            nodes=self._node,
+            stopped=stopped,
+        )
+        self._journal.add(entry)
+        print(f"{self._folder.name}: {text}", file=sys.stderr, flush=True)
+
+    def _flush(self) -> None:
+        """Write what a full disk had no room for, or leave it: the keeper's records say how it ended, too."""
+        give_up = time.monotonic() + PATIENCE_S
+        while not self._journal.flush() and time.monotonic() < give_up:
+            time.sleep(1)
+
+
+def as_job(folder: JobFolder, order: JobOrder, stage: str, attempt: int, restarts: int, asked: str) -> Job:
+    """A job as `outcome` looks at it, where there is no queue."""
+    return Job(
+        number=0,
+        name=folder.name,
+        user="",
+        user_id=os.geteuid(),
+        digest="",
+        backend="slurm",
+        backend_id="",
+        model=order.model,
+        mode=order.mode,
+        params_file=order.params_file,
+        model_dir=order.model_dir,
+        compile_key=order.compile_key,
+        max_steps=order.max_steps,
+        needs=order.needs,
+        priority=order.priority,
+        preempts=order.preempts,
+        preemptible=order.preemptible,
+        max_restarts=order.max_restarts,
+        labels=order.labels,
+        note=order.note,
+        phase=COMPILING if stage == COMPILE else RUNNING,
+        stage=stage,
+        reason="",
+        asked=asked,
+        attempt=attempt,
+        restarts=restarts,
+        cpus=(),
+        submitted_at=0.0,
+        started_at=None,
+        ended_at=None,
+        exit_code=None,
+        expected_start=None,
+        expected_end=None,
+        peak_bytes=0,
+    )
+
+
+def main(words: list[str] | None = None) -> int:
+    """Do what the batch job of a job does, and return its exit code."""
+    path, digest = sys.argv[1:] if words is None else words
+    folder = JobFolder(Path(path))
+    try:
+        lock = lock_file(slurm_folder(folder) / "node.lock")
+    except BlockingIOError as error:
+        print(f"error: {folder.name}: must have one batch job at a time, {error.strerror} is at it", file=sys.stderr)
+        return BUSY_CODE
+    except NoLocksError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"error: {folder.path}: must be the folder of a job, got: {error.strerror}", file=sys.stderr)
+        return CstoolError.exit_code
+    try:
+        order = folder.order(digest)
+    except CstoolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        entry = Entry(time.time(), JOB_FAILED, error.message, FAILED, EXECUTE, 0, error.message)
+        Journal(slurm_folder(folder) / "journal").add(entry)
+        return CstoolError.exit_code
+    job = NodeJob(
+        folder, order, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NODELIST") or os.uname().nodename
+    )
+    job.take_signals()
+    try:
+        return job.run()
+    finally:
+        os.close(lock)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,0 @@
-"""The same run twice, sparse and dense, and one verdict: do kernels agree, is as much learnt, what does a step cost."""
-
-from cstool.compare.judge import validate
-from cstool.compare.request import Request
-from cstool.compare.verdict import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict

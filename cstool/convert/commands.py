@@ -1,0 +1,127 @@
+"""`cstool checkpoint convert`: from one format of checkpoints to another."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cstool.foundation.terminal.completion import complete_checkpoint
+from cstool.foundation.terminal.options import JsonOption, argument, flag, option, params_option
+from cstool.foundation.terminal.render import print_json, print_line
+from cstool.foundation.terminal.screen import bars_in_bytes
+from cstool.foundation.errors import CheckpointError
+from cstool.training.verbs.checkpoints import convert_checkpoint
+from cstool.foundation.words import BYTE_UNITS, parse_quantity
+
+SourceFormat = Literal["cstool", "hf", "vendor"]
+TargetFormat = Literal["dense", "sparse", "hf"]
+
+
+def convert(
+    source: Annotated[
+        Path,
+        argument(
+            "SOURCE",
+            "A checkpoint (file, DIR:STEP or DIR:latest), or a safetensors file or folder of Hugging Face's.",
+            complete_checkpoint,
+        ),
+    ],
+    target: Annotated[Path, argument("TARGET", "The new checkpoint; for --to hf a new folder.")],
+    from_: Annotated[
+        SourceFormat | None, flag("--from", "Format of SOURCE; found by its content if not given.")
+    ] = None,
+    to: Annotated[
+        TargetFormat | None,
+        flag("--to", "cstool's own with dense or sparse weights, or Hugging Face's; hf and vendor become dense."),
+    ] = None,
+    params: Annotated[
+        Path | None, params_option("Params file of the model, where SOURCE does not say which it is.")
+    ] = None,
+    sparsity: Annotated[
+        float | None,
+        option("--sparsity", "X", "With --to sparse: share of zeros, the largest stay; without it, by zeros."),
+    ] = None,
+    param_filter: Annotated[
+        list[str] | None,
+        option("--param_filter", "GLOB", "With --to sparse: names of the weights; may be given again."),
+    ] = None,
+    shard_size: Annotated[
+        str | None, option("--shard_size", "SIZE", "With --to hf: largest file, such as 5GB; without it, one.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        option("--tokenizer", "bytes|FILE", "With --to hf: the tokenizer, if not that of the training data."),
+    ] = None,
+    model_type: Annotated[
+        str | None,
+        option("--model_type", "NAME", "With --to hf: which of those that compute the same; else the first that fits."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert a checkpoint: dense and sparse, Hugging Face's models, the vendor's own files.
+
+    It streams: no model is ever in memory. Nothing is overwritten. Of DPO the policy is taken. Hugging Face's are those
+    with the model_type gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox, falcon, bloom,
+    gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
+    """
+    for name, target_format, value in (
+        ("sparsity", "sparse", sparsity),
+        ("param_filter", "sparse", param_filter or None),
+        ("shard_size", "hf", shard_size),
+        ("tokenizer", "hf", tokenizer),
+        ("model_type", "hf", model_type),
+    ):
+        if value is not None and to != target_format:
+            got = f"--to {to}" if to else "no --to"
+            raise CheckpointError(f"--{name}: must stand beside --to {target_format}, got {got}")
+    if sparsity is not None and not 0 < sparsity < 1:
+        raise CheckpointError(
+            f"--sparsity: must be greater than 0 and less than 1, got {sparsity:g}",
+            "it is the share of zeros: 0.9 leaves a tenth of the weights",
+        )
+    with bars_in_bytes() as progress:
+        done = convert_checkpoint(
+            source,
+            target,
+            source_format=from_,
+            to=to,
+            params=params,
+            sparsity=sparsity,
+            param_filter=param_filter or (),
+            shard_bytes=None if shard_size is None else _bytes_of(shard_size),
+            tokenizer=tokenizer,
+            model_type=model_type,
+            progress=progress,
+        )
+    if as_json:
+        print_json(
+            {
+                "path": done.path,
+                "config_path": done.config_path,
+                "tokenizer_path": done.tokenizer_path,
+                "from": done.source_format,
+                "to": done.target_format,
+                "weights": done.weights,
+                "bytes": done.bytes,
+                "densities": done.densities,
+                "notes": done.notes,
+            }
+        )
+        return
+    for note in done.notes:
+        print_line(f"note: {note}")
+    if done.densities:
+        share = 1 - sum(done.densities.values()) / len(done.densities)
+        print(f"{len(done.densities)} of {done.weights} weights are sparse, with {share:.1%} zeros on average")
+    print_line(f"Checkpoint saved to {done.path}")
+    if done.config_path is not None:
+        print_line(f"Config saved to {done.config_path}")
+    if done.tokenizer_path is not None:
+        print_line(f"Tokenizer saved to {done.tokenizer_path}")
+
+
+def _bytes_of(size: str) -> int:
+    """Bytes of a size such as 5GB."""
+    value = parse_quantity(size, BYTE_UNITS)
+    if value is None or value < 1:
+        rule = "must be a number with one of B, KB, MB, GB, KiB, MiB, GiB"
+        raise CheckpointError(f"--shard_size: {rule}, got {size!r}", "for example 5GB")
+    return int(value)

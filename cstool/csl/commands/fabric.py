@@ -1,0 +1,234 @@
+"""`cstool fabric`: programs in CSL on the simulated fabric, run, drawn, and asked what they did."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cstool.foundation.terminal.command import command, new_group
+from cstool.foundation.terminal.options import JsonOption, ThemeOption, argument, flag, option
+from cstool.foundation.terminal.render import print_json, print_line
+from cstool.foundation.errors import CstoolError
+
+fabric_app = new_group(
+    "Run programs in CSL on the simulated fabric, draw their routes, and profile them.",
+    "cstool fabric run gemv",
+    "cstool fabric routes gemv/out -o routes.svg",
+    epilog="cslc and cs_python, which come with cstool, compile and run such programs as well. All cycles are "
+    "simulated: counted in the simulator, measured on no wafer.",
+)
+OutputOption = Annotated[Path | None, option("--output -o", "FILE", "Draw it into this file, .svg or .png.")]
+OutDirArgument = Annotated[Path, argument("OUT_DIR", "Directory that cslc wrote.")]
+
+
+@command(
+    fabric_app,
+    "run",
+    "cstool fabric run gemv",
+    "cstool fabric run gemv --arch wse3 --copy gemv_run --trace gemv.trace",
+    short_help="Run the script of a directory, and count its cycles.",
+)
+def run(
+    directory: Annotated[Path, argument("DIR", "Directory with a program in CSL and its command script.")],
+    arch: Annotated[
+        Literal["wse2", "wse3"], option("--arch", "wse2|wse3", "Which script: commands_wse2.sh or commands_wse3.sh.")
+    ] = "wse2",
+    script: Annotated[str | None, option("--script", "NAME", "Another script of the directory.")] = None,
+    copy: Annotated[
+        Path | None, option("--copy", "NEW_DIR", "Copy the directory to a new one first, and run it there.")
+    ] = None,
+    max_cycles: Annotated[
+        int | None, option("--max_cycles", "N", "Give up after so many simulated cycles.", min=1)
+    ] = None,
+    trace: Annotated[
+        Path | None, option("--trace", "FILE", "Record what happens, cycle by cycle; `cstool fabric trace` reads it.")
+    ] = None,
+    memcpy: Annotated[
+        Literal["direct", "modelled"],
+        option("--memcpy", "direct|modelled", "Copies of the host take no cycles, or as long as on the I/O channels."),
+    ] = "direct",
+    as_json: JsonOption = False,
+) -> None:
+    """Run the command script of a directory as it is, with the cslc and cs_python of this installation.
+
+    What the script prints is shown while it runs; then come the cycles that its last simulation took, how busy its PEs
+    were, and its fullest link. The exit code is 0 if the script's is, else 1; 2 if there is something to fix.
+    """
+    from cstool.csl.commands.fabric_report import print_stats, stats_document
+    from cstool.csl.verbs import ScriptError, run_directory
+
+    # One document is alone on stdout.
+    stream = sys.stderr if as_json else sys.stdout
+    done = run_directory(
+        directory,
+        arch,
+        script=script,
+        copy=copy,
+        max_cycles=max_cycles,
+        trace=trace,
+        memcpy=memcpy,
+        show=lambda line: print(line, file=stream, flush=True),
+    )
+    if as_json:
+        found = None if done.stats is None else stats_document(done.stats)
+        print_json({"script": done.script, "exit_code": done.code, "simulated": found})
+    elif done.stats is not None:
+        print()
+        print_stats(done.stats, str(done.script))
+    if done.code:
+        raise ScriptError(f"{done.script}: must end with exit code 0, ended with {done.code}", "see what it said above")
+
+
+@command(
+    fabric_app,
+    "routes",
+    "cstool fabric routes out -o routes.svg",
+    "cstool fabric routes out --color 3 -o color3.png",
+    short_help="List the colors of a compiled program, and draw their routes.",
+)
+def routes(
+    out_dir: OutDirArgument,
+    output: OutputOption = None,
+    color: Annotated[
+        list[int] | None, option("--color", "N", "Draw this color alone; may be given several times.")
+    ] = None,
+    theme: ThemeOption = "light",
+    as_json: JsonOption = False,
+) -> None:
+    """List the colors of a compiled program, and draw the route of each before it runs.
+
+    In the picture each PE takes the hue of its program; a dot is where its PE sends, a ring where it takes. Letters are
+    the positions of switches. What is sent to a neighbour that does not take it is marked.
+    """
+    from cstool.csl.commands.fabric_report import print_colors
+    from cstool.csl.verbs import draw_routes, load_program, short_path, used_colors
+
+    _check_output(output)
+    program = load_program(out_dir)
+    if output is not None:
+        draw_routes(program, output, short_path(out_dir), color or (), theme)
+    used = used_colors(program)
+    if as_json:
+        print_json({"colors": used})
+    else:
+        print_colors(used)
+
+
+@command(
+    fabric_app,
+    "heat",
+    "cstool fabric heat sim_stats.json -o heat.svg",
+    short_help="Tell and draw how busy PEs and links were in a run.",
+)
+def heat(
+    stats: Annotated[Path, argument("DIR|FILE", "sim_stats.json of a run, or the directory that it is in.")],
+    output: OutputOption = None,
+    theme: ThemeOption = "light",
+    as_json: JsonOption = False,
+) -> None:
+    """Tell how busy PEs and links were in a run, and draw it.
+
+    A directory may also be the one with the compiled program, where the run was in the one around it.
+    """
+    from cstool.csl.commands.fabric_report import print_stats, stats_document
+    from cstool.csl.verbs import draw_heat, load_stats, short_path
+
+    _check_output(output)
+    found = load_stats(stats)
+    if output is not None:
+        draw_heat(found, output, short_path(stats), theme)
+    if as_json:
+        print_json(stats_document(found))
+    else:
+        print_stats(found, str(stats))
+
+
+@command(
+    fabric_app,
+    "trace",
+    "cstool fabric trace gemv.trace --pe 1.0",
+    "cstool fabric trace gemv.trace --link 0.0:EAST",
+    "cstool fabric trace gemv.trace --chrome gemv.json",
+    short_help="Show the work of a PE, or the traffic of a link, from a recorded trace.",
+)
+def trace_(
+    file: Annotated[Path, argument("FILE", "Trace that `cstool fabric run --trace` recorded.")],
+    pe: Annotated[str | None, option("--pe", "X.Y", "Show the work of this PE, in order.")] = None,
+    link: Annotated[
+        str | None,
+        option(
+            "--link", "X.Y:PORT", "Show the wavelets that left this PE's router by RAMP, WEST, EAST, NORTH or SOUTH."
+        ),
+    ] = None,
+    cycles: Annotated[str | None, option("--cycles", "FROM:TO", "Of these cycles alone.")] = None,
+    chrome: Annotated[
+        Path | None, option("--chrome", "FILE", "Write it for Perfetto; with --pe that PE alone.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the work of a PE, cycle by cycle, or the traffic of a link, from a recorded trace; or write it for Perfetto.
+
+    In the file for Perfetto a cycle is a microsecond.
+    """
+    from cstool.csl.commands import fabric_report
+    from cstool.csl.verbs import TraceQuestions, link_named, place_named
+
+    place = None if pe is None else place_named(pe)
+    router = None if link is None else link_named(link)
+    span = _parse_cycles(cycles)
+    asked = TraceQuestions(file)
+    document: dict[str, object] = {}
+    if chrome is not None:
+        asked.write_chrome(chrome, () if place is None else (place,))
+    if place is not None:
+        spans, runs = asked.did(place)
+        spans = [each for each in spans if each.end >= span[0] and each.begin <= span[1]]
+        runs = [each for each in runs if each.end >= span[0] and each.begin <= span[1]]
+        document |= {"did": spans, "came": runs}
+        if not as_json:
+            fabric_report.print_did(f"{place} ({asked.program_of(place)})", spans, runs)
+    if router is not None:
+        hops = [hop for hop in asked.carried(*router) if span[0] <= hop.time <= span[1]]
+        document |= {"carried": hops}
+        if not as_json:
+            fabric_report.print_carried(f"{router[0]} to {router[1]}", hops)
+    if as_json:
+        print_json({"trace": asked.facts()} | document)
+    elif not document:
+        fabric_report.print_trace(asked.facts())
+        if chrome is not None:
+            print_line(f"written for Perfetto: {chrome}")
+
+
+@command(fabric_app, "builtins", "cstool fabric builtins", "cstool fabric builtins --markdown > builtins.md")
+def builtins(
+    markdown: Annotated[bool, flag("--markdown", "As a table in Markdown.")] = False, as_json: JsonOption = False
+) -> None:
+    """List the builtins of CSL: the place and effect of each, or the reason for its refusal."""
+    from cstool.csl.commands.fabric_report import builtins_markdown, print_builtins
+    from cstool.csl.verbs import language_builtins
+
+    found = language_builtins()
+    if as_json:
+        print_json({"builtins": found})
+    elif markdown:
+        print(builtins_markdown(found), end="")
+    else:
+        print_builtins(found)
+
+
+def _check_output(path: Path | None) -> None:
+    """Check what a picture is called, before anything takes time."""
+    if path is not None and path.suffix.lower() not in (".svg", ".png"):
+        raise CstoolError(f"--output: must end in .svg or .png, got {path}")
+
+
+def _parse_cycles(text: str | None) -> tuple[int, int]:
+    """Return the first and the last cycle that is asked for."""
+    if text is None:
+        return 0, sys.maxsize
+    first, colon, last = text.partition(":")
+    if colon and all(not part or part.isdecimal() for part in (first, last)):
+        return int(first or 0), int(last or sys.maxsize)
+    raise typer.BadParameter(f"must be FROM:TO, two cycles, got {text!r}", param_hint="--cycles")

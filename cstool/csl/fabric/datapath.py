@@ -1,0 +1,182 @@
+"""The datapath of one PE: an element a cycle, of a microthread or else of the operation that the main thread waits for.
+
+A second operation on a microthread that is busy waits for it, and the main thread stands still at the end of what it
+does alone until then. On the wafer it would stand still at the statement: what it does between to memory and to tasks
+happens here before the microthread is free.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from cstool.csl.fabric import vector
+from cstool.csl.fabric.microthread import PRIORITIES, Thread
+from cstool.csl.fabric.queues import InputQueue
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
+
+
+class Datapath:
+    """Operations in progress.
+
+    Args:
+        pe: of the PE
+
+    Attributes:
+        threads: operations of microthreads; those of equal priority take turns
+        synchronous: the operation that the main thread waits for
+        queued: operations that wait for a busy microthread, with the cycle that asked for each, by number
+        ticked: the last cycle that had its element
+        elements: elements of vector operations done, also of those on memory alone
+    """
+
+    def __init__(self, pe: "ProcessingElement") -> None:
+        self._pe = pe
+        self.threads: list[Thread] = []
+        self.synchronous: Thread | None = None
+        self.queued: dict[int, deque[tuple[Thread, int]]] = {}
+        self.ticked = -1
+        self.elements = 0
+        self._events = pe.simulation.events
+        self._ramp = pe.ramp
+        self._numbered: dict[int, Thread] = {}
+        self._one_priority = True
+        self._planned = -1  # the cycle that a tick was asked for last
+
+    def all(self) -> list[Thread]:
+        """Operations that have begun: the main thread's first."""
+        return self.threads if self.synchronous is None else [self.synchronous, *self.threads]
+
+    def busy(self) -> bool:
+        """Whether an operation has begun, and not ended."""
+        return bool(self.threads) or self.synchronous is not None
+
+    def free_number(self) -> int:
+        """The highest microthread that has nothing to do; the highest of all if there is none."""
+        count = self._pe.arch.microthreads
+        return next((number for number in reversed(range(count)) if number not in self._numbered), count - 1)
+
+    # --- operations begin and end ---
+
+    def ask(self, thread: Thread, number: int, time: int) -> None:
+        """Begin the operation of a microthread, once that is free."""
+        if number in self._numbered or number in self.queued:
+            self.queued.setdefault(number, deque()).append((thread, time))
+        else:
+            self.begin(thread, time)
+
+    def begin(self, thread: Thread, time: int) -> None:
+        """A thread has its operation from `time` on."""
+        pe = self._pe
+        thread.begin(time + vector.START)
+        for queue in thread.inputs:
+            queue.shared = queue.user is not None
+            if queue.user is not None and pe.arch.name == "wse2":
+                raise pe.error(
+                    f"@{thread.name} reads input queue {queue.number}, no other operation may read it at the same "
+                    f"time, @{queue.user.name} on {queue.user.label} does",
+                    thread.task,
+                )
+            queue.user = thread
+        if thread.number is None:
+            self.synchronous = thread
+        else:
+            self._numbered[thread.number] = thread
+            self.threads.append(thread)
+            self._set_priorities()
+        if pe.trace is not None:
+            pe.trace(time, pe.index, "op", thread.label, thread.name)
+        self.tick_at(thread.ready)
+
+    def finish(self, thread: Thread, time: int) -> None:
+        """An operation is over."""
+        pe, number = self._pe, thread.number
+        thread.close()
+        self.elements += thread.done
+        for queue in thread.inputs:
+            if queue.user is thread:
+                queue.user = self._other_user(queue, thread)
+        if pe.trace is not None:
+            pe.trace(time, pe.index, "op_end", thread.label, thread.name)
+        pe.registers.save(thread.operands, thread.done)
+        if number is not None:
+            self.threads.remove(thread)
+            self._set_priorities()
+            del self._numbered[number]
+        pe.main.complete(thread.settings, time)
+        for queue in thread.inputs:
+            if queue.user is None and queue.items:
+                pe.main.wake(time)
+        if number is None:
+            self.synchronous = None
+            pe.main.go_on(max(time, thread.ready if thread.call else 0))
+        elif number in self.queued:
+            self._next_of(number, time)
+
+    def _other_user(self, queue: InputQueue, ended: Thread) -> Thread | None:
+        """Another operation that reads a queue (WSE-3 allows it)."""
+        others = [*self.threads, self.synchronous]
+        return next((each for each in others if each is not None and each is not ended and queue in each.inputs), None)
+
+    def _next_of(self, number: int, time: int) -> None:
+        """A microthread is free: the operation that waits for it begins."""
+        waiting = self.queued[number]
+        thread, asked = waiting.popleft()
+        if not waiting:
+            del self.queued[number]
+        self.begin(thread, max(time, asked))
+        if not self.queued:
+            self._pe.main.let_go(time)
+
+    def _set_priorities(self) -> None:
+        self._one_priority = len({thread.settings.priority for thread in self.threads}) < 2
+
+    # --- cycles ---
+
+    def tick_at(self, time: int) -> None:
+        """Something may be done in cycle `time`."""
+        if time != self._planned:
+            self._planned = time
+            self._events.at(time, self._tick)
+
+    def stir(self) -> None:
+        """Something changed that several threads may wait for."""
+        for thread in self.threads:
+            thread.stalled = False
+        if self.synchronous is not None:
+            self.synchronous.stalled = False
+
+    def _tick(self) -> None:
+        """One cycle: an element of one thread, and a wavelet from one output queue."""
+        now = self._events.now
+        if self.ticked == now:
+            return
+        self.ticked = now
+        moved = False
+        threads = self.threads
+        if threads:
+            # The main thread loses this cycle if it has work of its own.
+            pe = self._pe
+            taken = self.synchronous is None and now < pe.base + pe.cycles + pe.main.lost
+            for thread in threads if self._one_priority else self._by_priority():
+                if not thread.stalled and thread.ready <= now and thread.step(now):
+                    moved = True
+                    if len(threads) > 1 and thread.done < thread.count and thread in threads:
+                        # The one that has waited longest goes first.
+                        threads.remove(thread)
+                        threads.append(thread)
+                    if taken:
+                        pe.main.lost += 1
+                    break
+        main = self.synchronous
+        if main is not None and not moved and not main.stalled and main.ready <= now:
+            moved = main.step(now)
+        ramp = self._ramp
+        sent = bool(ramp.sending) and ramp.sent_at != now and ramp.drain(now)
+        if ramp.flushing:
+            ramp.flush_empty(now + 1)
+        if moved or (sent and (ramp.sending or threads or self.synchronous is not None)):
+            self.tick_at(now + 1)
+
+    def _by_priority(self) -> list[Thread]:
+        return sorted(self.threads, key=lambda thread: PRIORITIES[thread.settings.priority])

@@ -1,0 +1,67 @@
+"""What can go wrong on the simulated fabric. PEs are named x.y, counted from 0 at the north-west corner."""
+
+from cstool.foundation.errors import CstoolError
+from cstool.csl.fabric.arch import PORTS, RAMP
+
+
+class SimulationError(CstoolError):
+    """The simulated program did what the wafer cannot do, or would do for ever.
+
+    Args:
+        message: *where: rule, got what*, one line
+        hint: what to do about it
+        report: text of several lines that shows the state of the fabric, where there is one
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None, report: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.report = report
+
+
+def pe_name(pe: int, width: int) -> str:
+    """A PE as messages say it: `PE 3.0`."""
+    return f"PE {pe % width}.{pe // width}"
+
+
+def not_configured(pe: int, width: int, color: int, side: int) -> SimulationError:
+    """A wavelet comes to a router that does not know its color; `side` is the port that it comes by."""
+    x, y = pe % width, pe // width
+    origin = "from its own CE" if side == RAMP else f"from the {PORTS[side]}"
+    return SimulationError(
+        f"{pe_name(pe, width)}: a router must have a route for each color that comes to it, "
+        f"got a wavelet of color {color} {origin} and no route",
+        f"@set_color_config({x}, {y}, ...) gives it one"
+        + ("" if side == RAMP else f"; or the PE to the {PORTS[side]} must not send the color this way"),
+    )
+
+
+def off_rectangle(pe: int, size: tuple[int, int], color: int, port: int) -> SimulationError:
+    """A wavelet leaves the rectangle, width x height, by `port`."""
+    width, height = size
+    return SimulationError(
+        f"{pe_name(pe, width)}: routes must stay within the rectangle of {width} x {height} PEs, "
+        f"got a wavelet of color {color} to the {PORTS[port]}",
+        f"take {PORTS[port]} out of the color's tx at this PE",
+    )
+
+
+def nobody_takes(pe: int, width: int, color: int, side: int, program: str | None) -> SimulationError:
+    """A wavelet that came by port `side` goes down the ramp, and no input queue has its color."""
+    nobody = "its PE has no program" if program is None else f"{program} has none for it"
+    return SimulationError(
+        f"{pe_name(pe, width)}: a color that goes down the ramp must have an input queue, "
+        f"got a wavelet of color {color} from {PORTS[side]} to RAMP, and {nobody}",
+        "bind an input queue to the color there, or take RAMP out of its tx at this PE",
+    )
+
+
+def conflict(pe: int, width: int, color: int, sides: tuple[int, int], time: int) -> SimulationError:
+    """Two input ports have a wavelet of one color that the router should take, in one cycle."""
+    first, second = (PORTS[side] for side in sides)
+    return SimulationError(
+        f"{pe_name(pe, width)}: a color must come from one port at a time, "
+        f"got color {color} used by two routes in conflict, from {first} and from {second} in cycle {time}",
+        "routers do not choose between two inputs of a color: use two colors, or switch positions that take turns",
+    )

@@ -1,0 +1,93 @@
+"""Filters: which wavelets of a color a router lets down its ramp. They never hold back what goes to other routers.
+
+What is documented: a range filter passes wavelets whose upper 16 bits, the index, are from `min_idx` to `max_idx`
+(SDK 2.10 documentation, tutorial "Filters"). The others are known by name, and modelled so:
+
+- `sparse_range` passes what `range` passes: wavelets of a sparse tensor carry their index in the same place (F15).
+- `counter` numbers wavelets from `init_counter` to `max_counter` and again from 0, and passes those whose number is at
+  most `limit1`.
+- Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
+"""
+
+from dataclasses import replace
+from typing import Protocol
+
+from cstool.csl.fabric.program import Filter
+from cstool.csl.fabric.wavelet import Wavelet
+
+LIMITS = {
+    "range": ("min_idx", "max_idx"),
+    "sparse_range": ("min_idx", "max_idx"),
+    "counter": ("init_counter", "limit1", "max_counter"),
+}
+"""names of the numbers in `Filter.limits`, by kind"""
+
+INDEX_SHIFT = 16
+
+
+class FilterState(Protocol):
+    """A filter at work at one router."""
+
+    def passes(self, wavelet: Wavelet) -> bool:
+        """Whether the next wavelet goes down the ramp. Asking changes nothing: the wavelet may have to wait."""
+        ...
+
+    def count(self, wavelet: Wavelet) -> None:
+        """The wavelet has left, down the ramp or not."""
+        ...
+
+    def now(self, config: Filter) -> Filter:
+        """The config that a filter would start from as this one stands."""
+        ...
+
+
+class Range:
+    """Passes indices from `low` to `high`, both included."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+
+    def passes(self, wavelet: Wavelet) -> bool:
+        """Whether the index is in the range; yes for control wavelets."""
+        return wavelet.control or self.low <= wavelet.data >> INDEX_SHIFT <= self.high
+
+    def count(self, wavelet: Wavelet) -> None:
+        """Nothing to remember."""
+
+    def now(self, config: Filter) -> Filter:
+        """What it began with."""
+        return config
+
+
+class Counter:
+    """Passes the wavelets with numbers up to `limit`; numbers go on to `top`, then start again from 0."""
+
+    def __init__(self, number: int, limit: int, top: int, control: bool) -> None:
+        self.number = number
+        self.limit = limit
+        self.top = top
+        self.control = control
+
+    def passes(self, wavelet: Wavelet) -> bool:
+        """Whether the number that the wavelet would get passes."""
+        return (wavelet.control and not self.control) or self.number <= self.limit
+
+    def count(self, wavelet: Wavelet) -> None:
+        """The wavelet takes its number."""
+        if self.control or not wavelet.control:
+            self.number = 0 if self.number >= self.top else self.number + 1
+
+    def now(self, config: Filter) -> Filter:
+        """With the number that comes next."""
+        limits = (self.number, self.limit, self.top)
+        return config if config.limits == limits else replace(config, limits=limits)
+
+
+def start(config: Filter) -> FilterState:
+    """The filter as it is before the first wavelet."""
+    if config.kind == "counter":
+        number, limit, top = config.limits
+        return Counter(number, limit, top, config.control)
+    low, high = config.limits
+    return Range(low, high)

@@ -1,0 +1,367 @@
+"""What the host does to a simulated fabric: copies to and from symbols, streams, and launches of functions.
+
+A command reaches the fabric when the fabric is idle, or 170,000 cycles after the command before it: 0.2 ms of the
+host's latency (H16) at 0.85 GHz (H10). Copies and launches go through the command stream of each PE, in order: a launch
+blocks that PE's stream until the program unblocks it (`unblock_cmd_stream`). Streams do not wait for it. Copies take no
+cycles (direct); where the host is modelled, a word takes its time on the I/O channels: 7 Gb/s each (H16).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cstool.csl.fabric.deadlock import deadlock_report
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.operations import BYTES
+from cstool.csl.fabric.program import Symbol
+from cstool.csl.fabric.streams import Streams
+from cstool.csl.fabric.waiting import ThreadWait
+from cstool.foundation.words import counted
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.simulation import Simulation
+
+LATENCY = 170_000
+"""cycles between two commands, unless the fabric is idle before"""
+CYCLES_PER_WORD = 32 / (7 / 0.85)
+"""cycles that a word of 32 bits takes on one I/O channel: 7 Gb/s at 0.85 GHz (H10, H16)"""
+MOST_LINES = 6
+"""that say the same of different PEs"""
+
+
+class Rectangle(NamedTuple):
+    """PEs x to x + width - 1, y to y + height - 1."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        if self.width * self.height == 1:
+            return f"PE {self.x}.{self.y}"
+        return f"PEs {self.x}.{self.y} to {self.x + self.width - 1}.{self.y + self.height - 1}"
+
+
+class Command:
+    """Something that the host asked for.
+
+    Attributes:
+        text: what it is, for the log and for messages
+        result: [height, width, elements] of what came from the fabric; None for what brings nothing
+    """
+
+    def __init__(self, text: str, result: NDArray[np.uint32] | None = None) -> None:
+        self.text = text
+        self.result = result
+        self.left = 1  # parts that are not done; one of them is having begun
+        self.started = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.left
+
+    def part(self) -> None:
+        """Note that one part is done."""
+        self.left -= 1
+
+
+Action = Callable[[int], bool]
+"""what a command does to a PE, by index; it returns whether the PE's stream is blocked from then on"""
+
+
+class Host:
+    """The host of one simulation.
+
+    Args:
+        simulation: it must not have run yet
+        on_log: called with the cycle and a line for all that the host does
+        modelled: whether words take their time on the I/O channels
+    """
+
+    def __init__(
+        self, simulation: "Simulation", on_log: Callable[[int, str], None] | None = None, *, modelled: bool = False
+    ) -> None:
+        self._simulation = simulation
+        self._program = simulation.program
+        self._events = simulation.events
+        self._streams = Streams(simulation)
+        self._log = on_log
+        self._last = 0
+        self._word_cycles = CYCLES_PER_WORD / simulation.program.channels if modelled else 0.0
+        self._channel_free = 0.0
+        self._blocked: dict[int, str] = {}  # PE index: the function that it is in
+        self._queues: dict[int, deque[tuple[Command, Action]]] = {}
+        self._open: list[Command] = []
+        simulation.on_unblock = self._unblock
+
+    # --- commands: each returns as soon as the fabric has it ---
+
+    def copy_in(self, name: str, at: Rectangle, values: NDArray[np.uint32], bits: int, words: int) -> Command:
+        """Copy values [height, width, elements] to a symbol; of 16-bit elements the low halves.
+
+        `words` come over the channels: fewer than there are values where rows or columns are alike.
+        """
+        self._check(at)
+        elements = values.shape[2]
+        command = Command(f"memcpy_h2d to '{name}', {elements} x {bits} bits, {at}")
+        data = values.astype("<u2") if bits == 16 else values.astype("<u4")
+
+        def write(pe: int) -> bool:
+            y, x = divmod(pe, self._program.width)
+            address = self._target(pe, name, elements * bits // 8)
+            raw = data[y - at.y, x - at.x].tobytes()
+            self._simulation.pes[pe].u8[address : address + len(raw)] = raw
+            return False
+
+        self._begin(command, at, write, words)
+        return command
+
+    def copy_out(self, name: str, at: Rectangle, elements: int, bits: int) -> Command:
+        """Copy elements of a symbol to `result`; 16-bit elements to the low halves."""
+        self._check(at)
+        command = Command(
+            f"memcpy_d2h from '{name}', {elements} x {bits} bits, {at}",
+            np.zeros((at.height, at.width, elements), "<u4"),
+        )
+        result = command.result
+        assert result is not None
+
+        def read(pe: int) -> bool:
+            y, x = divmod(pe, self._program.width)
+            size = elements * bits // 8
+            address = self._target(pe, name, size)
+            raw = self._simulation.pes[pe].u8[address : address + size]
+            result[y - at.y, x - at.x] = np.frombuffer(raw, "<u2" if bits == 16 else "<u4")
+            return False
+
+        self._begin(command, at, read, result.size)
+        return command
+
+    def launch(self, name: str, arguments: tuple[float, ...]) -> Command:
+        """Start a function on every PE that exports it. The command is done when all of them have unblocked."""
+        command = Command(f"launch {name}({', '.join(map(str, arguments))})")
+        everywhere = Rectangle(0, 0, self._program.width, self._program.height)
+
+        def start(pe: int) -> bool:
+            symbol = self._simulation.pes[pe].program.symbols.get(name)
+            if symbol is None or symbol.kind != "function":
+                return False
+            self._blocked[pe] = name
+            command.left += 1
+            self._queue(pe).appendleft((command, lambda _: False))  # done once the PE comes back to its stream
+            self._simulation.launch(pe, symbol.function, arguments)
+            return True
+
+        self._begin(command, everywhere, start, 0)
+        return command
+
+    def stream_in(self, color: int, at: Rectangle, values: NDArray[np.uint32], bits: int) -> Command:
+        """Send values [height, width, elements] as wavelets; done when input queues have them all."""
+        self._check(at)
+        command = Command(f"memcpy_h2d streams {values.shape[2]} wavelets of color {color} to {at}")
+        if bits == 16:
+            values = values & np.uint32(0xFFFF)
+        self._arrive(command)
+        command.left += values.size
+        start = max(self._channel_free, float(self._events.now))
+        number = 0
+        for element in range(values.shape[2]):
+            for pe, y, x in self._inside(at):
+                number += 1
+                due = int(start + number * self._word_cycles)
+                self._streams.feed(pe, color, due, int(values[y - at.y, x - at.x, element]), command.part)
+        self._channel_free = start + number * self._word_cycles
+        command.part()
+        return command
+
+    def stream_out(self, color: int, at: Rectangle, elements: int, bits: int) -> Command:
+        """Take wavelets into `result`; of 16-bit elements the low halves."""
+        self._check(at)
+        mask = 0xFFFF if bits == 16 else 0xFFFFFFFF
+        result = np.zeros((at.height, at.width, elements), np.uint32)
+        command = Command(f"memcpy_d2h takes {elements} wavelets of color {color} from {at}", result)
+        self._arrive(command)
+        command.left += result.size
+        for pe, y, x in self._inside(at):
+            places = iter(range(elements))
+
+            def take(
+                data: int, row: NDArray[np.uint32] = result[y - at.y, x - at.x], at: Iterator[int] = places
+            ) -> None:
+                row[next(at)] = data & mask
+                command.part()
+
+            self._streams.expect(pe, color, elements, take)
+        command.part()
+        return command
+
+    # --- time ---
+
+    def settle(self) -> None:
+        """Let time pass until the next command would reach the fabric."""
+        due = self._last + LATENCY
+        if self._simulation.run_until(until=due):
+            # Nothing may happen in that very cycle, but it is the one in which the command comes.
+            self._events.at(due, _nothing)
+            self._simulation.run_until(until=due)
+
+    def poll(self) -> None:
+        """Let time pass as a command does that asks the fabric something."""
+        self.settle()
+        self._last = self._events.now
+
+    def finish(self, command: Command) -> None:
+        """Let time pass until a command is done.
+
+        Raises:
+            SimulationError: it is never done
+        """
+        if not command.done:
+            self._simulation.run_until(lambda: command.done)
+        if not command.done and not command.text.startswith("launch"):
+            raise self._stuck(command)
+
+    def stop(self) -> list[str]:
+        """Let everything happen that can happen; return what is not as it should be at the end, a line each.
+
+        Raises:
+            SimulationError: a command is not done, or a function that was launched stands still in an operation
+        """
+        self._simulation.run_until()
+        for command in self._open:
+            if not command.done and (self._stands_still() or not command.text.startswith("launch")):
+                raise self._stuck(command)
+        blocked = [
+            f"{self._name(pe)}: {function}() never unblocked the command stream; on a wafer the host's next command "
+            "would wait for ever"
+            for pe, function in sorted(self._blocked.items())
+        ]
+        unread = [
+            f"{self._name(pe)}: nobody read {counted(count, 'wavelet')} of color {color}"
+            for pe, color, count in self._streams.unread()
+        ]
+        return _first(blocked) + _first(unread)
+
+    # --- inside ---
+
+    def _stands_still(self) -> bool:
+        """Whether a PE that has not unblocked its command stream is in an operation that cannot go on."""
+        waits = (wait for pe in sorted(self._blocked) for wait in self._simulation.pes[pe].waiting())
+        return any(isinstance(wait, ThreadWait) for wait in waits)
+
+    def _check(self, at: Rectangle) -> None:
+        width, height = self._program.width, self._program.height
+        inside = at.x >= 0 and at.y >= 0 and at.width > 0 and at.height > 0
+        if not inside or at.x + at.width > width or at.y + at.height > height:
+            raise SimulationError(
+                f"a command must stay inside the program's {width} x {height} PEs, "
+                f"got x = {at.x}, y = {at.y}, width = {at.width}, height = {at.height}"
+            )
+
+    def _inside(self, at: Rectangle) -> Iterator[tuple[int, int, int]]:
+        """PE index, y and x of all PEs of a rectangle."""
+        for y in range(at.y, at.y + at.height):
+            for x in range(at.x, at.x + at.width):
+                yield y * self._program.width + x, y, x
+
+    def _name(self, pe: int) -> str:
+        return f"PE {pe % self._program.width}.{pe // self._program.width}"
+
+    def _say(self, text: str) -> None:
+        if self._log is not None:
+            self._log(self._events.now, f"host: {text}")
+
+    def _arrive(self, command: Command) -> None:
+        """Let time pass until the fabric has a command."""
+        self.settle()
+        self._last = command.started = self._events.now
+        self._open = [other for other in self._open if not other.done]
+        self._open.append(command)
+        self._say(command.text)
+
+    def _begin(self, command: Command, at: Rectangle, action: Action, words: int) -> None:
+        """Give a command to the streams of the PEs, once its words have come over the channels."""
+        self._arrive(command)
+        start = max(self._channel_free, float(self._events.now))
+        self._channel_free = start + words * self._word_cycles
+        if self._channel_free > start:
+            command.left += 1
+            self._events.at(int(self._channel_free) + 1, command.part)
+        for pe, _, _ in self._inside(at):
+            command.left += 1
+            self._queue(pe).append((command, action))
+            self._advance(pe)
+        command.part()
+
+    def _queue(self, pe: int) -> deque[tuple[Command, Action]]:
+        queue = self._queues.get(pe)
+        if queue is None:
+            queue = self._queues[pe] = deque()
+        return queue
+
+    def _advance(self, pe: int) -> None:
+        """Let a PE take commands as long as its stream is not blocked."""
+        queue = self._queue(pe)
+        while queue and pe not in self._blocked:
+            command, action = queue.popleft()
+            action(pe)
+            command.part()
+        if not queue:
+            self._queues.pop(pe, None)
+
+    def _unblock(self, pe: int) -> None:
+        """A program has unblocked the stream of its PE."""
+        if self._blocked.pop(pe, None) is not None:
+            self._events.at(self._events.now, self._advance, pe)
+
+    def _target(self, pe: int, name: str, size: int) -> int:
+        """Address of `size` bytes that an exported pointer points to."""
+        place = self._name(pe)
+        endpoint = self._simulation.pes[pe]
+        symbol = endpoint.program.symbols.get(name)
+        if symbol is None or symbol.kind != "variable":
+            raise SimulationError(f"{place}: its program must export '{name}', {endpoint.program.name} does not")
+        self._check_size(place, name, symbol, size)
+        address = symbol.address if symbol.pointer is None else int(endpoint.load("H", symbol.pointer))
+        if address + size > len(endpoint.u8):
+            raise SimulationError(
+                f"{place}: {size} bytes from '{name}' on must lie in its {len(endpoint.u8)} bytes of SRAM, "
+                f"it points to {address}"
+            )
+        return address
+
+    @staticmethod
+    def _check_size(place: str, name: str, symbol: Symbol, size: int) -> None:
+        known = symbol.count * BYTES[symbol.letter]
+        if known and size > known:
+            raise SimulationError(f"{place}: '{name}' has {known} bytes, the host asks for {size}")
+
+    def _stuck(self, command: Command) -> SimulationError:
+        """Why a command that is not done can never be."""
+        hint = None
+        if self._blocked:
+            pe, function = min(self._blocked.items())
+            hint = f"{self._name(pe)} is in {function}(), which has not called unblock_cmd_stream()"
+        simulation = self._simulation
+        waits = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
+        host = [other.text for other in self._open if not other.done]
+        return SimulationError(
+            f"the fabric stands still, and the host's command is not done: {command.text}",
+            hint,
+            deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
+        )
+
+
+def _first(lines: list[str]) -> list[str]:
+    """The first of many lines, and how many more there are."""
+    more = len(lines) - MOST_LINES
+    return lines if more <= 0 else [*lines[:MOST_LINES], f"{counted(more, 'more PE')} likewise"]
+
+
+def _nothing() -> None:
+    """What happens in a cycle in which time only passes."""

@@ -1,0 +1,251 @@
+"""Vector operations as the code of one PE asks for them: those on memory are done at once, others get a thread."""
+
+import sys
+from collections.abc import Callable, Generator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from cstool.csl.fabric import vector
+from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings
+from cstool.csl.fabric.dsr_file import PLAIN
+from cstool.csl.fabric.interface import Wait
+from cstool.csl.fabric.memory import encode
+from cstool.csl.fabric.microthread import Thread, extent
+from cstool.csl.fabric.operations import BYTES, Operation
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
+
+MAP_ELEMENT = 4
+"""Cycles of `@map` for an element, beside what its callback takes. Ours: nothing is published."""
+
+
+class Issue:
+    """Makes operations of names and operands, and says which thread does them.
+
+    Args:
+        pe: of the PE
+    """
+
+    def __init__(self, pe: "ProcessingElement") -> None:
+        self._pe = pe
+        self._operations = pe.simulation.operations
+        self._carry = 0  # of operations that are chained
+
+    # --- what code calls ---
+
+    def run(self, name: str, operands: tuple[Operand, ...]) -> None:
+        """An operation on memory and scalars."""
+        self._in_memory(self._operations[name], operands, self._held(operands))
+
+    def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> Generator[Any, Any, bool]:
+        """A synchronous operation that may wait; whether it did all its elements (a FIFO may end it before)."""
+        pe = self._pe
+        operation, settings, held = self._prepared(name, operands, settings)
+        if not _waits(held):
+            self._in_memory(operation, operands, held)
+            pe.main.complete(settings, pe.base + pe.cycles)
+            return True
+        thread = self._thread(operation, operands, held, settings, None)
+        thread.line = self._line_of(sys._getframe(1))
+        if thread.count:
+            pe.main.do(thread)
+            yield thread
+        else:
+            pe.cycles += vector.START
+            pe.main.complete(settings, pe.base + pe.cycles)
+        return thread.done >= thread.count
+
+    def _prepared(
+        self, name: str, operands: tuple[Operand, ...], settings: Settings
+    ) -> tuple[Operation, Settings, tuple[Operand, ...]]:
+        """An operation, with the settings and the operands that registers among its operands hold."""
+        operation = self._operations[name]
+        settings = self._pe.registers.settings(operands, settings)
+        if settings.saturate and operation.dest == "H":
+            raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
+        return operation, settings, self._held(operands)
+
+    def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> None:
+        """An asynchronous operation."""
+        pe = self._pe
+        operation, settings, held = self._prepared(name, operands, settings)
+        time = pe.base + pe.cycles
+        pe.cycles += vector.LAUNCH
+        if not _waits(held):
+            # Done in bulk; only its end takes place later.
+            before = pe.cycles
+            self._in_memory(operation, operands, held)
+            took, pe.cycles = pe.cycles - before, before
+            self._end_at(settings, time + took)
+            return
+        number = self._number(held, settings)
+        thread = self._thread(operation, operands, held, settings, number)
+        thread.line = self._line_of(sys._getframe(1))
+        if thread.count:
+            pe.datapath.ask(thread, number, time)
+        else:
+            self._end_at(settings, time + vector.START)
+
+    def map(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> None:
+        """`@map` over memory and scalars."""
+        for _ in self.map_wait(callback, operands, letters):
+            raise self._pe.error("@map waits for the fabric or a FIFO where it must not")
+
+    def map_wait(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> Wait:
+        """`@map` that may wait."""
+        pe, held = self._pe, self._held(operands)
+        given = callback.__code__.co_argcount
+        thread = Thread(pe, "map", PLAIN, None, extent(held), pe.main.running)
+        thread.call = True
+        thread.operands = operands
+        for operand, letter in zip(held[:given], letters, strict=False):
+            thread.add_source(operand, letter, False)
+        if len(held) > given:
+            thread.set_dest(held[-1], letters[-1], False)
+        if _waits(held) and thread.count:
+            # The callback adds its own cycles to the task: what it takes, the next element waits.
+            thread.compute = self._timed(callback, thread)
+            pe.main.do(thread)
+            yield thread
+            return
+        pe.cycles += vector.START + MAP_ELEMENT * thread.count
+        for _ in range(thread.count):
+            result = callback(*[read() for read in thread.readers])
+            if thread.put is not None:
+                thread.put(result)
+        pe.registers.save(operands, thread.count)
+        pe.datapath.elements += thread.count
+
+    # --- at once ---
+
+    def _in_memory(self, operation: Operation, operands: tuple[Operand, ...], held: tuple[Operand, ...]) -> None:
+        """Do an operation on memory at once, and add its cycles."""
+        pe = self._pe
+        dest, *sources = held
+        letters = _letters(operation, sources)
+        count = extent(held)
+        reduced = operation.reduces and isinstance(dest, Pointer) and isinstance(sources[0], (int, float))
+        first = sources[0]
+        kept: list[Any] = []
+        for operand, letter in zip(held, (operation.dest, *letters), strict=True):
+            if isinstance(operand, Pointer):
+                operand = Mem1d(operand.address, count, 0, BYTES[letter])
+            if isinstance(operand, (Mem1d, Mem4d)):
+                pe.check_bounds(operation.name, operand, count, BYTES[letter], pe.main.running)
+            kept.append(operand)
+        place, *rest = kept
+        if not isinstance(place, (Mem1d, Mem4d)):
+            raise pe.error(f"@{operation.name} cannot write to {dest!r}")
+        if operation.move:
+            letters = tuple("w" if BYTES[letter] == 4 else "H" for letter in letters)
+            rest = [_as_bits(letter, value) for letter, value in zip(operation.sources, rest, strict=True)]
+        if reduced and count:
+            # The first element starts from the scalar, the others from what the one before left.
+            pe.store(operation.dest, place.address, first)  # type: ignore[arg-type]
+            rest[0] = place
+        if count:
+            self._carry = vector.compute(
+                pe.memory, operation, count, place, tuple(zip(rest, letters, strict=True)), self._carry
+            )
+        width = operation.width(pe.arch)
+        pe.cycles += vector.START + vector.cycles(
+            count, width, ((place, operation.dest), *zip(rest, letters, strict=True))
+        )
+        pe.datapath.elements += count
+        if held is not operands:
+            pe.registers.save(operands, count)
+
+    # --- as a thread ---
+
+    def _thread(
+        self,
+        operation: Operation,
+        operands: tuple[Operand, ...],
+        held: tuple[Operand, ...],
+        settings: Settings,
+        number: int | None,
+    ) -> Thread:
+        pe = self._pe
+        thread = Thread(pe, operation.name, settings, number, extent(held), pe.main.running)
+        thread.operands = operands
+        thread.compute = self._chain(operation) if operation.chained else operation.compute
+        sources = held[1:] if operation.dest else held
+        letters = _letters(operation, sources)
+        first = sources[0]
+        if operation.reduces and isinstance(held[0], Pointer) and isinstance(first, (int, float)):
+            thread.add_reduced(first, held[0], letters[0])
+            sources, letters = sources[1:], letters[1:]
+        for source, letter in zip(sources, letters, strict=True):
+            thread.add_source(source, letter, operation.move)
+        if operation.dest:
+            thread.set_dest(held[0], operation.dest, operation.move)
+        return thread
+
+    def _chain(self, operation: Operation) -> Callable[..., int]:
+        def add(a: int, b: int) -> int:
+            result: int = operation.compute(a, b, self._carry)
+            self._carry = result >> 16
+            return result
+
+        return add
+
+    def _timed(self, callback: Callable[..., Any], thread: Thread) -> Callable[..., Any]:
+        pe = self._pe
+
+        def timed(*values: Any) -> Any:
+            now, before = pe.simulation.events.now, (pe.base, pe.cycles)
+            pe.base, pe.cycles = now, 0
+            result = callback(*values)
+            thread.ready = now + MAP_ELEMENT + pe.cycles
+            pe.datapath.tick_at(thread.ready)
+            pe.base, pe.cycles = before
+            return result
+
+        return timed
+
+    # --- parts of these ---
+
+    def _held(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """The operands themselves; registers are replaced by what they hold."""
+        for operand in operands:
+            if isinstance(operand, Dsr):
+                return tuple(map(self._pe.registers.held_by, operands))
+        return operands
+
+    def _number(self, held: tuple[Operand, ...], settings: Settings) -> int:
+        """The microthread (F13): as the operation says, else of its first fabric operand, else a free one."""
+        if settings.microthread is not None:
+            return settings.microthread
+        for operand in held:
+            if isinstance(operand, (FabricIn, FabricOut)):
+                return operand.queue
+        return self._pe.datapath.free_number()
+
+    def _end_at(self, settings: Settings, time: int) -> None:
+        """An asynchronous operation that needs no microthread ends."""
+        self._pe.simulation.events.at(time, self._pe.main.complete, settings, time)
+
+    def _line_of(self, frame: FrameType) -> int:
+        """The line of this PE's code that a frame is in; 0 for other code."""
+        return frame.f_lineno if frame.f_code.co_filename == self._pe.program.name else 0
+
+
+def _waits(held: tuple[Operand, ...]) -> bool:
+    """Whether an operation may have to wait for one of its operands."""
+    return any(isinstance(operand, (FabricIn, FabricOut, Fifo)) for operand in held)
+
+
+def _letters(operation: Operation, sources: "list[Operand] | tuple[Operand, ...]") -> tuple[str, ...]:
+    """Types of the sources: `@faddhs` takes its two in either order, vectors say which is which."""
+    letters = operation.sources
+    if operation.name == "faddhs":
+        first, second = (source.width if isinstance(source, (Mem1d, Mem4d)) else 0 for source in sources)
+        if first == 2 or second == 4:
+            return letters[::-1]
+    return letters
+
+
+def _as_bits(letter: str, value: Any) -> Any:
+    """A scalar that is moved, as bits; a vector as it is."""
+    return encode(letter, value) if isinstance(value, (int, float)) else value

@@ -1,0 +1,276 @@
+"""The main thread of one PE: it runs one task after another, as the task picker says.
+
+A task's code runs at once, at the cycle at which the task starts; `pe.cycles` says how long that takes, and the main
+thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles
+is one that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
+
+Operations that were on their way before see memory as it was until the code's end (`_at_once`): a task may overwrite
+what such an operation has sent by then. What a task changes after it has itself started an operation, that operation
+sees from its first element on, even if on the wafer it would have been done by then: no program may count on either.
+"""
+
+import struct
+from collections.abc import Callable
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from cstool.csl.fabric.arch import SRAM_BYTES
+from cstool.csl.fabric.dsd import Settings
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.microthread import Thread
+from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.scheduler import CALL, SWITCH, Call, Picked, Picker
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
+
+
+class MainThread:
+    """Tasks of one PE, and the one that runs.
+
+    Args:
+        pe: of the PE; its ramp has its queues
+
+    Attributes:
+        picker: which tasks are activated or blocked
+        running: the task that runs
+        lost: cycles that microthreads took from the task, and that it has not made up yet
+        busy: cycles that tasks took that have ended
+        tasks_run: tasks begun
+    """
+
+    def __init__(self, pe: "ProcessingElement") -> None:
+        program = pe.program
+        self._pe = pe
+        self._events = pe.simulation.events
+        self.picker = Picker(program.tasks, program.blocked, program.activated, list(pe.ramp.inputs.values()))
+        self.running: Task | None = None
+        self.lost = 0
+        self.busy = self.tasks_run = 0
+        self._free = 0  # no task runs from here on
+        self._functions: dict[str, Callable[..., Any]] | None = None
+        self._generator: Any = None
+        self._held: tuple[Callable[..., None], tuple[Any, ...]] | None = None
+        self._pick_at = -1  # when the task picker picks next; -1: not at all
+
+    # --- the task picker ---
+
+    def call(self, function: str, arguments: tuple[int | float, ...]) -> None:
+        """Run a function as a task, for the host."""
+        now = self._events.now
+        self.picker.calls.append(Call(now, function, arguments))
+        self.wake(now)
+
+    def wake(self, time: int) -> None:
+        """Something may have become eligible at `time`."""
+        if self.running is not None:
+            return
+        at = max(time, self._free) + SWITCH
+        if self._pick_at < 0 or at < self._pick_at:
+            self._pick_at = at
+            self._events.at(at, self._begin)
+
+    def _wake_for_events(self) -> None:
+        """The main thread is free: what has come meanwhile may run."""
+        time = self.picker.next_time()
+        if time is not None:
+            self.wake(time)
+
+    def _pick(self, now: int) -> Picked | None:
+        picked = None
+        while picked is None:
+            candidate = self.picker.candidate(now)
+            if candidate is None:
+                return None
+            task, queue = candidate
+            if task == CALL:
+                call = self.picker.calls.popleft()
+                return Picked(Task(call.function, "host"), call.arguments)
+            picked = self.picker.take(task, queue)
+            if queue is not None:
+                if queue.flush:
+                    self._pe.ramp.flush_empty(now)
+                if queue.user is not None:
+                    self._pe.datapath.tick_at(now + 1)
+        return picked
+
+    # --- what happens to tasks ---
+
+    def activate_at(self, task: int, time: int) -> None:
+        """An event for a task."""
+        self.check_task(task)
+        self.picker.activate(task, time)
+        self.wake(time)
+
+    def unblock_at(self, task: int, time: int) -> None:
+        """The blocking of a task or queue ends."""
+        self.picker.unblock(task, time)
+        self.wake(time)
+
+    def complete(self, settings: Settings, time: int) -> None:
+        """Do what an operation does at its end."""
+        if settings.activate is not None:
+            self.activate_at(settings.activate, time)
+        if settings.unblock is not None:
+            self.unblock_at(settings.unblock, time)
+
+    def check_task(self, task: int) -> None:
+        """Raise if an id is none that can be activated."""
+        found = self._pe.program.tasks.get(task)
+        if found is None or found.kind == "data":
+            what = "no task" if found is None else f"data task {found.function}"
+            raise self._pe.error(f"a local task must be bound to id {task} that is activated, {what} is")
+
+    def activate(self, task: int) -> None:
+        """`@activate`."""
+        self.check_task(task)
+        self._do(self.activate_at, task)
+
+    def block(self, task: int) -> None:
+        """`@block`."""
+        self._do(self._block, task)
+
+    def _block(self, task: int, time: int) -> None:  # noqa: ARG002
+        self.picker.blocked.add(task)
+
+    def unblock(self, task: int) -> None:
+        """`@unblock`."""
+        self._do(self.unblock_at, task)
+
+    def _do(self, action: Callable[[int, int], None], task: int) -> None:
+        """Do it at the cycle that the code has come to: at once where nobody can tell the difference."""
+        pe = self._pe
+        time = pe.base + pe.cycles
+        if pe.datapath.threads and pe.cycles:
+            self._events.at(time, action, task, time)
+        else:
+            action(task, time)
+
+    # --- the task that runs ---
+
+    def _begin(self) -> None:
+        """The task picker picks, and the task begins."""
+        now, pe = self._events.now, self._pe
+        if self._pick_at != now:
+            return  # it was asked to pick sooner, and has
+        self._pick_at = -1
+        picked = self._pick(now)
+        if picked is None:
+            self._wake_for_events()
+            return
+        pe.base, pe.cycles, self.lost = now, 0, 0
+        self.running = picked.task
+        self.tasks_run += 1
+        if pe.trace is not None:
+            pe.trace(now, pe.index, "task", picked.task.function)
+        try:
+            function = self._function(picked.task.function)
+            result = self._at_once(lambda: function(*picked.arguments))
+        except (IndexError, struct.error) as error:
+            raise self._outside() from error
+        if type(result) is GeneratorType:
+            self._generator = result
+            self._run_on()
+        else:
+            self._code_done()
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        """A function of the compiled code, which is instantiated for this PE when it first runs."""
+        if self._functions is None:
+            self._functions = self._pe.simulation.code(self._pe.program)(self._pe)
+        return self._functions[name]
+
+    def _run_on(self) -> None:
+        """Let the task's generator run until it waits, or is done."""
+        try:
+            self._at_once(lambda: next(self._generator))
+        except StopIteration:
+            self._generator = None
+            self._code_done()
+        except (IndexError, struct.error) as error:
+            raise self._outside() from error
+
+    def _at_once(self, code: Callable[[], Any]) -> Any:
+        """Run code now, and let operations that read memory read it as it was before, for as long as the code takes."""
+        pe = self._pe
+        senders = [thread for thread in pe.datapath.threads if thread.sends_memory]
+        if not senders:
+            return code()
+        memory = pe.memory.bytes
+        before = bytes(memory)
+        try:
+            return code()
+        finally:
+            if memory != before:
+                after = bytes(memory)
+                memory[:] = before
+                for thread in senders:
+                    thread.read_ahead(pe.base + pe.cycles - self._events.now)
+                memory[:] = after
+
+    def _outside(self) -> SimulationError:
+        """Code read or wrote a scalar where there is no memory."""
+        return self._pe.error(
+            f"a pointer must stay inside the {SRAM_BYTES} bytes of SRAM, this task used one that does not",
+            hint="look at what it adds to pointers, and at indices of many-item pointers",
+        )
+
+    def _code_done(self) -> None:
+        pe = self._pe
+        end = pe.base + pe.cycles
+        if pe.datapath.threads or pe.datapath.queued:
+            self._events.at(end, self._reach, self._end, ())
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """The task is over."""
+        pe = self._pe
+        end = pe.base + pe.cycles
+        self.busy += pe.cycles
+        if pe.trace is not None and self.running is not None:
+            pe.trace(end, pe.index, "task_end", self.running.function)
+        self._free = end
+        self.running = None
+        self._wake_for_events()
+
+    # --- where it waits ---
+
+    def reach(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Call `action(*arguments)` at the cycle that the code has come to, when nothing holds the main thread up."""
+        self._events.at(self._pe.base + self._pe.cycles, self._reach, action, arguments)
+
+    def _reach(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        """The main thread has come to the end of what it does alone, but for what microthreads took from it."""
+        if self.lost:
+            lost, self.lost = self.lost, 0
+            self._pe.cycles += lost
+            self._events.at(self._events.now + lost, self._reach, action, arguments)
+        elif self._pe.datapath.queued:
+            self._held = (action, arguments)
+        else:
+            action(*arguments)
+
+    def let_go(self, time: int) -> None:
+        """No operation waits for a busy microthread any more: at `time` the main thread goes on."""
+        if self._held is None:
+            return
+        (action, arguments), self._held = self._held, None
+        self._pe.cycles = max(self._pe.cycles, time - self._pe.base)
+        self.reach(action, *arguments)
+
+    def do(self, thread: Thread) -> None:
+        """Let the main thread do an operation; the caller yields, and is called on when it is done."""
+        self.reach(self._do_now, thread)
+
+    def _do_now(self, thread: Thread) -> None:
+        self._pe.datapath.begin(thread, self._pe.base + self._pe.cycles)
+
+    def pause(self) -> None:
+        """Call the code on at the cycle that it has come to; the caller yields."""
+        self.reach(self._run_on)
+
+    def go_on(self, time: int) -> None:
+        """What the task waited for is over at `time`: its code goes on."""
+        self._pe.cycles = time - self._pe.base
+        self._run_on()

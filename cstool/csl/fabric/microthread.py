@@ -1,0 +1,374 @@
+"""An operation in progress: it goes on one element a cycle, whenever what it needs is there.
+
+A wavelet that arrives in a cycle is read in the next one at the earliest, so the order inside a cycle cannot matter.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, Any
+
+from cstool.csl.fabric import control
+from cstool.csl.fabric.arch import SRAM_BYTES
+from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Operand, Pointer, Settings
+from cstool.csl.fabric.memory import HALVES, bits_float, encode, float_bits, half_bits
+from cstool.csl.fabric.operations import BYTES
+from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.queues import InputQueue, OutputQueue, Ring
+from cstool.csl.fabric.waiting import MAIN
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
+
+PRIORITIES = {"high": 0, "medium": 1, "low": 2}
+
+
+class Thread:
+    """One operation on one thread of a PE.
+
+    Args:
+        pe: of the PE
+        name: of the operation
+        settings: what follows its operands
+        number: the microthread; None: the main thread
+        count: elements
+
+    Attributes:
+        ready: cycle of the first element at the earliest
+        done: elements done
+        stalled: whether it cannot go on until a queue or FIFO of its changes
+        step: `step(now)` does the next element in cycle `now`, and tells whether that could be done
+        operands: as the code named them: registers among them may be left behind the last element
+        line: of the compiled code where it was begun; 0 where that is not known
+    """
+
+    __slots__ = (
+        "call",
+        "compute",
+        "count",
+        "done",
+        "index",
+        "indexed",
+        "inputs",
+        "in_memory",
+        "line",
+        "name",
+        "number",
+        "on_control",
+        "operands",
+        "output",
+        "pe",
+        "popped",
+        "pushed",
+        "put",
+        "readers",
+        "ready",
+        "settings",
+        "stalled",
+        "step",
+        "task",
+        "up",
+    )
+
+    def __init__(
+        self, pe: "ProcessingElement", name: str, settings: Settings, number: int | None, count: int, task: Task | None
+    ) -> None:
+        self.pe = pe
+        self.name = name
+        self.settings = settings
+        self.number = number
+        self.count = count
+        self.task = task
+        self.done = 0
+        self.ready = 0
+        self.index = 0
+        self.indexed = False
+        self.call = False
+        self.stalled = False
+        self.step: Callable[[int], bool] = self._step
+        self.up: FabricOut | None = None
+        self.inputs: list[InputQueue] = []
+        self.output: OutputQueue | None = None
+        self.popped: list[Ring] = []
+        self.pushed: Ring | None = None
+        self.readers: list[Callable[[], Any]] = []
+        self.in_memory: dict[int, Iterator[Any]] = {}  # what those of `readers` that read memory read from
+        self.put: Callable[[Any], None] | None = None
+        self.compute: Callable[..., Any] = lambda value: value
+        self.on_control: OnControl | None = settings.on_control
+        self.operands: tuple[Operand, ...] = ()
+        self.line = 0
+
+    @property
+    def label(self) -> str:
+        """As reports and traces call the thread."""
+        return MAIN if self.number is None else f"microthread {self.number}"
+
+    # --- its operands ---
+
+    def add_source(self, operand: Operand, letter: str, move: bool) -> None:
+        """Read elements of `operand` as type `letter`; `move`: as bits, whatever they mean."""
+        self.readers.append(self._reader(operand, letter, move))
+
+    def _reader(self, operand: Operand, letter: str, move: bool) -> Callable[[], Any]:
+        pe, kind = self.pe, _raw(letter) if move else letter
+        if isinstance(operand, Pointer):
+            operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
+        if isinstance(operand, Mem1d) and operand.indexed:
+            self.indexed = True
+            return partial(self._read_indexed, operand, kind)
+        if isinstance(operand, (Mem1d, Mem4d)):
+            pe.check_bounds(self.name, operand, self.count, BYTES[letter], self.task)
+            elements = self.in_memory[len(self.readers)] = pe.memory.reader(operand, self.count, kind)
+            return elements.__next__
+        if isinstance(operand, FabricIn):
+            queue = pe.ramp.input_queue(operand.queue, self.name)
+            self.inputs.append(queue)
+            self.on_control = self.on_control or operand.on_control
+            return _decoded(queue.take, kind)
+        if isinstance(operand, Fifo):
+            ring = pe.fifos[operand.number]
+            self.popped.append(ring)
+            return _decoded(ring.pop, kind)
+        if isinstance(operand, (int, float)):
+            return repeat(encode(letter, operand) if move else operand).__next__
+        raise pe.error(f"@{self.name} cannot read from {operand!r}", self.task)
+
+    def add_reduced(self, start: float, pointer: Pointer, letter: str) -> None:
+        """The first source is `start`, and from the second element on what the destination has."""
+        place = Mem1d(pointer.address, self.count, 0, BYTES[letter])
+        self.pe.check_bounds(self.name, place, self.count, BYTES[letter], self.task)
+        rest: Iterator[Any] = self.pe.memory.reader(place, self.count, letter)
+        self.readers.append(chain([start], rest).__next__)
+
+    def set_dest(self, operand: Operand, letter: str, move: bool) -> None:
+        """Write results of type `letter` to `operand`."""
+        pe = self.pe
+        if move:
+            letter = _raw(letter)
+        if isinstance(operand, Pointer):
+            operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
+        if isinstance(operand, Mem1d) and operand.indexed:
+            self.indexed = True
+            self.put = partial(self._write_indexed, operand, letter)
+        elif isinstance(operand, (Mem1d, Mem4d)):
+            pe.check_bounds(self.name, operand, self.count, BYTES[letter], self.task)
+            places, store = pe.memory.writer(operand, self.count, letter)
+            self.put = _stored(iter(places).__next__, store)
+        elif isinstance(operand, FabricOut):
+            self.up = operand
+            self.output = pe.ramp.output_queue(operand, self.name)
+            self.put = self._sender(operand, letter)
+        elif isinstance(operand, Fifo):
+            self.pushed = ring = pe.fifos[operand.number]
+            self.put = lambda value: ring.push(encode(letter, value))
+        else:
+            raise pe.error(f"@{self.name} cannot write to {operand!r}", self.task)
+
+    def _sender(self, operand: FabricOut, letter: str) -> Callable[[Any], None]:
+        assert self.output is not None
+        output, items, sending = self.output, self.output.items, self.pe.ramp.sending
+        as_bits: Callable[[Any], int]
+        if letter == "f":
+            as_bits = float_bits
+        elif letter == "e":
+            as_bits = half_bits
+        elif BYTES[letter] == 4:
+            as_bits = _word_bits
+        else:
+            as_bits = _short_bits
+        color, is_control, first = operand.color, operand.control, self.settings.first_index
+        if BYTES[letter] == 2 and (operand.indexed or first is not None):
+            start = first or 0
+
+            def put_indexed(value: Any) -> None:
+                if not items:
+                    sending.append(output)
+                items.append((color, as_bits(value) | (start + self.done & 0xFFFF) << 16, is_control))
+
+            return put_indexed
+
+        def put(value: Any) -> None:
+            if not items:
+                sending.append(output)
+            items.append((color, as_bits(value), is_control))
+
+        return put
+
+    def _address(self, operand: Mem1d, size: int) -> int:
+        address = operand.address + self.index * operand.stride
+        if not 0 <= address <= SRAM_BYTES - size:
+            self.pe.check_bounds(self.name, Mem1d(address, 1, 0, size), 1, size, self.task)
+        return address
+
+    def _read_indexed(self, operand: Mem1d, letter: str) -> int | float:
+        return self.pe.memory.load(letter, self._address(operand, BYTES[letter]))
+
+    def _write_indexed(self, operand: Mem1d, letter: str, value: Any) -> None:
+        self.pe.memory.store(letter, self._address(operand, BYTES[letter]), value)
+
+    # --- its elements ---
+
+    @property
+    def sends_memory(self) -> bool:
+        """Whether it reads memory, and writes none."""
+        return bool(self.in_memory) and self.output is not None
+
+    def read_ahead(self, most: int) -> None:
+        """Read the next elements that come from memory now, `most` of them at most."""
+        count = min(most, self.count - self.done)
+        for number, rest in self.in_memory.items():
+            elements = self.in_memory[number] = chain(list(islice(rest, count)), rest)
+            self.readers[number] = elements.__next__
+
+    def begin(self, ready: int) -> None:
+        """It may do elements from cycle `ready` on."""
+        self.ready = ready
+        plain = not (self.indexed or self.popped or self.pushed is not None)
+        if plain and len(self.inputs) == 1 and self.output is None and self.put is not None:
+            self.step = self._receiving(self.inputs[0], self.put)
+
+    def _receiving(self, queue: InputQueue, put: Callable[[Any], None]) -> Callable[[int], bool]:
+        """`step` for what reads one queue and writes memory: most of what happens on a fabric."""
+        items, compute, readers, count = queue.items, self.compute, self.readers, self.count
+        first = readers[0]
+        second = readers[1] if len(readers) == 2 else None
+        single = len(readers) == 1
+
+        def step(now: int) -> bool:
+            if not items:
+                self.stalled = True
+                return False
+            head = items[0]
+            if head[0] >= now:
+                return False
+            if head[2]:
+                return self._control(queue, head[1], now)
+            if single:
+                put(compute(first()))
+            elif second is not None:
+                put(compute(first(), second()))
+            else:
+                put(compute(*[read() for read in readers]))
+            self.done = done = self.done + 1
+            if done >= count:
+                self.pe.datapath.finish(self, now + 1)
+            return True
+
+        return step
+
+    def _step(self, now: int) -> bool:
+        """`step` for any operands."""
+        for queue in self.inputs:
+            items = queue.items
+            if not items:
+                self.stalled = True
+                return False
+            if items[0][0] >= now:
+                return False
+            if items[0][2]:
+                return self._control(queue, items[0][1], now)
+        output = self.output
+        if output is not None and len(output.items) >= output.capacity:
+            self.stalled = True
+            return False
+        for ring in self.popped:
+            if not ring.length:
+                return self._fifo_stops(now)
+        if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
+            return self._fifo_stops(now)
+        if self.indexed:
+            self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else self.done
+        result = self.compute(*[read() for read in self.readers])
+        if self.put is not None:
+            self.put(result)
+        self.done += 1
+        if self.done >= self.count:
+            self.pe.datapath.finish(self, now + 1)
+        return True
+
+    def _fifo_stops(self, now: int) -> bool:
+        """A FIFO is empty or full: a microthread waits, the main thread's operation ends (SDK documentation, DSRs)."""
+        if self.number is None and not self.call:
+            self.pe.datapath.finish(self, now + 1)
+            return True
+        self.stalled = True
+        return False
+
+    def _control(self, queue: InputQueue, payload: int, now: int) -> bool:
+        """A control wavelet is the head of an input queue."""
+        action = self.on_control
+        if action is None:
+            # It is for a control task, which the task picker runs; one that names none is dropped.
+            if control.decode(payload).task in self.pe.program.tasks:
+                self.pe.main.wake(now)
+                return False
+            queue.take()
+            return True
+        queue.take()
+        if action.activate is not None:
+            self.pe.main.activate_at(action.activate, now + 1)
+        if action.unblock is not None:
+            self.pe.main.unblock_at(action.unblock, now + 1)
+        if action.terminate:
+            self.pe.datapath.finish(self, now + 1)
+        return True
+
+    def close(self) -> None:
+        """What its end sends: the command of `advance_switch`, which no CE gets."""
+        if self.up is not None and self.up.advance_switch and self.output is not None:
+            if not self.output.items:
+                self.pe.ramp.sending.append(self.output)
+            self.output.items.append((self.up.color, control.encode(((control.ADVANCE, True),)), True))
+
+
+def extent(operands: Sequence[Operand]) -> int:
+    """Elements of an operation: the shortest of its vectors in memory, else of its streams; 1 if there is neither.
+
+    What is written of it says nothing of extents that differ. The vendor's game-of-life, which sends a vector of two
+    elements to an output of extent 1, and needs both at the other side, says that memory counts.
+    """
+    in_memory = [
+        operand.extent if isinstance(operand, Mem1d) else _product(operand.extents)
+        for operand in operands
+        if isinstance(operand, (Mem1d, Mem4d))
+    ]
+    streams = [operand.extent for operand in operands if isinstance(operand, (FabricIn, FabricOut))]
+    return min(in_memory or streams, default=1)
+
+
+def _product(extents: Sequence[int]) -> int:
+    total = 1
+    for each in extents:
+        total *= each
+    return total
+
+
+def _raw(letter: str) -> str:
+    """The integer type of the same size."""
+    return "w" if BYTES[letter] == 4 else "H"
+
+
+def _word_bits(value: int) -> int:
+    return value & 0xFFFFFFFF
+
+
+def _short_bits(value: int) -> int:
+    return value & 0xFFFF
+
+
+def _stored(place: Callable[[], int], store: Callable[[int, Any], None]) -> Callable[[Any], None]:
+    return lambda value: store(place(), value)
+
+
+def _decoded(take: Callable[[], int], letter: str) -> Callable[[], Any]:
+    """Read what `take` brings as type `letter`."""
+    if letter in "wi":
+        return take if letter == "w" else lambda: (take() ^ 0x80000000) - 0x80000000
+    if letter == "f":
+        return lambda: bits_float(take())
+    if letter == "e":
+        return lambda: HALVES[take() & 0xFFFF]
+    if letter == "H":
+        return lambda: take() & 0xFFFF
+    return lambda: (take() & 0xFFFF ^ 0x8000) - 0x8000

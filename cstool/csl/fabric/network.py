@@ -1,0 +1,402 @@
+"""The network: routers and links, on which wavelets travel between the PEs of a rectangle.
+
+Time is in cycles. What the model takes for granted, with its source:
+
+- A link carries one wavelet a cycle and direction, whatever its color; a hop takes 1 cycle (F02, F03).
+- The ramp between a PE (its compute engine, CE) and its router takes 2 cycles each way (F04): a wavelet sent at t over
+  h hops is accepted at t + 4 + h at the earliest.
+- Each router has a buffer of 2 wavelets per input port and color, so no color stops another (F10). Credits return
+  one cycle after a wavelet left its buffer.
+- Colors that want one output take turns: the next color after the one that was served first in the last cycle that one
+  was. A wavelet for several outputs leaves when all can take it (F05).
+- A router takes a wavelet from the ports of its switch position; from another port it waits in its buffer for a
+  position that takes it. Two ports at once are an error (F11: undefined, "the router does not arbitrate").
+- A control wavelet leaves by the old position; the wavelets behind it go by the new one (SDK 2.10 documentation,
+  "Switches and Control Entrypoints"). Every router that it passes executes the first command left in it.
+- A color with `color_swap_x` leaves EAST and WEST as the color that differs in the lowest bit (SDK 2.10
+  documentation, "Color Swap"); with `color_swap_y`, NORTH and SOUTH. Down the ramp it keeps its color.
+
+Nothing that moves in a cycle depends on what else happens in it: what PEs do, and credits, count from the next cycle
+on. So the order of events within a cycle does not matter. Only what a PE asks is answered as it is then: the network
+moves at the beginning of a cycle (`Events.first`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Protocol
+
+from cstool.csl.fabric import control, errors
+from cstool.csl.fabric.arch import COLORS, PORTS, RAMP
+from cstool.csl.fabric.program import ColorConfig, FabricProgram
+from cstool.csl.fabric.router import Buffer, Flow, Link, Router
+from cstool.csl.fabric.wavelet import Events, Wavelet
+from cstool.csl.fabric.wiring import Wiring
+
+RAMP_CYCLES = 2
+"""from a CE to its router, or back (F04)"""
+
+OnHop = Callable[[int, int, int, Wavelet], None]
+"""`on_hop(time, pe_index, port, wavelet)`: it leaves router `pe_index` by `port` (`arch.RAMP`: to its CE)."""
+
+_by_order = attrgetter("order")
+
+
+class Endpoint(Protocol):
+    """What the network asks of a PE. It keeps to the credits: a PE never has to refuse a wavelet."""
+
+    def room(self, color: int) -> int:
+        """Wavelets that the input queue of `color` holds; 0: nobody takes it. Asked when the first one comes.
+
+        Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
+        """
+        ...
+
+    def accept(self, wavelet: Wavelet) -> None:
+        """A wavelet has come down the ramp. Call `network.release` when it was taken out of its queue."""
+        ...
+
+    def ramp_free(self, color: int) -> None:
+        """`can_send(color)` said no before, and may say yes now."""
+        ...
+
+    def teardown(self, color: int) -> None:
+        """The router executed TEARDOWN for `color`: nothing of it passes until `network.end_teardown`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Wavelets that do not move, for a report.
+
+    Args:
+        pe: index of the router
+        port: the input port whose buffer holds them
+        color: their color
+        wavelets: what is in the buffer, the head first
+        position: switch position of the color
+        outputs: ports that the head wants to leave by; () if it may not leave at all
+        blocked: output ports that cannot take it, because what is behind them is full
+        reason: why it waits, a phrase: "position 0 takes from EAST only", "color is in teardown", "the ramp of PE ..."
+    """
+
+    pe: int
+    port: int
+    color: int
+    wavelets: tuple[Wavelet, ...]
+    position: int
+    outputs: tuple[int, ...]
+    blocked: tuple[int, ...]
+    reason: str
+
+
+class _Cycle:
+    """What is known to happen in a cycle to come."""
+
+    __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "teardowns")
+
+    def __init__(self) -> None:
+        self.arrivals: list[tuple[Buffer, Wavelet]] = []
+        self.accepted: list[tuple[int, Wavelet]] = []
+        self.credits: list[Link] = []
+        self.awake: list[Router] = []
+        self.ramps: list[Buffer] = []
+        self.changes: list[tuple[Flow, ColorConfig | None]] = []  # None: teardown ends
+        self.teardowns: list[Flow] = []
+
+
+class Network:
+    """All routers of a rectangle. PEs are numbered y * width + x.
+
+    Args:
+        program: what is simulated: routes and configs
+        events: when everything happens
+        pes: by index; may be filled after this, and must be before the first event
+        on_hop: called for each wavelet that leaves a router; None costs nothing
+    """
+
+    def __init__(
+        self, program: FabricProgram, events: Events, pes: Sequence[Endpoint], on_hop: OnHop | None = None
+    ) -> None:
+        self._width = program.width
+        self._events = events
+        self._pes = pes
+        self._on_hop = on_hop
+        self._wiring = Wiring(program, pes)
+        self._cycles: dict[int, _Cycle] = {}
+
+    # --- PEs ---
+
+    def can_send(self, pe: int, color: int) -> bool:
+        """Whether `send` may be called now; if not, the PE hears `ramp_free(color)` when that may have changed."""
+        buffer = self._wiring.from_ce(pe, color)
+        now = self._events.now
+        used = buffer.flow.router.sent == now
+        fresh = buffer.fresh == now
+        if not used and buffer.free > fresh:
+            return True
+        if not buffer.wanted and (used or fresh):
+            self._cycle(now + 1).ramps.append(buffer)
+        buffer.wanted = True
+        return False
+
+    def send(self, pe: int, wavelet: Wavelet) -> None:
+        """The CE puts a wavelet on its ramp: at most one a cycle, and only when `can_send` says so."""
+        buffer = self._wiring.from_ce(pe, wavelet.color)
+        now = self._events.now
+        router = buffer.flow.router
+        if router.sent == now or buffer.free <= (buffer.fresh == now):
+            raise RuntimeError(f"PE {pe} sent a wavelet of color {wavelet.color} without asking can_send")
+        router.sent = now
+        buffer.free -= 1
+        buffer.count += 1
+        self._cycle(now + RAMP_CYCLES).arrivals.append((buffer, wavelet))
+
+    def release(self, pe: int, color: int) -> None:
+        """The CE took a wavelet of `color` out of its input queue: the router may send another."""
+        exit_ = self._wiring.flow(pe, color, RAMP).exit
+        if exit_ is None:
+            raise RuntimeError(f"PE {pe} released a wavelet of color {color} that it never accepted")
+        self._cycle(self._events.now + 1).credits.append(exit_)
+
+    # --- configs ---
+
+    def config(self, pe: int, color: int) -> ColorConfig | None:
+        """A color at a router as it is now: `current` is its switch position, `teardown` whether it is in teardown.
+
+        Where its filter counts, the first of its numbers is what the next wavelet gets. None where the router does not
+        have the color. What was set in this cycle counts already.
+        """
+        router = self._wiring.routers[pe]
+        flow = router.flows.get(color) if router else None
+        if flow is None:
+            return self._wiring.configured(pe, color)
+        teardown = flow.teardown and not flow.ending
+        return flow.pending or replace(flow.config, current=flow.position, teardown=teardown, filter=flow.filter_now())
+
+    def set_config(self, pe: int, color: int, config: ColorConfig) -> None:
+        """Change it, from the next cycle on. Wavelets in buffers stay, and follow the new config."""
+        router = self._wiring.router(pe)
+        flow = router.flows.get(color)
+        if flow is None:
+            before = self._wiring.configured(pe, color) or ColorConfig((), teardown=True)
+            flow = router.flows[color] = Flow(router, color, before)
+        if flow.pending is None and config.filter == flow.filter_now():
+            config = replace(config, filter=flow.config.filter)  # it is not touched: it goes on counting
+        flow.pending = config
+        self._cycle(self._events.now + 1).changes.append((flow, config))
+
+    def teardowns(self, pe: int) -> tuple[int, ...]:
+        """Colors that are in teardown at a router."""
+        configs = ((color, self.config(pe, color)) for color in range(COLORS))
+        return tuple(color for color, config in configs if config and config.teardown)
+
+    def end_teardown(self, pe: int, color: int) -> None:
+        """The program ends the teardown of `color`: wavelets pass again from the next cycle on."""
+        flow = self._wiring.flow(pe, color, RAMP)
+        flow.ending = True
+        if flow.pending:
+            flow.pending = replace(flow.pending, teardown=False)
+        self._cycle(self._events.now + 1).changes.append((flow, None))
+
+    # --- reports ---
+
+    def in_flight(self) -> int:
+        """Wavelets in buffers, on links and on ramps: sent, and not yet accepted by all that they go to."""
+        moving = sum(len(cycle.arrivals) + len(cycle.accepted) for cycle in self._cycles.values())
+        return moving + sum(len(buffer.queue) for router in self._wiring.routers if router for buffer in router.heads)
+
+    def waiting(self) -> list[Waiting]:
+        """Every buffer that holds a wavelet, and what that waits for, in order of PE, color and port."""
+        return [self._wait(buffer) for router in self._wiring.routers if router for buffer in router.heads]
+
+    def hops(self) -> dict[tuple[int, int, int], int]:
+        """Wavelets by (PE index, output port, color) so far, in order; each counts at each output that it took."""
+        links: list[Link] = []
+        for router in self._wiring.routers:
+            for flow in router.flows.values() if router else ():
+                links += [buffer for buffer in flow.buffers if buffer and buffer.source]
+                links += [flow.exit] if flow.exit else []
+        return dict(sorted(((link.pe, link.port, link.color), link.count) for link in links if link.count))
+
+    def _wait(self, buffer: Buffer) -> Waiting:
+        flow = buffer.flow
+        route = flow.route()
+        outputs: tuple[int, ...] = ()
+        blocked: tuple[int, ...] = ()
+        if flow.teardown:
+            reason = f"color {flow.color} is in teardown"
+        elif route is None:
+            reason = f"position {flow.position} sends nowhere"
+        elif not route.rx >> buffer.side & 1:
+            reason = f"position {flow.position} takes from {_ports(route.rx)} only"
+        else:
+            way = flow.way or self._wiring.find(flow)
+            exit_ = way.exit if way.exit and flow.goes_down(buffer.queue[0]) else None
+            ends: Sequence[Link] = [exit_, *way.links] if exit_ else way.links
+            outputs = tuple(link.port for link in ends)
+            full = [link for link in ends if not link.free]
+            blocked = tuple(link.port for link in full)
+            reason = " and ".join(map(self._behind, full)) or "it moves in this cycle"
+        return Waiting(
+            flow.router.pe, buffer.side, flow.color, tuple(buffer.queue), flow.position, outputs, blocked, reason
+        )
+
+    def _behind(self, link: Link) -> str:
+        if isinstance(link, Buffer):
+            behind = errors.pe_name(link.flow.router.pe, self._width)
+            return f"the buffer of {behind} for color {link.color} from {PORTS[link.side]} is full"
+        return f"the input queue of {errors.pe_name(link.pe, self._width)} for color {link.color} is full"
+
+    # --- cycles ---
+
+    def _cycle(self, time: int) -> _Cycle:
+        cycle = self._cycles.get(time)
+        if cycle is None:
+            cycle = self._cycles[time] = _Cycle()
+            self._events.first(time, self._tick)
+        return cycle
+
+    def _tick(self) -> None:
+        """One cycle of all routers that have something to do."""
+        now = self._events.now
+        cycle = self._cycles[now]
+        awake = cycle.awake
+        for flow, config in cycle.changes:
+            flow.change(config)
+            _wake(flow.router, now, awake)
+        for buffer, wavelet in cycle.arrivals:
+            queue = buffer.queue
+            queue.append(wavelet)
+            if len(queue) == 1:
+                router = buffer.flow.router
+                heads = router.heads
+                heads.append(buffer)
+                if len(heads) > 1:
+                    heads.sort(key=_by_order)
+                if router.awake != now:
+                    router.awake = now
+                    awake.append(router)
+        for link in cycle.credits:
+            link.free += 1
+            if link.wanted:
+                link.wanted = False
+                if link.source is not None:
+                    _wake(link.source, now, awake)
+        if awake:
+            self._route(awake, now)
+        del self._cycles[now]
+        for pe, wavelet in cycle.accepted:
+            self._pes[pe].accept(wavelet)
+        for flow in cycle.teardowns:
+            self._pes[flow.router.pe].teardown(flow.color)
+        if cycle.ramps:
+            self._free_ramps(cycle.ramps)
+
+    def _free_ramps(self, buffers: list[Buffer]) -> None:
+        """Tell PEs that wait for their ramp, in order of PE and color. What they send now goes up in this cycle."""
+        for buffer in sorted(set(buffers), key=attrgetter("pe", "color")):
+            if buffer.wanted:
+                buffer.wanted = False
+                self._pes[buffer.pe].ramp_free(buffer.color)
+
+    def _route(self, routers: list[Router], now: int) -> None:
+        """Let each router send what it can in this cycle. The only loop that counts, so it is one function."""
+        on_hop = self._on_hop
+        after: _Cycle | None = None
+        for router in routers:
+            heads = router.heads
+            used = 0
+            served = again = False
+            for buffer in self._in_turn(router, now) if len(heads) > 1 else heads[:]:
+                flow = buffer.flow
+                way = flow.way or self._wiring.find(flow)
+                if not way.rx >> buffer.side & 1:
+                    continue  # until the position changes
+                wavelet = buffer.queue[0]
+                exit_, tx = way.exit, way.tx
+                if exit_ and not (flow.plain and not wavelet.control or flow.goes_down(wavelet)):
+                    exit_, tx = None, tx & ~(1 << RAMP)
+                if used & tx:
+                    again = True
+                    continue
+                for link in way.links:
+                    if not link.free:
+                        link.wanted = True
+                        break
+                else:
+                    if exit_ and not (exit_.free or self._wiring.bound_since(exit_, buffer)):
+                        exit_.wanted = True
+                        continue
+                    if after is None:
+                        after = self._cycle(now + 1)
+                    if not served:
+                        router.last = flow.color
+                        served = True
+                    used |= tx
+                    if wavelet.control or not flow.plain:
+                        wavelet = self._obey(flow, wavelet)
+                        again = True
+                    for link in way.links:
+                        link.free -= 1
+                        link.count += 1
+                        out = wavelet if flow.plain else wavelet._replace(color=link.color)
+                        after.arrivals.append((link, out))
+                        if on_hop:
+                            on_hop(now, router.pe, link.port, out)
+                    if exit_:
+                        exit_.free -= 1
+                        exit_.count += 1
+                        self._cycle(now + RAMP_CYCLES).accepted.append((router.pe, wavelet))
+                        if on_hop:
+                            on_hop(now, router.pe, RAMP, wavelet)
+                    del buffer.queue[0]
+                    if buffer.queue:
+                        again = True
+                    else:
+                        heads.remove(buffer)
+                    if buffer.source:
+                        after.credits.append(buffer)
+                    else:
+                        buffer.free += 1
+                        buffer.fresh = now
+                        if buffer.wanted:
+                            after.ramps.append(buffer)
+            if again and after is not None:
+                router.awake = now + 1
+                after.awake.append(router)
+
+    def _in_turn(self, router: Router, now: int) -> list[Buffer]:
+        """Heads that the router takes now, those first whose color comes after the one served first last time."""
+        ready: list[Buffer] = []
+        for buffer in router.heads:
+            way = buffer.flow.way or self._wiring.find(buffer.flow)
+            if not way.rx >> buffer.side & 1:
+                continue
+            if ready and ready[-1].flow is buffer.flow:
+                raise errors.conflict(router.pe, self._width, buffer.flow.color, (ready[-1].side, buffer.side), now)
+            ready.append(buffer)
+        behind = [buffer for buffer in ready if buffer.color > router.last]
+        return behind + ready[: len(ready) - len(behind)]
+
+    def _obey(self, flow: Flow, wavelet: Wavelet) -> Wavelet:
+        """A wavelet leaves that is not like others: count it, execute its command. Returns what goes on."""
+        if flow.filter:
+            flow.filter.count(wavelet)
+        if not wavelet.control:
+            return wavelet
+        command, payload = flow.command(wavelet.data)
+        flow.execute(command)
+        if command == control.TEARDOWN:
+            self._cycle(self._events.now + RAMP_CYCLES).teardowns.append(flow)
+        return wavelet._replace(data=payload)
+
+
+def _wake(router: Router, now: int, awake: list[Router]) -> None:
+    if router.awake != now:
+        router.awake = now
+        awake.append(router)
+
+
+def _ports(ports: int) -> str:
+    return " and ".join(name for port, name in enumerate(PORTS) if ports >> port & 1) or "nowhere"

@@ -1,0 +1,210 @@
+"""A processing element: what its program, its router, the host and reports ask of it, and the parts that do it.
+
+main        the main thread, and the task picker (`main_thread`)
+datapath    operations in progress, and the cycles in which they go on (`datapath`)
+issue       operations as code asks for them (`issue`)
+ramp        queues from and to the router (`ramp`)
+registers   registers of operands (`dsr_file`)
+tile        the memory-mapped configuration (`tile_config`)
+"""
+
+from typing import TYPE_CHECKING
+
+from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
+from cstool.csl.fabric.datapath import Datapath
+from cstool.csl.fabric.dsd import Dsr, Mem1d, Mem4d, Operand, Settings
+from cstool.csl.fabric.dsr_file import DsrFile
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.interface import PE, Wait
+from cstool.csl.fabric.issue import Issue
+from cstool.csl.fabric.main_thread import MainThread
+from cstool.csl.fabric.memory import Memory, bounds
+from cstool.csl.fabric.pe_waits import Waits, waits_of
+from cstool.csl.fabric.program import PEProgram, Task
+from cstool.csl.fabric.queues import Ring
+from cstool.csl.fabric.ramp import Ramp
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
+from cstool.csl.fabric.tile_config import TileConfig
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.simulation import Simulation
+
+_CLOCK = (1 << 48) - 1
+
+
+class ProcessingElement:
+    """One PE of a simulation.
+
+    Args:
+        simulation: that it belongs to
+        index: y * width + x
+        program: what it runs
+
+    Attributes:
+        base: the cycle at which the running task began
+        cycles: that its code has taken since; code adds to it
+        trace: as `Simulation.on_trace`
+        fifos: by number
+    """
+
+    def __init__(self, simulation: "Simulation", index: int, program: PEProgram) -> None:
+        self.simulation = simulation
+        self.index = index
+        self.y, self.x = divmod(index, simulation.program.width)
+        self.program = program
+        self.arch = ARCHS[program.arch]
+        self.trace = simulation.on_trace
+        self.memory = memory = Memory(program.memory)
+        self.u8, self.i8, self.u16, self.i16 = memory.u8, memory.i8, memory.u16, memory.i16
+        self.u32, self.i32, self.f32, self.f16 = memory.u32, memory.i32, memory.f32, memory.f16
+        self.load, self.store = memory.load, memory.store
+        self.base = self.cycles = 0
+        self.fifos = [Ring(buffer, memory, self._fifo_changed) for buffer in program.fifos]
+        self.registers = DsrFile(self)
+        self.tile = TileConfig(self)
+        self.ramp = ramp = Ramp(self)
+        self.datapath = Datapath(self)
+        self.main = main = MainThread(self)
+        self.issue = issue = Issue(self)
+        # What code and the network ask for most goes straight to the part that does it.
+        self.room, self.accept, self.ramp_free = ramp.room, ramp.accept, ramp.free
+        self.activate, self.block, self.unblock = main.activate, main.block, main.unblock
+        self.run, self.wait, self.start = issue.run, issue.wait, issue.start
+        self.map, self.map_wait = issue.map, issue.map_wait
+
+    # --- the simulation and the host ---
+
+    def begin(self) -> None:
+        """The program starts: what is activated at first may run; so does the teardown task of a color in teardown."""
+        self.ramp.connect()
+        if TEARDOWN_TASK in self.program.tasks and self.simulation.network.teardowns(self.index):
+            self.main.activate_at(TEARDOWN_TASK, 0)
+        self.main.wake(0)
+
+    def launch(self, function: str, arguments: tuple[int | float, ...]) -> None:
+        """Run a function as a task, for the host."""
+        self.main.call(function, arguments)
+
+    def teardown(self, color: int) -> None:  # noqa: ARG002
+        """The router executed a TEARDOWN: the teardown task runs, if there is one."""
+        if TEARDOWN_TASK in self.program.tasks:
+            self.main.activate_at(TEARDOWN_TASK, self.simulation.events.now)
+
+    def so_far(self, now: int) -> tuple[int, int]:
+        """Cycles with a task, and elements done, of what has not ended, too."""
+        running = max(0, now - self.base) if self.main.running is not None else 0
+        unfinished = sum(thread.done for thread in self.datapath.all())
+        return self.main.busy + running, self.datapath.elements + unfinished
+
+    @property
+    def busy(self) -> int:
+        """Cycles that tasks took that have ended."""
+        return self.main.busy
+
+    @property
+    def tasks_run(self) -> int:
+        """Tasks begun."""
+        return self.main.tasks_run
+
+    @property
+    def elements(self) -> int:
+        """Elements done of vector operations that have ended."""
+        return self.datapath.elements
+
+    @property
+    def received(self) -> int:
+        """Wavelets that came down the ramp."""
+        return self.ramp.received
+
+    @property
+    def sent(self) -> int:
+        """Wavelets that were put on the ramp."""
+        return self.ramp.sent
+
+    def waiting(self) -> list[Waits]:
+        """What the threads and tasks of this PE wait for; nothing if it has nothing to do."""
+        return list(waits_of(self))
+
+    # --- what code asks for (`interface.PE`) beside what the parts do ---
+
+    def pause(self) -> Wait:
+        """A turn of a loop that polls memory: what microthreads do before this cycle happens before it goes on."""
+        self.main.pause()
+        yield None
+
+    def load_dsr(self, register: Dsr, operand: Operand, settings: Settings, save_address: bool) -> None:
+        """`@load_to_dsr`."""
+        self.registers.load(register, operand, settings, save_address)
+
+    def read_dsr(self, register: Dsr) -> Operand:
+        """What a register holds."""
+        return self.registers.held_by(register)
+
+    def fifo_length(self, number: int) -> int:
+        """Elements in a FIFO."""
+        return self.fifos[number].length
+
+    def time(self) -> int:
+        """Cycle counter, 48 bits."""
+        return (self.base + self.cycles) & _CLOCK
+
+    def host_unblock(self) -> None:
+        """`memcpy.unblock_cmd_stream`."""
+        self.simulation.events.at(self.base + self.cycles, self.simulation.unblocked, self.index)
+
+    def queue_color(self, queue: int, output: bool) -> int | None:
+        """The color that a queue is bound to."""
+        return (self.program.output_queues if output else self.program.input_queues).get(queue)
+
+    def config_read(self, address: int) -> int:
+        """A word of the memory-mapped configuration."""
+        return self.tile.read(address)
+
+    def config_write(self, address: int, value: int) -> None:
+        """Likewise, written."""
+        self.tile.write(address, value)
+
+    def queue_flush(self, queue: int, output: bool) -> None:
+        """`@queue_flush`."""
+        self.ramp.flush(queue, output, self.base + self.cycles)
+
+    def say(self, text: str) -> None:
+        """A line of the log."""
+        self.simulation.say(self.base + self.cycles, self.index, text)
+
+    def fail(self, message: str, place: str) -> None:
+        """A failed `@assert`."""
+        raise SimulationError(f"PE {self.x}.{self.y}, {place}: {message}")
+
+    # --- what the parts ask for ---
+
+    def _fifo_changed(self, task: int | None) -> None:
+        """An operation put an element into a FIFO, or took one out, which activates `task`."""
+        self.datapath.stir()
+        if task is not None:
+            self.main.activate_at(task, self.simulation.events.now + 1)
+
+    def check_bounds(self, name: str, operand: Mem1d | Mem4d, count: int, size: int, task: Task | None) -> None:
+        """Raise if an operand's elements are not all in the SRAM."""
+        if not count:
+            return
+        low, high = bounds(operand, count, size)
+        if low < 0 or high > SRAM_BYTES:
+            raise self.error(
+                f"@{name} must stay inside the {SRAM_BYTES} bytes of SRAM, its operand has bytes {low} to {high - 1}",
+                task,
+                "the operand's base address, offset, extent or stride is not what it should be",
+            )
+
+    def error(self, message: str, task: Task | None = None, hint: str | None = None) -> SimulationError:
+        """What is wrong, with this PE, the task (None: the one that runs) and its place."""
+        task = task or self.main.running
+        where = f"PE {self.x}.{self.y}"
+        if task is not None:
+            where += f", task {task.function}" + (f" ({task.place})" if task.place else "")
+        return SimulationError(f"{where}: {message}", hint)
+
+
+def _as_code_sees_it(pe: ProcessingElement) -> PE:
+    """It is what compiled code may ask for: types are checked here."""
+    return pe

@@ -1,0 +1,105 @@
+"""Queues between a PE and its router, and the FIFOs in its SRAM."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cstool.csl.fabric.memory import Memory
+from cstool.csl.fabric.program import FifoBuffer
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.microthread import Thread
+
+
+class InputQueue:
+    """Wavelets that came up the ramp.
+
+    Args:
+        number: of the queue; None for a color that is bound to none and has one of its own (WSE-2)
+        color: of its wavelets
+        capacity: wavelets
+
+    Attributes:
+        items: (cycle of arrival, data, whether control)
+        user: the operation that reads it
+        task: id of the data task that reads it
+        release: tells who sends that there is room for one more
+        shared: whether several operations have read it at once (WSE-3)
+        flush: whether the teardown task is to be activated once it is empty
+    """
+
+    __slots__ = ("capacity", "color", "flush", "items", "number", "release", "shared", "task", "user")
+
+    def __init__(self, number: int | None, color: int, capacity: int) -> None:
+        self.number = number
+        self.color = color
+        self.capacity = capacity
+        self.items: deque[tuple[int, int, bool]] = deque()
+        self.user: Thread | None = None
+        self.task: int | None = None
+        self.release: Callable[[], None] = lambda: None
+        self.shared = False
+        self.flush = False
+
+    def take(self) -> int:
+        """The head's data; the head is gone."""
+        data = self.items.popleft()[1]
+        self.release()
+        return data
+
+
+class OutputQueue:
+    """Wavelets that wait for the ramp, of any color: (color, data, whether control).
+
+    Args:
+        number: of the queue
+        capacity: wavelets
+
+    Attributes:
+        stopped: whether the ramp refused its head, and the network has not said since that it may take it
+        flush: whether the teardown task is to be activated once it is empty
+    """
+
+    __slots__ = ("capacity", "flush", "items", "number", "stopped")
+
+    def __init__(self, number: int, capacity: int) -> None:
+        self.number = number
+        self.capacity = capacity
+        self.items: deque[tuple[int, int, bool]] = deque()
+        self.stopped = False
+        self.flush = False
+
+
+class Ring:
+    """A FIFO in SRAM.
+
+    Args:
+        buffer: where it is, and what it activates
+        memory: of its PE
+        changed: called after a push or pop, with the task that that activates
+    """
+
+    __slots__ = ("buffer", "changed", "head", "length", "memory")
+
+    def __init__(self, buffer: FifoBuffer, memory: Memory, changed: Callable[[int | None], None]) -> None:
+        self.buffer = buffer
+        self.memory = memory
+        self.changed = changed
+        self.head = 0
+        self.length = 0
+
+    def push(self, bits: int) -> None:
+        """Put an element behind the last; there must be room."""
+        at = (self.head + self.length) % self.buffer.capacity
+        self.memory.store("w" if self.buffer.width == 4 else "H", self.buffer.address + at * self.buffer.width, bits)
+        self.length += 1
+        self.changed(self.buffer.activate_push)
+
+    def pop(self) -> int:
+        """Take the first element's bits; there must be one."""
+        at = self.buffer.address + self.head * self.buffer.width
+        self.head = (self.head + 1) % self.buffer.capacity
+        self.length -= 1
+        bits = int(self.memory.load("w" if self.buffer.width == 4 else "H", at))
+        self.changed(self.buffer.activate_pop)
+        return bits

@@ -1,0 +1,191 @@
+"""The ramp of one PE: the queues between it and its router, and what moves through them."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cstool.csl.fabric.arch import COLORS
+from cstool.csl.fabric.dsd import FabricOut
+from cstool.csl.fabric.queues import InputQueue, OutputQueue
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
+from cstool.csl.fabric.wavelet import Wavelet
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
+
+OWN_QUEUE = 4
+"""Wavelets that a color without a bound queue has room for (WSE-2). Ours: the middle of the queues' sizes (F12)."""
+
+
+class Ramp:
+    """Input queues that the network fills, and output queues that are put on the ramp, one wavelet a cycle.
+
+    Args:
+        pe: of the PE
+
+    Attributes:
+        inputs: input queues by color
+        sending: output queues that hold something, the longest waiting first
+        flushing: queues that call the teardown task once they are empty
+        sent_at: the cycle that had the last wavelet on the ramp
+        received, sent: wavelets taken from the ramp, and put on it
+    """
+
+    def __init__(self, pe: "ProcessingElement") -> None:
+        self._pe = pe
+        self.inputs: dict[int, InputQueue] = {}
+        self.sending: list[OutputQueue] = []
+        self.flushing: list[InputQueue | OutputQueue] = []
+        self.sent_at = -1
+        self.received = self.sent = 0
+        self._events = pe.simulation.events
+        self._numbered: dict[int, InputQueue] = {}
+        self._outputs: dict[int, OutputQueue] = {}
+        self._senders: dict[int, tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]] = {}  # by color
+        self._make_queues()
+
+    def _make_queues(self) -> None:
+        program, arch = self._pe.program, self._pe.arch
+        for number, color in sorted(program.input_queues.items()):
+            self.inputs[color] = self._numbered[number] = InputQueue(number, color, arch.input_queues[number])
+        for task_id, task in sorted(program.tasks.items()):
+            if task.kind != "data":
+                continue
+            color_of = task.color
+            if task.queue is not None and color_of is None:
+                color_of = program.input_queues.get(task.queue)
+            if color_of is None:
+                continue
+            if color_of not in self.inputs:
+                capacity = OWN_QUEUE if task.queue is None else arch.input_queues[task.queue]
+                self.inputs[color_of] = own = InputQueue(task.queue, color_of, capacity)
+                if task.queue is not None:
+                    self._numbered[task.queue] = own
+            self.inputs[color_of].task = task_id
+        for color in sorted(program.inputs):
+            # A control task may be all that takes wavelets of a color.
+            if color not in self.inputs:
+                self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
+        for number in sorted(program.output_queues):
+            self._outputs[number] = OutputQueue(number, arch.output_queues[number])
+
+    def connect(self) -> None:
+        """Queues tell the network, or the host, what they take."""
+        for color, queue in self.inputs.items():
+            queue.release = self._pe.simulation.releaser(self._pe.index, color)
+
+    # --- queues that an operation names ---
+
+    def input_queue(self, number: int, name: str) -> InputQueue:
+        """The input queue that operation `name` reads."""
+        queue = self._numbered.get(number)
+        if queue is None:
+            raise self._pe.error(
+                f"@{name} reads input queue {number}, @initialize_queue must bind a color to it, none is bound"
+            )
+        return queue
+
+    def output_queue(self, operand: FabricOut, name: str) -> OutputQueue:
+        """The output queue that operation `name` writes to."""
+        queue = self._outputs.get(operand.queue)
+        if queue is None:
+            arch = self._pe.arch
+            if operand.queue >= len(arch.output_queues):
+                raise self._pe.error(
+                    f"@{name} writes to output queue {operand.queue}, {arch.name} must have it, "
+                    f"it has {len(arch.output_queues)}"
+                )
+            queue = self._outputs[operand.queue] = OutputQueue(operand.queue, arch.output_queues[operand.queue])
+        if operand.color not in self._senders:
+            if not 0 <= operand.color < COLORS:
+                raise self._pe.error(
+                    f"@{name} writes to output queue {operand.queue}, @initialize_queue must bind a color to it, "
+                    "none is bound"
+                )
+            self._senders[operand.color] = self._pe.simulation.sender(operand.color)
+        return queue
+
+    # --- wavelets ---
+
+    def room(self, color: int) -> int:
+        """Wavelets that the input queue of `color` holds; 0: nobody takes it."""
+        queue = self.inputs.get(color)
+        return 0 if queue is None else queue.capacity
+
+    def accept(self, wavelet: Wavelet) -> None:
+        """A wavelet has come down the ramp."""
+        color, data, is_control = wavelet
+        queue = self.inputs[color]
+        now = self._events.now
+        queue.items.append((now, data, is_control))
+        self.received += 1
+        if queue.user is not None:
+            queue.user.stalled = False
+            if queue.shared:
+                self._pe.datapath.stir()
+            self._pe.datapath.tick_at(now + 1)
+        elif is_control or queue.task not in self._pe.main.picker.blocked:
+            self._pe.main.wake(now)
+
+    def free(self, color: int) -> None:
+        """A color may be sent again."""
+        now = self._events.now
+        for queue in self.sending:
+            if queue.items[0][0] == color:
+                queue.stopped = False
+        if not self.sending or self.sent_at == now:
+            return
+        datapath = self._pe.datapath
+        if datapath.ticked != now:
+            datapath.tick_at(now)  # an element first, then the ramp, whatever happened first in this cycle
+        elif self.drain(now) and (self.sending or datapath.busy()):
+            datapath.tick_at(now + 1)
+
+    def drain(self, now: int) -> bool:
+        """Put a wavelet on the ramp, from the queue that has waited longest; whether there was one."""
+        sending, index = self.sending, self._pe.index
+        for queue in sending:
+            if queue.stopped:
+                continue
+            items = queue.items
+            color = items[0][0]
+            can_send, send = self._senders[color]
+            if not can_send(index, color):
+                queue.stopped = True
+            else:
+                if len(items) >= queue.capacity:
+                    self._pe.datapath.stir()
+                wavelet = Wavelet(*items.popleft())
+                if len(sending) > 1:
+                    sending.remove(queue)
+                    if items:
+                        sending.append(queue)
+                elif not items:
+                    sending.clear()
+                self.sent_at = now
+                self.sent += 1
+                send(index, wavelet)
+                return True
+        return False
+
+    # --- flushes ---
+
+    def flush(self, queue: int, output: bool, time: int) -> None:
+        """`@queue_flush`: the teardown task is called once the queue is empty."""
+        found = self._outputs.get(queue) if output else self._numbered.get(queue)
+        if found is None:
+            raise self._pe.error(
+                f"@queue_flush of {'output' if output else 'input'} queue {queue}: no color is bound to it"
+            )
+        self._pe.main.check_task(TEARDOWN_TASK)
+        found.flush = True
+        self.flushing.append(found)
+        self.flush_empty(time)
+
+    def flush_empty(self, time: int) -> None:
+        """Activate the teardown task for queues that are to be flushed and are empty."""
+        for queue in list(self.flushing):
+            if not queue.items:
+                queue.flush = False
+                self.flushing.remove(queue)
+                self._pe.tile.flushed(queue)
+                self._pe.main.activate_at(TEARDOWN_TASK, time)

@@ -1,0 +1,168 @@
+"""The task picker of a PE: which tasks are activated or blocked, and which one runs next.
+
+- A local task is eligible if it is activated and not blocked; activating it twice before it runs is activating it once.
+- A data task is eligible if the head of its queue is a wavelet, no operation reads that queue, and neither the task nor
+  its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
+- What is blocked keeps its events (F14).
+- Among several, the one with the next higher id after the last one runs, round robin: none can starve. What the
+  hardware does is not published.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from cstool.csl.fabric import control
+from cstool.csl.fabric.memory import decode
+from cstool.csl.fabric.operations import BYTES
+from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.queues import InputQueue
+
+SWITCH = 3
+"""Cycles from when a task can run until it does. Ours: "within a few cycles" is all that is published (F14)."""
+
+QUEUES_FROM = 64
+"""Ids from here on are input queues."""
+
+TEARDOWN_TASK = 29
+"""The local task that a teardown, or a flushed queue, activates. Ours: 29 and 30 belong to the system (F06)."""
+
+
+CALL, NOBODY = -1, -2
+"""Ids of what is no task: a call of the host, and a control wavelet that names none and is dropped."""
+
+
+class Call(NamedTuple):
+    """A function that the host launches."""
+
+    time: int
+    function: str
+    arguments: tuple[int | float, ...]
+
+
+class Picked(NamedTuple):
+    """What runs next: a task with its arguments."""
+
+    task: Task
+    arguments: tuple[int | float, ...]
+
+
+class Picker:
+    """Tasks of one PE.
+
+    Args:
+        tasks: by id
+        blocked: ids that start blocked
+        activated: ids that start activated
+        queues: input queues that tasks read
+    """
+
+    __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "tasks", "unblocked")
+
+    def __init__(
+        self,
+        tasks: Mapping[int, Task],
+        blocked: frozenset[int],
+        activated: Sequence[int],
+        queues: Sequence[InputQueue],
+    ) -> None:
+        self.tasks = tasks
+        self.blocked = set(blocked)
+        self.active: dict[int, int] = dict.fromkeys(activated, -1)
+        self.unblocked: dict[int, int] = {}
+        self.queues = queues
+        self.calls: deque[Call] = deque()
+        self.last = -1
+
+    def activate(self, task: int, time: int) -> None:
+        """An event for a task; a further one before it runs is none."""
+        self.active[task] = min(time, self.active.get(task, time))
+
+    def unblock(self, task: int, time: int) -> None:
+        """End the blocking of a task or queue."""
+        if task in self.blocked:
+            self.blocked.discard(task)
+            self.unblocked[task] = time
+
+    def _since(self, time: int, task: int, queue: int | None) -> int | None:
+        """Since when an event of `time` may run its task; None while that, or its queue, is blocked."""
+        blocked, unblocked = self.blocked, self.unblocked
+        if task in blocked:
+            return None
+        if unblocked:
+            time = max(time, unblocked.get(task, -1))
+        if queue is None:
+            return time
+        if queue + QUEUES_FROM in blocked:
+            return None
+        return max(time, unblocked.get(queue + QUEUES_FROM, -1)) if unblocked else time
+
+    def _events(self) -> Iterator[tuple[int, InputQueue | None, int]]:
+        """All that may run: task id, queue, since when."""
+        for task, time in self.active.items():
+            since = self._since(time, task, None)
+            if since is not None:
+                yield task, None, since
+        for queue in self.queues:
+            if not queue.items:
+                continue
+            time, data, is_control = queue.items[0]
+            if is_control:
+                if queue.user is not None and queue.user.on_control is not None:
+                    continue
+                found: int | None = control.decode(data).task
+                if found not in self.tasks:
+                    found = NOBODY
+            else:
+                found = queue.task if queue.user is None else None
+            if found is None:
+                continue
+            since = self._since(time, found, queue.number)
+            if since is not None:
+                yield found, queue, since
+
+    def candidate(self, now: int) -> tuple[int, InputQueue | None] | None:
+        """Id and queue of what runs if the main thread is free at `now`; the id of a call of the host is `CALL`.
+
+        What came in this very cycle does not count: the order inside a cycle must not matter.
+        """
+        best: tuple[int, InputQueue | None] | None = None
+        best_rank = QUEUES_FROM
+        for task, queue, since in self._events():
+            rank = (task - self.last - 1) % QUEUES_FROM
+            if since < now and rank < best_rank:
+                best, best_rank = (task, queue), rank
+        if best is None and self.calls and self.calls[0].time < now:
+            return CALL, None
+        return best
+
+    def next_time(self) -> int | None:
+        """Since when something has been there that may run; None if nothing is."""
+        times = [since for _, _, since in self._events()]
+        if self.calls:
+            times.append(self.calls[0].time)
+        return min(times, default=None)
+
+    def take(self, task: int, queue: InputQueue | None) -> Picked | None:
+        """Take the event of a candidate; None if there is nothing to run for it."""
+        if queue is None:
+            self.last = task
+            del self.active[task]
+            return Picked(self.tasks[task], ())
+        data = queue.take()
+        if task < 0:
+            return None
+        self.last = task
+        found = self.tasks[task]
+        if found.kind == "control":
+            data = control.decode(data).data
+        return Picked(found, arguments(found.argument, data))
+
+
+def arguments(letters: Sequence[str], data: int) -> tuple[int | float, ...]:
+    """What a task gets of the 32 bits of a wavelet: low bits first."""
+    found: list[int | float] = []
+    for letter in letters:
+        found.append(decode(letter, data))
+        data >>= 8 * BYTES[letter]
+    return tuple(found)

@@ -1,0 +1,199 @@
+"""A fabric program, simulated: every PE and router, and what happens when."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.network import Network
+from cstool.csl.fabric.operations import operations
+from cstool.csl.fabric.pe import ProcessingElement
+from cstool.csl.fabric.program import FabricProgram, PEProgram
+from cstool.csl.fabric.wavelet import Events, Wavelet
+
+OnTrace = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class PEStats:
+    """What one PE did.
+
+    Args:
+        busy: cycles in which its main thread had a task
+        tasks: tasks begun
+        elements: elements of vector operations
+        received: wavelets that came down its ramp
+        sent: wavelets that it put on its ramp
+    """
+
+    busy: int
+    tasks: int
+    elements: int
+    received: int
+    sent: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a simulation did so far.
+
+    Args:
+        cycles: cycles
+        events: events, the measure of the simulator's own work
+        pes: by index
+        hops: wavelets by (PE index, output port, color)
+    """
+
+    cycles: int
+    events: int
+    pes: tuple[PEStats, ...]
+    hops: dict[tuple[int, int, int], int]
+
+
+class Simulation:
+    """All of a fabric program.
+
+    Args:
+        program: what is simulated
+        max_cycles: the cycle at which it is an error not to have ended; None: no limit
+        fused: whether a multiply-add rounds once
+        on_trace: `trace` says what it is called with; None costs nothing
+        on_say: called with cycle, PE index and a line that a program prints
+
+    Attributes:
+        events: when everything happens; `events.now` is the cycle
+        network: routers and links
+        pes: by index, y * width + x
+        on_unblock: called with the index of a PE that ran `unblock_cmd_stream`
+    """
+
+    def __init__(
+        self,
+        program: FabricProgram,
+        *,
+        max_cycles: int | None = None,
+        fused: bool = True,
+        on_trace: OnTrace | None = None,
+        on_say: Callable[[int, int, str], None] | None = None,
+        events: Events | None = None,
+    ) -> None:
+        self.program = program
+        self.max_cycles = max_cycles
+        self.operations = operations(fused)
+        self.on_trace = on_trace
+        self.on_say = on_say
+        self.on_unblock: Callable[[int], None] | None = None
+        self.events = Events() if events is None else events
+        self.pes: list[ProcessingElement] = []
+        self._taken: dict[int, Callable[[int], None]] = {}
+        self._sent: dict[int, Callable[[int, Wavelet], None]] = {}
+        self._code: dict[int, Callable[[Any], dict[str, Any]]] = {}
+        self._begun = False
+        self.network = Network(program, self.events, self.pes, None if on_trace is None else self._hop)
+        tiles = program.tiles.reshape(-1).tolist()
+        for index, tile in enumerate(tiles):
+            self.pes.append(ProcessingElement(self, index, program.programs[tile]))
+
+    # --- time ---
+
+    def run_until(self, condition: Callable[[], bool] | None = None, until: int | None = None) -> bool:
+        """Let cycles happen until `condition()` (asked after each), or cycle `until`, or nothing is left to happen.
+
+        Returns:
+            whether something is left to happen
+        Raises:
+            SimulationError: a program did what it must not, or did not end within `max_cycles`
+        """
+        if not self._begun:
+            self._begun = True
+            for pe in self.pes:
+                pe.begin()
+        events, limit = self.events, self.max_cycles
+        with np.errstate(all="ignore"):  # infinities and NaNs are results here
+            while True:
+                time = events.next_time()
+                if time is None:
+                    return False
+                if until is not None and time > until:
+                    return True
+                if limit is not None and time > limit:
+                    raise SimulationError(
+                        f"the program did not end within {limit} cycles",
+                        "a longer --max_cycles lets it go on; a task that activates itself, or a loop, may never end",
+                    )
+                events.cycle()
+                if condition is not None and condition():
+                    return True
+
+    # --- the host's side ---
+
+    def launch(self, pe: int, function: str, arguments: tuple[int | float, ...] = ()) -> None:
+        """Run a function of the compiled code (`Symbol.function`) as a task, once the main thread of `pe` is free."""
+        self.pes[pe].launch(function, arguments)
+
+    def from_host(self, color: int, on_taken: Callable[[int], None]) -> None:
+        """Declare that the host, not the network, brings wavelets of `color`.
+
+        The host calls `pes[i].accept(wavelet)` at most `pes[i].room(color)` times more than `on_taken(i)` was called.
+        """
+        self._taken[color] = on_taken
+
+    def to_host(self, color: int, on_sent: Callable[[int, Wavelet], None]) -> None:
+        """Declare that what PEs send on `color` goes to the host: `on_sent(pe_index, wavelet)`, one a cycle and PE."""
+        self._sent[color] = on_sent
+
+    def stats(self) -> Stats:
+        """What happened so far."""
+        return Stats(
+            self.events.now,
+            self.events.done,
+            tuple(self._stats_of(pe) for pe in self.pes),
+            self.network.hops(),
+        )
+
+    def _stats_of(self, pe: ProcessingElement) -> PEStats:
+        busy, elements = pe.so_far(self.events.now)
+        return PEStats(busy, pe.tasks_run, elements, pe.received, pe.sent)
+
+    # --- what PEs ask ---
+
+    def code(self, program: PEProgram) -> Callable[[Any], dict[str, Any]]:
+        """The compiled text of a program: a function of a PE that returns its functions."""
+        found = self._code.get(id(program))
+        if found is None:
+            names: dict[str, Any] = {}
+            exec(compile(program.code, program.name, "exec"), names)
+            found = self._code[id(program)] = names["program"]
+        return found
+
+    def releaser(self, pe: int, color: int) -> Callable[[], None]:
+        """What a PE calls when it took a wavelet of `color` out of its queue."""
+        taken = self._taken.get(color)
+        return partial(self.network.release, pe, color) if taken is None else partial(taken, pe)
+
+    def sender(self, color: int) -> tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]:
+        """`can_send` and `send` of a color."""
+        sent = self._sent.get(color)
+        return (self.network.can_send, self.network.send) if sent is None else (_always, sent)
+
+    def unblocked(self, pe: int) -> None:
+        """A PE ran `unblock_cmd_stream`."""
+        if self.on_unblock is not None:
+            self.on_unblock(pe)
+
+    def say(self, time: int, pe: int, text: str) -> None:
+        """A PE prints a line."""
+        if self.on_say is not None:
+            self.on_say(time, pe, text)
+
+    def _hop(self, time: int, pe: int, port: int, wavelet: Wavelet) -> None:
+        assert self.on_trace is not None
+        self.on_trace(time, pe, "hop", port, wavelet.color, wavelet.data, wavelet.control)
+
+
+def _always(pe: int, color: int) -> bool:  # noqa: ARG001
+    """The host takes all that PEs send."""
+    return True

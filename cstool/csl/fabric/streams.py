@@ -1,0 +1,135 @@
+"""Streams between the host and PEs: MEMCPYH2D colors bring wavelets from the host, MEMCPYD2H colors take them to it.
+
+A PE sees no difference from other colors: it takes from an input queue, and sends. The host sends as there is room in
+the input queue; what no command has asked for yet waits for one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.wavelet import Wavelet
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.simulation import Simulation
+
+RAMP = 2
+"""cycles from the CE to its router, or back (F04)"""
+
+
+class _Feed:
+    """What the host sends to one PE by one color."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.due = 0  # the cycle of the next one at the earliest
+        self.waiting: deque[tuple[int, int, Callable[[], None]]] = deque()  # earliest cycle, data, what to do then
+
+
+class _Want:
+    """A command that reads: how many wavelets it still wants, and what takes each."""
+
+    def __init__(self, count: int, take: Callable[[int], None]) -> None:
+        self.count = count
+        self.take = take
+
+
+class _Drain:
+    """What one PE sends to the host by one color."""
+
+    def __init__(self) -> None:
+        self.buffer: deque[int] = deque()
+        self.wanted: deque[_Want] = deque()
+
+
+class Streams:
+    """All streams of a simulation: one by color of `FabricProgram.streams`.
+
+    Args:
+        simulation: it must not have run yet
+    """
+
+    def __init__(self, simulation: "Simulation") -> None:
+        self._simulation = simulation
+        self._events = simulation.events
+        self._feeds: dict[tuple[int, int], _Feed] = {}
+        self._drains: dict[tuple[int, int], _Drain] = {}
+        for name, color in sorted(simulation.program.streams.items()):
+            if name.startswith("MEMCPYH2D"):
+                simulation.from_host(color, partial(self._taken, color))
+            else:
+                simulation.to_host(color, self._sent)
+
+    def feed(self, pe: int, color: int, start: int, data: int, taken: Callable[[], None]) -> None:
+        """Send a wavelet to a PE after all before it, not before cycle `start`; call `taken` when its queue has it.
+
+        Raises:
+            SimulationError: the PE's program takes nothing of that color
+        """
+        feed = self._feeds.get((pe, color))
+        if feed is None:
+            room = self._simulation.pes[pe].room(color)
+            if not room:
+                width = self._simulation.program.width
+                raise SimulationError(
+                    f"PE {pe % width}.{pe // width}: the host streams wavelets of color {color} to it, its program "
+                    "must take them, no input queue is bound to that color",
+                    "bind one with @initialize_queue, and read it with a data task or a fabin_dsd",
+                )
+            feed = self._feeds[pe, color] = _Feed(room)
+        feed.waiting.append((start, data, taken))
+        self._pump(pe, color, feed)
+
+    def expect(self, pe: int, color: int, count: int, take: Callable[[int], None]) -> None:
+        """Take `count` wavelets from a PE after those that were asked for before."""
+        drain = self._drain(pe, color)
+        drain.wanted.append(_Want(count, take))
+        while drain.buffer and drain.wanted:
+            self._give(drain, drain.buffer.popleft())
+
+    def unread(self) -> list[tuple[int, int, int]]:
+        """Wavelets that PEs sent and no command has read: (PE index, color, how many)."""
+        return [(pe, color, len(drain.buffer)) for (pe, color), drain in sorted(self._drains.items()) if drain.buffer]
+
+    def _drain(self, pe: int, color: int) -> _Drain:
+        drain = self._drains.get((pe, color))
+        if drain is None:
+            drain = self._drains[pe, color] = _Drain()
+        return drain
+
+    def _pump(self, pe: int, color: int, feed: _Feed) -> None:
+        while feed.room and feed.waiting:
+            start, data, taken = feed.waiting.popleft()
+            feed.room -= 1
+            feed.due = max(self._events.now + 1, feed.due + 1, start)
+            self._events.at(feed.due, self._arrive, pe, Wavelet(color, data), taken)
+
+    def _arrive(self, pe: int, wavelet: Wavelet, taken: Callable[[], None]) -> None:
+        self._simulation.pes[pe].accept(wavelet)
+        taken()
+
+    def _taken(self, color: int, pe: int) -> None:
+        """A PE took a wavelet out of its input queue."""
+        feed = self._feeds[pe, color]
+        feed.room += 1
+        self._pump(pe, color, feed)
+
+    def _sent(self, pe: int, wavelet: Wavelet) -> None:
+        """A PE sent a wavelet to the host."""
+        self._events.at(self._events.now + RAMP, self._come, pe, wavelet)
+
+    def _come(self, pe: int, wavelet: Wavelet) -> None:
+        drain = self._drain(pe, wavelet.color)
+        if drain.wanted:
+            self._give(drain, wavelet.data)
+        else:
+            drain.buffer.append(wavelet.data)
+
+    def _give(self, drain: _Drain, data: int) -> None:
+        want = drain.wanted[0]
+        want.count -= 1
+        if not want.count:
+            drain.wanted.popleft()
+        want.take(data)

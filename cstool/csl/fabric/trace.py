@@ -1,0 +1,176 @@
+"""What happened on the fabric, cycle by cycle: recorded by the hook of a simulation, kept in a file, read again.
+
+The hook is `on_trace(time, pe_index, kind, *fields)`:
+
+- `"task"`: a task begins; its name. `"task_end"`: likewise.
+- `"op"`: an operation begins; its thread ("main", "microthread 3") and its name. `"op_end"`: likewise.
+- `"hop"`: a wavelet leaves a router; the port it leaves by, its color, its data, whether it is a control wavelet.
+
+An event takes 26 bytes of memory, and less in the file.
+"""
+
+import io
+import json
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import TraceError
+from cstool.csl.fabric.arch import PORTS
+from cstool.csl.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
+from cstool.csl.fabric.program import FabricProgram
+
+FORMAT = 1
+KINDS = ("task", "task_end", "op", "op_end")
+MOST_EVENTS = 5_000_000
+"""that are kept; what happens later is not recorded, and the file says so"""
+_MARK = (("time", "Q"), ("pe", "I"), ("kind", "B"), ("thread", "H"), ("name", "I"))
+_HOP = (("time", "Q"), ("pe", "I"), ("port", "B"), ("color", "B"), ("data", "I"), ("control", "B"))
+Columns = dict[str, NDArray[Any]]
+
+
+class Recorder:
+    """The hook of a simulation: `Simulation(program, on_trace=recorder)`.
+
+    Args:
+        program: that is simulated
+        most: events that are kept
+    """
+
+    def __init__(self, program: FabricProgram, most: int = MOST_EVENTS) -> None:
+        self._program = program
+        self._left = most
+        self._words: dict[str, int] = {}
+        self._marks = {name: array(letter) for name, letter in _MARK}
+        self._hops = {name: array(letter) for name, letter in _HOP}
+
+    def __call__(self, time: int, pe: int, kind: str, *fields: Any) -> None:
+        """Note one event."""
+        if self._left <= 0:
+            self._left = -1
+            return
+        self._left -= 1
+        if kind == "hop":
+            for column, value in zip(self._hops.values(), (time, pe, *fields), strict=True):
+                column.append(value)
+            return
+        thread, name = fields if len(fields) == 2 else ("main", fields[0])
+        row = (time, pe, KINDS.index(kind), self._word(thread), self._word(name))
+        for column, value in zip(self._marks.values(), row, strict=True):
+            column.append(value)
+
+    def _word(self, text: str) -> int:
+        return self._words.setdefault(text, len(self._words))
+
+    def save(self, path: Path) -> None:
+        """Write what was recorded.
+
+        Raises:
+            TraceError: it cannot be written
+        """
+        program = self._program
+        about = {
+            "format": FORMAT,
+            "arch": program.arch,
+            "width": program.width,
+            "height": program.height,
+            "words": list(self._words),
+            "programs": [each.name for each in program.programs],
+            "is_cut": self._left < 0,
+        }
+        arrays = {f"mark_{name}": np.asarray(column) for name, column in self._marks.items()}
+        arrays |= {f"hop_{name}": np.asarray(column) for name, column in self._hops.items()}
+        buffer = io.BytesIO()
+        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        np.savez_compressed(buffer, about=text, tiles=program.tiles, **arrays)  # type: ignore[arg-type]
+        try:
+            write_replacing(path, buffer.getvalue())
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A trace that was read.
+
+    Args:
+        arch: of the wafer
+        width, height: PEs of the rectangle
+        programs: names of programs
+        tiles: [height, width], which of `programs` a PE runs; -1 for none
+        words: names of threads, tasks and operations
+        marks: columns of what began and ended: time, pe, kind (in `KINDS`), thread and name (in `words`)
+        hops: columns of wavelets: time, pe, port, color, data, control
+        is_cut: whether more happened than was recorded
+    """
+
+    arch: str
+    width: int
+    height: int
+    programs: tuple[str, ...]
+    tiles: NDArray[np.int32]
+    words: tuple[str, ...]
+    marks: Columns
+    hops: Columns
+    is_cut: bool
+
+    @property
+    def end(self) -> int:
+        """The last cycle of which something is known."""
+        return max((int(times.max()) for times in (self.marks["time"], self.hops["time"]) if len(times)), default=0)
+
+
+class Place(NamedTuple):
+    """A PE by column and row."""
+
+    x: int
+    y: int
+
+    def __str__(self) -> str:
+        return f"PE {self.x}.{self.y}"
+
+
+def read_trace(path: Path) -> Recorded:
+    """Read what a `Recorder` has saved.
+
+    Raises:
+        TraceError: the file is not there, or is none of these
+    """
+    try:
+        arrays = read_arrays(read_file(path))
+        about = json.loads(arrays["about"].tobytes())
+        if about["format"] != FORMAT:
+            raise ValueError
+        marks = {name: arrays[f"mark_{name}"] for name, _ in _MARK}
+        hops = {name: arrays[f"hop_{name}"] for name, _ in _HOP}
+        programs, words = tuple(map(str, about["programs"])), tuple(map(str, about["words"]))
+        width, height = int(about["width"]), int(about["height"])
+        found = Recorded(
+            str(about["arch"]), width, height, programs, arrays["tiles"], words, marks, hops, bool(about["is_cut"])
+        )
+        _check(found)
+        return found
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except DAMAGE as error:
+        hint = "`cstool fabric run DIR --trace FILE` records one"
+        raise TraceError(f"{path}: must be a trace of a fabric, it is not, or is damaged", hint) from error
+
+
+def _check(trace: Recorded) -> None:
+    """Check that the parts of a trace go together, or raise ValueError."""
+    pes = trace.width * trace.height
+    below = {"pe": pes, "kind": len(KINDS), "thread": len(trace.words), "name": len(trace.words), "port": len(PORTS)}
+    check_numbers(trace.tiles, (trace.height, trace.width), len(trace.programs))
+    for columns in (trace.marks, trace.hops):
+        count = len(columns["time"])
+        for name, column in columns.items():
+            if column.shape != (count,) or column.dtype.kind not in "iu":
+                raise ValueError(f"{name} is no column of numbers")
+            if count and not (int(column.min()) >= 0 and int(column.max()) < below.get(name, 2**64)):
+                raise ValueError(f"{name} has a number of nothing")

@@ -1,0 +1,227 @@
+"""Who waits for whom on a fabric where nothing moves: a graph of operations, tasks, queues, buffers and routes.
+
+Nodes are tuples whose first element says what they are:
+
+- `("thread", pe, thread)`, `("task", pe, id)`, `("queue", pe, queue)`, `("buffer", pe, port, color)`: those of
+  `waiting` and `network.Waiting` that were told;
+- `("route", pe, port, color)`: what the router of a PE sends out by a port; it leads to where that comes from;
+- `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: one whose
+  program does not send it; `("host", color)`; `("cut", pe, port, color)`: a route that nothing leads into.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP, STEP
+from cstool.csl.fabric.network import Waiting
+from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram
+from cstool.csl.fabric.waiting import MAIN, QueueWait, TaskWait, ThreadWait
+
+Node = tuple[Any, ...]
+Wait = ThreadWait | TaskWait | QueueWait | Waiting
+Config = Callable[[int, int], ColorConfig | None]
+"""what the router of a PE does with a color now: its `current` is the position that its switch is in"""
+
+
+class WaitGraph:
+    """The graph, edges worked out when they are asked for.
+
+    Args:
+        program: that runs
+        waits: all that stands still
+        config: of routers, now; None for what the program begins with
+    """
+
+    def __init__(self, program: FabricProgram, waits: Iterable[Wait], config: Config | None = None) -> None:
+        self.program = program
+        self.config = config or self._first_config
+        self.waits: dict[Node, Wait] = {}
+        self._threads: dict[int, list[ThreadWait]] = defaultdict(list)
+        self._tasks: dict[int, list[TaskWait]] = defaultdict(list)
+        self._queues: dict[int, list[QueueWait]] = defaultdict(list)
+        for wait in waits:
+            self.waits[node_of(wait)] = wait
+            if isinstance(wait, ThreadWait):
+                self._threads[wait.pe].append(wait)
+            elif isinstance(wait, TaskWait):
+                self._tasks[wait.pe].append(wait)
+            elif isinstance(wait, QueueWait):
+                self._queues[wait.pe].append(wait)
+        self._hosts = frozenset(color for name, color in program.streams.items() if name.startswith("MEMCPYH2D"))
+        self._found: dict[Node, tuple[Node, ...]] = {}
+
+    def program_of(self, pe: int) -> PEProgram | None:
+        """The program of a PE; None where it has none."""
+        number = int(self.program.tiles[divmod(pe, self.program.width)])
+        return None if number < 0 else self.program.programs[number]
+
+    def name(self, pe: int) -> str:
+        """A PE by its column and row: `PE 1.0`."""
+        return f"PE {pe % self.program.width}.{pe // self.program.width}"
+
+    def targets(self, node: Node) -> tuple[Node, ...]:
+        """What a node waits for, what is most likely to blame first; () where a chain ends."""
+        if node not in self._found:
+            self._found[node] = tuple(dict.fromkeys(self._targets(node)))
+        return self._found[node]
+
+    def _targets(self, node: Node) -> list[Node]:
+        wait = self.waits.get(node)
+        if isinstance(wait, ThreadWait):
+            return self._of_thread(wait)
+        if isinstance(wait, TaskWait):
+            return self._of_task(wait)
+        if isinstance(wait, QueueWait):
+            return self._of_queue(wait)
+        if isinstance(wait, Waiting):
+            return self._of_buffer(wait)
+        return self._of_route(*node[1:]) if node[0] == "route" else []
+
+    def _of_thread(self, wait: ThreadWait) -> list[Node]:
+        if wait.kind == "receive" and wait.color is not None:
+            return [("route", wait.pe, RAMP, wait.color)]
+        if wait.kind == "send" and wait.color is not None:
+            return self._buffer(wait.pe, RAMP, wait.color)
+        if wait.kind == "thread":
+            taken = ("thread", wait.pe, f"microthread {wait.number}")
+            return [taken] if taken in self.waits else []
+        # The other end of the FIFO: whoever is at it already, else whoever may come to it.
+        others = [other for other in self._threads[wait.pe] if other.thread != wait.thread]
+        wanted = "push" if wait.kind == "pop" else "pop"
+        at_it = [other for other in others if (other.kind, other.number) == (wanted, wait.number)]
+        return [node_of(other) for other in at_it or others] + self._blocked_tasks(wait.pe)
+
+    def _of_task(self, wait: TaskWait) -> list[Node]:
+        threads = self._threads[wait.pe]
+        if not wait.blocked:
+            return [node_of(thread) for thread in threads if thread.thread == MAIN]
+        unblocking = [thread for thread in threads if wait.task in thread.unblocks]
+        return [node_of(thread) for thread in unblocking or filter(_leads_on, threads)]
+
+    def _of_queue(self, wait: QueueWait) -> list[Node]:
+        tasks = [node_of(task) for task in self._tasks[wait.pe] if task.color == wait.color]
+        return tasks or self._likely(wait.pe)
+
+    def _of_buffer(self, wait: Waiting) -> list[Node]:
+        found: list[Node] = []
+        for port in wait.blocked:
+            if port == RAMP:
+                queues = [node_of(queue) for queue in self._queues[wait.pe] if queue.color == wait.color]
+                tasks = [node_of(task) for task in self._tasks[wait.pe] if task.color == wait.color]
+                found += queues or tasks or self._likely(wait.pe)
+            elif (beside := self._beside(wait.pe, port)) is not None:
+                found += self._buffer(beside, OPPOSITE[port], wait.color)
+        if wait.outputs:
+            return found
+        # A control wavelet would have to come by a port that is open; from one who waits, that is, not from the idle.
+        config = self.config(wait.pe, wait.color)
+        opened = 0 if config is None or config.teardown else config.positions[config.current].rx
+        return [source for source in self._sources(wait.pe, opened, wait.color) if self._leads_to_a_wait(source)]
+
+    def _leads_to_a_wait(self, node: Node) -> bool:
+        seen, open_nodes = set(), [node]
+        while open_nodes:
+            node = open_nodes.pop()
+            if node in self.waits:
+                return True
+            if node not in seen and node[0] == "route":
+                seen.add(node)
+                open_nodes += self.targets(node)
+        return False
+
+    def _of_route(self, pe: int, port: int, color: int) -> list[Node]:
+        """Where the wavelets come from that the router of a PE sends out by a port."""
+        config = self.config(pe, color)
+        route = None if config is None else config.positions[config.current]
+        if route is None or not route.tx >> port & 1:
+            if port == RAMP and color in self._hosts:
+                return [("host", color)]
+            return [("cut", pe, port, color)]
+        # What the switch shuts out is more telling than whoever else could send, and does not.
+        closed = [
+            node for other in range(len(PORTS)) for node in self._buffer(pe, other, color) if self._is_shut_out(node)
+        ]
+        return closed + self._sources(pe, route.rx, color) or [("cut", pe, port, color)]
+
+    def _is_shut_out(self, node: Node) -> bool:
+        wait = self.waits[node]
+        return isinstance(wait, Waiting) and not wait.outputs
+
+    def _sources(self, pe: int, rx: int, color: int) -> list[Node]:
+        """What could come in by the ports of a set: wavelets that wait there, senders, routers that lead there."""
+        stuck: list[Node] = []
+        senders: list[Node] = []
+        routes: list[Node] = []
+        for port in range(len(PORTS)):
+            if not rx >> port & 1:
+                continue
+            stuck += self._buffer(pe, port, color)
+            if port == RAMP:
+                senders += self._senders(pe, color)
+                continue
+            beside = self._beside(pe, port)
+            if beside is not None:
+                routes.append(("route", beside, OPPOSITE[port], color))
+            elif color in self._hosts:
+                routes.append(("host", color))
+        # A router that sends nothing this way is to blame only where no other does.
+        leading = [route for route in routes if not self._is_cut(route)]
+        return stuck + senders + leading or routes
+
+    def _is_cut(self, route: Node) -> bool:
+        if route[0] != "route":
+            return False
+        _, pe, port, color = route
+        config = self.config(pe, color)
+        return config is None or not config.positions[config.current].tx >> port & 1
+
+    def _senders(self, pe: int, color: int) -> list[Node]:
+        """Who of a PE would send a color: operations that do, else whatever keeps it from coming to that."""
+        if color in self._hosts:
+            return [("host", color)]
+        program = self.program_of(pe)
+        if program is None or color not in program.outputs:
+            return [("never", pe, color)]
+        sending = [node_of(thread) for thread in self._threads[pe] if (thread.kind, thread.color) == ("send", color)]
+        return sending or self._likely(pe) or [("idle", pe, color)]
+
+    def _likely(self, pe: int) -> list[Node]:
+        """What keeps a PE from doing what it would do next: its main thread, else microthreads, else blocked tasks."""
+        main = [node_of(thread) for thread in self._threads[pe] if thread.thread == MAIN]
+        others = [node_of(thread) for thread in self._threads[pe] if thread.thread != MAIN and _leads_on(thread)]
+        return main or others or self._blocked_tasks(pe)
+
+    def _blocked_tasks(self, pe: int) -> list[Node]:
+        return [node_of(task) for task in self._tasks[pe] if task.blocked]
+
+    def _buffer(self, pe: int, port: int, color: int) -> list[Node]:
+        node = ("buffer", pe, port, color)
+        return [node] if node in self.waits else []
+
+    def _beside(self, pe: int, port: int) -> int | None:
+        x, y = pe % self.program.width + STEP[port][0], pe // self.program.width + STEP[port][1]
+        inside = 0 <= x < self.program.width and 0 <= y < self.program.height
+        return y * self.program.width + x if inside else None
+
+    def _first_config(self, pe: int, color: int) -> ColorConfig | None:
+        table = self.program.routes.get(color)
+        number = -1 if table is None else int(table[divmod(pe, self.program.width)])
+        return None if number < 0 else self.program.configs[number]
+
+
+def _leads_on(thread: ThreadWait) -> bool:
+    """Whether something else can follow the end of an operation."""
+    return thread.thread == MAIN or bool(thread.activates or thread.unblocks)
+
+
+def node_of(wait: Wait) -> Node:
+    """The node of something that was told."""
+    if isinstance(wait, ThreadWait):
+        # One that has not begun stands behind the others of its thread.
+        return ("thread", wait.pe, wait.thread if wait.kind != "thread" else f"behind microthread {wait.number}")
+    if isinstance(wait, TaskWait):
+        return ("task", wait.pe, wait.task)
+    if isinstance(wait, QueueWait):
+        return ("queue", wait.pe, wait.queue)
+    return ("buffer", wait.pe, wait.port, wait.color)

@@ -1,0 +1,111 @@
+"""Routers and the links between them, made when the first wavelet needs them: most of a wafer's are never used."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cstool.csl.fabric import errors
+from cstool.csl.fabric.arch import EAST, OPPOSITE, PORTS, RAMP, STEP, WEST
+from cstool.csl.fabric.program import ColorConfig, FabricProgram, Route
+from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
+
+
+class Taker(Protocol):
+    """What this asks of a PE."""
+
+    def room(self, color: int) -> int:
+        """Wavelets that the input queue of `color` holds; 0: nobody takes it."""
+        ...
+
+
+class Wiring:
+    """All routers of a program.
+
+    Args:
+        program: routes and configs
+        pes: by index
+
+    Attributes:
+        routers: by PE index; None: nothing has come to it
+    """
+
+    def __init__(self, program: FabricProgram, pes: Sequence[Taker]) -> None:
+        self._program = program
+        self._width, self._height = program.width, program.height
+        self._pes = pes
+        self.routers: list[Router | None] = [None] * (self._width * self._height)
+
+    def router(self, pe: int) -> Router:
+        """The router of a PE."""
+        router = self.routers[pe]
+        if router is None:
+            router = self.routers[pe] = Router(pe)
+        return router
+
+    def configured(self, pe: int, color: int) -> ColorConfig | None:
+        """What the program begins with; None where the color has no route."""
+        routes = self._program.routes.get(color)
+        number = -1 if routes is None else int(routes[pe // self._width, pe % self._width])
+        return None if number < 0 else self._program.configs[number]
+
+    def flow(self, pe: int, color: int, side: int) -> Flow:
+        """The color at a router that wavelets come to by port `side`."""
+        router = self.router(pe)
+        flow = router.flows.get(color)
+        if flow is None:
+            config = self.configured(pe, color)
+            if config is None:
+                raise errors.not_configured(pe, self._width, color, side)
+            flow = router.flows[color] = Flow(router, color, config)
+        return flow
+
+    def from_ce(self, pe: int, color: int) -> Buffer:
+        """The link from a CE up its ramp."""
+        flow = self.flow(pe, color, RAMP)
+        buffer = flow.buffers[RAMP]
+        if buffer is None:
+            buffer = flow.buffers[RAMP] = Buffer(None, pe, RAMP, flow, RAMP)
+        return buffer
+
+    def find(self, flow: Flow) -> Way:
+        """The way of the color's position; its ends are made."""
+        route = flow.route()
+        if route is None:
+            return flow.found(STOPPED)
+        ports = [port for port in range(len(PORTS)) if route.tx >> port & 1 and port != RAMP]
+        return flow.found(Way(route, tuple(self._link(flow, port) for port in ports), self._exit(flow, route)))
+
+    def _exit(self, flow: Flow, route: Route) -> Exit | None:
+        if not route.tx >> RAMP & 1:
+            return None
+        if flow.exit is None:
+            flow.exit = Exit(flow.router, flow.color, self._pes[flow.router.pe].room(flow.color))
+        return flow.exit
+
+    def _link(self, flow: Flow, port: int) -> Buffer:
+        pe = flow.router.pe
+        x, y = pe % self._width + STEP[port][0], pe // self._width + STEP[port][1]
+        if not (0 <= x < self._width and 0 <= y < self._height):
+            raise errors.off_rectangle(pe, (self._width, self._height), flow.color, port)
+        color = flow.color ^ (flow.config.swap >> (port not in (EAST, WEST)) & 1)
+        side = OPPOSITE[port]
+        there = self.flow(y * self._width + x, color, side)
+        buffer = there.buffers[side]
+        if buffer is None:
+            buffer = there.buffers[side] = Buffer(flow.router, pe, port, there, side)
+        return buffer
+
+    def bound_since(self, exit_: Exit, buffer: Buffer) -> bool:
+        """An exit has no room: whether that is because it had no queue behind it before, and has one now.
+
+        Raises:
+            SimulationError: there is still none
+        """
+        if exit_.room:
+            return False
+        room = self._pes[exit_.pe].room(exit_.color)
+        if not room:
+            tile = int(self._program.tiles[divmod(exit_.pe, self._width)])
+            name = self._program.programs[tile].name if tile >= 0 else None
+            raise errors.nobody_takes(exit_.pe, self._width, exit_.color, buffer.side, name)
+        exit_.set_room(room)
+        return True

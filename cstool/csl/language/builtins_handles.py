@@ -1,0 +1,125 @@
+"""Builtins that give handles of the machine: colors, queues, task ids, registers; and their numbers."""
+
+from cstool.csl.language import types, values
+from cstool.csl.language.builtins_table import Called, builtin
+from cstool.csl.language.builtins_values import ALSO_RUN, ANYWHERE, is_handle, number_of, type_argument
+from cstool.csl.language.source import CslError
+from cstool.csl.language.types import EnumType, OpaqueType
+from cstool.csl.language.values import Value, describe, integer
+from cstool.csl.fabric.arch import COLORS, TASK_IDS
+from cstool.csl.fabric.dsd import Dsr
+
+
+def _handle(called: Called, type_: OpaqueType, count: int, what: str) -> Value:
+    source, number = called.arguments[0]
+    if source == type_:
+        return called.arguments[0]
+    if not types.is_int(source):
+        raise CslError(f"@{called.node.name} takes an integer, got {describe((source, number))}", called.at(0))
+    if not 0 <= number < count:
+        raise CslError(f"{what} is 0 to {count - 1}, got {number}", called.at(0))
+    return type_, number
+
+
+@builtin("get_color", 1, 1, ALSO_RUN, "the color with a number")
+def _get_color(called: Called) -> Value:
+    return _handle(called, types.COLOR, COLORS, "a color")
+
+
+@builtin("get_input_queue", 1, 1, ALSO_RUN, "the input queue with a number")
+def _get_input_queue(called: Called) -> Value:
+    arch = called.instance.arch
+    return _handle(called, types.INPUT_QUEUE, len(arch.input_queues), f"an input queue of {arch.name}")
+
+
+@builtin("get_output_queue", 1, 1, ALSO_RUN, "the output queue with a number")
+def _get_output_queue(called: Called) -> Value:
+    arch = called.instance.arch
+    return _handle(called, types.OUTPUT_QUEUE, len(arch.output_queues), f"an output queue of {arch.name}")
+
+
+@builtin("get_ut_id", 1, 1, ALSO_RUN, "the microthread with a number", "wse3")
+def _get_ut_id(called: Called) -> Value:
+    arch = called.instance.arch
+    return _handle(called, types.UT_ID, arch.microthreads, f"a microthread of {arch.name}")
+
+
+@builtin("get_local_task_id", 1, 1, ALSO_RUN, "the id of a local task with a number")
+def _get_local_task_id(called: Called) -> Value:
+    local = called.instance.arch.local_tasks
+    number = number_of(called, 0)
+    if number not in local:
+        raise CslError(
+            f"a local task id of {called.instance.arch.name} is {local.start} to {local.stop - 1}, got {number}",
+            called.at(0),
+        )
+    return types.LOCAL_TASK, number
+
+
+@builtin("get_control_task_id", 1, 1, ALSO_RUN, "the id of a control task with a number")
+def _get_control_task_id(called: Called) -> Value:
+    return _handle(called, types.CONTROL_TASK, TASK_IDS, "a control task id")
+
+
+@builtin("get_data_task_id", 1, 1, ALSO_RUN, "the id of the data task of a color (WSE-2) or an input queue (WSE-3)")
+def _get_data_task_id(called: Called) -> Value:
+    source, number = called.arguments[0]
+    arch = called.instance.arch
+    if types.is_int(source) or source == types.DATA_TASK:
+        limit = len(arch.input_queues) if arch.data_tasks_by_queue else COLORS
+        return _handle(called, types.DATA_TASK, limit, f"a data task id of {arch.name}")
+    wanted = types.INPUT_QUEUE if arch.data_tasks_by_queue else types.COLOR
+    if source != wanted:
+        raise CslError(
+            f"a data task id of {arch.name} is made of an {wanted}"
+            if arch.data_tasks_by_queue
+            else f"a data task id of {arch.name} is made of a {wanted}",
+            called.at(0),
+            f'it differs by generation: if (@is_arch("wse3")) ... ; got {source}',
+        )
+    return types.DATA_TASK, number
+
+
+@builtin("get_int", 1, 1, ALSO_RUN, "the number of a color, task id, queue, or member of an enum")
+def _get_int(called: Called) -> Value:
+    type_, data = called.arguments[0]
+    if isinstance(type_, EnumType):
+        return type_.tag, data
+    if not is_handle(type_):
+        raise CslError(f"@get_int takes a color, task id or queue, got {describe((type_, data))}", called.at(0))
+    return types.U16, data
+
+
+@builtin("get_dsr", 2, 2, ANYWHERE, "a register for DSDs: @get_dsr(dsr_dest, 0)")
+def _get_dsr(called: Called) -> Value:
+    type_ = type_argument(called, 0)
+    files = {
+        types.DSR_DEST: "dest",
+        types.DSR_SRC0: "src0",
+        types.DSR_SRC1: "src1",
+        types.DSR_FIFO_DEST: "dest",
+        types.DSR_FIFO_SRC1: "src1",
+    }
+    file = files.get(type_) if isinstance(type_, OpaqueType) else None
+    if file is None:
+        raise CslError(f"@get_dsr takes dsr_dest, dsr_src0 or dsr_src1, got {type_}", called.at(0))
+    arch = called.instance.arch
+    count = arch.dsrs[("dest", "src0", "src1").index(file)]
+    number = number_of(called, 1)
+    if not 0 <= number < count:
+        raise CslError(f"a {type_} of {arch.name} is 0 to {count - 1}, got {number}", called.at(1))
+    return type_, Dsr(file, number)
+
+
+@builtin("get_filter_id", 1, 1, ANYWHERE, "the filter of a color")
+def _get_filter_id(called: Called) -> Value:
+    type_, data = called.arguments[0]
+    if type_ != types.COLOR:
+        raise CslError(f"@get_filter_id takes a color, got {type_}", called.at(0))
+    return integer(data)
+
+
+@builtin("get_rectangle", 0, 0, ANYWHERE, "width and height of the program's rectangle", pure=False)
+def _get_rectangle(called: Called) -> Value:
+    width, height = called.instance.compilation.rectangle(called.place)
+    return values.struct_value(width=integer(width), height=integer(height))

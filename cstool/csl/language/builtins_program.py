@@ -1,0 +1,283 @@
+"""Builtins of a PE program's `comptime` blocks: tasks, queues, what the host may use, local configs of colors."""
+
+from cstool.csl.language import syntax, types, values
+from cstool.csl.language.builtins_dsd import color_number, fields_of, task_number
+from cstool.csl.language.builtins_table import COMPTIME, RUN, Called, builtin, special
+from cstool.csl.language.builtins_values import string_of
+from cstool.csl.language.evaluate_core import Code, Env, Frame, compile_expression
+from cstool.csl.language.evaluate_expressions import resolve
+from cstool.csl.language.instance import BoundTask, Instance
+from cstool.csl.language.module import Constant, Variable
+from cstool.csl.language.routes import color_config
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import ArrayType, FunctionType, PointerType, Type
+from cstool.csl.language.values import FunctionValue, Value, describe
+from cstool.csl.fabric.program import Symbol
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
+
+AT_START = (COMPTIME, RUN)
+
+
+# --- tasks ---
+
+
+def _task(called: Called, kind: str) -> FunctionValue:
+    value = called.arguments[0][1]
+    if not isinstance(value, FunctionValue) or value.declaration.kind != "task":
+        raise CslError(f"@{called.node.name} takes a task, got {describe(called.arguments[0])}", called.at(0))
+    if any(parameter.comptime for parameter in value.declaration.parameters):
+        raise CslError(f"a {kind} task has no comptime parameters", called.at(0))
+    return value
+
+
+def _letters(called: Called, task: FunctionValue) -> tuple[str, ...]:
+    type_ = called.arguments[0][0]
+    assert isinstance(type_, FunctionType)
+    letters = []
+    for parameter, declared in zip(type_.parameters, task.declaration.parameters, strict=True):
+        letter = None if parameter is None else parameter.letter
+        if letter not in tuple("wifHhe"):
+            raise CslError(
+                f"a task's parameter has 16 or 32 bits, got '{declared.name}' of {parameter or 'anytype'}",
+                declared.place,
+            )
+        letters.append(letter)
+    if type_.result != types.VOID:
+        raise CslError(f"a task returns void, got {type_.result}", task.declaration.result.place)
+    return tuple(str(letter) for letter in letters)
+
+
+def _bind(called: Called, kind: str, number: int, letters: tuple[str, ...]) -> Value:
+    instance, place = called.instance, called.place
+    task = _task(called, kind)
+    bound = instance.tasks.get(number)
+    if bound is not None:
+        raise CslError(
+            f"task id {number} has one task, got '{task.declaration.name}' after '{bound.root.name}'",
+            place,
+            notes=((bound.place, f"bound to '{bound.root.name}'"),),
+        )
+    by_queue = instance.arch.data_tasks_by_queue
+    instance.tasks[number] = BoundTask(
+        instance.root_of(task, kind, letters),
+        place,
+        number if kind == "data" and not by_queue else None,
+        number if kind == "data" and by_queue else None,
+    )
+    return values.VOID
+
+
+@builtin("bind_local_task", 2, 2, (COMPTIME,), "gives a local task its id")
+def _bind_local_task(called: Called) -> Value:
+    type_, number = called.arguments[1]
+    if type_ not in (types.LOCAL_TASK, types.COLOR):
+        raise CslError(
+            f"@bind_local_task takes a local_task_id, got {describe((type_, number))}",
+            called.at(1),
+            "@get_local_task_id",
+        )
+    if number not in called.instance.arch.local_tasks:
+        raise CslError(f"a local task id of {called.instance.arch.name} cannot be {number}", called.at(1))
+    task = _task(called, "local")
+    if task.declaration.parameters:
+        raise CslError("a local task has no parameters", called.at(0))
+    _letters(called, task)
+    return _bind(called, "local", number, ())
+
+
+@builtin("bind_data_task", 2, 2, (COMPTIME,), "gives a data task its id")
+def _bind_data_task(called: Called) -> Value:
+    type_, number = called.arguments[1]
+    by_queue = called.instance.arch.data_tasks_by_queue
+    if type_ != types.DATA_TASK and not (type_ == types.COLOR and not by_queue):
+        raise CslError(
+            f"@bind_data_task takes a data_task_id, got {describe((type_, number))}", called.at(1), "@get_data_task_id"
+        )
+    letters = _letters(called, _task(called, "data"))
+    size = sum(4 if letter in "wif" else 2 for letter in letters)
+    if size > 4:
+        raise CslError(f"a data task takes the 32 bits of a wavelet, its parameters have {8 * size}", called.at(0))
+    return _bind(called, "data", number, letters)
+
+
+@builtin("bind_control_task", 2, 2, (COMPTIME,), "gives a control task its id")
+def _bind_control_task(called: Called) -> Value:
+    type_, number = called.arguments[1]
+    if type_ != types.CONTROL_TASK:
+        raise CslError(
+            f"@bind_control_task takes a control_task_id, got {describe((type_, number))}",
+            called.at(1),
+            "@get_control_task_id",
+        )
+    letters = _letters(called, _task(called, "control"))
+    if sum(4 if letter in "wif" else 2 for letter in letters) > 2:
+        raise CslError("a control task takes the 16 bits of data of a control wavelet", called.at(0))
+    return _bind(called, "control", number, letters)
+
+
+@builtin("activate", 1, 1, AT_START, "lets a local task run")
+def _activate(called: Called) -> Value:
+    number = task_number(called.instance, called.arguments[0], called.at(0))
+    called.instance.activated.setdefault(number, called.place)
+    return values.VOID
+
+
+@builtin("block", 1, 1, AT_START, "keeps a task from running")
+def _block(called: Called) -> Value:
+    number = task_number(called.instance, called.arguments[0], called.at(0))
+    called.instance.blocked.setdefault(number, called.place)
+    return values.VOID
+
+
+@builtin("unblock", 1, 1, AT_START, "ends what @block did")
+def _unblock(called: Called) -> Value:
+    called.instance.blocked.pop(task_number(called.instance, called.arguments[0], called.at(0)), None)
+    return values.VOID
+
+
+@builtin("set_teardown_handler", 2, 2, (COMPTIME,), "what runs when a color is in teardown")
+def _set_teardown_handler(called: Called) -> Value:
+    function, color = called.arguments
+    if color[0] != types.COLOR:
+        function, color = color, function
+    if color[0] != types.COLOR or not isinstance(function[1], FunctionValue):
+        raise CslError("@set_teardown_handler takes a function and a color", called.place)
+    instance = called.instance
+    root = instance.root_of(function[1], "local")
+    bound = instance.tasks.get(TEARDOWN_TASK)
+    if bound is not None and bound.root is not root:
+        raise CslError(
+            f"one handler serves the teardown of all colors, got '{root.name}' after '{bound.root.name}'",
+            called.place,
+            notes=((bound.place, "the other one"),),
+        )
+    if function[1].declaration.parameters:
+        raise CslError("a teardown handler has no parameters", called.place)
+    instance.tasks.setdefault(TEARDOWN_TASK, BoundTask(root, called.place))
+    return values.VOID
+
+
+@builtin("set_control_task_table", 0, 1, (COMPTIME,), "lets control tasks have a table; one is enough here", "wse3")
+def _set_control_task_table(called: Called) -> Value:
+    if called.arguments:
+        fields_of(called, 0, ("instructions", "stride"))
+    return values.VOID
+
+
+# --- queues and colors ---
+
+
+@builtin("initialize_queue", 1, 2, (COMPTIME,), "binds a queue to a color")
+def _initialize_queue(called: Called) -> Value:
+    type_, number = called.arguments[0]
+    instance, place = called.instance, called.place
+    if type_ not in (types.INPUT_QUEUE, types.OUTPUT_QUEUE):
+        raise CslError(f"@initialize_queue takes a queue, got {describe((type_, number))}", called.at(0))
+    known = ("color", "priority", "control_transform", "simd_mode")
+    fields = fields_of(called, 1, known) if len(called.arguments) > 1 else {}
+    output = type_ == types.OUTPUT_QUEUE
+    if "color" not in fields:
+        # A data task of WSE-2 names its color itself.
+        if instance.arch.name == "wse3":
+            raise CslError(f"@initialize_queue of an {type_} of {instance.arch.name} needs .color", place)
+        return values.VOID
+    instance.bind_queue(number, color_number(fields["color"], called.at(1)), output, place)
+    return values.VOID
+
+
+@builtin("set_local_color_config", 2, 2, (COMPTIME,), "the route of a color at this PE, from its own program")
+def _set_local_color_config(called: Called) -> Value:
+    color = color_number(called.arguments[0], called.at(0))
+    config = color_config(called.arguments[1], called.at(1))
+    instance = called.instance
+    before = instance.colors.get(color)
+    if before is not None and before[0] != config:
+        raise CslError(
+            f"color {color} has one config at a PE, got another one",
+            called.place,
+            notes=((before[1], "the first one"),),
+        )
+    instance.colors[color] = (config, called.place)
+    return values.VOID
+
+
+# --- the host ---
+
+
+@special("export_symbol", 1, 2, (COMPTIME,), "lets the host use a variable or function")
+def _export_symbol(node: syntax.Builtin, env: Env) -> Code:
+    instance = env.module.instance
+    subject = node.arguments[0]
+    what = resolve(subject, env)
+    name = compile_expression(node.arguments[1], env) if len(node.arguments) > 1 else None
+
+    def run(frame: Frame) -> Value:
+        if instance.is_layout or instance.phase == "value":
+            raise CslError("@export_symbol stands in a comptime block of a PE program alone", node.place)
+        exported = getattr(subject, "name", None)
+        if name is not None:
+            called = Called(instance, node, [values.VOID, name.run(frame)], env)
+            exported = string_of(called, 1)
+        if exported is None:
+            raise CslError("@export_symbol of something without a name needs one", node.place)
+        if isinstance(what, Variable | Constant) and isinstance(what.type, PointerType):
+            type_: Type = what.type
+            symbol = _pointer_symbol(instance, what, subject.place)
+        else:
+            value = compile_expression(subject, env).run(frame)
+            type_ = value[0]
+            symbol = _symbol(instance, value, subject.place)
+        before = instance.symbols.get(exported)
+        if before is not None:
+            raise CslError(
+                f"a symbol is exported once, got '{exported}' again", node.place, notes=((before[2], "the other one"),)
+            )
+        instance.symbols[exported] = (symbol, type_, node.place)
+        return values.VOID
+
+    return Code(run)
+
+
+def _pointer_symbol(instance: Instance, what: Variable | Constant, place: Place) -> Symbol:
+    data = what.value[1] if isinstance(what, Constant) else what.initial
+    if not isinstance(data, int):
+        raise CslError(f"'{what.name}' must point at something in SRAM", place)
+    pointer = what.address() if isinstance(what, Variable) else None
+    assert isinstance(what.type, PointerType)
+    pointee = what.type.pointee
+    element = pointee.element if isinstance(pointee, ArrayType) else pointee
+    if element.letter is None:
+        raise CslError(f"the host can use numbers, got {what.type}", place)
+    count = pointee.count if isinstance(pointee, ArrayType) else _count_behind(instance, data, element)
+    return Symbol("variable", data, pointer, element.letter, count)
+
+
+def _count_behind(instance: Instance, address: int, element: Type) -> int:
+    block = instance.region(address)
+    return 0 if block is None else (block.address + block.type.size - address) // max(element.size, 1)
+
+
+def _symbol(instance: Instance, value: Value, place: Place) -> Symbol:
+    type_, data = value
+    if isinstance(data, FunctionValue):
+        if data.declaration.kind == "task" or not isinstance(type_, FunctionType):
+            raise CslError("the host calls functions, not tasks", place)
+        letters = []
+        for parameter, declared in zip(type_.parameters, data.declaration.parameters, strict=True):
+            letter = None if parameter is None else parameter.letter
+            if letter is None:
+                raise CslError(
+                    f"the host gives numbers to a function, got '{declared.name}' of {parameter or 'anytype'}",
+                    declared.place,
+                )
+            letters.append(letter)
+        root = instance.root_of(data, "function", tuple(letters))
+        return Symbol("function", parameters=tuple(letters), function=root.name)
+    raise CslError(
+        f"the host can use functions and pointers, got {describe(value)}", place, "export a pointer: var p = &x;"
+    )
+
+
+@builtin("rpc", 1, 1, (COMPTIME,), "what SDK 1.0 to 1.2 needed for launches; does nothing")
+def _rpc(called: Called) -> Value:  # noqa: ARG001
+    return values.VOID

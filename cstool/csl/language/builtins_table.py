@@ -1,0 +1,256 @@
+"""All builtins that the vendor documents: where each may stand, how many arguments it takes, and what does it.
+
+One table, `BUILTINS`; documentation is made from it too. Names and places after SDK 2.10 documentation, "Builtins",
+"Builtins for DSD Operations", "Builtins (WSE-3)" and "Builtins for Supporting Remote Procedure Calls".
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cstool.csl.language import syntax
+from cstool.csl.language.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant, expression_of
+from cstool.csl.language.instance import Instance
+from cstool.csl.language.intrinsics import INTRINSICS
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.values import Value
+from cstool.foundation.words import counted, nearest
+
+VALUE, COMPTIME, LAYOUT, RUN = "value", "comptime", "layout", "run"
+"""Where a builtin may stand: anywhere, if its arguments are known; in `comptime` blocks of PE programs; in layouts; in
+functions, where `emit.py` makes code of it."""
+_WHERE_TEXT = {COMPTIME: "a comptime block", LAYOUT: "a layout block", RUN: "code of run time"}
+
+
+@dataclass(slots=True, eq=False)
+class Called:
+    """A builtin being evaluated.
+
+    Args:
+        instance: what is compiled
+        node: the call
+        arguments: values of its arguments
+        env: what names mean there
+    """
+
+    instance: Instance
+    node: syntax.Builtin
+    arguments: list[Value]
+    env: Env
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.node.place
+
+    def at(self, index: int) -> Place:
+        """Where an argument stands."""
+        return self.node.arguments[index].place
+
+
+Action = Callable[[Called], Value]
+Special = Callable[[syntax.Builtin, Env], Code]
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """One builtin.
+
+    Args:
+        name: without the `@`
+        least, most: arguments
+        where: where it may stand
+        meaning: in a few words
+        refused: why it is not supported; None if it is
+        arch: the generation that alone has it
+    """
+
+    name: str
+    least: int
+    most: int
+    where: tuple[str, ...]
+    meaning: str
+    refused: str | None = None
+    arch: str | None = None
+
+
+BUILTINS: dict[str, Builtin] = {}
+_ACTIONS: dict[str, Action] = {}
+_SPECIAL: dict[str, Special] = {}
+_PURE: set[str] = set()
+
+
+def builtin(
+    name: str, least: int, most: int, where: tuple[str, ...], meaning: str, arch: str | None = None, pure: bool = True
+) -> Callable[[Action], Action]:
+    """Register what does a builtin; `pure` if it may be folded when all its arguments are constant."""
+
+    def register(action: Action) -> Action:
+        BUILTINS[name] = Builtin(name, least, most, where, meaning, None, arch)
+        _ACTIONS[name] = action
+        if pure and where[0] == VALUE:
+            _PURE.add(name)
+        return action
+
+    return register
+
+
+def special(name: str, least: int, most: int, where: tuple[str, ...], meaning: str) -> Callable[[Special], Special]:
+    """Register a builtin that sees its arguments before they are evaluated."""
+
+    def register(compiler: Special) -> Special:
+        BUILTINS[name] = Builtin(name, least, most, where, meaning)
+        _SPECIAL[name] = compiler
+        return compiler
+
+    return register
+
+
+def run_time(name: str, least: int, most: int, meaning: str, arch: str | None = None) -> None:
+    """List a builtin that `emit.py` makes code of."""
+    BUILTINS[name] = Builtin(name, least, most, (RUN,), meaning, None, arch)
+
+
+def refused(name: str, reason: str) -> None:
+    """List a builtin that is documented and not supported."""
+    BUILTINS[name] = Builtin(name, 0, 9, (), "", reason)
+
+
+def check_builtin(node: syntax.Builtin, instance: Instance, is_library: bool) -> Builtin | None:
+    """What a builtin is; None if it is one of the library's own (`intrinsics`).
+
+    Raises:
+        CslError: there is none of the name, it is not supported, not of this generation, or takes another number of
+            arguments.
+    """
+    name, count = node.name, len(node.arguments)
+    if name.startswith("__") and is_library and name in INTRINSICS:
+        wanted = len(INTRINSICS[name].parameters)
+        if count != wanted:
+            raise CslError(f"@{name} takes {counted(wanted, 'argument')}, got {count}", node.place)
+        return None
+    found = BUILTINS.get(name)
+    if found is None:
+        near = nearest(name, BUILTINS)
+        raise CslError(f"unknown builtin @{name}", node.place, None if near is None else f"did you mean @{near}?")
+    if found.refused is not None:
+        raise CslError(f"@{name} is not supported: {found.refused}", node.place)
+    if found.arch is not None and found.arch != instance.arch.name:
+        raise CslError(f"@{name} exists on {found.arch} alone, this is compiled for {instance.arch.name}", node.place)
+    if not found.least <= count <= found.most:
+        if found.least == found.most:
+            wanted_text = counted(found.least, "argument")
+        else:
+            wanted_text = f"{found.least} to {found.most} arguments"
+        raise CslError(f"@{name} takes {wanted_text}, got {count}", node.place)
+    return found
+
+
+def _misplaced(spec: Builtin, place: Place) -> CslError:
+    if RUN in spec.where:
+        return NotKnown(f"@{spec.name} happens at run time: it has no value at compile time", place)
+    where = " or ".join(_WHERE_TEXT[each] for each in spec.where)
+    return CslError(f"@{spec.name} stands in {where} alone", place)
+
+
+@expression_of(syntax.Builtin)
+def _builtin(node: syntax.Builtin, env: Env) -> Code:
+    module = env.module
+    instance = module.instance
+    spec = check_builtin(node, instance, module.is_library)
+    name, place = node.name, node.place
+    if spec is not None and name in _SPECIAL:
+        return _SPECIAL[name](node, env)
+    action = _ACTIONS.get(name)
+    parts = [compile_expression(argument, env) for argument in node.arguments]
+    runs = [part.run for part in parts]
+    if spec is None:
+        if action is None:
+            raise NotKnown(f"@{name} happens at run time: it has no value at compile time", place)
+        intrinsic = action
+        return Code(lambda frame: intrinsic(Called(instance, node, [run(frame) for run in runs], env)))
+    if action is None:
+        raise _misplaced(spec, place)
+    does = action
+    always = VALUE in spec.where
+    in_blocks = (LAYOUT if instance.is_layout else COMPTIME) in spec.where
+
+    def run(frame: Frame) -> Value:
+        if not always and (not in_blocks or instance.phase == "value"):
+            raise _misplaced(spec, place)
+        return does(Called(instance, node, [run(frame) for run in runs], env))
+
+    if name in _PURE and all(part.value is not None for part in parts):
+        return constant(run([]))
+    return Code(run)
+
+
+def intrinsic_action(name: str) -> Callable[[Action], Action]:
+    """Register what does an intrinsic at compile time."""
+
+    def register(action: Action) -> Action:
+        _ACTIONS[name] = action
+        return action
+
+    return register
+
+
+for _name, _least, _meaning in (
+    ("add16", 3, "dest = a + b"),
+    ("addc16", 3, "dest = a + b + carry"),
+    ("and16", 3, "dest = a & b"),
+    ("clz", 2, "dest = leading zeros of a"),
+    ("ctz", 2, "dest = trailing zeros of a"),
+    ("fabsh", 2, "dest = |a|, f16"),
+    ("fabss", 2, "dest = |a|, f32"),
+    ("faddh", 3, "dest = a + b, f16"),
+    ("faddhs", 3, "dest = a + b, f32 from f16 and f32"),
+    ("fadds", 3, "dest = a + b, f32"),
+    ("fh2s", 2, "dest = a, f16 to f32"),
+    ("fh2xp16", 2, "dest = a, f16 to i16"),
+    ("fmach", 4, "dest = a + b * c, f16"),
+    ("fmachs", 4, "dest = a + b * c, f32 from f16"),
+    ("fmacs", 4, "dest = a + b * c, f32"),
+    ("fmaxh", 3, "dest = max(a, b), f16"),
+    ("fmaxs", 3, "dest = max(a, b), f32"),
+    ("fmovh", 2, "dest = a, f16"),
+    ("fmovs", 2, "dest = a, f32"),
+    ("fmulh", 3, "dest = a * b, f16"),
+    ("fmuls", 3, "dest = a * b, f32"),
+    ("fnegh", 2, "dest = -a, f16"),
+    ("fnegs", 2, "dest = -a, f32"),
+    ("fnormh", 3, "dest = mantissa of a, f16"),
+    ("fnorms", 3, "dest = mantissa of a, f32"),
+    ("fs2h", 2, "dest = a, f32 to f16"),
+    ("fs2xp16", 2, "dest = a, f32 to i16"),
+    ("fscaleh", 3, "dest = a * 2**b, f16"),
+    ("fscales", 3, "dest = a * 2**b, f32"),
+    ("fsubh", 3, "dest = a - b, f16"),
+    ("fsubs", 3, "dest = a - b, f32"),
+    ("mov16", 2, "dest = a, 16 bits"),
+    ("mov32", 2, "dest = a, 32 bits"),
+    ("or16", 3, "dest = a | b"),
+    ("popcnt", 2, "dest = ones in a"),
+    ("sar16", 3, "dest = a >> b, signed"),
+    ("sll16", 3, "dest = a << b"),
+    ("slr16", 3, "dest = a >> b"),
+    ("sub16", 3, "dest = a - b"),
+    ("xor16", 3, "dest = a ^ b"),
+    ("xp162fh", 2, "dest = a, i16 to f16"),
+    ("xp162fs", 2, "dest = a, i16 to f32"),
+):
+    run_time(_name, _least, _least + 1, _meaning)
+run_time("map", 2, 9, "calls a function for each element of DSDs")
+run_time("load_to_dsr", 2, 3, "puts a DSD into a register")
+run_time("queue_flush", 1, 1, "calls the teardown task when a queue is empty", "wse3")
+run_time("random16", 0, 0, "16 pseudo-random bits")
+run_time("set_active_prng", 1, 1, "chooses a generator of pseudo-random bits")
+run_time("get_config", 1, 1, "a word of the configuration")
+run_time("set_config", 2, 2, "writes a word of the configuration")
+refused("dfilt", "what it filters is not documented well enough to simulate")
+refused("set_empty_queue_handler", "handlers of empty queues are not simulated; use @queue_flush")
+refused("set_fifo_read_length", "the length of a FIFO's operations is that of their other operands here")
+refused("set_fifo_write_length", "the length of a FIFO's operations is that of their other operands here")
+refused("get_symbol_id", "the host calls functions by name here, not by numbers of symbols")
+refused("get_symbol_value", "the host calls functions by name here, not by numbers of symbols")
+refused("has_exported_tensors", "the host calls functions by name here, not by numbers of symbols")
+refused("get_tensor_ptr", "the host calls functions by name here, not by numbers of symbols")

@@ -1,0 +1,472 @@
+"""From the file of a layout to a `FabricProgram`: files, imports, the layout, each program of its PEs."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cstool.csl.language import evaluate, syntax, types
+from cstool.csl.language.instance import EmittedCode, Instance, Root, largest_text
+from cstool.csl.language.layout import Layout, Tile
+from cstool.csl.language.limits import IMPORT, Limits
+from cstool.csl.language.module import Module, unknown_param
+from cstool.csl.language.parse import parse
+from cstool.csl.language.source import CslError, Place, Source
+from cstool.csl.language.types import FunctionType, PointerType, Type
+from cstool.csl.language.values import FALSE, TRUE, Value, integer
+from cstool.foundation.errors import CstoolError
+from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
+from cstool.csl.fabric.program import FabricProgram, PEProgram, Task
+from cstool.foundation.plain_text import one_line
+from cstool.foundation.words import did_you_mean
+
+LIBRARY = Path(__file__).parent / "library"
+_RECURSION = 20_000
+"""Python's limit while programs are compiled: code of CSL runs as nested Python functions."""
+
+Emit = Callable[[Instance, Sequence[Root]], EmittedCode]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `cslc` was told; see `compile_csl`."""
+
+    arch: str = "wse3"
+    params: Mapping[str, Value] = field(default_factory=dict)
+    fabric_dims: tuple[int, int] | None = None
+    fabric_offsets: tuple[int, int] | None = None
+    memcpy: bool = True
+    channels: int = 1
+    import_paths: tuple[str, ...] = ()
+    fp16_format: str = "f16"
+    name_exports: bool = True
+    max_inlined_iterations: int | None = None
+    comptime_func_depth_limit: int | None = None
+
+
+class Compilation:
+    """One run of the compiler.
+
+    Args:
+        options: what it was told
+        emit: turns the functions of an instance into Python; None: `cstool.csl.language.emit`
+        say: gets what `@comptime_print` says; None: it is written to stdout
+    """
+
+    def __init__(self, options: Options, emit: Emit | None = None, say: Callable[[str], None] | None = None) -> None:
+        self.options = options
+        self.arch = ARCHS[options.arch]
+        self.limits = Limits(options.max_inlined_iterations, options.comptime_func_depth_limit)
+        self.streams: dict[str, int] = {}
+        self.memcpy_rectangle: tuple[int, int] | None = None  # width and height that <memcpy/get_params> was given
+        self.warnings: list[CslError] = []
+        self.layout = Layout(options, self.resolve)
+        self.say = say or print
+        self._emit = emit
+        self._files: dict[str, syntax.File] = {}
+
+    # --- files ---
+
+    def load(self, path: str, shown: str) -> syntax.File:
+        """The declarations of a file, read and parsed once."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = parse(Source(shown, _text_of(path, shown)))
+        return file
+
+    def resolve(self, name: str, module: Module, place: Place) -> str:
+        """The path of a file that a module names: relative to the module, or in one of the import paths.
+
+        Raises:
+            CslError: there is none.
+        """
+        if name.startswith("<") and name.endswith(">"):
+            path = LIBRARY / f"{name[1:-1]}.csl"
+            if not path.is_file() or not path.resolve().is_relative_to(LIBRARY.resolve()):
+                raise CslError(f"unknown library {name}", place, did_you_mean(name, library_names()))
+            return str(path)
+        if name.startswith("<") or name.endswith(">"):
+            raise CslError(f"a library is <name>, a file has no < or >, got {name}", place)
+        folders = [Path(module.path).parent, *map(Path, self.options.import_paths)]
+        for folder in folders:
+            path = folder / name
+            if path.is_file():
+                return os.path.abspath(path)
+        near = did_you_mean(name, [each.name for each in folders[0].glob("*.csl")]) if folders[0].is_dir() else None
+        where = ", ".join(str(folder) for folder in folders)
+        raise CslError(f"no file {name} in {where}", place, near or "--import-path names further folders")
+
+    def read_text(self, name: str, module: Module, place: Place) -> str:
+        """A file of data that a module names."""
+        return _text_of(self.resolve(name, module, place), name)
+
+    def import_module(
+        self, instance: Instance, importer: Module, name: str, bound: dict[str, Value], node: syntax.Builtin
+    ) -> Module:
+        """`@import_module`: a copy of its own, its `comptime` blocks run."""
+        path = self.resolve(name, importer, node.arguments[0].place)
+        if instance.importing.count((path, importer.path)) > 8:
+            raise CslError(f"{name} imports itself", node.place)
+        self.limits.take(node.place, IMPORT)
+        instance.importing.append((path, importer.path))
+        try:
+            is_library = name.startswith("<")
+            return self._module(instance, path, name, is_library or importer.is_library, bound, node.place)
+        finally:
+            instance.importing.pop()
+
+    def _module(
+        self,
+        instance: Instance,
+        path: str,
+        shown: str,
+        is_library: bool,
+        bound: Mapping[str, Value],
+        where: Place | None,
+    ) -> Module:
+        if not shown.startswith("<"):
+            shown = _shown(path)
+        module = Module(instance, self.load(path, shown), path, is_library, bound, where)
+        if instance.has_root:
+            self.run_comptime(module)
+        return module
+
+    def run_comptime(self, module: Module) -> None:
+        """Run what a file does at compile time: its imports, then its `comptime` blocks."""
+        with module.instance.during("comptime"):
+            for declaration in module.file.declarations:
+                if isinstance(declaration, syntax.Declare) and _is_import(declaration.value):
+                    module.lookup(declaration.name, declaration.place)
+            for declaration in module.file.declarations:
+                if isinstance(declaration, syntax.ComptimeBlock):
+                    evaluate.execute(declaration, evaluate.Scope(module))
+                elif isinstance(declaration, syntax.Declare) and declaration.linkage == "export":
+                    module.lookup(declaration.name, declaration.place)
+
+    # --- what builtins ask ---
+
+    def rectangle(self, place: Place) -> tuple[int, int]:
+        """Width and height of the program.
+
+        Raises:
+            CslError: they are not set yet.
+        """
+        if self.layout.place is None:
+            raise CslError("@get_rectangle needs a rectangle: @set_rectangle comes first", place)
+        return self.layout.width, self.layout.height
+
+    def add_stream(self, name: str, color: int, place: Place) -> None:
+        """A stream between the host and the PEs."""
+        other = next((each for each, its in self.streams.items() if its == color and each != name), None)
+        if other is not None:
+            raise CslError(f"{name} needs a color of its own, got {color}, which is {other}", place)
+        self.streams[name] = color
+
+    # --- the run ---
+
+    def run(self, path: str) -> FabricProgram:
+        """Compile the layout in a file, and the programs that it names."""
+        layout = Instance(self, self.arch, _shown(path), True, limits=self.limits)
+        layout.root = self._module(layout, path, path, False, self.options.params, None)
+        for warning in list(layout.warnings):
+            raise CslError(f"--params: {warning.message}", None, warning.hint)
+        block = [each for each in layout.root.file.declarations if isinstance(each, syntax.LayoutBlock)]
+        if not block:
+            raise CslError(f"{_shown(path)} has no layout block", None, "cslc takes the file with 'layout { ... }'")
+        if len(block) > 1:
+            raise CslError("a file has one layout block", block[1].place, notes=((block[0].place, "the first one"),))
+        self.run_comptime(layout.root)
+        with layout.during("layout"):
+            evaluate.execute(block[0].body, evaluate.Scope(layout.root))
+        if self.layout.place is None:
+            raise CslError("a layout needs @set_rectangle(width, height)", block[0].place)
+        self.warnings += layout.warnings
+        size = (self.layout.width, self.layout.height)
+        if self.memcpy_rectangle is not None and self.memcpy_rectangle != size:
+            served = " x ".join(map(str, self.memcpy_rectangle))
+            raise CslError(
+                f"the rectangle must be that of <memcpy/get_params>, {served}, got {size[0]} x {size[1]}",
+                self.layout.place,
+            )
+        tiles = self.layout.tile_numbers()
+        instances = [self._instance(tile) for tile in self.layout.tiles]
+        programs = tuple(self._program(*pair) for pair in zip(instances, self.layout.tiles, strict=True))
+        self._check_exports(instances)
+        routes = self.layout.routes(tiles, [instance.colors for instance in instances])
+        return FabricProgram(
+            arch=self.arch.name,
+            width=self.layout.width,
+            height=self.layout.height,
+            tiles=tiles,
+            programs=programs,
+            routes=routes,
+            configs=tuple(self.layout.configs),
+            exported=tuple(exported for exported, _, _ in self.layout.exported.values()),
+            fabric=self.options.fabric_dims or (0, 0),
+            offset=self.options.fabric_offsets or (0, 0),
+            memcpy=self.options.memcpy,
+            streams=dict(self.streams),
+        )
+
+    def _instance(self, tile: Tile) -> Instance:
+        instance = Instance(self, self.arch, _shown(tile.path), False, limits=self.limits)
+        root = Module(instance, self.load(tile.path, _shown(tile.path)), tile.path, False, tile.params, tile.place)
+        for name in tile.params:
+            if name not in root.params:
+                raise unknown_param(root, name)
+        instance.root = root
+        try:
+            for name in root.params:
+                root.lookup(name, None)
+            self.run_comptime(root)
+        except CslError as error:
+            raise _in_program(error, tile) from None
+        self.warnings += instance.warnings
+        return instance
+
+    def _program(self, instance: Instance, tile: Tile) -> PEProgram:
+        roots = list(instance.roots.values())
+        try:
+            code = (self._emit or _emit_program)(instance, roots)
+            return self._finished(instance, code)
+        except CslError as error:
+            raise _in_program(error, tile) from None
+
+    def _finished(self, instance: Instance, code: EmittedCode) -> PEProgram:
+        sram = instance.sram(code.code_bytes)
+        total = sum(size for _, size in sram)
+        if total > SRAM_BYTES:
+            raise CslError(
+                f"a PE has {SRAM_BYTES:,} bytes of SRAM, {instance.name} takes {total:,}: "
+                f"{instance.data_bytes:,} of data, {total - instance.data_bytes:,} of code (modelled)",
+                None,
+                largest_text(sram),
+            )
+        _check_queues(instance)
+        tasks = {
+            number: Task(
+                bound.root.name, bound.root.kind, bound.root.letters, bound.queue, bound.color, str(bound.place)
+            )
+            for number, bound in sorted(instance.tasks.items())
+        }
+        return PEProgram(
+            name=instance.name,
+            arch=self.arch.name,
+            code=code.text,
+            memory=instance.memory,
+            sram=sram,
+            tasks=tasks,
+            blocked=frozenset(instance.blocked),
+            activated=tuple(instance.activated),
+            input_queues={queue: color for queue, (color, _) in sorted(instance.input_queues.items())},
+            output_queues={queue: color for queue, (color, _) in sorted(instance.output_queues.items())},
+            colors={color: config for color, (config, _) in sorted(instance.colors.items())},
+            fifos=tuple(instance.fifos),
+            symbols={name: symbol for name, (symbol, _, _) in instance.symbols.items()},
+            inputs=code.inputs,
+            outputs=code.outputs,
+        )
+
+    def _check_exports(self, instances: list[Instance]) -> None:
+        """Names of the layout and symbols of the programs must be the same, of the same types."""
+        seen = set()
+        for instance in instances:
+            for name, (_, type_, place) in instance.symbols.items():
+                seen.add(name)
+                if not self.options.name_exports:
+                    self.layout.export(name, type_, not (isinstance(type_, PointerType) and type_.const), place)
+                exported = self.layout.exported.get(name)
+                if exported is None:
+                    raise CslError(
+                        f"what a program exports is named in the layout too, '{name}' is not",
+                        place,
+                        did_you_mean(name, self.layout.exported) or f'@export_name("{name}", {_exported_type(type_)})',
+                    )
+                if not _same_export(exported[1], type_):
+                    raise CslError(
+                        f"'{name}' must be {exported[1]}, as the layout has it, got {_exported_type(type_)}",
+                        place,
+                        notes=((exported[2], "named here"),),
+                    )
+        for name, (_, _, place) in self.layout.exported.items():
+            if name not in seen:
+                raise CslError(
+                    f"no program exports '{name}'", place, did_you_mean(name, seen) or f'@export_symbol(..., "{name}")'
+                )
+
+
+def _check_queues(instance: Instance) -> None:
+    """On WSE-3 wavelets reach a data task through its input queue, which has to be bound to a color."""
+    for bound in instance.tasks.values():
+        if bound.queue is not None and bound.queue not in instance.input_queues:
+            raise CslError(
+                f"the input queue {bound.queue} of data task '{bound.root.name}' must be bound to a color",
+                bound.place,
+                "@initialize_queue(queue, .{ .color = c })",
+            )
+
+
+def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
+    from cstool.csl.language.emit import emit_program# what compiles layouts alone does without it
+
+    return emit_program(instance, roots)
+
+
+def _exported_type(type_: Type) -> str:
+    if isinstance(type_, PointerType):
+        pointee = type_.pointee.element if isinstance(type_.pointee, types.ArrayType) else type_.pointee
+        return str(PointerType(pointee, True, type_.const))
+    return str(type_)
+
+
+def _same_export(named: Type, type_: Type) -> bool:
+    if isinstance(named, PointerType) and isinstance(type_, PointerType):
+        pointee = type_.pointee.element if isinstance(type_.pointee, types.ArrayType) else type_.pointee
+        return named.pointee == pointee
+    if isinstance(named, FunctionType) and isinstance(type_, FunctionType):
+        return named.parameters == type_.parameters and named.result == type_.result
+    return False
+
+
+def _in_program(error: CslError, tile: Tile) -> CslError:
+    """The error, with the `@set_tile_code` that asked for the program."""
+    if any(place == tile.place for place, _ in error.notes) or error.place == tile.place:
+        return error
+    note = (tile.place, f"program of PE {tile.x},{tile.y}")
+    wrapped = CslError(error.message, error.place, error.hint, (*error.notes, note))
+    wrapped.message = error.message
+    return wrapped
+
+
+def _is_import(node: syntax.Node | None) -> bool:
+    if isinstance(node, syntax.If):
+        return _is_import(node.then) or _is_import(node.otherwise)
+    return isinstance(node, syntax.Builtin) and node.name == "import_module"
+
+
+def _shown(path: str) -> str:
+    """A path as messages have it: relative where that is shorter."""
+    relative = os.path.relpath(path)
+    return one_line(path if relative.startswith("..") else relative)
+
+
+def _text_of(path: str, shown: str) -> str:
+    """The text of a file.
+
+    Raises:
+        CslError: it is none.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CslError(f"{shown}: must be text in UTF-8", None) from None
+
+
+def library_names() -> list[str]:
+    """Names of the libraries that there are, as `@import_module` takes them."""
+    return sorted(f"<{path.relative_to(LIBRARY).with_suffix('').as_posix()}>" for path in LIBRARY.rglob("*.csl"))
+
+
+def given_value(given: object) -> Value:
+    """The value of a parameter from the command line: a number, true, false, or text."""
+    if isinstance(given, bool):
+        return TRUE if given else FALSE
+    if isinstance(given, int):
+        return integer(given)
+    if isinstance(given, float):
+        return types.COMPTIME_FLOAT, given
+    text = str(given)
+    if text in ("true", "false"):
+        return given_value(text == "true")
+    for number in (lambda: int(text, 0), lambda: int(text), lambda: float(text)):
+        try:
+            return given_value(number())
+        except ValueError:
+            continue
+    return types.STRING, text
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _RECURSION))
+    try:
+        yield
+    except RecursionError:
+        raise CslError("expressions and calls at compile time are nested too deeply", None) from None
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def compile_csl(
+    path: str | Path,
+    arch: str = "wse3",
+    params: Mapping[str, object] | None = None,
+    fabric_dims: tuple[int, int] | None = None,
+    fabric_offsets: tuple[int, int] | None = None,
+    memcpy: bool = True,
+    channels: int = 1,
+    import_paths: Sequence[str] = (),
+    colors: Mapping[str, int] | None = None,
+    fp16_format: str = "f16",
+    say: Callable[[str], None] | None = None,
+    emit: Emit | None = None,
+    name_exports: bool = True,
+    on_warning: Callable[[CslError], None] | None = None,
+    max_inlined_iterations: int | None = None,
+    comptime_func_depth_limit: int | None = None,
+) -> FabricProgram:
+    """Compile a layout and its programs.
+
+    Args:
+        path: the file with the layout block
+        arch: "wse2" or "wse3"
+        params: of the layout's file, by name: numbers, bool, or text
+        fabric_dims: columns and rows of the fabric; None: as many as are needed
+        fabric_offsets: where the rectangle begins in it
+        memcpy: whether the host uses memcpy, which needs a place around the rectangle, and colors
+        channels: of memcpy; any number is the same here
+        import_paths: folders where imported files are looked for after the importer's own
+        colors: of the layout's file, by name
+        fp16_format: what `@fp16()` is
+        say: gets what `@comptime_print` says
+        emit: for tests: what turns functions into Python
+        name_exports: whether the layout names what programs export; if not, everything is named
+        on_warning: gets what is most likely not meant
+        max_inlined_iterations: turns of a loop at compile time; None for what `limits` has
+        comptime_func_depth_limit: calls within calls at compile time; None likewise
+
+    Raises:
+        CslError: something in the program is wrong.
+        CstoolError: no such generation, or file.
+    """
+    if arch not in ARCHS:
+        raise CstoolError(f"arch: must be one of {', '.join(ARCHS)}, got {arch}", did_you_mean(arch, ARCHS))
+    given = {name: given_value(value) for name, value in (params or {}).items()}
+    given |= {name: (types.COLOR, color) for name, color in (colors or {}).items()}
+    options = Options(
+        arch,
+        given,
+        fabric_dims,
+        fabric_offsets,
+        memcpy,
+        channels,
+        tuple(map(str, import_paths)),
+        fp16_format,
+        name_exports,
+        max_inlined_iterations,
+        comptime_func_depth_limit,
+    )
+    if not Path(path).is_file():
+        raise CstoolError(f"{path}: no such file")
+    if comptime_func_depth_limit is not None and comptime_func_depth_limit < 1:
+        raise CstoolError(f"comptime_func_depth_limit: must be at least 1, got {comptime_func_depth_limit}")
+    compilation = Compilation(options, emit, say)
+    with _deep_recursion():
+        program = compilation.run(os.path.abspath(path))
+    for warning in compilation.warnings:
+        if on_warning is not None:
+            on_warning(warning)
+    return program

@@ -1,0 +1,357 @@
+"""Functions of a PE program as Python over `fabric.interface.PE`.
+
+A function is written when something first calls it, one copy for each set of compile-time arguments; those it calls
+are written before it, so that it is known whether they wait. A scalar is a Python number; an array or a struct of a
+function has a place of its own in SRAM, so that no function may call itself.
+"""
+
+import keyword
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from cstool.csl.language import costs, emit_control, emit_statements, emit_vector, evaluate, syntax, types
+from cstool.csl.language.emit_frame import Code, Frame, Local, literal
+from cstool.csl.language.emit_places import VIEWS, Address, Spot, store
+from cstool.csl.language.evaluate import Specialised
+from cstool.csl.language.instance import EmittedCode, Instance, Root
+from cstool.csl.language.limits import FUNCTION
+from cstool.csl.language.module import Module, Variable
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, StructType, Type
+from cstool.csl.fabric.dsd import FabricOut
+
+_ = emit_vector  # its builtins are found by their names
+
+_IMPORTS = {
+    "cstool.csl.fabric.dsd": "Dsr FabricIn FabricOut Fifo Mem1d Mem4d OnControl Pointer Settings",
+    "cstool.csl.fabric.interface": "offset_dsd placed_dsd",
+    "cstool.csl.fabric.memory": "HALVES",
+    "cstool.csl.fabric.numbers": "f16",
+    "cstool.csl.fabric.prng": "random16 set_active_prng",
+    "cstool.csl.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside quotient "
+    "ratio remainder shift shown store64",
+}
+"""what compiled code takes from elsewhere, by module"""
+_OWN = "pe program R NAN INFINITY FUNCTIONS"
+_BUILTINS = "bool bytearray bytes enumerate float int len list memoryview range tuple"
+TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS]).split())
+"""all names that compiled code uses for itself: none of the program's is called so"""
+
+
+class Written:
+    """A function that is written, or being written.
+
+    Args:
+        name: Python's
+        result: the type that it returns
+    """
+
+    def __init__(self, name: str, result: Type) -> None:
+        self.name = name
+        self.result = result
+        self.waits = False
+        self.done = False
+        self.lines: list[str] = []
+        self.instructions = 0
+        self.place: Place | None = None
+
+
+class Unaligned(Exception):  # noqa: N818 - no error: it starts the writing anew
+    """A pointer to 32 bits may be a multiple of 2 alone: all accesses by pointers must say so."""
+
+
+class PointersWait(Exception):  # noqa: N818 - likewise
+    """A function that something points to waits: all calls by pointers must say so."""
+
+
+class ProgramText:
+    """The text of one program.
+
+    Args:
+        instance: the program
+        unaligned: whether pointers to 32 bits may be odd multiples of 2
+        pointers_wait: whether a function that is called by a pointer may wait
+        stack: addresses of locals in SRAM that an earlier attempt took, by name and type
+    """
+
+    def __init__(
+        self, instance: Instance, unaligned: bool, pointers_wait: bool, stack: dict[tuple[str, str, int], int]
+    ) -> None:
+        self.instance = instance
+        self.unaligned = unaligned
+        self.pointers_wait = pointers_wait
+        self.views: set[str] = set()
+        self.imports: set[str] = set()
+        self.inputs: set[int] = set()
+        self.outputs: set[int] = set()
+        self.local_names: set[str] = set()
+        self.module_names: set[str] = set()
+        self._stack = stack
+        self._stack_used: dict[tuple[str, str], int] = {}
+        self._functions: dict[object, Written] = {}
+        self._order: list[Written] = []
+        self._constants: dict[str, str] = {}
+        self._constant_lines: list[str] = []
+        self._objects: dict[int, str] = {}
+        self._object_lines: list[str] = []
+        self._cells = self._depth = 0
+
+    # --- what a frame asks for ---
+
+    statement = staticmethod(emit_statements.statement)
+    polls = staticmethod(emit_statements.polls)
+
+    @staticmethod
+    def step(frame: Frame, node: syntax.Node) -> None:
+        """The step of a `while`."""
+        emit_statements.statement(frame, node)
+
+    def free_name(self, name: str, taken: set[str]) -> str:
+        """A Python name like `name` that nothing has."""
+        base = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
+        if base[0].isdigit():
+            base = f"_{base}"
+        chosen, number = base, 2
+        while chosen in taken or chosen in self.module_names or chosen in TAKEN or keyword.iskeyword(chosen):
+            chosen = f"{base}_{number}"
+            number += 1
+        return chosen
+
+    def _module_name(self, name: str) -> str:
+        chosen = self.free_name(name, self.local_names)
+        self.module_names.add(chosen)
+        return chosen
+
+    def cell(self) -> int:
+        """A new place for rounding."""
+        self._cells += 1
+        return self._cells - 1
+
+    def in_sram(self, type_: Type) -> bool:
+        """Whether values of a type are in SRAM; DSDs, and what contains them, are Python's."""
+        if isinstance(type_, ArrayType):
+            return self.in_sram(type_.element)
+        if isinstance(type_, StructType):
+            return all(self.in_sram(field) for _, field in type_.fields)
+        return not (isinstance(type_, OpaqueType) and type_.is_dsd)
+
+    def is_library(self, module: Module) -> bool:
+        """Whether a module may use intrinsics."""
+        return module.is_library
+
+    def need_unaligned(self, pointer: PointerType) -> None:
+        """Note a pointer whose address may be no multiple of its element's size.
+
+        Raises:
+            Unaligned: what has been written does not count with it.
+        """
+        if pointer.pointee.align > 2 and not self.unaligned:
+            raise Unaligned
+
+    def stack(self, name: str, type_: Type, place: Place) -> int:
+        """SRAM for a local."""
+        again = self._stack_used.get((name, str(type_)), 0)
+        self._stack_used[(name, str(type_))] = again + 1
+        key = (name, str(type_), again)
+        if key not in self._stack:
+            self._stack[key] = self.instance.allocate(name, type_, place)
+        return self._stack[key]
+
+    def constant(self, name: str, type_: Type, data: Any) -> str:
+        """The name of a constant of the whole program: a DSD, an array."""
+        if isinstance(data, FabricOut):
+            data = emit_vector.resolved(self, data)
+        text = literal(type_, data)
+        if text not in self._constants:
+            chosen = self._module_name(name.strip("'"))
+            self._constants[text] = chosen
+            self._constant_lines.append(f"{chosen} = {text}")
+        return self._constants[text]
+
+    def object(self, variable: Variable) -> str:
+        """The Python variable of a global `var` that is not in SRAM."""
+        key = id(variable)
+        if key not in self._objects:
+            self._objects[key] = self._module_name(variable.name)
+            initial = variable.initial
+            if isinstance(initial, FabricOut):
+                initial = emit_vector.resolved(self, initial)
+            text = literal(variable.type, initial)
+            if isinstance(variable.type, ArrayType):
+                text = f"list({text})"
+            emit_vector.note(self, variable.initial)
+            self._object_lines.append(f"{self._objects[key]} = {text}")
+        return self._objects[key]
+
+    # --- functions ---
+
+    def function(self, chosen: Specialised, place: Place | None, root: Root | None = None) -> Written:
+        """A function, written now if it is not yet.
+
+        Raises:
+            CslError: something in it is wrong, or it calls itself.
+        """
+        declared = chosen.function.declaration
+        found = self._functions.get(chosen.key)
+        if found is not None:
+            if not found.done:
+                raise CslError(
+                    f"a function must not call itself, got {declared.name}()", place, "a PE has no stack; use a loop"
+                )
+            return found
+        limits = self.instance.limits
+        limits.take(place, FUNCTION)
+        limits.check_depth(self._depth + 1, "functions that call one another", declared.name, place)
+        name = self._module_name(declared.name if root is None else root.name)
+        written = Written(name, chosen.result)
+        written.place = declared.place
+        self._functions[chosen.key] = written
+        self._depth += 1
+        try:
+            self._write(written, chosen)
+        except CslError as error:
+            raise _called_from(error, declared, place) from None
+        finally:
+            self._depth -= 1
+        written.done = True
+        self._order.append(written)
+        return written
+
+    def _write(self, written: Written, chosen: Specialised) -> None:
+        declared = chosen.function.declaration
+        if declared.body is None:
+            raise CslError(f"'{declared.name}' is extern, there is nothing to run", declared.place)
+        frame = Frame(self, chosen.scope, written.name, declared.place, chosen.result)
+        frame.escaping = emit_statements.escaping(declared.body)
+        frame.indent = 2
+        names = []
+        for _, name, type_ in chosen.parameters:
+            python = frame.fresh(name)
+            names.append(python)
+            code = Code(type_, python)
+            if name in frame.escaping and self.in_sram(type_):
+                address = self.stack(f"{written.name}.{name}", type_, declared.place)
+                store(frame, Spot(type_, f"'{name}'", address=Address(address)), code, declared.place)
+                frame.declare(name, Local(type_, declared.place, address=address))
+            else:
+                frame.declare(name, Local(type_, declared.place, code))
+        falls = emit_control.statements(frame, declared.body.statements)
+        if falls and chosen.result != types.VOID:
+            raise CslError(f"{declared.name}() must return {chosen.result} on every way through it", declared.place)
+        frame.flush()
+        head = [f"    def {written.name}({', '.join(names)}):  # {declared.place}"]
+        if frame.objects:
+            head.append(f"        nonlocal {', '.join(sorted(frame.objects))}")
+        body = frame.lines or ["        pass"]
+        written.lines = [*head, *body]
+        written.waits = frame.waits
+        written.instructions = frame.instructions + 2
+
+    def pointed(self) -> dict[int, Written]:
+        """The functions that pointers point to.
+
+        Raises:
+            PointersWait: what has been written does not count with one that waits.
+        """
+        found: dict[int, Written] = {}
+        for function in self.instance.pointed:  # it grows meanwhile
+            parameters = [type_ or types.VOID for type_ in evaluate.function_type(function).parameters]
+            place = function.declaration.place
+            written = self.function(evaluate.specialise(function, parameters, place), place)
+            if written.waits and not self.pointers_wait:
+                raise PointersWait
+            found[self.instance.pointer_to(function)] = written
+        return found
+
+    # --- the whole ---
+
+    def text(self, roots: Sequence[tuple[str, Written]], pointed: dict[int, Written]) -> str:
+        """All of it."""
+        body = [line for written in self._order for line in ["", *written.lines]]
+        used = set(re.findall(r"[A-Za-z_]\w*", "\n".join([*body, *self._constant_lines, *self._object_lines])))
+        out = [repr(f"{self.instance.name} for {self.instance.arch.name}."), ""]
+        out += _imports(used)
+        out += ["", "def program(pe):"]
+        for letter in sorted(self.views):
+            attribute = {"w": "u32", "B": "u8", "H": "u16", "h": "i16", "i": "i32", "b": "i8", "e": "f16", "f": "f32"}
+            if VIEWS[letter] in used or (letter == "e" and "F16" in used):
+                out.append(f"    {VIEWS[letter]} = pe.{attribute[letter]}")
+        if "R" in used:
+            out.append(f"    R = memoryview(bytearray({4 * self._cells})).cast('f')  # what is put here is rounded")
+        out += [f"    {line}" for line in [*self._constant_lines, *self._object_lines]]
+        if "FUNCTIONS" in used:
+            out.append("    FUNCTIONS = {}  # by what points to them")
+        out += body
+        if "FUNCTIONS" in used:
+            table = ", ".join(f"{pointer}: {written.name}" for pointer, written in pointed.items())
+            out += ["", f"    FUNCTIONS.update({{{table}}})"]
+        names = ", ".join(f"{name!r}: {written.name}" for name, written in roots)
+        return "\n".join([*out, "", f"    return {{{names}}}", ""])
+
+    def code_bytes(self) -> dict[str, int]:
+        """Modelled bytes of machine code by function."""
+        return {each.name: each.instructions * costs.INSTRUCTION_BYTES for each in self._order}
+
+
+def _called_from(error: CslError, declared: syntax.Function, place: Place | None) -> CslError:
+    if place is None or len(error.notes) >= 4 or (error.place is not None and error.place.source is place.source):
+        return error
+    note = (place, f"{declared.name}() is called here")
+    return CslError(_rule(error), error.place, error.hint, (*error.notes, note))
+
+
+def _rule(error: CslError) -> str:
+    prefix = f"{error.place}: "
+    return error.message.removeprefix(prefix)
+
+
+def _imports(used: set[str]) -> list[str]:
+    lines = []
+    if used & {"NAN", "INFINITY"}:
+        lines += ["from math import inf as INFINITY", "from math import nan as NAN", ""]
+    for module, names in _IMPORTS.items():
+        found = sorted({*names.split()} & used)
+        if found:
+            lines.append(f"from {module} import {', '.join(found)}")
+    return [*lines, ""]
+
+
+def emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
+    """The functions of a program that something outside starts, and what they call, as Python.
+
+    Args:
+        instance: the program, all of whose compile time is done
+        roots: those functions
+
+    Raises:
+        CslError: something in them is wrong.
+    """
+    stack: dict[tuple[str, str, int], int] = {}
+    unaligned = pointers_wait = False
+    while True:
+        program = ProgramText(instance, unaligned, pointers_wait, stack)
+        try:
+            made = [(root.name, _root(program, root)) for root in roots]
+            pointed = program.pointed()
+        except Unaligned:
+            unaligned = True
+        except PointersWait:
+            pointers_wait = True
+        else:
+            return EmittedCode(
+                program.text(made, pointed), program.code_bytes(), frozenset(program.inputs), frozenset(program.outputs)
+            )
+
+
+def _root(program: ProgramText, root: Root) -> Written:
+    generic = evaluate.function_type(root.function)
+    arguments = []
+    for type_ in generic.parameters:
+        if type_ is None:
+            raise CslError(
+                f"'{root.name}' is started from outside and cannot be generic", root.function.declaration.place
+            )
+        arguments.append(type_)
+    chosen = evaluate.specialise(root.function, arguments, root.function.declaration.place)
+    return program.function(chosen, None, root)

@@ -1,0 +1,336 @@
+"""Builtins on scalars, tasks and queues, and the library's intrinsics, as Python."""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
+from cstool.csl.language.emit_frame import NEGATED, NOTHING, Code, Frame, cast, converted, expression, from_bits, handles, is_raw, joined, known, retyped, rounded, to_bits, typed
+from cstool.csl.language.emit_places import Address
+from cstool.csl.language.intrinsics import INTRINSICS
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import FloatType, IntType, OpaqueType, PointerType, Type
+from cstool.csl.language.values import FunctionValue
+
+Maker = Callable[[Frame, syntax.Builtin], Code]
+BUILTINS: dict[str, Maker] = {}
+"""What makes each builtin, by its name without the @; vector operations are in `emit_vector`."""
+
+
+def builtin(*names: str, arguments: int | None = None) -> Callable[[Maker], Maker]:
+    """Say that a function makes these builtins, and how many arguments they take."""
+
+    def put(maker: Maker) -> Maker:
+        def checked(frame: Frame, node: syntax.Builtin) -> Code:
+            if arguments is not None and len(node.arguments) != arguments:
+                plural = "" if arguments == 1 else "s"
+                raise CslError(
+                    f"@{node.name} takes {arguments} argument{plural}, got {len(node.arguments)}", node.place
+                )
+            return maker(frame, node)
+
+        for name in names:
+            BUILTINS[name] = checked
+        return maker
+
+    return put
+
+
+@handles(syntax.Builtin)
+def make(frame: Frame, node: syntax.Builtin, want: Type | None) -> Code:  # noqa: ARG001
+    """`@name(...)`, known at run time alone."""
+    maker = BUILTINS.get(node.name)
+    if maker is not None:
+        return maker(frame, node)
+    if node.name in INTRINSICS:
+        return _intrinsic(frame, node)
+    return known(evaluate.evaluate(node, frame.scope))
+
+
+# --- conversions ---
+
+
+@builtin("as", arguments=2)
+def _as(frame: Frame, node: syntax.Builtin) -> Code:
+    target = evaluate.evaluate_type(node.arguments[0], frame.scope)
+    code = expression(frame, node.arguments[1], target)
+    conversions.check_cast(code.type, target, node.place)
+    if code.known:
+        return known(conversions.cast(code.pair, target, node.place))
+    if target.comptime_only:
+        raise CslError(f"@as({target}, ...) needs a value that is known at compile time, got {code.type}", node.place)
+    if code.fields is not None or not types.is_number(target) and target != types.BOOL:
+        return converted(code, target, node.place)
+    frame.cost(costs.ALU)
+    return cast(code, target)
+
+
+@builtin("bitcast", arguments=2)
+def _bitcast(frame: Frame, node: syntax.Builtin) -> Code:
+    target = evaluate.evaluate_type(node.arguments[0], frame.scope)
+    code = expression(frame, node.arguments[1])
+    conversions.check_bitcast(code.type, target, node.place)
+    if isinstance(target, PointerType):
+        frame.program.need_unaligned(target)
+        return retyped(to_bits(code), target, low=None, high=None)
+    if is_raw(code.type):
+        code = retyped(code, types.int_type(types.bits_of(code.type), False))
+    bits = to_bits(code)
+    if is_raw(target):
+        return retyped(bits, target)
+    return from_bits(target, bits)
+
+
+@builtin("ptrcast", arguments=2)
+def _ptrcast(frame: Frame, node: syntax.Builtin) -> Code:
+    target = evaluate.evaluate_type(node.arguments[0], frame.scope)
+    code = expression(frame, node.arguments[1])
+    if not isinstance(target, PointerType) or not isinstance(code.type, PointerType):
+        raise CslError(f"@ptrcast makes a pointer of a pointer, got {code.type} to {target}", node.place)
+    if code.type.const and not target.const:
+        raise CslError(f"@ptrcast keeps const, got {code.type} to {target}", node.place)
+    if _unit(code.type) < _unit(target):
+        frame.program.need_unaligned(target)
+    return retyped(code, target)
+
+
+def _unit(pointer: PointerType) -> int:
+    return pointer.pointee.align
+
+
+@builtin("get_int", "__id", arguments=1)
+def _number(frame: Frame, node: syntax.Builtin) -> Code:
+    code = expression(frame, node.arguments[0])
+    if not isinstance(code.type, OpaqueType | types.EnumType | IntType):
+        raise CslError(f"@{node.name} takes a color, an id, a queue or an enum, got {code.type}", node.place)
+    return (
+        cast(retyped(code, types.U16), types.U16)
+        if isinstance(code.type, OpaqueType)
+        else cast(retyped(code, code.type.tag if isinstance(code.type, types.EnumType) else code.type), types.U16)
+    )
+
+
+_IDS = {
+    "get_color": types.COLOR,
+    "get_local_task_id": types.LOCAL_TASK,
+    "get_data_task_id": types.DATA_TASK,
+    "get_control_task_id": types.CONTROL_TASK,
+    "get_input_queue": types.INPUT_QUEUE,
+    "get_output_queue": types.OUTPUT_QUEUE,
+    "get_ut_id": types.UT_ID,
+}
+
+
+@builtin(*_IDS, arguments=1)
+def _id(frame: Frame, node: syntax.Builtin) -> Code:
+    code = typed(frame, node.arguments[0], types.U16, f"the number of @{node.name}")
+    return retyped(code, _IDS[node.name], low=None, high=None)
+
+
+@builtin("field", arguments=2)
+def _field(frame: Frame, node: syntax.Builtin) -> Code:
+    name = evaluate.evaluate(node.arguments[1], frame.scope)
+    if name[0] != types.STRING:
+        raise CslError(f"@field takes the name of a field, got {values.describe(name)}", node.arguments[1].place)
+    return expression(frame, syntax.Field(node.place, node.arguments[0], name[1]))
+
+
+# --- assertions ---
+
+
+@builtin("assert")
+def _assert(frame: Frame, node: syntax.Builtin) -> Code:
+    if len(node.arguments) not in (1, 2):
+        raise CslError(f"@assert takes 1 argument, got {len(node.arguments)}", node.place)
+    condition = typed(frame, node.arguments[0], types.BOOL, "the condition of @assert")
+    text = _source_text(node.arguments[0].place)
+    frame.cost(costs.ALU + costs.BRANCH, 2)
+    if condition.known and condition.value:
+        return NOTHING
+    frame.flush()
+    frame.line(f"if not {condition.at(NEGATED)}:")
+    with frame.indented():
+        frame.line(f"pe.fail({f'@assert({text}) does not hold'!r}, {frame.where(node.place)})")
+    return NOTHING
+
+
+def _source_text(place: Place) -> str:
+    text = " ".join(place.source.text[place.start : place.end].split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# --- tasks ---
+
+
+@builtin("activate", "block", "unblock", arguments=1)
+def _task(frame: Frame, node: syntax.Builtin) -> Code:
+    code = expression(frame, node.arguments[0])
+    task = task_id(frame, code, f"@{node.name}", queues=node.name != "activate", place=node.arguments[0].place)
+    frame.cost(costs.TASK_CALL)
+    frame.flush()
+    frame.line(f"pe.{node.name}({task.python})")
+    return NOTHING
+
+
+_TASKS = (types.LOCAL_TASK, types.DATA_TASK, types.CONTROL_TASK)
+
+
+def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) -> Code:
+    """The id of a task, also by the task itself; or of an input queue, plus 64.
+
+    Raises:
+        CslError: it is none.
+    """
+    if code.known and isinstance(code.value, FunctionValue):
+        return known((types.U16, _bound(frame, code.value, place)))
+    if code.type in _TASKS or (queues and code.type == types.COLOR):
+        return retyped(code, types.U16)
+    if queues and code.type == types.INPUT_QUEUE:
+        if code.known:
+            return known((types.U16, 64 + code.value))
+        return joined(types.U16, f"64 + {code.operand}", [code])
+    kinds = "a task, its id or an input queue" if queues else "a task or its id"
+    raise CslError(f"{what} takes {kinds}, got {code.type}", place)
+
+
+def _bound(frame: Frame, function: FunctionValue, place: Place) -> int:
+    for number, task in sorted(frame.program.instance.tasks.items()):
+        if task.root.function == function:
+            return number
+    name = function.declaration.name
+    raise CslError(f"'{name}' is not bound to a task id", place, f"@bind_local_task({name}, ...)")
+
+
+@builtin("queue_flush", arguments=1)
+def _flush(frame: Frame, node: syntax.Builtin) -> Code:
+    code = expression(frame, node.arguments[0])
+    if code.type not in (types.INPUT_QUEUE, types.OUTPUT_QUEUE):
+        raise CslError(f"@queue_flush takes an input or output queue, got {code.type}", node.place)
+    frame.cost(costs.TASK_CALL)
+    frame.flush()
+    frame.line(f"pe.queue_flush({code.python}, {code.type == types.OUTPUT_QUEUE})")
+    return NOTHING
+
+
+@builtin("random16", arguments=0)
+def _random16(frame: Frame, node: syntax.Builtin) -> Code:  # noqa: ARG001
+    frame.cost(costs.ALU)
+    name = frame.fresh("random")
+    frame.line(f"{name} = random16(pe)")
+    return Code(types.U16, name)
+
+
+@builtin("set_active_prng", arguments=1)
+def _set_active_prng(frame: Frame, node: syntax.Builtin) -> Code:
+    number = typed(frame, node.arguments[0], types.U16, "the generator of @set_active_prng")
+    frame.cost(costs.STORE)
+    frame.line(f"set_active_prng(pe, {number.python})")
+    return NOTHING
+
+
+@builtin("get_config", arguments=1)
+def _get_config(frame: Frame, node: syntax.Builtin) -> Code:
+    address = typed(frame, node.arguments[0], types.U16, "the address of @get_config")
+    frame.cost(costs.LOAD)
+    return Code(types.U16, f"pe.config_read({address.python})", reads=True)
+
+
+@builtin("set_config", arguments=2)
+def _set_config(frame: Frame, node: syntax.Builtin) -> Code:
+    made = _arguments(frame, node, (types.U16, types.U16))
+    frame.cost(costs.STORE)
+    frame.flush()
+    frame.line(f"pe.config_write({made[0].python}, {made[1].python})")
+    return NOTHING
+
+
+def _arguments(frame: Frame, node: syntax.Builtin, wanted: Sequence[Type]) -> list[Code]:
+    return frame.ordered(
+        [
+            partial(typed, frame, each, type_, f"argument {at} of @{node.name}")
+            for at, (each, type_) in enumerate(zip(node.arguments, wanted, strict=True), 1)
+        ]
+    )
+
+
+# --- intrinsics ---
+
+_CALLS = {"__activate": "activate", "__unblock": "unblock", "__config_write": "config_write"}
+
+
+def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
+    name = node.name
+    what = INTRINSICS[name]
+    if not frame.program.is_library(frame.scope.module):
+        raise CslError(f"@{name} is for the library alone", node.place)
+    if name == "__is_known":
+        return known(values.FALSE)
+    if name == "__say":
+        return _say(frame, node)
+    if len(node.arguments) != len(what.parameters):
+        raise CslError(f"@{name} takes {len(what.parameters)} arguments, got {len(node.arguments)}", node.place)
+    frame.cost(what.cycles, 4)
+    if name in ("__pe_x", "__pe_y"):
+        return Code(types.U16, f"pe.{name[-1]}")
+    if name == "__time":
+        return _time(frame, node)
+    if what.parameters[:1] == ("float",):
+        return _function(frame, node)
+    made = _arguments(frame, node, [types.U16] * len(node.arguments))
+    if name == "__config_read":
+        return Code(types.U16, f"pe.config_read({made[0].python})", reads=True)
+    frame.flush()
+    frame.line(f"pe.{_CALLS.get(name, name[2:])}({', '.join(code.python for code in made)})")
+    return NOTHING
+
+
+def _function(frame: Frame, node: syntax.Builtin) -> Code:
+    first = expression(frame, node.arguments[0])
+    if not isinstance(first.type, FloatType):
+        raise CslError(f"@{node.name} takes f16 or f32, got {first.type}", node.place)
+    type_ = first.type
+    made = frame.ordered([lambda: first, *(partial(typed, frame, each, type_) for each in node.arguments[1:])])
+    text = ", ".join(code.python for code in made)
+    return rounded(type_, f"function({node.name[2:]!r}, {text})", made, level=0)
+
+
+def _time(frame: Frame, node: syntax.Builtin) -> Code:
+    pointer = expression(frame, node.arguments[0])
+    frame.flush()
+    clock, at = frame.fresh("clock"), Address(0, ((pointer.operand, 1),))
+    if pointer.known:
+        at = Address(int(pointer.value))
+    frame.program.views.add("H")
+    frame.line(f"{clock} = pe.time()")
+    for word in range(3):
+        shifted = f"{clock} >> {16 * word}" if word else clock
+        frame.line(f"U16[{at.plus(2 * word).text(2)}] = {shifted} & 0xffff")
+    return NOTHING
+
+
+def _say(frame: Frame, node: syntax.Builtin) -> Code:
+    """`@__say(text, fields)`: the k-th `{}` is the k-th field."""
+    text = evaluate.evaluate(node.arguments[0], frame.scope)
+    made = expression(frame, node.arguments[1])
+    fields = list(made.fields.values()) if made.fields is not None else []
+    if made.known and isinstance(made.value, dict):
+        fields = [known(value) for value in made.value.values()]
+    pieces = re.split(r"\{([a-z]*)\}", str(text[1]))
+    if len(pieces) // 2 != len(fields):
+        raise CslError(
+            f"the text has {len(pieces) // 2} places for values ({{}}), got {len(fields)} values", node.place
+        )
+    out = [repr(piece) for piece in pieces[::2] if piece][:0]
+    for at, piece in enumerate(pieces):
+        if at % 2 == 0:
+            out += [repr(piece)] if piece else []
+        else:
+            out.append(f"shown({piece!r}, {fields[at // 2].python})")
+    frame.flush()
+    frame.line(f"pe.say({' + '.join(out) or repr('')})")
+    return NOTHING
+
+
+def statement_builtin(name: str) -> bool:
+    """Whether a builtin runs at compile time where it stands in a function."""
+    return name in ("comptime_assert", "comptime_print")

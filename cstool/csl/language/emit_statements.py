@@ -1,0 +1,306 @@
+"""Statements of a function, its parameters, and what of it lives in SRAM."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from cstool.csl.language import costs, emit_control, emit_loops, evaluate, syntax, types, values
+from cstool.csl.language.emit_builtins import statement_builtin
+from cstool.csl.language.emit_expressions import operate
+from cstool.csl.language.emit_frame import NEVER, Code, Frame, Local, converted, expression, in_variable, is_raw, known, runtime
+from cstool.csl.language.emit_places import Address, Spot, load, spot_of, store
+from cstool.csl.language.operands import FORMS
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import ArrayType, StructType, Type
+
+Writer = Callable[[Frame, Any], bool]
+
+
+def statement(frame: Frame, node: syntax.Node) -> bool:
+    """Write a statement; returns whether what follows can be reached."""
+    writer = _WRITERS.get(type(node))
+    if writer is None and isinstance(node, syntax.Expression):  # of a case: `1 => f(),`
+        return _evaluate(frame, syntax.Evaluate(node.place, node))
+    if writer is None:
+        raise CslError("a statement stands here", node.place)
+    return writer(frame, node)
+
+
+def _declare(frame: Frame, node: syntax.Declare) -> bool:
+    what = f"'{node.name}'"
+    if node.comptime or node.linkage is not None:
+        evaluate.execute(node, frame.scope)
+        return True
+    wanted = None if node.type is None else evaluate.evaluate_type(node.type, frame.scope)
+    if node.value is None:
+        assert wanted is not None
+        code = known(values.UNDEFINED)
+    else:
+        code = expression(frame, node.value, wanted, raw=True)
+    if code.type == NEVER:
+        return False
+    if wanted is not None:
+        code = converted(code, wanted, node.place if node.value is None else node.value.place, what)
+    if node.keyword == "const":
+        _declare_const(frame, node, code)
+    else:
+        _declare_var(frame, node, code, what)
+    return True
+
+
+def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
+    lives = node.name in frame.escaping and not code.type.comptime_only and frame.program.in_sram(code.type)
+    if code.known and not (lives and not isinstance(code.type, ArrayType)):
+        frame.declare(node.name, code.pair)
+        return
+    if lives or isinstance(code.type, ArrayType):
+        _in_sram(frame, node.name, code.type, node.place, code, const=True)
+        return
+    if code.fields is not None:
+        kept = {name: frame.variable(each, f"{node.name}_{name}") for name, each in code.fields.items()}
+        frame.declare(node.name, Local(code.type, node.place, replace(code, fields=kept)))
+        return
+    if code.type == types.VOID:
+        raise CslError(f"'{node.name}' needs a value, got void", node.place)
+    frame.cost(costs.ALU)
+    kept_code = frame.settled(code)
+    name = frame.fresh(node.name)
+    if kept_code.calls:
+        frame.flush()
+    frame.line(f"{name} = {kept_code.python}", effect=kept_code.calls)
+    frame.declare(node.name, Local(code.type, node.place, in_variable(kept_code, name)))
+
+
+def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> None:
+    runtime(code, node.place, what)
+    type_ = code.type
+    if type_ == types.VOID:
+        raise CslError(f"{what} needs a value, got void", node.place)
+    if frame.program.in_sram(type_) and (node.name in frame.escaping or _in_memory(type_)):
+        _in_sram(frame, node.name, type_, node.place, None if _is_undefined(node) else code, const=False)
+        return
+    code = frame.settled(code)
+    frame.cost(costs.ALU)
+    name = frame.fresh(node.name)
+    if code.calls:
+        frame.flush()
+    text = code.python
+    if isinstance(type_, ArrayType):
+        text = f"list({text})"
+    frame.line(f"{name} = {text}")
+    frame.declare(node.name, Local(type_, node.place, variable=name, const=False))
+
+
+def _is_undefined(node: syntax.Declare) -> bool:
+    return node.value is None or (isinstance(node.value, syntax.Name) and node.value.name == "undefined")
+
+
+def _in_memory(type_: Type) -> bool:
+    """Whether a variable of a type is in SRAM even if nobody takes its address."""
+    return isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_))
+
+
+def _in_sram(frame: Frame, name: str, type_: Type, place: Place, code: Code | None, *, const: bool) -> None:
+    """A local on the stack area of SRAM, at an address of its own: functions do not call themselves."""
+    if type_.size > 2048 and code is not None and code.known and const:
+        address = frame.program.instance.allocate(f"{frame.name}.{name}", type_, place, code.value)
+    else:
+        address = frame.program.stack(f"{frame.name}.{name}", type_, place)
+        if code is not None:
+            store(frame, Spot(type_, f"'{name}'", address=Address(address)), code, place)
+    frame.declare(name, Local(type_, place, address=address, const=const))
+
+
+# --- assignment ---
+
+
+def _assign(frame: Frame, node: syntax.Assign) -> bool:
+    target = node.target
+    if isinstance(target, syntax.Name):
+        if target.name == "_":
+            code = frame.settled(expression(frame, node.value))
+            if code.calls:
+                frame.flush()
+                frame.line(code.text)
+            return code.type != NEVER
+        found = frame.scope.find(target.name)
+        if found is not None and not isinstance(found, evaluate.RunTime):
+            evaluate.execute(node, frame.scope)
+            return True
+    spot = spot_of(frame, target)
+    if spot.const:
+        raise CslError(f"{spot.name} is const and cannot be assigned to", target.place)
+    if node.operator is None:
+        code = expression(frame, node.value, spot.type, raw=True)
+        if code.type == NEVER:
+            return False
+        code = converted(code, spot.type, node.value.place, spot.name)
+        store(frame, spot, code, target.place)
+        return True
+    spot = _steady(frame, spot)
+    before = load(frame, spot)
+    left, right = frame.ordered([lambda: before, lambda: expression(frame, node.value, spot.type)])
+    code = operate(frame, node.operator, left, right, node.place)
+    code = converted(code, spot.type, node.place, spot.name)
+    store(frame, spot, code, target.place)
+    return True
+
+
+def _steady(frame: Frame, spot: Spot) -> Spot:
+    """A place whose index is evaluated once, though it is read and written."""
+    if spot.inside is not None:
+        return replace(spot, inside=_steady(frame, spot.inside))
+    address = spot.address
+    if address is None or all(text.isidentifier() for text, _ in address.terms):
+        return spot
+    terms = []
+    for text, scale in address.terms:
+        if text.isidentifier():
+            terms.append((text, scale))
+            continue
+        name = frame.fresh("at")
+        frame.flush()
+        frame.line(f"{name} = {_bare(text)}")
+        terms.append((name, scale))
+    return replace(spot, address=Address(address.base, tuple(terms)))
+
+
+def _bare(text: str) -> str:
+    """Without the parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and at < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+# --- the rest ---
+
+
+def _evaluate(frame: Frame, node: syntax.Evaluate) -> bool:
+    inner = node.expression
+    if isinstance(inner, syntax.Builtin) and statement_builtin(inner.name):
+        evaluate.execute(node, frame.scope)
+        return True
+    code = frame.settled(expression(frame, inner))
+    if code.calls:
+        frame.flush()
+        frame.line(_bare(code.text))
+    elif isinstance(inner, syntax.Builtin) and inner.name in FORMS:
+        pass  # whether an operation on a FIFO did all its elements
+    elif code.type not in (types.VOID, NEVER) and not code.known:
+        raise CslError(f"a value is not used, got {code.type}", node.place, "_ = ...; says that it is not needed")
+    return code.type != NEVER
+
+
+def _return(frame: Frame, node: syntax.Return) -> bool:
+    result = frame.result
+    if node.value is None:
+        if result != types.VOID:
+            raise CslError(f"this function returns {result}, got 'return' without a value", node.place)
+        frame.flush()
+        frame.line("return")
+        return False
+    code = expression(frame, node.value, result)
+    if code.type == NEVER:
+        return False
+    if result == types.VOID and code.type != types.VOID:
+        raise CslError(f"this function returns void, got {code.type}", node.place)
+    code = frame.settled(converted(code, result, node.value.place, "what is returned"))
+    frame.cost(costs.RETURN)
+    if result == types.VOID:
+        if code.calls:
+            frame.flush()
+            frame.line(_bare(code.text))
+        frame.flush()
+        frame.line("return")
+        return False
+    frame.flush()
+    frame.line(f"return {code.python}")
+    return False
+
+
+def _comptime(frame: Frame, node: syntax.ComptimeBlock) -> bool:
+    evaluate.execute(node, frame.scope)
+    return True
+
+
+_WRITERS: dict[type, Writer] = {
+    syntax.Declare: _declare,
+    syntax.Assign: _assign,
+    syntax.Evaluate: _evaluate,
+    syntax.Return: _return,
+    syntax.ComptimeBlock: _comptime,
+    syntax.If: emit_control.if_statement,
+    syntax.Switch: emit_control.switch_statement,
+    syntax.Block: emit_control.block_statement,
+    syntax.While: emit_loops.while_loop,
+    syntax.For: emit_loops.for_loop,
+    syntax.Break: emit_control.leave,
+    syntax.Continue: emit_control.leave,
+}
+
+
+# --- what a function's text tells before it is written ---
+
+
+def _children(node: Any) -> Iterator[Any]:
+    for name in type(node).__slots__ if hasattr(type(node), "__slots__") else ():
+        yield getattr(node, name)
+
+
+def walk(node: Any) -> Iterator[syntax.Node]:
+    """Iterate over all nodes of a tree."""
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, tuple) and not isinstance(each, Place):
+            pending.extend(each)
+        elif isinstance(each, syntax.Node):
+            yield each
+            pending.extend(_children(each))
+
+
+def escaping(body: syntax.Node) -> set[str]:
+    """Names whose address is taken somewhere in a function."""
+    found = set()
+    for node in walk(body):
+        inner: Any = None
+        if isinstance(node, syntax.Unary) and node.operator == "&":
+            inner = node.operand
+        elif isinstance(node, syntax.TensorAccess):
+            inner = node.base
+        elif isinstance(node, syntax.For) and node.variables[0][1]:
+            inner = node.values
+        while isinstance(inner, syntax.Field | syntax.Index):
+            inner = inner.base
+        if isinstance(inner, syntax.Name):
+            found.add(inner.name)
+    return found
+
+
+def polls(frame: Frame, node: syntax.While) -> bool:
+    """Whether a loop waits for memory that only something else can change: a microthread, that must go on meanwhile.
+
+    So it is if the condition reads a variable of the program, or what a pointer points to, and the body neither assigns
+    to it, nor calls, nor leaves the loop.
+    """
+    names = {each.name for each in walk(node.condition) if isinstance(each, syntax.Name)}
+    watched = {name for name in names if frame.find(name) is None and frame.scope.find(name) is None}
+    reads = any(isinstance(each, syntax.Dereference | syntax.Index) for each in walk(node.condition))
+    value = evaluate.try_comptime(node.condition, frame.scope)
+    if value is not None or not (watched or reads):
+        return False
+    for each in walk((node.body, node.step)):
+        if isinstance(each, syntax.Break | syntax.Return | syntax.Call):
+            return False
+        if isinstance(each, syntax.Assign):
+            root: Any = each.target
+            while isinstance(root, syntax.Field | syntax.Index | syntax.Dereference):
+                root = root.pointer if isinstance(root, syntax.Dereference) else root.base
+            if isinstance(root, syntax.Name) and root.name in names:
+                return False
+    return True

@@ -1,0 +1,133 @@
+"""What is known at compile time, evaluated: expressions, statements, types, and which copy of a function a call means.
+
+For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. What a name is there:
+
+- a `Value`: known (`const x = 1;`, a comptime parameter, a loop variable of an `inline` loop, a `comptime var`)
+- a `RunTime`: known to exist, with its type; and its address, where it is an array or struct of the function
+
+`try_comptime` on an expression gives its value if all of it is known; errors are raised either way.
+"""
+
+from collections.abc import Sequence
+
+from cstool.csl.language import builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values, conversions, evaluate_calls, syntax
+from cstool.csl.language.evaluate_assignments import check_initializer, initializer
+from cstool.csl.language.evaluate_calls import Specialised, function_type, scope_type, specialise
+from cstool.csl.language.evaluate_core import Env, Frame, JumpOut, NotKnown, RunTime, Scope, Shape, compile_expression, compile_statement
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import Type
+from cstool.csl.language.values import UNDEFINED, FunctionValue, Value
+
+__all__ = [
+    "NotKnown",
+    "RunTime",
+    "Scope",
+    "Specialised",
+    "call",
+    "declared_value",
+    "evaluate",
+    "evaluate_type",
+    "execute",
+    "function_type",
+    "specialise",
+    "try_comptime",
+]
+_REGISTERED = (builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values)
+"""modules that fill the tables of builtins and nodes"""
+
+
+def evaluate(expression: syntax.Expression, scope: Scope) -> Value:
+    """The value of an expression that must be known. Functions are called.
+
+    Raises:
+        CslError: it is wrong, or not known at compile time.
+    """
+    return _value(expression, scope, calls=True)
+
+
+def _value(expression: syntax.Expression, scope: Scope, calls: bool) -> Value:
+    shape = Shape()
+    code = compile_expression(expression, Env(scope.module, shape, None, scope, calls))
+    if code.value is not None:
+        return code.value
+    try:
+        return code.run([None] * shape.size)
+    except JumpOut as out:
+        raise CslError("this leads out of an expression", out.jump.place) from None
+
+
+def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
+    """The value of an expression in a function, or None if it is known at run time alone.
+
+    Calls are known only where they must be (their result or a parameter is of a comptime type), as CSL has it (SDK
+    2.10 documentation, "Comptime"). Builtins that do something (`@activate`) are never known. `&x` of a global, and
+    DSDs of it, are.
+
+    Raises:
+        CslError: it is wrong.
+    """
+    try:
+        return _value(expression, scope, calls=False)
+    except NotKnown:
+        return None
+
+
+def evaluate_type(expression: syntax.Expression, scope: Scope) -> Type:
+    """The type that an expression stands for.
+
+    Raises:
+        CslError: it is no type.
+    """
+    return scope_type(expression, scope)
+
+
+def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
+    """What a declaration starts with, of its type.
+
+    Raises:
+        CslError: it is wrong, not known at compile time, or missing.
+    """
+    check_initializer(declaration)
+    shape = Shape()
+    code = initializer(declaration, Env(scope.module, shape, None, scope))
+    value = UNDEFINED if code is None else code.run(_frame(shape))
+    if declaration.type is None:
+        return value
+    type_ = scope_type(declaration.type, scope)
+    place = declaration.place if declaration.value is None else declaration.value.place
+    return conversions.coerce(value, type_, place, f"'{declaration.name}'")
+
+
+def execute(statement: syntax.Node, scope: Scope) -> None:
+    """Run a statement at compile time: a `comptime` block, a declaration, an assignment to a `comptime var`.
+
+    A declaration adds its name to the scope.
+
+    Raises:
+        CslError: it is wrong, or needs something known at run time alone.
+    """
+    if isinstance(statement, syntax.Declare):
+        value = declared_value(statement, scope)
+        scope.declare(statement.name, value, statement.place, changes=statement.keyword == "var")
+        return
+    shape = Shape()
+    step = compile_statement(statement, Env(scope.module, shape, None, scope))
+    try:
+        jump = step(_frame(shape))
+    except JumpOut as out:
+        jump = out.jump
+    if jump is not None:
+        raise CslError(f"'{jump.kind}' cannot lead out of code that runs at compile time", jump.place)
+
+
+def _frame(shape: Shape) -> Frame:
+    return [None] * shape.size
+
+
+def call(function: FunctionValue, arguments: Sequence[Value], place: Place) -> Value:
+    """Call a function at compile time.
+
+    Raises:
+        CslError: something in it is wrong, or known at run time alone.
+    """
+    return evaluate_calls.call(function, arguments, place)

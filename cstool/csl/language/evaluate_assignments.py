@@ -1,0 +1,205 @@
+"""Compilers of declarations and assignments."""
+
+from cstool.csl.language import arithmetic, conversions, syntax, types, values
+from cstool.csl.language.evaluate_core import Code, Env, Frame, Local, NotKnown, Run, RunTime, Step, compile_expression, nothing, run_of, statement_of
+from cstool.csl.language.evaluate_expressions import resolve
+from cstool.csl.language.evaluate_places import address_of, dereference, field_of, flat_index
+from cstool.csl.language.evaluate_types import enum_type, struct_type, type_run
+from cstool.csl.language.module import Constant, Variable
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import ArrayType, PointerType, StructType
+from cstool.csl.language.values import Reference, Value
+
+# --- declarations ---
+
+
+def initializer(node: syntax.Declare, env: Env) -> Code | None:
+    """Code of what a declaration starts with; None if it says nothing. A type gets the declaration's name."""
+    if isinstance(node.value, syntax.StructType):
+        return struct_type(node.value, env, node.name)
+    if isinstance(node.value, syntax.EnumType):
+        return enum_type(node.value, env, node.name)
+    return None if node.value is None else compile_expression(node.value, env)
+
+
+def check_initializer(node: syntax.Declare) -> None:
+    """Raise an error for a declaration that needs a value or a type and has none."""
+    if node.value is None and (node.keyword == "const" or node.type is None):
+        missing = "a value" if node.keyword == "const" else "a type or a value"
+        raise CslError(f"'{node.name}' needs {missing}", node.place)
+
+
+@statement_of(syntax.Declare)
+def _declare(node: syntax.Declare, env: Env) -> Step:
+    check_initializer(node)
+    code = initializer(node, env)
+    type_of, known_type = (None, None) if node.type is None else type_run(node.type, env)
+    what = f"'{node.name}'"
+    is_constant = node.keyword == "const" and (type_of is None or known_type is not None)
+    if is_constant and code is not None and code.value is not None:
+        value = code.value if known_type is None else conversions.coerce(code.value, known_type, node.place, what)
+        env.define(node.name, node.place, value)
+        return nothing
+    run = None if code is None else code.run
+    slot = env.declare(node.name, node.place, node.keyword == "var")
+    place = node.place
+
+    def step(frame: Frame) -> None:
+        value = values.UNDEFINED if run is None else run(frame)
+        if type_of is not None:
+            value = conversions.coerce(value, type_of(frame), place, what)
+        frame[slot] = value
+
+    return step
+
+
+# --- assignments ---
+
+
+@statement_of(syntax.Assign)
+def _assign(node: syntax.Assign, env: Env) -> Step:
+    value_run = run_of(node.value, env)
+    if isinstance(node.target, syntax.Name) and node.target.name == "_":
+
+        def discard(frame: Frame) -> None:
+            value_run(frame)
+
+        return discard
+    operator, place = node.operator, node.place
+    if operator is None:
+        get: Run | None = None
+        new = value_run
+    else:
+        get = run_of(node.target, env)
+        old = get
+
+        def new(frame: Frame) -> Value:
+            return arithmetic.binary(operator, old(frame), value_run(frame), place)
+
+    return _store(node.target, new, env)
+
+
+def _store(target: syntax.Expression, new: Run, env: Env) -> Step:
+    place = target.place
+    what = resolve(target, env)
+    if isinstance(what, Local):
+        return _store_local(what, target, new)
+    if isinstance(target, syntax.Name) and env.outer is not None and what is not None:
+        scope = env.outer.holder(target.name)
+        if scope is not None and target.name in scope.changing:
+            names, name = scope.names, target.name
+
+            def step(frame: Frame) -> None:
+                now = names[name]
+                names[name] = conversions.coerce(new(frame), now[0], place, f"'{name}'")
+
+            return step
+    if isinstance(what, Variable | RunTime):
+        raise NotKnown(
+            f"'{getattr(target, 'name', '')}' must be known at compile time, it is a variable of run time",
+            place,
+            "a var of a block or function that runs at compile time can be changed there",
+        )
+    if isinstance(what, Constant) or what is not None:
+        name = getattr(target, "name", "")
+        raise CslError(f"'{name}' is a constant and cannot be changed", place, "declare it with 'var'")
+    if isinstance(target, syntax.Index):
+        return _store_element(target, new, env)
+    if isinstance(target, syntax.Field):
+        return _store_field(target, new, env)
+    if isinstance(target, syntax.Dereference):
+        return _store_behind(run_of(target.pointer, env), new, place)
+    raise CslError("only a variable, an element, a field or what a pointer points at can be assigned to", place)
+
+
+def _store_local(local: Local, target: syntax.Expression, new: Run) -> Step:
+    name, place, slot = getattr(target, "name", ""), target.place, local.slot
+    if not local.changes:
+        raise CslError(f"'{name}' is a constant and cannot be changed", place, "declare it with 'var'")
+    what = f"'{name}'"
+
+    def step(frame: Frame) -> None:
+        value = new(frame)
+        type_ = frame[slot][0]
+        if value[0] is not type_ and type_ != types.UNDEFINED:
+            value = conversions.coerce(value, type_, place, what)
+        frame[slot] = value
+
+    return step
+
+
+def _store_element(target: syntax.Index, new: Run, env: Env) -> Step:
+    runs = [run_of(index, env) for index in target.indices]
+    place = target.place
+    local = resolve(target.base, env) if isinstance(target.base, syntax.Name) else None
+    if isinstance(local, Local):
+        slot = local.slot
+        if not local.changes:
+            raise CslError("an element of a constant cannot be changed", place, "declare the array with 'var'")
+
+        def step(frame: Frame) -> None:
+            type_, data = frame[slot]
+            if isinstance(type_, PointerType):
+                _set_element(frame[slot], [run(frame) for run in runs], new(frame), place)
+                return
+            if not isinstance(type_, ArrayType):
+                raise CslError(f"only arrays have elements, got {type_}", place)
+            at = flat_index(type_, [run(frame) for run in runs], place)
+            value = conversions.coerce(new(frame), type_.element, place, "the element")[1]
+            if data.__class__ is not list:  # a list from the first change on, so that filling an array is no copying
+                data = list(data)
+                frame[slot] = (type_, data)
+            data[at] = value
+
+        return step
+    pointer = address_of(target.base, env).run
+
+    def step_behind(frame: Frame) -> None:
+        _set_element(pointer(frame), [run(frame) for run in runs], new(frame), place)
+
+    return step_behind
+
+
+def _set_element(pointer: Value, indices: list[Value], value: Value, place: Place) -> None:
+    type_, data = pointer
+    if not isinstance(data, Reference):
+        raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+    whole, elements = data.get()
+    if not isinstance(whole, ArrayType):
+        raise CslError(f"only arrays have elements, got {whole}", place)
+    at = flat_index(whole, indices, place)
+    changed = list(elements)
+    changed[at] = conversions.coerce(value, whole.element, place, "the element")[1]
+    data.set((whole, tuple(changed)))
+
+
+def _store_field(target: syntax.Field, new: Run, env: Env) -> Step:
+    pointer = address_of(target.base, env).run
+    name, place = target.name, target.place
+
+    def step(frame: Frame) -> None:
+        type_, data = pointer(frame)
+        if not isinstance(data, Reference):
+            raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+        whole = data.get()
+        if isinstance(whole[1], Reference):
+            data = whole[1]
+            whole = data.get()
+        old = field_of(whole, name, place)
+        value = conversions.coerce(new(frame), old[0], place, f"field '{name}'")
+        union = isinstance(whole[0], StructType) and whole[0].is_union
+        data.set((whole[0], {name: value} if union else {**whole[1], name: value}))
+
+    return step
+
+
+def _store_behind(pointer: Run, new: Run, place: Place) -> Step:
+    def step(frame: Frame) -> None:
+        at = pointer(frame)
+        type_, data = at
+        if isinstance(type_, PointerType) and type_.const:
+            raise CslError(f"what {type_} points at cannot be changed", place)
+        old = dereference(at, place)
+        data.set(conversions.coerce(new(frame), old[0], place, "the value"))
+
+    return step

@@ -1,0 +1,256 @@
+"""Calls: which copy of a function is meant, and running it at compile time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cstool.csl.language import conversions, syntax, types, values
+from cstool.csl.language.evaluate_core import Code, Env, Frame, JumpOut, NotKnown, RunTime, Scope, Shape, Step, compile_expression, expression_of
+from cstool.csl.language.evaluate_statements import statements
+from cstool.csl.language.evaluate_types import as_type, type_run
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import ANYTYPE, FunctionType, Type
+from cstool.csl.language.values import FunctionValue, Value, describe, key_of
+
+
+class Compiled:
+    """A function as it runs at compile time; made once."""
+
+    def __init__(self, function: FunctionValue) -> None:
+        declaration, module = function
+        self.function = function
+        self.shape = Shape()
+        self.env = Env(module, self.shape, None, None)
+        self.parameters: list[tuple[int, str, Callable[[Frame], Type], Place]] = []
+        for parameter in declaration.parameters:
+            # Types of parameters see the parameters before: fn f(comptime T: type, x: T).
+            type_of, _ = type_run(parameter.type, self.env)
+            slot = self.env.declare(parameter.name, parameter.place, changes=False)
+            self.parameters.append((slot, f"parameter '{parameter.name}'", type_of, parameter.place))
+        self.result, self.known_result = type_run(declaration.result, self.env)
+        self.body: Step | None = None
+
+    def bind(self, arguments: Sequence[Value], place: Place | None) -> Frame:
+        """A frame with the arguments in it."""
+        if len(arguments) != len(self.parameters):
+            raise _wrong_count(self.function, len(arguments), place)
+        frame: Frame = [None] * self.shape.size
+        for (slot, what, type_of, _), argument in zip(self.parameters, arguments, strict=True):
+            type_ = type_of(frame)
+            frame[slot] = argument if argument[0] is type_ else conversions.coerce(argument, type_, place, what)
+        return frame
+
+    def run(self, frame: Frame, place: Place | None) -> Value:
+        """Run the body with a frame that `bind` made."""
+        declaration, module = self.function
+        if self.body is None:
+            if declaration.body is None:
+                raise CslError(f"'{declaration.name}' is extern, it has no body", place)
+            self.body = statements(declaration.body.statements, self.env.child())
+        instance = module.instance
+        instance.limits.take(place)
+        instance.limits.check_depth(instance.depth + 1, "calls at compile time", declaration.name, place)
+        instance.depth += 1
+        try:
+            jump = self.body(frame)
+        except JumpOut as out:
+            jump = out.jump
+        finally:
+            instance.depth -= 1
+        result = self.result(frame) if self.known_result is None else self.known_result
+        if jump is None:
+            if result not in (types.VOID, ANYTYPE):
+                raise CslError(f"'{declaration.name}' must return {result}, it ended without", declaration.place)
+            return values.VOID
+        value: Value = jump.value
+        if value[0] is result:
+            return value
+        return conversions.coerce(value, result, jump.place, f"the result of '{declaration.name}'")
+
+
+def compiled(function: FunctionValue) -> Compiled:
+    """The function, compiled once."""
+    cache = function.module.compiled
+    found = cache.get(function.declaration)
+    if found is None:
+        found = cache[function.declaration] = Compiled(function)
+    return found
+
+
+def _wrong_count(function: FunctionValue, got: int, place: Place | None) -> CslError:
+    declaration = function.declaration
+    count = len(declaration.parameters)
+    return CslError(
+        f"'{declaration.name}' takes {count} argument{'' if count == 1 else 's'}, got {got}",
+        place,
+        notes=((declaration.place, "declared here"),),
+    )
+
+
+def call(function: FunctionValue, arguments: Sequence[Value], place: Place | None) -> Value:
+    """Call a function at compile time.
+
+    Raises:
+        CslError: something in it is wrong, or known at run time alone.
+    """
+    code = compiled(function)
+    return code.run(code.bind(arguments, place), place)
+
+
+@expression_of(syntax.Call)
+def _call(node: syntax.Call, env: Env) -> Code:
+    target = compile_expression(node.function, env)
+    arguments = [compile_expression(argument, env).run for argument in node.arguments]
+    place, calls, instance = node.place, env.calls, env.module.instance
+
+    def function_of(value: Value) -> FunctionValue:
+        function = value[1]
+        if types.points_to_function(value[0]):
+            function = instance.function_at(function)
+        if not isinstance(function, FunctionValue):
+            raise CslError(f"only functions can be called, got {describe(value)}", place)
+        if function.declaration.kind == "task":
+            raise CslError(
+                f"'{function.declaration.name}' is a task, it cannot be called", place, "@activate its task id"
+            )
+        return function
+
+    if target.value is not None and calls:
+        code = compiled(function_of(target.value))
+        if len(arguments) != len(code.parameters):
+            raise _wrong_count(code.function, len(arguments), place)
+        return Code(lambda frame: code.run(code.bind([run(frame) for run in arguments], place), place))
+    target_run = target.run
+
+    def run(frame: Frame) -> Value:
+        function = function_of(target_run(frame))
+        code = compiled(function)
+        inner = code.bind([argument(frame) for argument in arguments], place)
+        if not calls and not _is_comptime_result(code.result(inner)):
+            raise NotKnown(
+                f"a call of '{function.declaration.name}' happens at run time", place, "write 'comptime' before it"
+            )
+        return code.run(inner, place)
+
+    return Code(run)
+
+
+def _is_comptime_result(type_: Type) -> bool:
+    """Whether calls of a function that returns it are always evaluated at compile time."""
+    return type_.comptime_only and type_ != ANYTYPE
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A function for one set of compile-time arguments.
+
+    Args:
+        function: it
+        key: equal for the same copy: (declaration, module, values of comptime parameters and types of generic ones)
+        scope: where its body is compiled: comptime parameters are values, the others `RunTime`
+        parameters: of the copy at run time: position among the arguments, name, type
+        result: the type of its result
+        comptime_result: whether the result exists at compile time alone, so that every call is evaluated then
+    """
+
+    function: FunctionValue
+    key: object
+    scope: Scope
+    parameters: tuple[tuple[int, str, Type], ...]
+    result: Type
+    comptime_result: bool
+
+
+def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place: Place | None) -> Specialised:
+    """The copy of a function that a call means.
+
+    A parameter is bound at compile time if it is marked `comptime`, its type exists at compile time alone (`type`,
+    `comptime_int`, ...), or it is `anytype` and the argument's type is such. All others are passed at run time.
+
+    Args:
+        function: it
+        arguments: of the call: a value where it is known, else its type
+        place: of the call
+
+    Raises:
+        CslError: wrong number of arguments, a comptime parameter whose argument is not known, or one of the wrong type
+            (types of run-time arguments are checked too: `conversions.coerces`).
+    """
+    declaration, module = function
+    if len(arguments) != len(declaration.parameters):
+        raise _wrong_count(function, len(arguments), place)
+    scope = Scope(module)
+    run_time: list[tuple[int, str, Type]] = []
+    key: list[Any] = []
+    for at, (parameter, argument) in enumerate(zip(declaration.parameters, arguments, strict=True)):
+        type_ = scope_type(parameter.type, scope)
+        what = f"parameter '{parameter.name}' of '{declaration.name}'"
+        known = isinstance(argument, tuple)
+        source: Type = argument[0] if isinstance(argument, tuple) else argument
+        is_comptime = (
+            parameter.comptime or (source if type_ == ANYTYPE else type_).comptime_only or source == types.VOID
+        )
+        if is_comptime:
+            if not isinstance(argument, tuple):
+                raise NotKnown(f"{what} must be known at compile time, got a value of run time ({source})", place)
+            value = conversions.coerce(argument, type_, place, what)
+            scope.declare(parameter.name, value, parameter.place)
+            key.append(key_of(value))
+            continue
+        if type_ == ANYTYPE:
+            type_ = source
+        elif isinstance(argument, tuple):
+            conversions.coerce(argument, type_, place, what)
+        elif not known and not conversions.coerces(source, type_):
+            raise conversions.mismatch(what, type_, f"a value of {source}", source, place)
+        scope.declare(parameter.name, RunTime(type_), parameter.place)
+        run_time.append((at, parameter.name, type_))
+        key.append(type_)
+    result = scope_type(declaration.result, scope)
+    comptime_result = _is_comptime_result(result)
+    return Specialised(function, (declaration, module, tuple(key)), scope, tuple(run_time), result, comptime_result)
+
+
+def scope_type(node: syntax.Expression, scope: Scope) -> Type:
+    """The type that an expression stands for in a scope.
+
+    Raises:
+        CslError: it is no type.
+    """
+    shape = Shape()
+    code = compile_expression(node, Env(scope.module, shape, None, scope))
+    value = code.value if code.value is not None else code.run([None] * shape.size)
+    return as_type(value, node.place)
+
+
+def function_type(function: FunctionValue) -> FunctionType:
+    """The type of a function; parameters that make it generic are None in it, and so is a result that depends on them.
+
+    Raises:
+        CslError: a type in it is wrong.
+    """
+    declaration, module = function
+    scope = Scope(module)
+    parameters: list[Type | None] = []
+    generic = False
+    for parameter in declaration.parameters:
+        type_: Type | None = None
+        if not parameter.comptime:
+            try:
+                type_ = scope_type(parameter.type, scope)
+            except CslError:
+                if not generic:
+                    raise
+        if type_ == ANYTYPE or (type_ is not None and type_.comptime_only):
+            type_ = None
+        generic = generic or type_ is None
+        parameters.append(type_)
+        if type_ is not None:
+            scope.declare(parameter.name, RunTime(type_), parameter.place)
+    try:
+        result: Type | None = scope_type(declaration.result, scope)
+    except CslError:
+        if not generic:
+            raise
+        result = None
+    return FunctionType(tuple(parameters), result, declaration.kind)

@@ -1,0 +1,262 @@
+"""Compilers of expressions: names, literals that are one word, operators."""
+
+from collections.abc import Callable
+from typing import Any
+
+from cstool.csl.language import arithmetic, syntax, types, values
+from cstool.csl.language.evaluate_core import Code, Env, Frame, Local, NotKnown, Run, RunTime, compile_expression, constant, expression_of, lazy, run_of
+from cstool.csl.language.module import Constant, Module, Variable
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import BOOL, COMPTIME_INT, IntType, Type
+from cstool.csl.language.values import FALSE, TRUE, Value
+from cstool.csl.fabric.arch import PORTS
+from cstool.foundation.words import did_you_mean
+
+LANGUAGE: dict[str, Value] = {
+    "true": TRUE,
+    "false": FALSE,
+    "undefined": values.UNDEFINED,
+    **{port: (types.DIRECTION, number) for number, port in enumerate(PORTS)},
+}
+"""Names that the language has, beside types."""
+
+
+def language_name(name: str) -> Value | None:
+    """What a name of the language is."""
+    found = LANGUAGE.get(name)
+    if found is None:
+        type_ = types.named_type(name)
+        found = None if type_ is None else (types.TYPE, type_)
+    return found
+
+
+def unknown_name(name: str, place: Place | None, known: list[str]) -> CslError:
+    """The error of a name that nothing has."""
+    return CslError(f"unknown name '{name}'", place, did_you_mean(name, [*known, *LANGUAGE, *types.NAMED]))
+
+
+def resolve(node: syntax.Expression, env: Env) -> Local | Value | RunTime | Constant | Variable | None:
+    """What a name, or a name of a module (`m.x`), stands for; None for any other expression.
+
+    Raises:
+        CslError: nothing has the name.
+    """
+    if isinstance(node, syntax.Name):
+        return _resolve_name(node.name, node.place, env)
+    if isinstance(node, syntax.Field):
+        base = resolve(node.base, env)
+        value: Any = base.value if isinstance(base, Constant) else base
+        if isinstance(value, tuple) and not isinstance(value, Local | RunTime) and value[0] == types.MODULE:
+            module: Module = value[1]
+            return module.lookup(node.name, node.place)
+    return None
+
+
+def _resolve_name(name: str, place: Place, env: Env) -> Local | Value | RunTime | Constant | Variable:
+    local = env.find(name)
+    if local is not None:
+        return local
+    if env.outer is not None:
+        found = env.outer.find(name)
+        if found is not None:
+            return found
+    binding = env.module.find(name, place)
+    if binding is not None:
+        return binding
+    value = language_name(name)
+    if value is None:
+        raise unknown_name(name, place, [*env.module.names, *_local_names(env)])
+    return value
+
+
+def _local_names(env: Env) -> list[str]:
+    names: list[str] = []
+    inner: Env | None = env
+    while inner is not None:
+        names += inner.names
+        inner = inner.parent
+    scope = env.outer
+    while scope is not None:
+        names += scope.names
+        scope = scope.parent
+    return names
+
+
+def not_known(name: str, place: Place) -> NotKnown:
+    """The error of a variable whose value is asked for."""
+    return NotKnown(
+        f"'{name}' must be known at compile time, it is a variable of run time",
+        place,
+        "const, param and comptime var are known at compile time",
+    )
+
+
+def load(what: Local | Value | RunTime | Constant | Variable, name: str, place: Place, env: Env) -> Code:
+    """Code that gives the value of what `resolve` found."""
+    if isinstance(what, Local):
+        slot = what.slot
+        if not what.changes:
+            return Code(lambda frame: frame[slot])
+
+        def run(frame: Frame) -> Value:
+            value: Value = frame[slot]
+            return (value[0], tuple(value[1])) if value[1].__class__ is list else value
+
+        return Code(run)
+    if isinstance(what, Constant):
+        return constant(what.value)
+    if isinstance(what, Variable | RunTime):
+        raise not_known(name, place)
+    scope = env.outer.holder(name) if env.outer is not None and env.find(name) is None else None
+    if scope is not None and name in scope.changing:
+        names = scope.names
+        return Code(lambda frame: names[name])
+    return constant(what)
+
+
+@expression_of(syntax.Name)
+def _name(node: syntax.Name, env: Env) -> Code:
+    return load(_resolve_name(node.name, node.place, env), node.name, node.place, env)
+
+
+@expression_of(syntax.Number)
+def _number(node: syntax.Number, env: Env) -> Code:  # noqa: ARG001
+    return constant((types.COMPTIME_FLOAT if isinstance(node.value, float) else COMPTIME_INT, node.value))
+
+
+@expression_of(syntax.String)
+def _string(node: syntax.String, env: Env) -> Code:  # noqa: ARG001
+    return constant((types.STRING, node.value))
+
+
+@expression_of(syntax.EnumLiteral)
+def _enum_literal(node: syntax.EnumLiteral, env: Env) -> Code:  # noqa: ARG001
+    return constant((types.ENUM_LITERAL, node.name))
+
+
+@expression_of(syntax.Comptime)
+def _comptime(node: syntax.Comptime, env: Env) -> Code:
+    return compile_expression(node.expression, env.child(calls=True))
+
+
+def fold(run: Run, parts: list[Code]) -> Code:
+    """Code from parts: run now if all of them are constant."""
+    return constant(run([])) if all(part.value is not None for part in parts) else Code(run)
+
+
+# --- operators ---
+
+
+@expression_of(syntax.Binary)
+def _binary(node: syntax.Binary, env: Env) -> Code:
+    if node.operator in arithmetic.LOGIC:
+        return _logic(node, env)
+    if node.operator == "...":
+        raise CslError("a range a...b stands in a case of a switch alone", node.place, "for loops take @range(T, n)")
+    left, right = compile_expression(node.left, env), compile_expression(node.right, env)
+    if left.value is not None and right.value is not None:
+        return constant(arithmetic.binary(node.operator, left.value, right.value, node.place))
+    operator = node.operator
+    if operator in arithmetic.ORDER or operator in arithmetic.EQUALITY:
+        return Code(_comparison(operator, left.run, right, node.place))
+    if operator in ("+", "-", "*"):
+        return Code(_sum(operator, left.run, right, node.place))
+    place, left_run, right_run = node.place, left.run, right.run
+    if operator == "%" and right.value is not None and isinstance(right.value[1], int) and right.value[1] > 0:
+        return Code(_modulo(left_run, right.value, place))
+    return Code(lambda frame: arithmetic.binary(operator, left_run(frame), right_run(frame), place))
+
+
+def _modulo(left: Run, right: Value, place: Place) -> Run:
+    divisor = right[1]
+    known: Type | None = None
+
+    def run(frame: Frame) -> Value:
+        nonlocal known
+        value = left(frame)
+        if value[0] is known and value[1] >= 0:
+            return value[0], value[1] % divisor
+        result = arithmetic.binary("%", value, right, place)
+        if types.is_int(value[0]) and result[0] is value[0]:
+            known = value[0]
+        return result
+
+    return run
+
+
+def _comparison(operator: str, left: Run, right_code: Code, place: Place) -> Run:
+    """Both types are checked once; while they stay what they are, numbers are compared at once."""
+    compare: Callable[[Any, Any], bool] = arithmetic.COMPARE[operator]
+    right = right_code.run
+    known_left: Type | None = None
+    known_right: Type | None = None
+
+    def run(frame: Frame) -> Value:
+        nonlocal known_left, known_right
+        a, b = left(frame), right(frame)
+        if a[0] is known_left and b[0] is known_right:
+            return TRUE if compare(a[1], b[1]) else FALSE
+        result = arithmetic.binary(operator, a, b, place)
+        if _stay_ints(a[0], b[0], right_code):
+            known_left, known_right = a[0], b[0]
+        return TRUE if result[1] else FALSE
+
+    return run
+
+
+def _stay_ints(left: Type, right: Type, right_code: Code) -> bool:
+    """Whether integers of these types need no conversion, whatever they are: a constant that fits once does ever."""
+    return types.is_int(left) and (left is right or (right is COMPTIME_INT and right_code.value is not None))
+
+
+def _sum(operator: str, left: Run, right_code: Code, place: Place) -> Run:
+    combine = arithmetic.COMBINE[operator]
+    right = right_code.run
+    known_left: Type | None = None
+    known_right: Type | None = None
+    least = most = 0
+
+    def run(frame: Frame) -> Value:
+        nonlocal known_left, known_right, least, most
+        a, b = left(frame), right(frame)
+        if a[0] is known_left and b[0] is known_right:
+            result = combine(a[1], b[1])
+            if least <= result <= most:
+                return a[0], result
+        value = arithmetic.binary(operator, a, b, place)
+        type_ = value[0]
+        if isinstance(type_, IntType) and a[0] is type_ and _stay_ints(a[0], b[0], right_code):
+            known_left, known_right, least, most = a[0], b[0], type_.least, type_.most
+        return value
+
+    return run
+
+
+def _logic(node: syntax.Binary, env: Env) -> Code:
+    left = compile_expression(node.left, env)
+    stop = FALSE if node.operator == "and" else TRUE
+    place, left_run = node.place, left.run
+
+    def right_code(right: syntax.Node, inner: Env) -> Run:
+        return run_of(right, inner)
+
+    def check(value: Value) -> Value:
+        if value[0] is not BOOL and value[0] != BOOL:
+            arithmetic.operation(node.operator, value[0], BOOL, place)
+        return value
+
+    if left.value is not None:
+        if check(left.value)[1] == stop[1]:
+            return constant(stop)
+        right = compile_expression(node.right, env)
+        right_run = right.run
+        return fold(lambda frame: check(right_run(frame)), [right])
+    later = lazy(node.right, env, right_code)
+
+    def run(frame: Frame) -> Value:
+        value = left_run(frame)
+        if check(value)[1] == stop[1]:
+            return stop
+        return check(later(frame))
+
+    return Code(run)

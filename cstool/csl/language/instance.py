@@ -1,0 +1,282 @@
+"""What is being compiled: a PE program with its parameters (or the layout), and all that its compile time decides.
+
+`emit.py` turns the functions of a program's instance into Python:
+
+    emit.emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode
+
+It is called once per instance, after all `comptime` blocks ran. It compiles each root, and whatever they call, from the
+syntax tree: `root.function.declaration.body` in the scope of `evaluate.specialise(root.function, ...)`. It asks
+`instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for arrays that functions
+declare), for the color of a queue, and for `instance.arch`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cstool.csl.language.limits import Limits
+from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.types import Type
+from cstool.csl.language.values import FunctionValue, to_bytes
+from cstool.csl.fabric.arch import SRAM_BYTES, Arch
+from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
+
+if TYPE_CHECKING:
+    from cstool.csl.language.compile import Compilation
+    from cstool.csl.language.module import Module
+
+DATA_START = 64
+"""Address of the first variable, bytes: a pointer that was never set (0) points at none."""
+
+
+@dataclass(frozen=True)
+class Root:
+    """A function that something outside the program's own calls starts.
+
+    Args:
+        name: what the compiled program has to call it (a key of what `program(pe)` returns)
+        function: it; never generic
+        kind: "local", "data", "control", "function" (of the host), "teardown"
+        letters: for a data or control task: its parameters, as `fabric.program.Task.argument`
+    """
+
+    name: str
+    function: FunctionValue
+    kind: str
+    letters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EmittedCode:
+    """What `emit.emit_program` makes of an instance.
+
+    Args:
+        text: Python that defines `program(pe)` (`fabric.interface`); it returns the roots by `Root.name`
+        code_bytes: modelled size of the machine code, by function: ("f_comp", 120)
+        inputs: colors that some code takes from the ramp (fabric input DSDs); data tasks need not be in it
+        outputs: colors that some code sends
+    """
+
+    text: str
+    code_bytes: Mapping[str, int]
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class BoundTask:
+    """A task under its id: `@bind_local_task` and its kind.
+
+    Args:
+        root: it
+        place: of the binding
+        color: of a data task on WSE-2
+        queue: of a data task on WSE-3
+    """
+
+    root: Root
+    place: Place
+    color: int | None = None
+    queue: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """SRAM of one variable."""
+
+    name: str
+    address: int
+    type: Type
+
+
+@dataclass(eq=False)
+class Instance:
+    """A PE program with its parameters, or the layout (`is_layout`).
+
+    Args:
+        compilation: options, files, the rectangle
+        arch: the generation
+        name: the file, as messages say it
+        is_layout: whether it is the layout
+        phase: what runs now: "layout" block, "comptime" block, or "value": an expression that must not do anything
+        depth: calls that run now, one inside the other
+        limits: of the whole compilation
+    """
+
+    compilation: "Compilation"
+    arch: Arch
+    name: str
+    is_layout: bool
+    phase: str = "value"
+    depth: int = 0
+    limits: Limits = field(default_factory=Limits)
+    tasks: dict[int, BoundTask] = field(default_factory=dict)
+    blocked: dict[int, Place] = field(default_factory=dict)
+    activated: dict[int, Place] = field(default_factory=dict)
+    input_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
+    output_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
+    colors: dict[int, tuple[ColorConfig, Place]] = field(default_factory=dict)
+    fifos: list[FifoBuffer] = field(default_factory=list)
+    symbols: dict[str, tuple[Symbol, Type, Place]] = field(default_factory=dict)
+    importing: list[tuple[str, str]] = field(default_factory=list)
+    roots: dict[tuple[object, str], Root] = field(default_factory=dict)
+    warnings: list[CslError] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    pointed: list[FunctionValue] = field(default_factory=list)
+    _root: "Module | None" = None
+    _end: int = DATA_START
+    _bytes: bytearray = field(default_factory=bytearray)
+
+    @property
+    def root(self) -> "Module":
+        """The module of the file itself."""
+        assert self._root is not None
+        return self._root
+
+    @root.setter
+    def root(self, module: "Module") -> None:
+        self._root = module
+
+    @property
+    def has_root(self) -> bool:
+        """Whether `root` is set: what is imported from then on runs its `comptime` blocks."""
+        return self._root is not None
+
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """Run what is inside in a phase."""
+        before, self.phase = self.phase, phase
+        try:
+            yield
+        finally:
+            self.phase = before
+
+    def warn(self, warning: CslError) -> None:
+        """Something that is most likely not meant, and no error."""
+        self.warnings.append(warning)
+
+    def allocate(self, name: str, type_: Type, place: Place | None, data: object = None, align: int = 1) -> int:
+        """Take SRAM for a variable.
+
+        Args:
+            name: as reports say it
+            type_: its type
+            place: of its declaration
+            data: what it starts with; None: zeros
+            align: bytes, where more than the type needs
+
+        Returns:
+            Its address, bytes; a multiple of 4 where the type has 4 bytes or more.
+
+        Raises:
+            CslError: SRAM is full.
+        """
+        size = type_.size
+        # Arrays begin at a word of 4 bytes: whatever a DSD of them is used for finds it aligned.
+        step = max(align, type_.align, 4 if size > 2 else 1)
+        address = -(-self._end // step) * step
+        if address + size > SRAM_BYTES:
+            raise self._full(name, type_, place)
+        self._end = address + size
+        self.blocks.append(Block(name, address, type_))
+        if data is not None:
+            raw = to_bytes(type_, data)
+            if any(raw):
+                if len(self._bytes) < address:
+                    self._bytes.extend(bytes(address - len(self._bytes)))
+                self._bytes[address : address + size] = raw
+        return address
+
+    def _full(self, name: str, type_: Type, place: Place | None) -> CslError:
+        taken = self.data_bytes
+        message = f"SRAM of a PE has {SRAM_BYTES:,} bytes: {name} ({type_}) takes {type_.size:,}, {taken:,} are taken"
+        return CslError(message, place, largest_text(self.sram()))
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of all variables, without gaps between them."""
+        return sum(block.type.size for block in self.blocks)
+
+    @property
+    def memory(self) -> bytes:
+        """The first bytes of SRAM; zeros follow."""
+        return bytes(self._bytes)
+
+    def sram(self, code: Mapping[str, int] | None = None) -> tuple[tuple[str, int], ...]:
+        """Bytes by what takes them, largest first; names of functions have "(code, modelled)" behind them."""
+        entries = [(f"{block.name}: {block.type}", block.type.size) for block in self.blocks]
+        entries += [(f"{name} (code, modelled)", size) for name, size in (code or {}).items()]
+        return tuple(sorted(entries, key=lambda entry: -entry[1]))
+
+    def region(self, address: int) -> Block | None:
+        """The variable that an address points into."""
+        return next((b for b in self.blocks if b.address <= address < b.address + max(b.type.size, 1)), None)
+
+    def bind_queue(self, queue: int, color: int, output: bool, place: Place, implied: bool = False) -> None:
+        """Bind a queue to a color.
+
+        Args:
+            queue: its number
+            color: the color's number
+            output: whether it is an output queue
+            place: what binds it
+            implied: whether a DSD does, by its `fabric_color`: programs have DSDs that no PE of theirs uses, all of one
+                unused color, so that a color with another queue binds nothing then
+
+        Raises:
+            CslError: it is bound to another one already, or the color has another queue.
+        """
+        kind, queues = ("output", self.output_queues) if output else ("input", self.input_queues)
+        bound = queues.get(queue)
+        if bound is not None and bound[0] != color:
+            raise CslError(
+                f"{kind} queue {queue} is bound to one color, got {color} after {bound[0]}",
+                place,
+                notes=((bound[1], f"bound to color {bound[0]}"),),
+            )
+        if bound is not None:
+            return
+        for other, (its_color, where) in queues.items():
+            if its_color == color and implied:
+                return
+            if its_color == color and not output:
+                raise CslError(
+                    f"color {color} goes to one input queue, got {queue} after {other}",
+                    place,
+                    notes=((where, f"bound to input queue {other}"),),
+                )
+        queues[queue] = (color, place)
+
+    def queue_color(self, queue: int, output: bool) -> int | None:
+        """The color that a queue is bound to so far."""
+        bound = (self.output_queues if output else self.input_queues).get(queue)
+        return None if bound is None else bound[0]
+
+    def pointer_to(self, function: FunctionValue) -> int:
+        """What a pointer to a function is: a number behind all addresses of SRAM."""
+        if function not in self.pointed:
+            self.pointed.append(function)
+        return SRAM_BYTES + 2 * self.pointed.index(function)
+
+    def function_at(self, pointer: int) -> FunctionValue:
+        """The function that `pointer_to` gave a number."""
+        return self.pointed[(pointer - SRAM_BYTES) // 2]
+
+    def root_of(self, function: FunctionValue, kind: str, letters: tuple[str, ...] = ()) -> Root:
+        """The root for a function, under a name of its own."""
+        key = (function, kind)
+        if key not in self.roots:
+            taken = {root.name for root in self.roots.values()}
+            base = name = function.declaration.name
+            number = 1
+            while name in taken:
+                number += 1
+                name = f"{base}_{number}"
+            self.roots[key] = Root(name, function, kind, letters)
+        return self.roots[key]
+
+
+def largest_text(entries: Sequence[tuple[str, int]], count: int = 3) -> str:
+    """What takes most: "largest: A: [24]f32 96 bytes, ..."."""
+    return "largest: " + ", ".join(f"{name} {size:,} bytes" for name, size in entries[:count])

@@ -1,0 +1,84 @@
+"""A CSL file, a place in it, and an error that points at one."""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cstool.foundation.errors import CstoolError
+from cstool.foundation.plain_text import one_line
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One file of CSL.
+
+    Args:
+        name: as messages call it: the path that the user typed, or `<library/module>`
+        text: all of it
+    """
+
+    name: str
+    text: str
+    _starts: list[int] = field(default_factory=list, repr=False)
+
+    def line_and_column(self, offset: int) -> tuple[int, int]:
+        """Both from 1."""
+        if not self._starts:
+            self._starts.extend([0, *(at + 1 for at, character in enumerate(self.text) if character == "\n")])
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of line `number`, from 1, without its end."""
+        lines = self.text.split("\n")
+        return lines[number - 1].removesuffix("\r") if number <= len(lines) else ""
+
+
+class Place(NamedTuple):
+    """Characters `start` to `end` of a source: where something stands."""
+
+    source: Source
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        """One line, whatever the file is called: it stands in messages, and in comments of compiled code."""
+        line, column = self.source.line_and_column(self.start)
+        return f"{one_line(self.source.name)}:{line}:{column}"
+
+    def caret(self) -> str:
+        """The line of the source, and carets below what is meant."""
+        number, column = self.source.line_and_column(self.start)
+        text = one_line(self.source.line(number).replace("\t", " "))
+        width = max(1, min(self.end - self.start, len(text) - column + 1))
+        return f"    {text}\n    {' ' * (column - 1)}{'^' * width}"
+
+
+class CslError(CstoolError):
+    """What is wrong with a CSL program, and where.
+
+    Args:
+        message: *rule, got what*
+        place: where; None where no single place is to blame
+        hint: what to do about it
+        notes: further places that matter: (place, what is there), a route that conflicts, a call on the way
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, message: str, place: Place | None, hint: str | None = None, notes: tuple[tuple[Place, str], ...] = ()
+    ) -> None:
+        super().__init__(message if place is None else f"{place}: {message}", hint)
+        self.place = place
+        self.notes = notes
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.place is not None:
+            lines.append(self.place.caret())
+        for place, text in self.notes:
+            lines += [f"note: {place}: {one_line(text)}", place.caret()]
+        if self.hint is not None:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""What is wrong with what a host script says, told before the simulator is asked."""
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from cstool.csl.fabric.program import Exported
+from cstool.csl.sdk.artifact import LETTERS
+from cstool.csl.sdk.client import SdkRuntimeError
+from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder
+
+_INTEGERS = {"w": (0, 32), "i": (1, 32), "H": (0, 16), "h": (1, 16), "B": (0, 8), "b": (1, 8)}
+_FLOATS: dict[str, type[np.floating[Any]]] = {"f": np.float32, "e": np.float16}
+
+
+def listed(what: str, names: list[Any]) -> str:
+    """What there is instead, for a message."""
+    return f"{what}: {', '.join(map(str, names))}" if names else f"{what}: none"
+
+
+def bits_of(name: str, data_type: MemcpyDataType) -> int:
+    """Bits of an element on the device."""
+    if not isinstance(data_type, MemcpyDataType):
+        raise SdkRuntimeError(f"{name}: data_type must be a MemcpyDataType, got {data_type!r}")
+    return data_type.value
+
+
+def order_of(name: str, order: MemcpyOrder) -> Any:
+    """NumPy's letter of an order."""
+    if not isinstance(order, MemcpyOrder):
+        raise SdkRuntimeError(f"{name}: order must be a MemcpyOrder, got {order!r}")
+    return order.value
+
+
+def check_array(name: str, role: str, array: Any, size: int | None = None) -> None:
+    """Raise unless an array of the host has `size` words of 32 bits; None: any number but 0."""
+    if not isinstance(array, np.ndarray):
+        raise SdkRuntimeError(f"{name}: {role} must be a NumPy array, got {type(array).__name__}")
+    if array.dtype.itemsize != 4 or array.dtype.kind not in "uif":
+        raise SdkRuntimeError(
+            f"{name}: {role} must be an array of uint32, int32 or float32, got {array.dtype}",
+            "input_array_to_u32 makes such of 16-bit data" if array.dtype.itemsize == 2 else None,
+        )
+    if size is None and not array.size:
+        raise SdkRuntimeError(f"{name}: {role} must have at least 1 element, got none")
+    if size is not None and array.size != size:
+        raise SdkRuntimeError(f"{name}: {role} must have {size} elements, got {array.size}")
+
+
+def declared(function: Exported) -> str:
+    """A function with the types of its parameters."""
+    return f"{function.name}({', '.join(LETTERS[letter] for letter in function.parameters)})"
+
+
+def argument_of(function: Exported, number: int, letter: str, value: Any) -> int | float:
+    """A scalar as the function's parameter takes it."""
+    where = f"launch: argument {number} of {declared(function)}"
+    if letter in _FLOATS:
+        if not isinstance(value, (float, np.floating)):
+            raise SdkRuntimeError(f"{where}: must be a float, got {type(value).__name__}")
+        return float(_FLOATS[letter](value))
+    if not isinstance(value, (int, np.integer)):
+        raise SdkRuntimeError(f"{where}: must be an integer, got {type(value).__name__}")
+    signed, bits = _INTEGERS[letter]
+    low = -(1 << bits - 1) if signed else 0
+    if not low <= int(value) < low + (1 << bits):
+        raise SdkRuntimeError(f"{where}: must be {low} to {low + (1 << bits) - 1}, got {int(value)}")
+    return int(value)
+
+
+def whole_numbers(name: str, *numbers: Any) -> tuple[int, ...]:
+    """Columns, rows and counts of a command: Python's integers, or NumPy's.
+
+    Raises:
+        SdkRuntimeError: one is something else
+    """
+    try:
+        return tuple(operator.index(number) for number in numbers)
+    except TypeError:
+        raise SdkRuntimeError(f"{name}: columns, rows and counts must be whole numbers, got {numbers}") from None

@@ -1,0 +1,302 @@
+"""`cslc`: compile CSL for the simulated fabric, from the command line.
+
+The flags are those of the vendor's compiler (SDK 2.10 documentation, "CSL compiler").
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from cstool import __version__
+from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import CstoolError, fault_of
+from cstool.csl.fabric.arch import ARCHS, PORTS
+from cstool.csl.fabric.program import FabricProgram
+from cstool.foundation.plain_text import one_line
+from cstool.csl.sdk.artifact import write_program
+
+MOST_CHANNELS = 16
+"""I/O channels that memcpy can use (H16)"""
+WEST, EAST, NORTH, SOUTH = 4, 3, 1, 1
+"""columns and rows that memcpy takes around a program, the fabric's edge among them (H12)"""
+
+Number = int | float | bool
+
+
+class UsageError(CstoolError):
+    """The command line says what cannot be."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, "cslc --help lists the flags")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile as the command line says; return the exit code: 0, 1 the program is wrong, 2 the command line is."""
+    words = sys.argv[1:] if arguments is None else arguments
+    # This flag has a value only behind an equals sign.
+    words = [f"{word}=" if word == "--output-json" else word for word in words]
+    try:
+        _run(_flags().parse_intermixed_args(words))
+    except KeyboardInterrupt:
+        print("cslc: interrupted", file=sys.stderr)
+        return 130
+    except CstoolError as error:
+        _complain(error)
+        return error.exit_code
+    except RecursionError:
+        _complain(CstoolError("the program is nested too deeply to be compiled"))
+        return 1
+    except (OSError, MemoryError) as error:
+        _complain(fault_of(error) or CstoolError(str(error)))
+        return 2
+    return 0
+
+
+def _complain(error: CstoolError) -> None:
+    # An error with a place begins with it, as compilers do; others begin with who says it.
+    placed = getattr(error, "place", None) is not None
+    print(error if placed else f"cslc: error: {error}", file=sys.stderr)
+
+
+def _flags() -> argparse.ArgumentParser:
+    parser = _Parser(prog="cslc", description="Compile a CSL program for the simulated fabric.", allow_abbrev=False)
+    add = parser.add_argument
+    add("layout", metavar="LAYOUT.csl", help="the file with the layout block")
+    add(
+        "-o",
+        dest="output",
+        metavar="DIRECTORY",
+        type=Path,
+        default=Path("out"),
+        help="where to write to (default: out)",
+    )
+    add("--arch", metavar="ARCH", type=_arch, default="wse2", help="wse2 or wse3 (default: wse2)")
+    add("--fabric-dims", metavar="W,H", type=_pair, help="columns and rows of the fabric (default: as few as do)")
+    add(
+        "--fabric-offsets",
+        metavar="X,Y",
+        type=_pair,
+        help="where the program's rectangle begins (default: as near as does)",
+    )
+    add(
+        "--params",
+        metavar="NAME:VALUE,...",
+        action="append",
+        default=[],
+        help="values of the layout's params; repeatable",
+    )
+    add("--colors", metavar="NAME:VALUE,...", action="append", default=[], help="likewise, params that are colors")
+    add("--memcpy", action="store_true", help="let the host copy, stream, and launch")
+    add("--channels", metavar="N", type=_whole, default=1, help="I/O channels of the host, 1 to 16 (default: 1)")
+    add("--width-west-buf", metavar="N", type=_whole, default=0, help="columns of buffers west of the program")
+    add("--width-east-buf", metavar="N", type=_whole, default=0, help="columns of buffers east of the program")
+    add(
+        "--import-path",
+        metavar="DIRECTORY",
+        action="append",
+        default=[],
+        help="where imported files are looked for, too",
+    )
+    add("--max-inlined-iterations", metavar="N", type=_whole, help="iterations of one loop at compile time, at most")
+    add("--comptime-func-depth-limit", metavar="N", type=_whole, help="calls within calls at compile time, at most")
+    add("--fp16-format", metavar="FORMAT", default="f16", help="16-bit floats (only f16 is simulated)")
+    add("--output-json", metavar="FILE", help="write the parameters to a file of their own (default: DIRECTORY.json)")
+    add("--out-routes", action="store_true", help="print every route")
+    add("--max-parallelism", metavar="N", type=_whole, help="taken, and without effect")
+    add("-g0", action="store_true", help="likewise")
+    add("--warnings-as-errors", action="store_true", help="write nothing if there is a warning")
+    add("--verbose", action="store_true", help="say what was compiled")
+    add("--version", action="version", version=f"cslc of cstool {__version__}")
+    return parser
+
+
+def _run(flags: argparse.Namespace) -> None:
+    # It takes a while to import, and `--help` does not need it.
+    from cstool.csl.language.compile import compile_csl
+    from cstool.csl.language.source import CslError
+
+    path = Path(flags.layout)
+    if not path.is_file():
+        raise UsageError(
+            f"{path}: must be a file with a layout block, {'is none' if path.exists() else 'is not there'}"
+        )
+    if not 1 <= flags.channels <= MOST_CHANNELS:
+        raise UsageError(f"--channels: must be 1 to {MOST_CHANNELS}, got {flags.channels}")
+    if flags.fp16_format != "f16":
+        raise UsageError(f"--fp16-format: only f16 is simulated, got {flags.fp16_format}")
+    params, texts = _assignments("--params", flags.params)
+    colors, color_texts = _assignments("--colors", flags.colors)
+    for name, color in colors.items():
+        if type(color) is not int:
+            raise UsageError(f"--colors: {name} must be a whole number, got {color_texts[name]}")
+    extra = {
+        name: value
+        for name, value in (
+            ("max_inlined_iterations", flags.max_inlined_iterations),
+            ("comptime_func_depth_limit", flags.comptime_func_depth_limit),
+        )
+        if value is not None
+    }
+    warnings: list[CslError] = []
+    program = compile_csl(
+        path,
+        arch=flags.arch,
+        params=params,
+        fabric_dims=flags.fabric_dims,
+        fabric_offsets=flags.fabric_offsets,
+        memcpy=flags.memcpy,
+        channels=flags.channels,
+        import_paths=[*flags.import_path, *filter(None, os.environ.get("CSL_IMPORT_PATH", "").split(os.pathsep))],
+        colors={name: int(color) for name, color in colors.items()},
+        say=print,
+        on_warning=warnings.append,
+        **extra,
+    )
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if warnings and flags.warnings_as_errors:
+        raise CstoolError(f"--warnings-as-errors: there must be no warning, got {len(warnings)}")
+    fabric, offset = place(
+        program, flags.fabric_dims, flags.fabric_offsets, flags.memcpy, flags.width_west_buf, flags.width_east_buf
+    )
+    program = replace(program, params=texts | color_texts, fabric=fabric, offset=offset, channels=flags.channels)
+    try:
+        write_program(program, flags.output)
+    except OSError as error:
+        # The system does not say which file a full disk has no room for.
+        error.filename = error.filename or str(flags.output)
+        raise
+    if flags.output_json is not None:
+        target = Path(flags.output_json or f"{flags.output}.json")
+        write_replacing(target, json.dumps({"params": dict(program.params)}, indent=1) + "\n")
+    if flags.out_routes:
+        print("".join(f"{line}\n" for line in routes_text(program)), end="")
+    if flags.verbose:
+        print(summary_text(program, flags.output))
+
+
+def place(
+    program: FabricProgram,
+    fabric: tuple[int, int] | None,
+    offset: tuple[int, int] | None,
+    memcpy: bool,
+    west_buffer: int = 0,
+    east_buffer: int = 0,
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Check that a program fits the fabric, where memcpy takes columns and rows around it (H12).
+
+    Args:
+        program: its rectangle
+        fabric: columns and rows; None: as few as do
+        offset: x and y of the rectangle; None: as near to the edge as does
+        memcpy: whether memcpy needs its place
+        west_buffer, east_buffer: columns of buffers
+
+    Returns:
+        columns and rows of the fabric, x and y of the rectangle
+
+    Raises:
+        UsageError: it does not fit
+    """
+    west, east, north, south = (WEST + west_buffer, EAST + east_buffer, NORTH, SOUTH) if memcpy else (0, 0, 0, 0)
+    why = " with --memcpy" if memcpy else ""
+    x, y = offset or (west, north)
+    if x < west or y < north:
+        raise UsageError(
+            f"--fabric-offsets: must be at least {west},{north}{why}, got {x},{y}", f"--fabric-offsets={west},{north}"
+        )
+    least = (x + program.width + east, y + program.height + south)
+    fabric = fabric or least
+    if fabric[0] < least[0] or fabric[1] < least[1]:
+        raise UsageError(
+            f"--fabric-dims: must be at least {least[0]},{least[1]}{why} for a program of {program.width} x "
+            f"{program.height} PEs at {x},{y}, got {fabric[0]},{fabric[1]}",
+            f"--fabric-dims={least[0]},{least[1]}",
+        )
+    return fabric, (x, y)
+
+
+def routes_text(program: FabricProgram) -> list[str]:
+    """Every color of every PE, a line each: its routes by switch position."""
+    lines = []
+    for color, table in sorted(program.routes.items()):
+        for y in range(program.height):
+            for x in range(program.width):
+                if table[y, x] >= 0:
+                    config = program.configs[table[y, x]]
+                    routes = ", ".join(f"{_ports(each.rx)} -> {_ports(each.tx)}" for each in config.positions)
+                    lines.append(f"PE {x}.{y} color {color}: {routes}")
+    return lines
+
+
+def summary_text(program: FabricProgram, folder: Path) -> str:
+    """What `--verbose` says."""
+    most = max((sum(size for _, size in each.sram) for each in program.programs), default=0)
+    return (
+        f"{folder}: {program.width} x {program.height} PEs of {program.arch}, {len(program.programs)} distinct "
+        f"programs, {len(program.routes)} colors, at most {most} bytes of SRAM"
+    )
+
+
+def _ports(ports: int) -> str:
+    return "+".join(name for number, name in enumerate(PORTS) if ports >> number & 1) or "none"
+
+
+def _arch(text: str) -> str:
+    if text not in ARCHS:
+        raise argparse.ArgumentTypeError(f"must be {' or '.join(sorted(ARCHS))}, got {text!r}")
+    return text
+
+
+def _pair(text: str) -> tuple[int, int]:
+    try:
+        first, second = (int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be two whole numbers, like 8,3, got {text!r}") from None
+    if min(first, second) < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, got {text!r}")
+    return first, second
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
+    return int(text)
+
+
+def _assignments(flag: str, texts: Sequence[str]) -> tuple[dict[str, Number], dict[str, str]]:
+    """Values by name, and the same as text."""
+    values: dict[str, Number] = {}
+    written: dict[str, str] = {}
+    for entry in (entry.strip() for text in texts for entry in text.split(",") if entry.strip()):
+        name, colon, text = (part.strip() for part in entry.partition(":"))
+        if not colon or not name.isidentifier():
+            raise UsageError(f"{flag}: must be NAME:VALUE,..., got {one_line(entry)!r}")
+        if name in values:
+            raise UsageError(f"{flag}: {name} must be given once, it is there twice")
+        values[name] = _number(flag, name, text)
+        # Host scripts say int(params["N"]), so 0x10 is written as 16.
+        written[name] = str(values[name]) if type(values[name]) is int else text
+    return values, written
+
+
+def _number(flag: str, name: str, text: str) -> Number:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (lambda text: int(text, 0), int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    raise UsageError(f"{flag}: {name} must be a number, true or false, got {text!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Looking into the memory of PEs from a host script (`cerebras.sdk.debug.debug_util`).
+
+It asks the simulator of the script's `SdkRuntime`, which answers after `stop()`, too. Coordinates are those of the
+fabric: the program's first PE is at the `--fabric-offsets`.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cstool.csl.sdk.client import SdkRuntimeError
+from cstool.csl.sdk.runtime import SdkRuntime, runtime_of
+
+
+class debug_util:  # noqa: N801 - the vendor's name
+    """Memory of the program that this script runs.
+
+    Args:
+        bindir: its directory
+        cmaddr: must not be given: there is no wafer
+    """
+
+    def __init__(self, bindir: str | os.PathLike[str], cmaddr: str | None = None) -> None:
+        if cmaddr:
+            raise SdkRuntimeError(f"cmaddr: must be left out, programs are simulated here, got {cmaddr}")
+        self._folder = bindir
+
+    def get_symbol(self, col: int, row: int, symbol: str, dtype: Any = None) -> NDArray[Any]:
+        """What an exported variable holds at one PE."""
+        runtime = self._runtime()
+        x, y = runtime.coord_logical_to_physical((0, 0))
+        return runtime.read_symbol(col - x, row - y, symbol, dtype)
+
+    def get_symbol_rect(
+        self, rectangle: tuple[tuple[int, int], tuple[int, int]], symbol: str, dtype: Any = None
+    ) -> NDArray[Any]:
+        """Likewise at all PEs of ((column, row), (width, height)): [width, height, elements]."""
+        (col, row), (width, height) = rectangle
+        return np.array(
+            [[self.get_symbol(col + x, row + y, symbol, dtype) for y in range(height)] for x in range(width)]
+        )
+
+    def read_trace(self, col: int, row: int, name: str) -> list[int | float | str]:
+        """What one PE has traced with the `<debug>` module of key `name`: numbers, texts, time stamps in cycles."""
+        runtime = self._runtime()
+        x, y = runtime.coord_logical_to_physical((0, 0))
+        return runtime.read_trace(col - x, row - y, name)
+
+    def _runtime(self) -> SdkRuntime:
+        return runtime_of(self._folder)

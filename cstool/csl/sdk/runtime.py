@@ -1,0 +1,421 @@
+"""`SdkRuntime`: what a host script copies, streams and launches with (`cerebras.sdk.runtime.sdkruntimepybind`).
+
+Names, arguments and their meaning follow the vendor's reference (SDK 2.10 documentation, "SdkRuntime API Reference").
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cstool.csl.fabric.operations import DTYPES
+from cstool.csl.fabric.program import Exported
+from cstool.csl.sdk import wire
+from cstool.csl.sdk.artifact import ProgramError, read_summary
+from cstool.csl.sdk.checks import argument_of, bits_of, check_array, declared, listed, order_of, whole_numbers
+from cstool.csl.sdk.client import SdkRuntimeError, Simulator, Task
+from cstool.csl.sdk.inspection import Array, symbol_in, traced_value
+from cstool.csl.sdk.layout_types import HOST_IN, HOST_OUT, Stream
+from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder, SdkCompileArtifacts, SdkExecutionPlatform, refuse_wafer
+
+
+class SdkRuntime:
+    """A compiled program on the simulated fabric.
+
+    Args:
+        bindir: the directory that `cslc` wrote
+        platform: taken, and without effect
+        cmaddr: must not be given: there is no wafer
+        settings: others of the vendor's (suppress_simfab_trace, simfab_numthreads, msg_level, memcpy_required, ...):
+            taken, and without effect
+
+    Raises:
+        SdkRuntimeError: from every method: what is asked for cannot be, or the simulated program failed
+    """
+
+    def __init__(
+        self,
+        bindir: str | os.PathLike[str] | SdkCompileArtifacts,
+        platform: SdkExecutionPlatform | None = None,  # noqa: ARG002 - the vendor's signature
+        *,
+        cmaddr: str | None = None,
+        **settings: Any,  # noqa: ARG002 - the vendor's signature
+    ) -> None:
+        refuse_wafer(cmaddr)
+        path = bindir.path if isinstance(bindir, SdkCompileArtifacts) else bindir
+        try:
+            self._program = read_summary(Path(path).absolute())
+        except ProgramError as error:
+            raise SdkRuntimeError(error.message, error.hint) from None
+        self._numbers = {each.name: number for number, each in enumerate(self._program.exported)}
+        self._simulator: Simulator | None = None
+        self._running = False
+        _latest[self._program.path.resolve()] = self
+
+    # --- its life ---
+
+    def load(self) -> None:
+        """Load the program onto the fabric."""
+        if self._simulator is not None:
+            raise SdkRuntimeError("load: the program is loaded already")
+        self._simulator = Simulator(self._program.path)
+        self._simulator.ask("load", {"op": "load"})
+
+    def run(self) -> None:
+        """Let the program begin."""
+        self._loaded("run")
+        self._running = True
+
+    def stop(self) -> None:
+        """Let the program come to its end, and wait for all that is not done. Writes `sim.log` and `sim_stats.json`."""
+        self._ready("stop").ask("stop", {"op": "stop"})
+        self._running = False
+
+    def dump_core(self, corefile: str) -> None:
+        """Write the SRAM of all PEs, NumPy's npz: `sram` [height, width, bytes]."""
+        self._loaded("dump_core").ask("dump_core", {"op": "dump", "path": str(Path(corefile).absolute())})
+
+    # --- names and places ---
+
+    def get_id(self, symbol: str) -> int:
+        """Number of an exported variable, for `memcpy_h2d` and `memcpy_d2h`."""
+        if symbol not in self._numbers:
+            raise SdkRuntimeError(
+                f"get_id: '{symbol}' must be exported by the layout's @export_name, "
+                f"{listed('exported', sorted(self._numbers))}"
+            )
+        return self._numbers[symbol]
+
+    def coord_logical_to_physical(self, coord: tuple[int, int]) -> tuple[int, int]:
+        """Column and row of the fabric of a PE of the program."""
+        return coord[0] + self._program.offset[0], coord[1] + self._program.offset[1]
+
+    # --- copies and streams ---
+
+    def memcpy_h2d(
+        self,
+        dest: int | str,
+        src: Array,
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        *,
+        streaming: bool = False,
+        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
+        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
+        nonblock: bool = False,
+    ) -> Task:
+        """Copy or stream a host array to the PEs of a rectangle.
+
+        Args:
+            dest: what `get_id` says, or the color of a stream
+            src: [h * w * elem_per_pe] words of 32 bits
+            px, py: the rectangle's first column and row in the program
+            w, h: its columns and rows
+            elem_per_pe: elements for each PE
+            streaming: whether they come as wavelets
+            data_type: bits of an element on the device
+            order: of `src`
+            nonblock: whether to return before it is done
+        """
+        return self._in(
+            "memcpy_h2d", dest, src, (px, py, w, h), (h, w, elem_per_pe), streaming, data_type, order, nonblock
+        )
+
+    def memcpy_h2d_rowbcast(
+        self,
+        dest: int | str,
+        src: Array,
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        *,
+        streaming: bool = False,
+        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
+        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
+        nonblock: bool = False,
+    ) -> Task:
+        """Like `memcpy_h2d`: `src` has a column of PEs, [h * elem_per_pe], and all columns get the same."""
+        shape = (h, 1, elem_per_pe)
+        return self._in("memcpy_h2d_rowbcast", dest, src, (px, py, w, h), shape, streaming, data_type, order, nonblock)
+
+    def memcpy_h2d_colbcast(
+        self,
+        dest: int | str,
+        src: Array,
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        *,
+        streaming: bool = False,
+        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
+        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
+        nonblock: bool = False,
+    ) -> Task:
+        """Like `memcpy_h2d`: `src` has a row of PEs, [w * elem_per_pe], and all rows get the same."""
+        shape = (1, w, elem_per_pe)
+        return self._in("memcpy_h2d_colbcast", dest, src, (px, py, w, h), shape, streaming, data_type, order, nonblock)
+
+    def memcpy_d2h(
+        self,
+        dest: Array,
+        src: int | str,
+        px: int,
+        py: int,
+        w: int,
+        h: int,
+        elem_per_pe: int,
+        *,
+        streaming: bool = False,
+        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
+        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
+        nonblock: bool = False,
+    ) -> Task:
+        """Copy or stream from the PEs of a rectangle into a host array, which it fills when it is done.
+
+        16-bit elements fill the low halves of its words. Arguments are those of `memcpy_h2d`.
+        """
+        name = "memcpy_d2h"
+        bits = bits_of(name, data_type)
+        px, py, w, h, elem_per_pe = whole_numbers(name, px, py, w, h, elem_per_pe)
+        self._check_rectangle(name, (px, py, w, h), elem_per_pe)
+        check_array(name, "dest", dest, h * w * elem_per_pe)
+        if not (dest.flags.c_contiguous and dest.flags.writeable):
+            raise SdkRuntimeError(f"{name}: dest must be contiguous and writable, it is not")
+        header = {"at": [px, py, w, h], "elements": elem_per_pe, "bits": bits}
+        if streaming:
+            header |= {"op": "stream_out", "from": self._color(name, src, "MEMCPYD2H")}
+        else:
+            header |= {"op": "copy_out", "from": self._variable(name, src).name}
+        shape = (h, w, elem_per_pe)
+        flat, as_stored = dest.reshape(-1).view(np.uint32), order_of(name, order)
+
+        def take(words: wire.Words) -> None:
+            flat[:] = words.reshape(shape).ravel(order=as_stored)
+
+        return self._ready(name).ask(name, header, block=not nonblock, take=take)
+
+    def read_symbol(self, px: int, py: int, symbol: str, dtype: Any = None) -> Array:
+        """What the target of an exported pointer holds at one PE of the program, all that is known of it."""
+        memory, program = self.memory(px, py), self._program
+        if symbol not in self._numbers:
+            self.get_id(symbol)
+        return symbol_in(memory, program.path, py * program.width + px, symbol, dtype)
+
+    def memory(self, px: int, py: int) -> NDArray[np.uint8]:
+        """The SRAM of one PE of the program, as it is now."""
+        self._check_rectangle("read_symbol", (px, py, 1, 1), 1)
+        found: list[wire.Words] = []
+        number = py * self._program.width + px
+        self._loaded("read_symbol").ask("read_symbol", {"op": "memory", "pe": number}, take=found.append)
+        return found[0].view(np.uint8)
+
+    def read_trace(self, px: int, py: int, key: str) -> list[int | float | str]:
+        """What the program of one PE has traced with a `<debug>` module of this key, the first first.
+
+        Time stamps are cycles. Text that reads as a number comes as one.
+        """
+        self._check_rectangle("read_trace", (px, py, 1, 1), 1)
+        found: list[wire.Words] = []
+        header = {"op": "trace", "pe": py * self._program.width + px}
+        self._loaded("read_trace").ask("read_trace", header, take=found.append)
+        lines = json.loads(found[0].tobytes())
+        start = f"trace {key} "
+        return [traced_value(line[len(start) :]) for line in lines if line.startswith(start)]
+
+    # --- functions ---
+
+    def launch(self, sym: str, *args: Any, nonblock: bool = False) -> Task:
+        """Start an exported function on all PEs; done when all have unblocked their command streams.
+
+        Args:
+            sym: its name
+            args: a scalar for each parameter: of NumPy's types, or Python's
+            nonblock: whether to return before it is done
+        """
+        function = self._function("launch", sym)
+        if len(args) != len(function.parameters):
+            raise SdkRuntimeError(
+                f"launch: {declared(function)} takes {len(function.parameters)} arguments, got {len(args)}"
+            )
+        values = [
+            argument_of(function, number, letter, value)
+            for number, (letter, value) in enumerate(zip(function.parameters, args, strict=True), start=1)
+        ]
+        header = {"op": "launch", "name": sym, "arguments": values}
+        return self._ready("launch").ask(f"launch {sym}", header, block=not nonblock)
+
+    def call(self, sym: str, params: list[Any], *, nonblock: bool = False) -> Task:
+        """Like `launch`, with the arguments as words of 32 bits."""
+        function = self._function("call", sym)
+        if len(params) != len(function.parameters):
+            raise SdkRuntimeError(
+                f"call: {declared(function)} takes {len(function.parameters)} arguments, got {len(params)}"
+            )
+        words = np.array([int(word) & 0xFFFFFFFF for word in params], "<u4")
+        values = [
+            word.view(np.dtype(DTYPES[letter]))[0]
+            for letter, word in zip(function.parameters, words.reshape(-1, 1), strict=True)
+        ]
+        return self.launch(sym, *values, nonblock=nonblock)
+
+    # --- tasks ---
+
+    def is_task_done(self, task: Task) -> bool:
+        """Whether what did not block is done. Asking takes the fabric as long as a command does."""
+        return task.done or self._loaded("is_task_done").poll(task)
+
+    def task_wait(self, task: Task) -> None:
+        """Wait until it is."""
+        if not task.done:
+            self._loaded("task_wait").wait(task)
+
+    # --- ports of SdkLayout ---
+
+    def send(self, stream: Stream, data: Array, nonblock: bool = False) -> Task:
+        """Send an array of words of 32 bits to an input port.
+
+        Args:
+            stream: what `create_input_stream` made
+            data: [words]
+            nonblock: whether to return before the fabric has taken all of them
+        """
+        header = {"op": "stream_in", "to": HOST_IN, "at": self._port("send", stream, True), "bits": 32}
+        check_array("send", "data", data)
+        words = np.ascontiguousarray(data).reshape(-1).view(np.uint32)
+        return self._ready("send").ask("send", header | {"shape": [1, 1, words.size]}, words, block=not nonblock)
+
+    def receive(self, stream: Stream, dest: Array, size: int | None = None, nonblock: bool = False) -> Task:
+        """Take words of 32 bits that an output port sends into a host array, which is filled when it is done.
+
+        Args:
+            stream: what `create_output_stream` made
+            dest: [words]
+            size: words; None: as many as `dest` has
+            nonblock: whether to return before it is done
+        """
+        at = self._port("receive", stream, False)
+        check_array("receive", "dest", dest)
+        (size,) = whole_numbers("receive", dest.size if size is None else size)
+        if not 1 <= size <= dest.size:
+            raise SdkRuntimeError(f"receive: size must be 1 to {dest.size}, as dest has room, got {size}")
+        if not (dest.flags.c_contiguous and dest.flags.writeable):
+            raise SdkRuntimeError("receive: dest must be contiguous and writable, it is not")
+        header = {"op": "stream_out", "from": HOST_OUT, "at": at, "elements": size, "bits": 32}
+        flat = dest.reshape(-1).view(np.uint32)
+
+        def take(words: wire.Words) -> None:
+            flat[:size] = words
+
+        return self._ready("receive").ask("receive", header, block=not nonblock, take=take)
+
+    def _port(self, name: str, stream: Any, is_input: bool) -> list[int]:
+        """The rectangle of the PE where a stream reaches the fabric."""
+        if not isinstance(stream, Stream) or stream.port.is_input != is_input:
+            maker = "create_input_stream" if is_input else "create_output_stream"
+            raise SdkRuntimeError(f"{name}: what SdkLayout.{maker} made is expected, got {stream}")
+        if stream.at is None:
+            raise SdkRuntimeError(f"{name}: the layout must be compiled first, that of {stream} is not")
+        return [*stream.at, 1, 1]
+
+    # --- inside ---
+
+    def _in(
+        self,
+        name: str,
+        dest: int | str,
+        src: Array,
+        at: tuple[int, ...],
+        shape: tuple[int, ...],
+        streaming: bool,
+        data_type: MemcpyDataType,
+        order: MemcpyOrder,
+        nonblock: bool,
+    ) -> Task:
+        bits = bits_of(name, data_type)
+        at, shape = whole_numbers(name, *at), whole_numbers(name, *shape)
+        self._check_rectangle(name, at, shape[2])
+        check_array(name, "src", src, shape[0] * shape[1] * shape[2])
+        header: dict[str, Any] = {"at": list(at), "shape": list(shape), "bits": bits}
+        if streaming:
+            header |= {"op": "stream_in", "to": self._color(name, dest, "MEMCPYH2D")}
+        else:
+            variable = self._variable(name, dest)
+            if not variable.mutable:
+                raise SdkRuntimeError(
+                    f"{name}: '{variable.name}' must be exported as mutable, it is not",
+                    f'@export_name("{variable.name}", ..., true) in the layout lets the host write it',
+                )
+            header |= {"op": "copy_in", "to": variable.name}
+        words = np.ascontiguousarray(src).reshape(-1).view(np.uint32).reshape(shape, order=order_of(name, order))
+        return self._ready(name).ask(name, header, np.ascontiguousarray(words).ravel(), block=not nonblock)
+
+    def _loaded(self, name: str) -> Simulator:
+        if self._simulator is None:
+            raise SdkRuntimeError(f"{name}: the program must be loaded first, with load()")
+        return self._simulator
+
+    def _ready(self, name: str) -> Simulator:
+        simulator = self._loaded(name)
+        if not self._running:
+            raise SdkRuntimeError(f"{name}: the program must be running, between run() and stop()")
+        return simulator
+
+    def _check_rectangle(self, name: str, at: tuple[int, ...], elements: int) -> None:
+        x, y, w, h = at
+        width, height = self._program.width, self._program.height
+        if min(x, y) < 0 or min(w, h) < 1 or x + w > width or y + h > height:
+            raise SdkRuntimeError(
+                f"{name}: the rectangle must lie in the program's {width} x {height} PEs, got {w} x {h} at {x},{y}"
+            )
+        if elements < 1:
+            raise SdkRuntimeError(f"{name}: there must be at least 1 element per PE, got {elements}")
+
+    def _need_memcpy(self, name: str) -> None:
+        if not self._program.memcpy:
+            raise SdkRuntimeError(f"{name}: the program must be compiled with --memcpy, it is not")
+
+    def _variable(self, name: str, which: int | str) -> Exported:
+        self._need_memcpy(name)
+        number = self.get_id(which) if isinstance(which, str) else int(which)
+        if not 0 <= number < len(self._program.exported):
+            raise SdkRuntimeError(f"{name}: a number that get_id returned is expected, got {number}")
+        found = self._program.exported[number]
+        if found.kind != "variable":
+            raise SdkRuntimeError(f"{name}: '{found.name}' must be a variable, it is a function")
+        return found
+
+    def _function(self, name: str, symbol: str) -> Exported:
+        self._need_memcpy(name)
+        found = self._program.exported[self.get_id(symbol)]
+        if found.kind != "function":
+            raise SdkRuntimeError(f"{name}: '{symbol}' must be a function, it is a variable")
+        return found
+
+    def _color(self, name: str, color: int | str, kind: str) -> int:
+        self._need_memcpy(name)
+        colors = sorted(value for stream, value in self._program.streams.items() if stream.startswith(kind))
+        if color not in colors:
+            raise SdkRuntimeError(f"{name}: {color} must be a {kind} color, {listed('the program has', colors)}")
+        return int(color)
+
+
+_latest: dict[Path, SdkRuntime] = {}
+"""the runtime that was made last for a directory"""
+
+
+def runtime_of(folder: str | os.PathLike[str]) -> SdkRuntime:
+    """The runtime that this process made for a compiled program."""
+    found = _latest.get(Path(folder).resolve())
+    if found is None:
+        raise SdkRuntimeError(f"{folder}: no SdkRuntime of this script has run the program in it")
+    return found

@@ -1,0 +1,248 @@
+"""The process that simulates: it serves one host script over a socket, in order, and ends with it.
+
+Requests are headers of `wire` with "op", "id" and "block". Each is answered once, when what it asks for is done: {"id"}
+and words, or {"id", "error"}. "load", the first one, asks for nothing else. After an error nothing more is simulated.
+"""
+
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time as clock
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import CstoolError, fault_of
+from cstool.csl.fabric.host import Command, Host, Rectangle
+from cstool.csl.fabric.overrun import watch
+from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.stats import stats_document
+from cstool.foundation.plain_text import one_line
+from cstool.csl.sdk import wire
+from cstool.csl.sdk.artifact import read_program
+from cstool.csl.sdk.sim_log import SimLog
+from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
+
+
+class Session:
+    """One host script's simulation.
+
+    Args:
+        connection: to the script
+        folder: of the compiled program
+    """
+
+    def __init__(self, connection: socket.socket, folder: Path) -> None:
+        self._connection = connection
+        self._requests: queue.SimpleQueue[tuple[dict[str, Any], wire.Words]] = queue.SimpleQueue()
+        self._open: list[tuple[int, Command]] = []
+        self._failure: dict[str, Any] | None = None
+        self._stopped = False
+        self._traces: dict[int, list[str]] = {}  # what the programs of each PE said that begins with "trace "
+        self._log = SimLog(Path("sim.log"))
+        self._recorder: Any = None
+        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+        self._load(folder)
+
+    def _load(self, folder: Path) -> None:
+        try:
+            program = read_program(folder)
+            trace = os.environ.get(TRACE_VARIABLE)
+            if trace:
+                from cstool.csl.fabric.trace import Recorder
+
+                self._recorder = Recorder(program)
+            self.simulation = Simulation(program, max_cycles=_limit(), on_trace=self._recorder, on_say=self._say)
+            self._host = Host(self.simulation, self._log.add, modelled=_modelled())
+            watch(self.simulation)
+        except Exception as error:
+            self._fail(error)
+
+    def serve(self) -> None:
+        """Answer requests until the script is gone; this does not return."""
+        while True:
+            header, words = self._requests.get()
+            try:
+                if self._failure is not None:
+                    wire.send(self._connection, {"id": header["id"], "error": self._failure})
+                    continue
+                self._answer(header, words)
+                self._settle()
+            except OSError:
+                os._exit(1)
+
+    # --- what is asked ---
+
+    def _answer(self, header: dict[str, Any], words: wire.Words) -> None:
+        number = header["id"]
+        try:
+            answer = self._do(header, words)
+            if isinstance(answer, Command):
+                self._open.append((number, answer))
+                if header["block"]:
+                    self._host.finish(answer)
+                    self._reply_done()
+                    self._reply(number, answer)
+                return
+            self._reply_done()
+            wire.send(self._connection, {"id": number}, wire.NO_WORDS if answer is None else answer)
+        except Exception as error:
+            self._fail(error)
+            wire.send(self._connection, {"id": number, "error": self._failure})
+
+    def _do(self, header: dict[str, Any], words: wire.Words) -> Command | wire.Words | None:
+        """Begin what a request asks for; return what it waits for, or what it brings."""
+        host = self._host
+        match header["op"]:
+            case "copy_in" | "stream_in" as op:
+                at, shape = Rectangle(*header["at"]), header["shape"]
+                # One row, or one column, stands for all where the script broadcasts it.
+                values = np.broadcast_to(words.reshape(shape), (at.height, at.width, shape[2]))
+                if op == "copy_in":
+                    return host.copy_in(header["to"], at, values, header["bits"], words.size)
+                return host.stream_in(header["to"], at, values, header["bits"])
+            case "copy_out":
+                return host.copy_out(header["from"], Rectangle(*header["at"]), header["elements"], header["bits"])
+            case "stream_out":
+                return host.stream_out(header["from"], Rectangle(*header["at"]), header["elements"], header["bits"])
+            case "launch":
+                return host.launch(header["name"], tuple(header["arguments"]))
+            case "poll" if not self._stopped:
+                host.poll()
+            case "wait":
+                for number, command in self._open:
+                    if number == header["task"]:
+                        host.finish(command)
+                        self._reply(number, command)
+                        break
+            case "memory":
+                raw = bytes(self.simulation.pes[header["pe"]].u8)
+                return np.frombuffer(raw + bytes(-len(raw) % 4), "<u4")
+            case "trace":
+                text = json.dumps(self._traces.get(header["pe"], [])).encode()
+                return np.frombuffer(text + b" " * (-len(text) % 4), "<u4")
+            case "dump":
+                images = np.stack([np.frombuffer(bytes(each.u8), np.uint8) for each in self.simulation.pes])
+                with open(header["path"], "wb") as file:
+                    np.savez_compressed(file, sram=images.reshape(*self.simulation.program.tiles.shape, -1))
+            case "stop" if not self._stopped:
+                self._stop()
+        return None
+
+    def _stop(self) -> None:
+        self._stopped = True
+        for line in self._host.stop():
+            self._log.add(self.simulation.events.now, f"warning: {line}")
+            print(f"warning: {line}", file=sys.stderr, flush=True)
+        self._finish()
+
+    # --- the rest ---
+
+    def _settle(self) -> None:
+        """Simulate on, while the script computes, to where its next request will find the fabric."""
+        if self._stopped or self._failure is not None or not self._requests.empty():
+            return
+        try:
+            self._host.settle()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._reply_done()
+
+    def _reply(self, number: int, command: Command) -> None:
+        """Answer an open request; none that was answered."""
+        if (number, command) not in self._open:
+            return
+        self._open.remove((number, command))
+        wire.send(self._connection, {"id": number}, wire.NO_WORDS if command.result is None else command.result.ravel())
+
+    def _reply_done(self) -> None:
+        for number, command in list(self._open):
+            if command.done:
+                self._reply(number, command)
+
+    def _fail(self, error: Exception) -> None:
+        """Keep what went wrong: every request from now on is answered with it."""
+        known = error if isinstance(error, CstoolError) else fault_of(error)
+        if known is None:
+            text = traceback.format_exc()
+            print(text, file=sys.stderr, flush=True)
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            known = CstoolError(
+                f"the simulator failed: {type(error).__name__}: {one_line(str(error))} ({last.filename}:{last.lineno})",
+                "this is an error of cstool itself",
+            )
+        self._failure = {"message": known.message, "hint": known.hint, "report": getattr(known, "report", None)}
+        now = self.simulation.events.now if hasattr(self, "simulation") else 0
+        self._log.add(now, f"error: {known.message}")
+        for line in (self._failure["report"] or "").splitlines():
+            self._log.add(now, line)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Write what the run leaves behind."""
+        _leave("sim.log", lambda _: self._log.write())
+        if hasattr(self, "simulation"):
+            document = stats_document(self.simulation)
+            _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
+        if self._recorder is not None:
+            _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
+
+    def _say(self, time: int, pe: int, text: str) -> None:
+        width = self.simulation.program.width
+        if text.startswith("trace "):
+            self._traces.setdefault(pe, []).append(text)
+        self._log.add(time, f"PE {pe % width}.{pe // width}: {text}")
+
+    def _read(self) -> None:
+        """Take requests as they come, so that the script never waits to send one."""
+        while (message := wire.receive(self._connection)) is not None:
+            self._requests.put(message)
+        os._exit(0)
+
+
+def _leave(name: str, write: Callable[[str], None]) -> None:
+    """Write a file, by name; what cannot be written is told, and does not spoil the run."""
+    try:
+        write(name)
+    except OSError as error:
+        print(f"warning: {name}: cannot be written, got: {error.strerror or error}", file=sys.stderr, flush=True)
+    except CstoolError as error:
+        print(f"warning: {error}", file=sys.stderr, flush=True)
+
+
+def _limit() -> int | None:
+    text = os.environ.get(LIMIT_VARIABLE) or "0"
+    if not (text.isascii() and text.isdecimal()):
+        raise CstoolError(f"{LIMIT_VARIABLE}: must be a whole number of cycles, got {text!r}")
+    return int(text) or None
+
+
+def _modelled() -> bool:
+    text = os.environ.get(MEMCPY_VARIABLE) or "direct"
+    if text not in MEMCPY:
+        raise CstoolError(f"{MEMCPY_VARIABLE}: must be direct or modelled, got {text!r}")
+    return text == "modelled"
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the script's is gone, whoever else still holds its socket."""
+    while os.getppid() == parent:
+        clock.sleep(0.5)
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the script at the other end of a socket, by its descriptor and the program's directory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the script; this process ends with it
+    descriptor, folder = arguments
+    Session(socket.socket(fileno=int(descriptor)), Path(folder)).serve()

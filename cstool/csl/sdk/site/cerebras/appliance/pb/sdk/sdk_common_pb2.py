@@ -1,0 +1,5 @@
+"""How data lies, for scripts for a cluster."""
+
+from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder
+
+__all__ = ["MemcpyDataType", "MemcpyOrder"]

@@ -1,0 +1,443 @@
+"""Programs in CSL on the simulated fabric: run as their directory says, drawn, and asked what they did.
+
+The verbs behind `cstool fabric`. All cycles are simulated: counted in the simulator, measured on no wafer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cstool.foundation.errors import CstoolError
+from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
+from cstool.model.verbs.asked import check_choice
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.program import FabricProgram
+    from cstool.csl.fabric.stats import FabricStats
+    from cstool.csl.fabric.trace import Place, Recorded
+    from cstool.csl.fabric.trace_view import Hop, Run, Span
+
+ARCHS = ("wse2", "wse3")
+STATS = "sim_stats.json"
+
+
+class ScriptError(CstoolError):
+    """A script that was run ended with an error, which it has told itself."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class FabricRun:
+    """A directory's script that was run.
+
+    Args:
+        script: that was run
+        code: that it ended with
+        stats: of its last simulation; None where there was none
+    """
+
+    script: Path
+    code: int
+    stats: FabricStats | None
+
+
+class ColorUse(NamedTuple):
+    """A color of a compiled program.
+
+    Args:
+        color: its number
+        streams: what memcpy calls it, if it is a stream
+        routers: that have a route for it
+        sends, takes: PEs that its routes begin at, and lead to
+        positions: the most switch positions that it has anywhere
+    """
+
+    color: int
+    streams: tuple[str, ...]
+    routers: int
+    sends: int
+    takes: int
+    positions: int
+
+
+class BuiltinCoverage(NamedTuple):
+    """A builtin that the documentation of CSL has.
+
+    Args:
+        name: with its @
+        arguments: how many it takes, "2" or "2 to 3"; "" where it is refused
+        where: it may stand, in words
+        arch: the generation that alone has it, "" for both
+        is_supported: whether it is
+        meaning: in a few words, or why it is refused
+    """
+
+    name: str
+    arguments: str
+    where: str
+    arch: str
+    is_supported: bool
+    meaning: str
+
+
+_WHERE = {"value": "anywhere", "comptime": "comptime block", "layout": "layout block", "run": "functions"}
+
+
+def language_builtins() -> list[BuiltinCoverage]:
+    """All builtins of CSL by name: where they may stand, and which are refused, with the reason."""
+    from cstool.csl.language import builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values
+    from cstool.csl.language.builtins_table import BUILTINS
+
+    # Their import is what fills the table.
+    assert all((builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values))
+    return [
+        BuiltinCoverage(
+            f"@{name}",
+            ""
+            if entry.refused
+            else str(entry.least)
+            if entry.least == entry.most
+            else f"{entry.least} to {entry.most}",
+            ", ".join(_WHERE[where] for where in entry.where),
+            entry.arch or "",
+            entry.refused is None,
+            entry.refused or entry.meaning,
+        )
+        for name, entry in sorted(BUILTINS.items())
+    ]
+
+
+def run_directory(
+    directory: str | Path,
+    arch: str = "wse2",
+    *,
+    script: str | Path | None = None,
+    copy: str | Path | None = None,
+    max_cycles: int | None = None,
+    trace: str | Path | None = None,
+    memcpy: str = "direct",
+    show: Callable[[str], None] = print,
+) -> FabricRun:
+    """Run the command script of a directory as it is, with the cslc and the cs_python of this installation.
+
+    Args:
+        directory: with the script, the CSL sources and the host script
+        arch: "wse2" or "wse3"; says which script that is: `commands_ARCH.sh`
+        script: another name of it
+        copy: a new folder; the directory is copied to it first, and the script runs there. None: it runs in place
+        max_cycles: the cycle at which a simulation gives up; None for no limit
+        trace: a file for all that happens
+        memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
+        show: is given what the script says, line by line
+
+    Raises:
+        CstoolError: there is no such script, or something else that is asked for cannot be
+    """
+    check_choice("arch", arch, ARCHS)
+    check_choice("memcpy", memcpy, MEMCPY)
+    if max_cycles is not None and max_cycles < 1:
+        raise CstoolError(f"max_cycles: must be at least 1, got {max_cycles}")
+    folder = Path(directory)
+    name = _script(folder, f"commands_{arch}.sh" if script is None else os.fspath(script))
+    if trace is not None and not Path(trace).resolve().parent.is_dir():
+        raise CstoolError(f"{trace}: cannot be written, there is no directory {Path(trace).resolve().parent}")
+    if copy is not None:
+        try:
+            shutil.copytree(folder, copy)
+        except FileExistsError:
+            raise CstoolError(f"{copy}: must be a new folder, there is one already") from None
+        except (OSError, shutil.Error) as error:
+            raise CstoolError(f"{copy}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
+        folder = Path(copy)
+    environment = _environment(max_cycles, trace, memcpy)
+    before = _written(folder / STATS)
+    code = _run(["bash", name], folder, environment, show)
+    return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
+
+
+def load_stats(path: str | Path) -> FabricStats:
+    """Read what a run counted.
+
+    Args:
+        path: its `sim_stats.json`, the directory that it ran in, or the directory in that with the compiled program
+
+    Raises:
+        CstoolError: there is none, or it is damaged
+    """
+    from cstool.csl.fabric.stats import read_stats
+
+    found = Path(path)
+    if found.is_dir():
+        beside = [found / STATS, found.resolve().parent / STATS]
+        if not any(each.is_file() for each in beside):
+            hint = "a run writes it at its end: `cstool fabric run DIR`"
+            raise CstoolError(f"{path}: must have a {STATS}, in it or beside it, it has none", hint)
+        found = next(each for each in beside if each.is_file())
+    return read_stats(found)
+
+
+def load_program(directory: str | Path) -> FabricProgram:
+    """Read a compiled program.
+
+    Args:
+        directory: that cslc wrote
+
+    Raises:
+        CstoolError: there is none, or it is damaged
+    """
+    from cstool.csl.sdk.artifact import read_program
+
+    return read_program(Path(directory))
+
+
+def used_colors(program: FabricProgram) -> list[ColorUse]:
+    """What each color of a program is routed by, in the order of their numbers."""
+    import numpy as np
+
+    found = []
+    for color, table in sorted(program.routes.items()):
+        sends = takes = 0
+        numbers, counts = np.unique(table[table >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            routes = program.configs[number].positions
+            sends += count * any(route.rx & 1 for route in routes)
+            takes += count * any(route.tx & 1 for route in routes)
+        streams = tuple(name for name, stream in program.streams.items() if stream == color)
+        most = max((len(program.configs[number].positions) for number in numbers), default=0)
+        found.append(ColorUse(color, streams, int(counts.sum()), sends, takes, most))
+    return found
+
+
+def draw_routes(
+    program: FabricProgram, path: str | Path, title: str, colors: Sequence[int] = (), theme: str = "light"
+) -> None:
+    """Draw the routes of a program into a file, a panel for each color.
+
+    Args:
+        program: compiled
+        path: .svg or .png
+        title: what the program is called
+        colors: that are drawn; () for all
+        theme: "light" or "dark"
+
+    Raises:
+        CstoolError: a color has no route, or the file cannot be written
+    """
+    from cstool.csl.pictures.routes import draw_fabric_routes
+
+    known = sorted(program.routes)
+    if not known:
+        raise CstoolError(f"{title}: must route a color, routes none: there is nothing to draw")
+    for color in colors:
+        if color not in program.routes:
+            raise CstoolError(f"color: must be one of {', '.join(map(str, known))}, which have routes, got {color}")
+    with _writing(path):
+        draw_fabric_routes(program, Path(path), title, list(dict.fromkeys(colors)) or None, theme)
+
+
+def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "light") -> None:
+    """Draw how busy PEs and links were.
+
+    Args:
+        stats: of a run
+        path: .svg or .png
+        title: what ran
+        theme: "light" or "dark"
+
+    Raises:
+        CstoolError: the file cannot be written
+    """
+    from cstool.csl.pictures.heat import draw_fabric_heat
+
+    with _writing(path):
+        draw_fabric_heat(stats, Path(path), title, theme)
+
+
+class TraceQuestions:
+    """A trace of the fabric that can be asked.
+
+    Args:
+        path: that was recorded
+
+    Raises:
+        TraceError: it is not there, or is none
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        from cstool.csl.fabric.trace import read_trace
+
+        self.path = Path(path)
+        self.trace: Recorded = read_trace(self.path)
+
+    def facts(self) -> dict[str, str]:
+        """How large it is."""
+        trace = self.trace
+        return {
+            "PEs": f"{trace.width:,} x {trace.height:,} of {trace.arch}",
+            "cycles": f"0 to {trace.end:,}",
+            "tasks": f"{int((trace.marks['kind'] == 0).sum()):,}",
+            "operations": f"{int((trace.marks['kind'] == 2).sum()):,}",
+            "hops of wavelets": f"{len(trace.hops['time']):,}",
+        } | ({"cut": "more happened than was recorded"} if trace.is_cut else {})
+
+    def did(self, place: Place) -> tuple[list[Span], list[Run]]:
+        """What a PE did, and the wavelets that came to it."""
+        from cstool.csl.fabric.arch import RAMP
+        from cstool.csl.fabric.trace_view import runs, spans
+
+        pe = self._index(place)
+        return spans(self.trace, pe), runs(self.trace, pe, RAMP)
+
+    def carried(self, place: Place, port: str) -> list[Hop]:
+        """Wavelets that left the router of a PE by a port."""
+        from cstool.csl.fabric.arch import PORTS
+        from cstool.csl.fabric.trace_view import hops
+
+        return hops(self.trace, self._index(place), PORTS.index(port))
+
+    def write_chrome(self, path: Path, places: Sequence[Place]) -> None:
+        """Write it for Perfetto; places are PEs that are wanted, () for all."""
+        from cstool.csl.fabric.trace_view import chrome_trace
+
+        for place in places:
+            self._index(place)
+        chrome_trace(self.trace, self.path.name, places).write(path)
+
+    def program_of(self, place: Place) -> str:
+        """The file that a PE's program was compiled from; "no program" where it has none."""
+        number = int(self.trace.tiles[place.y, place.x])
+        return "no program" if number < 0 else self.trace.programs[number]
+
+    def _index(self, place: Place) -> int:
+        trace = self.trace
+        if not (0 <= place.x < trace.width and 0 <= place.y < trace.height):
+            within = f"PE 0.0 to PE {trace.width - 1}.{trace.height - 1}"
+            raise CstoolError(f"{self.path}: must be asked for a PE within {within}, got {place}")
+        return place.y * trace.width + place.x
+
+
+def short_path(path: str | Path) -> str:
+    """What a directory or a file is called on a picture: its name behind that of the directory around it."""
+    found = Path(path).resolve()
+    return f"{found.parent.name}/{found.name}" if found.parent.name else found.name
+
+
+def place_named(text: str) -> Place:
+    """A PE by `X.Y`.
+
+    Raises:
+        CstoolError: it is written in another way
+    """
+    from cstool.csl.fabric.trace import Place
+
+    x, dot, y = text.partition(".")
+    if not (dot and x.isdecimal() and y.isdecimal()):
+        raise CstoolError(f"a PE must be X.Y, its column and row, got {text!r}", "for example 1.0")
+    return Place(int(x), int(y))
+
+
+def link_named(text: str) -> tuple[Place, str]:
+    """A link by `X.Y:PORT`, the router and the port that wavelets leave it by.
+
+    Raises:
+        CstoolError: it is written in another way
+    """
+    from cstool.csl.fabric.arch import PORTS
+
+    place, _, port = text.partition(":")
+    if port.upper() not in PORTS:
+        raise CstoolError(
+            f"a link must be X.Y:PORT, PORT one of {', '.join(PORTS)}, got {text!r}", "for example 1.0:EAST"
+        )
+    return place_named(place), port.upper()
+
+
+def _script(folder: Path, name: str) -> str:
+    if not folder.is_dir():
+        raise CstoolError(f"{folder}: must be a directory with a program in CSL, there is none")
+    if (folder / name).is_file():
+        return name
+    others = sorted(path.name for path in folder.glob("*.sh"))
+    raise CstoolError(
+        f"{folder}: must have {name}, has {', '.join(others) or 'no script'}",
+        f"--script {others[0]} runs that one" if others else "--script NAME says what it is called",
+    )
+
+
+def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str) -> dict[str, str]:
+    """The environment of a script: cslc and cs_python are found where this program is installed."""
+    programs = Path(sysconfig.get_path("scripts"))
+    missing = [name for name in ("cslc", "cs_python") if not (programs / name).is_file()]
+    if missing:
+        raise CstoolError(f"{programs}: must have {' and '.join(missing)}, which come with cstool", "install it again")
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    for name, value in (
+        (LIMIT_VARIABLE, max_cycles),
+        (TRACE_VARIABLE, None if trace is None else Path(trace).resolve()),
+        (MEMCPY_VARIABLE, memcpy),
+    ):
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = str(value)
+    # What the scripts print is shown when they print it.
+    return {**environment, "PYTHONUNBUFFERED": "1"}
+
+
+def _run(command: Sequence[str], folder: Path, environment: dict[str, str], show: Callable[[str], None]) -> int:
+    """Run a command in a folder, show its output line by line, and return its exit code."""
+    sys.stdout.flush()
+    try:
+        running = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise CstoolError(f"{command[0]}: cannot be run: {error.strerror}") from error
+    with running:
+        assert running.stdout is not None
+        try:
+            for line in running.stdout:
+                show(line.rstrip("\n"))
+            return running.wait()
+        except BaseException:
+            running.terminate()
+            raise
+
+
+def _written(path: Path) -> tuple[int, int] | None:
+    """What is different when a file was written again."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+class _writing:
+    """Turn the error of a picture that cannot be written into a message."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, OSError):
+            raise CstoolError(f"{self._path}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,139 @@
+"""Small files, and links, that are there whole, or as they were before; locks; names that stay in their folder."""
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import TypeGuard
+
+from cstool.foundation.errors import CstoolError
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""answers of a file system without locks, such as one of a network that was mounted without"""
+
+
+class NoLocksError(CstoolError):
+    """The file system has no locks, and the task needs one."""
+
+
+def write_replacing(path: Path, content: str | bytes) -> None:
+    """Write a small file, text in UTF-8, names of files as they are, replacing one of that name in one go.
+
+    Raises:
+        OSError: it cannot be written; the old one is as it was
+    """
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def replace_link(link: Path, target: Path) -> None:
+    """Make a symbolic link, or replace one, in one go; where that cannot be, nothing happens.
+
+    Links are for convenience: a copied folder may have folders in their place, a file system may have none.
+    """
+    aside = link.with_name(f".{link.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        aside.unlink(missing_ok=True)
+        try:
+            aside.symlink_to(target)
+            aside.replace(link)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names of a folder, or raise OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_file(path: Path, *, shared: bool = False) -> int:
+    """Hold a lock file, alone or with others that share it; return its descriptor, which lets go when it is closed.
+
+    Raises:
+        BlockingIOError: another process holds it; `strerror` says which
+        NoLocksError: its file system has no locks
+        OSError: it cannot be made
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            take_lock(descriptor, path, shared=shared)
+        except BaseException as error:
+            if isinstance(error, BlockingIOError):
+                owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+                error.strerror = owner or "another process"
+            if isinstance(error, NoLocksError):  # nobody holds what cannot be held
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            os.close(descriptor)
+            raise
+        # Whoever removed the file may have held the lock of one that nobody finds any more.
+        if is_named(descriptor, path):
+            now = datetime.datetime.now()
+            owner = f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}\n"
+            with contextlib.suppress(OSError):  # a full disk: the lock counts, not what it says
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, owner.encode(), 0)
+            return descriptor
+        os.close(descriptor)
+
+
+def take_lock(descriptor: int, path: Path, *, shared: bool = False, waits: bool = False) -> None:
+    """Take the lock of an open file. It is released once all descriptors of the file are closed.
+
+    Args:
+        descriptor: of the file
+        path: of the file, for the message
+        shared: with others that share it, rather than alone
+        waits: for whoever holds it
+
+    Raises:
+        BlockingIOError: another process holds it
+        NoLocksError: its file system has no locks
+        OSError: it cannot be taken
+    """
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise NoLocksError(
+            f"{path}: must be on a file system with locks (flock), got: {error.strerror}",
+            "a local disk has them; so has NFS or Lustre, where it is mounted so (local_lock=flock, flock)",
+        ) from error
+
+
+def is_named(descriptor: int, path: Path) -> bool:
+    """Say whether an open file has a name, which is no link to it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def is_inner_name(name: object) -> TypeGuard[str]:
+    """Say whether a name is that of a file in the folder, or in folders in it, and of no other."""
+    return isinstance(name, str) and "\0" not in name and not {"", ".", ".."} & {*name.split("/")}
+
+
+def is_plain_name(name: object) -> TypeGuard[str]:
+    """Say whether a name is that of a file in the folder itself."""
+    return is_inner_name(name) and "/" not in name

@@ -1,0 +1,172 @@
+"""Slurm by its own commands: which of them are there, a job handed in, looked at, told to stop, cancelled."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cstool.foundation.errors import ClusterError
+from cstool.training.machine.ranks.mpi_start import INSTALL, pmi_of
+from cstool.foundation.safe_python import python
+
+PATIENCE_S = 60.0
+"""how long a command may take to answer, but for sbatch, whose job would be lost [s]"""
+LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+"""prints the name of the MPI of a Python, without beginning it"""
+_FACT = re.compile(r"(?<!\S)(JobState|ExitCode|Reason|NodeList)=(\S*)")
+UNKNOWN_JOB = "Invalid job id"
+"""what commands of Slurm say of a job that there is not, or no longer"""
+
+
+class JobState(NamedTuple):
+    """A job as Slurm knows it."""
+
+    name: str
+    """such as PENDING, RUNNING, COMPLETED"""
+    reason: str
+    """why it waits, or how it ended"""
+    nodes: str
+    exit_code: int
+    signal: int
+    """which ended the script; 0 for none"""
+
+
+class Submitted(Protocol):
+    """A job to hand in."""
+
+    @property
+    def script(self) -> Path:
+        """Where its script is."""
+
+    def sbatch_options(self) -> list[str]:
+        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
+
+
+def check_slurm(
+    flag: str = "--launch slurm",
+    hint: str = "`--launch mpi` needs no Slurm, on one host",
+    commands: Sequence[str] = ("sbatch", "scontrol", "scancel"),
+) -> None:
+    """Check that Slurm is there.
+
+    Args:
+        flag: what asks for it
+        hint: what needs none
+        commands: those that must be there
+
+    Raises:
+        ClusterError: it is not
+    """
+    for command in commands:
+        if shutil.which(command) is None:
+            raise ClusterError(f"{flag}: needs Slurm, found no {command} on PATH", hint)
+
+
+def usable_pmi() -> str:
+    """By what srun can tell ranks of each other so that the MPI of this Python understands it.
+
+    Raises:
+        ClusterError: there is no MPI, or srun does not speak its language
+    """
+    found = ask(python("-c", LIBRARY))
+    if found.returncode != 0:
+        got = (found.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise ClusterError(f"--launch slurm: needs MPI for several ranks, got {got}", INSTALL)
+    name = found.stdout.splitlines()[0].strip("\x00 ")
+    pmi = pmi_of(name)
+    listed = ask(["srun", "--mpi=list"])
+    _, _, kinds = f"{listed.stdout}{listed.stderr}".partition("...")
+    offered = re.findall(r"^\s+(\S+)$", kinds, re.MULTILINE)
+    if pmi not in offered:
+        raise ClusterError(
+            f"--launch slurm: srun must offer {pmi}, by which ranks of {name} find each other, it offers "
+            f"{', '.join(sorted(offered)) or 'nothing'}",
+            "an mpi4py built for an MPI of this cluster may use what there is",
+        )
+    return pmi
+
+
+def submit(job: Submitted, flag: str = "--launch slurm") -> str:
+    """Hand a job in whose script is written, and return its number.
+
+    Args:
+        flag: what asks for it
+
+    Raises:
+        ClusterError: sbatch refuses it
+    """
+    command = ["sbatch", "--parsable", *job.sbatch_options(), str(job.script)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True
+    )
+    if done.returncode != 0:
+        said = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in done.stderr.splitlines() if line]
+        hint = "`sinfo` lists the partitions" if "artition" in done.stderr else f"the script is {job.script}"
+        raise ClusterError(f"{flag}: sbatch must take the job, it refuses: {'; '.join(said)}", hint)
+    return done.stdout.strip().partition(";")[0]
+
+
+def state_of(job: str) -> JobState | None:
+    """What Slurm says of a job; None where it does not answer now.
+
+    Raises:
+        ClusterError: it knows the job no longer
+    """
+    done = ask(["scontrol", "--oneliner", "show", "job", job])
+    if done.returncode != 0:
+        if UNKNOWN_JOB in done.stderr:
+            raise ClusterError(
+                f"job {job}: must be known to Slurm until it has ended, it is no longer",
+                "its log is in the folder `slurm` of model_dir",
+            )
+        return None
+    facts = dict(_FACT.findall(done.stdout))
+    code, _, number = facts.get("ExitCode", "0:0").partition(":")
+    return JobState(facts["JobState"], facts.get("Reason", ""), facts.get("NodeList", ""), int(code), int(number or 0))
+
+
+def ask_to_stop(job: str, number: int) -> None:
+    """Have the script of a job tell its ranks of a signal; cancel the job where it still waits."""
+    # By state: of a job that has no script yet scancel asks again for a minute.
+    ask(["scancel", "--quiet", "--state=PENDING", job])
+    ask(["scancel", "--quiet", "--state=RUNNING", "--batch", f"--signal={_name(number)}", job])
+
+
+def cancel(job: str) -> None:
+    """Cancel a job, whose ranks stop at once; what does not end Slurm kills after its `KillWait`."""
+    ask(["scancel", "--quiet", "--state=RUNNING", "--signal=INT", job])
+    ask(["scancel", "--quiet", job])
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name.removeprefix("SIG")
+
+
+def ask(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that no Ctrl-C reaches; one that takes too long, or is not there, has failed.
+
+    Args:
+        environment: variables that it gets besides
+    """
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            start_new_session=True,
+            timeout=PATIENCE_S,
+            env={**os.environ, **environment},
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", "no answer")
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(command, 1, "", f"there is no {command[0]} on PATH")

@@ -1,0 +1,208 @@
+"""Ask: what a trained encoder makes of texts, the verb behind `cstool run --mode infer` for encoders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cstool.foundation.errors import InferenceError
+from cstool.inference.verbs.answer import opened
+
+if TYPE_CHECKING:
+    from cstool.training.data import EncoderText, EncoderTokenizer
+    from cstool.inference.ask import EncoderRequest
+    from cstool.inference.encoder_answers import EncoderAnswers
+    from cstool.inference.model import InferenceModel
+    from cstool.training.machine.ranks.link import Link
+    from cstool.model.params import Params
+    from cstool.foundation.progress import Progress
+
+
+@dataclass(frozen=True)
+class EncoderPlan:
+    """A request that was checked against the params of an encoder: its prompts are tokens."""
+
+    request: EncoderRequest
+    tokenizer: EncoderTokenizer
+    encoded: Sequence[EncoderText]
+    labels: Mapping[int, str]
+    """names of classes by number, as far as they are known"""
+
+
+def ask(
+    trained: str | Path | Params | InferenceModel,
+    prompts: str | Sequence[str],
+    *,
+    pairs: Sequence[str | None] | None = None,
+    embed: str | None = None,
+    top_k: int | None = None,
+    tokenizer: str | Path | None = None,
+    truncates: bool = False,
+    special_tokens: bool = True,
+    batch_size: int | None = None,
+    lanes: int | None = None,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> EncoderAnswers:
+    """Ask a trained encoder what it makes of texts: tokens for masks, classes, sentences to keep, or vectors.
+
+    What is said of a text does not depend on the texts beside it.
+
+    Args:
+        trained: as for `open_model`, or a model that is open
+        prompts: one text, or several
+        pairs: for each prompt the text that comes second, or None
+        embed: "mean", "first" or "pooled" for vectors, of DPR "question" or "context"; None for what the model was
+            trained for
+        top_k: tokens for each mask; None for 5
+        tokenizer: a vocab.txt or a tokenizers JSON file; None for that of the params
+        truncates: cut texts that are too long, which is an error else
+        special_tokens: begin and end texts with the tokens for that
+        batch_size: texts that go through the model together; None for some 512 tokens
+        lanes: host threads; None for one per core. Results do not depend on it
+        progress: of the loading; see `open_model`
+
+    Returns:
+        An answer for each prompt, and how fast that was on this host; its `embeddings` are an array
+
+    Raises:
+        InferenceError: the model is no encoder, or does not fit the request
+        NonFiniteError: the model does not give finite numbers
+        CstoolError: whatever else the user can act on
+    """
+    from cstool.inference.ask import ask as ask_model
+
+    with opened(trained, lanes, progress) as model:
+        plan = plan_texts(
+            model.params,
+            (prompts,) if isinstance(prompts, str) else prompts,
+            None if tokenizer is None else str(tokenizer),
+            pairs=tuple(pairs or ()),
+            embed=embed,
+            top_k=top_k,
+            truncates=truncates,
+            special_tokens=special_tokens,
+            batch_size=batch_size,
+        )
+        return ask_model(model, plan.tokenizer, plan.request, labels=plan.labels, encoded=plan.encoded)
+
+
+def is_encoder(params: Params) -> bool:
+    """Whether the model of these params is an encoder, or two."""
+    from cstool.model.params import DprParams, EncoderParams
+
+    return isinstance(params.model, EncoderParams | DprParams)
+
+
+def fills_in(params: Params) -> bool:
+    """Whether the model of these params fills in masks."""
+    from cstool.model.params import BertParams
+
+    return isinstance(params.model, BertParams)
+
+
+def plan_texts(params: Params, prompts: Sequence[str], tokenizer: str | None = None, **asked: Any) -> EncoderPlan:
+    """Check what is asked of an encoder, and encode its prompts; nothing of the model is read.
+
+    Args:
+        params: of the model
+        prompts: texts
+        tokenizer: a vocab.txt or a tokenizers JSON file; None for that of the params
+        asked: as of `cstool.inference.ask.EncoderRequest`; None for what is usual
+
+    Raises:
+        InferenceError: the model is no encoder, or does not fit the request, or nobody names a vocabulary
+        DataError: the vocabulary cannot be loaded
+    """
+    from cstool.inference.ask import EncoderRequest, encode_texts, encoder_of
+
+    model = encoder_of(params.model)
+    pairs = asked.get("pairs") or ()
+    if pairs and len(pairs) != len(prompts):
+        raise InferenceError(f"pairs: must be as many as prompts ({len(prompts)}), got {len(pairs)}")
+    request = EncoderRequest(tuple(prompts), **{name: value for name, value in asked.items() if value is not None})
+    loaded = _tokenizer(params, tokenizer)
+    return EncoderPlan(request, loaded, encode_texts(model, loaded, request), _labels(params))
+
+
+def _loaders(params: Params) -> list[Any]:
+    loaders = (params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)
+    return [loader for loader in loaders if loader is not None]
+
+
+def _tokenizer(params: Params, named: str | None) -> EncoderTokenizer:
+    """Load the vocabulary that was asked for, or that of the data, of the model section, or beside a checkpoint."""
+    from cstool.training.data import EncoderTokenizer, tokenizer_beside
+
+    loaders = _loaders(params)
+    do_lower = any(getattr(loader, "do_lower", False) for loader in loaders)
+    if named is not None:
+        return EncoderTokenizer(Path(named), do_lower=do_lower)
+    for section in (*loaders, params.model):
+        if (file := getattr(section, "vocab_file", None)) is not None:
+            return EncoderTokenizer(file.now, do_lower=getattr(section, "do_lower", do_lower))
+    if (beside := tokenizer_beside(params.path)).is_file():
+        return EncoderTokenizer(beside)
+    raise InferenceError(
+        "--tokenizer: must be given where the params have no vocab_file, and they have none",
+        "the vocab.txt or the tokenizer.json of the training data",
+    )
+
+
+def _labels(params: Params) -> dict[int, str]:
+    """Names of the classes of a model by their numbers, as far as its data name them."""
+    from cstool.training.data import label_names
+
+    for section in (*_loaders(params), params.model):
+        file = getattr(section, "label_vocab_file", None)
+        processor = getattr(section, "data_processor", None)
+        if file is not None and file.now.exists():
+            return label_names(file.now)
+        if processor in ("MNLIDataProcessor", "SST2DataProcessor"):
+            return label_names(processor)
+    return {}
+
+
+def ask_until_stopped(model: InferenceModel, plan: EncoderPlan, *, link: Link) -> tuple[EncoderAnswers, str | None]:
+    """Ask an open encoder until a signal stops it, here or at another rank; its name comes with the answers."""
+    from cstool.inference.ask import ask as ask_model
+    from cstool.training.run.stopping import StopRequest
+
+    with StopRequest("the texts under way are answered", "stops at once and shows nothing more") as stop:
+        link.listen("signal", lambda _, name, __: stop.ask(name))
+        answers = ask_model(
+            model,
+            plan.tokenizer,
+            plan.request,
+            labels=plan.labels,
+            encoded=plan.encoded,
+            stopped=lambda: stop.signal_name is not None,
+        )
+    return answers, stop.signal_name
+
+
+def write_answers(path: Path, answers: EncoderAnswers) -> None:
+    """Write answers as JSON objects, one to a line, or vectors as a .npy array, all or nothing.
+
+    Raises:
+        InferenceError: the file cannot be written
+    """
+    from io import BytesIO
+
+    import numpy as np
+
+    from cstool.foundation.atomic_file import write_replacing
+
+    content: str | bytes
+    if path.suffix == ".npy":
+        buffer = BytesIO()
+        np.save(buffer, answers.embeddings)
+        content = buffer.getvalue()
+    else:
+        content = "".join(json.dumps(asdict(each)) + "\n" for each in answers.answers)
+    try:
+        write_replacing(path, content)
+    except OSError as error:
+        raise InferenceError(f"--output {path}: must be writable, got: {error.strerror}") from None

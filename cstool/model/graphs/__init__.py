@@ -1,0 +1,87 @@
+"""From the model section of the params to a graph of ops: one file per family."""
+
+from cstool.model.ir import Graph, verify
+from cstool.model.graphs.decoder import decoder_graph
+from cstool.model.graphs.dpr import USUAL_CONTEXTS, Side, dpr_graph, embedding_graph
+from cstool.model.graphs.encoder import Answer, answering_graph, encoder_graph
+from cstool.model.graphs.encoder_decoder import encoder_decoder_graph
+from cstool.model.graphs.fc_mnist import fc_mnist_graph
+from cstool.model.graphs.form import GATHERED, TARGETS, SampleForm
+from cstool.model.graphs.preference import preference_graph
+from cstool.model.graphs.terms import loss_term
+from cstool.model.graphs.vision import vision_graph
+from cstool.model.params import BertParams, BertSummarizationParams, DpoParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, ImageModelParams, ModelParams, Params, VisionTransformerParams, usual_predictions
+
+__all__ = [
+    "GATHERED",
+    "TARGETS",
+    "Answer",
+    "SampleForm",
+    "Side",
+    "answering_graph",
+    "build_graph",
+    "declared_form",
+    "embedding_graph",
+    "loss_term",
+]
+
+USUAL_TOKENS = 512
+"""of a source or a target, where neither data nor model say how many. Source: Raffel et al., 2020, section 3.1.1."""
+
+
+def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
+    """Build the graph of a model.
+
+    Args:
+        form: of its samples; a number where tokens are all that there is to it, None for models without a sequence
+
+    Returns:
+        a verified graph
+    """
+    form = form if isinstance(form, SampleForm) else SampleForm(form)
+    if isinstance(model, FcMnistParams):
+        graph = fc_mnist_graph(model)
+    elif isinstance(model, VisionTransformerParams):
+        graph = vision_graph(model)
+    elif form.tokens is None:
+        raise ValueError(f"{model.name} needs a sequence length")
+    elif isinstance(model, DprParams):
+        graph = dpr_graph(model, form)
+    elif isinstance(model, EncoderParams):
+        graph = encoder_graph(model, form)
+    elif isinstance(model, EncoderDecoderParams):
+        if form.targets is None:
+            raise ValueError(f"{model.name} needs the length of its targets")
+        graph = encoder_decoder_graph(model, form)
+    elif isinstance(model, DpoParams):
+        graph = preference_graph(model, form.tokens)
+    else:
+        graph = decoder_graph(model, form.tokens, is_packed=form.is_packed)
+    verify(graph)
+    return graph
+
+
+def declared_form(params: Params) -> SampleForm:
+    """Return the form of samples as a file says it: that of its data, else as long as the model takes."""
+    if isinstance(params.model, ImageModelParams):
+        return SampleForm(None)
+    train = () if params.train_dataloader is None else (params.train_dataloader,)
+    loaders = (*train, *params.val_dataloaders, *params.eval_dataloaders, *params.eval_all_dataloaders)
+    lengths = [loader.sample_length for loader in loaders]
+    if isinstance(params.model, EncoderDecoderParams):
+        found = (lengths, [loader.target_length for loader in loaders])
+        source, targets = (
+            next((length for length in of_side if length is not None), most or USUAL_TOKENS)
+            for of_side, most in zip(found, params.model.positions, strict=True)
+        )
+        scales = any(loader.scales_by_predictions for loader in loaders)
+        return SampleForm(source, scales_by_predictions=scales, targets=targets)
+    tokens = next((length for length in lengths if length is not None), params.model.max_position_embeddings)
+    if isinstance(params.model, DprParams):
+        return SampleForm(tokens, contexts=USUAL_CONTEXTS, context_tokens=tokens)
+    if not isinstance(params.model, BertParams | BertSummarizationParams):
+        has_halves = bool(loaders) and all(loader.has_halves for loader in loaders)
+        return SampleForm(tokens, is_packed=any(loader.is_packed for loader in loaders), has_halves=has_halves)
+    predictions = next((loader.predictions for loader in loaders if loader.predictions), usual_predictions(tokens))
+    scales = any(loader.scales_by_predictions for loader in loaders)
+    return SampleForm(tokens, min(predictions, tokens), scales, any(loader.is_packed for loader in loaders))

@@ -1,0 +1,91 @@
+"""DPO: a policy over a chosen and a rejected text, the same model as its reference, and the loss of a pair.
+
+A sample is a pair: two texts of S tokens, one after the other, which do not see each other. The reference goes first,
+so that nothing of it is left when the policy begins, and runs forward alone.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cstool.model.ir import Graph, Loss, Op, OpKind, Segment, Tensor, Weight
+from cstool.model.graphs.decoder import decoder_graph
+from cstool.model.params import DpoParams
+from cstool.model.params.sections.decoder import DecoderParams
+from cstool.model.params.sections.preference import ACCURACY
+
+POLICY, REFERENCE = "policy_model.model.", "ref_model.model."
+"""what names of weights begin with"""
+TEXTS = 2
+_BY_POSITION = (OpKind.ATTENTION, OpKind.ROTARY, OpKind.POSITION_EMBEDDING, OpKind.FIXED_POSITION_EMBEDDING)
+"""kinds of op for which it matters where a text begins"""
+
+
+def preference_graph(model: DpoParams, sequence_length: int) -> Graph:
+    """Build the graph of DPO for pairs of texts of `sequence_length` tokens (S). Weight names are the vendor's."""
+    tokens, settings = TEXTS * sequence_length, model.dpo
+    inputs = (
+        Tensor("input_ids", (tokens,), "int32"),
+        Tensor("labels", (tokens,), "int32"),
+        Tensor("label_mask", (tokens,)),
+        Tensor("mask", (1,)),
+    )
+    segments: list[Segment] = []
+    entropies: list[str] = []
+    aliases: dict[str, str] = {}
+    parts: list[tuple[DecoderParams, str]] = [(model.policy, POLICY)]
+    if not settings.reference_free:
+        parts.insert(0, (model.reference, REFERENCE))
+    for section, prefix in parts:
+        begins_as = None if prefix == POLICY else POLICY
+        decoder = decoder_graph(section, tokens)
+        segments += [_part(segment, prefix, begins_as) for segment in decoder.segments]
+        entropies.append(f"{prefix}loss")
+        aliases |= {prefix + alias: prefix + weight for alias, weight in decoder.aliases.items()}
+    attributes = {"loss_type": settings.loss_type, "beta": settings.beta, "penalty": settings.dpop_penalty_weight}
+    *reference, policy = entropies
+    loss = Op(OpKind.PREFERENCE_LOSS, "dpo", (policy, "label_mask", "mask", *reference), ("loss",), (), attributes)
+    last = segments[-1]
+    segments[-1] = replace(last, ops=(*last.ops, loss), tensors=(*last.tensors, Tensor("loss", (1,))))
+    losses = (Loss("loss", "batch_size", accuracy=ACCURACY, extras=model.extras),)
+    return Graph(model.name, inputs, tuple(segments), losses, aliases)
+
+
+def _part(segment: Segment, prefix: str, begins_as: str | None) -> Segment:
+    """A segment of a decoder as one of the pair, all that it makes and has under names of its own.
+
+    Args:
+        begins_as: what the names begin with of the weights that this one's begin as, and then stay; None for its own
+    """
+
+    def named(name: str) -> str:
+        return name if name in ("input_ids", "labels") else prefix + name
+
+    def weight(found: Weight) -> Weight:
+        first = None if begins_as is None else begins_as + found.name
+        return replace(found, name=prefix + found.name, frozen=begins_as is not None, begins_as=first)
+
+    return replace(
+        segment,
+        ops=tuple(_op(op, named) for op in segment.ops),
+        tensors=tuple(replace(tensor, name=named(tensor.name)) for tensor in segment.tensors),
+        weights=tuple(map(weight, segment.weights)),
+    )
+
+
+def _op(op: Op, named: Callable[[str], str]) -> Op:
+    """An op of a decoder as one over a pair: it leaves the cross entropies of the tokens."""
+    kind, inputs = op.kind, op.inputs
+    attributes: Mapping[str, Any] = op.attributes
+    if kind is OpKind.SOFTMAX_LOSS:
+        kind, inputs = OpKind.TOKEN_LOSS, inputs[:2]
+    if kind in _BY_POSITION:
+        attributes = {**attributes, "texts": TEXTS}
+    return Op(
+        kind,
+        named(op.name),
+        tuple(map(named, inputs)),
+        tuple(map(named, op.outputs)),
+        tuple(map(named, op.weights)),
+        attributes,
+    )

@@ -1,0 +1,409 @@
+"""Tensor, Weight, Op, Segment, Graph: frozen data that looks things up; and the panels that a weight travels in."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from cstool.model.ir._op_kinds import OpKind, rules_of, texts_of
+from cstool.model.ir._plain_data import IF_UNUSUAL
+
+_IF_UNUSUAL = {IF_UNUSUAL: True}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An activation or an input.
+
+    Args:
+        name: as ops read and produce it
+        shape: of one sample: its tokens, then what each of them has, for example (S, H), or (1,) for a number a sample
+        dtype: of its elements on the host
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def tokens(self) -> int:
+        """Rows of one sample."""
+        return self.shape[0]
+
+
+SCORES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "micro_f1": ("f1_score",),
+        "macro_f1": ("f1_score",),
+        "halves": ("accuracy_matched", "accuracy_mismatched"),
+        "rouge": ("rouge1", "rouge2"),
+    }
+)
+"""what evaluations make of counts -> what they call it: the F1 score of classes, all as one, or the mean of each; the
+accuracy of either half of the data; the F1 score of words, and of pairs of words, in chosen sentences"""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A number that training makes smaller: a sum over a batch, divided by a count.
+
+    Args:
+        name: of the tensor that has its terms, one for each token or sample
+        scaling: what the sum is divided by: "num_tokens", the terms that count, or "batch_size", the samples
+        weight: what its share of the whole loss is multiplied by
+        accuracy: what evaluations call the share of correct predictions
+        perplexity: what they call the exponential of the mean; None where that is of no use
+        evaluates: whether it counts in evaluations, too
+        extras: what they call the other means that it tells
+        scores: what evaluations make of counts over all of their data: "micro_f1" or "macro_f1", of classes, "halves",
+            of either half of the data, or "rouge", of chosen sentences; None for nothing
+    """
+
+    name: str
+    scaling: str = "num_tokens"
+    weight: float = 1.0
+    accuracy: str = "accuracy"
+    perplexity: str | None = None
+    evaluates: bool = True
+    extras: tuple[str, ...] = field(default=(), metadata=_IF_UNUSUAL)
+    scores: str | None = field(default=None, metadata=_IF_UNUSUAL)
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """What evaluations call its scores."""
+        return () if self.scores is None else SCORES[self.scores]
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What evaluations call what they tell beside mean, accuracy and perplexity: other means, and scores."""
+        return (*self.extras, *self.score_names)
+
+    def scale(self, tokens: int, samples: int) -> float:
+        """What each term is multiplied by in a batch with so many terms that count, and so many samples."""
+        return self.weight / max(1, tokens if self.scaling == "num_tokens" else samples)
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """How a weight begins.
+
+    Args:
+        name: `constant` (mean), `normal`, `truncated_normal` (low, high) or `uniform` (low, high)
+        mean: of the distribution, or the constant
+        std: standard deviation
+        low: least value; "-inf" where there is none
+        high: largest value; "inf" where there is none
+    """
+
+    name: str
+    mean: float = 0.0
+    std: float = 0.0
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor that MemoryX owns.
+
+    Args:
+        name: as checkpoints have it
+        shape: matrices are (out, in)
+        initializer: how it begins
+        decays: whether weight decay applies (not to biases and norms)
+        frozen: whether it stays as it begins: it streams forward alone, and has no gradient and no optimizer state
+        begins_as: another weight, with the same numbers as which it begins
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    initializer: Initializer
+    decays: bool = True
+    frozen: bool = field(default=False, metadata=_IF_UNUSUAL)
+    begins_as: str | None = field(default=None, metadata=_IF_UNUSUAL)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def matrix_shape(self) -> tuple[int, int]:
+        """(rows, columns), everything but the first dimension as one."""
+        return self.shape[0], self.size // self.shape[0]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One kernel call per grain (and panel).
+
+    Args:
+        kind: what it computes
+        name: key of its random numbers
+        inputs: names of tensors
+        outputs: names of tensors
+        weights: names; the first, when it is a matrix, is streamed by panels; the others are vectors, one panel each
+        attributes: what its kind asks for, by name: numbers, strings, lists of them
+    """
+
+    kind: OpKind
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of ops, `count` times.
+
+    In names, `{n}` is the number of the repetition: `first`, then every `stride`-th. `{n+1}` and `{n+2}` follow it.
+
+    Args:
+        ops: of one repetition, in execution order
+        tensors: that its ops produce
+        weights: that its ops are the first to use
+        count: repetitions
+        first: number of the first repetition
+        stride: from one repetition's number to the next
+    """
+
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+    weights: tuple[Weight, ...] = ()
+    count: int = 1
+    first: int = 0
+    stride: int = 1
+
+    @property
+    def numbers(self) -> range:
+        """What `{n}` stands for."""
+        return range(self.first, self.first + self.count * self.stride, self.stride)
+
+    def name_of(self, name: str, repetition: int = 0) -> str:
+        """Return a name of this segment with the number of a repetition, counted from 0, written out."""
+        return _numbered(name, self.first + repetition * self.stride)
+
+
+_Named = TypeVar("_Named", Tensor, Weight)
+
+
+def _numbered(name: str, n: int) -> str:
+    if "{n+" in name:
+        name = name.replace("{n+2}", str(n + 2)).replace("{n+1}", str(n + 1))
+    return name.replace("{n}", str(n))
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Where all samples of a global batch meet: nothing beyond it begins before all of them have come this far.
+
+    What crosses it is gathered over the batch, rows by the number of the sample, and its deltas go back the same way.
+
+    Args:
+        before: what each grain computes by itself; it has no loss
+        beyond: what reads the samples of the whole batch at once, its inputs being what crosses; it has no weights
+    """
+
+    before: "Graph"
+    beyond: "Graph"
+
+    @property
+    def gathered(self) -> tuple[Tensor, ...]:
+        """What crosses it, in the shape of one sample."""
+        return self.beyond.inputs
+
+    @property
+    def sample_numbers(self) -> tuple[int, int]:
+        """Of one sample: the numbers that cross it forward, and those of the deltas that come back."""
+        made = [math.prod(t.shape) for t in self.gathered if t.name not in {i.name for i in self.before.inputs}]
+        return sum(math.prod(tensor.shape) for tensor in self.gathered), sum(made)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model as a DAG of ops in execution order; repeated blocks are written once.
+
+    Args:
+        name: of the model family
+        inputs: what input workers deliver, in the shape of one sample
+        segments: in execution order
+        losses: what training makes smaller, together, in execution order; evaluations count the tokens of the first
+        aliases: other names under which a checkpoint has a weight, too -> the weight
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    segments: tuple[Segment, ...]
+    losses: tuple[Loss, ...]
+    aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """All ops, repetitions written out."""
+        return tuple(
+            replace(
+                op,
+                name=_numbered(op.name, n),
+                inputs=tuple(_numbered(i, n) for i in op.inputs),
+                outputs=tuple(_numbered(o, n) for o in op.outputs),
+                weights=tuple(_numbered(w, n) for w in op.weights),
+            )
+            for segment in self.segments
+            for n in segment.numbers
+            for op in segment.ops
+        )
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """All tensors by name, inputs first."""
+        inputs = {tensor.name: tensor for tensor in self.inputs}
+        return MappingProxyType(inputs | self._written_out(lambda segment: segment.tensors))
+
+    @cached_property
+    def weights(self) -> Mapping[str, Weight]:
+        """All weights by name, in the order of first use."""
+        found = self._written_out(lambda segment: segment.weights)
+        numbers = {
+            segment.name_of(weight.name, repetition): segment.name_of(weight.begins_as, repetition)
+            for segment in self.segments
+            for weight in segment.weights
+            if weight.begins_as is not None
+            for repetition in range(segment.count)
+        }
+        return MappingProxyType(found | {name: replace(found[name], begins_as=of) for name, of in numbers.items()})
+
+    def _written_out(self, things_of: Callable[[Segment], tuple[_Named, ...]]) -> dict[str, _Named]:
+        return {
+            (name := _numbered(thing.name, n)): replace(thing, name=name)
+            for segment in self.segments
+            for n in segment.numbers
+            for thing in things_of(segment)
+        }
+
+    @cached_property
+    def frozen_ops(self) -> frozenset[str]:
+        """Names of the ops that run forward alone: nothing that is trained is in them or lies before them.
+
+        They have frozen weights, or nothing but outputs of those. What they make wants no delta. An op with frozen
+        weights after one that is trained is none of them: the delta goes through it.
+        """
+        if not any(weight.frozen for segment in self.segments for weight in segment.weights):
+            return frozenset()  # layers that are alike are not written out for that
+        frozen: set[str] = set()
+        made: set[str] = set()
+        inputs = {tensor.name for tensor in self.inputs}
+        for op in self.ops:
+            own = [self.weights[name].frozen for name in op.weights]
+            begins = bool(own) or not made.isdisjoint(op.inputs)
+            if begins and all(own) and all(name in made or name in inputs for name in op.inputs):
+                frozen.add(op.name)
+                made.update(op.outputs)
+        return frozenset(frozen)
+
+    @cached_property
+    def frozen_tensors(self) -> frozenset[str]:
+        """Names of what ops make that run forward alone."""
+        frozen = self.frozen_ops
+        return frozenset(output for op in self.ops if op.name in frozen for output in op.outputs) if frozen else frozen
+
+    @cached_property
+    def read_behind(self) -> frozenset[str]:
+        """Names of what ops read that do not run forward alone."""
+        return frozenset(name for op in self.ops if op.name not in self.frozen_ops for name in op.inputs)
+
+    @cached_property
+    def trained_weights(self) -> Mapping[str, Weight]:
+        """The weights that are not frozen, by name."""
+        return MappingProxyType({name: weight for name, weight in self.weights.items() if not weight.frozen})
+
+    @cached_property
+    def texts(self) -> int:
+        """How many texts of one length a sample is, which do not see each other."""
+        return max(texts_of(op) for segment in self.segments for op in segment.ops)
+
+    @cached_property
+    def barrier(self) -> Barrier | None:
+        """Where the samples of a batch must meet before it goes on; None where none needs another."""
+        beyond = [any(rules_of(op).over_batch for op in segment.ops) for segment in self.segments]
+        if not any(beyond):
+            return None
+        first = beyond.index(True)
+        before, after = self.segments[:first], self.segments[first:]
+        made = {name for segment in after for op in segment.ops for name in op.outputs}
+        read = dict.fromkeys(name for segment in after for op in segment.ops for name in op.inputs)
+        crossing = tuple(self.tensors[name] for name in read if name not in made)
+        return Barrier(replace(self, segments=before, losses=()), Graph(self.name, crossing, after, self.losses))
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Tokens of a sample, whose ids are the first input; None where a sample is not a sequence of ids."""
+        shape = self.inputs[0].shape
+        return shape[0] if len(shape) == 1 else None
+
+    @cached_property
+    def tokens(self) -> int:
+        """Most rows that any tensor of a sample has: its tokens, patches, or 1."""
+        return max(tensor.tokens for segment in self.segments for tensor in segment.tensors)
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(weight.size * segment.count for segment in self.segments for weight in segment.weights)
+
+    @property
+    def trained_count(self) -> int:
+        """Parameters that are not frozen."""
+        return sum(
+            weight.size * segment.count for segment in self.segments for weight in segment.weights if not weight.frozen
+        )
+
+
+PANEL_BYTES = 32 * 2**20
+"""largest panel [bytes]; most tensors are one panel"""
+HALVED_BYTES = 8 * 2**20
+"""a matrix that is larger is two panels at least, so that one can travel while the other computes [bytes]"""
+
+_FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows `start` to `stop` of a weight; `shape` is that of the panel."""
+
+    weight: str
+    index: int
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+    def __hash__(self) -> int:
+        # Panels are looked up all through a step; these two tell those of a model apart.
+        return hash((self.weight, self.index))
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def panels_of(weight: Weight) -> tuple[Panel, ...]:
+    """Cut a weight into its panels: as few as fit, of nearly equal numbers of rows. A vector is one panel."""
+    rows = weight.shape[0]
+    if len(weight.shape) == 1:
+        return (Panel(weight.name, 0, 0, rows, weight.shape),)
+    row_bytes = weight.size // rows * _FLOAT32_BYTES
+    most_rows = max(1, PANEL_BYTES // row_bytes)
+    halved = min(rows, 2 if rows * row_bytes > HALVED_BYTES else 1)
+    count = max(-(-rows // most_rows), halved)
+    edges = [rows * i // count for i in range(count + 1)]
+    return tuple(
+        Panel(weight.name, i, start, stop, (stop - start, *weight.shape[1:]))
+        for i, (start, stop) in enumerate(zip(edges, edges[1:], strict=False))
+    )
+
+
+def panel_sizes(weights: Iterable[Weight]) -> set[int]:
+    """Return the sizes of the panels of weights, each once. Of large models most weights have the same few shapes."""
+    by_shape = {weight.shape: weight for weight in weights}
+    return {panel.size for weight in by_shape.values() for panel in panels_of(weight)}

@@ -1,0 +1,179 @@
+"""The sections that say what data is read, and how."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from cstool.model.params.paths import WrittenPath
+from cstool.foundation.yaml_lines.section import Count, List, NotNegative, Section, Whole, not_beside, rule_error
+
+
+def _one_or_several(written: Any) -> Any:
+    folders = written if isinstance(written, list) else [written]
+    if not all(isinstance(folder, str) and folder for folder in folders):
+        raise rule_error("must be a folder or a list of folders")
+    return tuple(folders)
+
+
+Folders = Annotated[tuple[WrittenPath, ...], BeforeValidator(_one_or_several), Field(min_length=1)]
+"""a folder or a list of folders"""
+
+
+def _has_weight(parts: "tuple[MixturePartParams, ...]") -> "tuple[MixturePartParams, ...]":
+    if parts and not any(part.weight > 0 for part in parts):
+        raise rule_error("must have a weight above 0")
+    return parts
+
+
+class SinkTokensParams(Section):
+    """Tokens put into every sample for later ones to attend to."""
+
+    name: Literal["add_sink_tokens"]
+    sink_token_id: Whole = 0
+    num_sink_tokens: Count = 1
+    sink_token_start_pos: Whole = 0
+    truncate_to_original_length: bool = False
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": ("add_sink_tokens",), "use_vsl": ()}
+
+
+class MixturePartParams(Section):
+    """A data set of a mixture; its share of the samples is its weight, divided by the sum of all."""
+
+    folders: Folders = Field(alias="data_dir")
+    weight: NotNegative
+
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"data_subset": ()}
+
+
+class DataloaderParams(Section):
+    """A data set and the order in which it is read, whatever it is of. `batch_size` is the global batch."""
+
+    data_processor: str
+    folders: Folders = Field(alias="data_dir")
+    batch_size: Count
+    shuffle: bool = False
+    shuffle_seed: Whole = 1
+    drop_last: bool = True
+    split: Literal["train", "val"]
+
+    other_names: ClassVar[dict[str, str]] = {"drop_last_batch": "drop_last"}
+    without_effect: ClassVar[frozenset[str]] = frozenset(
+        "micro_batch_size mixed_precision num_examples num_workers persistent_workers pin_memory prefetch_factor "
+        "to_float16 use_multiple_workers vocab_size".split()
+    )
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data, defaults filled in, what is null or empty left out."""
+        return {name: value for name, value in super().dump().items() if value != []}
+
+    @property
+    def data_dir(self) -> tuple[Path, ...]:
+        """The folders, absolute."""
+        return tuple(folder.path for folder in self.folders)
+
+    @property
+    def sample_length(self) -> int | None:
+        """S, tokens of a sample, as far as the file says it."""
+        return None
+
+    @property
+    def target_length(self) -> int | None:
+        """T, tokens that the decoder of an encoder-decoder tells, as far as the file says it."""
+        return None
+
+    @property
+    def predictions(self) -> int | None:
+        """Places for labels of a sample, where these are gathered: M masked tokens, or C sentences.
+
+        None where the files say it, and where no labels are gathered.
+        """
+        return None
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether samples of masked text say if its second part follows the first: next sentence prediction."""
+        return False
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a sample is several texts that do not see each other."""
+        return False
+
+    @property
+    def has_halves(self) -> bool:
+        """Whether samples say which half of the held-out data they are of: like those of training, or other ones."""
+        return False
+
+    @property
+    def scales_by_predictions(self) -> bool:
+        """Whether the loss of masked tokens is their mean over the batch, and its weight in the model is not applied.
+
+        Else it is their sum over the batch, divided by the samples, times that weight.
+        """
+        return False
+
+    @property
+    def tried(self) -> str:
+        """All places where the folders were looked for, for messages."""
+        return ", ".join(str(path) for folder in self.folders for path in folder.tried)
+
+
+class StockLoaderParams(DataloaderParams):
+    """A data set of text for a decoder."""
+
+    data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"]
+    max_sequence_length: Count | None = None
+    mixture: Annotated[tuple[MixturePartParams, ...], List, AfterValidator(_has_weight)] = ()
+    use_vsl: bool = False
+    data_transforms: Annotated[tuple[SinkTokensParams, ...], List, not_beside("use_vsl")] = ()
+
+    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | frozenset(
+        "fake_data_seed repeat use_worker_cache".split()
+    )
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **dict.fromkeys("data_subset dataset_map_fn num_samples pad_last sampler use_fake_data".split(), ()),
+        "features_list": (["input_ids", "attention_mask", "labels"],),
+        "sort_files": (True,),
+    }
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data; of a mixture, the folders are those of its parts."""
+        found = super().dump()
+        return {name: value for name, value in found.items() if name != "data_dir"} if self.mixture else found
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a sample is several texts that do not see each other."""
+        return self.use_vsl
+
+    @property
+    def added_tokens(self) -> int:
+        """By how many tokens sinks make a sample longer."""
+        return sum(0 if sinks.truncate_to_original_length else sinks.num_sink_tokens for sinks in self.data_transforms)
+
+    @property
+    def sample_length(self) -> int | None:
+        """S, tokens of a sample, sinks included, as far as the file says it."""
+        return None if self.max_sequence_length is None else self.max_sequence_length + self.added_tokens
+
+
+def data_set_names(loaders: Sequence[DataloaderParams]) -> tuple[str, ...]:
+    """Return a name for each data set of a list: that of its first folder, with as much before it as tells them apart.
+
+    What is no letter, digit, dot or dash becomes an underscore, so that a name can stand in that of a metric. Data
+    sets of the same folder are numbered.
+    """
+    parts = [loader.folders[0].path.parts for loader in loaders]
+    found: list[str] = []
+    for own in parts:
+        depths = range(1, len(own))
+        depth = next((d for d in depths if all(own == other or own[-d:] != other[-d:] for other in parts)), 1)
+        name = re.sub(r"[^\w.-]", "_", "_".join(own[-depth:]))
+        numbered = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
+        found.append(next(free for free in numbered if free not in found))
+    return tuple(found)

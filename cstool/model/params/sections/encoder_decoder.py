@@ -1,0 +1,240 @@
+"""The `model` section of T5 and the Transformer: an encoder, and a decoder whose layers read what it made.
+
+Keys, defaults and rules are the vendor's. Source: its T5 and Transformer models, 2.10. Where its model does something
+else than its keys say, this does as the model does: `relu_dropout_rate` is of the encoder alone, and the decoder has
+the nonlinearity of the encoder.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from cstool.model.params.sections.attention_rules import AttentionRules
+from cstool.model.params.sections.decoder import MAX_LAYERS, MAX_VOCAB_SIZE, as_rate
+from cstool.model.params.sections.decoder_parts import PRECISION_KEYS, AttentionExtraParams
+from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Whole, beside, filled, rule_error
+
+_Vocabulary = Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)]
+_Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+_Nonlinearity = Literal["relu", "gelu", "reglu", "geglu", "swiglu", "geglu_new"]
+"""the vendor's, and the gate of T5 1.1 as released, whose gelu is the form with tanh"""
+_Alias = BeforeValidator(lambda name: "t5" if name == "T5ForConditionalGeneration" else name)
+_MUP_SIZES = ("d_model", "d_ff", "d_kv")
+
+_as_encoder = beside(
+    "encoder_nonlinearity",
+    lambda own, encoder: own == encoder,
+    "must be the encoder_nonlinearity ({}), which the vendor's decoder has, too",
+    "leave it out",
+)
+_without_mup = beside(
+    "use_transformer_initialization",
+    lambda base, is_transformer: not (base and is_transformer),
+    "cannot stand beside use_transformer_initialization",
+)
+_default_by_mup = filled(lambda data: any(data.get(f"mup_base_{name}") for name in ("hidden_size", "filter_size")))
+_of_positions = "must be given for position_embedding_type {}"
+
+
+class EncoderDecoderParams(AttentionRules):
+    """T5, and with other settings the Transformer."""
+
+    name: Annotated[Literal["t5", "T5ForConditionalGeneration", "transformer"], _Alias]
+    src_vocab_size: _Vocabulary = 32128
+    tgt_vocab_size: Annotated[_Vocabulary, filled(lambda data: data.get("src_vocab_size", 32128))] = Field(
+        None, validate_default=True
+    )
+    extra_ids: Whole = 0
+    hidden_size: Count = Field(512, alias="d_model")
+    d_kv: Count = 64
+    filter_size: Count = Field(2048, alias="d_ff")
+    encoder_num_hidden_layers: _Layers = 6
+    decoder_num_hidden_layers: Annotated[_Layers, filled(lambda data: data.get("encoder_num_hidden_layers", 6))] = (
+        Field(None, validate_default=True)
+    )
+    num_heads: Count = 8
+    relative_attention_num_buckets: Annotated[int, Field(ge=4, le=254, multiple_of=2)] = 32
+    norm_type: Literal["layernorm", "biasless-layernorm", "rmsnorm"] = "rmsnorm"
+    layer_norm_epsilon: Positive = 1e-5
+    dropout_rate: Rate = 0.1
+    relu_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+    encoder_nonlinearity: _Nonlinearity = "relu"
+    decoder_nonlinearity: Annotated[
+        _Nonlinearity, filled(lambda data: data.get("encoder_nonlinearity", "relu")), _as_encoder
+    ] = Field(None, validate_default=True)
+    use_projection_bias_in_attention: bool = False
+    use_ffn_bias: bool = False
+    position_embedding_type: Literal["relative", "learned_absolute", "fixed", "alibi"] | None = "relative"
+    src_max_position_embeddings: Count | None = Field(None, validate_default=True)
+    tgt_max_position_embeddings: Count | None = Field(None, validate_default=True)
+    use_dropout_outside_residual_path: bool = True
+    use_pre_encoder_decoder_dropout: bool = False
+    use_pre_encoder_decoder_layer_norm: bool = True
+    share_encoder_decoder_embedding: bool = Field(True, validate_default=True)
+    share_embedding_weights: bool = True
+    attention_module: Literal["aiayn_attention", "multiquery_attention"] = "aiayn_attention"
+    extra_attention_params: Annotated[AttentionExtraParams, filled(lambda _: {})] = Field(None, validate_default=True)
+    initializer_factor: Positive = 1.0
+    use_transformer_initialization: bool = False
+    mup_base_hidden_size: Annotated[Count | None, _without_mup] = Field(None, alias="mup_base_d_model")
+    mup_base_filter_size: Annotated[Count | None, _without_mup] = Field(
+        None, alias="mup_base_d_ff", validate_default=True
+    )
+    mup_base_d_kv: Count | None = None
+    embeddings_alpha: Positive = 1.0
+    encoder_attention_logits_alpha: Positive = 1.0
+    decoder_attention_logits_alpha: Positive = 1.0
+    scale_encoder_qk_dot_by_d: Annotated[bool, _default_by_mup] = Field(None, validate_default=True)
+    scale_decoder_qk_dot_by_d: Annotated[bool, _default_by_mup] = Field(None, validate_default=True)
+    scale_output_logits_by_d: bool = False
+    output_logits_alpha: Positive | None = None
+    mlm_loss_scaling: Literal["num_masked", "precomputed_num_masked", "batch_size"] = "batch_size"
+    lm_loss_weight: Positive = 1.0
+    label_smoothing: Rate = 0.0
+    decoder_start_token_id: Whole | None = None
+
+    null_counts: ClassVar[frozenset[str]] = frozenset({"position_embedding_type"})
+    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS.union(
+        "attention_kernel attention_softmax_fp32 compute_eval_metrics pad_token_id".split()
+    )
+    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "position_embedding_type": ("relative", "learned_absolute", "fixed", "alibi", None),
+        "norm_type": ("layernorm", "biasless-layernorm", "rmsnorm"),
+        **dict.fromkeys("lr_adjustment_groups tie_encoder_decoder use_cache".split(), ()),
+    }
+
+    @field_validator("hidden_size")
+    @classmethod
+    def _heads_divide_width(cls, width: int | None, info: ValidationInfo) -> int | None:  # noqa: ARG003
+        """Let a width be any: that of a head is `d_kv`."""
+        return width
+
+    @field_validator("mup_base_filter_size")
+    @classmethod
+    def _mup_has_both_sizes(cls, base: float | None, info: ValidationInfo) -> float | None:
+        if "mup_base_hidden_size" in info.data and (base is None) != (info.data["mup_base_hidden_size"] is None):
+            raise rule_error("must be given together with mup_base_d_model")
+        return base
+
+    @field_validator("mup_base_d_kv")
+    @classmethod
+    def _mup_of_heads_has_the_others(cls, base: int | None, info: ValidationInfo) -> int | None:
+        if base is not None and info.data.get("mup_base_hidden_size", base) is None:
+            raise rule_error("needs mup_base_d_model and mup_base_d_ff")
+        return base
+
+    @field_validator("src_max_position_embeddings", "tgt_max_position_embeddings")
+    @classmethod
+    def _positions_are_given(cls, positions: int | None, info: ValidationInfo) -> int | None:
+        kind = info.data.get("position_embedding_type")
+        if positions is None and kind in ("learned_absolute", "fixed"):
+            raise rule_error(_of_positions.format(kind))
+        return positions
+
+    @field_validator("share_encoder_decoder_embedding")
+    @classmethod
+    def _shared_vocabularies_are_alike(cls, is_shared: bool, info: ValidationInfo) -> bool:
+        sizes = [info.data.get(f"{side}_vocab_size") for side in ("src", "tgt")]
+        if is_shared and None not in sizes and sizes[0] != sizes[1]:
+            rule = f"must be false where src_vocab_size ({sizes[0]}) and tgt_vocab_size ({sizes[1]}) differ"
+            raise rule_error(rule)
+        return is_shared
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data; a null of position_embedding_type is a value."""
+        return {**super().dump(), "position_embedding_type": self.position_embedding_type}
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return ("loss", "accuracy_lm", "perplexity_lm")
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """Tokens that the encoder and the decoder know, extra ids included."""
+        return self.src_vocab_size + self.extra_ids, self.tgt_vocab_size + self.extra_ids
+
+    @property
+    def vocab_size(self) -> int:
+        """What tokens of its data must be below, on either side."""
+        return min(self.vocab_sizes)
+
+    @property
+    def positions(self) -> tuple[int | None, int | None]:
+        """Tokens of a sample that encoder and decoder are made for, as far as the file says it."""
+        return self.src_max_position_embeddings, self.tgt_max_position_embeddings
+
+    @property
+    def most_tokens(self) -> tuple[int | None, int | None]:
+        """Tokens of a sample that encoder and decoder can take; None where positions set no limit."""
+        if self.position_embedding_type in ("learned_absolute", "fixed"):
+            return self.positions
+        return None, None
+
+    @property
+    def inner_size(self) -> int:
+        """Width of all heads together."""
+        return self.d_kv * self.num_heads
+
+    @property
+    def is_mup(self) -> bool:
+        """Whether muP scales rates, initializers and logits."""
+        return self.mup_base_hidden_size is not None
+
+    @property
+    def width_factor(self) -> float:
+        """How many times wider than muP's base model the residual stream is; 1 without muP."""
+        return 1.0 if self.mup_base_hidden_size is None else self.hidden_size / self.mup_base_hidden_size
+
+    @property
+    def has_ffn_bias(self) -> bool:
+        """Whether feed-forward layers have biases: with gelu none, whatever the key says, as at the vendor."""
+        return self.use_ffn_bias and self.encoder_nonlinearity != "gelu"
+
+    @property
+    def embeddings_scale(self) -> float:
+        """What embedded tokens are multiplied by."""
+        return self.embeddings_alpha * (self.hidden_size**0.5 if self.is_mup else 1.0)
+
+    def scale_of_stack(self, stack: str) -> float:
+        """Factor of the products of queries and keys in the `encoder` or the `decoder`.
+
+        Plain T5 leaves them as they are, its initializer of queries being narrower. With muP and without
+        `mup_base_d_kv` the vendor shrinks queries and keys by the root of how much wider the model is; it shrinks
+        values by as much, and multiplies what heads put out by it, which is nothing.
+        """
+        scale: float = getattr(self, f"{stack}_attention_logits_alpha")
+        if self.is_mup or self.use_transformer_initialization:
+            scale *= self.d_kv ** (-1.0 if getattr(self, f"scale_{stack}_qk_dot_by_d") else -0.5)
+        if self.is_mup and self.mup_base_d_kv is None:
+            scale /= self.width_factor
+        return scale
+
+    @property
+    def logits_scale(self) -> float:
+        """What output logits are multiplied by: tied ones by 1 / sqrt(d_model), with muP as that says.
+
+        Source: Raffel et al., 2020, as released; the vendor's T5 model, 2.10, for muP.
+        """
+        if self.is_mup:
+            power = 1.0 if self.scale_output_logits_by_d else 0.5
+            shrink: float = self.width_factor**-power
+            return (self.output_logits_alpha or 1.0) * shrink
+        return self.hidden_size**-0.5 if self.share_embedding_weights else 1.0
+
+    @property
+    def rate_factors(self) -> Mapping[str, float]:
+        """By group of weights what muP multiplies the learning rate by."""
+        if self.mup_base_filter_size is None:
+            return {}
+        by_width, by_root = 1 / self.width_factor, self.width_factor**-0.5
+        base = self.mup_base_d_kv
+        factors = {
+            "qkv_projection": by_root if base is None else by_width,
+            "output_projection": by_root if base is None else base / self.d_kv,
+            "input_ffn": by_width,
+            "output_ffn": self.mup_base_filter_size / self.filter_size,
+        }
+        of_stacks = {f"{stack}_{part}": by for stack in ("decoder", "encoder") for part, by in factors.items()}
+        return {"embedding": by_root, **of_stacks, "lm_head": by_root}

@@ -1,0 +1,100 @@
+"""The `model` section of DPO: a decoder that learns from pairs of texts, beside what it was before.
+
+Keys, defaults and rules are the vendor's. Source: its DPO model and loss, 2.10.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import ValidationInfo, field_validator
+
+from cstool.model.params.sections.decoder import DecoderParams
+from cstool.foundation.yaml_lines.section import NotNegative, Positive, Section, rule_error
+
+POLICIES = "bloom falcon gpt2 gpt3 gptj gpt-neox llama LlamaModel mistral mixtral santacoder starcoder".split()
+"""models that can be a policy"""
+_LOGPS = ("logps_chosen", "logps_rejected")
+_REWARDS = ("rewards_chosen", "rewards_rejected", "rewards_margins")
+ACCURACY = "rewards_accuracies"
+"""what evaluations call the share of pairs whose chosen text has the greater reward; without a reference, as if that
+gave all texts one probability"""
+_RATES = ("dropout_rate", "residual_dropout_rate", "attention_dropout_rate", "embedding_dropout_rate")
+
+
+class DpoSettings(Section):
+    """How a loss is made of a pair; `dpop_penalty_weight` is of dpop alone."""
+
+    beta: Positive = 0.1
+    loss_type: Literal["sigmoid", "hinge", "ipo", "dpop"] = "sigmoid"
+    reference_free: bool = False
+    disable_dropout: bool = True
+    dpop_penalty_weight: NotNegative = 5.0
+
+    @field_validator("reference_free")
+    @classmethod
+    def _dpop_has_a_reference(cls, is_free: bool, info: ValidationInfo) -> bool:
+        if is_free and info.data.get("loss_type") == "dpop":
+            raise rule_error("must be false for loss_type dpop, which holds the policy against its reference")
+        return is_free
+
+
+class DpoParams(Section):
+    """A policy, which is trained, and unless `reference_free` a reference: the same model, which stays as it begins.
+
+    Dropout is of the policy alone, and of it only where `disable_dropout` is false.
+    """
+
+    name: Literal["dpo"]
+    policy_model: DecoderParams
+    dpo: DpoSettings
+
+    without_effect: ClassVar[frozenset[str]] = frozenset({"compute_eval_metrics"})
+
+    @field_validator("policy_model")
+    @classmethod
+    def _can_be_a_policy(cls, model: DecoderParams) -> DecoderParams:
+        if model.name not in POLICIES:
+            raise rule_error(f"must be one of {', '.join(POLICIES)}, not {model.name}")
+        if model.balances:
+            rule = "must have no moe.load_balancing_loss_coef: the loss of a pair has no place for a loss of its router"
+            raise rule_error(rule, "moe.load_balancing_loss_coef: 0.0 trains the mixture without it")
+        return model
+
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data, defaults filled in."""
+        return {**super().dump(), "policy_model": self.policy_model.dump()}
+
+    @property
+    def policy(self) -> DecoderParams:
+        """The policy as it is trained."""
+        return self.reference if self.dpo.disable_dropout else self.policy_model
+
+    @property
+    def reference(self) -> DecoderParams:
+        """The policy without dropout."""
+        return self.policy_model.model_copy(update=dict.fromkeys(_RATES, 0.0))
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """What else evaluations tell."""
+        return _LOGPS if self.dpo.reference_free else (*_REWARDS, *_LOGPS)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What evaluations tell."""
+        return ("loss", ACCURACY, *self.extras)
+
+    @property
+    def rate_factors(self) -> Mapping[str, float]:
+        """By group of weights what muP multiplies the learning rate by."""
+        return self.policy_model.rate_factors
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """Tokens of a text, at most."""
+        return self.policy_model.max_position_embeddings
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.policy_model.vocab_size

@@ -1,0 +1,104 @@
+"""The models that come with the program, each a stock params file: the verbs behind `cstool model`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cstool.model.params import Params
+
+
+@dataclass(frozen=True)
+class StockModel:
+    """What there is to say about a stock model; None for what it does not have.
+
+    Args:
+        name: of the params file, where `model` is that of the model
+        width: of each layer, where they differ
+        tokens, batch: tokens of a sample, samples of a step
+        data: how it is read, and the folder in which a file in `params` looks for it
+        state_bytes: of weights, gradients and optimizer state [bytes]
+    """
+
+    name: str
+    model: str
+    description: str
+    parameters: int
+    layers: int
+    width: int | list[int]
+    heads: int | None
+    feed_forward: int | None
+    vocabulary: int | None
+    tokens: int | None
+    batch: int | None
+    optimizer: str
+    max_steps: int | None
+    data: str | None
+    state_bytes: int
+
+
+def stock_models() -> list[StockModel]:
+    """Describe all stock models, the smallest first."""
+    from cstool.model.params import stock_names
+
+    return sorted(map(stock_model, stock_names()), key=lambda found: found.parameters)
+
+
+def stock_model(name: str) -> StockModel:
+    """Describe a stock model.
+
+    Raises:
+        ParamsError: there is none of that name
+    """
+    from cstool.model.graphs import build_graph, declared_form
+    from cstool.model.graphs.statistics import FLOAT32_BYTES
+    from cstool.model.optimizers import costed_optimizer, whole_arrays
+    from cstool.model.params import DpoParams, DprParams, EncoderDecoderParams, FcMnistParams, load_params, stock_description, stock_file
+
+    params = load_params(stock_file(name))
+    graph, loader = build_graph(params.model, declared_form(params)), params.train_dataloader
+    model = params.model.policy_model if isinstance(params.model, DpoParams) else params.model
+    model = model.questions if isinstance(model, DprParams) else model
+    arrays = 1 + whole_arrays(costed_optimizer(params.optimizer))
+    if isinstance(model, EncoderDecoderParams):
+        shape: dict[str, Any] = {
+            "layers": model.encoder_num_hidden_layers + model.decoder_num_hidden_layers,
+            "width": model.hidden_size,
+            "heads": model.num_heads,
+            "feed_forward": model.filter_size,
+            "vocabulary": model.vocab_sizes[0],
+            "tokens": declared_form(params).tokens,
+        }
+    elif not isinstance(model, FcMnistParams):
+        shape = {
+            "layers": model.num_hidden_layers,
+            "width": model.hidden_size,
+            "heads": model.num_heads,
+            "feed_forward": model.filter_size,
+            "vocabulary": getattr(model, "vocab_size", None),
+            "tokens": declared_form(params).tokens,
+        }
+    else:
+        nothing = dict.fromkeys(("heads", "feed_forward", "vocabulary", "tokens"))
+        shape = {"layers": len(model.layer_sizes), "width": list(model.layer_sizes), **nothing}
+    return StockModel(
+        name=name,
+        model=graph.name,
+        description=stock_description(name),
+        parameters=graph.parameter_count,
+        **shape,
+        batch=None if loader is None else loader.batch_size,
+        optimizer=type(params.optimizer).__name__,
+        max_steps=params.loop.max_steps,
+        data=None if loader is None else _data(params),
+        state_bytes=(graph.parameter_count + arrays * graph.trained_count) * FLOAT32_BYTES,
+    )
+
+
+def _data(params: Params) -> str:
+    loader = params.train_dataloader
+    assert loader is not None
+    folder = os.path.relpath(loader.folders[0].tried[0], params.path.parent.parent)
+    return f"{loader.data_processor}, {folder}"

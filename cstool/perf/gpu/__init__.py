@@ -1,5 +1,0 @@
-"""A training step of a decoder on GPUs, in closed form, for a cluster of them beside one of wafers."""
-
-from cstool.perf.gpu.layer import GpuModel
-from cstool.perf.gpu.step import GpuStep, Split, best_split, split_step
-from cstool.perf.gpu.system import GpuSystem, load_gpu

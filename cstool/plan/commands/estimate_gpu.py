@@ -1,0 +1,122 @@
+"""What `cstool estimate` tells of a cluster of GPUs that does the same job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cstool.plan.commands.compile_report import number_text
+from cstool.foundation.terminal.options import option
+from cstool.foundation.terminal.render import print_line, print_table
+from cstool.foundation.words import bytes_text, counted, time_text
+
+if TYPE_CHECKING:
+    from cstool.verbs.results import Beside, GpuEstimate, GpuValidation
+
+COLUMNS = ("GPUs", "split", "step", "tokens/s", "of peak", "bubble", "memory", "power", "per token")
+
+
+@dataclass(frozen=True)
+class GpuFlags:
+    """Which GPUs, and how many."""
+
+    gpu: Annotated[
+        str | None,
+        option("--gpu", "NAME|FILE", "With --gpus: their kind, a100 or a GPU file.", show_default="a100"),
+    ] = None
+    gpus: Annotated[
+        str | None, option("--gpus", "N,N..N", "Set so many GPUs beside it, for the same job; N..N doubles.")
+    ] = None
+
+
+def print_gpus(found: Beside) -> None:
+    """Print the same job on GPUs, in a table, and how many are as fast as the wafers."""
+    print(f"\nthe same job on GPUs ({found.gpu.name}), modelled; the fastest split whose memory fits")
+    estimates = [row.estimate for row in found.rows if row.estimate is not None]
+    if found.match is not None and found.match.gpus not in {each.gpus for each in estimates}:
+        estimates.append(found.match)
+    has_days = estimates[0].days is not None
+    columns = (*COLUMNS, *(("training",) if has_days else ()))
+    rows = [tuple(_cells(each)) for each in sorted(estimates, key=lambda each: each.gpus)]
+    print_line("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation")
+    print_table(columns, rows, right=tuple(name for name in columns if name != "split"))
+    for row in found.rows:
+        if row.estimate is None:
+            print_line(f"{row.gpus:,}: left out: {row.why}")
+    wafers = f"{counted(found.num_csx, 'system')} with {number_text(found.rate)} tokens/s"
+    if found.match is None:
+        print_line(f"no number of them that was tried is as fast as {wafers}")
+    else:
+        fewer = ""
+        if found.fewer is not None:
+            gpus, rate = found.fewer
+            fewer = f"; {gpus:,} {'do not hold it' if rate is None else f'have {number_text(rate)}'}"
+        print_line(f"as fast as {wafers}: {found.match.gpus:,}, of those that are powers of two{fewer}")
+
+
+def _cells(found: GpuEstimate) -> Iterator[str]:
+    split, step = found.step.split, found.step
+    yield f"{found.gpus:,}"
+    how = f"{split.tensor} x {split.stages} x {split.data}, {split.micro_batch}, {split.parts}, {split.recompute}"
+    yield how
+    yield time_text(step.step_s).partition(" (")[0]
+    yield number_text(found.tokens_per_s)
+    yield f"{found.share_of_peak:.1%}"
+    yield f"{step.bubble:.1%}"
+    yield bytes_text(round(step.memory_bytes))
+    yield f"{number_text(found.power_w / 1e3)} kW"
+    yield f"{number_text(found.joules_per_token)} J"
+    if found.days is not None:
+        yield f"{found.days:,.3g} days"
+
+
+def gpus_document(found: Beside) -> dict[str, Any]:
+    """Return all of it ready for JSON; everything is modelled."""
+
+    def row(each: GpuEstimate) -> dict[str, Any]:
+        return {
+            "gpus": each.gpus,
+            "fits": True,
+            "kind": "modelled",
+            "split": asdict(each.step.split),
+            "step_s": each.step.step_s,
+            "bubble": each.step.bubble,
+            "memory_bytes": each.step.memory_bytes,
+            "tokens_per_s": each.tokens_per_s,
+            "share_of_peak": each.share_of_peak,
+            "power_w": each.power_w,
+            "joules_per_token": each.joules_per_token,
+            "days": each.days,
+        }
+
+    return {
+        "gpu": found.gpu.name,
+        "rows": [
+            {"gpus": each.gpus, "fits": False, "why": each.why} if each.estimate is None else row(each.estimate)
+            for each in found.rows
+        ],
+        "as_fast": None if found.match is None else row(found.match),
+    }
+
+
+def print_gpu_validation(found: GpuValidation) -> None:
+    """Print published steps on A100s beside the closed forms of GPUs."""
+    print("\nGPUs: published steps on A100s; not held out\n")
+    rows = [
+        (each.name, number_text(each.published), number_text(each.predicted), f"{each.error:+.1%}", each.unit)
+        for each in found.results
+    ]
+    columns = ("result", "published", "predicted", "error", "unit")
+    print_table(columns, rows, right=columns[1:4])
+    print()
+    for source in dict.fromkeys(each.source for each in found.results):
+        count, middle, average, largest = found.errors(source)
+        print_line(
+            f"{count}: off by {middle:.1%} in the median, {average:.1%} on average, {largest:.1%} at most: {source}"
+        )
+
+
+def gpu_validation_document(found: GpuValidation) -> list[dict[str, Any]]:
+    """Return the results ready for JSON."""
+    return [asdict(each) | {"error": each.error} for each in found.results]

@@ -1,0 +1,119 @@
+"""`cstool estimate optimize`: which cluster, batch and sparsity a job needs at least."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cstool.plan.commands.compile import check_plots
+from cstool.foundation.terminal.completion import complete_system
+from cstool.plan.commands.estimate_cost import CostFlags
+from cstool.plan.commands.estimate_variants import ModelVariantFlags, print_estimate_only
+from cstool.foundation.terminal.options import ExecutionModeOption, ExpertImbalanceOption, JsonOption, MemoryXSizeOption, ModelParamsOption, PlotOption, SetOption, SoftwareOption, SoftwareWorkersOption, ThemeOption, flag, option
+from cstool.foundation.terminal.render import print_json
+from cstool.foundation.errors import EstimateError
+
+
+def optimize(
+    *,
+    params: ModelParamsOption = None,
+    tokens: Annotated[str | None, option("--tokens", "N", "Tokens of the job, such as 300B.")] = None,
+    days: Annotated[float | None, option("--days", "D", "The job takes at most so many days.")] = None,
+    power: Annotated[
+        str | None, option("--power", "P", "Systems and servers draw at most so much, such as 500kW.")
+    ] = None,
+    budget: Annotated[str | None, option("--budget", "B", "With --price: it costs at most this, such as 2M.")] = None,
+    confident: Annotated[
+        bool, flag("--confident", "Days and budget must hold at the slow end of the range of the estimate.")
+    ] = False,
+    costs: CostFlags,
+    system: Annotated[
+        str, option("--system", "NAME|FILE", "The kind of each CSX: cs1, cs2, cs3, or a system file.", complete_system)
+    ] = "cs2",
+    num_csx: Annotated[
+        int | None,
+        option("--num_csx", "N", "At most so many systems.", min=1, show_default="as many as a cluster has"),
+    ] = None,
+    batch_size: Annotated[
+        str | None,
+        option(
+            "--batch_size",
+            "N,N..N",
+            "Global batches that are allowed; 512..4096 doubles from 512 up to 4096.",
+            show_default="that of the file",
+        ),
+    ] = None,
+    batch_per_csx: Annotated[
+        str | None, option("--batch_per_csx", "N,N..N", "Batches of each system that are allowed, instead.")
+    ] = None,
+    sparsity: Annotated[
+        str | None,
+        option(
+            "--sparsity",
+            "S,S,...",
+            "Shares of zeros of the linear layers that are allowed.",
+            show_default="that of the file",
+        ),
+    ] = None,
+    memoryx: MemoryXSizeOption = None,
+    execution_mode: ExecutionModeOption = "auto",
+    expert_imbalance: ExpertImbalanceOption = 1.0,
+    variants: ModelVariantFlags,
+    software: SoftwareOption = None,
+    num_workers_per_csx: SoftwareWorkersOption = None,
+    plot: PlotOption = None,
+    theme: ThemeOption = "light",
+    csv: Annotated[Path | None, option("--csv", "FILE", "Write the rows of the table into a file.")] = None,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the fewest systems on which a job keeps within its limits, the best batch for them, and the alternatives.
+
+    Of plans on as many systems, that which takes least time is taken: its batch, its micro-batches, its mode, what it
+    computes again. Without --days it is the plan that takes least time of all. All that is printed is modelled.
+    """
+    from cstool.plan.commands.estimate import parse_sparsities
+    from cstool.plan.commands.optimize_report import front_document, print_found, write_front
+    from cstool.plan.verbs.estimate_search import draw_front
+    from cstool.plan.verbs.estimate_search import optimize as search
+    from cstool.plan.verbs.estimate_variants import without_lora
+
+    if params is None:
+        raise EstimateError("--params is missing", "cstool estimate optimize --params FILE --tokens 300B --days 30")
+    if csv is not None and csv.suffix.lower() != ".csv":
+        raise EstimateError(f"--csv: must end in .csv, got {csv}")
+    if len({path.absolute() for path in plot or ()}) < len(plot or ()):
+        raise EstimateError(f"--plot: must be another file than --plot, got {(plot or [])[-1]}")
+    check_plots(plot or (), EstimateError)
+    overrides, of_file = without_lora(params, set_ or ())
+    found = search(
+        params,
+        tokens=tokens,
+        days=days,
+        power=power,
+        budget=budget,
+        confident=confident,
+        num_csx=num_csx,
+        batch_size=batch_size,
+        batch_per_csx=batch_per_csx,
+        sparsities=() if sparsity is None else parse_sparsities(sparsity),
+        overrides=overrides,
+        system=system,
+        memoryx=memoryx,
+        execution_mode=execution_mode,
+        expert_imbalance=expert_imbalance,
+        frozen=variants.frozen,
+        adapters=variants.adapters or of_file,
+        software=software,
+        num_workers_per_csx=num_workers_per_csx,
+        **vars(costs),
+    )
+    if csv is not None:
+        write_front(csv, found)
+    if plot:
+        draw_front(found, plot, theme)
+    if as_json:
+        print_json(front_document(found))
+        return
+    print_found(found)
+    print_estimate_only(variants, of_file)

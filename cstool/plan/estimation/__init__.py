@@ -1,0 +1,5 @@
+"""What a model would need on the modelled cluster: compiled, put on so many systems, set beside what is published."""
+
+from cstool.plan.estimation.point import Estimate, Estimator
+from cstool.plan.estimation.request import Request, make_request
+from cstool.plan.estimation.sweep import Row, first_of, scale, smallest_compute_bound, sweep_sparsity

@@ -1,0 +1,219 @@
+"""Low-rank adapters: two small products beside a frozen one, as ops of the graph.
+
+Beside y = x W^T come a = x A^T and b = a B^T, and y + b, with the constant of the paper in B. A reads what W reads, so
+the wafer multiplies both at once, as it does query, key and value; B is a kernel of its own.
+
+Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, section 4.1.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+
+from cstool.foundation.errors import EstimateError
+from cstool.plan.estimation.segments import split_segments
+from cstool.model.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, rules_of
+
+SHORT_NAMES = {
+    "q": "proj_q_dense_layer",
+    "k": "proj_k_dense_layer",
+    "v": "proj_v_dense_layer",
+    "o": "proj_output_dense_layer",
+    "up": "ffn.0.linear_layer",
+    "gate": "ffn.0.linear_layer_for_glu",
+    "down": "ffn.1.linear_layer",
+}
+"""what layers may be called -> how their names end"""
+ALL = "all"
+"""what stands for all linear layers"""
+EXAMPLE = "such as --adapters rank=16,layers=q,v"
+MOST_RANK = 2**20
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Adapters beside linear layers.
+
+    Args:
+        rank: columns of B, rows of A
+        layers: short names, ends of names, patterns of whole names with `*` for anything, or `all`
+    """
+
+    rank: int
+    layers: tuple[str, ...]
+
+    def are_beside(self, name: str) -> bool:
+        """Say whether there is one beside a linear layer of a name, its number written out."""
+        return any(_is_named(layer, name) for layer in self.layers)
+
+
+def parse_adapters(text: str) -> Adapters:
+    """Return the adapters of `rank=16,layers=q,v`.
+
+    >>> parse_adapters("rank=16,layers=q,v")
+    Adapters(rank=16, layers=('q', 'v'))
+
+    Raises:
+        EstimateError: it is nothing of the kind
+    """
+    found: dict[str, list[str]] = {}
+    key = ""
+    for part in text.split(","):
+        name, sign, value = part.strip().partition("=")
+        if sign:
+            key = name.strip()
+            if key in found or key not in ("rank", "layers"):
+                raise EstimateError(f"--adapters: must have rank and layers, once each, got {text}", EXAMPLE)
+        found.setdefault(key, []).append(value.strip() if sign else name)
+    if found.keys() != {"rank", "layers"} or not all(found["layers"]):
+        raise EstimateError(f"--adapters: must have rank and layers, once each, got {text}", EXAMPLE)
+    rank = ",".join(found["rank"])
+    if not rank.isdecimal() or not 1 <= int(rank) <= MOST_RANK:
+        raise EstimateError(f"--adapters: rank must be a whole number, at least 1, got {rank}", EXAMPLE)
+    return Adapters(int(rank), tuple(found["layers"]))
+
+
+def with_adapters(graph: Graph, adapters: Adapters) -> Graph:
+    """Return a graph with adapters, and all weights but theirs frozen.
+
+    A layer of inputs and outputs gets rank x (inputs + outputs) weights.
+
+    Raises:
+        EstimateError: a layer is none of the graph, or the rank is more than inputs or outputs of one
+    """
+    linear = dict(_linear_layers(graph))
+    for layer in adapters.layers:
+        if not any(_is_named(layer, name) for name in linear):
+            known = ", ".join(dict.fromkeys(map(_short_name, linear))) or "none"
+            raise EstimateError(
+                f"--adapters: layers must be linear layers of {graph.name}, got {layer}", f"they are {known}; or all"
+            )
+    for name, shape in linear.items():
+        if adapters.are_beside(name) and adapters.rank > min(shape):
+            rule = f"rank must be at most {min(shape):,}, the smaller side of {name}"
+            raise EstimateError(f"--adapters: {rule}, got {adapters.rank:,}")
+
+    def beside(segment: Segment) -> Callable[[int], Hashable]:
+        return lambda repetition: tuple(
+            adapters.are_beside(segment.name_of(op.name, repetition)) for op in segment.ops if _is_linear(op)
+        )
+
+    found = (_adapted(segment, adapters) for segment in split_segments(graph.segments, beside))
+    return replace(graph, segments=tuple(found))
+
+
+def _linear_layers(graph: Graph) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the linear layers that are trained, numbers written out, with the shape of their matrix."""
+    for op in graph.ops:
+        if _is_linear(op) and not graph.weights[op.weights[0]].frozen:
+            yield op.name, graph.weights[op.weights[0]].shape
+
+
+def _is_linear(op: Op) -> bool:
+    return op.kind is OpKind.LINEAR
+
+
+def _is_named(layer: str, name: str) -> bool:
+    end = SHORT_NAMES.get(layer, layer)
+    return layer == ALL or name.endswith(f".{end}") or name == end or fnmatchcase(name, layer)
+
+
+def _short_name(name: str) -> str:
+    found = (short for short, end in SHORT_NAMES.items() if name.endswith(f".{end}"))
+    return next(found, name.rpartition(".")[2] if not name.rpartition(".")[2].isdecimal() else name)
+
+
+def _adapted(segment: Segment, adapters: Adapters) -> Segment:
+    """Return a segment with adapters, the same for all its repetitions."""
+    weights = {weight.name: weight for weight in segment.weights}
+    targets = [
+        op
+        for op in segment.ops
+        if _is_linear(op)
+        and adapters.are_beside(segment.name_of(op.name))
+        and op.weights[0] in weights
+        and not weights[op.weights[0]].frozen
+    ]
+    shapes = {tensor.name: tensor for tensor in segment.tensors}
+    added = {op.name: _Added(op, adapters.rank, weights[op.weights[0]], shapes[op.outputs[0]]) for op in targets}
+    return replace(
+        segment,
+        ops=tuple(_in_order(segment.ops, added)),
+        tensors=(*segment.tensors, *(tensor for new in added.values() for tensor in new.tensors)),
+        weights=(
+            *(replace(weight, frozen=True) for weight in segment.weights),
+            *(weight for new in added.values() for weight in new.weights),
+        ),
+    )
+
+
+class _Added:
+    """The ops, tensors and weights of an adapter."""
+
+    def __init__(self, op: Op, rank: int, matrix: Weight, made: Tensor) -> None:
+        outputs, inputs = matrix.matrix_shape
+        names = [f"{op.name}.lora_{part}" for part in "AB"]
+        module = matrix.name.removesuffix(".weight")
+        bound = 1 / math.sqrt(inputs)
+        self.weights = (
+            Weight(f"{module}.lora_A", (rank, inputs), Initializer("uniform", low=-bound, high=bound)),
+            Weight(f"{module}.lora_B", (outputs, rank), Initializer("constant", mean=0.0)),
+        )
+        base, small, large = f"{op.name}.base", f"{names[0]}.y", f"{names[1]}.y"
+        lead = made.shape[:-1]
+        self.tensors = (Tensor(base, made.shape), Tensor(small, (*lead, rank)), Tensor(large, made.shape))
+        self.base = replace(op, outputs=(base,))
+        self.down = Op(OpKind.LINEAR, names[0], op.inputs, (small,), (self.weights[0].name,))
+        up = Op(OpKind.LINEAR, names[1], (small,), (large,), (self.weights[1].name,))
+        attributes = MappingProxyType({"dropout": 0.0})
+        total = Op(OpKind.RESIDUAL, f"{op.name}.lora", (large, base), op.outputs, (), attributes)
+        self.up = (up, total)
+        self.makes = op.outputs[0]
+
+
+def _in_order(ops: Sequence[Op], added: dict[str, _Added]) -> Iterator[Op]:
+    """Yield the ops with those of adapters where kernels can take them along.
+
+    A stands beside the layers that read the same; then what follows from other layers alone, which joins that kernel;
+    then B, before what reads its sum.
+    """
+    index = 0
+    while index < len(ops):
+        op = ops[index]
+        index += 1
+        if op.name not in added:
+            yield op
+            continue
+        run = [op]
+        while index < len(ops) and _is_linear(ops[index]) and ops[index].inputs == op.inputs:
+            run.append(ops[index])
+            index += 1
+        new = [added[each.name] for each in run if each.name in added]
+        yield from (added[each.name].base if each.name in added else each for each in run)
+        yield from (each.down for each in new)
+        window = []
+        while index < len(ops) and not rules_of(ops[index]).anchor and not rules_of(ops[index]).opens_kernel:
+            window.append(ops[index])
+            index += 1
+        yield from _window(window, new)
+
+
+def _window(ops: Sequence[Op], new: Sequence[_Added]) -> Iterator[Op]:
+    waiting = {each.makes: each for each in new}
+    after = set(waiting)
+    later: list[Op] = []
+    for op in ops:
+        if after.isdisjoint(op.inputs):
+            yield op
+        else:
+            later.append(op)
+            after.update(op.outputs)
+    for op in later:
+        for name in op.inputs:
+            if (each := waiting.pop(name, None)) is not None:
+                yield from each.up
+        yield op
+    for each in waiting.values():
+        yield from each.up

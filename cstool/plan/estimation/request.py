@@ -1,0 +1,182 @@
+"""What an estimate is asked for: which systems, how many, which batch."""
+
+from dataclasses import dataclass, replace
+
+from cstool.model.batch_split import nearest_divisors
+from cstool.foundation.errors import EstimateError
+from cstool.plan.estimation.software import choose_software, workers_of_file
+from cstool.plan.estimation.variants import Variants, make_variants
+from cstool.model.params import DataloaderParams, Params
+from cstool.model.system import System, load_system, system_names
+from cstool.foundation.words import BYTE_UNITS, parse_quantity
+
+COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to estimate.
+
+    Args:
+        params: checked params
+        system: what each CSX is
+        batch_per_csx: samples of a system, however many there are; None shares the batch of the file out
+        execution_mode: "auto", "pipelined" or "weight_streaming"
+        recompute: "needed" or "fastest"
+        tokens: to train with; None if nobody asks how long that takes
+        expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
+        variants: frozen weights or adapters; None for the model as the file has it
+    """
+
+    params: Params
+    system: System
+    batch_per_csx: int | None = None
+    execution_mode: str = "auto"
+    recompute: str = "fastest"
+    tokens: int | None = None
+    expert_imbalance: float = 1.0
+    variants: Variants | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Global, as the file has it."""
+        return loader_of(self.params).batch_size
+
+
+def make_request(
+    params: Params,
+    system_name: str,
+    *,
+    batch_per_csx: int | None = None,
+    execution_mode: str = "auto",
+    recompute: str = "fastest",
+    memoryx: str | None = None,
+    tokens: str | None = None,
+    expert_imbalance: float = 1.0,
+    frozen: str | None = None,
+    adapters: str | None = None,
+    software: str | None = None,
+    workers: int | None = None,
+) -> Request:
+    """A request, checked.
+
+    Args:
+        params, batch_per_csx, execution_mode, recompute, expert_imbalance: see `Request`
+        system_name: a known name, or the path of a system file
+        memoryx: capacity of MemoryX, such as "12TB"
+        tokens: to train with, such as "300B"
+        frozen: weights that stay as they are, such as "first:16"
+        adapters: beside frozen layers, such as "rank=16,layers=q,v"
+        software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
+        workers: input workers of each system; None for those of the params file, or else as many as a run has
+
+    Raises:
+        EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven; frozen weights or
+            adapters are not written as they should be; nothing is known of the release on this system
+        ParamsError: there is no such system
+    """
+    loader_of(params)
+    _check_imbalance(params, expert_imbalance)
+    system = load_system(system_name)
+    if memoryx is not None:
+        size = _size("--memoryx", memoryx, BYTE_UNITS, "12TB")
+        if system.memoryx is None:
+            raise EstimateError(f"--memoryx: must be left out: {system.name} has no MemoryX", "cs2 and cs3 have it")
+        system = replace(system, memoryx=replace(system.memoryx, capacity_bytes=size, units_bytes=(size,)))
+    if software is not None and workers is None:
+        workers = workers_of_file(params)
+    system = replace(system, software=choose_software(system, software, workers, loader_of(params).data_processor))
+    wanted = None if tokens is None else parse_tokens(tokens)
+    return Request(
+        params,
+        system,
+        batch_per_csx,
+        execution_mode,
+        recompute,
+        wanted,
+        expert_imbalance,
+        make_variants(frozen, adapters),
+    )
+
+
+def _check_imbalance(params: Params, imbalance: float) -> None:
+    if imbalance == 1:
+        return
+    moe = getattr(params.model, "moe", None)
+    if moe is None or not moe.is_mixture:
+        raise EstimateError(
+            f"--expert_imbalance: must be left out: {params.model.name} of {params.path} has no mixture of experts"
+        )
+    # The busiest has all tokens then.
+    most = moe.num_experts / moe.top_k
+    if not 1 <= imbalance <= most:
+        raise EstimateError(
+            f"--expert_imbalance: must be from 1 to {most:g}, where one of {moe.num_experts} experts has all tokens, "
+            f"each of which meets {moe.top_k}; got {imbalance:g}"
+        )
+
+
+def loader_of(params: Params) -> DataloaderParams:
+    """Return the dataloader whose batches are estimated.
+
+    Raises:
+        EstimateError: the file has none
+    """
+    loader = params.compiled_dataloader
+    if loader is None:
+        raise EstimateError(
+            f"{params.path}: trainer.fit.train_dataloader is missing: its batch_size is what a step is",
+            "--set trainer.fit.train_dataloader.batch_size=N gives one, with its data_processor and data_dir",
+        )
+    return loader
+
+
+def parse_tokens(text: str) -> int:
+    """A number of tokens, such as `300B`.
+
+    Raises:
+        EstimateError: it is none, or zero
+    """
+    return _size("--tokens", text, COUNT_UNITS, "300B")
+
+
+def _size(flag: str, text: str, units: dict[str, int], example: str) -> int:
+    """Return a number with a unit, such as 300B or 1.5TB, as a whole number."""
+    value = parse_quantity(text, units)
+    if value is None:
+        raise EstimateError(f"{flag}: must be a number, such as {example}, got {text}")
+    if round(value) < 1:
+        raise EstimateError(f"{flag}: must be more than zero, such as {example}, got {text}")
+    return round(value)
+
+
+def samples_per_csx(request: Request, num_csx: int, *, is_alone: bool = True) -> int:
+    """Return the samples of each of so many systems.
+
+    Args:
+        request: with the batch
+        num_csx: systems
+        is_alone: whether no other number is asked for; else only the cluster must have so many
+
+    Raises:
+        EstimateError: the systems do not divide the batch, or are more than a cluster has
+    """
+    system = request.system
+    if num_csx > system.max_systems:
+        larger = [name for name in system_names() if load_system(name).max_systems >= num_csx]
+        raise EstimateError(
+            f"--num_csx: must be at most {system.max_systems:,}, the systems of a cluster of {system.name}, "
+            f"got {num_csx:,}",
+            f"--system {larger[0]} has clusters of that size" if larger else None,
+        )
+    if num_csx > 1 and system.swarmx is None:
+        raise EstimateError(f"--num_csx: must be 1: {system.name} has no SwarmX, got {num_csx:,}")
+    if request.batch_per_csx is not None:
+        return request.batch_per_csx
+    if request.batch_size % num_csx and is_alone:
+        nearest = nearest_divisors(request.batch_size, num_csx)
+        raise EstimateError(
+            f"--num_csx: must divide batch_size ({request.batch_size:,}), got {num_csx:,}",
+            f"{nearest}; --batch_per_csx gives each system a batch of its own",
+        )
+    return request.batch_size // num_csx

@@ -1,0 +1,119 @@
+"""Estimates beside each other: over systems, over sparsities, over batches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cstool.foundation.errors import CompileError, EstimateError
+from cstool.plan.estimation.point import Estimate, Estimator
+from cstool.model.ir import ExecutionMode
+
+Label = TypeVar("Label")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of several estimates, or why there is none.
+
+    Args:
+        label: number of systems, or share of zeros
+        estimate: None if there is none
+        why: there is none, in words
+        speedup: throughput over that of the first row; None without an estimate
+        efficiency: throughput over that of the first row, per system or per weight left; None without an estimate
+    """
+
+    label: float
+    estimate: Estimate | None
+    why: str = ""
+    speedup: float | None = None
+    efficiency: float | None = None
+
+
+def scale(estimator: Estimator, counts: Sequence[int]) -> list[Row]:
+    """An estimate for each number of systems; efficiency is that of a system, the first row's being 1.
+
+    Raises:
+        EstimateError, CompileError: there is not a single one; the error is that of the first
+    """
+    return _rows(counts, lambda count: estimator.at(int(count)), lambda found, base: (base.num_csx, found.num_csx))
+
+
+def sweep_sparsity(estimators: Mapping[float, Estimator], num_csx: int) -> list[Row]:
+    """An estimate for each share of zeros; efficiency is the speedup over what fewer products would allow.
+
+    Raises:
+        EstimateError, CompileError: there is not a single one; the error is that of the first
+    """
+    return _rows(
+        list(estimators), lambda share: estimators[share].at(num_csx), lambda found, base: (found.flops, base.flops)
+    )
+
+
+def _rows(
+    labels: Sequence[float], at: Callable[[float], Estimate], ratio: Callable[[Estimate, Estimate], tuple[int, int]]
+) -> list[Row]:
+    """Rows, whose efficiency is the speedup times a ratio of theirs and the first estimate's."""
+    rows: list[Row] = []
+    base: Estimate | None = None
+    for label, found, why in each_or_why(labels, at):
+        if found is None:
+            rows.append(Row(label, None, why))
+            continue
+        base = base or found
+        speedup, (times, over) = found.samples_per_s / base.samples_per_s, ratio(found, base)
+        rows.append(Row(label, found, "", speedup, speedup * times / over))
+    return rows
+
+
+def each_or_why(labels: Sequence[Label], at: Callable[[Label], Found]) -> list[tuple[Label, Found | None, str]]:
+    """Return what there is at each label, or None and why there is nothing.
+
+    Raises:
+        EstimateError, CompileError: there is nothing at all; the error is that of the first
+    """
+    found: list[tuple[Label, Found | None, str]] = []
+    errors: list[CompileError | EstimateError] = []
+    for label in labels:
+        try:
+            found.append((label, at(label), ""))
+        except (CompileError, EstimateError) as error:
+            errors.append(error)
+            found.append((label, None, error.message))
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    return found
+
+
+def first_of(rows: Sequence[Row]) -> Row:
+    """Return the first row with an estimate."""
+    return next(row for row in rows if row.estimate is not None)
+
+
+def smallest_compute_bound(estimator: Estimator, found: Estimate) -> int | None:
+    """Return the fewest samples per system with which kernels wait for the fabric, not for the links off the wafer.
+
+    None if even the micro-batch of the estimate is too small for that: larger ones do not fit.
+
+    Args:
+        estimator: of the estimate
+        found: the estimate, for weight streaming
+    """
+    if found.artifact.mode is not ExecutionMode.WEIGHT_STREAMING:
+        return None
+
+    def is_bound(samples: int) -> bool:
+        return estimator.edge_share(samples) <= 0.5
+
+    most = found.artifact.micro_batch_size
+    low, high = 0, 1
+    while high < most and not is_bound(high):
+        low, high = high, 2 * high
+    high = min(high, most)
+    if high == most and (found.limits["ingress"] + found.limits["egress"] > 0.5):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_bound(middle) else (middle, high)
+    return high

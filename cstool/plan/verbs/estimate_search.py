@@ -1,0 +1,141 @@
+"""Search for the cluster, batch and sparsity that a job needs at least; the verb behind `cstool estimate optimize`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cstool.foundation.errors import EstimateError
+from cstool.model.verbs.asked import asked_params, check_choice
+from cstool.plan.verbs.compiling import EXECUTION_MODES
+from cstool.plan.verbs.estimating import SPARSITY_KEY
+
+if TYPE_CHECKING:
+    from cstool.plan.estimation.plan import Found
+    from cstool.model.params import Params
+
+
+def optimize(
+    params: str | Path | Params,
+    *,
+    tokens: str | int | None,
+    days: float | None = None,
+    power: str | None = None,
+    budget: str | None = None,
+    confident: bool = False,
+    num_csx: int | None = None,
+    batch_size: str | int | None = None,
+    batch_per_csx: str | int | None = None,
+    sparsities: Sequence[float] = (),
+    overrides: Mapping[str, Any] | Sequence[str] | None = None,
+    system: str | Path = "cs2",
+    memoryx: str | None = None,
+    execution_mode: str = "auto",
+    expert_imbalance: float = 1.0,
+    frozen: str | None = None,
+    adapters: str | None = None,
+    software: str | None = None,
+    num_workers_per_csx: int | None = None,
+    **costs: Any,
+) -> Found:
+    """Find the fewest systems on which a job keeps within its limits; of plans on as many, that of the least time.
+
+    Without a limit of days one system would always do: then the plan of the least time is found.
+
+    Args:
+        params: a params file of one trainer, or params that are loaded
+        tokens: of the job, such as "300B"
+        days: at most, with all that takes time
+        power: of systems and servers, at most, such as "500kW"
+        budget: at most, such as "2M"; with `price`, of a system for an hour
+        confident: whether days and budget must hold at the slow end of the range of the estimate
+        num_csx: at most so many systems; None for as many as a cluster has
+        batch_size: global batches that are allowed, such as "512..2048", which doubles; None for that of the file
+        batch_per_csx: batches of each system that are allowed, instead
+        sparsities: shares of zeros that are allowed; none for those of the params. The tokens are the same
+        overrides: of values of the params
+        system, memoryx, execution_mode, expert_imbalance, frozen, adapters, software, num_workers_per_csx: see
+            `estimate`
+        costs: `price` and the other arguments of `cstool.plan.estimation.cost.make_cost_inputs`
+
+    Returns:
+        The plan, those of other shares of zeros, and the front of what else can be had; all of it modelled
+
+    Raises:
+        EstimateError: the limits cannot be kept: why, and what is nearest; or they are none
+        CompileError: the model does not fit
+        ParamsError: the file breaks rules, or there is no such system
+    """
+    check_choice("execution_mode", execution_mode, EXECUTION_MODES)
+    from cstool.plan.estimation.cost import make_cost_inputs
+    from cstool.plan.estimation.limits import make_limits, make_space
+    from cstool.plan.estimation.request import loader_of, make_request
+    from cstool.plan.estimation.search import Model, Search
+    from cstool.plan.estimation.unmet import unmet
+    from cstool.model.system import system_names
+
+    limits = make_limits(
+        tokens=tokens, days=days, power=power, budget=budget, price=costs.get("price"), confident=confident
+    )
+    inputs = make_cost_inputs(tokens=tokens, **costs)
+    base = asked_params(params, overrides)
+    space = make_space(
+        loader_of(base).batch_size,
+        batch_size=None if batch_size is None else str(batch_size),
+        batch_per_csx=None if batch_per_csx is None else str(batch_per_csx),
+        num_csx=num_csx,
+    )
+    shares: dict[float | None, Params] = {share: asked_params(params, _with(overrides, share)) for share in sparsities}
+    shares = shares or {None: base}
+
+    def search(name: str, memory: str | None) -> Search:
+        models = []
+        for share, each in shares.items():
+            request = make_request(
+                each,
+                name,
+                memoryx=memory,
+                tokens=str(tokens),
+                execution_mode=execution_mode,
+                expert_imbalance=expert_imbalance,
+                frozen=frozen,
+                adapters=adapters,
+                software=software,
+                workers=num_workers_per_csx,
+            )
+            models.append(Model(share, request, inputs, each.checkpoint.steps))
+        return Search(models, space, limits)
+
+    def elsewhere(name: str) -> Search | None:
+        try:
+            return search(name, None)
+        except EstimateError:
+            # Fewer systems are in its clusters, or nothing is known of its hosts.
+            return None
+
+    asked = search(str(system), memoryx)
+    found = asked.run()
+    if found is None:
+        names = system_names()
+        newer = names[names.index(str(system)) + 1 :] if str(system) in names else ()
+        raise unmet(asked, elsewhere, tuple(newer))
+    return found
+
+
+def _with(overrides: Mapping[str, Any] | Sequence[str] | None, share: float) -> Mapping[str, Any] | Sequence[str]:
+    """Return overrides with a share of zeros."""
+    if overrides is None or isinstance(overrides, Mapping):
+        return {**(overrides or {}), SPARSITY_KEY: share}
+    return (*overrides, f"{SPARSITY_KEY}={share!r}")
+
+
+def draw_front(found: Found, paths: Sequence[Path], theme: str) -> None:
+    """Draw the front into files, .svg or .png, on a "light" or "dark" page.
+
+    Raises:
+        EstimateError: a file cannot be written
+    """
+    from cstool.plan.estimation.front_picture import plot_front
+
+    plot_front(paths, theme, found)

@@ -1,5 +1,0 @@
-"""How data lies, for scripts for a cluster."""
-
-from cstool.sdk.platforms import MemcpyDataType, MemcpyOrder
-
-__all__ = ["MemcpyDataType", "MemcpyOrder"]

@@ -1,0 +1,106 @@
+"""What every data set offers: fields of a fixed shape, and samples read by number."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from cstool.foundation.errors import DataError
+
+Array = np.ndarray[Any, Any]
+
+MASKS = ("mask", "sample_mask")
+"""fields that are 0 where nothing counts: in places of a batch beyond the samples, all of them are"""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of a sample; `shape` is that of one sample, for example (S,)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Dataset(Protocol):
+    """Samples by number. One thread at a time may read."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The arrays of a sample by name; `labels` and `mask` are always among them, `MASKS` say what counts."""
+
+    @property
+    def sample_count(self) -> int:
+        """Number of samples, at least 1."""
+
+    def describe(self) -> str:
+        """Say in one line where the samples come from and how many there are."""
+
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
+        """Fill arrays of `allocate` with the samples of (n,) indices in any order, repetitions allowed.
+
+        Args:
+            epoch: how often the data set has been gone through; what is drawn at random is drawn anew in each
+
+        Raises:
+            DataError: a file is damaged, or holds values that the model cannot take.
+        """
+
+    def close(self) -> None:
+        """Close all files. May be called twice."""
+
+
+def described(folders: Sequence[Path], dataset: Dataset) -> str:
+    """Say in one line where samples of tokens come from and how many there are."""
+    more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
+    [length] = dataset.fields["input_ids"].shape
+    told = f"{length:,}"
+    if "decoder_input_ids" in dataset.fields:
+        told += f" and {dataset.fields['decoder_input_ids'].shape[0]:,}"
+    return f"{folders[0]}{more}: {dataset.sample_count:,} samples of {told} tokens"
+
+
+def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]:
+    """Return an uninitialised array (sample_count, *shape) for each field."""
+    return {name: np.empty((sample_count, *field.shape), field.dtype) for name, field in fields.items()}
+
+
+def read_blocks(dataset: Dataset, block: int, count: int) -> Iterator[dict[str, Array]]:
+    """Yield the first `count` samples, so many at a time, in arrays that the next ones take."""
+    arrays = allocate(dataset.fields, min(block, count))
+    for start in range(0, count, block):
+        indices = np.arange(start, min(start + block, count))
+        out = {name: array[: len(indices)] for name, array in arrays.items()}
+        dataset.read(indices, out)
+        yield out
+
+
+def is_special(path: Path) -> bool:
+    """Tell whether a path is a pipe, a socket or a device, which would keep whoever reads it waiting."""
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+
+
+def names_in_folder(folder: Path, content: str, tried: str, hint: str) -> Sequence[str]:
+    """Return the sorted names in a folder that is to hold a data set.
+
+    Args:
+        folder: the folder
+        content: what it is to hold, for messages
+        tried: all places where it was looked for, for messages; may be empty
+        hint: how to get the content
+
+    Raises:
+        DataError: it is missing, not a folder, or cannot be read.
+    """
+    rule = f"{folder}: must be a folder with {content}"
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except FileNotFoundError:
+        places = f" (looked for it as {tried})" if tried not in ("", str(folder)) else ""
+        raise DataError(f"{rule}, found nothing there{places}", hint) from None
+    except NotADirectoryError:
+        raise DataError(f"{rule}, got a file", f"give the folder that holds it: {folder.parent}") from None
+    except OSError as error:
+        raise DataError(f"{folder}: must be a readable folder, got: {error.strerror}") from None

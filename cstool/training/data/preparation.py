@@ -1,0 +1,168 @@
+"""The folder in which a data set is made, beside where it goes: kept when the work stops, renamed when it is done."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cstool.foundation.atomic_file import NoLocksError, is_named, lock_file, sync_folder, write_replacing
+from cstool.training.data.record import RECORD, read_record
+from cstool.foundation.errors import DataError
+
+_LOCK = "lock"
+_PLAN = "plan.json"
+
+
+@contextmanager
+def preparing(output: Path) -> Iterator[Path]:
+    """Hold the folder in which the data set of `output` is made, alone.
+
+    What an earlier preparation finished is in it; what it had half done is gone. When it is left, it stays if anything
+    in it is finished.
+
+    Raises:
+        DataError: another process prepares the same data set.
+        OSError: the folder cannot be made.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial, previous = partial_folder(output), _previous_folder(output)
+    descriptor = _lock(partial)
+    try:
+        if previous.exists():  # killed while one data set was replaced by the next
+            if output.exists():
+                shutil.rmtree(previous)
+            else:
+                previous.rename(output)
+        for pattern in (".*.partial", "*.tmp"):
+            for leftover in partial.rglob(pattern):
+                leftover.unlink(missing_ok=True)
+        yield partial
+    finally:
+        # Once it has been renamed, a folder of that name is another's.
+        if is_named(descriptor, partial / _LOCK) and not any(
+            path.is_file() for path in partial.rglob("*") if path.name not in (_LOCK, _PLAN)
+        ):
+            shutil.rmtree(partial, ignore_errors=True)
+        os.close(descriptor)
+
+
+def partial_folder(output: Path) -> Path:
+    """Folder in which the data set of `output` is made."""
+    return output.with_name(f".{output.name}.partial")
+
+
+def keep_plan(partial: Path, plan: Sequence[str | int]) -> None:
+    """Empty the folder of `preparing` of what another plan left, and write down which one this is, or raise OSError.
+
+    A plan is the digest of all that the data set depends on, and all that the files on the way to it depend on.
+    """
+    path = partial / _PLAN
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        if json.loads(path.read_text(encoding="utf-8")) == [*plan]:
+            return
+    for entry in partial.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK:
+            entry.unlink()
+    write_replacing(path, json.dumps([*plan]) + "\n")
+
+
+def put_in_place(partial: Path, output: Path) -> None:
+    """Make the folder the data set and remove the one before it, or raise OSError and leave that as it was."""
+    previous = _previous_folder(output)
+    with contextlib.suppress(FileNotFoundError):
+        output.rename(previous)
+    try:
+        partial.rename(output)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            previous.rename(output)
+        raise
+    # The lock goes along: without it another preparation could take the folder over just before.
+    for name in (_PLAN, _LOCK):
+        (output / name).unlink(missing_ok=True)
+    sync_folder(output.parent)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def kept(output: Path, digest: str, overwrite: bool, *needs: str) -> dict[str, Any] | None:
+    """Return the record of the data set of this digest, whole, made before; None where it is to be made.
+
+    Args:
+        needs: keys that the record must have
+
+    Raises:
+        DataError: there is another one, not to `overwrite`, or something else, or it cannot be read.
+    """
+    record = _made_before(output)
+    if record is not None and record["digest"] != digest and not overwrite:
+        raise DataError(
+            f"{output}: must not hold another data set, got one made from other text or with other arguments",
+            "add --overwrite to replace it, or give another --output",
+        )
+    if record is None or record["digest"] != digest:
+        return None
+    found = {name: (output / name).stat().st_size for name in record["files"] if (output / name).is_file()}
+    return record if found == record["files"] and {*needs} <= record.keys() else None
+
+
+def cannot_write(output: Path, error: OSError, needed_bytes: int = 0) -> DataError:
+    """Error for a data set that cannot be written, of so many bytes, if that is known."""
+    if error.errno == errno.ENOSPC:
+        takes = f"; the data set takes {needed_bytes:,} bytes" if needed_bytes else ""
+        return DataError(
+            f"{output}: must fit on its disk, which is full{takes}",
+            "free some space and give the same command, which goes on from what is finished; or give another --output",
+        )
+    return DataError(f"{output}: must be writable, got: {error.strerror or error}", "give another --output")
+
+
+def _made_before(output: Path) -> dict[str, Any] | None:
+    try:
+        if not any(output.iterdir()):
+            return None
+        if (record := read_record(output)) is not None:
+            return record
+    except NotADirectoryError:
+        raise DataError(f"{output}: must be a folder or not exist yet, got a file", "give another --output") from None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{output}: must be readable, got: {error.strerror}") from None
+    # Never replaced, whatever the arguments: it may be somebody's work.
+    raise DataError(
+        f"{output}: must be empty or a data set made by this command, got other files", "give another --output"
+    )
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write the record of a data set, the last of its files, or raise OSError."""
+    write_replacing(folder / RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+def _previous_folder(output: Path) -> Path:
+    return output.with_name(f".{output.name}.previous")
+
+
+def _lock(partial: Path) -> int:
+    while True:
+        partial.mkdir(exist_ok=True)
+        # Whoever had the folder may rename or remove it meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                return lock_file(partial / _LOCK)
+            except BlockingIOError as error:
+                raise DataError(
+                    f"{partial}: must be used by one preparation at a time, it is in use by {error.strerror}",
+                    "wait for it, stop it, or give another --output",
+                ) from None
+            except NoLocksError:
+                with contextlib.suppress(OSError):  # somebody's work is in it
+                    partial.rmdir()
+                raise

@@ -1,0 +1,86 @@
+"""Kinds of HDF5 data sets, told by what their files hold: how they are opened, and which of their tokens count."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+
+from cstool.training.data import preferences
+from cstool.training.data.dataset import Dataset
+from cstool.training.data.hdf5_contexts import contexts_of_file, open_hdf5_contexts
+from cstool.training.data.hdf5_masks import masks_of_file, open_hdf5_masks
+from cstool.training.data.hdf5_rows import inspected, is_sample_file
+from cstool.training.data.hdf5_text import open_hdf5_text
+from cstool.training.data.preferences import open_preferences, preferences_of_file
+from cstool.foundation.errors import DataError
+
+
+@dataclass(frozen=True)
+class SampleKind:
+    """A kind of data set.
+
+    Args:
+        name: what it is called
+        open: (folders) -> their data set
+        first: the field with the tokens that a sample begins with
+        counted: fields that are not 0 where a token counts
+        has_prompts: whether some of what does not count are prompts, not padding
+        open_file: (path, vocab_size) -> the data set of one file, for its values to be checked; None for plain text,
+            which is looked at more closely
+    """
+
+    name: str
+    open: Callable[[Sequence[Path]], Dataset]
+    first: str
+    counted: Sequence[str]
+    has_prompts: bool = False
+    open_file: Callable[[Path, int | None], Dataset] | None = None
+
+
+TEXT = SampleKind("HDF5 text", open_hdf5_text, "input_ids", ["mask"])
+MASKS = SampleKind("HDF5 with masks", open_hdf5_masks, "input_ids", ["attention_mask"], open_file=masks_of_file)
+PREFERENCES = SampleKind(
+    "HDF5 of preferences",
+    open_preferences,
+    "input_ids",
+    ["label_mask"],
+    has_prompts=True,
+    open_file=preferences_of_file,
+)
+CONTEXTS = SampleKind(
+    "HDF5 of questions with contexts",
+    open_hdf5_contexts,
+    "questions_input_ids",
+    ["questions_attention_mask", "ctx_attention_mask"],
+    open_file=contexts_of_file,
+)
+SAMPLE_KINDS = {kind.name: kind for kind in (TEXT, MASKS, PREFERENCES, CONTEXTS)}
+"""by name"""
+_AXES_OF_CONTEXTS = 4
+
+
+def kind_of_samples(folder: Path) -> str:
+    """Return the name of the kind of the files in a folder: plain text where nothing says otherwise."""
+    first = min(entry for entry in folder.iterdir() if is_sample_file(entry.name))
+    try:
+        return inspected(first, _kind)
+    except DataError:
+        return TEXT.name
+
+
+def _kind(file: h5py.File) -> str:
+    if "labels" in file:
+        return MASKS.name
+    shapes = [_shape(file, name) for name in ("data", "data_0", "data_1")]
+    if shapes[0][1:2] == (len(preferences.FEATURES),):
+        return PREFERENCES.name
+    return CONTEXTS.name if _AXES_OF_CONTEXTS in map(len, shapes[1:]) else TEXT.name
+
+
+def _shape(file: h5py.File, name: str) -> tuple[int, ...]:
+    """The shape of a dataset that is in the file itself; () where there is none."""
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        return ()
+    found: tuple[int, ...] = getattr(file[name], "shape", ())
+    return found

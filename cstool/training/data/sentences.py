@@ -1,0 +1,163 @@
+"""Sentences, or pairs of them, with a class each: the tables of GLUE, cut into tokens as they are read.
+
+A folder has a table for each part, TSV with the names of the columns first: of SST-2 `train.tsv` and `dev.tsv`, with
+`sentence` and `label`; of MNLI `train.tsv`, `dev_matched.tsv` and `dev_mismatched.tsv`, with `sentence1`, `sentence2`
+and `gold_label`. A sample is [CLS] sentence [SEP], or [CLS] first [SEP] second [SEP], the second in segment 1.
+
+Source: Wang et al., "GLUE: A multi-task benchmark and analysis platform for natural language understanding", 2019; what
+is read for which part, which of it is matched, and how pairs are cut: Cerebras Model Zoo 2.10.0,
+data/nlp/bert/BertClassifierDataProcessor.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cstool.training.data.dataset import Array, Field
+from cstool.training.data.row_dataset import RowDataset, put
+from cstool.training.data.row_files import Row, RowFiles, check_columns, index_file
+from cstool.training.data.vocabulary import CLS, SEP, Vocabulary
+from cstool.training.data.wordpiece import WordPiece
+from cstool.foundation.errors import DataError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of GLUE.
+
+    Args:
+        name: its name
+        files: the tables of each part, read in this order
+        sentences: the columns of one sentence or two
+        label: the column of the class
+        classes: as they are written, in the order of their numbers
+    """
+
+    name: str
+    files: Mapping[str, Sequence[str]]
+    sentences: Sequence[str]
+    label: str
+    classes: Sequence[str]
+
+
+SST2 = Task("SST-2", {"train": ["train.tsv"], "val": ["dev.tsv"]}, ["sentence"], "label", ["0", "1"])
+MNLI = Task(
+    "MNLI",
+    {"train": ["train.tsv"], "val": ["dev_matched.tsv", "dev_mismatched.tsv"]},
+    ["sentence1", "sentence2"],
+    "gold_label",
+    ["entailment", "neutral", "contradiction"],
+)
+
+
+def class_fields(sequence_length: int) -> dict[str, Field]:
+    """Return the fields of a sample of S tokens with one class."""
+    return {
+        "input_ids": Field((sequence_length,), "int32"),
+        "token_type_ids": Field((sequence_length,), "int32"),
+        "attention_mask": Field((sequence_length,), "int32"),
+        "labels": Field((1,), "int32"),
+        "mask": Field((1,), "float32"),
+    }
+
+
+class SentencesDataset(RowDataset):
+    """Sentences with classes. Built by `open_sentences`."""
+
+    def __init__(
+        self, rows: RowFiles, folders: Sequence[Path], task: Task, vocabulary: Vocabulary, length: int, padding: int
+    ) -> None:
+        fields = class_fields(length)
+        if task is MNLI:
+            fields["matched"] = Field((1,), "int32")
+        super().__init__(rows, fields, folders)
+        # All but the rows of a second table are of the kinds of text that there are in training.
+        self._first = rows.counts[0]
+        self._task, self._length, self._padding = task, length, padding
+        self._cls, self._sep = vocabulary.id_of(CLS), vocabulary.id_of(SEP)
+        self._tokenizer = WordPiece(vocabulary)
+
+    def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
+        """Fill all fields."""
+        label = row.values[self._task.label]
+        if label not in self._task.classes:
+            raise DataError(
+                f"{row.where}: {self._task.label} must be {', '.join(self._task.classes)}, got {label!r:.60}"
+            )
+        parts = self._tokenizer.encode([row.values[name].strip() for name in self._task.sentences])
+        cut_to(parts, self._length - 1 - len(parts))
+        tokens = [self._cls, *(token for part in parts for token in (*part, self._sep))]
+        put(sample["input_ids"], tokens, self._padding)
+        put(sample["attention_mask"], [1] * len(tokens))
+        first = len(parts[0]) + 2
+        put(sample["token_type_ids"], [0] * first + [1] * (len(tokens) - first))
+        sample["labels"][0], sample["mask"][0] = self._task.classes.index(label), 1
+        if "matched" in sample:
+            sample["matched"][0] = row.number < self._first
+
+
+def cut_to(parts: Sequence[list[int]], most: int) -> None:
+    """Cut one or two runs of tokens, in place, one token at a time from the end of the longer, to `most` together."""
+    while sum(map(len, parts)) > most:
+        # Of equals the second is cut.
+        max(reversed(parts), key=len).pop()
+
+
+def open_sentences(
+    folders: Sequence[Path],
+    task: Task,
+    vocabulary: Path,
+    *,
+    split: str,
+    max_sequence_length: int,
+    do_lower: bool = False,
+    padding: int = 0,
+    classes: int | None = None,
+    vocab_size: int | None = None,
+    tried: str = "",
+) -> SentencesDataset:
+    """Open one part of a task, and check its files, all but the values of the rows.
+
+    Args:
+        folders: one folder
+        vocabulary: the path of its file
+        split: "train" or "val"
+        max_sequence_length: S
+        do_lower: whether texts, and the vocabulary, are taken in lower case
+        padding: token behind the text
+        classes: how many the model tells apart; None for as many as the task has
+        vocab_size: how many tokens the model has; None for no limit
+        tried: all places where the folder was looked for, for messages
+
+    Raises:
+        DataError: files are missing, damaged or do not fit, or `tokenizers` is not installed.
+    """
+    if len(folders) != 1:
+        raise DataError(f"data_dir: must be one folder for {task.name}, got {len(folders)}")
+    [folder] = folders
+    if classes is not None and classes < len(task.classes):
+        raise DataError(
+            f"{folder}: num_labels of the model must be at least {len(task.classes)}, the labels of {task.name}, got "
+            f"{classes}",
+        )
+    words = Vocabulary(vocabulary, do_lower=do_lower)
+    words.check_fits(vocab_size)
+    names = task.files[split]
+    if not folder.is_dir():
+        places = f" (looked for it as {tried})" if tried not in ("", str(folder)) else ""
+        raise DataError(f"{folder}: must be a folder with {' and '.join(names)}, found none{places}", _hint(task))
+    files = []
+    for name in names:
+        if not (folder / name).exists():
+            raise DataError(f"{folder}: must be a folder with {' and '.join(names)}, {name} is not there", _hint(task))
+        file = index_file(folder / name, "tsv")
+        check_columns(file, [*task.sentences, task.label])
+        files.append(file)
+    rows = RowFiles(files, [len(file.starts) for file in files])
+    if rows.count == 0:
+        raise DataError(f"{folder / names[0]}: must have at least one row, got none", _hint(task))
+    return SentencesDataset(rows, folders, task, words, max_sequence_length, padding)
+
+
+def _hint(task: Task) -> str:
+    return f"unpack {task.name} of GLUE (gluebenchmark.com) there, and name the folder with its tables"

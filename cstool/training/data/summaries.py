@@ -1,0 +1,156 @@
+"""Texts of which some sentences are to be taken into a summary: a [CLS] before each sentence, and a label to each.
+
+A folder has files of CSV, listed in its `meta.dat`. A row has four lists of numbers: `input_token_ids` and, for each
+token, `segment_ids`; `cls_indices`, where the [CLS] of the sentences are, and `labels`, 0 or 1 for each. What is longer
+than a sample is cut; a sentence whose [CLS] is cut off does not count. For ROUGE the words of a text have numbers:
+pieces are put together, in lower case, without punctuation; where no vocabulary is known, each token is a word.
+
+Source: Liu, "Fine-tune BERT for extractive summarization", 2019; Cerebras Model Zoo 2.10.0,
+data/nlp/bert/BertSumCSVDataProcessor.py, and for the words an earlier release, common/pytorch/metrics/rouge_score.py.
+"""
+
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cstool.training.data.dataset import Array, Field
+from cstool.training.data.row_dataset import RowDataset, integers, of_length, put
+from cstool.training.data.row_files import Row, RowFiles, csv_rows
+from cstool.training.data.vocabulary import CLS, CONTINUES, PAD, SEP, VOCAB_HINT, Vocabulary
+from cstool.foundation.errors import DataError
+
+_NO_WORD = -1
+_NO_WORDS = frozenset(("", *string.punctuation, *(token.lower() for token in (CLS, SEP, PAD))))
+"""what the vendor's score of summaries leaves out"""
+TOKENS, LABELS, SEGMENTS, POSITIONS = NEEDED = ("input_token_ids", "labels", "segment_ids", "cls_indices")
+
+
+def summary_fields(sequence_length: int, sentences: int) -> dict[str, Field]:
+    """Return the fields of a sample of S tokens in at most C sentences."""
+    return {
+        "input_ids": Field((sequence_length,), "int32"),
+        "token_type_ids": Field((sequence_length,), "int32"),
+        "attention_mask": Field((sequence_length,), "int32"),
+        "cls_positions": Field((sentences,), "int32"),
+        "labels": Field((sentences,), "int32"),
+        "mask": Field((sentences,), "float32"),
+        "word_numbers": Field((sequence_length,), "int32"),
+    }
+
+
+class SummariesDataset(RowDataset):
+    """Texts with sentences to choose. Built by `open_summaries`."""
+
+    def __init__(
+        self,
+        rows: RowFiles,
+        folders: Sequence[Path],
+        *,
+        length: int,
+        sentences: int,
+        padding: int,
+        vocab_size: int | None,
+        vocabulary: Vocabulary | None,
+    ) -> None:
+        super().__init__(rows, summary_fields(length, sentences), folders)
+        self._length, self._sentences, self._padding = length, sentences, padding
+        self._limit = 2**31 if vocab_size is None else vocab_size
+        self._pieces = None if vocabulary is None else vocabulary.tokens
+
+    def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
+        """Fill all fields."""
+        tokens = integers(row, TOKENS, below=self._limit, hint=VOCAB_HINT)
+        segments = of_length(row, SEGMENTS, integers(row, SEGMENTS, below=2), len(tokens), "one for each token")
+        positions = integers(row, POSITIONS, below=max(1, len(tokens)))
+        labels = of_length(row, LABELS, integers(row, LABELS, below=2), len(positions), "one for each [CLS]")
+        if not positions:
+            raise DataError(f"{row.where}: {POSITIONS} must have at least one, got none")
+        inside = sum(position < self._length for position in positions[: self._sentences])
+        if sorted(positions) != list(positions):
+            raise DataError(f"{row.where}: {POSITIONS} must increase, got {row.values[POSITIONS]!r:.60}")
+        put(sample["input_ids"], tokens[: self._length], self._padding)
+        put(sample["token_type_ids"], segments[: self._length])
+        put(sample["attention_mask"], [1] * min(len(tokens), self._length))
+        put(sample["cls_positions"], positions[:inside])
+        put(sample["labels"], labels[:inside])
+        put(sample["mask"], [1] * inside)
+        put(sample["word_numbers"], self._word_numbers(tokens[: self._length], positions), _NO_WORD)
+
+    def _word_numbers(self, tokens: Sequence[int], positions: Sequence[int]) -> list[int]:
+        if self._pieces is None:
+            firsts = set(positions)
+            return [_NO_WORD if place in firsts else token for place, token in enumerate(tokens)]
+        known = len(self._pieces)
+        return word_numbers([self._pieces[token] if token < known else "" for token in tokens])
+
+
+def word_numbers(pieces: Sequence[str]) -> list[int]:
+    """Number the words of a text, equal words alike, whatever their case.
+
+    Args:
+        pieces: of words, a piece that goes on with a word beginning with ##
+
+    Returns:
+        for each piece the number of the word that begins with it; -1 where none does: within a word, at punctuation,
+        at [CLS], [SEP] and [PAD]
+    """
+    words: list[str] = []
+    starts: list[int] = []
+    for place, piece in enumerate(pieces):
+        if words and piece.startswith(CONTINUES):
+            words[-1] += piece.removeprefix(CONTINUES)
+        else:
+            words.append(piece)
+            starts.append(place)
+    found = [_NO_WORD] * len(pieces)
+    numbers: dict[str, int] = {}
+    for start, word in zip(starts, map(str.lower, words), strict=True):
+        if word not in _NO_WORDS:
+            found[start] = numbers.setdefault(word, len(numbers))
+    return found
+
+
+def open_summaries(
+    folders: Sequence[Path],
+    *,
+    max_sequence_length: int,
+    sentences: int,
+    vocabulary: Path | None = None,
+    do_lower: bool = False,
+    padding: int | None = None,
+    vocab_size: int | None = None,
+    tried: str = "",
+) -> SummariesDataset:
+    """Open texts with sentences to choose, and check their files, all but the values of the rows.
+
+    Args:
+        folders: each with a `meta.dat` and the files that it lists
+        max_sequence_length: S
+        sentences: C, at most so many of a text count
+        vocabulary: the path of the file that says the number of [PAD], and the words; not needed where `padding` is
+            given
+        do_lower: whether its tokens are taken in lower case
+        padding: token behind the text; None for [PAD]
+        vocab_size: what tokens must be below; None for no limit
+        tried: all places where the folders were looked for, for messages
+
+    Raises:
+        DataError: files are missing, damaged or do not fit.
+    """
+    words = None if vocabulary is None else Vocabulary(vocabulary, do_lower=do_lower)
+    if words is not None:
+        words.check_fits(vocab_size)
+    if padding is None:
+        if words is None:
+            raise DataError("vocab_file: must be given where pad_id is not, got none", "it says which token is [PAD]")
+        padding = words.id_of(PAD)
+    rows = csv_rows(folders, NEEDED, tried=tried)
+    return SummariesDataset(
+        rows,
+        folders,
+        length=max_sequence_length,
+        sentences=sentences,
+        padding=padding,
+        vocab_size=vocab_size,
+        vocabulary=words,
+    )

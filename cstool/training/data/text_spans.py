@@ -1,0 +1,130 @@
+"""Samples for T5: texts of which spans are taken out as they are read, anew in every epoch.
+
+A folder has files of text, listed in its `meta.dat`. A line is a text, its tokens with spaces between. It is cut into
+as many samples as it takes; `documents` lines may be put together first.
+
+Source: Cerebras Model Zoo 2.10.0, data/nlp/t5/T5DynamicDataProcessor.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from cstool.training.data.dataset import Array
+from cstool.training.data.row_dataset import TableDataset
+from cstool.training.data.row_files import RowFiles, text_rows
+from cstool.training.data.sequence_pairs import PairFiller, PairRequest, pair_fields
+from cstool.training.data.span_corruption import SpanCorruption, span_lengths
+from cstool.training.data.token_lines import line_tokens, token_counts
+from cstool.training.data.vocabulary import PAIRS_HINT, Vocabulary
+from cstool.foundation.errors import DataError
+
+_BLOCK_TOKENS = 2**17
+_TEXTS_KEPT = 16
+"""that samples were cut from last"""
+
+
+class TextSpansDataset(TableDataset):
+    """Texts with spans taken out. Built by `open_text_spans`."""
+
+    def __init__(
+        self,
+        rows: RowFiles,
+        folders: Sequence[Path],
+        request: PairRequest,
+        filler: PairFiller,
+        vocabulary: Vocabulary,
+        *,
+        documents: int,
+        seed: int,
+    ) -> None:
+        super().__init__(rows, pair_fields(request.sequence_length, request.target_length), folders)
+        self._filler, self._vocabulary = filler, vocabulary
+        self._raw, self._documents = span_lengths(request.sequence_length).raw, documents
+        counts = token_counts(rows)
+        starts = np.arange(0, len(counts), documents)
+        self._tokens = np.add.reduceat(counts, starts)
+        self._edges = np.cumsum([0, *(-(-self._tokens // self._raw))])
+        self.sample_count = int(self._edges[-1])
+        self._corruption = SpanCorruption(filler.vocab_size, seed)
+        self._text = lru_cache(_TEXTS_KEPT)(self._read_text)
+
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
+        """Fill all fields, with the spans of an epoch; see `Dataset.read`."""
+        step = max(1, _BLOCK_TOKENS // self._raw)
+        for start in range(0, len(indices), step):
+            numbers = np.asarray(indices[start : start + step], np.int64)
+            texts = [self._sample(number) for number in numbers.tolist()]
+            lengths = np.array([len(text) for text in texts])
+            masks = self._corruption.noise_masks(lengths, numbers, epoch)
+            for place, (text, mask) in enumerate(zip(texts, masks, strict=True), start):
+                source, target = self._corruption.corrupted(text, mask[: len(text)])
+                self._filler.fill(source, target, {name: array[place] for name, array in out.items()})
+
+    def _sample(self, number: int) -> Array:
+        """Return the tokens of a sample before spans are taken out."""
+        if not 0 <= number < self.sample_count:
+            raise IndexError(f"samples are numbered from 0 to {self.sample_count - 1}, got {number}")
+        text = int(np.searchsorted(self._edges, number, side="right")) - 1
+        start = (number - int(self._edges[text])) * self._raw
+        return self._text(text)[start : start + self._raw]
+
+    def _read_text(self, text: int) -> Array:
+        rows = range(text * self._documents, min((text + 1) * self._documents, self.rows.count))
+        found = np.array([token for row in rows for token in self._vocabulary.ids(line_tokens(self.rows.read(row)))])
+        if len(found) != self._tokens[text]:
+            raise DataError(
+                f"{self.rows.read(rows[0]).where}: must have {self._tokens[text]:,} tokens, got {len(found):,}",
+                "the file changed after it was opened",
+            )
+        return found
+
+
+def open_text_spans(
+    folders: Sequence[Path],
+    request: PairRequest,
+    vocabulary: Path,
+    *,
+    sentinels: int,
+    documents: int = 1,
+    seed: int = 1,
+    vocab_size: int | None = None,
+    tried: str = "",
+) -> TextSpansDataset:
+    """Open texts of which spans are taken out, and check their files.
+
+    Args:
+        folders: each with a `meta.dat` and the files that it lists
+        request: how texts become samples
+        vocabulary: the path of its file
+        sentinels: how many there are, behind the vocabulary
+        documents: lines that are put together before they are cut
+        seed: of the spans
+        vocab_size: how many tokens the model has; None for no limit
+        tried: all places where the folders were looked for, for messages
+
+    Raises:
+        DataError: files are missing, damaged or do not fit, or the lengths do not go together.
+    """
+    lengths = span_lengths(request.sequence_length)
+    if lengths.targets > request.target_length:
+        raise DataError(
+            f"{folders[0]}: tgt_max_sequence_length must be at least {lengths.targets:,}, the targets of "
+            f"src_max_sequence_length ({request.sequence_length:,}), got {request.target_length:,}",
+            f"{lengths.raw:,} tokens of text, of which {lengths.spans:,} spans are taken out, make such a sample",
+        )
+    if lengths.spans > sentinels:
+        raise DataError(
+            f"{folders[0]}: extra_ids must be at least {lengths.spans:,}, the spans taken out of a sample of "
+            f"src_max_sequence_length ({request.sequence_length:,}), got {sentinels:,}",
+            "each has a token of its own, at the end of the vocabulary; the model needs as many",
+        )
+    words = Vocabulary(vocabulary, do_lower=request.do_lower, unknown=request.unknown, hint=PAIRS_HINT)
+    filler = PairFiller(request, words, vocab_size, sentinels)
+    [rows] = text_rows(folders, tried=tried)
+    dataset = TextSpansDataset(rows, folders, request, filler, words, documents=documents, seed=seed)
+    if dataset.sample_count == 0:
+        raise DataError(f"{rows.files[0].path}: must have at least one token, got none")
+    return dataset

@@ -1,0 +1,57 @@
+"""Where compiled kernels are kept: one folder per state of the sources, the compiler and the CPU."""
+
+import functools
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import llvmlite.binding as llvm
+
+from cstool.foundation.cache_folder import cache_root, digest_of_sources, make_cache_folder
+
+
+def sources_digest() -> str:
+    """Return a digest of all that decides what a kernel compiles to.
+
+    A kernel has compiled into it what it imports, so the source of the kernel alone would not do.
+    """
+    package_folder = Path(__file__).parents[1]
+    modules = (package_folder / name for name in ("activations.py", "random_keys.py"))
+    digest = digest_of_sources(package_folder, ("kernels", "optimizers"), modules)
+    for package in ("numba", "llvmlite", "numpy"):
+        digest.update(f"{package} {version(package)}\n".encode())
+    digest.update(f"{sys.version_info[:2]} {llvm.get_host_cpu_name()}\n".encode())
+    digest.update(llvm.get_host_cpu_features().flatten().encode())
+    for told in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        digest.update(f"{os.environ.get(told)}\n".encode())
+    return digest.hexdigest()
+
+
+def cache_folder() -> Path:
+    """Return the folder of the kernels of these sources on this CPU."""
+    return cache_root() / f"kernels-{sources_digest()}"
+
+
+class KernelFolder(NamedTuple):
+    """The folder of kernels of this process.
+
+    Args:
+        path: None where there is none that only this user can change; kernels are then compiled for this process alone
+        problem: why there is none, as in "/home/ada/.cache: it belongs to bob (uid 1001)"
+    """
+
+    path: Path | None
+    problem: str | None = None
+
+
+@functools.cache
+def kernel_folder() -> KernelFolder:
+    """Make the folder of kernels; what lies in it is run, so it must be this user's alone."""
+    folder = cache_folder()
+    try:
+        make_cache_folder(folder)
+    except OSError as error:
+        return KernelFolder(None, f"{error.filename or folder}: {error.strerror}")
+    return KernelFolder(folder)

@@ -1,0 +1,52 @@
+"""How kernels are compiled: the two sets of floating-point freedoms that they may use."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from numba import njit
+
+from cstool.training.kernels._cache import kernel_folder
+from cstool.training.kernels._kernel_cache import KernelCache
+
+Kernel: TypeAlias = Callable[..., Any]
+
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
+"""without NumPy's error model each division looks for a zero, and loops are not vectorised"""
+
+CONTRACT = {"contract"}
+"""a product and a sum may become one fused operation, nothing else"""
+
+FREE_SUMS = {"contract", "reassoc", "nsz", "arcp"}
+"""sums in any (fixed) order; without `nnan` and `ninf`, under which a NaN may vanish"""
+
+
+def elementwise(function: Kernel) -> Kernel:
+    """Compile a kernel whose elements have the same bits however an array is cut."""
+    return _compiled(function, fastmath=CONTRACT)
+
+
+def inlined(function: Kernel) -> Kernel:
+    """Compile a part of a kernel that LLVM must inline, however long: loops with calls are not vectorised."""
+    return _compiled(function, fastmath=CONTRACT, forceinline=True)
+
+
+def pasted(function: Kernel) -> Kernel:
+    """Let a part of a kernel be compiled as if it were written there: faster to compile than one that LLVM inlines."""
+    return _compiled(function, fastmath=CONTRACT, inline="always")
+
+
+def reduction(function: Kernel) -> Kernel:
+    """Compile a kernel with sums along rows, whose order LLVM chooses, once, to vectorise them.
+
+    A loop that sums must not write: of one that does both LLVM makes two, and where arrays overlap the other one runs.
+    """
+    return _compiled(function, fastmath=FREE_SUMS)
+
+
+def _compiled(function: Kernel, **options: Any) -> Kernel:
+    compiled: Any = njit(**_OPTIONS, **options)(function)
+    folder = kernel_folder().path
+    # A function with a closure is part of others, and kept with them; what it closes over has no name to find it by.
+    if folder is not None and function.__closure__ is None:
+        compiled._cache = KernelCache(function, folder)
+    return compiled  # type: ignore[no-any-return]

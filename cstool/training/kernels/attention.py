@@ -1,0 +1,379 @@
+"""Attention by blocks; probabilities are computed again in backward, not kept.
+
+Forward goes by blocks of query rows, so that a block sees few keys that none of its rows sees; backward by blocks of
+key rows, so that the deltas of keys and values need no accumulation. Small (sample, head) pairs go through one call
+together. Heads of queries that share a head of keys and values follow each other; nothing is repeated in memory for
+them.
+
+An `Attention` says which keys a query may see by their positions; segments, which are an input, which of these it does
+see. A block's keys are a range, or no more of it than the segments of its sample leave. With a window a block of
+queries sees the first few keys (the sinks) and a range that ends with its last row. Its scores then have these two side
+by side.
+
+Source: Vaswani et al., "Attention is all you need", 2017; Dao et al., "FlashAttention", 2022, section 3 and
+appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of those of delta x probability); Ainslie
+et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from cstool.training.kernels.attention_form import Attention
+from cstool.training.kernels.attention_rows import Rules, row_products, softmax_rows, softmax_rows_backward
+from cstool.training.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, narrowed, operand
+from cstool.training.kernels.call import Call
+from cstool.training.kernels.gemm import Gemm, Scratch, quiet
+from cstool.training.kernels.random import draws_of
+from cstool.training.kernels.shared_gemm import in_parts
+
+BLOCK_ROWS = 128
+"""most rows of a block of queries or keys"""
+
+_Block: TypeAlias = tuple[int, int, int, int]
+"""of queries: first and last + 1, and of the keys that any of them sees; or of keys, and of the queries that see any"""
+_Run: TypeAlias = tuple[slice, list[_Block]]
+"""samples that follow each other, and their blocks"""
+
+SCORES_PER_CALL = 256 * 1024
+"""scores of the pairs that go through one call together: 1 MiB, so that they stay in a core's L2 cache"""
+
+
+def _blocks(sequence: int) -> Iterator[tuple[int, int]]:
+    """Cut a sequence into as few blocks as `BLOCK_ROWS` allows, of nearly equal size."""
+    count = -(-sequence // BLOCK_ROWS)
+    edges = [sequence * i // count for i in range(count + 1)]
+    return zip(edges, edges[1:], strict=False)
+
+
+class _Group(NamedTuple):
+    """(sample, head) pairs that go through one call: several samples with all heads, or several heads of one sample.
+
+    The heads are all of some heads of keys and values, or some of one.
+    """
+
+    samples: slice
+    kv_heads: slice
+    sharing: slice
+    """of the query heads that share a head of keys and values"""
+    first_head: int
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Samples, heads of keys and values, query heads for each of these."""
+        sizes = [part.stop - part.start for part in self[:3]]
+        return sizes[0], sizes[1], sizes[2]
+
+
+def _groups(samples: slice, kv_heads: range, form: Attention, scores_per_pair: int) -> Iterator[_Group]:
+    pairs = max(1, SCORES_PER_CALL // scores_per_pair)
+    sharing = form.heads // form.kv_heads
+    sample_step = max(1, pairs // form.heads)
+    kv_step = min(max(1, pairs // sharing), form.kv_heads)
+    sharing_step = min(sharing, pairs)
+    for sample in range(samples.start, samples.stop, sample_step):
+        for kv in range(kv_heads.start, kv_heads.stop, kv_step):
+            for head in range(0, sharing, sharing_step):
+                yield _Group(
+                    slice(sample, min(sample + sample_step, samples.stop)),
+                    slice(kv, min(kv + kv_step, kv_heads.stop)),
+                    slice(head, min(head + sharing_step, sharing)),
+                    kv * sharing + head,
+                )
+
+
+def _by_head(x: np.ndarray, sequence: int, kv_heads: int, heads: int) -> np.ndarray:
+    """View (T, heads * D) as (B, kv heads, heads that share one, S, D)."""
+    tokens, width = x.shape
+    shape = tokens // sequence, sequence, kv_heads, heads // kv_heads, width // heads
+    return x.reshape(shape).transpose(0, 2, 3, 1, 4)
+
+
+class _Work(NamedTuple):
+    """An op on a grain: what forward and backward ask of it alike."""
+
+    form: Attention
+    rules: Rules
+    queries: np.ndarray
+    keys: np.ndarray
+    values: np.ndarray
+    """by head"""
+
+    @classmethod
+    def of(cls, c: Call) -> "_Work":
+        """Say what a call is about."""
+        query, key, value, *segments = c.inputs
+        samples = query.shape[0] // c.sequence
+        form = Attention.of(c.attributes, c.sequence, key.shape[0] // samples)
+        if len(segments) == 1:
+            segments.append(np.ones(query.shape[0], np.int32))
+        rules = form.rules(_biases(c, form, bool(segments)), *segments[::-1])
+        kv = (_by_head(x, form.key_count, form.kv_heads, form.kv_heads) for x in (key, value))
+        return cls(form, rules, _by_head(query, form.sequence, form.kv_heads, form.heads), *kv)
+
+    def of_queries(self, x: np.ndarray) -> np.ndarray:
+        """View what has a row for each query by head."""
+        return _by_head(x, self.form.sequence, self.form.kv_heads, self.form.heads)
+
+    def of_keys(self, x: np.ndarray) -> np.ndarray:
+        """View what has a row for each key by head."""
+        return _by_head(x, self.form.key_count, self.form.kv_heads, self.form.kv_heads)
+
+    def runs_of_queries(self) -> Iterator[_Run]:
+        """Samples that follow each other, and their blocks of queries: see `_runs`."""
+        return self._runs(self.form.sequence, self.form.keys_of, self.rules.query_segments, self.rules.key_segments)
+
+    def runs_of_keys(self) -> Iterator[_Run]:
+        """Samples that follow each other, and their blocks of keys: see `_runs`."""
+        return self._runs(self.form.key_count, self.form.queries_of, self.rules.key_segments, self.rules.query_segments)
+
+    def _runs(
+        self, count: int, meets: Callable[[int, int], tuple[int, int]], own: np.ndarray, others: np.ndarray
+    ) -> Iterator[_Run]:
+        """Yield samples whose blocks meet the same ranges.
+
+        A range depends on the segments of its own sample alone, so a sample has the same bits whatever is beside it.
+        """
+        samples = self.queries.shape[0]
+        blocks = [(start, stop, *meets(start, stop)) for start, stop in _blocks(count)]
+        if not others.size or self.form.sinks_apart:
+            yield slice(0, samples), blocks
+            return
+        own, others = own.reshape(samples, -1), others.reshape(samples, -1)
+
+        def ranges(sample: int) -> list[_Block]:
+            return [
+                (start, stop, *_narrowed_range(first, last, own[sample, start:stop], others[sample]))
+                for start, stop, first, last in blocks
+            ]
+
+        for found, together in groupby(range(samples), ranges):
+            numbers = list(together)
+            yield slice(numbers[0], numbers[-1] + 1), found
+
+
+def _narrowed_range(first: int, last: int, own: np.ndarray, others: np.ndarray) -> tuple[int, int]:
+    """Cut off the ends of a range of `others` where none is of a segment that is among `own`; (0, 0) for nothing."""
+    found = np.flatnonzero(np.isin(others[first:last], own[own >= 0]))
+    return (first + int(found[0]), first + int(found[-1]) + 1) if found.size else (0, 0)
+
+
+def _biases(c: Call, form: Attention, has_segments: bool) -> np.ndarray:
+    """What is added to scores: see `Rules`."""
+    biases = form.biases(float_dtype(c.inputs[0]), has_segments or form.has_weights)
+    if not form.has_weights:
+        return biases
+    total = c.scratch("attention.biases", biases.shape)
+    np.copyto(total, biases)
+    form.add_weights([c.weight(index) for index in range(len(c.weights))], total)
+    return total
+
+
+def _add_up_biases(c: Call, form: Attention, sums: np.ndarray) -> None:
+    """Write the gradients of the weights.
+
+    Args:
+        sums: (heads, distances) deltas of what is added to scores
+    """
+    if form.buckets:
+        for head, of_head in enumerate(sums):
+            c.grad(0)[:, head] = np.bincount(form.bucket_numbers(), of_head, form.buckets)
+    if form.slope_scale is not None:
+        c.grad(-1).reshape(-1)[:] = np.sum(-form.slope_scale * form.distances() * sums, axis=1)
+
+
+def attention_forward(c: Call) -> None:
+    """Compute softmax(scores) v, over the keys that each query sees.
+
+    Inputs are q, (T, A * D), k and v, (keys' T, kv_heads * D), rows grouped by sample; then, if tokens have segments,
+    those of keys, (keys' T,) int32, and of queries, (T,) int32, or else all queries are in segment 1. A query sees keys
+    of its own segment only, and nothing in a negative one. Weights are a table of biases, (buckets, A), if there are
+    buckets, and slopes, (A,) or (A, 1), if these are trained. The output is the context, (T, A * D), 0 where a query
+    sees nothing.
+
+    Kept is logsumexp, (A, T): log of the sum of exp of a row's scores, infinity where nothing is seen. Dropout is of
+    the probabilities, element (head * S + query) * keys + key of a sample. Scratch is up to `SCORES_PER_CALL` elements,
+    or those of one block of one pair; with sinks, a block's contexts in addition; all that as often as there are
+    parts; and with weights, (A, distances).
+    """
+    work = _Work.of(c)
+    flops = work.form.flops(c.inputs[0])
+    in_parts(c.gemm_for(c.inputs[0]), work.form.kv_heads, flops, partial(_forward, c, work))
+
+
+def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
+    """Compute the contexts of a range of heads of keys and values."""
+    gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
+    form, rules, queries, keys, values = work
+    contexts, draws = work.of_queries(c.outputs[0]), draws_of(c.dropout)
+    of_part = slice(kv_heads.start, kv_heads.stop)
+    for samples, blocks in work.runs_of_queries():
+        for start, stop, first, last in blocks:
+            if first >= last:
+                contexts[samples, of_part, :, start:stop] = 0
+                by_sample = c.kept["logsumexp"].reshape(form.kv_heads, -1, len(queries), form.sequence)
+                by_sample[of_part, :, samples, start:stop] = np.inf
+                continue
+            lead = min(form.sinks_apart, stop)
+            rows, shift = stop - start, first - lead
+            if shift <= 0:
+                first, shift = 0, 0
+            # Where the sinks lie apart from the window, they are `lead` columns of their own.
+            apart = lead if shift > 0 else 0
+            columns = apart + last - first
+            for group in _groups(samples, kv_heads, form, rows * columns):
+                here, kv_here = group[:3], group[:2]
+                query, window = queries[*here, start:stop], (*kv_here, slice(None), slice(first, last))
+                scores = scratch("attention.scores", (*group.size, rows, columns))
+                gemm.multiply(query, keys[window].swapaxes(3, 4), scores[..., apart:])
+                if apart:
+                    gemm.multiply(query, keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
+                pairs, place = scores.reshape(group.size[0], -1, rows, columns), (group.samples.start, group.first_head)
+                probabilities, rounded = _rounded("probabilities", scores, pairs, queries.dtype, scratch)
+                softmax_rows(pairs, *place, start, lead, shift, rules, c.kept["logsumexp"], draws, rounded)
+                target = contexts[*here, start:stop]
+                is_total = not apart or target.dtype == scores.dtype
+                total = target if is_total else scratch("attention.sum", target.shape)
+                gemm.multiply(probabilities[..., apart:], values[window], total)
+                if apart:
+                    product = scratch("attention.context", target.shape)
+                    gemm.multiply_add(probabilities[..., :apart], values[*kv_here, :, :apart], total, product)
+                if total is not target:
+                    target[...] = narrowed(total)
+
+
+@quiet
+def attention_backward(c: Call) -> None:
+    """Compute the deltas of query, key and value, which are apart from the inputs in memory, and the gradients.
+
+    Scratch is twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition; in bfloat16 also three times
+    (T, A * D); with weights, (A, distances).
+    """
+    work, scratch = _Work.of(c), c.scratch
+    form, (tokens, width) = work.form, c.inputs[0].shape
+    delta_y = operand(c.delta_y, c.inputs[0].dtype, "attention.delta_y", scratch)
+    # What is added up block by block, or head by head, is added up in float32.
+    sums = [
+        delta if delta.dtype != BFLOAT16 or not is_sum else scratch(f"attention.sum_{i}", delta.shape)
+        for i, is_sum in enumerate((True, form.kv_heads < form.heads, form.kv_heads < form.heads))
+        for delta in (c.delta_x(i),)
+    ]
+    by_token = (tokens, form.heads, width // form.heads)
+    dots = scratch("attention.dots", (form.heads, tokens))
+    if delta_y.dtype == BFLOAT16:
+        row_products(delta_y, c.outputs[0], form.heads, dots)
+    else:
+        np.vecdot(delta_y.reshape(by_token), c.outputs[0].reshape(by_token), out=dots.T)
+    biases = work.rules.biases
+    bias_sums = scratch("attention.bias_sums", biases.shape) if c.weights else biases[:0]
+    bias_sums.fill(0)
+    compute = partial(_backward, c, work, delta_y, sums, dots, bias_sums)
+    in_parts(c.gemm_for(c.inputs[0]), form.kv_heads, 2 * form.flops(c.inputs[0]), compute)
+    for i, total in enumerate(sums):
+        if total is not c.delta_x(i):
+            convert(total, c.delta_x(i))
+    _add_up_biases(c, form, bias_sums)
+
+
+@quiet
+def _backward(
+    c: Call,
+    work: _Work,
+    delta_y: np.ndarray,
+    sums: Sequence[np.ndarray],
+    dots: np.ndarray,
+    bias_sums: np.ndarray,
+    part: int,
+    kv_heads: range,
+) -> None:
+    """Compute the deltas of a range of heads of keys and values, and of the queries that attend to them.
+
+    Args:
+        sums: where they are added up, of query, key and value
+        dots: (A, T) products of each row of contexts and its delta
+        bias_sums: see `softmax_rows_backward`
+    """
+    gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
+    form, rules, queries, keys, values = work
+    deltas, delta_queries = (work.of_queries(x) for x in (delta_y, sums[0]))
+    delta_keys, delta_values = (work.of_keys(x) for x in sums[1:])
+    draws, of_part = draws_of(c.dropout), slice(kv_heads.start, kv_heads.stop)
+    for samples, blocks in work.runs_of_keys():
+        written = 0
+        """rows of delta_q that have something already"""
+        for start, stop, first, last in blocks:
+            if first >= last:
+                delta_keys[samples, of_part, :, start:stop] = 0
+                delta_values[samples, of_part, :, start:stop] = 0
+                continue
+            if first > written:
+                # Queries between those so far and those now see nothing yet.
+                delta_queries[samples, of_part, :, written:first] = 0
+            lead = min(max(form.sinks_apart - start, 0), stop - start)
+            keys_here, rows = stop - start, last - first
+            for group in _groups(samples, kv_heads, form, rows * keys_here):
+                below = (*group[:3], slice(first, last))
+                here = (*group[:2], slice(None), slice(start, stop))
+                shape = (*group.size, rows, keys_here)
+                scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
+                gemm.multiply(queries[below], keys[here].swapaxes(3, 4), scores)
+                gemm.multiply(deltas[below], values[here].swapaxes(3, 4), delta)
+                pairs = [x.reshape(group.size[0], -1, rows, keys_here) for x in (scores, delta)]
+                place = group.samples.start, group.first_head, first, lead, start
+                scores, rounded = _rounded("probabilities", scores, pairs[0], queries.dtype, scratch)
+                delta, rounded_delta = _rounded("rounded_delta", delta, pairs[1], queries.dtype, scratch)
+                known = *place, rules, c.kept["logsumexp"], dots, draws
+                softmax_rows_backward(*pairs, *known, rounded, rounded_delta, bias_sums)
+                is_first = group.sharing.start == 0
+                _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, gemm, scratch)
+                _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, gemm, scratch)
+                old = min(max(written - first, 0), rows)
+                target = delta_queries[below]
+                if old:
+                    product = scratch("attention.delta_q", (*group.size, old, queries.shape[-1]))
+                    gemm.multiply_add(delta[..., :old, :], keys[here], target[..., :old, :], product)
+                if old < rows:
+                    gemm.multiply(delta[..., old:, :], keys[here], target[..., old:, :])
+            written = max(written, last)
+        if written < form.sequence:
+            delta_queries[samples, of_part, :, written:] = 0
+
+
+def _scratch_of(part: int, scratch: Scratch) -> Scratch:
+    """Work space of a part of the heads, beside which others are computed."""
+    return (lambda name, shape: scratch(f"{name} {part}", shape)) if part else scratch
+
+
+def _rounded(
+    name: str, numbers: np.ndarray, pairs: np.ndarray, dtype: np.dtype, scratch: Scratch
+) -> tuple[np.ndarray, np.ndarray]:
+    """What takes part in products for some float numbers, and where kernels write it: nowhere if it is the same."""
+    if dtype == numbers.dtype:
+        return numbers, pairs[:0]
+    lent = lend_bfloat16(scratch, f"attention.{name}", numbers.shape)
+    return lent, lent.reshape(pairs.shape)
+
+
+def _sum_over_sharing(
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, gemm: Gemm, scratch: Scratch
+) -> None:
+    """Write a^T b, summed over the heads that share a head of keys and values, or add it if others came first.
+
+    Args:
+        a: (B, kv heads, sharing, rows, keys) float32
+        b: (B, kv heads, sharing, rows, D) float32
+        out: (B, kv heads, 1, keys, D) float32
+    """
+    if is_first and a.shape[2] == 1:
+        gemm.multiply(a.swapaxes(3, 4), b, out)
+        return
+    product = scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
+    gemm.multiply(a.swapaxes(3, 4), b, product)
+    if is_first:
+        np.add.reduce(product, axis=2, keepdims=True, out=out)
+        return
+    for head in range(a.shape[2]):
+        np.add(out[:, :, 0], product[:, :, head], out=out[:, :, 0])

@@ -1,0 +1,182 @@
+"""Attention of new tokens to those that a cache of keys and values holds, for inference.
+
+The new tokens of several sequences lie one after the other; each sequence has a cache of its own, as many tokens long
+as it has had so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
+context of a token has the same bits whether the tokens before it came with it or were in the cache. Where attention is
+not causal, all tokens of a sequence must be new: none of them can wait for those that it sees.
+
+Source: Pope et al., "Efficiently scaling transformer inference", 2022, section 3.3 (the cache); for the rest see
+`attention`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cstool.model.activations import exp
+from cstool.training.kernels._jit import elementwise, inlined, reduction
+from cstool.training.kernels._vectors import FLOAT_BYTES
+from cstool.training.kernels.attention_form import Attention
+from cstool.training.kernels.attention_rows import bend
+from cstool.training.kernels.exponential import maximum
+from cstool.training.kernels.rowwise import add_weighted, dots
+
+BLOCK_TOKENS = 32
+"""most new tokens of a sequence that go through the keys together"""
+
+
+class News(NamedTuple):
+    """The new tokens of several sequences, one sequence after the other; all are (B,) int64.
+
+    Args:
+        slots: the place of each sequence in the caches
+        starts: its first row among the new tokens
+        counts: how many it has there
+        before: tokens that its cache has already
+    """
+
+    slots: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+    before: np.ndarray
+
+
+@elementwise
+def append(x, news, cache):  # type: ignore[no-untyped-def]
+    """Write the keys, or values, of new tokens behind those of their sequences.
+
+    Args:
+        x: (T, W) float32
+        news: which tokens are whose
+        cache: (slots, heads, capacity, W / heads) float32: what is read together lies together
+    """
+    width = cache.shape[3]
+
+    for k in range(news.slots.shape[0]):
+        for i in range(news.counts[k]):
+            row = x[news.starts[k] + i]
+            for head in range(cache.shape[1]):
+                target = cache[news.slots[k], head, news.before[k] + i]
+                for j in range(width):
+                    target[j] = row[head * width + j]
+
+
+@reduction
+def _soften(sinks, window, factor, cap, biases, columns):  # type: ignore[no-untyped-def]
+    """Turn the scores of two ranges of keys into probabilities over both.
+
+    Args:
+        biases: what is added to the scores of either range; empty for nothing
+        columns: whether the first keys of the window are seen; those after them are
+    """
+    one = factor * 0 + 1
+    unit = factor
+    if biases[1].shape[0] > 0:
+        unit = one
+        bend(sinks, factor, cap, biases[0])
+        bend(window, factor, cap, biases[1])
+    for j in range(columns.shape[0]):
+        window[j] = window[j] if columns[j] else -np.inf
+    largest = window[window.shape[0] - 1]
+    for j in range(sinks.shape[0]):
+        largest = maximum(largest, sinks[j])
+    for j in range(window.shape[0]):
+        largest = maximum(largest, window[j])
+    total = factor * 0
+    for j in range(sinks.shape[0]):
+        sinks[j] = exp((sinks[j] - largest) * unit)
+        total += sinks[j]
+    for j in range(window.shape[0]):
+        window[j] = exp((window[j] - largest) * unit)
+        total += window[j]
+    share = one / total
+    for j in range(sinks.shape[0]):
+        sinks[j] *= share
+    for j in range(window.shape[0]):
+        window[j] *= share
+
+
+@inlined
+def _nearest(rules, position):  # type: ignore[no-untyped-def]
+    """Return the key from which on a token sees all up to itself, whatever it sees beside them."""
+    first = max(0, position + 1 - rules.reach)
+    return max(first, position // rules.chunk * rules.chunk) if rules.chunk > 0 else first
+
+
+@inlined
+def _first_seen(rules, position):  # type: ignore[no-untyped-def]
+    """Return the first key that a token may see beside sinks; with columns, any of the sequence."""
+    return 0 if rules.columns.shape[0] > 0 else _nearest(rules, position)
+
+
+@elementwise
+def _attend(  # type: ignore[no-untyped-def]
+    q, news, keys, values, pairs, heads, sharing, sinks, rules, context, scores
+):
+    width = q.shape[1] // heads
+    factor, zero = q.dtype.type(rules.scale), q.dtype.type(0)
+    q_stride, key_stride, score_stride = q.strides[0], keys.strides[2], scores.strides[0]
+    for pair in range(pairs[0], pairs[1]):
+        k, head = pair // heads, pair % heads
+        b, count, start_row, had = news.slots[k], news.counts[k], news.starts[k], news.before[k]
+        head_keys = keys.ctypes.data + b * keys.strides[0] + head // sharing * keys.strides[1]
+        head_values = values[b, head // sharing]
+        for block in range(0, count, BLOCK_TOKENS):
+            tokens = min(BLOCK_TOKENS, count - block)
+            row, position = start_row + block, had + block
+            # Of the columns of scores, `lead` are sinks, the others the keys from the first that this block sees.
+            begin = _first_seen(rules, position)
+            lead = min(sinks, begin)
+            queries = q.ctypes.data + row * q_stride + head * width * FLOAT_BYTES
+            columns = scores.ctypes.data
+            dots(queries, q_stride, tokens, head_keys, key_stride, lead, columns, score_stride, width, head_keys)
+            columns += lead * FLOAT_BYTES
+            # The last key that it sees is that of its last token, or where none is too late, the last that there is.
+            last = min(position + tokens + rules.ahead, had + count)
+            window_keys, seen = head_keys + begin * key_stride, last - begin
+            dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width, window_keys)
+            for i in range(tokens):
+                here = position + i
+                start = _first_seen(rules, here)
+                # Sinks that its own window has not are the first columns in either case: keys from 0 on.
+                apart = scores[i, : min(sinks, start)]
+                stop = min(here + 1 + rules.ahead, had + count)
+                window = scores[i, start - begin + lead : stop - begin + lead]
+                biases = apart[:0], apart[:0]
+                if rules.biases.shape[0] > 0:
+                    of_head = rules.biases[head, rules.queries - 1 - here :]
+                    biases = of_head[: apart.shape[0]], of_head[start:stop]
+                hidden = rules.columns[: _nearest(rules, here)] if rules.columns.shape[0] > 0 else rules.columns
+                _soften(apart, window, factor, rules.cap, biases, hidden)
+                target = context[row + i, head * width : (head + 1) * width]
+                for d in range(width):
+                    target[d] = zero
+                add_weighted(apart, head_values, 0, target)
+                add_weighted(window, head_values, start, target)
+
+
+def cached_attention(
+    q: np.ndarray,
+    news: News,
+    keys: np.ndarray,
+    values: np.ndarray,
+    form: Attention,
+    biases: np.ndarray,
+    pairs: tuple[int, int],
+    context: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Compute the contexts of new tokens, whose keys and values are in the caches already.
+
+    Args:
+        q: (T, A * D) float32
+        news: which tokens are whose
+        keys, values: (slots, kv_heads, capacity, D) float32
+        form: how scores are made; `sequence` is the longest that a sequence may become
+        biases: (A, distances) float32 of the form, those of its weights included; (0, 0) where there is nothing to add
+        pairs: which of the pairs of sequence and head, those of a sequence after one another
+        context: (T, A * D) float32; the columns of the pairs' heads are written
+        scores: (BLOCK_TOKENS, capacity) float32, scratch
+    """
+    heads = form.heads, form.heads // form.kv_heads
+    _attend(q, news, keys, values, pairs, *heads, form.sinks_apart, form.rules(biases), context, scores)

@@ -1,0 +1,217 @@
+"""What the machine and the kernels know of each other: a call, and the pair of functions that take it.
+
+A `Call` is all that a kernel sees: the arrays of one op and one grain. Where the op has a matrix it is called once
+per panel of that matrix, in order, with rows `start` to `stop` of it. Weights of a panel are dense or a `SparseMatrix`;
+its gradient is dense, the few `Rows` that are not zero, or, of sparse weights, the numbers of the non-zeros.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from cstool.model.ir import Panel
+from cstool.training.kernels.bfloat16 import float_dtype
+from cstool.training.kernels.gemm import NUMPY, Gemm, Scratch, quiet
+from cstool.training.kernels.random import Dropout
+from cstool.training.kernels.sparse.matrix import SparseMatrix
+
+Array = np.ndarray[Any, Any]
+
+
+class Rows(NamedTuple):
+    """The rows of a panel's gradient that are not zero, as an embedding's are."""
+
+    indices: Array
+    """(n,) int32, ascending, row within the panel"""
+    values: Array
+    """(n, width) float32"""
+
+
+Payload: TypeAlias = Array | Rows
+"""of a gradient"""
+Weights: TypeAlias = Array | SparseMatrix
+"""of a panel"""
+
+
+@quiet
+def add_payloads(left: Payload, right: Payload) -> Payload:
+    """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right.
+
+    Where one is dense and the other `Rows`, there is none of the latter: an expert without tokens sends none.
+    """
+    if isinstance(left, Rows) != isinstance(right, Rows):
+        rows, dense = (left, right) if isinstance(left, Rows) else (right, left)
+        assert isinstance(rows, Rows)
+        assert len(rows.indices) == 0
+        return dense
+    if isinstance(left, Rows):
+        assert isinstance(right, Rows)
+        indices = np.union1d(left.indices, right.indices)
+        values = np.zeros((len(indices), left.values.shape[1]), left.values.dtype)
+        values[np.searchsorted(indices, left.indices)] = left.values
+        values[np.searchsorted(indices, right.indices)] += right.values
+        return Rows(indices, values)
+    np.add(left, right, out=left)
+    return left
+
+
+@quiet
+def add_to_dense(payload: Payload, out: Array) -> None:
+    """Add a payload to a dense gradient in place."""
+    if isinstance(payload, Rows):
+        out[payload.indices] += payload.values
+    else:
+        np.add(out, payload, out=out)
+
+
+@lru_cache(maxsize=64)
+def _no_bias(width: int, dtype: np.dtype) -> Array:
+    return np.zeros(width, dtype)
+
+
+class LossResult(NamedTuple):
+    """What the loss of a grain, or of a whole batch, comes to."""
+
+    total: float
+    """sum of the losses of the unmasked tokens [nats]"""
+    correct: int
+    """unmasked tokens whose label is the likeliest class"""
+    extras: tuple[float, ...] = ()
+    """sums of what else the loss tells, in the order of `Loss.extras`"""
+    tallies: tuple[int, ...] = ()
+    """what evaluations make scores of; see `tallies`"""
+
+
+def sum_losses(parts: Iterable[tuple[LossResult, ...]]) -> tuple[LossResult, ...]:
+    """Sum what several grains or batches have of each loss, in the same bits whatever their order."""
+    return tuple(
+        LossResult(
+            math.fsum(loss.total for loss in found),
+            sum(loss.correct for loss in found),
+            tuple(map(math.fsum, zip(*(loss.extras for loss in found), strict=True))),
+            tuple(map(sum, zip(*(loss.tallies for loss in found), strict=True))),
+        )
+        for found in zip(*parts, strict=True)
+    )
+
+
+@dataclass(slots=True)
+class Call:
+    """One op on one grain. T is the tokens of the grain; an activation is (T, width) or (T,).
+
+    Arrays are float32 or bfloat16, as the plan of the slot has them, but for ids and labels, which are int32.
+    """
+
+    attributes: Mapping[str, Any]
+    sequence: int
+    """tokens per sample of the first input"""
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    kept: Mapping[str, Array]
+    """what forward leaves for backward beside its outputs"""
+    scratch: Scratch = lambda name, shape: np.empty(shape, np.float32)
+    """work space by name and shape; a lane gives its own, which it keeps"""
+    gemm: Gemm = NUMPY
+    """provider of products"""
+    delta_outputs: tuple[Array | None, ...] = (None,)
+    """None for a loss, where backward begins, and where nobody sends one"""
+    delta_inputs: tuple[Array | None, ...] = ()
+    """where the deltas go, the first perhaps where that of the output is; None where nobody wants one"""
+    accumulate: tuple[bool, ...] = ()
+    """whether a delta is added to what another consumer of the same input left there"""
+    dropout: Dropout | None = None
+    weights: Sequence[Weights] = ()
+    """dense, but for the matrix of a linear op, or of an expert, which may be sparse"""
+    matrices: tuple[str, ...] = ()
+    """names of the op's matrices, of which there is one for each expert where it is of experts"""
+    matrix: int = 0
+    """which of them the panel is of"""
+    gradients: list[Payload | None] = field(default_factory=list)
+    """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
+    start: int = 0
+    stop: int = 0
+    first: bool = True
+    last: bool = True
+    """whether this is the first or last panel of the op, in the direction of travel"""
+    scale: float = 1.0
+    """what each token's loss is multiplied by"""
+    evaluates: bool = False
+    """whether a loss is that of an evaluation: then it counts what scores are made of, and smooths no labels"""
+    loss: LossResult | None = None
+
+    def hold(self, weights: Sequence[Weights], panel: Panel | None, is_first: bool, is_last: bool) -> None:
+        """Set the weights of the next kernel call: all vectors, and one panel of the matrix if there is one."""
+        self.weights = weights
+        self.first, self.last = is_first, is_last
+        if panel is not None:
+            self.start, self.stop = panel.start, panel.stop
+            if len(self.matrices) > 1:
+                self.matrix = self.matrices.index(panel.weight)
+
+    def let_go(self) -> None:
+        """Forget weights and gradients, whose memory is somebody else's and may be wanted for others now."""
+        self.weights, self.gradients = (), []
+
+    def gemm_for(self, x: Weights) -> Gemm:
+        """The provider of products with an array as operand: that of the run, or NumPy for what stays float32 there."""
+        return NUMPY if self.gemm.operands != x.dtype else self.gemm
+
+    @property
+    def delta_y(self) -> Array:
+        """The delta of the first output."""
+        return _given(self.delta_outputs[0])
+
+    def delta_x(self, index: int) -> Array:
+        """The array for the delta of an input that wants one."""
+        return _given(self.delta_inputs[index])
+
+    def grad(self, index: int) -> Array:
+        """Return the gradient buffer of a weight that the op always has."""
+        return _given(self.gradient(index))
+
+    def weight(self, index: int) -> Array:
+        """Return a weight that the op always has, and that is dense."""
+        return _given(self.vector(index))
+
+    def vector(self, index: int) -> Array | None:
+        """Return weight `index`, or None where the op has none (no bias)."""
+        found = self.weights[index] if index < len(self.weights) else None
+        return found if isinstance(found, np.ndarray) else None
+
+    def bias(self, index: int) -> Array:
+        """Return weight `index`, or zeros, only to be read: kernels add zeros rather than exist twice."""
+        found, x = self.vector(index), self.inputs[0]
+        return _no_bias(x.shape[1], float_dtype(x)) if found is None else found
+
+    def of_panel(self, vector: Array | None) -> Array | None:
+        """Return what the rows of the panel have of a vector, where there is one."""
+        return None if vector is None else vector[self.start : self.stop]
+
+    def gradient(self, index: int) -> Array | None:
+        """Return the gradient buffer of weight `index`, or None where the op has none."""
+        found = self.gradients[index] if index < len(self.gradients) else None
+        return found if isinstance(found, np.ndarray) else None
+
+    def gradient_or_empty(self, index: int) -> Array:
+        """Return the gradient buffer of weight `index`, or an empty array where the op has none."""
+        found = self.gradient(index)
+        return _no_bias(0, float_dtype(self.delta_y)) if found is None else found
+
+
+def _given(array: Array | None) -> Array:
+    assert array is not None
+    return array
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A forward/backward pair."""
+
+    forward: Callable[[Call], None]
+    backward: Callable[[Call], None]
+    accumulates: bool = False
+    """whether backward can add to a delta; the machine adds for the others"""

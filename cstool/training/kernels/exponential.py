@@ -1,0 +1,163 @@
+"""Functions made of exp that LLVM can vectorise: Numba without SVML calls a scalar one per element.
+
+To be called from compiled kernels only. In float32 they are polynomials; in float64, which only tests use, the
+functions of `math`. They are compiled without the freedom to reorder, whatever the kernel that calls them has: their
+accuracy depends on the order.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from cstool.model.activations import exp, normal, sigmoid, tanh
+from cstool.training.kernels._jit import CONTRACT, inlined
+
+_f = np.float32
+_i = np.int32
+_OPTIONS: Any = {"fastmath": CONTRACT, "error_model": "numpy", "forceinline": True}
+
+_LOG2_E = _f(1.44269504)
+_LN2_HIGH, _LN2_LOW = _f(0.693359375), _f(-2.12194440e-4)
+_ROUND = _f(1.5 * 2**23)
+"""x + _ROUND has the integer nearest to x in its low bits"""
+_SMALLEST, _LARGEST = _f(-86.6), _f(88.72283)
+"""below: 0, before results are denormal; above: infinity"""
+
+
+def maximum(x: float, y: float) -> float:
+    """Return the larger, NaN if either is; a loop of it vectorises, which a comparison does not if NaN must survive."""
+    return math.nan if math.isnan(x) or math.isnan(y) else max(x, y)
+
+
+def _emit_float_of_bits(_typing: Any, _bits: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+def _emit_bits_of_float(_typing: Any, _value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+def _emit_maximum(_typing: Any, x: Any, _y: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        number = arguments[0].type
+        function = builder.module.declare_intrinsic("llvm.maximum", [number], ir.FunctionType(number, [number, number]))
+        return builder.call(function, arguments)
+
+    return x(x, x), generate
+
+
+_float_of_bits: Any = intrinsic(_emit_float_of_bits)
+_bits_of_float: Any = intrinsic(_emit_bits_of_float)
+_llvm_maximum: Any = intrinsic(_emit_maximum)
+
+
+def _exp_float32(x: Any) -> Any:
+    rounded = x * _LOG2_E + _ROUND
+    n = rounded - _ROUND
+    r = x - n * _LN2_HIGH - n * _LN2_LOW
+    p = _f(1.9875691500e-4)
+    p = p * r + _f(1.3981999507e-3)
+    p = p * r + _f(8.3334519073e-3)
+    p = p * r + _f(4.1665795894e-2)
+    p = p * r + _f(1.6666665459e-1)
+    p = p * r + _f(5.0000001201e-1)
+    p = p * r * r + r + _f(1.0)
+    # 2^n as 2 x 2^(n-1), since 2^128 is no float32. The shift drops all but the low bits of `rounded`.
+    y = (p + p) * _float_of_bits(_i(_i(_bits_of_float(rounded) + _i(126)) << _i(23)))
+    y = _f(0.0) if x < _SMALLEST else y
+    return _f(np.inf) if x > _LARGEST else y
+
+
+def _normal_float32(x: Any) -> Any:
+    bell = exp(_f(-0.5) * x * x)
+    t = _f(1.0) / (_f(1.0) + _f(0.28) * abs(x))
+    p = _f(0.024719965794675246)
+    p = p * t + _f(-0.09359310001794212)
+    p = p * t + _f(0.09242808878019636)
+    p = p * t + _f(-0.0064491644769578155)
+    p = p * t + _f(0.0727750089064984)
+    p = p * t + _f(0.08363079071160809)
+    p = p * t + _f(0.10308466484240159)
+    p = p * t + _f(0.11169980267897807)
+    p = p * t + _f(0.11170385755342858)
+    tail = bell * (p * t)
+    return (_f(1.0) - tail if x > _f(0.0) else tail), bell * _f(0.3989422804)
+
+
+def _sigmoid_float32(x: Any) -> Any:
+    return _f(1.0) / (_f(1.0) + exp(-x))
+
+
+def _tanh_float32(x: Any) -> Any:
+    z = x * x
+    p = _f(-5.70498872745e-3)
+    p = p * z + _f(2.06390887954e-2)
+    p = p * z + _f(-5.37397155531e-2)
+    p = p * z + _f(1.33314422036e-1)
+    p = p * z + _f(-3.33332819422e-1)
+    near = p * z * x + x
+    far = _f(1.0) - _f(2.0) / (exp(_f(2.0) * abs(x)) + _f(1.0))
+    far = -far if x < _f(0.0) else far
+    return near if abs(x) < _f(0.625) else far
+
+
+def _exp_float64(x: Any) -> Any:
+    return math.exp(x)
+
+
+def _normal_float64(x: Any) -> Any:
+    return 0.5 * math.erfc(-x * math.sqrt(0.5)), math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+
+def _sigmoid_float64(x: Any) -> Any:
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+def _tanh_float64(x: Any) -> Any:
+    return math.tanh(x)
+
+
+def _maximum_llvm(x: Any, y: Any) -> Any:
+    return _llvm_maximum(x, y)
+
+
+@overload(exp, jit_options=_OPTIONS)
+def _exp(x: Any) -> Callable[..., Any]:
+    return _exp_float32 if x == types.float32 else _exp_float64
+
+
+@overload(normal, jit_options=_OPTIONS)
+def _normal(x: Any) -> Callable[..., Any]:
+    return _normal_float32 if x == types.float32 else _normal_float64
+
+
+@overload(sigmoid, jit_options=_OPTIONS)
+def _sigmoid(x: Any) -> Callable[..., Any]:
+    return _sigmoid_float32 if x == types.float32 else _sigmoid_float64
+
+
+@overload(tanh, jit_options=_OPTIONS)
+def _tanh(x: Any) -> Callable[..., Any]:
+    return _tanh_float32 if x == types.float32 else _tanh_float64
+
+
+@overload(maximum, jit_options=_OPTIONS)
+def _maximum(x: Any, y: Any) -> Callable[..., Any] | None:
+    return _maximum_llvm if x == y else None
+
+
+@inlined
+def bent_tanh(given, slope):  # type: ignore[no-untyped-def]
+    """Return tanh(given * slope), NaN where `given` is infinite: a cap hides no overflow."""
+    return tanh(given * slope) + (given - given)

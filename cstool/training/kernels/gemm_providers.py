@@ -1,0 +1,131 @@
+"""The providers of matrix products: a run chooses one by its precision and what this machine can do, and keeps it."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from cstool.foundation.errors import ClusterError
+from cstool.training.kernels.bfloat16 import BFLOAT16
+from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm import NUMPY, Gemm
+from cstool.training.kernels.one_thread import one_blas_thread
+from cstool.training.kernels.onednn import FAST, WHEEL, OneDnnGemm, UnimplementedError, library_path
+from cstool.training.kernels.vdpbf16ps import VdpGemm, missing_instructions
+
+FLOAT32, BFLOAT16_NAME = "float32", "bfloat16"
+PRECISIONS = (FLOAT32, BFLOAT16_NAME)
+"""of the operands of products"""
+
+_PROBE_ROWS, _PROBE_WIDTH, _PROBE_ROUNDS = 256, 512, 5
+
+
+class Found(NamedTuple):
+    """A provider, or why it is none here."""
+
+    name: str
+    gemm: Gemm | None
+    reason: str
+    """what it multiplies with, or why it cannot be had"""
+
+
+@cache
+def find_onednn() -> Found:
+    """oneDNN, where its wheel is installed and it multiplies bfloat16 by instructions of this CPU."""
+    path = library_path()
+    if path is None:
+        return Found("onednn", None, f"{WHEEL} is not installed: pip install 'cstool[bf16]'")
+    try:
+        gemm = OneDnnGemm(path)
+        a, b, out = _probe(BFLOAT16)
+        implementation = gemm.implementation(a, b, out)
+    except OSError as error:
+        return Found("onednn", None, f"cannot be loaded: {error}")
+    except UnimplementedError:
+        implementation = "nothing"
+    except ClusterError as error:
+        return Found("onednn", None, error.message)
+    if not implementation.startswith(FAST):
+        return Found("onednn", None, f"this CPU has no instructions for bfloat16 (oneDNN takes {implementation})")
+    return Found("onednn", gemm, implementation)
+
+
+@cache
+def find_vdpbf16ps() -> Found:
+    """The kernel of our own, where this CPU has its instruction. It is compiled when it first multiplies."""
+    if (reason := missing_instructions()) is not None:
+        return Found(VdpGemm.name, None, reason)
+    return Found(VdpGemm.name, VdpGemm(), "a kernel of our own, by AVX512_BF16")
+
+
+def _probe(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    one = np.ones(1, np.float32).view(np.uint32)[0] >> 16 if dtype == BFLOAT16 else 1
+    a = np.full((_PROBE_ROWS, _PROBE_WIDTH), one, dtype)
+    b = np.full((_PROBE_WIDTH, _PROBE_WIDTH), one, dtype)
+    return a, b, np.empty((_PROBE_ROWS, _PROBE_WIDTH), np.float32)
+
+
+@cache
+def speed_against_float32(name: str) -> float:
+    """How many times as fast as NumPy's float32 a provider of bfloat16 is here, on one thread: a median of a few."""
+    gemm = next(found.gemm for found in found_providers(BFLOAT16_NAME) if found.name == name)
+    assert gemm is not None, "who asks has found it"
+    narrow, wide = _probe(BFLOAT16), _probe(np.dtype(np.float32))
+
+    def seconds(multiply: Callable[[], None]) -> float:
+        began = time.thread_time()
+        multiply()
+        return time.thread_time() - began
+
+    ratios = []
+    with one_blas_thread():
+        for _ in range(_PROBE_ROUNDS + 1):
+            of_numpy = seconds(lambda: NUMPY.multiply(*wide))
+            ratios.append(of_numpy / max(seconds(lambda: gemm.multiply(*narrow)), 1e-9))
+    return median(ratios[1:])
+
+
+def found_providers(precision: str) -> Iterator[Found]:
+    """All providers that there might be for a precision, the one to choose first."""
+    if precision == FLOAT32:
+        yield Found("numpy", NUMPY, "NumPy's BLAS")
+        return
+    yield find_onednn()
+    yield find_vdpbf16ps()
+    yield Found("emulated", EMULATED, "NumPy's BLAS, operands widened to float32")
+
+
+def choose_gemm(precision: str = FLOAT32, kept: object = None) -> Gemm:
+    """Choose the provider of a run.
+
+    Args:
+        precision: of the run
+        kept: name of the one with which the run began; None where it begins now
+
+    Raises:
+        ClusterError: this machine lacks that provider
+    """
+    found = list(found_providers(precision))
+    if not isinstance(kept, str):
+        first = next(each for each in found if each.gemm is not None and _pays(each))
+        assert first.gemm is not None
+        return first.gemm
+    gemm = next((each.gemm for each in found if each.name == kept), None)
+    if gemm is None:
+        there = ", ".join(each.name for each in found if each.gemm is not None)
+        raise ClusterError(
+            f"the run multiplies matrices with {kept}, which must be one of {there} on this machine",
+            "go on where it began, or load its weights alone: --load_checkpoint_states model",
+        )
+    # What is compiled for it is compiled now, not in a step. Who is chosen anew has multiplied in `_pays`.
+    one = np.zeros((1, 1), gemm.operands)
+    gemm.multiply(one, one, np.empty((1, 1), np.float32))
+    return gemm
+
+
+def _pays(found: Found) -> bool:
+    """Whether a provider is worth having: one that another could stand in for is, if it beats float32."""
+    return found.gemm in (NUMPY, EMULATED) or speed_against_float32(found.name) > 1.0

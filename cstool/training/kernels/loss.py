@@ -1,0 +1,283 @@
+"""The output layer and its softmax cross entropy in one, the classes by panels, the logits by chunks.
+
+Backward needs the logits again: those of all chunks that forward kept, where there was memory for them, else it
+computes them once more, which gives the same bits.
+
+What forward must know of the classes seen so far is four numbers per token, the *state*, a (4, T) float32 array:
+largest logit, sum of exp(logit - largest), logit of the label, class of the largest logit.
+
+A logit is what the layer gives times a scale; under a softcap it is cap x tanh(scale x what the layer gives / cap).
+
+Where labels are smoothed by a share e, training takes a label for 1 - e of it and e / V of each of the V classes: for
+the logit of the label stands (1 - e) times it, plus e times the mean of all. Evaluations take labels as they are.
+
+Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
+improving open language models at a practical size", 2024, section 2: softcap. Szegedy et al., "Rethinking the Inception
+architecture for computer vision", 2016, section 7: smoothed labels.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from cstool.model.activations import exp
+from cstool.training.kernels._jit import elementwise, reduction
+from cstool.training.kernels.bfloat16 import finish, lend_bfloat16, operand
+from cstool.training.kernels.call import Call, LossResult
+from cstool.training.kernels.exponential import bent_tanh, maximum
+from cstool.training.kernels.gemm import quiet
+from cstool.training.kernels.linear import column_sum
+from cstool.training.kernels.tallies import class_tallies, half_tallies, ngram_tallies
+
+CHUNK_CLASSES = 2048
+"""most classes of a chunk"""
+
+STATE_ROWS = 4
+"""rows of the state"""
+
+_LARGEST, _TOTAL, _LABEL, _BEST = range(STATE_ROWS)
+
+
+@reduction
+def _forward(logits, first, labels, state, logits_scale, cap, own, each):  # type: ignore[no-untyped-def]
+    tokens, classes = logits.shape
+    number = logits.dtype.type
+    factor, ceiling, slope = number(logits_scale), number(cap), number(logits_scale / cap)
+    for t in range(tokens):
+        row = logits[t]
+        before = state[_LARGEST, t]
+        here = number(-np.inf)
+        if cap < np.inf:
+            for j in range(classes):
+                row[j] = ceiling * bent_tanh(row[j], slope)
+                here = maximum(here, row[j])
+        elif logits_scale != 1.0:
+            for j in range(classes):
+                row[j] *= factor
+                here = maximum(here, row[j])
+        else:
+            for j in range(classes):
+                here = maximum(here, row[j])
+        largest = maximum(before, here)
+        total = number(0)
+        for j in range(classes):
+            total += exp(row[j] - largest)
+        state[_LARGEST, t] = largest
+        state[_TOTAL, t] = state[_TOTAL, t] * exp(before - largest) + total
+        if here > before:
+            best = 0
+            while row[best] != here:
+                best += 1
+            state[_BEST, t] = first + best
+        label = labels[t] - first
+        if 0 <= label < classes:
+            state[_LABEL, t] += number(own) * row[label]
+        if each > 0.0:
+            smoothed = number(0)
+            for j in range(classes):
+                smoothed += row[j]
+            state[_LABEL, t] += number(each) * smoothed
+
+
+@reduction
+def _delta_of_logits(logits, delta, first, labels, mask, scale, state):  # type: ignore[no-untyped-def]
+    """Write the delta over the logits, and where products take bfloat16 to `delta`, rounded."""
+    tokens, classes = logits.shape
+    for t in range(tokens):
+        weight = logits.dtype.type(scale) * logits.dtype.type(mask[t])
+        share = weight / state[_TOTAL, t]
+        largest = state[_LARGEST, t]
+        for j in range(classes):
+            logits[t, j] = exp(logits[t, j] - largest) * share
+        label = labels[t] - first
+        if 0 <= label < classes:
+            logits[t, label] -= weight
+        finish(logits[t], delta, t)
+
+
+@reduction
+def _delta_of_bent_logits(logits, delta, first, labels, mask, scale, state, logits_scale, cap, own, each):  # type: ignore[no-untyped-def]
+    """Do what `_delta_of_logits` does where logits are scaled or capped, or labels smoothed.
+
+    It is apart, so that it is not slower where they are not.
+    """
+    tokens, classes = logits.shape
+    number = logits.dtype.type
+    one, factor, ceiling, slope = number(1), number(logits_scale), number(cap), number(logits_scale / cap)
+    for t in range(tokens):
+        weight = number(scale) * number(mask[t]) * factor
+        share = weight / state[_TOTAL, t]
+        of_label, of_each = number(own) * weight, number(each) * weight
+        largest = state[_LARGEST, t]
+        label = labels[t] - first
+        is_here = 0 <= label < classes
+        if cap < np.inf:
+            if is_here:
+                bent = bent_tanh(logits[t, label], slope)
+                of_label *= one - bent * bent
+            for j in range(classes):
+                bent = bent_tanh(logits[t, j], slope)
+                logits[t, j] = (exp(ceiling * bent - largest) * share - of_each) * (one - bent * bent)
+        else:
+            for j in range(classes):
+                logits[t, j] = exp(logits[t, j] * factor - largest) * share - of_each
+        if is_here:
+            logits[t, label] -= of_label
+        finish(logits[t], delta, t)
+
+
+@elementwise
+def _bend(logits, logits_scale, cap):  # type: ignore[no-untyped-def]
+    number = logits.dtype.type
+    factor, ceiling, slope = number(logits_scale), number(cap), number(logits_scale / cap)
+    for t in range(logits.shape[0]):
+        row = logits[t]
+        if cap < np.inf:
+            for j in range(row.shape[0]):
+                row[j] = ceiling * bent_tanh(row[j], slope)
+        else:
+            for j in range(row.shape[0]):
+                row[j] *= factor
+
+
+def bend_logits(logits: np.ndarray, logits_scale: float, logits_softcap: float | None) -> None:
+    """Turn what the output layer gives into logits, in place.
+
+    Args:
+        logits: (n, classes) float32
+        logits_scale: a number; 1.0 for none
+        logits_softcap: more than 0; None for none
+    """
+    if logits_scale != 1.0 or logits_softcap is not None:
+        _bend(logits, float(logits_scale), math.inf if logits_softcap is None else float(logits_softcap))
+
+
+def _chunks(classes: int) -> Iterator[slice]:
+    """Cut classes into as few chunks as `CHUNK_CLASSES` allows, of nearly equal size."""
+    count = -(-classes // CHUNK_CLASSES)
+    edges = [classes * i // count for i in range(count + 1)]
+    return (slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False))
+
+
+def _place(c: Call, chunk: slice) -> np.ndarray:
+    """Memory for the logits of a chunk: its part of what is kept, or scratch."""
+    shape = tokens, classes = c.inputs[0].shape[0], chunk.stop - chunk.start
+    kept = c.kept.get("logits")
+    if kept is None:
+        return c.scratch("loss.logits", shape)
+    start = tokens * (c.start + chunk.start)
+    return kept.reshape(-1)[start : start + tokens * classes].reshape(shape)
+
+
+def _logits(c: Call, bias: np.ndarray | None, chunk: slice) -> np.ndarray:
+    logits = _place(c, chunk)
+    gemm = c.gemm_for(c.weight(0))
+    x = operand(c.inputs[0], c.weight(0).dtype, "loss.x", c.scratch)
+    gemm.multiply(x, c.weight(0)[chunk].T, logits, None if bias is None else bias[chunk])
+    return logits
+
+
+def _bends(c: Call) -> tuple[float, float]:
+    scale, cap = c.attributes["logits_scale"], c.attributes["logits_softcap"]
+    return float(scale), math.inf if cap is None else float(cap)
+
+
+def _shares(c: Call) -> tuple[float, float]:
+    """How much of a label is the label's own, and how much is that of each class."""
+    share = 0.0 if c.evaluates else c.attributes.get("label_smoothing", 0.0)
+    return 1.0 - share, share / c.attributes["classes"] if share else 0.0
+
+
+def softmax_loss_forward(c: Call) -> None:
+    """Take the classes of one panel into the kept `state`; panels come in ascending order. The last makes the loss.
+
+    Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; the
+    weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones included.
+
+    For what evaluations count there may be more inputs. Where rows are samples: 1 for those of the first half of the
+    data, else 0, (T,) int32. Where they are sentences: where each begins, (T,) int32, and the words of the texts,
+    (B x S,) int32.
+
+    Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
+    """
+    token_loss_forward(c)
+    if c.last:
+        c.loss = _result(c)
+
+
+def token_loss_forward(c: Call) -> None:
+    """Do what `softmax_loss_forward` does, and make no loss of the cross entropies: there is no mask."""
+    state, bias, weight = c.kept["state"], c.of_panel(c.vector(1)), c.weight(0)
+    if c.first:
+        state[_LARGEST] = -np.inf
+        state[_TOTAL:] = 0.0
+    for chunk in _chunks(weight.shape[0]):
+        _forward(_logits(c, bias, chunk), c.start + chunk.start, c.inputs[1], state, *_bends(c), *_shares(c))
+    if c.last:
+        _cross_entropies(state, c.outputs[0])
+
+
+@quiet
+def _cross_entropies(state: np.ndarray, out: np.ndarray) -> None:
+    np.log(state[_TOTAL], out=out)
+    out += state[_LARGEST]
+    out -= state[_LABEL]
+
+
+@quiet
+def _result(c: Call) -> LossResult:
+    """Sum the losses that count; of equal classes the first is the likeliest."""
+    (_, labels, mask, *_), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
+    total = np.sum(loss_per_token.astype(np.float64) * mask)
+    correct = int(np.count_nonzero((state[_BEST] == labels) & (mask != 0)))
+    return LossResult(float(total), correct, tallies=_tallies(c) if c.evaluates and c.attributes.get("tallies") else ())
+
+
+def _tallies(c: Call) -> tuple[int, ...]:
+    (_, labels, mask, *counted), best = c.inputs, c.kept["state"][_BEST]
+    if not counted:
+        return class_tallies(best, labels, mask, c.sequence, c.stop)
+    if len(counted) == 1:
+        return half_tallies(best == labels, mask, counted[0])
+    samples = len(labels) // c.sequence
+    chosen, labels, mask, positions, words = (array.reshape(samples, -1) for array in (best, labels, mask, *counted))
+    return ngram_tallies(chosen, labels, mask, positions, words)
+
+
+def softmax_loss_backward(c: Call) -> None:
+    """Compute what one panel of classes contributes to the delta of x, and the panel's gradients.
+
+    Scratch is (T, `CHUNK_CLASSES`) and (T, H).
+    """
+    _backward(c, c.inputs[2], float(c.scale))
+
+
+def token_loss_backward(c: Call) -> None:
+    """Do what `softmax_loss_backward` does, where each token's loss has a delta of its own, (T,)."""
+    _backward(c, c.delta_y, 1.0)
+
+
+def _backward(c: Call, share: np.ndarray, scale: float) -> None:
+    """Go back from the loss of each token, which is multiplied by its share, (T,), and by the scale."""
+    labels = c.inputs[1]
+    weight, grad_weight, delta_x = c.weight(0), c.grad(0), c.delta_x(0)
+    gemm, x = c.gemm_for(weight), operand(c.inputs[0], weight.dtype, "loss.x", c.scratch)
+    bias, grad_bias = c.of_panel(c.vector(1)), c.of_panel(c.gradient(1))
+    for chunk in _chunks(weight.shape[0]):
+        logits = _place(c, chunk) if "logits" in c.kept else _logits(c, bias, chunk)
+        delta = logits
+        if weight.dtype != logits.dtype:
+            delta = lend_bfloat16(c.scratch, "loss.delta", logits.shape)
+        known = logits, delta, c.start + chunk.start, labels, share, scale, c.kept["state"]
+        if (*_bends(c), *_shares(c)) == (1.0, math.inf, 1.0, 0.0):
+            _delta_of_logits(*known)
+        else:
+            _delta_of_bent_logits(*known, *_bends(c), *_shares(c))
+        if grad_bias is not None:
+            column_sum(logits, grad_bias[chunk])
+        gemm.multiply(delta.T, x, grad_weight[chunk])
+        if c.accumulate[0] or not c.first or chunk.start > 0:
+            gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))
+        else:
+            gemm.multiply(delta, weight[chunk], delta_x)

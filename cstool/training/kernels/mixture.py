@@ -1,0 +1,375 @@
+"""A mixture of experts: a router, tokens sorted by expert, products expert by expert, and the way back; its balance.
+
+In arrays of rows by expert each token of a grain has k rows, one for each expert that it chose: those of the first
+expert first, within an expert in the order of the tokens. Sums over the experts of a token go from the likeliest to the
+last.
+
+Sources: Shazeer et al., "Outrageously large neural networks", 2017, sections 2.1 and 4; Fedus et al., "Switch
+transformers", 2021, section 2.2, for the loss that balances; Jiang et al., "Mixtral of experts", 2024, section 2.1.
+"""
+
+import math
+
+import numpy as np
+
+from cstool.model.activations import exp
+from cstool.training.kernels._jit import elementwise, inlined, reduction
+from cstool.training.kernels.bfloat16 import narrow, widen
+from cstool.training.kernels.call import Array, Call, LossResult, Rows
+from cstool.training.kernels.exponential import maximum
+from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.linear import column_sum, linear_backward_delta
+from cstool.training.kernels.product import multiply, multiply_back
+
+SOFTMAX, SIGMOID = 0, 1
+ROUTER_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
+"""how the logits of a router become probabilities, with the numbers by which the kernels know them"""
+
+
+@inlined
+def _probabilities(function, logits, t, row):  # type: ignore[no-untyped-def]
+    """Write the probabilities of token t to a row."""
+    experts = row.shape[0]
+    one = row.dtype.type(1)
+    if function == SIGMOID:
+        for e in range(experts):
+            row[e] = one / (one + exp(-logits[e, t]))
+        return
+    largest = logits[0, t]
+    for e in range(1, experts):
+        largest = maximum(largest, logits[e, t])
+    total = row.dtype.type(0)
+    for e in range(experts):
+        row[e] = exp(logits[e, t] - largest)
+        total += row[e]
+    for e in range(experts):
+        row[e] /= total
+
+
+@inlined
+def _delta_of_logits(function, row, delta):  # type: ignore[no-untyped-def]
+    """Turn the deltas of the probabilities in a row into those of the logits, in place."""
+    experts = row.shape[0]
+    if function == SIGMOID:
+        for e in range(experts):
+            delta[e] *= row[e] * (row.dtype.type(1) - row[e])
+        return
+    total = row.dtype.type(0)
+    for e in range(experts):
+        total += row[e] * delta[e]
+    for e in range(experts):
+        delta[e] = row[e] * (delta[e] - total)
+
+
+@elementwise
+def route(logits, selection, weighting, null_bias, weights, choices, probabilities):  # type: ignore[no-untyped-def]
+    """Choose experts by logits (E, T) float32; see `router_forward`. A `null_bias` below 0: weights as they are."""
+    experts, tokens = logits.shape
+    row = np.empty(experts, logits.dtype)
+    taken = np.empty(experts, np.bool_)
+    for t in range(tokens):
+        _probabilities(selection, logits, t, probabilities[t])
+        if weighting == selection:
+            row[:] = probabilities[t]
+        else:
+            _probabilities(weighting, logits, t, row)
+        taken[:] = False
+        total = logits.dtype.type(0)
+        for k in range(choices.shape[1]):
+            best = -1
+            for e in range(experts):
+                # Of equals the first; where all are NaN, the first as well.
+                if not taken[e] and (best < 0 or probabilities[t, e] > probabilities[t, best]):
+                    best = e
+            taken[best] = True
+            choices[t, k] = best
+            weights[t, k] = row[best]
+            total += row[best]
+        if null_bias >= 0:
+            total += logits.dtype.type(null_bias)
+            for k in range(choices.shape[1]):
+                weights[t, k] /= total
+
+
+@elementwise
+def route_back(  # type: ignore[no-untyped-def]
+    logits, selection, weighting, null_bias, choices, delta_weights, delta_probabilities
+):
+    """Write the deltas of the logits (E, T) over them; (0, E) deltas of the probabilities for none."""
+    experts, tokens = logits.shape
+    row, delta, chosen = np.empty(experts, logits.dtype), np.empty(experts, logits.dtype), choices.shape[1]
+    for t in range(tokens):
+        _probabilities(weighting, logits, t, row)
+        delta[:] = 0
+        if null_bias >= 0:
+            total = logits.dtype.type(null_bias)
+            along = logits.dtype.type(0)
+            for k in range(chosen):
+                total += row[choices[t, k]]
+            for k in range(chosen):
+                along += delta_weights[t, k] * (row[choices[t, k]] / total)
+            for k in range(chosen):
+                delta[choices[t, k]] = (delta_weights[t, k] - along) / total
+        else:
+            for k in range(chosen):
+                delta[choices[t, k]] = delta_weights[t, k]
+        if delta_probabilities.shape[0] > 0:
+            if weighting == selection:
+                for e in range(experts):
+                    delta[e] += delta_probabilities[t, e]
+                _delta_of_logits(weighting, row, delta)
+            else:
+                _delta_of_logits(weighting, row, delta)
+                _probabilities(selection, logits, t, row)
+                _delta_of_logits(selection, row, delta_probabilities[t])
+                for e in range(experts):
+                    delta[e] += delta_probabilities[t, e]
+        else:
+            _delta_of_logits(weighting, row, delta)
+        for e in range(experts):
+            logits[e, t] = delta[e]
+
+
+def _router(c: Call) -> tuple[int, int, float]:
+    """Numbers of the functions that choose and weight; what is added to the sum of weights, -1 where none divides."""
+    selection, weighting = (ROUTER_FUNCTIONS[c.attributes[key]] for key in ("selection", "weighting"))
+    return selection, weighting, float(c.attributes["null_bias"]) if c.attributes["normalizes"] else -1.0
+
+
+def router_forward(c: Call) -> None:
+    """Choose k experts for each token of x (T, H) float32, those of the largest probabilities, of equal ones the first.
+
+    The weights are the panel (rows, H) of the gate, and a bias (E,) or none. Outputs are the weights of the chosen
+    experts (T, k), the experts themselves (T, k) int32, and the probabilities of all (T, E). Kept are the `logits`
+    (E, T).
+    """
+    x, logits, bias = c.inputs[0], c.kept["logits"], c.of_panel(c.vector(1))
+    rows = logits[c.start : c.stop]
+    NUMPY.multiply(c.weight(0), x.T, rows)
+    if bias is not None:
+        rows += bias[:, None]
+    if c.last:
+        choose_experts(c)
+
+
+def choose_experts(c: Call) -> None:
+    """Make the outputs of a router from its `logits`; see `router_forward`."""
+    weights, choices, probabilities = c.outputs
+    route(c.kept["logits"], *_router(c), weights, choices, probabilities)
+
+
+def router_backward(c: Call) -> None:
+    """Compute what a panel of the gate contributes to the delta of x, and its gradients. The choice has no slope."""
+    x, logits, weight, delta_x = c.inputs[0], c.kept["logits"], c.weight(0), c.delta_inputs[0]
+    delta_weights, _, delta_probabilities = c.delta_outputs
+    if c.first:
+        assert delta_weights is not None
+        if delta_probabilities is None:
+            delta_probabilities = np.empty((0, len(logits)), logits.dtype)
+        route_back(logits, *_router(c), c.outputs[1], delta_weights, delta_probabilities)
+    rows = logits[c.start : c.stop]
+    if delta_x is not None:
+        linear_backward_delta(rows.T, weight, delta_x, c.accumulate[0] or not c.first, c.scratch)
+    NUMPY.multiply(rows, x, c.grad(0))
+    grad_bias = c.gradient(1)
+    if grad_bias is not None and c.last:
+        np.add.reduce(logits, axis=1, out=grad_bias)
+
+
+def _by_expert(array: Array, choices: Array) -> Array:
+    """(T, k * width) as (T * k, width)."""
+    return array.reshape(choices.size, -1)
+
+
+@inlined
+def _first_rows(choices, experts):  # type: ignore[no-untyped-def]
+    """Where the rows of each expert begin, by counting."""
+    places = np.zeros(experts + 1, np.int64)
+    for t in range(choices.shape[0]):
+        for k in range(choices.shape[1]):
+            places[choices[t, k] + 1] += 1
+    for e in range(experts):
+        places[e + 1] += places[e]
+    return places
+
+
+@elementwise
+def dispatch(x, choices, experts, y):  # type: ignore[no-untyped-def]
+    """Copy tokens (T, H) to rows by expert (T * k, H), float32 or bfloat16."""
+    places = _first_rows(choices, experts)
+    for t in range(choices.shape[0]):
+        for k in range(choices.shape[1]):
+            place = places[choices[t, k]]
+            places[choices[t, k]] += 1
+            for j in range(x.shape[1]):
+                y[place, j] = narrow(widen(x[t, j]), y)
+
+
+@elementwise
+def dispatch_back(delta_y, choices, experts, delta_x, accumulate):  # type: ignore[no-untyped-def]
+    """Sum the deltas (T * k, H) of each token's rows to (T, H), both float32."""
+    places = _first_rows(choices, experts)
+    for t in range(choices.shape[0]):
+        if not accumulate:
+            delta_x[t] = 0
+        for k in range(choices.shape[1]):
+            place = places[choices[t, k]]
+            places[choices[t, k]] += 1
+            for j in range(delta_x.shape[1]):
+                delta_x[t, j] += delta_y[place, j]
+
+
+@elementwise
+def combine(rows, weights, choices, experts, y):  # type: ignore[no-untyped-def]
+    """Sum each token's rows, (T * k, H) float32 or bfloat16, times their weights (T, k) to (T, H)."""
+    places = _first_rows(choices, experts)
+    for t in range(choices.shape[0]):
+        y[t] = 0
+        for k in range(choices.shape[1]):
+            place = places[choices[t, k]]
+            places[choices[t, k]] += 1
+            weight = weights[t, k]
+            for j in range(y.shape[1]):
+                y[t, j] += weight * widen(rows[place, j])
+
+
+@reduction
+def combine_back(delta_y, rows, weights, choices, experts, delta_rows, delta_weights):  # type: ignore[no-untyped-def]
+    """Write the deltas of the rows, in their precision, and of the weights."""
+    places = _first_rows(choices, experts)
+    for t in range(choices.shape[0]):
+        for k in range(choices.shape[1]):
+            place = places[choices[t, k]]
+            places[choices[t, k]] += 1
+            weight = weights[t, k]
+            along = weights.dtype.type(0)
+            # The sum in a loop of its own: one that writes as well is compiled twice, and which of the two runs, with
+            # its order of the sum, would depend on whether the deltas lie where the rows were.
+            for j in range(delta_y.shape[1]):
+                along += delta_y[t, j] * widen(rows[place, j])
+            for j in range(delta_y.shape[1]):
+                delta_rows[place, j] = narrow(weight * delta_y[t, j], delta_rows)
+            delta_weights[t, k] = along
+
+
+def dispatch_forward(c: Call) -> None:
+    """Copy the tokens of x (T, H) to the rows (T, k * H) of the experts that `choices` (T, k) int32 has for them."""
+    x, choices = c.inputs
+    dispatch(x, choices, c.attributes["experts"], _by_expert(c.outputs[0], choices))
+
+
+def dispatch_backward(c: Call) -> None:
+    """Add the deltas of a token's rows up."""
+    choices = c.inputs[1]
+    delta_y = _by_expert(c.delta_y, choices)
+    dispatch_back(delta_y, choices, c.attributes["experts"], c.delta_x(0), c.accumulate[0])
+
+
+def combine_forward(c: Call) -> None:
+    """Compute y (T, H), for each token the sum of its rows times their weights; see `dispatch_forward`.
+
+    Inputs are the rows (T, k * H), the weights (T, k) float32 and the choices (T, k) int32.
+    """
+    rows, weights, choices = c.inputs
+    combine(_by_expert(rows, choices), weights, choices, c.attributes["experts"], c.outputs[0])
+
+
+def combine_backward(c: Call) -> None:
+    """Compute the deltas of the rows and of the weights."""
+    rows, weights, choices = c.inputs
+    deltas = _by_expert(c.delta_x(0), choices), c.delta_x(1)
+    combine_back(c.delta_y, _by_expert(rows, choices), weights, choices, c.attributes["experts"], *deltas)
+
+
+def _span(c: Call) -> slice:
+    """The rows of the panel's expert."""
+    choices = c.inputs[1]
+    first = int(np.count_nonzero(choices < c.matrix))
+    return slice(first, first + int(np.count_nonzero(choices == c.matrix)))
+
+
+def chosen_experts(choices: Array) -> frozenset[int]:
+    """The experts that any token chose, of choices (T, k) int32."""
+    return frozenset(np.unique(choices).tolist())
+
+
+def expert_rows(c: Call) -> tuple[Array, Array]:
+    """Of the input and the output of an `EXPERT_LINEAR`, the rows (n, in) and (n, out) of the panel's expert."""
+    choices, rows = c.inputs[1], _span(c)
+    return _by_expert(c.inputs[0], choices)[rows], _by_expert(c.outputs[0], choices)[rows]
+
+
+def expert_linear_forward(c: Call) -> None:
+    """Compute y = x weight^T + bias for the rows of one expert, a panel (rows, in) of its matrix at a time.
+
+    Inputs are x (T, k * in), rows by expert, and the choices (T, k) int32; the output is (T, k * out). The biases
+    (out,) of all experts follow the panel, where there are any.
+    """
+    x, y = expert_rows(c)
+    if len(x):
+        multiply(c, x, c.of_panel(c.vector(1 + c.matrix)), y[:, c.start : c.stop])
+
+
+def expert_linear_backward(c: Call) -> None:
+    """Compute what a panel contributes to the delta of its expert's rows, and its gradients.
+
+    That of a matrix is `Rows`, and none, where no token chose the expert; then the panel is not looked at.
+    """
+    choices, rows = c.inputs[1], _span(c)
+    delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
+    if grad_bias is not None and c.start == 0:
+        column_sum(delta_y, grad_bias)
+    x = _by_expert(c.inputs[0], choices)[rows]
+    if not len(x):
+        c.gradients[0] = Rows(np.empty(0, np.int32), np.empty((0, x.shape[1]), np.float32))
+        return
+    target = None if c.delta_inputs[0] is None else _by_expert(c.delta_inputs[0], choices)[rows]
+    # Backward, the panel with the last outputs of an expert comes first.
+    accumulate = c.accumulate[0] or c.stop < delta_y.shape[1]
+    multiply_back(c, x, delta_y[:, c.start : c.stop], target, accumulate=accumulate)
+
+
+def _shares(c: Call) -> tuple[Array, Array, Array]:
+    """Of each sample and expert the share of tokens, and the mean probability, over layers; what a token counts.
+
+    All are float64: (samples, E), (samples, E), (samples, S).
+    """
+    mask, *routed = c.inputs
+    layers = len(routed) // 2
+    counts = mask.reshape(-1, c.sequence).astype(np.float64)
+    counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0) * layers
+    samples, experts = len(counts), routed[0].shape[1]
+    shares, means = np.zeros((samples, experts)), np.zeros((samples, experts))
+    for probabilities, choices in zip(routed[:layers], routed[layers:], strict=True):
+        for sample in range(samples):
+            tokens = slice(sample * c.sequence, (sample + 1) * c.sequence)
+            chosen = choices[tokens]
+            times = np.repeat(counts[sample], chosen.shape[1])
+            shares[sample] += np.bincount(chosen.reshape(-1), times, experts)
+            # Sums in the order of the tokens, one expert after the other: no BLAS, whose order depends on the machine.
+            means[sample] += np.add.reduce(counts[sample][:, None] * probabilities[tokens], axis=0)
+    return shares, means, counts
+
+
+def balance_loss_forward(c: Call) -> None:
+    """Compute the loss (samples, 1) that balances experts: E times their sum of share times mean probability.
+
+    The share of an expert is that of a sample's tokens that chose it, the probability that of the router; both are
+    means over the tokens that count, and over layers. Inputs are the mask (T,), the probabilities (T, E) of all layers,
+    then the choices (T, k) int32 of all layers. Source: Fedus et al., 2021, equations 4 to 6, sample by sample as at
+    the vendor.
+    """
+    shares, means, _ = _shares(c)
+    terms = shares.shape[1] * (shares * means).sum(axis=1)
+    c.outputs[0][:] = terms.reshape(c.outputs[0].shape)
+    c.loss = LossResult(math.fsum(terms), 0)
+
+
+def balance_loss_backward(c: Call) -> None:
+    """Compute the deltas of the probabilities; the choices have no slope."""
+    shares, _, counts = _shares(c)
+    # One number for each token and expert, the same in all layers.
+    delta = (c.scale * shares.shape[1]) * counts[:, :, None] * shares[:, None, :]
+    for target in c.delta_inputs[1:]:
+        if target is not None:
+            np.copyto(target, delta.reshape(target.shape), casting="same_kind")

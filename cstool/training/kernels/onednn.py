@@ -1,0 +1,246 @@
+"""Products of bfloat16 matrices by oneDNN, called by ctypes: by AMX where the CPU has it, else by AVX512_BF16.
+
+The wheel is `onednn-cpu-gomp` (the extra `bf16`). One call is one product in the thread that asks; a thread keeps what
+it has prepared, by the shapes and strides of the operands, and shares nothing. Sums are in float32.
+
+Source: the headers of oneDNN 3.2, `oneapi/dnnl/dnnl.h`, `dnnl_common_types.h` and `dnnl_types.h`, for functions and
+numbers.
+"""
+
+import ctypes
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cstool.foundation.errors import ClusterError
+from cstool.training.kernels.bfloat16 import BFLOAT16
+from cstool.training.kernels.gemm import Array
+
+WHEEL = "onednn-cpu-gomp"
+VERSION = (3, 2)
+"""the one whose numbers these are"""
+FAST = ("brg:", "gemm:jit:bf16")
+"""what the names of implementations begin with that use the instructions for bfloat16"""
+
+_UNIMPLEMENTED = 3
+"""status of what oneDNN has no implementation of, on this CPU or at all"""
+
+_Handle = ctypes.c_void_p
+_MOST_DIMENSIONS = 12
+_DTYPES = {np.dtype(np.float32): 3, BFLOAT16: 2}
+_CPU, _IN_ORDER, _USER_SCRATCHPAD = 1, 1, 1
+_IMPLEMENTATION, _SCRATCHPAD = 8, 136
+"""queries"""
+_SOURCE, _WEIGHTS, _TARGET, _BIAS, _SCRATCH = 1, 33, 17, 41, 80
+"""arguments"""
+_ALIGNMENT = 64
+
+
+class _Argument(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int), ("memory", _Handle)]  # noqa: RUF012
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int)]  # noqa: RUF012  (the first two of its fields)
+
+
+class UnimplementedError(ClusterError):
+    """oneDNN has no implementation of it on this CPU."""
+
+
+class Library:
+    """oneDNN as it was loaded, and its engine for this CPU.
+
+    Raises:
+        OSError: it, or the libgomp that it wants, cannot be loaded
+        ClusterError: it is another version
+    """
+
+    def __init__(self, path: Path) -> None:
+        before = os.sched_getaffinity(0)
+        self.dnnl = ctypes.CDLL(str(path))
+        self.dnnl.dnnl_version.restype = ctypes.POINTER(_Version)
+        self.dnnl.dnnl_primitive_desc_query_md.restype = _Handle
+        self.dnnl.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
+        self.gomp = ctypes.CDLL("libgomp.so.1")
+        if os.sched_getaffinity(0) != before:
+            # libgomp binds the thread that loads it where OMP_PROC_BIND says so; all lanes would begin on its core.
+            os.sched_setaffinity(0, before)
+            logging.getLogger("cstool").warning(
+                "OMP_PROC_BIND would keep all lanes on one core: they may use all of this process's, as before."
+            )
+        version = self.dnnl.dnnl_version().contents
+        if (version.major, version.minor) != VERSION:
+            raise ClusterError(
+                f"{path}: must be oneDNN {VERSION[0]}.{VERSION[1]}, got {version.major}.{version.minor}",
+                "pip install 'cstool[bf16]' installs that one",
+            )
+        self.engine = _Handle()
+        self.call("dnnl_engine_create", ctypes.byref(self.engine), _CPU, ctypes.c_size_t(0))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function that returns a status.
+
+        Raises:
+            ClusterError: the status is not that all went well
+        """
+        status = getattr(self.dnnl, name)(*arguments)
+        if status:
+            kind = UnimplementedError if status == _UNIMPLEMENTED else ClusterError
+            raise kind(f"oneDNN: {name} must succeed, got status {status}", None)
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Have what this thread asks for computed by it alone: lanes are the only parallelism.
+
+        libgomp has a number for each thread, that of the main thread perhaps shared with others, such as PyTorch.
+        """
+        before = self.gomp.omp_get_max_threads()
+        if before == 1:
+            yield
+            return
+        self.gomp.omp_set_num_threads(1)
+        try:
+            yield
+        finally:
+            self.gomp.omp_set_num_threads(before)
+
+    def new(self, name: str, *arguments: Any) -> _Handle:
+        """Call a function that makes something, and return that."""
+        made = _Handle()
+        self.call(name, ctypes.byref(made), *arguments)
+        return made
+
+
+@cache
+def library_path() -> Path | None:
+    """Where the wheel has put the library; None where it is not installed."""
+    try:
+        files = metadata.files(WHEEL) or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((Path(str(file.locate())).resolve() for file in files if file.name == "libdnnl.so.3"), None)
+
+
+class _Product:
+    """out = a b (+ bias), or out += a b, for operands of one form, to be computed by one thread."""
+
+    def __init__(self, thread: "_Thread", a: Array, b: Array, out: Array, bias: Array | None, adds: bool) -> None:
+        library = self._library = thread.library
+        attributes = library.new("dnnl_primitive_attr_create")
+        library.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _USER_SCRATCHPAD)
+        if adds:
+            operations = library.new("dnnl_post_ops_create")
+            library.call("dnnl_post_ops_append_sum", operations, ctypes.c_float(1.0), 0, 0)
+            library.call("dnnl_primitive_attr_set_post_ops", attributes, operations)
+            library.call("dnnl_post_ops_destroy", operations)
+        forms = {_SOURCE: _form(library, a), _WEIGHTS: _form(library, b), _TARGET: _form(library, out)}
+        of_bias = None
+        if bias is not None:
+            of_bias = forms[_BIAS] = _form(library, bias.reshape((1,) * (out.ndim - 1) + bias.shape))
+        operands = forms[_SOURCE], forms[_WEIGHTS], of_bias, forms[_TARGET]
+        plan = library.new("dnnl_matmul_primitive_desc_create", library.engine, *operands, attributes)
+        self._primitive = library.new("dnnl_primitive_create", plan)
+        name = ctypes.c_char_p()
+        library.call("dnnl_primitive_desc_query", plan, _IMPLEMENTATION, 0, ctypes.byref(name))
+        self.implementation = (name.value or b"").decode()
+        scratch = _Handle(library.dnnl.dnnl_primitive_desc_query_md(plan, _SCRATCHPAD, 0))
+        self._scratch_bytes = library.dnnl.dnnl_memory_desc_get_size(scratch)
+        self._thread = thread
+        self._memories = [library.new("dnnl_memory_create", form, library.engine, None) for form in forms.values()]
+        self._scratch = library.new("dnnl_memory_create", scratch, library.engine, None)
+        memories = [*zip(forms, self._memories, strict=True), (_SCRATCH, self._scratch)]
+        self._arguments = (_Argument * len(memories))(*(_Argument(number, memory) for number, memory in memories))
+        for form in forms.values():
+            library.call("dnnl_memory_desc_destroy", form)
+        library.call("dnnl_primitive_attr_destroy", attributes)
+        library.call("dnnl_primitive_desc_destroy", plan)
+
+    def __call__(self, *arrays: Array) -> None:
+        dnnl = self._library.dnnl
+        for memory, array in zip(self._memories, arrays, strict=True):
+            dnnl.dnnl_memory_set_data_handle(memory, _Handle(array.ctypes.data))
+        dnnl.dnnl_memory_set_data_handle(self._scratch, _Handle(self._thread.scratch(self._scratch_bytes)))
+        stream, count = self._thread.stream, len(self._arguments)
+        self._library.call("dnnl_primitive_execute", self._primitive, stream, count, self._arguments)
+
+
+def _form(library: Library, array: Array) -> _Handle:
+    """Shape, dtype and strides of an array."""
+    sizes = ctypes.c_int64 * _MOST_DIMENSIONS
+    strides = sizes(*(stride // array.itemsize for stride in array.strides))
+    name = "dnnl_memory_desc_create_with_strides"
+    return library.new(name, array.ndim, sizes(*array.shape), _DTYPES[array.dtype], strides)
+
+
+class _Thread:
+    """What a thread has prepared."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.stream = library.new("dnnl_stream_create", library.engine, _IN_ORDER)
+        self.products: dict[Any, _Product] = {}
+        self._memory = np.empty(0, np.uint8)
+
+    def scratch(self, size_bytes: int) -> int:
+        """Address of work space."""
+        if self._memory.size < size_bytes + _ALIGNMENT:
+            self._memory = np.empty(size_bytes + _ALIGNMENT, np.uint8)
+        address = int(self._memory.ctypes.data)
+        return address + -address % _ALIGNMENT
+
+
+class OneDnnGemm:
+    """See `Gemm`.
+
+    Args:
+        path: of the library
+
+    Raises:
+        OSError, ClusterError: see `Library`
+    """
+
+    name = "onednn"
+    operands = BFLOAT16
+
+    def __init__(self, path: Path) -> None:
+        self._library = Library(path)
+        self._local = threading.local()
+
+    def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
+        """See `Gemm.multiply`."""
+        self._multiply(a, b, out, bias, adds=False)
+
+    def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:  # noqa: ARG002
+        """See `Gemm.multiply_add`."""
+        self._multiply(a, b, out, None, adds=True)
+
+    def implementation(self, a: Array, b: Array, out: Array) -> str:
+        """What oneDNN would multiply these with, by its own name."""
+        with self._library.one_thread():
+            return self._product(a, b, out, None, adds=False).implementation
+
+    def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
+        if not out.size:
+            return
+        operands = (a, b, out) if bias is None else (a, b, out, bias)
+        with self._library.one_thread():
+            self._product(a, b, out, bias, adds=adds)(*operands)
+
+    def _product(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> _Product:
+        thread = getattr(self._local, "thread", None)
+        if thread is None:
+            thread = self._local.thread = _Thread(self._library)
+        key = a.shape, a.strides, b.shape, b.strides, out.strides, out.dtype.num, bias is None, adds
+        found: _Product | None = thread.products.get(key)
+        if found is None:
+            found = thread.products[key] = _Product(thread, a, b, out, bias, adds)
+        return found

@@ -1,0 +1,42 @@
+"""The product of a layer with a panel of its matrix, dense or sparse, as linear layers and experts have it."""
+
+from cstool.training.kernels.bfloat16 import operand
+from cstool.training.kernels.call import Array, Call
+from cstool.training.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.training.kernels.sparse import SparseMatrix
+
+
+def multiply(c: Call, x: Array, bias: Array | None, y: Array) -> None:
+    """Compute y = x weight^T + bias for the panel that a call holds, with operands in its precision.
+
+    Args:
+        x: (n, in) float32 or bfloat16, rows of an input
+        bias: (rows,) float32 or None
+        y: (n, rows) float32 or bfloat16, a column slice of the same rows of the output
+    """
+    weight = c.weights[0]
+    x, gemm = operand(x, weight.dtype, "linear.x", c.scratch), c.gemm_for(weight)
+    if isinstance(weight, SparseMatrix):
+        weight.forward(x, bias, y, c.scratch, gemm)
+    else:
+        linear_forward(x, weight, bias, y, gemm)
+
+
+def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, accumulate: bool) -> None:
+    """Compute what the panel that a call holds contributes to the delta of x, and the gradient of the panel.
+
+    Args:
+        x: (n, in) float32 or bfloat16, rows of an input
+        delta_y: (n, rows) float32 or bfloat16, the outputs of the panel
+        delta_x: (n, in) float32 or bfloat16; None where nobody wants it
+        accumulate: add to delta_x instead of overwriting it
+    """
+    weight, grad = c.weights[0], c.grad(0)
+    gemm, x = c.gemm_for(weight), operand(x, weight.dtype, "linear.x", c.scratch)
+    delta_y = operand(delta_y, weight.dtype, "linear.delta_y", c.scratch)
+    if isinstance(weight, SparseMatrix):
+        weight.backward(x, delta_y, delta_x, accumulate, grad, c.scratch, gemm)
+        return
+    if delta_x is not None:
+        linear_backward_delta(delta_y, weight, delta_x, accumulate, c.scratch, gemm)
+    linear_backward_weight(x, delta_y, grad, gemm)

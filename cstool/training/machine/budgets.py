@@ -1,0 +1,106 @@
+"""Budgets of the host's memory: what weights, optimizer state and gradients need, and what activations may take."""
+
+from collections.abc import Collection
+
+from cstool.foundation.errors import ClusterError
+from cstool.model.ir import Graph
+from cstool.training.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
+from cstool.training.machine.grains import available_cores
+from cstool.training.machine.host_memory import available_memory_bytes, memory_budget_bytes
+from cstool.training.machine.memoryx.shards import weight_bytes
+from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.model.optimizers import Optimizer
+from cstool.model.params import Params
+
+ACTIVATION_SHARE = 0.8
+"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
+are recomputed, and beyond that a batch goes in waves"""
+MOST_IN_FLIGHT = 8
+"""within a budget, panels of each size whose gradients may be on their way at a time, beside those that wait: one for
+each level of the tree that sums them and for each lane, and those that the fastest lane is ahead (measured: up to 5.4,
+with two lanes and eight grains)"""
+BUFFER_SHARE = 0.5
+"""of a budget, what buffers of a MemoryX in a file may take at the most"""
+
+
+def update_threads(lanes: int | None) -> int:
+    """Number of threads that apply updates beside the lanes: at least two, one computes while one waits."""
+    return max(2, lanes or available_cores())
+
+
+def activation_budget_bytes(
+    graph: Graph,
+    optimizer: Optimizer | None,
+    sparsity: SparsityRules = DENSE,
+    share: float = 1.0,
+    narrow: Collection[str] = (),
+) -> int:
+    """Memory for activations once everything else has its own [bytes].
+
+    Args:
+        share: of MemoryX, what is on this host
+        narrow: matrices that stream as bfloat16
+
+    Raises:
+        ClusterError: everything else does not fit
+    """
+    free_bytes, need_bytes = available_memory_bytes(), int(share * memoryx_bytes(graph, optimizer, sparsity, narrow))
+    if optimizer is not None and memory_budget_bytes() is not None:
+        need_bytes += most_in_flight_bytes(graph, MOST_IN_FLIGHT)
+    if need_bytes > free_bytes:
+        what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
+        raise ClusterError(
+            f"the model: {what} must fit the memory ({free_bytes:,} bytes are free), got {need_bytes:,} bytes",
+            "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
+        )
+    return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
+
+
+def memoryx_bytes(
+    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, narrow: Collection[str] = ()
+) -> int:
+    """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes].
+
+    Args:
+        narrow: matrices that stream as bfloat16: of dense ones a copy is kept so, or where nothing is updated they are
+    """
+    need_bytes = state_bytes(graph, optimizer, sparsity, narrow)
+    if optimizer is None:
+        return need_bytes
+    trained = graph.trained_weights
+    narrow_bytes = sum(2 * trained[name].size for name in narrow if name not in sparsity.groups and name in trained)
+    # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
+    rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
+    gradients_bytes = sum(weight_bytes(weight, None, sparsity) for weight in trained.values())
+    gradients_bytes += sum(4 * graph.weights[name].size for name in rigl)
+    return need_bytes + narrow_bytes + gradients_bytes + gradients_bytes // 4
+
+
+def state_bytes(
+    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, narrow: Collection[str] = ()
+) -> int:
+    """Size of weights and optimizer state [bytes]; for `narrow` see `weight_bytes`."""
+    return sum(weight_bytes(weight, optimizer, sparsity, narrow) for weight in graph.weights.values())
+
+
+def file_memory_bytes(params: Params) -> int:
+    """What the buffers of a MemoryX in a file may take: as the params say, but within a budget at most a share of it.
+
+    No bits depend on it.
+    """
+    if memory_budget_bytes() is None:
+        return params.memoryx.memory
+    return min(params.memoryx.memory, int(BUFFER_SHARE * available_memory_bytes()))
+
+
+def streamed_activation_bytes(buffers_bytes: int, graph: Graph, nodes: int = 1) -> int:
+    """Memory for activations beside a MemoryX in a file, of which so many nodes are on this host [bytes].
+
+    Args:
+        buffers_bytes: what the buffers of a node may take
+    """
+    in_flight = in_flight_bytes(graph)
+    if memory_budget_bytes() is not None:
+        # Its buffers make room for each other, whatever their size.
+        in_flight = MOST_IN_FLIGHT * in_flight // PANELS_IN_FLIGHT
+    return max(0, int((available_memory_bytes() - nodes * (buffers_bytes + in_flight)) * ACTIVATION_SHARE))

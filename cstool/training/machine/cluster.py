@@ -1,0 +1,295 @@
+"""The systems as they are laid out for one kind of batch: slots, lanes, waves; forward and backward."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
+from itertools import zip_longest
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from cstool.model.batch_split import even_parts
+from cstool.model.ir import Panel
+from cstool.training.kernels.call import LossResult
+from cstool.training.kernels.gemm import Gemm
+from cstool.training.kernels.magnitudes import first_non_finite
+from cstool.training.kernels.shared_gemm import PARTS, SharedGemm
+from cstool.training.kernels.sparse import SparseMatrix
+from cstool.training.machine.csx import Csx, GrainSlot
+from cstool.training.machine.inputs import Batch
+from cstool.training.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
+from cstool.training.machine.layout import Layout
+from cstool.training.machine.meeting import Gathered, gather, scatter
+from cstool.training.machine.plan import Plan
+from cstool.training.machine.recorder import Recorder
+from cstool.training.machine.swarmx import SwarmX, held
+
+
+class BadTensor(NamedTuple):
+    """A tensor that is not finite everywhere."""
+
+    position: int
+    """of the op that reads or makes it"""
+    part: int
+    """weights, inputs, outputs of the op, in this order"""
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Leg(NamedTuple):
+    """A part of the way of a batch."""
+
+    kind: str
+    """`forward`; `meet`, where the grains of all waves meet; `again`, forward once more; `backward`"""
+    wave: int = 0
+
+
+class Cluster:
+    """The systems of one rank, which work with those of the others on batches of one size.
+
+    The grains of a batch are dealt to the systems in order, some of which may get none; in waves, when the arenas do
+    not hold them all at once.
+
+    Args:
+        layout: of the systems of all ranks
+        rank: of this process
+        lanes: host threads, at most
+        threads: that share the products of a grain which is alone in its batch
+        swarmx: what stands between its lanes and MemoryX
+        feeder: sends panels to other ranks, where MemoryX is here and other ranks are
+        apart: how many panels the fastest lane may be ahead of the slowest
+        nodes: of MemoryX; the feeder may be ahead by that many times as many panels, of which about `apart` are its own
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        lanes: int,
+        threads: int = 1,
+        swarmx: SwarmX,
+        seed: int,
+        rank: int = 0,
+        feeder: SwarmX | None = None,
+        apart: int = STAGES_APART,
+        nodes: int = 1,
+    ) -> None:
+        self.layout = layout
+        self.plan, self.trains, self.waves = layout.plan, layout.trains, layout.deal.waves
+        self.grains = layout.deal.grains
+        """of a global batch, those of all ranks"""
+        self.rank = rank
+        systems = layout.systems(rank)
+        self.csx = [Csx(system, self.plan, layout.deal.slots[system], seed) for system in systems]
+        self.slots = [slot for csx in self.csx for slot in csx.slots]
+        self.swarmx = swarmx
+        lanes = max(1, min(lanes, len(self.slots)))
+        self.lanes = [Lane(i, self.plan, share, swarmx) for i, share in enumerate(even_parts(self.slots, lanes))]
+        self._walkers = [*self.lanes, *([] if feeder is None else [Lane(lanes, self.plan, [], feeder)])]
+        self._apart, self._nodes = apart, nodes
+        self.sharing = min(threads, PARTS) if self.grains == 1 else 1
+        """threads that share the products of a grain"""
+        self._shared: SharedGemm | None = None
+        self._threads = ThreadPoolExecutor(max(1, len(self._walkers) - 1), thread_name_prefix="lane")
+
+    @cached_property
+    def own_samples(self) -> list[int]:
+        """The samples of a global batch that are for this rank, in order."""
+        size = self.plan.samples
+        return [sample for grain in self._places for sample in range(grain * size, (grain + 1) * size)]
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """Grain of this rank -> where it is among those of this rank."""
+        return {grain: place for place, grain in enumerate(self.layout.grains(self.rank))}
+
+    def multiply_with(self, gemm: Gemm) -> None:
+        """Have all products computed by a provider; of a lone grain, however many threads there are, in parts."""
+        self._end_sharing()
+        if self.grains == 1:
+            gemm = self._shared = SharedGemm(gemm, self.sharing)
+        for slot in self.slots:
+            for call in slot.calls:
+                call.gemm = gemm
+
+    @property
+    def activation_bytes(self) -> int:
+        """Memory of the arenas [bytes]."""
+        return sum(csx.arena.nbytes for csx in self.csx)
+
+    @cached_property
+    def legs(self) -> tuple[Leg, ...]:
+        """The way of a batch.
+
+        Without a barrier each wave goes forward and back. With one, all waves go forward first; the last is still there
+        when they have met, and goes back at once; each of the others goes forward again before it goes back.
+        """
+        waves = range(self.waves)
+        if not self.plan.gathered:
+            kinds = ("forward", "backward") if self.trains else ("forward",)
+            return tuple(Leg(kind, wave) for wave in waves for kind in kinds)
+        legs = [*(Leg("forward", wave) for wave in waves), Leg("meet")]
+        for wave in reversed(waves) if self.trains else ():
+            legs += [Leg("again", wave)] * (wave < self.waves - 1) + [Leg("backward", wave)]
+        return tuple(legs)
+
+    @cached_property
+    def stream(self) -> tuple[Panel, ...]:
+        """The panels that MemoryX sends out for one batch, in order."""
+        timeline = self.plan.timeline
+        forward = self.plan.stream(timeline.visits[: timeline.ops])
+        of_leg = {"forward": forward, "again": forward, "meet": (), "backward": self.plan.stream(timeline.way_back)}
+        return tuple(panel for leg in self.legs for panel in of_leg[leg.kind])
+
+    @property
+    def op_seconds(self) -> dict[str, dict[str, float]]:
+        """Time of all lanes in each op so far, by pass: forward, again (where it runs forward twice), backward [s]."""
+        again = self.plan.timeline.again
+        return {
+            planned.op.name: {
+                phase: sum(lane.seconds[phase][position] for lane in self.lanes)
+                for phase in PHASES
+                if phase != "again" or position in again
+            }
+            for position, planned in enumerate(self.plan.ops)
+        }
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Time in ops so far, by pass, of a lane on average [s]."""
+        return {phase: fmean(sum(lane.seconds[phase]) for lane in self.lanes) for phase in PHASES}
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory of the lanes' work space [bytes]."""
+        return sum(lane.scratch.allocated_bytes for lane in self.lanes)
+
+    def expect_stream(self) -> None:
+        """Announce the panels of a batch."""
+        apart = self._apart if len(self._walkers) > 1 else 0
+        self.swarmx.expect(self.stream, apart, len(self.lanes))
+
+    def load(self, batch: Batch, wave: int, step: int, scales: Sequence[float]) -> None:
+        """Hand each slot its grain of a wave, if there is one for it.
+
+        Args:
+            batch: its arrays have the samples of the grains of this rank
+            scales: what each term of a loss is multiplied by, loss by loss
+        """
+        samples = self.plan.samples
+        for csx, share in zip(self.csx, self.layout.wave(wave, self.rank), strict=True):
+            for slot, grain in zip_longest(csx.slots, share):
+                if grain is None:
+                    slot.grain = None
+                    continue
+                place = self._places[grain]
+                part = slice(place * samples, (place + 1) * samples)
+                arrays = {name: array[part] for name, array in batch.arrays.items()}
+                # Beyond a barrier there are the losses, too.
+                slot.load(grain, arrays, step, () if self.plan.gathered else scales, dropout=self.trains)
+
+    @property
+    def filled_slots(self) -> list[GrainSlot]:
+        """The slots that hold a grain."""
+        return [slot for slot in self.slots if slot.grain is not None]
+
+    def forward(self) -> dict[int, tuple[LossResult, ...]]:
+        """Run a wave forward: losses by the number of the grain, each of which may be NaN or infinite."""
+        self._on_all_lanes(Lane.forward)
+        return {slot.grain: slot.losses for slot in self.filled_slots if slot.grain is not None}
+
+    def gathered(self) -> Gathered:
+        """What the grains of a wave that went forward have for the barrier."""
+        return gather(self.filled_slots, self.plan.gathered)
+
+    def take_deltas(self, gathered: Gathered) -> None:
+        """Take the deltas of what was gathered, of the grains that the slots hold, among others."""
+        scatter(gathered, self.filled_slots, self.plan.gathered)
+
+    def first_bad_tensor(self) -> BadTensor:
+        """Run the wave forward once more, to find out where its losses stopped being finite."""
+        self.swarmx.expect(self.stream, self._apart, 1)
+        feeders = self._walkers[len(self.lanes) :]
+        feeding = [self._threads.submit(feeder.forward, Pace(1, self._apart)) for feeder in feeders]
+        found = first_bad_tensor(self.plan, self.filled_slots, self.swarmx)
+        for future in feeding:
+            future.result()
+        return found
+
+    def backward(self) -> None:
+        """Run the wave backward; gradients go to SwarmX."""
+        self._on_all_lanes(Lane.backward)
+
+    def record(self, recorder: Recorder) -> None:
+        """Have all lanes take down what they do from now on, or no longer."""
+        for lane in self.lanes:
+            systems = sorted({slot.system for slot in lane.slots})
+            lane.tape = recorder.lane(lane.index, systems)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+        self._end_sharing()
+
+    def _end_sharing(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
+
+    def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
+        feeds = len(self._walkers) > len(self.lanes)
+        pace = Pace(len(self.lanes), self._apart, self._nodes * self._apart if feeds else None)
+
+        def guarded(lane: Lane) -> BaseException | None:
+            lane.tape.begin()
+            try:
+                # An overflow is for `run` to find in the loss, not for NumPy to warn about.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    walk(lane, pace)
+                pace.leave(lane.index)
+            except BaseException as error:
+                pace.stop()
+                return error
+            return None
+
+        futures = [self._threads.submit(guarded, lane) for lane in self._walkers[1:]]
+        try:
+            errors: Sequence[BaseException | None] = [guarded(self.lanes[0]), *(future.result() for future in futures)]
+        except BaseException:
+            pace.stop()
+            raise
+        for error in errors:
+            if error is not None and not isinstance(error, LaneStopped):
+                raise error
+
+
+def first_bad_tensor(plan: Plan, slots: Sequence[GrainSlot], swarmx: SwarmX) -> BadTensor:
+    """Find the first weight or activation, in the order of the forward pass, that is not finite everywhere.
+
+    All panels are acquired, as in every forward pass.
+    """
+    bad: list[BadTensor] = []
+    for position, planned in enumerate(plan.ops):
+        with ExitStack() as stack:
+            vectors = [stack.enter_context(held(swarmx, panel)) for panel in planned.vector_panels]
+            for panel, is_first, is_last in stages(planned.matrix_panels):
+                matrix = [] if panel is None else [stack.enter_context(held(swarmx, panel))]
+                for name, weights in zip(planned.op.weights, [*matrix, *vectors], strict=True):
+                    array = weights.values if isinstance(weights, SparseMatrix) else weights
+                    if not bad and first_non_finite(array.reshape(-1)) >= 0:
+                        bad.append(BadTensor(position, 0, f"weight {name}"))
+                for slot in slots if not bad else ():
+                    slot.calls[position].hold(matrix + vectors, panel, is_first, is_last)
+                    planned.kernel.forward(slot.calls[position])
+        for slot in slots if not bad else ():
+            for name, array in zip(planned.op.inputs, slot.calls[position].inputs, strict=True):
+                if array.dtype != np.int32 and first_non_finite(array.reshape(-1)) >= 0:
+                    bad.append(BadTensor(position, 1, f"input {name}"))
+            for name, array in zip(planned.op.outputs, slot.calls[position].outputs, strict=True):
+                if first_non_finite(array.reshape(-1)) >= 0:
+                    bad.append(BadTensor(position, 2, f"activation {name}, the output of {planned.op.name}"))
+    return bad[0] if bad else BadTensor(len(plan.ops), 0, "the sum of the losses")

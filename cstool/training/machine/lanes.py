@@ -1,0 +1,220 @@
+"""Lanes: host threads that take their grains through the stream, op by op, each at its own pace but never far apart."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from cstool.model.ir import Panel, rules_of
+from cstool.training.kernels.call import Payload, Weights
+from cstool.training.kernels.mixture import chosen_experts
+from cstool.training.kernels.sparse import SparseMatrix
+from cstool.training.machine.csx import GrainSlot, Scratch
+from cstool.training.machine.plan import Plan, PlannedOp
+from cstool.training.machine.recorder import OFF, LaneTape
+from cstool.training.machine.swarmx import Node, SwarmX
+
+STAGES_APART = 4
+"""how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+NO_WEIGHTS = np.empty((0, 0), np.float32)
+"""in the place of a panel that no token needs"""
+PHASES = ("forward", "again", "backward")
+"""in which an op runs; again: its second forward, where its layer is recomputed"""
+
+
+class Pace:
+    """Keeps the lanes of one pass together.
+
+    Args:
+        apart: how many stages the fastest may be ahead of the slowest
+        feeder_apart: the same of one more lane behind those, which feeds other ranks; None for no such lane
+    """
+
+    def __init__(self, lanes: int, apart: int, feeder_apart: int | None = None) -> None:
+        self._apart = [apart] * lanes + ([] if feeder_apart is None else [feeder_apart])
+        self._at = [0] * len(self._apart)
+        self._moved = threading.Condition()
+        self._waiting = 0
+        """lanes that wait for others, or are about to"""
+        self._broken = False
+
+    def step(self, lane: int) -> None:
+        """Say that a lane is about to begin its next stage: a panel, or an op without one; waits while it is too far.
+
+        Raises:
+            LaneStopped: another lane failed
+        """
+        if len(self._at) == 1:
+            return
+        self._at[lane] += 1
+        # Each lane says where it is before it looks whether anybody waits, and who waits says so before it looks where
+        # the others are: so of two lanes one sees the other, without a lock where nobody has to wait.
+        if self._waiting:
+            with self._moved:
+                self._moved.notify_all()
+        if not self._may_go(lane):
+            with self._moved:
+                self._waiting += 1
+                self._moved.wait_for(lambda: self._may_go(lane))
+                self._waiting -= 1
+        if self._broken:
+            raise LaneStopped
+
+    def _may_go(self, lane: int) -> bool:
+        return self._broken or self._at[lane] - min(self._at) <= self._apart[lane]
+
+    def leave(self, lane: int) -> None:
+        """Say that a lane is through."""
+        with self._moved:
+            self._at[lane] = sys.maxsize
+            self._moved.notify_all()
+
+    def stop(self) -> None:
+        """Release all lanes: one of them has failed."""
+        with self._moved:
+            self._broken = True
+            self._moved.notify_all()
+
+
+class LaneStopped(Exception):
+    """Another lane failed; its error is the one that counts."""
+
+
+class Lane:
+    """One lane: the walk over the ops of a plan, forward and backward, for the slots that are its share.
+
+    Args:
+        slots: its share of the slots of all systems
+    """
+
+    def __init__(self, index: int, plan: Plan, slots: Sequence[GrainSlot], swarmx: SwarmX) -> None:
+        self.index = index
+        self.plan = plan
+        self.slots = slots
+        self.swarmx = swarmx
+        self.scratch = Scratch()
+        self._chosen: dict[int, frozenset[Panel]] = {}
+        """of a wave: panels of the experts that its tokens chose, by the position of their op"""
+        self.tape = LaneTape(OFF, index, [])
+        """takes down what this lane does, where anybody wants to know"""
+        self.seconds = {phase: [0.0] * len(plan.ops) for phase in PHASES}
+        """time in each op since the lane was made, waiting for weights included [s]"""
+        for slot in slots:
+            for call in slot.calls:
+                call.scratch = self.scratch
+
+    def forward(self, pace: Pace) -> None:
+        """Run the forward pass of the slots that hold a grain."""
+        self._chosen.clear()
+        for position in range(len(self.plan.ops)):
+            self._run(position, "forward", pace)
+            if position in self.plan.routed and self.swarmx.skips:
+                self._choose(position)
+
+    def backward(self, pace: Pace) -> None:
+        """Run the backward pass of the same: the stream in reverse, gradients handed in as they are made.
+
+        A layer whose activations are recomputed streams forward once more before it streams back.
+        """
+        for position, forward in self.plan.timeline.way_back:
+            self._run(position, "again" if forward else "backward", pace)
+
+    def _choose(self, router: int) -> None:
+        """Take note of the experts that the tokens of a wave chose: no panels of others are acquired in it."""
+        choices = [slot.calls[router].outputs[1] for slot in self.slots if slot.grain is not None]
+        experts = frozenset[int]().union(*map(chosen_experts, choices))
+        for position in self.plan.routed[router]:
+            panels = self.plan.ops[position].panels_of_experts(experts)
+            self._chosen[position] = frozenset(panels)
+            self.swarmx.want(panels, self.plan.passes[position])
+
+    def _run(self, position: int, phase: str, pace: Pace) -> None:
+        began = time.perf_counter()
+        planned, backward = self.plan.ops[position], phase == "backward"
+        kernel = planned.kernel.backward if backward else planned.kernel.forward
+        slots = [slot for slot in self.slots if slot.grain is not None]
+        chosen = self._chosen.get(position)
+        with _Held(self, planned.vector_panels) as vectors:
+            owed = planned.vector_panels if backward else ()
+            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in owed] for _ in slots]
+            for panel, is_first, is_last in stages(planned.matrix_panels[:: -1 if backward else 1]):
+                self.tape.keep(pace.step)
+                needed = () if panel is None or (chosen is not None and panel not in chosen) else (panel,)
+                with _Held(self, needed) as matrix:
+                    if panel is not None and not needed:
+                        matrix = [NO_WEIGHTS]
+                    for slot, vector_gradients in zip(slots, of_vectors, strict=True):
+                        call = slot.calls[position]
+                        call.hold(matrix + vectors, panel, is_first, is_last)
+                        buffer = self._matrix_gradient(planned, panel, *matrix) if backward and needed else None
+                        if backward:
+                            call.gradients = [*([] if panel is None else [buffer]), *vector_gradients]
+                        with self.tape.kernel(planned, phase, slot, panel):
+                            kernel(call)
+                        if backward and panel is not None:
+                            self._hand_in(panel, planned, slot, call.gradients[0])
+                            if buffer is not None and call.gradients[0] is not buffer:
+                                self.swarmx.buffers.give_back(buffer)
+                        if backward and is_last:
+                            self.tape.settle(planned, slot)
+                            for vector, gradient in zip(owed, vector_gradients, strict=True):
+                                self._hand_in(vector, planned, slot, gradient)
+                        call.let_go()
+        self.seconds[phase][position] += time.perf_counter() - began
+
+    def _matrix_gradient(
+        self, planned: PlannedOp, panel: Panel | None, weights: Weights | None = None
+    ) -> Payload | None:
+        """A buffer for the gradient of a panel; None where the kernel brings the rows that are not zero."""
+        if panel is None or rules_of(planned.op).rows_by_data:
+            return None
+        if isinstance(weights, SparseMatrix):
+            return self.swarmx.buffers.take(weights.gradient_shape, weights.room)
+        return self.swarmx.buffers.take(panel.shape)
+
+    def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:
+        assert gradient is not None and slot.grain is not None
+        self.swarmx.reduce(panel, planned.op.name, Node(0, slot.grain), gradient, self.tape)
+
+
+class _Held:
+    """Panels that a lane holds for the length of a context, however it ends: others may wait for their room.
+
+    A class, since a step of a small model enters so many that generators would be a good part of it.
+    """
+
+    __slots__ = ("_held", "_lane", "_panels")
+
+    def __init__(self, lane: Lane, panels: Sequence[Panel]) -> None:
+        self._lane, self._panels = lane, panels
+        self._held = 0
+
+    def __enter__(self) -> list[Weights]:
+        lane, weights = self._lane, []
+        try:
+            for panel in self._panels:
+                weights.append(lane.tape.acquire(lane.swarmx.acquire, panel))
+                self._held += 1
+        except BaseException:
+            self.__exit__()
+            raise
+        return weights
+
+    def __exit__(self, *exc: object) -> None:
+        while self._held:
+            self._held -= 1
+            try:
+                self._lane.swarmx.release(self._panels[self._held])
+            except BaseException:
+                self.__exit__()
+                raise
+
+
+def stages(panels: Sequence[Panel]) -> Iterator[tuple[Panel | None, bool, bool]]:
+    """Yield (panel, is first, is last); once with no panel for an op without a matrix."""
+    if not panels:
+        yield None, True, True
+    for k, panel in enumerate(panels):
+        yield panel, k == 0, k == len(panels) - 1

@@ -1,0 +1,104 @@
+"""Where all samples of a batch meet: what their grains made is gathered, and deltas go back to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.model.ir import Barrier
+from cstool.training.kernels.call import LossResult
+from cstool.training.machine.csx import GrainSlot
+from cstool.training.machine.plan import plan_beyond
+from cstool.training.store import aligned_empty
+
+Array = np.ndarray[Any, Any]
+
+
+class Gathered(NamedTuple):
+    """Tensors of some grains, as they come to the meeting or as their deltas come from it."""
+
+    grains: Sequence[int]
+    """their numbers"""
+    arrays: Sequence[Array]
+    """by tensor: (grains * samples * rows, ...), grain by grain"""
+
+
+class Meeting:
+    """The whole batch as one grain, which runs the ops beyond a barrier. Rank 0 has it.
+
+    Rows are in the order of the samples, whoever brought them and when: so the bits depend on nothing else.
+
+    Args:
+        batch_size: places of a batch
+        grains: that it is cut into
+    """
+
+    def __init__(self, barrier: Barrier, batch_size: int, grains: int, *, trains: bool, seed: int) -> None:
+        self.plan = plan_beyond(barrier.beyond, batch_size, trains=trains)
+        self.memory = aligned_empty(self.plan.slot_bytes)
+        self._slot = GrainSlot(self.plan, self.memory, seed)
+        self._slot.grain = 0
+        self._grains, self._trains = grains, trains
+        self._names = [tensor.name for tensor in barrier.gathered]
+        deltas = {
+            name: delta.target
+            for planned in self.plan.ops
+            for name, delta in zip(planned.op.inputs, planned.delta_inputs, strict=False)
+            if delta is not None
+        }
+        self._deltas = [deltas[name] for name in self._names if name in deltas]
+
+    def take(self, gathered: Gathered) -> None:
+        """Take what some grains made."""
+        if not gathered.grains:
+            return
+        for name, rows in zip(self._names, gathered.arrays, strict=True):
+            self._of_grains(name)[list(gathered.grains)] = rows.reshape(len(gathered.grains), -1)
+
+    def is_finite(self, grains: Sequence[int]) -> bool:
+        """Whether what some grains made is finite throughout."""
+        return all(bool(np.isfinite(self._of_grains(name)[list(grains)]).all()) for name in self._names)
+
+    def run(self, scales: Sequence[float]) -> tuple[LossResult, ...]:
+        """Run the ops beyond the barrier, forward and, where it trains, backward: the losses of the batch.
+
+        Args:
+            scales: what each term of a loss is multiplied by, loss by loss
+        """
+        self._slot.load(0, {}, 0, scales, dropout=False)
+        for planned, call in zip(self.plan.ops, self._slot.calls, strict=True):
+            planned.kernel.forward(call)
+        for planned, call in reversed(list(zip(self.plan.ops, self._slot.calls, strict=True))):
+            if self._trains:
+                planned.kernel.backward(call)
+                self._slot.settle(planned)
+        return self._slot.losses
+
+    def deltas(self, grains: Sequence[int]) -> Gathered:
+        """Hand out the deltas for some grains."""
+        return Gathered(grains, [self._of_grains(name)[list(grains)] for name in self._deltas])
+
+    def _of_grains(self, buffer: str) -> Array:
+        """(grains, numbers of a grain)."""
+        found: Array = self._slot.arrays[buffer].reshape(self._grains, -1)
+        return found
+
+
+def gather(slots: Sequence[GrainSlot], names: Mapping[str, str | None]) -> Gathered:
+    """Gather what slots that hold a grain have for the barrier."""
+    grains = [slot.grain for slot in slots if slot.grain is not None]
+    if not grains:
+        return Gathered((), ())
+    return Gathered(grains, [np.concatenate([slot.arrays[name].reshape(1, -1) for slot in slots]) for name in names])
+
+
+def scatter(gathered: Gathered, slots: Sequence[GrainSlot], names: Mapping[str, str | None]) -> None:
+    """Write the deltas of grains into the slots that hold these; others are left."""
+    buffers = [buffer for buffer in names.values() if buffer is not None]
+    places = {grain: place for place, grain in enumerate(gathered.grains)}
+    for slot in slots:
+        if slot.grain is not None and slot.grain in places:
+            for buffer, rows in zip(buffers, gathered.arrays, strict=True):
+                slot.arrays[buffer][...] = rows[places[slot.grain]].reshape(slot.arrays[buffer].shape)

@@ -1,0 +1,283 @@
+"""MemoryX: where the weights and the optimizer state live; it streams the former and applies the optimizer.
+
+`stream.py` lends panels, `gradients.py` puts together what comes back, `updates.py` applies the optimizer, `commits.py`
+makes a step last. A gradient is complete when every op that uses the weight has sent that of every grain; a grain sends
+it when it runs such an op backward, and a layer that is recomputed has run it forward again before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cstool.model.ir import Graph, Panel
+from cstool.training.kernels.call import Payload, Weights
+from cstool.training.machine.buffers import BufferPool, in_flight_bytes
+from cstool.training.machine.memoryx.arrays import ModelArrays
+from cstool.training.machine.memoryx.commits import Commits
+from cstool.training.machine.memoryx.dropconnect import Draw
+from cstool.training.machine.memoryx.elsewhere import NOWHERE, Elsewhere
+from cstool.training.machine.memoryx.gradients import ArrivingGradients, WaitingGradients
+from cstool.training.machine.memoryx.shards import Shards
+from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.memoryx.step_statistics import StepStatistics
+from cstool.training.machine.memoryx.stream import WeightStream
+from cstool.training.machine.memoryx.updates import ExpertUse, Updates
+from cstool.training.machine.recorder import Recorder
+from cstool.model.optimizers import Optimizer, WholeOptimizer
+from cstool.training.store import RamStore, Store
+
+
+class MemoryX:
+    """Owns the arrays of a model behind a `Store`; of several nodes, one has those of its own panels.
+
+    The first node begins, saves and loads for all of them. A step has each node do its part.
+
+    Args:
+        graph: names and shapes of the weights, and which ops use them
+        optimizer: None where nothing trains
+        store: an empty store, in which MemoryX creates its arrays, and which it closes; None for memory
+        max_gradient_norm: clip the gradients to this global norm; None for not at all
+        least_loss_scale: above which a step is skipped whose gradients are not finite; None for no step: that is an
+            error
+        learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
+        threads: that run updates beside the systems
+        waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
+            are in the store, then
+        narrow: matrices that stream as bfloat16
+        shards, node, elsewhere: see `ModelArrays`
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        optimizer: Optimizer | None,
+        *,
+        store: Store | None = None,
+        max_gradient_norm: float | None = None,
+        least_loss_scale: float | None = None,
+        learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
+        sparsity: SparsityRules = DENSE,
+        threads: int = 2,
+        waiting_bytes: int | None = None,
+        narrow: Collection[str] = (),
+        shards: Shards | None = None,
+        node: int = 0,
+        elsewhere: Elsewhere = NOWHERE,
+    ) -> None:
+        store = RamStore() if store is None else store
+        buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
+        workers = ThreadPoolExecutor(threads, thread_name_prefix="memoryx")
+        self.arrays = ModelArrays(graph, store, optimizer, sparsity, buffers, shards, node, elsewhere, narrow)
+        self.optimizer = optimizer
+        self.buffers = buffers
+        """of gradients"""
+        self.statistics = StepStatistics()
+        """of the step, where anybody looks at it"""
+        self.elsewhere = elsewhere
+        self._workers = workers
+        self._under_way: dict[Panel, Future[None]] = {}
+        """updates, by panel"""
+        self._waiting = WaitingGradients(self.arrays, buffers, workers, waiting_bytes)
+        self._stream = WeightStream(self.arrays, self._under_way, buffers, self.statistics, trains=bool(optimizer))
+        takes_none = optimizer is not None and not isinstance(optimizer, WholeOptimizer)
+        self._gradients = ArrivingGradients(self.arrays, self._waiting, takes_none=takes_none)
+        self.commits = Commits(self.arrays, elsewhere)
+        self._updates = None
+        if optimizer is not None:
+            self._updates = Updates(
+                self.arrays,
+                optimizer,
+                max_gradient_norm,
+                least_loss_scale,
+                learning_rate_scales,
+                self._under_way,
+                self.commits,
+                workers,
+                self._waiting,
+                self.statistics,
+                elsewhere.all_squares,
+            )
+
+    def __enter__(self) -> MemoryX:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def initialize(self, seed: int) -> None:
+        """Fill the weights as the graph says, each element from its own random number."""
+        wait = self.elsewhere.initialize(seed)
+        self.arrays.initialize(seed, self._workers)
+        wait()
+
+    def reserve(self) -> None:
+        """Make room in the store for gradients that will wait there; the weights are there already."""
+        if self._updates is None:
+            return
+        self.elsewhere.reserve()
+        arrays, all_wait = self.arrays, self._updates.gradients_wait
+        for name, weight in arrays.graph.trained_weights.items():
+            if not arrays.own[name]:
+                continue
+            sparse = arrays.sparse.get(name)
+            gathers = len(arrays.panels[name]) > 1 and self._updates.whole is not None
+            is_tied = len(self._gradients.uses[name]) > 1 and sparse is None and name not in arrays.dropped
+            if all_wait or gathers or is_tied or (sparse and sparse.group.is_dynamic):
+                shape = (arrays.rows(name), *weight.shape[1:]) if sparse is None else (sparse.capacity or 1,)
+                self._waiting.reserve(name, shape)
+
+    # A step, in its order.
+
+    def begin_step(self, step: int, learning_rate: float, loss_scale: float = 1.0, skipped: int = 0) -> None:
+        """Begin a step: gradients that arrive from now on belong to it.
+
+        Args:
+            step: from 1
+            loss_scale: what its gradients are multiplied by as they come
+            skipped: how many steps before it updated nothing
+        """
+        if self._updates is not None:
+            self._updates.begin_step(step, learning_rate, loss_scale, skipped)
+        self._stream.step, self._stream.draw = step, Draw(step)
+
+    def begin_evaluation(self, step: int, sample: int | None) -> None:
+        """Stream from now on all of every weight, or with one of the masks that an evaluation averages over."""
+        self._stream.draw = None if sample is None else Draw(step, sample)
+
+    def expect(self, stream: Sequence[Panel], apart: int, *, skips: bool = False) -> None:
+        """Announce the own panels of a batch in order; see `WeightStream.expect`."""
+        self._stream.expect(stream, apart, skips=skips)
+        if self._updates is not None:
+            self._updates.owes = skips and not self.arrays.store.in_place
+
+    def want(self, panels: Sequence[Panel], times: int) -> None:
+        """Announce which panels of experts will be acquired; updates that they are owed begin."""
+        for panel in panels:
+            self._catch_up(panel)
+        self._stream.want(panels, times)
+
+    def _catch_up(self, panel: Panel) -> None:
+        if self._updates is not None:
+            self._updates.catch_up(panel)
+
+    def keeps(self, panel: Panel) -> bool:
+        """Whether a panel is kept here."""
+        return self.arrays.shards.node_of(panel) == self.arrays.node
+
+    def acquire(self, panel: Panel) -> Weights:
+        """Lend the weights of a panel, to be read until `release`; waits for an update that is under way."""
+        self._catch_up(panel)
+        return self._stream.acquire(panel)
+
+    def release(self, panel: Panel) -> None:
+        """Give a panel back."""
+        self._stream.release(panel)
+
+    def receive(self, panel: Panel, op: str, payload: Payload) -> None:
+        """Take the sum of a panel's gradient from one op, with its buffer; update the panel once all are there."""
+        assert self._updates is not None, "who sends gradients trains"
+        gradient = self._gradients.add(panel, op, payload, self._stream.draw)
+        if gradient is not None:
+            self._updates.take(panel, gradient)
+
+    def finish_step(self) -> float | None:
+        """End a step; see `Updates.finish_step`."""
+        norm = self._updates.finish_step() if self._updates else None
+        for seen in self.elsewhere.seen() if self.wants_to_see else ():
+            self.statistics.add(seen)
+        return norm
+
+    @property
+    def wants_to_see(self) -> bool:
+        """Whether anybody wants to know what the nodes saw of the step that runs."""
+        return self.statistics.looks and (self.statistics.with_norms or bool(self.arrays.sparse))
+
+    def commit(self, values: Callable[[], Mapping[str, Any]]) -> None:
+        """Let the step that has just been finished be committed, once its last update is; the next may begin meanwhile.
+
+        Values are what else a checkpoint would hold, when all updates have been applied.
+
+        Raises:
+            StoreError: the commit before could not be made
+        """
+        self.commits.begin(self._stream.step, self._all_updates(), values)
+
+    def expect_commit(self) -> None:
+        """Know, at another node than the first, that the step which was just finished will be committed."""
+        self.commits.expect(self._stream.step, self._all_updates())
+
+    def _all_updates(self) -> list[Future[None]]:
+        """All updates of the steps so far, which have begun."""
+        if self._updates is not None:
+            self._updates.catch_up_all()
+        return list(self._under_way.values())
+
+    def snapshot(self, path: Path) -> Future[tuple[int, float]]:
+        """Let a checkpoint be written from the last commit asked for: bytes of its tensors, seconds that it took.
+
+        The next steps may begin meanwhile. The commit after it waits for it, and the updates after that for that
+        commit: until then nobody overwrites what is copied.
+        """
+        return self.commits.snapshot(path)
+
+    def drain(self) -> None:
+        """Wait until every update that is under way has been applied, and every commit been made, by all nodes."""
+        for update in self._all_updates():
+            update.result()
+        self._under_way.clear()
+        self.commits.drain()
+        self.elsewhere.drain()
+
+    def close(self) -> None:
+        """Wait for a commit that is under way, drop updates of a step that will not be finished, close the store."""
+        self.commits.close()
+        self._workers.shutdown(cancel_futures=True)
+        self.arrays.store.close()
+
+    # What is measured of it.
+
+    def memory_account(self) -> dict[str, int]:
+        """Memory by purpose, of this node [bytes]."""
+        arrays = self.arrays
+        found = {"weights": arrays.weights_bytes, "optimizer_state": arrays.state_bytes}
+        if arrays.file is not None:
+            found = {"memoryx_buffers": arrays.file.allocated_bytes}
+        if arrays.sparse:
+            trains = self.optimizer is not None
+            found["sparse_patterns"] = sum(sparse.pattern_bytes(trains) for sparse in arrays.own_sparse())
+        return {**found, "gradients": self.buffers.allocated_bytes}
+
+    def record(self, recorder: Recorder) -> None:
+        """Have updates, commits and the requests to a file taken down from now on."""
+        self.commits.recorder = recorder
+        if self._updates is not None:
+            self._updates.recorder = recorder
+        if self.arrays.file is not None:
+            self.arrays.file.observe(recorder.request)
+
+    def stream_bytes(self, panel: Panel) -> int:
+        """What streams when a panel is sent out [bytes]."""
+        return self._stream.panel_bytes(panel)
+
+    def gradient_bytes(self, panel: Panel) -> int:
+        """What comes back of a panel, where all its rows have gradients and its zeros need none [bytes]."""
+        return self._stream.gradient_bytes(panel)
+
+    @property
+    def expert_use(self) -> ExpertUse | None:
+        """What became of the gradients of experts that no token chose; None where nothing is trained."""
+        return None if self._updates is None else self._updates.use
+
+    @property
+    def lanes_waited_s(self) -> float:
+        """Time that lanes waited for panels, updates and room for gradients [s], summed over the lanes."""
+        return self._stream.waited_s + self._waiting.room.waited_s
+
+    @property
+    def commit_waited_s(self) -> float:
+        """Time that steps waited for the commit before the last one [s]."""
+        return self.commits.waited_s

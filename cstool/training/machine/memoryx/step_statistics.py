@@ -1,0 +1,114 @@
+"""What is known of a step beside its loss: norms of weights and gradients, and how sparse the weights were.
+
+All of it is taken where weights and gradients pass through MemoryX anyway, and only in steps that are looked at.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.model.ir import Panel
+from cstool.training.kernels.magnitudes import sum_squares
+
+Array = np.ndarray[Any, Any]
+LAYER = re.compile(r".*layers\.(\d+)\.")
+"""what the vendor's ComputeNorm takes for a layer"""
+
+
+class Seen(NamedTuple):
+    """What one node saw of a step, by panel."""
+
+    numbers: Mapping[Panel, int]
+    """streamed, at the beginning of the step"""
+    weight_squares: Mapping[Panel, float]
+    gradient_squares: Mapping[Panel, float]
+
+
+class StepStatistics:
+    """Counts what passes through MemoryX in a step that is looked at; threads may add panels at the same time.
+
+    Args:
+        with_norms: whether norms are wanted, which cost a pass over every weight and every gradient
+    """
+
+    def __init__(self, *, with_norms: bool = False) -> None:
+        self.with_norms = with_norms
+        self.looks = False
+        """whether anybody looks at the step that runs"""
+        self._numbers: dict[Panel, int] = {}
+        self._weight_squares: dict[Panel, float] = {}
+        self._gradient_squares: dict[Panel, float] = {}
+
+    @property
+    def looks_at_norms(self) -> bool:
+        """Whether anybody wants the norms of the step that runs."""
+        return self.looks and self.with_norms
+
+    def begin_step(self, *, looks: bool) -> None:
+        """Forget the step before, and say whether the next one is looked at."""
+        self.looks = looks
+        for squares in (self._numbers, self._weight_squares, self._gradient_squares):
+            squares.clear()
+
+    def add_weights(self, panel: Panel, numbers: Array) -> None:
+        """Take note of a panel that streams: of its first time in the step, which is before its update."""
+        if not self.looks or panel in self._numbers:
+            return
+        self._numbers[panel] = numbers.size
+        if self.with_norms:
+            self._weight_squares[panel] = sum_squares(numbers.reshape(-1))
+
+    def add_gradient(self, panel: Panel, squares: float) -> None:
+        """Take note of the sum of squares of the gradient of a panel."""
+        if self.looks_at_norms:
+            self._gradient_squares[panel] = squares
+
+    def seen(self) -> Seen:
+        """What this node saw of the step."""
+        return Seen(self._numbers, self._weight_squares, self._gradient_squares)
+
+    def add(self, seen: Seen) -> None:
+        """Take note of what another node saw."""
+        self._numbers |= seen.numbers
+        self._weight_squares |= seen.weight_squares
+        self._gradient_squares |= seen.gradient_squares
+
+    def streamed_numbers(self) -> dict[str, int]:
+        """Count of the streamed numbers of each weight, at the beginning of the step."""
+        found: dict[str, int] = {}
+        for panel, count in self._numbers.items():
+            found[panel.weight] = found.get(panel.weight, 0) + count
+        return found
+
+    def norms(self) -> dict[str, float]:
+        """Norms of the step by tag: of all, of each layer and of each weight; none if none were wanted.
+
+        Gradients are those before clipping; weights are those that the gradients belong to.
+
+        Source: the vendor's ComputeNorm for the first three tags (trainer/callbacks/norm.py).
+        """
+        if not self._weight_squares:
+            return {}
+        weights, gradients = _by_weight(self._weight_squares), _by_weight(self._gradient_squares)
+        layers: dict[str, list[float]] = {}
+        for name, squares in gradients.items():
+            if found := LAYER.match(name):
+                layers.setdefault(found[1], []).append(squares)
+        return {
+            "model_wise_params_norm": math.sqrt(math.fsum(weights.values())),
+            "model_wise_grad_norm": math.sqrt(math.fsum(gradients.values())),
+            **{f"per_layer_grad_norm/layer_{layer}": math.sqrt(math.fsum(found)) for layer, found in layers.items()},
+            **{f"grad_norm/{name}": math.sqrt(squares) for name, squares in gradients.items()},
+            **{f"params_norm/{name}": math.sqrt(squares) for name, squares in weights.items()},
+        }
+
+
+def _by_weight(squares: Mapping[Panel, float]) -> dict[str, float]:
+    """Sums of panels by weight, in an order that does not depend on threads; that of a sum does not matter."""
+    found: dict[str, list[float]] = {}
+    for panel, square in squares.items():
+        found.setdefault(panel.weight, []).append(square)
+    return {name: math.fsum(found[name]) for name in sorted(found)}

@@ -1,0 +1,142 @@
+"""What must be there before a machine is: its kernels compiled, and the folder that its files go to."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from cstool.foundation.errors import CheckpointError
+from cstool.model.ir import Graph, OpKind
+from cstool.training.kernels import kernel_folder
+from cstool.training.kernels.compile import ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, compile_from_the_end, compile_kernels, kernels_cached
+from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
+from cstool.training.machine.grains import available_cores
+from cstool.training.machine.host_memory import memory_budget_bytes
+from cstool.model.optimizers import compile_updates
+from cstool.foundation.progress import Progress
+from cstool.foundation.safe_python import python
+from cstool.training.store import sweep_temporary
+
+log = logging.getLogger("cstool")
+COMPILING = "Compiling kernels"
+_OTHERS = {"updates": compile_updates}
+_WATCH_S = 0.2
+
+
+def prepare_model_dir(folder: Path) -> None:
+    """Make the folder, and clear it of what a killed writer left.
+
+    Raises:
+        CheckpointError: it cannot be made
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: model_dir must be a folder that can be written, got: {error.strerror}"
+        ) from error
+    sweep_temporary(folder)
+
+
+def needed_kernels(graph: Graph, precision: str, sparse: Collection[str], *, answers: bool = False) -> frozenset[str]:
+    """What a run needs of kernels beside what every run does.
+
+    Args:
+        graph: of its model
+        precision: of the run
+        sparse: its sparse weights
+        answers: whether the model answers, row by row
+    """
+    wanted = {
+        BFLOAT16_KERNELS: precision == BFLOAT16_NAME,
+        # Rows are multiplied one by one where a model answers.
+        PRODUCT_KERNELS: precision == BFLOAT16_NAME and not answers,
+        SPARSE_KERNELS: bool(sparse),
+        ANSWERING_KERNELS: answers,
+        MIXTURE_KERNELS: any(op.kind is OpKind.ROUTER for op in graph.ops),
+    }
+    return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: bool = False) -> None:
+    """Compile the kernels for this machine, or load what an earlier run compiled.
+
+    Args:
+        needs: see `needed_kernels`
+        alone: no second process compiles a part of them, as within a budget of memory
+    """
+    if kernels_cached(needs, _OTHERS):
+        compile_kernels(lambda name, done, total: None, _OTHERS, needs)
+        return
+    began = time.perf_counter()
+    problem = kernel_folder().problem
+    if problem is None:
+        log.info("Compiling the kernels for this machine. This happens once and may take a minute.")
+    else:
+        log.warning(
+            "Compiling the kernels, which may take a minute, for this run alone: no folder keeps them that is private "
+            f"({problem}). CSTOOL_CACHE_DIR may name one."
+        )
+
+    def show(name: str, done: int, total: int) -> None:
+        if done == 0:
+            progress.start(COMPILING, total)
+        progress.advance(COMPILING, done, name)
+
+    # Another process would take as much memory again.
+    alone = alone or problem is not None or memory_budget_bytes() is not None
+    with nullcontext() if alone else _second_process(needs):
+        compile_kernels(show, _OTHERS, needs)
+    progress.finish(COMPILING)
+    log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")
+
+
+def compile_within_budget(progress: Progress, needs: Collection[str] = ()) -> None:
+    """Compile missing kernels before a budget of memory is shared out, if there is one: it takes some for good.
+
+    Args:
+        needs: see `needed_kernels`
+    """
+    if memory_budget_bytes() is not None and not kernels_cached(needs, _OTHERS):
+        prepare_kernels(progress, needs)
+
+
+@contextmanager
+def _second_process(needs: Collection[str]) -> Iterator[None]:
+    """Within the context, where a core is free for it, another process compiles what this one has not come to.
+
+    A thread would not do: compiling holds Python's lock. Where the process fails, this one compiles all.
+    """
+    process = None
+    if sys.executable and available_cores() > 1:
+        code = f"import sys; sys.path[:] = sys.argv[1:]; import {__name__} as it; it.follow({os.getpid()}, {[*needs]})"
+        path = [folder or os.getcwd() for folder in sys.path]
+        nowhere = subprocess.DEVNULL
+        with suppress(OSError, ValueError):
+            process = subprocess.Popen(python("-c", code, *path), stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    try:
+        yield
+    finally:
+        if process is not None:
+            # At most it compiles what is here by now.
+            process.kill()
+            process.wait()
+
+
+def follow(parent: int, needs: Collection[str]) -> None:
+    """Be the second process of the process `parent`, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends this one
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    compile_from_the_end(_OTHERS, needs)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
+    os._exit(1)

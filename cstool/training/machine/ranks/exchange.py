@@ -1,0 +1,134 @@
+"""What a rank exchanges with the others while a batch runs: panels and sums of gradients, both ways."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cstool.model.ir import Panel
+from cstool.training.kernels.call import Payload, Weights
+from cstool.training.machine.memoryx import MemoryX
+from cstool.training.machine.ranks.link import Link
+from cstool.training.machine.ranks.receiving import ArrivingPanels, Remote
+from cstool.training.machine.ranks.sending import ArrivingSums, Broadcast
+from cstool.training.machine.recorder import LaneTape
+from cstool.training.machine.swarmx import InProcess, Node, SwarmX
+
+
+class AcrossRanks:
+    """SwarmX of several ranks: for the panels of the node here, and for those of the others.
+
+    Args:
+        here, away: these two
+        memoryx: knows which is for what
+    """
+
+    def __init__(self, here: SwarmX, away: SwarmX, memoryx: MemoryX) -> None:
+        self.buffers = memoryx.buffers
+        self._here, self._away, self._memoryx = here, away, memoryx
+
+    def _of(self, panel: Panel) -> SwarmX:
+        return self._here if self._memoryx.keeps(panel) else self._away
+
+    def expect(self, stream: Sequence[Panel], apart: int, lanes: int) -> None:
+        """See `SwarmX.expect`."""
+        self._here.expect(stream, apart, lanes)
+        self._away.expect(stream, apart, lanes)
+
+    skips = False
+    """a panel is sent to all ranks, whoever needs it"""
+
+    def want(self, *_: Any) -> None:
+        """See `SwarmX.want`."""
+
+    def acquire(self, panel: Panel) -> Weights:
+        """Lend the weights of a panel, to be read until `release`."""
+        return self._of(panel).acquire(panel)
+
+    def release(self, panel: Panel) -> None:
+        """Give a panel back."""
+        self._of(panel).release(panel)
+
+    def reduce(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> None:
+        """See `SwarmX.reduce`."""
+        self._of(panel).reduce(panel, op, node, payload, tape)
+
+
+class Use(NamedTuple):
+    """What a rank did in a wave that trains."""
+
+    waited_s: float
+    """a lane waiting for panels, on average [s]"""
+    sent_bytes: int
+    """size of the arrays that left it [bytes]"""
+
+
+class Exchange:
+    """Sends the panels that are kept here, and takes those of others and the sums for these, one batch at a time.
+
+    Args:
+        memoryx: the node here, which may have no panels
+    """
+
+    def __init__(self, link: Link, memoryx: MemoryX) -> None:
+        self.panels = ArrivingPanels(link)
+        self._link, self._memoryx = link, memoryx
+        self._broadcast, self._sums = Broadcast(link, memoryx), ArrivingSums(link, memoryx)
+        self._nodes = memoryx.arrays.shards.nodes
+        self._sent_before = 0
+
+    @property
+    def feeder(self) -> SwarmX | None:
+        """The SwarmX of a lane that sends panels; None where there are none to be sent."""
+        return self._broadcast if self._link.ranks > 1 and self._link.rank < self._nodes else None
+
+    def swarmx(self, grains: int, own: Collection[int]) -> SwarmX:
+        """A SwarmX for lanes.
+
+        Args:
+            grains: of a batch
+            own: those of this rank
+        """
+        here = InProcess(grains, self._memoryx, is_alone=self._link.ranks == 1)
+        shards = self._memoryx.arrays.shards
+        if self._link.ranks == 1:
+            return here
+        away = Remote(grains, own, self.panels, self._link, self._memoryx.buffers, shards)
+        return AcrossRanks(here, away, self._memoryx)
+
+    def send_to_first(self, panels: Sequence[Panel]) -> None:
+        """Send the panels that are kept here, of some in order, to rank 0 alone: it computes, this rank does not."""
+        self._broadcast.to = [0]
+        self._memoryx.expect(panels, 0)
+        for panel in panels:
+            self._broadcast.acquire(panel)
+
+    def begin(self, swarmx: SwarmX) -> None:
+        """Begin a batch, once the panels of the one before have left: sums that arrive go to this SwarmX."""
+        self._broadcast.finish()
+        self._sums.begin(swarmx)
+        self.panels.waited_s, self._sent_before = 0.0, self._link.sent_bytes
+
+    def end_wave(self, lanes: int) -> Mapping[int, Use]:
+        """End the way back of a wave: say that all sums of this rank have left, and wait for those that come here.
+
+        Returns:
+            what each rank did, by rank, as far as they say so here
+
+        Raises:
+            BaseException: what went wrong where a sum was added
+        """
+        mine = Use(self.panels.waited_s / lanes, self._link.sent_bytes - self._sent_before)
+        self.panels.waited_s, self._sent_before = 0.0, self._link.sent_bytes
+        others = [rank for rank in range(self._link.ranks) if rank != self._link.rank]
+        for rank in others:
+            if rank < self._nodes:
+                self._link.send(rank, "backward", mine)
+        found = {self._link.rank: mine}
+        if self._link.rank < self._nodes:
+            found |= {rank: self._link.receive(rank, "backward") for rank in others}
+            self._sums.finish()
+        return found
+
+    def close(self) -> None:
+        """End the thread; what is still on its way to other ranks is their own business."""
+        self._broadcast.close()
+        self._sums.close()

@@ -1,0 +1,186 @@
+"""Joining the other ranks of a run, and leaving them: rank 0 runs the run, the others follow and exit like it."""
+
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple
+
+from cstool.foundation.errors import ClusterError, CstoolError, ParamsError, RankLostError, ToldElsewhere, fault_of
+from cstool.foundation.launched import STOPS, end_by_signals, is_launched, launched_rank, launched_ranks
+from cstool.training.machine.ranks.leftovers import remove_leftovers
+from cstool.training.machine.ranks.lifeline import tie
+from cstool.training.machine.ranks.link import ALONE, Link
+from cstool.training.machine.ranks.mpi import WAY_ON, MpiLink
+from cstool.training.machine.ranks.signals import delay_aborts
+from cstool.training.machine.ranks.tether import tethered
+
+TRANSPORTS = ("auto", "in_process", "mpi")
+"""auto: MPI where a launcher started several processes, else as in_process: everything is in this one"""
+
+
+ENDING_S = 15.0
+"""after which a rank whose run has ended ends, whatever it waits for [s]"""
+
+
+class _Failure(NamedTuple):
+    """What went wrong at another rank."""
+
+    message: str
+    hint: str | None
+
+
+class _Over(NamedTuple):
+    """The run has ended."""
+
+    exit_code: int
+    lost: Collection[int]
+    """ranks that nobody is to wait for"""
+
+
+@contextmanager
+def joined(transport: str) -> Iterator[Link]:
+    """Join the other ranks, if there are any, and leave them at the end of the context.
+
+    Args:
+        transport: one of `TRANSPORTS`
+
+    Raises:
+        ClusterError: there is no MPI, or not that of the launcher; at rank 0 also, something went wrong at another rank
+        ToldElsewhere: at every rank but rank 0, when the command ends at rank 0, with its exit code
+    """
+    if transport == "in_process" or (transport == "auto" and launched_ranks() == 1 and not is_launched()):
+        yield ALONE
+        return
+    if is_launched():
+        # mpirun alone waits for ever where a rank leaves before MPI has begun; one that dies of a signal it sees.
+        end_by_signals()
+    with tethered() as say:
+        try:
+            link = MpiLink()
+        except Exception as error:
+            # It is the same at all of them.
+            raise error if launched_rank() == 0 else ToldElsewhere(getattr(error, "exit_code", 1)) from error
+        delay_aborts()
+        if not is_launched() and link.leads_host:
+            remove_leftovers()
+        # What comes before a run takes signals has nothing to save.
+        end_by_signals()
+        with _leading(link, say) if link.rank == 0 else _following(link):
+            yield link
+
+
+def _tie(link: MpiLink) -> None:
+    """Have the link break as soon as a rank dies."""
+
+    def lose(rank: int) -> None:
+        doing = link.activity.of(rank)
+        link.lose(
+            rank,
+            RankLostError(f"rank {rank} on {link.hosts[rank]}: must last as long as the run, it died {doing}", WAY_ON),
+        )
+
+    tie(link, link.hosts, lose)
+
+
+@contextmanager
+def _leading(link: MpiLink, say: Callable[[str], None]) -> Iterator[None]:
+    """Be rank 0: break the link when another rank fails, and tell the others at the end with which exit code."""
+
+    def hear(rank: int, failure: _Failure, _: Any) -> None:
+        link.fail(ClusterError(f"rank {rank} on {link.hosts[rank]}: {failure.message}", failure.hint))
+
+    exit_code = 1
+    try:
+        _tie(link)
+        say("tied")
+        link.listen("failed", hear)
+        yield
+        exit_code = 0
+    except BaseException as error:
+        exit_code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", 1)
+        raise
+    finally:
+        for rank in range(1, link.ranks):
+            if rank not in link.lost:
+                link.send(rank, "over", _Over(exit_code, link.lost))
+        link.close()
+        _release(link, exit_code)
+
+
+@contextmanager
+def _following(link: MpiLink) -> Iterator[None]:
+    """Be another rank: tell rank 0 of failures and signals here, and stop when rank 0 ends, whatever is under way.
+
+    Raises:
+        RankLostError: at rank 1 alone, where rank 0 is lost: somebody must say it
+        ToldElsewhere: else
+    """
+    ended: Future[int] = Future()
+
+    def end(_: int, over: _Over, __: Any) -> None:
+        if not ended.done():
+            ended.set_result(over.exit_code)
+        told = ToldElsewhere(over.exit_code)
+        for rank in over.lost:
+            link.lose(rank, told)
+        link.fail(told)
+        _end_in_time(over.exit_code)
+
+    def give_up(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_exception(error)
+            _end_in_time(getattr(error, "exit_code", 1))
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        link.send(0, "signal", signal.Signals(number).name)
+
+    link.on_failure(give_up)
+    for number in STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    try:
+        _tie(link)
+        link.listen("over", end)
+        yield
+    except ToldElsewhere:
+        pass
+    except Exception as error:
+        message, hint = f"{type(error).__name__}: {error}", None
+        if isinstance(error, ParamsError):
+            message, hint = error.problems[0]
+        elif (known := error if isinstance(error, CstoolError) else fault_of(error)) is not None:
+            message, hint = known.message, known.hint
+        elif not hasattr(error, "exit_code"):  # what is wrong with the command line has one
+            # A bug of ours, of which rank 0 knows no more than what it says.
+            traceback.print_exc()
+        # Where rank 0 is lost nobody hears it, and rank 1 says what is to be said.
+        with suppress(CstoolError):
+            link.send(0, "failed", _Failure(message, hint))
+    try:
+        exit_code = ended.result()
+    except CstoolError as error:
+        if link.rank == 1 and 0 in link.lost:
+            _release(link, error.exit_code)
+            raise
+        raise ToldElsewhere(error.exit_code) from error
+    finally:
+        link.close()
+    raise ToldElsewhere(exit_code)
+
+
+def _release(link: MpiLink, exit_code: int) -> None:
+    """See that the launcher does not wait for a rank that is lost; `--launch` sees to that itself."""
+    if link.lost and not is_launched():
+        link.end_all(exit_code)
+
+
+def _end_in_time(exit_code: int) -> None:
+    """End this process soon, even where something hangs: there is nothing here to be saved."""
+    timer = threading.Timer(ENDING_S, os._exit, [exit_code])
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,161 @@
+"""The other nodes of MemoryX as a node sees them: the first one leads them, the others ask it for one thing alone."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.model.ir import Panel, Weight
+from cstool.training.machine.memoryx.elsewhere import Elsewhere, Piece, Squares
+from cstool.training.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
+from cstool.training.machine.memoryx.step_statistics import Seen
+from cstool.training.machine.ranks.calls import Answer, Caller
+from cstool.training.machine.ranks.link import Link
+from cstool.training.machine.ranks.shard_elsewhere import ShardElsewhere
+from cstool.training.machine.ranks.sparse_elsewhere import SparseElsewhere, SparseSize
+from cstool.training.store import ShardSource
+
+Array = np.ndarray[Any, Any]
+CALLS, COMMITS = "memoryx", "commits"
+"""channels: what happens between steps, and what goes on beside them"""
+FETCHED_AHEAD = 3
+"""pieces of an array that are on their way from other nodes at a time"""
+
+
+class ExpectCommit(NamedTuple):
+    """Know that the step which was just finished will be committed."""
+
+
+class Drain(NamedTuple):
+    """Say of the own sparse weights how large they are, once all updates of the steps so far have been applied.
+
+    An order and no call: a node may still be in the step that rank 0 has finished, and wait for sums of others.
+    """
+
+
+class OtherNodes(Elsewhere):
+    """See `Elsewhere`.
+
+    Args:
+        nodes: of MemoryX; those but the first are at the ranks of their numbers
+    """
+
+    def __init__(self, link: Link, nodes: int) -> None:
+        self._link, self._nodes = link, range(1, nodes)
+        self._calls, self._commits = Caller(link, CALLS), Caller(link, COMMITS)
+        self._sparse: dict[str, SparseElsewhere] = {}
+
+    def _all(self, caller: Caller, function: str, *arguments: Any) -> list[Any]:
+        """Call a function at all of them, and wait; what they answer, in their order."""
+        called = [caller.call(node, function, *arguments) for node in self._nodes]
+        return [each.result().result for each in called]
+
+    def _order(self, order: ExpectCommit | Drain) -> None:
+        for node in self._nodes:
+            self._link.send(node, "order", order)
+
+    def _see(self, sizes: Sequence[Mapping[str, SparseSize]]) -> None:
+        for node in sizes:
+            for name, size in node.items():
+                self._sparse[name].see(size)
+
+    def initialize(self, seed: int) -> Callable[[], None]:
+        """See `Elsewhere.initialize`."""
+        called = [self._calls.call(node, "initialize", seed) for node in self._nodes]
+        return lambda: self._see([each.result().result for each in called])
+
+    def reserve(self) -> None:
+        """See `Elsewhere.reserve`."""
+        self._all(self._calls, "reserve")
+
+    def drain(self) -> None:
+        """See `Elsewhere.drain`."""
+        self._order(Drain())
+        self._see([self._link.receive(node, "drained") for node in self._nodes])
+
+    def adopt(self) -> None:
+        """See `Elsewhere.adopt`."""
+        self._see(self._all(self._calls, "adopt"))
+
+    def seen(self) -> list[Seen]:
+        """See `Elsewhere.seen`."""
+        return [self._link.receive(node, "seen") for node in self._nodes]
+
+    def read(self, pieces: Sequence[Piece]) -> Generator[Array, None, None]:
+        """See `Elsewhere.read`."""
+        calls = (self._calls.call(piece.node, "read", piece) for piece in pieces)
+        ahead = deque(islice(calls, FETCHED_AHEAD))
+        while ahead:
+            found = ahead.popleft().result()
+            ahead.extend(islice(calls, 1))
+            yield found.arrays[0]
+
+    def write(self, piece: Piece, rows: Array) -> Future[Answer]:
+        """See `Elsewhere.write`."""
+        return self._calls.call(piece.node, "write", piece, arrays=[rows])
+
+    def sparse_weight(self, node: int, weight: Weight, panels: Sequence[Panel], rules: SparsityRules) -> SparseWeight:
+        """See `Elsewhere.sparse_weight`."""
+
+        def call(name: str, function: str, *arguments: Any, arrays: Sequence[Array] = ()) -> Answer:
+            return self._calls.call(node, f"sparse {function}", name, *arguments, arrays=arrays).result()
+
+        found = self._sparse[weight.name] = SparseElsewhere(weight, panels, rules, call)
+        return found
+
+    def all_squares(self, own: Squares) -> Squares:
+        """See `Elsewhere.all_squares`."""
+        found = dict(own)
+        for node in self._nodes:
+            found |= self._link.receive(node, "squares")
+        for node in self._nodes:
+            self._link.send(node, "all squares", found)
+        return found
+
+    def begin_commit(self) -> None:
+        """See `Elsewhere.begin_commit`."""
+        self._order(ExpectCommit())
+
+    def await_updates(self) -> None:
+        """See `Elsewhere.await_updates`."""
+        self._see(self._all(self._commits, "await updates"))
+
+    def commit(self, values: Mapping[str, Any]) -> Callable[[], None]:
+        """See `Elsewhere.commit`."""
+        called = [self._commits.call(node, "commit", values) for node in self._nodes]
+
+        def wait() -> None:
+            for each in called:
+                each.result()
+
+        return wait
+
+    def end_commit(self) -> None:
+        """See `Elsewhere.end_commit`."""
+        self._all(self._commits, "end")
+
+    def open_shard(self, rank: int, path: Path, step: int, *, beside: bool = False) -> ShardSource:
+        """See `Elsewhere.open_shard`."""
+        return ShardElsewhere(partial((self._commits if beside else self._calls).call, rank), path, step, beside)
+
+    def drop(self, rank: int, path: Path, name: str) -> None:
+        """See `Elsewhere.drop`."""
+        self._commits.call(rank, "drop", path, name).result()
+
+
+class AnotherNode(Elsewhere):
+    """The others, as a node that is not the first sees them: it asks for one thing alone."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def all_squares(self, own: Squares) -> Squares:
+        """See `Elsewhere.all_squares`."""
+        self._link.send(0, "squares", dict(own))
+        found: Squares = self._link.receive(0, "all squares")
+        return found

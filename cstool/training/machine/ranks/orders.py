@@ -1,0 +1,355 @@
+"""The orders that rank 0, which has MemoryX and runs the run, gives to the other ranks, and what they answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count as count_from
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cstool.training.data import Sampler
+from cstool.foundation.errors import CstoolError
+from cstool.model.ir import Graph, Panel
+from cstool.training.kernels.call import LossResult
+from cstool.training.kernels.sparse.crossover import Crossover
+from cstool.training.machine.cluster import Cluster
+from cstool.training.machine.inputs import Share
+from cstool.training.machine.layout import Layout
+from cstool.training.machine.meeting import Gathered, Meeting
+from cstool.training.machine.memoryx import MemoryX
+from cstool.training.machine.memoryx_store import ShardFile
+from cstool.training.machine.ranks.exchange import Exchange
+from cstool.training.machine.ranks.link import Link
+from cstool.training.machine.recorder import Tape
+from cstool.training.machine.swarmx import SwarmX
+
+CLOCK_LOOKS = 10
+"""how often the clock of another rank is looked at"""
+BURST = 8
+"""arrays of 1 MiB in a row that measure a wire"""
+
+Array = np.ndarray[Any, Any]
+
+
+class Identify(NamedTuple):
+    """Open the data sets of a trainer, and answer with what all ranks must have alike."""
+
+    trainer: int
+
+
+class Begin(NamedTuple):
+    """Get ready for a model, and answer with the memory for activations [bytes]."""
+
+    graph: Graph
+    seed: int
+    apart: int
+    """how many panels the fastest lane may be ahead of the slowest"""
+    memoryx: Mapping[str, Any]
+    """arguments of the MemoryX of each rank; see there"""
+    file: ShardFile | None
+    """the file of each node; None for main memory"""
+    hosts: Sequence[str]
+    """by rank"""
+    taken_bytes: Sequence[int]
+    """what MemoryX takes of the memory, by rank [bytes]"""
+
+    def taken_beside(self, rank: int) -> int:
+        """What MemoryX takes of the memory on the host of a rank [bytes]."""
+        host = self.hosts[rank]
+        return sum(size for size, other in zip(self.taken_bytes, self.hosts, strict=True) if other == host)
+
+
+class CompileKernels(NamedTuple):
+    """Compile the kernels, or load them where this host has them compiled, as that of rank 0 has by now."""
+
+    needs: frozenset[str]
+
+
+class Prepare(NamedTuple):
+    """Lay out the systems for batches of a size."""
+
+    batch_size: int
+    layout: Layout
+
+
+class SetGemm(NamedTuple):
+    """Compute matrix products with this provider from now on."""
+
+    precision: str
+    name: str
+
+
+class Read(NamedTuple):
+    """Read this rank's samples of a stream of batches, and send the number of their unmasked tokens, batch by batch."""
+
+    stream: int
+    where: str
+    """the dataloader"""
+    trains: bool
+    sampler: Sampler
+    first: int
+    batches: int | None
+
+
+class StopReading(NamedTuple):
+    """Stop reading a stream of batches, and send None in place of a number of tokens."""
+
+    stream: int
+
+
+class SettleKernels(NamedTuple):
+    """Choose the kernels of sparse weights by what rank 0 measured."""
+
+    crossovers: Mapping[tuple[int, int, float], Crossover]
+    """see `KernelChooser`"""
+
+
+class Go(NamedTuple):
+    """Run the next batch of a stream. After each wave forward, wait for a `Next`."""
+
+    stream: int
+    step: int
+    scales: tuple[float, ...]
+    learning_rate: float | None
+    """None for an evaluation"""
+    loss_scale: float = 1.0
+    """in a training step what is in the scale beside the weight of a token; see `MemoryX.begin_step`"""
+    skipped: int = 0
+    """in a training step how many before it updated nothing"""
+    sample: int | None = None
+    """in an evaluation which of the masks of DropConnect; None for all weights"""
+    wants_to_see: bool = False
+    """whether to say what was seen of the step; see `StepStatistics`"""
+    with_norms: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a training step."""
+        return self.learning_rate is not None
+
+
+class BeginPasses(NamedTuple):
+    """Send rank 0, which computes alone, the own panels of the body of a pass; and then what each `NextPass` asks for.
+
+    So they are on their way before rank 0 comes to the pass.
+    """
+
+    body: Sequence[Panel]
+    """what every pass takes, in order"""
+    head: Sequence[Panel]
+    """what comes after it in a pass whose logits are wanted"""
+
+
+class NextPass(NamedTuple):
+    """Send the head of the pass that begins, if that takes it, and the body of the pass after it."""
+
+    takes_head: bool
+
+
+class Record(NamedTuple):
+    """Take down what happens in the steps from the first to the last."""
+
+    first: int
+    last: int
+
+
+class TellTime(NamedTuple):
+    """Answer with the time on the clock by which spans are taken down [s]."""
+
+
+class HandOver(NamedTuple):
+    """Answer with what was taken down."""
+
+
+class Next(Enum):
+    """What comes after a wave went forward."""
+
+    ON = "on"
+    """backward, where it trains, then the next wave"""
+    DIAGNOSE = "diagnose"
+    """a loss is not finite: where did that begin?"""
+
+
+@dataclass
+class RankUse:
+    """What a rank did in training so far."""
+
+    rank: int
+    host: str
+    waited_s: float = 0.0
+    """a lane waiting for panels of other ranks, on average; at rank 0 also for what the others compute [s]"""
+    sent_bytes: int = 0
+    """size of the arrays that left it, weights and gradients [bytes]"""
+
+
+class Wire(NamedTuple):
+    """What was measured between two hosts."""
+
+    bytes_per_s: float
+    """one way [B/s]"""
+    latency_s: float
+    """of a message, one way, with what the link takes at both ends [s]"""
+
+
+class EndOfStream(Exception):
+    """Another rank reads no more batches of a stream."""
+
+
+class OtherRanks:
+    """The other ranks, as rank 0 sees them. In a run in one process there are none, and nothing is sent."""
+
+    def __init__(self, link: Link, memoryx: MemoryX) -> None:
+        self.link = link
+        self.exchange = Exchange(link, memoryx)
+        self._ranks = range(1, link.ranks)
+        self.used = [RankUse(rank, link.hosts[rank]) for rank in range(link.ranks)]
+        """by rank"""
+        self._waited_s = 0.0
+        self._streams: set[int] = set()
+        """numbers of the streams of batches that are being read"""
+
+    def gather_at(self, meeting: Meeting) -> None:
+        """Take what the other ranks have gathered of the wave that goes forward to a meeting."""
+        for rank in self._ranks:
+            meeting.take(Gathered(*self.link.receive(rank, "gathered")))
+
+    def send_deltas(self, deltas: Callable[[int], Gathered]) -> None:
+        """Send each of them the deltas of its samples."""
+        for rank in self._ranks:
+            self.link.send(rank, "deltas", tuple(deltas(rank)))
+
+    def order(self, order: Any) -> None:
+        """Give an order to all of them."""
+        self._tell("order", order)
+
+    def _tell(self, kind: str, body: Any) -> None:
+        for rank in self._ranks:
+            self.link.send(rank, kind, body)
+
+    def begin_model(self, begin: Begin) -> list[int]:
+        """Have them get ready for a model; gives what memory each has for activations [bytes]."""
+        self.order(begin)
+        return self.answers("ready")
+
+    def answers(self, kind: str) -> list[Any]:
+        """Wait for an answer of each; in the order of the ranks."""
+        return [self.link.receive(rank, kind) for rank in self._ranks]
+
+    @contextmanager
+    def reading(
+        self, where: str, cluster: Cluster, sampler: Sampler, first: int, count: int | None
+    ) -> Iterator[tuple[Share, ExitStack]]:
+        """Have them read their samples of batches.
+
+        Yields:
+            which samples are for rank 0, and what to close before what reads these: it has the others stop
+        """
+        stream = next(number for number in count_from(1) if number not in self._streams)
+        self._streams.add(stream)
+        self.order(Read(stream, where, cluster.trains, sampler, first, count))
+        open_ranks = set(self._ranks)
+
+        def tokens_at(rank: int) -> int:
+            tokens: int | None = self.link.receive(rank, f"tokens {stream}")
+            if tokens is None:
+                open_ranks.remove(rank)
+                raise EndOfStream
+            return tokens
+
+        with ExitStack() as stack:
+            stack.callback(self.order, StopReading(stream))
+            yield Share(stream, cluster.own_samples, lambda _, own: own + sum(map(tokens_at, self._ranks))), stack
+        # What they had read ahead is no longer wanted.
+        for rank in self._ranks:
+            with suppress(EndOfStream, CstoolError):
+                while rank in open_ranks:
+                    tokens_at(rank)
+        self._streams.remove(stream)
+
+    def begin(self, swarmx: SwarmX, go: Go) -> None:
+        """Have them run the next batch of a stream, with this SwarmX here."""
+        self.link.activity.step = go.step
+        self.link.activity.passed.clear()
+        self._waited_s = 0.0
+        self.exchange.begin(swarmx)
+        self.order(go)
+
+    def say(self, what: Next) -> None:
+        """Tell them how it goes on after a wave went forward."""
+        self._tell("next", what)
+
+    def losses(self) -> dict[int, tuple[LossResult, ...]]:
+        """Wait for their losses of a wave; by the number of the grain."""
+        found: dict[int, tuple[LossResult, ...]] = {}
+        began = time.perf_counter()
+        for losses in self.answers("losses"):
+            found |= losses
+        self._waited_s += time.perf_counter() - began
+        return found
+
+    def finish_backward(self, lanes: int) -> None:
+        """Wait until all sums of a wave that come here have come and have been added.
+
+        Raises:
+            BaseException: what went wrong where one was added
+        """
+        began = time.perf_counter()
+        for rank, use in self.exchange.end_wave(lanes).items():
+            self.used[rank].waited_s += use.waited_s
+            self.used[rank].sent_bytes += use.sent_bytes
+        self.used[0].waited_s += self._waited_s + time.perf_counter() - began
+        self._waited_s = 0.0
+
+    def tapes(self) -> list[Tape]:
+        """What they took down, on the clock of this rank."""
+        found = []
+        for rank in self._ranks:
+            ahead_s = self._clock_ahead_s(rank)
+            self.link.send(rank, "order", HandOver())
+            for thread, spans in self.link.receive(rank, "tapes"):
+                tape = Tape(f"rank {rank} {thread}")
+                times = ((span, span.start_s - ahead_s, span.end_s - ahead_s) for span in spans)
+                tape.spans = [span._replace(start_s=start_s, end_s=end_s) for span, start_s, end_s in times]
+                found.append(tape)
+        return found
+
+    def measure_wire(self) -> Wire | None:
+        """Measure what goes from here to the first rank on another host; None where there is no other host.
+
+        At 1 Gbit/s that takes 0.2 s.
+        """
+        away = next((use.rank for use in self.used if use.host != self.used[0].host), None)
+        if away is None:
+            return None
+        back_s = min(self._ask_time(away)[1] for _ in range(CLOCK_LOOKS))
+        burst = [np.zeros(2**20, np.uint8)] * BURST
+        # TCP begins slowly, so the first one does not count.
+        burst_s = [self._ask_time(away, burst)[1] - back_s for _ in range(2)][1]
+        return Wire(sum(array.nbytes for array in burst) / max(burst_s, 1e-6), back_s / 2)
+
+    def _clock_ahead_s(self, rank: int) -> float:
+        """By how much the clock of a rank is ahead of this one's [s]: as the fastest of some answers says."""
+        return min((took_s, ahead_s) for ahead_s, took_s in (self._ask_time(rank) for _ in range(CLOCK_LOOKS)))[1]
+
+    def _ask_time(self, rank: int, arrays: Sequence[Array] = ()) -> tuple[float, float]:
+        """Ask a rank for the time, behind arrays that it throws away.
+
+        Returns:
+            how much later it is there than halfway to the answer here, and how long the answer took [s]
+        """
+        asked_s = time.perf_counter()
+        for array in arrays:
+            self.link.send(rank, "burst", None, [array])
+        self.link.send(rank, "order", TellTime())
+        there_s = self.link.receive(rank, "time")
+        here_s = time.perf_counter()
+        return there_s - (asked_s + here_s) / 2, here_s - asked_s
+
+    def close(self) -> None:
+        """End the threads."""
+        self.exchange.close()

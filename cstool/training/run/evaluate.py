@@ -1,0 +1,282 @@
+"""Evaluation: the held-out data sets forward once, without dropout."""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from cstool.training.data import Dataset, Sampler, batches_per_epoch
+from cstool.model.ir import Loss
+from cstool.training.kernels.call import LossResult, sum_losses
+from cstool.training.machine.data_sets import DataSet
+from cstool.training.run.report.time_split import Rates
+from cstool.training.run.scores import scores_of
+from cstool.training.run.session import Session
+from cstool.training.run.stopping import StopRequest
+from cstool.foundation.words import counted, rate_text
+
+log = logging.getLogger("cstool")
+TASK = "Evaluating"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation comes to."""
+
+    data_set: str
+    """its name"""
+    step: int
+    """after which it was made"""
+    means: tuple["MeanLoss", ...]
+    """of the model's losses; its own is their sum"""
+    tokens: int
+    """unmasked ones"""
+    samples: int
+    seconds: float
+    masks: int = 0
+    """of DropConnect that the loss is a mean over; 0 where all weights took part"""
+    loss_deviation: float = 0.0
+    """standard deviation of the loss over the masks"""
+
+    @property
+    def loss(self) -> float:
+        """Sum of the means of all losses [nats]; NaN where no label counts."""
+        return math.fsum(mean.mean for mean in self.means)
+
+    @property
+    def accuracy(self) -> float:
+        """That of the first loss."""
+        return self.means[0].accuracy
+
+    def metrics(self, *, several: bool) -> dict[str, float]:
+        """Return the metrics by the vendor's tags, which name the data set where there are several.
+
+        Args:
+            several: whether other data sets are evaluated, too
+        """
+        prefix = f"eval/{self.data_set}" if several else "eval"
+        found = {f"{prefix}/loss": self.loss}
+        for mean in self.means:
+            found[f"{prefix}/{mean.loss.accuracy}"] = mean.accuracy
+            found |= {f"{prefix}/{name}": value for name, value in zip(mean.loss.told, mean.told, strict=True)}
+            if mean.loss.perplexity is not None:
+                found[f"{prefix}/{mean.loss.perplexity}"] = mean.perplexity
+        if self.masks:
+            found[f"{prefix}/loss_deviation"] = self.loss_deviation
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON; accuracy and perplexity are those of the first loss, masks only where there are."""
+        first, *others = self.means
+        found = {
+            "data_set": self.data_set,
+            "step": self.step,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "tokens": self.tokens,
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "perplexity": first.perplexity,
+        }
+        if others:
+            found["losses"] = {mean.loss.name: mean.mean for mean in self.means}
+            found |= {mean.loss.accuracy: mean.accuracy for mean in self.means}
+        found |= dict(zip(first.loss.told, first.told, strict=True))
+        return found | ({"masks": self.masks, "loss_deviation": self.loss_deviation} if self.masks else {})
+
+
+@dataclass(frozen=True)
+class MeanLoss:
+    """One loss of a model over a data set."""
+
+    loss: Loss
+    mean: float
+    """over the terms that count: unmasked tokens, or samples [nats]; NaN where none does"""
+    accuracy: float
+    """share of them whose label is the likeliest class"""
+    told: tuple[float, ...] = ()
+    """what else it tells, in the order of `Loss.told`"""
+
+    @property
+    def perplexity(self) -> float:
+        """What the mean comes to; of a hopeless model, a number all the same."""
+        return math.exp(min(self.mean, 700.0))
+
+
+def _mean_loss(loss: Loss, means: Sequence[float]) -> MeanLoss:
+    mean, accuracy, *told = means
+    return MeanLoss(loss, mean, accuracy, tuple(told))
+
+
+class _Totals(NamedTuple):
+    """Of one pass over the data set."""
+
+    losses: Sequence[LossResult]
+    tokens: int
+    samples: int
+
+    def means(self) -> list[tuple[float, ...]]:
+        """Of each loss the mean, the accuracy, and what else it tells.
+
+        They are over the tokens of the first, over the samples of others; of nothing they are NaN.
+        """
+        terms = [self.tokens, *[self.samples] * (len(self.losses) - 1)]
+        return [
+            tuple(each / count if count else math.nan for each in (found.total, found.correct, *found.extras))
+            for found, count in zip(self.losses, terms, strict=True)
+        ]
+
+    def told(self, losses: Sequence[Loss], samples: Dataset) -> list[tuple[float, ...]]:
+        """Of each loss that evaluations count its means, and its scores.
+
+        Args:
+            losses: of the model
+            samples: the data set
+        """
+        return [
+            (*means, *scores_of(loss, found.tallies, samples))
+            for loss, means, found in zip(losses, self.means(), self.losses, strict=True)
+            if loss.evaluates
+        ]
+
+
+def evaluate_sets(
+    session: Session, data: Sequence[DataSet], stop: StopRequest, checkpoint: Path | None = None
+) -> float:
+    """Evaluate on data sets, one after the other, and note in the session and its result what came of it.
+
+    Args:
+        session: the run; all updates of its weights need not have been applied
+        stop: gives up between two batches when it is asked for; then nothing counts as evaluated
+        checkpoint: what the weights are from, where nothing trains them
+
+    Returns:
+        the seconds it took
+    """
+    began = time.perf_counter()
+    several, source = len(data) > 1, None if checkpoint is None else str(checkpoint)
+    dropped = session.appliance.memoryx.arrays.dropped.values()
+    masks = max((weight.group.samples or 0 for weight in dropped), default=0)
+    metrics: dict[str, float] = {}
+    evaluations: list[dict[str, Any]] = []
+    for number, found in enumerate(data, start=1):
+        if several:
+            log.info(f"Evaluating on {found.name}, data set {number} of {len(data)}")
+        result = evaluate(session, found, stop, several=several, masks=masks)
+        if result is None:
+            return time.perf_counter() - began
+        metrics |= result.metrics(several=several)
+        evaluations.append({"checkpoint": source, **result.as_dict()})
+    session.evaluations += evaluations
+    session.metrics, session.evaluated_step = metrics, session.position.step
+    return time.perf_counter() - began
+
+
+def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of evaluations of checkpoints, a line each."""
+    rows = [("checkpoint", "data set", "loss", "perplexity", "accuracy", "tokens")]
+    for found in evaluations:
+        loss, perplexity, accuracy = (f"{found[name]:.5f}" for name in ("loss", "perplexity", "accuracy"))
+        name = Path(found["checkpoint"]).name
+        rows.append((name, found["data_set"], loss, perplexity, accuracy, f"{found['tokens']:,}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = "<<>>>>"
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths, strict=True))
+        for row in rows
+    ]
+
+
+def evaluate(
+    session: Session, data: DataSet, stop: StopRequest, *, several: bool = False, masks: int = 0
+) -> Evaluation | None:
+    """Evaluate on a data set, in its order unless it is to be shuffled; the last batch may be a part of one.
+
+    Args:
+        stop: gives up between two batches when it is asked for
+        several: whether others are evaluated, too: then log lines name it
+        masks: of DropConnect, each of which takes a pass of its own; 0 for one pass with all weights
+
+    Returns:
+        None if it gave up
+    """
+    began = time.perf_counter()
+    passes: list[_Totals] = []
+    shown = f", Dataset={data.name}" if several else ""
+    for mask in range(masks) if masks else (None,):
+        found = _pass(session, data, mask, shown, stop)
+        if found is None:
+            return None
+        passes.append(found)
+    losses_told = [loss for loss in session.graph.losses if loss.evaluates]
+    by_pass = [found.told(session.graph.losses, data.samples) for found in passes]
+    losses = [math.fsum(mean for mean, *_ in found) for found in by_pass]
+    samples = passes[0].samples
+    result = Evaluation(
+        data.name,
+        session.position.step,
+        tuple(
+            _mean_loss(loss, [fmean(each) for each in zip(*found, strict=True)])
+            for loss, found in zip(losses_told, zip(*by_pass, strict=True), strict=True)
+        ),
+        passes[0].tokens,
+        samples,
+        time.perf_counter() - began,
+        masks,
+        stdev(losses) if len(losses) > 1 else 0.0,
+    )
+    if result.tokens == 0:
+        log.warning(
+            f"{data.where}: no label of the {counted(samples, 'sample')} counts (their masks are all 0), so there is "
+            "no loss."
+        )
+    log.info(f"Avg Eval Loss: {result.loss:.5f}")
+    log.info("Evaluation metrics:")
+    for tag, value in result.metrics(several=several).items():
+        if tag.endswith("/loss"):
+            continue
+        note = f" (over {masks} masks of DropConnect)" if tag.endswith("/loss_deviation") else ""
+        log.info(f"  - {tag} = {value:.5f}{note}")
+    log.info("Evaluation completed successfully!")
+    log.info(f"Processed {samples * len(passes)} sample(s) in {result.seconds:.9f} seconds.")
+    return result
+
+
+def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: StopRequest) -> _Totals | None:
+    """Go over the data set once; None if it gave up."""
+    loader, count, step = data.loader, data.samples.sample_count, session.position.step
+    steps, log_steps = session.params.loop.eval_steps, session.params.logging.log_steps
+    sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, drop_last=False)
+    batches = batches_per_epoch(count, loader.batch_size, drop_last=False)
+    if steps is not None and steps > batches and not mask:  # of several passes the first says it
+        have = "is 1 batch" if batches == 1 else f"are {batches:,} batches"
+        log.info(f"{data.where}: eval_steps is {steps:,}, and there {have}: the evaluation ends with the last.")
+    batches = batches if steps is None else min(steps, batches)
+    totals: list[tuple[LossResult, ...]] = []
+    tokens = samples = 0
+    rates = Rates()
+    session.progress.start(TASK, batches)
+    with session.appliance.reading(data.where, data.samples, sampler, 0, batches, trains=False) as worker:
+        for number in range(1, batches + 1):
+            if stop.signal_name is not None:
+                session.progress.finish(TASK)
+                return None
+            batch = worker.next()
+            found = session.appliance.evaluate(batch, step, mask)
+            totals.append(found)
+            tokens, samples = tokens + batch.tokens, samples + batch.samples
+            rates.add(batch.samples)
+            session.progress.advance(TASK, number)
+            if number % log_steps == 0 or number == batches:
+                rate, global_rate = rates.look()
+                loss = math.fsum(mean for mean, *_ in _Totals(found, batch.tokens, batch.samples).means())
+                log.info(
+                    f"| Eval Device=CSX, GlobalStep={step}, Batch={number}, Loss={loss:.5f}, "
+                    f"Rate={rate_text(rate)} samples/sec, GlobalRate={rate_text(global_rate)} samples/sec{shown}"
+                )
+    session.progress.finish(TASK)
+    return _Totals(sum_losses(totals), tokens, samples)

@@ -1,0 +1,131 @@
+"""What a run came to, whole: `report/summary.py` puts it together at the end."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cstool.foundation.brief import Brief
+from cstool.training.machine.ranks.orders import RankUse
+from cstool.training.run.report.file_traffic import FileTraffic
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """What the compiler says of the wafer; nothing of it was measured.
+
+    Args:
+        execution_mode: pipelined or weight_streaming
+    """
+
+    system: str
+    execution_mode: str
+    step_s: float
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The layers whose activations are computed again in backward, and what that saves.
+
+    Args:
+        grain_bytes: activations of one grain
+        whole_grain_bytes: what they would take if all were kept
+    """
+
+    layers: int
+    grain_bytes: int
+    whole_grain_bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult(Brief):
+    """What a run came to. Times and memory were measured on this host, but for `modelled`."""
+
+    mode: str
+    model: str
+    parameters: int
+    first_step: int = 0
+    last_step: int = 0
+    losses: list[float] = field(default_factory=list)
+    """of every step that was run"""
+    skipped_steps: int = 0
+    """of these, since a gradient was not finite: they updated nothing"""
+    samples: int = 0
+    tokens: int = 0
+    """unmasked ones"""
+    seconds: float = 0.0
+    """of training, without checkpoints and evaluation"""
+    step_s: float = 0.0
+    """of training, on average"""
+    median_step_s: float = 0.0
+    """of the steps but the first, which meets cold caches; of a long run over the last"""
+    step_seconds: list[float] = field(default_factory=list)
+    """of every step that was run; an update that overlaps the next step counts there"""
+    samples_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    last_rate: float = 0.0
+    """the smoothed rate of the last log line [samples/s]"""
+    input_wait_s: float = 0.0
+    """that training waited for batches"""
+    stream_wait_s: float = 0.0
+    """that a lane waited, on average, for weights and their updates in training, and steps for commits"""
+    streamed_bytes_per_step: int = 0
+    """weights that MemoryX sent out: forward, backward, and forward again for layers that are recomputed"""
+    dense_streamed_bytes_per_step: int = 0
+    """what it would have been with the zeros of sparse weights"""
+    checkpoint_s: float = 0.0
+    """that checkpoints took, whether training stood still for them or not"""
+    wall_s: float = 0.0
+    """of the run, from the opening of its data to its summary"""
+    time_s: dict[str, float] = field(default_factory=dict)
+    """what it was spent on; the parts add up to it"""
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    stopped_early: dict[str, Any] | None = None
+    """why training ended before its last step; None where it did not"""
+    checkpoints: list[str] = field(default_factory=list)
+    model_dir: str = ""
+    log: str | None = None
+    """the log of the run; None for a run without"""
+    events: str | None = None
+    """folder of its event files; None where it wrote none"""
+    commands: dict[str, str] = field(default_factory=dict)
+    """what to type next: continue, evaluate, generate; nothing where nothing was saved"""
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    """what the appliance allocated, by purpose"""
+    peak_resident_bytes: int = 0
+    num_csx: int = 1
+    lanes: int = 1
+    ranks: list[RankUse] = field(default_factory=list)
+    """what each did in training; none where all was in one process"""
+    grain_samples: int = 1
+    waves: int = 1
+    recomputed: Recomputed | None = None
+    """None where training keeps the activations of all layers"""
+    memoryx: FileTraffic | None = None
+    """None where it is in main memory"""
+    sparsity: list[dict[str, Any]] = field(default_factory=list)
+    """of the sparse weights, those that are alike together: how sparse, and which kernels computed with them"""
+    op_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    """of a training step, by op, all lanes together: forward, backward, and again (the second forward of an op whose
+    layer is recomputed)"""
+    modelled: Modelled | None = None
+    predicted: dict[str, dict[str, float]] | None = None
+    """of a step on this host, by phase: predicted and measured [s]; None where this host was not calibrated"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        return asdict(self)
+
+    def facts(self) -> dict[str, str]:
+        """See `Brief.facts`."""
+        found = {"mode": self.mode, "model": f"{self.model}, {self.parameters:,} parameters"}
+        if self.losses:
+            steps = f"{self.first_step:,} to {self.last_step:,}"
+            found["steps"] = f"{steps}, {self.median_step_s:.3g} s each on this host (median)"
+            found["loss"] = f"{self.losses[0]:.5f} to {self.losses[-1]:.5f}"
+        elif self.mode.startswith("train"):
+            found["steps"] = "none"
+        if self.evaluations:
+            last = self.evaluations[-1]
+            found["held out"] = f"loss {last['loss']:.5f} after step {last['step']:,}"
+        if self.checkpoints:
+            found["checkpoint"] = self.checkpoints[-1]
+        return found

@@ -1,0 +1,161 @@
+"""What the parts of a run share: the machine, where the run is, and what it came to so far."""
+
+import resource
+import secrets
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from cstool.model.ir import Graph
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.cluster import Cluster
+from cstool.training.machine.ranks.link import ALONE, Link
+from cstool.training.machine.ranks.orders import Wire
+from cstool.training.machine.sparsity import KernelChooser
+from cstool.training.machine.state import Position
+from cstool.model.params import Params
+from cstool.foundation.progress import Progress
+from cstool.training.run.patience import Patience
+from cstool.training.run.report.events import Events
+from cstool.training.run.report.time_split import TimeSplit
+from cstool.training.run.result import Modelled
+
+COMPARED_STEPS = 1000
+"""last steps of a run, at the most, whose times are compared with what was predicted"""
+
+
+class Saving(NamedTuple):
+    """A checkpoint on its way, beside the training."""
+
+    path: Path
+    step: int
+    written: Future[tuple[int, float]]
+    """bytes of its tensors, and the seconds that it took"""
+
+
+@dataclass
+class Training:
+    """What training came to so far, counted by the train loop; times were measured on this host."""
+
+    first_step: int = 0
+    losses: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    phase_seconds: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=COMPARED_STEPS + 1))
+    """what the ops took since the lanes were made, of a lane, after each of the last steps: forward, again, backward"""
+    samples: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    last_rate: float = 0.0
+    skipped_steps: int = 0
+    input_wait_s: float = 0.0
+    stream_wait_s: float = 0.0
+    stopped_early: dict[str, Any] | None = None
+    predicted: dict[str, dict[str, float]] | None = None
+    wire: Wire | None = None
+    """between hosts, where there are several"""
+
+    @property
+    def median_step_s(self) -> float:
+        """Of the steps but the first, which meets cold caches; of a long run over the last."""
+        steps = self.step_seconds[1:][-COMPARED_STEPS:] or self.step_seconds
+        return median(steps) if steps else 0.0
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """What a run does with its params and its artifact.
+
+    Args:
+        mode: "train", "eval", "train_and_eval", or "eval_all"
+        checkpoint_path: start from this one; None for the latest in model_dir, if there is one
+        load_checkpoint_states: "all", or which parts to load; None for what the params say
+        lanes: host threads; None to choose
+        sparse_kernels: one of `SPARSE_KERNELS`
+        trace: the file that a trace of a few training steps goes to; None for no trace
+        log_folder: of the log of this run, for `performance.json`; None for none
+        command: writes the command that began the run with other flags, for what to type next; None for nothing
+        link: to the other ranks
+        trainer: number of the trainer in its file
+    """
+
+    mode: str
+    checkpoint_path: Path | None = None
+    load_checkpoint_states: str | None = None
+    lanes: int | None = None
+    sparse_kernels: str = "auto"
+    trace: Path | None = None
+    log_folder: Path | None = None
+    command: Callable[[Mapping[str, str | None]], str] | None = None
+    link: Link = ALONE
+    trainer: int = 0
+
+
+@dataclass
+class Session:
+    """One run while it lasts."""
+
+    params: Params
+    order: RunOrder
+    graph: Graph
+    appliance: Appliance
+    progress: Progress
+    modelled: Modelled | None = None
+    position: Position = field(default_factory=Position)
+    chooser: KernelChooser = field(default_factory=lambda: KernelChooser("auto"))
+    """says which kernels compute with sparse weights"""
+    kept_choices: dict[str, Any] = field(default_factory=dict)
+    """what the run that this one continues chose"""
+    resumes: bool = True
+    """whether the same command would go on from the latest checkpoint in model_dir"""
+    training: Training = field(default_factory=Training)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    checkpoints: list[str] = field(default_factory=list)
+    """of this run, oldest first"""
+    checkpoint_s: float = 0.0
+    """that they took, whether training stood still for them or not"""
+    saving: Saving | None = None
+    """the checkpoint that is being made"""
+    committed_step: int | None = None
+    """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """of the last evaluation, by tag"""
+    evaluated_step: int | None = None
+    """after which that was"""
+    run_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    """tells the checkpoints of this run, all its interruptions included, from those of others"""
+    patience: Patience | None = None
+    """None where nothing stops the run early"""
+    saved_step: int | None = None
+    """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
+    events: Events = field(default_factory=lambda: Events(None))
+    """writes scalars for TensorBoard"""
+    times: TimeSplit = field(default_factory=TimeSplit)
+    """where the time of the run goes"""
+    last_step: int | None = None
+    """with which training ends; None before it is known"""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The systems as they are laid out for training, or for the last data set where nothing trains."""
+        return self.appliance.clusters[-1]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a sample is a sequence of tokens."""
+        return self.graph.sequence_length is not None
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps training has not come to."""
+        return 0 if self.last_step is None else max(0, self.last_step - self.position.step)
+
+
+def peak_resident_bytes() -> int:
+    """Return the largest resident memory of this process so far [bytes]."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

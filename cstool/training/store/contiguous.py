@@ -1,0 +1,80 @@
+"""Datasets that are plain bytes at a fixed place of an HDF5 file: made, and found again, with care."""
+
+import math
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from cstool.training.store.checkpoint_format import DTYPES
+
+
+class Place(NamedTuple):
+    """A dataset and where its bytes are."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    """in the file [bytes]; 0 where there are none"""
+    crc32: int = 0
+    """of the bytes, where the dataset says it"""
+
+    @property
+    def nbytes(self) -> int:
+        """Size [bytes]."""
+        return self.rows * self.row_bytes
+
+    @property
+    def rows(self) -> int:
+        """Number of rows; a scalar has one."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row [bytes]."""
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    def at(self, row: int) -> int:
+        """Return where in the file a row begins [bytes]."""
+        return self.offset + row * self.row_bytes
+
+
+def create_contiguous(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
+    """Create a dataset whose place in the file is fixed at once, and which HDF5 itself never writes to."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.CONTIGUOUS)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    layout.set_obj_track_times(False)
+    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    kind = h5py.h5t.py_create(np.dtype(dtype), logical=True)
+    return h5py.Dataset(h5py.h5d.create(group.id, name.encode("utf-8"), kind, space, layout))
+
+
+def place_of(dataset: h5py.Dataset) -> Place:
+    """Place of a dataset; its offset is 0 where it has no elements."""
+    return Place(dataset.shape, dataset.dtype.name, dataset.id.get_offset() or 0)
+
+
+def find_contiguous(group: h5py.Group, name: str, file_bytes: int) -> Place:
+    """Find a dataset of a file of some length that may come from anywhere.
+
+    Raises:
+        ValueError: it is not plain bytes inside this file; says what it must be
+    """
+    # A slash could lead through a link of another name.
+    if "/" in name or not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise ValueError("it must be in the file itself, not behind a link")
+    dataset: Any = group[name]
+    if not isinstance(dataset, h5py.Dataset):
+        raise ValueError("it must be a dataset")
+    layout = dataset.id.get_create_plist()
+    plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_nfilters()
+    if not plain or layout.get_external_count():
+        raise ValueError("it must be contiguous, uncompressed and in the file itself")
+    if dataset.shape is None or dataset.dtype.name not in DTYPES or not dataset.dtype.isnative:
+        raise ValueError(f"its dtype must be one of {', '.join(DTYPES)} of this machine")
+    place = place_of(dataset)
+    if (dataset.id.get_offset() is None and place.nbytes) or place.offset + place.nbytes > file_bytes:
+        raise ValueError(f"its {place.nbytes} bytes must lie in the file, which has {file_bytes}")
+    return place

@@ -1,0 +1,42 @@
+"""Models and adapters of Hugging Face's libraries, given in the place of a checkpoint."""
+
+import json
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cstool.foundation.errors import CheckpointError
+
+_ADAPTER = "adapter_config.json"
+_MODELS = ("config.json", "model.safetensors", "model.safetensors.index.json")
+
+
+def check_not_foreign(path: Path) -> None:
+    """Check that a path is no model or adapter of Hugging Face's, or raise CheckpointError that says the way on."""
+    check_no_adapter(path)
+    names = (path / name for name in _MODELS) if path.is_dir() else (path,) if path.suffix == ".safetensors" else ()
+    if any(name.is_file() for name in names):
+        target = f"{path.absolute().name.removesuffix('.safetensors')}.mdl"
+        raise CheckpointError(
+            f"{path}: must be a checkpoint of cstool, got a model of Hugging Face",
+            f"cstool checkpoint convert {shlex.quote(str(path))} {shlex.quote(target)} makes one of it",
+        )
+
+
+def check_no_adapter(path: Path) -> None:
+    """Check that a folder, or a file of safetensors in it, is no adapter (LoRA), or raise CheckpointError."""
+    file = path / _ADAPTER if path.is_dir() else path.with_name(_ADAPTER)
+    if not (path.is_dir() or path.suffix == ".safetensors") or not file.is_file():
+        return
+    config: Any = None
+    with suppress(OSError, ValueError, RecursionError):
+        config = json.loads(file.read_text(encoding="utf-8"))
+    said = config if isinstance(config, dict) else {}
+    kind, base = said.get("peft_type"), said.get("base_model_name_or_path")
+    named = f" ({kind})" if isinstance(kind, str) else ""
+    of = base if isinstance(base, str) and base else "a model that it does not name"
+    raise CheckpointError(
+        f"{path}: must be a whole model, got an adapter{named} of {of}",
+        "adapters are not read: merge it into that model, by merge_and_unload of the package peft, and convert the sum",
+    )
