@@ -1,6 +1,5 @@
 """From the model section of the params to a graph of ops: one file per family."""
 
-from cstool.model.ir import Graph, verify
 from cstool.model.graphs.decoder import decoder_graph
 from cstool.model.graphs.dpr import USUAL_CONTEXTS, Side, dpr_graph, embedding_graph
 from cstool.model.graphs.encoder import Answer, answering_graph, encoder_graph
@@ -10,7 +9,21 @@ from cstool.model.graphs.form import GATHERED, TARGETS, SampleForm
 from cstool.model.graphs.preference import preference_graph
 from cstool.model.graphs.terms import loss_term
 from cstool.model.graphs.vision import vision_graph
-from cstool.model.params import BertParams, BertSummarizationParams, DpoParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, ImageModelParams, ModelParams, Params, VisionTransformerParams, usual_predictions
+from cstool.model.ir import Graph, verify
+from cstool.model.params import (
+    BertParams,
+    BertSummarizationParams,
+    DpoParams,
+    DprParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    FcMnistParams,
+    ImageModelParams,
+    ModelParams,
+    Params,
+    VisionTransformerParams,
+    usual_predictions,
+)
 
 __all__ = [
     "GATHERED",

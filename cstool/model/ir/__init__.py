@@ -1,9 +1,56 @@
 """The graph that everything hands around: tensors, weights, ops; the panels that a weight travels in; the artifact."""
 
-from cstool.model.ir._artifact import BOUNDS, SCHEMA, Alternative, Artifact, ExecutionMode, FusedKernel, KernelCycles, Layout, MemoryXNeed, PhaseCycles, PipelinedPlan, Recompute, Region, Route, SramEntry, Stage, StreamedKernel, StreamingPlan
+from cstool.model.ir._artifact import (
+    BOUNDS,
+    SCHEMA,
+    Alternative,
+    Artifact,
+    ExecutionMode,
+    FusedKernel,
+    KernelCycles,
+    Layout,
+    MemoryXNeed,
+    PhaseCycles,
+    PipelinedPlan,
+    Recompute,
+    Region,
+    Route,
+    SramEntry,
+    Stage,
+    StreamedKernel,
+    StreamingPlan,
+)
 from cstool.model.ir._artifact_file import artifact_digest, artifact_text, read_artifact, write_artifact
-from cstool.model.ir._graph import PANEL_BYTES, Barrier, Graph, Initializer, Loss, Op, Panel, Segment, Tensor, Weight, panel_sizes, panels_of
-from cstool.model.ir._op_kinds import OP_RULES, Delta, KernelKind, OpKind, delta_source, losses_of, matrices_of, matrix_of, read_backward, rules_of, share_met, texts_of, vectors_of, work_of
+from cstool.model.ir._graph import (
+    PANEL_BYTES,
+    Barrier,
+    Graph,
+    Initializer,
+    Loss,
+    Op,
+    Panel,
+    Segment,
+    Tensor,
+    Weight,
+    panel_sizes,
+    panels_of,
+)
+from cstool.model.ir._op_kinds import (
+    OP_RULES,
+    Delta,
+    KernelKind,
+    OpKind,
+    delta_source,
+    losses_of,
+    matrices_of,
+    matrix_of,
+    read_backward,
+    rules_of,
+    share_met,
+    texts_of,
+    vectors_of,
+    work_of,
+)
 from cstool.model.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, column_keys, visible_pairs
 from cstool.model.ir._plain_data import plain_data, plain_digest
 from cstool.model.ir._require_model import require_model

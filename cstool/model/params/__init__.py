@@ -4,7 +4,16 @@
 """
 
 from cstool.model.params.checkpoint_states import ALL_STATES, parse_states, written_states
-from cstool.model.params.load import is_params_file, load_all_params, load_params, parse_params, stock_description, stock_file, stock_names, stock_text
+from cstool.model.params.load import (
+    is_params_file,
+    load_all_params,
+    load_params,
+    parse_params,
+    stock_description,
+    stock_file,
+    stock_names,
+    stock_text,
+)
 from cstool.model.params.params import Params
 from cstool.model.params.paths import resolve_path
 from cstool.model.params.rewrite import with_paths_from, with_values
@@ -12,10 +21,33 @@ from cstool.model.params.sections.attention_rules import AttentionRules
 from cstool.model.params.sections.dataloader import DataloaderParams, StockLoaderParams, data_set_names
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
-from cstool.model.params.sections.encoder import BertClassifierParams, BertParams, BertSummarizationParams, BertTokenClassifierParams, DprEncoderParams, DprParams, EncoderParams, Esm2Params
+from cstool.model.params.sections.encoder import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DprEncoderParams,
+    DprParams,
+    EncoderParams,
+    Esm2Params,
+)
 from cstool.model.params.sections.encoder_decoder import EncoderDecoderParams
-from cstool.model.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TokenLinesParams, TranslationsParams
-from cstool.model.params.sections.encoder_loaders import DprLoaderParams, DrawnMasksParams, Hdf5MasksParams, MaskedTextParams, SentencesParams, SummariesParams, TokenClassesParams, usual_predictions
+from cstool.model.params.sections.encoder_decoder_loaders import (
+    Hdf5PairsParams,
+    TextSpansParams,
+    TokenLinesParams,
+    TranslationsParams,
+)
+from cstool.model.params.sections.encoder_loaders import (
+    DprLoaderParams,
+    DrawnMasksParams,
+    Hdf5MasksParams,
+    MaskedTextParams,
+    SentencesParams,
+    SummariesParams,
+    TokenClassesParams,
+    usual_predictions,
+)
 from cstool.model.params.sections.initializers import InitializerParams
 from cstool.model.params.sections.model import FcMnistParams, ImageModelParams, ModelParams, ParallelDecoderParams
 from cstool.model.params.sections.optimizers import SGD, Adam, AdamW
@@ -24,4 +56,15 @@ from cstool.model.params.sections.preference_loader import PreferencesParams
 from cstool.model.params.sections.sparsity import SparsityParams
 from cstool.model.params.sections.trainer import UNSCALED, EarlyStopping, LoopParams, LossScaling
 from cstool.model.params.sections.vision import VisionTransformerParams
-from cstool.model.params.sections.vision_loaders import CenterCropParams, DigitsParams, NormalizeParams, PhotosParams, RandomCropParams, RandomFlipParams, RandomResizedCropParams, ResizeParams, ToTensorParams, TransformParams
+from cstool.model.params.sections.vision_loaders import (
+    CenterCropParams,
+    DigitsParams,
+    NormalizeParams,
+    PhotosParams,
+    RandomCropParams,
+    RandomFlipParams,
+    RandomResizedCropParams,
+    ResizeParams,
+    ToTensorParams,
+    TransformParams,
+)

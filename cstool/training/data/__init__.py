@@ -23,4 +23,12 @@ from cstool.training.data.span_preparation import SpanTextPlan, prepare_span_tex
 from cstool.training.data.text import prepare_text
 from cstool.training.data.text_request import Continued, TextPart, TextRequest, TextSummary
 from cstool.training.data.token_classes import TokenClassesDataset, label_names
-from cstool.training.data.tokenizer import ByteTokenizer, FileTokenizer, Tokenizer, begun, load_tokenizer, tokenizer_beside, tokenizer_of
+from cstool.training.data.tokenizer import (
+    ByteTokenizer,
+    FileTokenizer,
+    Tokenizer,
+    begun,
+    load_tokenizer,
+    tokenizer_beside,
+    tokenizer_of,
+)

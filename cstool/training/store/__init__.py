@@ -1,9 +1,31 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
-from cstool.training.store.checked_state import SCALER, Scaler, check_choices, scaler_of, step_of, streamed_of, unbound_note
+from cstool.training.store.checked_state import (
+    SCALER,
+    Scaler,
+    check_choices,
+    scaler_of,
+    step_of,
+    streamed_of,
+    unbound_note,
+)
 from cstool.training.store.checkpoint_copy import copy_checkpoint, copy_states, write_checkpoint
-from cstool.training.store.checkpoint_delete import check_deletable, delete_checkpoints, drop_shard, plan_pruning, size_bytes, with_shards
-from cstool.training.store.checkpoint_diff import CheckpointDiff, TensorComparison, TensorForm, Tolerance, ValueDifference, diff_checkpoints
+from cstool.training.store.checkpoint_delete import (
+    check_deletable,
+    delete_checkpoints,
+    drop_shard,
+    plan_pruning,
+    size_bytes,
+    with_shards,
+)
+from cstool.training.store.checkpoint_diff import (
+    CheckpointDiff,
+    TensorComparison,
+    TensorForm,
+    Tolerance,
+    ValueDifference,
+    diff_checkpoints,
+)
 from cstool.training.store.checkpoint_format import INDICES, SPARSITY
 from cstool.training.store.checkpoint_index import IndexEntry, read_index, register_checkpoint
 from cstool.training.store.checkpoint_info import CheckpointInfo, TensorInfo, describe_checkpoint, tensor_norms
@@ -19,7 +41,15 @@ from cstool.training.store.folder import CheckpointEntry, checkpoint_path, free_
 from cstool.training.store.protocol import Store
 from cstool.training.store.ram import RamStore, aligned_empty
 from cstool.training.store.saved_state import Progress, SavedState
-from cstool.training.store.shard_folder import ShardFound, ShardSet, common_steps, find_shards, list_shards, missing_shards, shard_name
+from cstool.training.store.shard_folder import (
+    ShardFound,
+    ShardSet,
+    common_steps,
+    find_shards,
+    list_shards,
+    missing_shards,
+    shard_name,
+)
 from cstool.training.store.shard_record import SHARD, Ranges, Shard
 from cstool.training.store.shard_tensors import ShardSource
 from cstool.training.store.shards import CommittedShards, open_shards

@@ -1,0 +1,1 @@
+"""`cstool fabric`: its options and reports."""

@@ -1,0 +1,1 @@
+"""Pictures of a fabric: PEs, routes, what was busy."""

@@ -1,0 +1,1 @@
+"""Pages of pictures: lettering, labels that keep apart, colors in two themes, axes."""

@@ -1,0 +1,1 @@
+"""`cstool run --mode infer`: its options and reports."""

@@ -1,0 +1,1 @@
+"""What a trained model is asked from Python or by a command: continue texts, predict, embed."""

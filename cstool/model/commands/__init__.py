@@ -1,0 +1,1 @@
+"""`cstool config` and `cstool model`: their options and reports."""

@@ -1,0 +1,1 @@
+"""Params asked from Python or by a command: load, check, convert between layouts, list."""

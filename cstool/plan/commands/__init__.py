@@ -1,0 +1,1 @@
+"""`cstool compile` and `cstool estimate`: their options and reports."""

@@ -1,0 +1,1 @@
+"""What the commands of the planner do, for Python as well."""

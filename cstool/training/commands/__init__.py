@@ -1,0 +1,1 @@
+"""`cstool data`, `checkpoint`, `validate`, `system`: their options and reports, and flags of `cstool run`."""

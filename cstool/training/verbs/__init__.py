@@ -1,0 +1,1 @@
+"""What the commands of training do, for Python as well."""
